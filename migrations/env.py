@@ -1,4 +1,4 @@
-"""Alembic's entry point: on the connection that `store.maintenance.migrate` hands over, else on DATABASE_URL."""
+"""Alembic's entry point. It uses the connection that `store.maintenance.migrate` passes, else DATABASE_URL."""
 
 import os
 
@@ -15,7 +15,7 @@ from store.tables.runs import metadata
 
 
 def _is_ours(name: str | None, kind: str, _parents: object) -> bool:
-    """Partitions follow from their table: autogenerate must not take them for tables of their own."""
+    """Return whether autogenerate compares an object: partitions follow from their tables and are left out."""
     return kind != "table" or name is None or not is_partition(name)
 
 

@@ -1,1 +1,1 @@
-"""Rows: the only place with SQL."""
+"""The database: tables, statements, transactions. No other package contains SQL."""

@@ -16,7 +16,7 @@ from scheduler.views import run_view
 from store.agents import conversations
 from store.agents.conversations import Conversation, Message
 from store.db.transaction import Transaction
-from store.runs import citations, run_queries, run_rows
+from store.runs import attempt_records, run_queries, run_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ def spoken_in(tx: Transaction, tenant_id: UUID, session_ids: Sequence[UUID]) -> 
         for session, said in found.items()
     }
     run_ids = sorted({run_id for those in runs_of.values() for run_id in those})
-    answers, cited = run_queries.answer_texts(tx, run_ids), citations.of_runs(tx, run_ids)
+    answers, cited = run_queries.answer_texts(tx, run_ids), attempt_records.citations_of_runs(tx, run_ids)
     return {
         session: Spoken(
             said,

@@ -14,7 +14,7 @@ from api.http.replies import id_of, success
 from canvas.errors import NotFound
 from store.agents import canvases, conversations
 from store.db.transaction import Transaction
-from store.runs import external_ids, journal
+from store.runs import attempt_records, external_ids
 
 router = APIRouter(tags=["logs"])
 
@@ -43,7 +43,7 @@ def _trace(edge: Edge, principal: Principal, named: str, message: str) -> list[d
             raise no_access()
         if message_id is None:
             return {}
-        found = journal.traces_of(tx, principal.tenant_id, of, message_id, token_id=token_id)
+        found = attempt_records.find_tool_calls(tx, principal.tenant_id, of, message_id, token_id=token_id)
     return found or {}
 
 

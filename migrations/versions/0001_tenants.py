@@ -1,4 +1,4 @@
-"""Tenants, their tokens and their model accounts."""
+"""Create the tables of tenants, tokens and model accounts."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""Canvases and their versions, conversations, files, idempotency keys."""
+"""Create the tables of canvases, versions, conversations, files and idempotency keys."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""Runs and all that belongs to them, partitioned by the run's id. The weeks themselves: store/partitions.py."""
+"""Create the tables of runs, partitioned by the run's id. store/maintenance/partitions.py creates the weeks."""
 
 import sqlalchemy as sa
 from alembic import op

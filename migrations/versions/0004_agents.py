@@ -1,4 +1,4 @@
-"""What agents leave behind: references by turn, what was asked and done, and the trace of tool calls."""
+"""Create the tables of attempts' records: citations of a turn, the journal, and tool calls."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""What an attempt may have done outside, and the first reply to a request with an idempotency key."""
+"""Add the effect that an attempt may have had, and the first reply to a request with an idempotency key."""
 
 import sqlalchemy as sa
 from alembic import op

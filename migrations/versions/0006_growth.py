@@ -1,6 +1,6 @@
-"""Indexes for what is looked for when a database has grown: runs of a canvas, a version or a conversation, and files.
+"""Add indexes for large databases: runs of a canvas, a version or a conversation, and files.
 
-Building them keeps writers from `runs` and the other tables meanwhile: some seconds for a million runs.
+Building them blocks writers of `runs` and the other tables: some seconds for a million runs.
 """
 
 import sqlalchemy as sa

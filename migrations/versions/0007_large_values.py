@@ -1,6 +1,6 @@
-"""Columns for the names of files that hold what is too large for a row; rows as PostgreSQL compresses them fastest.
+"""Add columns for the names of files with large values; set the columns of values to the fastest compression.
 
-Values that are stored already stay where and as they are.
+Stored values stay where they are, unchanged.
 """
 
 import sqlalchemy as sa

@@ -1,4 +1,4 @@
-"""Knowledge bases, their documents, and the chunks that are searched."""
+"""Create the tables of knowledge bases, their documents and chunks."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -95,5 +95,5 @@ def _chunks() -> None:
             name="fk_knowledge_chunks_document_id_knowledge_documents",
         ),
     )
-    for column in ("words", "vector"):  # no compression makes them smaller, and trying costs time
+    for column in ("words", "vector"):  # they do not compress, and trying takes time
         op.execute(f"alter table knowledge_chunks alter column {column} set storage external")

@@ -1,4 +1,4 @@
-"""Servers of tools that tenants have registered, what their tools were when they were seen, agents that are tools."""
+"""Create the tables of MCP servers, the pins of their tools, and agents that are offered as tools."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""Budgets: limits, what is spent in them, and what calls of models have reserved; runs know whether any counts."""
+"""Create the tables of budgets: limits, what is spent in them, and reservations; flag runs to which a limit applies."""
 
 import sqlalchemy as sa
 from alembic import op

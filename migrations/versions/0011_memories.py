@@ -1,4 +1,4 @@
-"""Memories, and the messages in them."""
+"""Create the tables of memories and their messages."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -79,5 +79,5 @@ def _messages() -> None:
         ["created_at"],
         postgresql_where=sa.text("extraction = 'pending'"),
     )
-    for column in ("words", "vector"):  # no compression makes them smaller, and trying costs time
+    for column in ("words", "vector"):  # they do not compress, and trying takes time
         op.execute(f"alter table memory_messages alter column {column} set storage external")

@@ -1,8 +1,9 @@
-"""Room in the pages of rows that change with every step, so that their old versions leave at once.
+"""Leave room in the pages of rows that change with every advance, so that their old versions are removed at once.
 
-PostgreSQL clears a page of old versions when it looks for room in it, and it looks where less than a tenth is free, or
-less than the fill factor leaves. Of rows between 0.8 and 2 KB a page may have more free than a tenth and too little for
-the next version: that went into the next page, and the old ones stayed until a vacuum.
+PostgreSQL removes old versions from a page when it looks for room in it, and it does so if less than a tenth of the
+page is free, or less than the fill factor leaves. With rows between 0.8 and 2 KB, a page may have more than a tenth
+free and still too little for the next version. That version went to the next page, and the old ones stayed until a
+vacuum.
 """
 
 import sqlalchemy as sa

@@ -1,11 +1,11 @@
-"""Indexes that hold the beginning of an order key, and conversations that know whether a run waits in their queue.
+"""Index only the first part of an order key, and add to conversations whether a run waits in their queue.
 
-An order key grows with the branches that a run has taken, and a row of an index does not: a run whose key outgrew its
-index could not go on. The indexes are built partition by partition before, the oldest week first, so that writers wait
-only while one of the current week's is built; the parent's index then takes them over.
+An order key grows with the branches that a run has taken, but an index row is limited: a run whose key outgrew its
+index could not continue. The indexes are built before, partition by partition, the oldest week first, so that writers
+wait only while one of the current week's is built; then the parent's index adopts them.
 
-`has_queue` false: no run of the conversation is queued, so that nobody has to look through all weeks for one. True
-where nobody has looked yet, and where the previous release has made the conversation.
+`has_queue` false: no run of the conversation is queued, so that no query has to read all weeks for one. It is true for
+conversations that were not checked yet and for those that the previous release creates.
 """
 
 import sqlalchemy as sa
@@ -30,7 +30,7 @@ INDEXES = (
 
 
 def prepare(connection: sa.Connection) -> list[str]:
-    """Return statements that build the index of each partition; weeks that nobody writes to any more come first."""
+    """Return statements that build the index of each partition, the weeks that are no longer written to first."""
     partitions = [
         (partition.removeprefix(table), partition, name.removeprefix(f"ix_{table}"), columns, condition)
         for table, _, name, columns, condition in INDEXES
@@ -44,7 +44,7 @@ def prepare(connection: sa.Connection) -> list[str]:
 
 
 def upgrade() -> None:
-    # all at once: a weak lock that becomes a strong one later would meet a deadlock with whoever writes
+    # all locks at once: a weak lock that is upgraded later could deadlock with a writer
     op.execute("lock table node_values, variables, activations, conversations in access exclusive mode")
     for table, _, name, columns, condition in INDEXES:
         op.execute(f"create index {name} on {table} ({columns}){condition}")

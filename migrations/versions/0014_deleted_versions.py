@@ -1,4 +1,4 @@
-"""A version that runs or conversations refer to is hidden when its author deletes it, and stays readable for them."""
+"""Hide a version that its author deletes while runs or conversations refer to it, and keep it readable for them."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,6 +1,6 @@
-"""Ids that other services give their runs, and lists of runs by the time at which the runs were accepted.
+"""Add external ids of runs, and indexes for lists of runs by the time of acceptance.
 
-The indexes are built partition by partition before, the oldest week first: writers of one week wait meanwhile.
+The indexes are built before, partition by partition, the oldest week first: only writers of that week wait meanwhile.
 """
 
 import sqlalchemy as sa
@@ -15,7 +15,7 @@ PARTITIONS = sa.text(
 
 
 def prepare(connection: sa.Connection) -> list[str]:
-    """Return statements that build the index of each partition; weeks that nobody writes to any more come first."""
+    """Return statements that build the index of each partition, the weeks that are no longer written to first."""
     partitions = [partition for (partition,) in connection.execute(PARTITIONS).all()]
     partitions.sort(key=lambda partition: (partition == "runs_default", partition))
     newest = [
@@ -37,6 +37,6 @@ def upgrade() -> None:
     )
     op.create_index("ix_external_ids_run_id", "external_ids", ["run_id"])
     op.create_index("ix_external_ids_created_at", "external_ids", ["created_at"])
-    op.add_column("runs", sa.Column("external_id", sa.Text()))  # takes the strongest lock first, and takes it once
+    op.add_column("runs", sa.Column("external_id", sa.Text()))  # needs the strongest lock, so it comes first
     op.create_index("ix_runs_newest", "runs", ["tenant_id", "created_at", "id"])
     op.create_index("ix_runs_default_created_at", "runs_default", ["created_at"], if_not_exists=True)

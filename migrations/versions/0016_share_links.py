@@ -1,6 +1,6 @@
-"""A share link names its agent, tokens may expire, and sessions and uploads know the link they came by.
+"""Let share links name their agent, tokens expire, and conversations and uploads name their share link.
 
-Share links that are there name no agent, and open nothing until an operator names one (`easel tokens bind`).
+Existing share links name no agent and give access to nothing until an operator names one (`easel tokens bind`).
 """
 
 import sqlalchemy as sa

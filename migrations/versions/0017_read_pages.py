@@ -1,4 +1,4 @@
-"""How many pages of a picture or scan a model has read, so that no page is paid for twice."""
+"""Add the number of pages of an image or scan that a model has read, so that no page is paid for twice."""
 
 import sqlalchemy as sa
 from alembic import op

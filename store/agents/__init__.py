@@ -1,1 +1,1 @@
-"""Canvases, versions, conversations and webhooks."""
+"""Canvases, versions, conversations and runs that webhooks started."""

@@ -1,4 +1,4 @@
-"""What a tenant sees of its canvases: the list with its filters, how many of what, tags."""
+"""The list of a tenant's canvases: filters, counts by category, and tags."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -25,7 +25,7 @@ ORDERS = {
 
 @dataclass(frozen=True, slots=True)
 class CanvasFilter:
-    """Which canvases to list; what is empty does not filter. A canvas needs one of `tags`, as a whole word."""
+    """Which canvases to list; an empty field does not filter. A canvas must have one of `tags`, as a whole word."""
 
     keywords: str = ""  # in title or tags, in any case
     title: str = ""
@@ -59,18 +59,18 @@ SET_TAGS = (
 def page(
     tx: Transaction,
     tenant_id: UUID,
-    wanted: CanvasFilter,
+    filters: CanvasFilter,
     *,
     order_by: str = "create_time",
     descending: bool = True,
     limit: int = 30,
     offset: int = 0,
 ) -> tuple[list[StoredCanvas], int]:
-    """One page of a tenant's canvases without their drafts, and how many there are on all pages.
+    """Return one page of a tenant's canvases without their drafts, and the number of canvases on all pages.
 
-    An order that we do not know means `create_time`.
+    An unknown order means `create_time`.
     """
-    conditions = _conditions(wanted)
+    conditions = _conditions(filters)
     order = ORDERS.get(order_by, canvases.c.created_at)
     rows = tx.rows(
         SHOWN.where(_of_tenant, *conditions)
@@ -84,12 +84,12 @@ def page(
 
 
 def count_by_category(tx: Transaction, tenant_id: UUID) -> dict[str, int]:
-    """How many canvases a tenant has in each category."""
+    """Return the number of a tenant's canvases in each category."""
     return {row.canvas_category: row.number for row in tx.rows(CATEGORIES, tenant_id=tenant_id)}
 
 
 def tags_in_use(tx: Transaction, tenant_id: UUID, category: str = "") -> list[tuple[str, int]]:
-    """A tenant's tags with the number of canvases that carry them, the most frequent first, then by name."""
+    """Return a tenant's tags with the number of canvases that have them, the most frequent first, then by name."""
     counts: dict[str, int] = {}
     for (text,) in tx.rows(TAGS, tenant_id=tenant_id, category=category):
         for tag in normalize_tags([text]):
@@ -98,25 +98,25 @@ def tags_in_use(tx: Transaction, tenant_id: UUID, category: str = "") -> list[tu
 
 
 def set_tags(tx: Transaction, tenant_id: UUID, canvas_id: UUID, tags: Iterable[str]) -> None:
-    """Give a canvas these tags in place of its own. Raises NotFound for an unknown canvas."""
+    """Replace the tags of a canvas. Raises NotFound for an unknown canvas."""
     text = ",".join(_fitting(normalize_tags(tag.replace(",", " ") for tag in tags)))
     if not tx.run(SET_TAGS, of_tenant=tenant_id, canvas_id=canvas_id, new_tags=text):
         raise NotFound("Agent not found or no permission.")
 
 
 def normalize_tags(texts: Iterable[str]) -> list[str]:
-    """The tags of comma texts: trimmed, at most 64 characters each, none twice in any case, in order."""
-    found: dict[str, str] = {}
+    """Return the tags of comma-separated texts: trimmed, at most 64 characters, no duplicates in any letter case."""
+    by_lower: dict[str, str] = {}
     for text in texts:
         for part in text.split(","):
             tag = re.sub(r"\s+", " ", part).strip()[:TAG_LENGTH].strip()
             if tag:
-                found.setdefault(tag.lower(), tag)
-    return list(found.values())
+                by_lower.setdefault(tag.lower(), tag)
+    return list(by_lower.values())
 
 
 def _fitting(tags: Sequence[str]) -> list[str]:
-    """As many tags from the front as 512 characters of comma text hold."""
+    """Return as many tags from the front as fit into 512 characters of comma-separated text."""
     fitting: list[str] = []
     for tag in tags:
         if len(",".join([*fitting, tag])) > TAGS_LENGTH:
@@ -125,16 +125,16 @@ def _fitting(tags: Sequence[str]) -> list[str]:
     return fitting
 
 
-def _conditions(wanted: CanvasFilter) -> list[ColumnElement[bool]]:
-    keywords = wanted.keywords.strip()
-    words = [func.lower(cast(tag, Text)) for tag in normalize_tags(wanted.tags)]
+def _conditions(filters: CanvasFilter) -> list[ColumnElement[bool]]:
+    keywords = filters.keywords.strip()
+    words = [func.lower(cast(tag, Text)) for tag in normalize_tags(filters.tags)]
     return [
         or_(canvases.c.title.icontains(keywords, autoescape=True), canvases.c.tags.icontains(keywords, autoescape=True))
         if keywords
         else true(),
-        func.lower(canvases.c.title) == func.lower(wanted.title.strip()) if wanted.title.strip() else true(),
-        canvases.c.id == func.any(list(wanted.ids)) if wanted.ids else true(),
-        canvases.c.canvas_category == func.any(list(wanted.categories)) if wanted.categories else true(),
-        canvases.c.canvas_type == func.any(list(wanted.types)) if wanted.types else true(),
+        func.lower(canvases.c.title) == func.lower(filters.title.strip()) if filters.title.strip() else true(),
+        canvases.c.id == func.any(list(filters.ids)) if filters.ids else true(),
+        canvases.c.canvas_category == func.any(list(filters.categories)) if filters.categories else true(),
+        canvases.c.canvas_type == func.any(list(filters.types)) if filters.types else true(),
         _tags.overlap(array(words)) if words else true(),
     ]

@@ -1,16 +1,17 @@
-"""Secrets of canvases at rest: keys of tools, passwords of databases, tokens of webhooks.
+"""Secrets of canvases in the database: keys of tools, passwords of databases, tokens of webhooks.
 
-In `canvases.draft` and `versions.dsl` a secret is the text `easel-sealed:1:` and its value sealed with the deployment's
-key. It opens in the same parameter of the same component of the same canvas only. Sealing is deterministic (AES-SIV):
-the same document is the same text, so a save that changes nothing makes no version.
+In `canvases.draft` and `versions.dsl` a secret is stored sealed, as the text `easel-sealed:1:` followed by its value,
+encrypted with the deployment's key. It can be opened only in the same parameter of the same component of the same
+canvas. Sealing is deterministic (AES-SIV): the same document gives the same text, so a save without changes creates no
+version.
 
-Replies show a mask, `••••` with eight digits that tell secrets of a canvas apart. A document that comes back with a
-mask keeps the secret that it stands for, wherever its node was moved. Sealed text in a document from outside is kept
-where the canvas holds it already, and refused elsewhere: nobody who has copied a row can have it opened. Sealed text in
-parameters that nobody declares (their plugin is not loaded) is masked and kept too.
+Replies show a mask, `••••` followed by eight digits that distinguish the secrets of a canvas. A saved document in which
+a mask comes back keeps the secret that the mask stands for, even if its node was moved. Sealed text in a document from
+outside is kept if the canvas already contains it in that place, and refused otherwise, so that a copied row cannot be
+opened elsewhere. Sealed text in undeclared parameters (their plugin is not loaded) is masked and kept as well.
 
-References within a secret (`Bearer sk-live {sys.user_id}`) are filled after it was opened. They stand behind the sealed
-value once more, readable, so that whoever orders nodes or prepares values sees them.
+References inside a secret (`Bearer sk-live {sys.user_id}`) are resolved after the secret is opened. They are repeated
+in readable form after the sealed value, so that code that orders nodes or prepares values sees them.
 """
 
 import hashlib
@@ -40,7 +41,7 @@ _MASKED = "••••"
 _MASK = re.compile(_MASKED + r"[0-9a-f]{8}")
 _SEALED = re.compile(re.escape(PREFIX) + r"[A-Za-z0-9_-]*(?: \{[^{}\s]*\})*")
 
-_NOWHERE = ("", "")  # component and field of sealed text in parameters that nobody declares
+_NOWHERE = ("", "")  # component and field of sealed text in undeclared parameters
 _NO_KEY = "this process has no sealing key for secrets. Set EASEL_SECRET_KEY."
 
 CANVAS_IDS = select(canvases.c.tenant_id, canvases.c.id).order_by(canvases.c.id)
@@ -57,7 +58,7 @@ RECENT_DRAFTS = (
 )
 SEALED_DRAFT = (
     select(RECENT_DRAFTS).where(sa.cast(RECENT_DRAFTS.c.draft, sa.Text).like(bindparam("sign"))).limit(1)
-)  # the limit within comes first, so no more drafts than that are read, and none behind the first that has the sign
+)  # the inner limit bounds how many drafts are read; reading stops at the first one with a sealed secret
 _this_canvas = (canvases.c.tenant_id == bindparam("of_tenant"), canvases.c.id == bindparam("of_canvas"))
 _its_versions = (versions.c.tenant_id == bindparam("of_tenant"), versions.c.canvas_id == bindparam("of_canvas"))
 DRAFT = select(canvases.c.draft).where(*_this_canvas).with_for_update()
@@ -72,16 +73,17 @@ OLD_DOCUMENTS = select(versions.c.dsl).where(*_its_versions).order_by(versions.c
 
 
 def is_mask(value: Any) -> bool:
-    """Whether a value is what replies show in a secret's place; blanks around it do not count."""
+    """Return whether a value is a mask, which replies show in place of a secret; blanks around it are ignored."""
     return isinstance(value, str) and _MASK.fullmatch(value.strip()) is not None
 
 
 def is_sealed(value: Any) -> bool:
+    """Return whether a value is a sealed secret."""
     return isinstance(value, str) and value.startswith(PREFIX)
 
 
 def holds_sealed(value: Any) -> bool:
-    """Whether something in a JSON value is sealed; headers may be within a JSON text."""
+    """Return whether a JSON value contains sealed text, also within JSON text (headers, for example)."""
     match value:
         case str():
             return PREFIX in value
@@ -95,7 +97,7 @@ def holds_sealed(value: Any) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class CanvasSecrets:
-    """The secrets of one canvas. `declared` knows which parameters are some."""
+    """Seals, masks and opens the secrets of one canvas. `declared`: which parameters are secrets."""
 
     tenant_id: UUID
     canvas_id: UUID
@@ -104,51 +106,52 @@ class CanvasSecrets:
 
     @classmethod
     def of(cls, key: EncryptionKey | None, tenant_id: UUID, canvas_id: UUID, declared: Declarations) -> "CanvasSecrets":
+        """Return the secrets of a canvas under the deployment's key, if the process has one."""
         cipher = AESSIV(key.derived(b"easel: secrets of canvases", 64)) if key is not None else None
         return cls(tenant_id, canvas_id, declared, cipher)
 
     def sealed(
         self, document: Mapping[str, Any], before: Callable[[], Iterable[Mapping[str, Any]]] = tuple
     ) -> dict[str, Any]:
-        """A document from outside as it is stored. `before` gives the canvas's stored documents, for masks.
+        """Return a document from outside as it is to be stored, with its secrets sealed.
 
-        Raises InvalidCanvas for a mask or a sealed text that stands for no secret of this canvas, for a mask among
-        other characters, and without a key.
+        `before` returns the canvas's stored documents, which explain masks. Raises InvalidCanvas for a mask or a sealed
+        text that does not stand for a secret of this canvas, for a mask among other characters, and without a key.
         """
-        kept: dict[tuple[str, str, str], str] = {}
-        further = map(self._masks, before())
+        secrets: dict[tuple[str, str, str], str] = {}
+        older = map(self._masks, before())
 
-        def known(component: str, field: str, text: str) -> str | None:
-            wanted = (component, field, text)
-            while (found := kept.get(wanted)) is None and (more := next(further, None)) is not None:
-                kept.update(more)
+        def find_secret(component: str, field: str, text: str) -> str | None:
+            key = (component, field, text)
+            while (found := secrets.get(key)) is None and (more := next(older, None)) is not None:
+                secrets.update(more)
             return found
 
         def seal(place: Place, value: Any) -> str:
             text = value.strip() if isinstance(value, str) else ""
             if not is_sealed(text) and _MASKED not in text:
                 return self._seal(place, value)
-            if (found := known(place.component, place.field, text)) is not None:
+            if (found := find_secret(place.component, place.field, text)) is not None:
                 return found
             raise InvalidCanvas(f"{place} {_refusal(text)}", node=place.node, field=place.field)
 
-        def restored(text: str) -> str:
-            return _MASK.sub(lambda mask: known(*_NOWHERE, mask[0]) or mask[0], text)
+        def restore(text: str) -> str:
+            return _MASK.sub(lambda mask: find_secret(*_NOWHERE, mask[0]) or mask[0], text)
 
         sealed = changed(document, self.declared, seal)
         is_masked = any(_MASKED in text for text in references.texts_in(sealed))
-        return _with_texts(sealed, restored) if is_masked else sealed
+        return _with_texts(sealed, restore) if is_masked else sealed
 
     def completed(self, document: Mapping[str, Any]) -> dict[str, Any]:
-        """A stored document with those secrets sealed that are not yet."""
+        """Return a stored document with those secrets sealed that are still in plain text."""
         return changed(document, self.declared, self._kept)
 
     def masked(self, document: Mapping[str, Any]) -> dict[str, Any]:
-        """A stored document as replies show it."""
+        """Return a stored document as replies show it, with masks in place of secrets."""
 
         def mask(place: Place, value: Any) -> str:
             if self.cipher is None and not is_sealed(value):
-                return f"{_MASKED}{'0' * 8}"  # without a key nobody can tell what it would stand for
+                return f"{_MASKED}{'0' * 8}"  # the real mask is computed from the sealed value, which needs the key
             return _mask(self._kept(place, value))
 
         shown = changed(document, self.declared, mask)
@@ -157,31 +160,31 @@ class CanvasSecrets:
         return _with_texts(shown, lambda text: _SEALED.sub(lambda sealed: _mask(sealed[0]), text))
 
     def opened(self, document: Mapping[str, Any]) -> dict[str, Any]:
-        """A stored document with its secrets as they are. Raises CannotUnseal, which names node and field."""
+        """Return a stored document with its secrets in plain text. Raises CannotUnseal, which names node and field."""
         return changed(document, self.declared, self._open)
 
     def opened_params(self, place: Place, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The stored parameters of one node with their secrets as they are. Raises CannotUnseal."""
+        """Return the stored parameters of one node with their secrets in plain text. Raises CannotUnseal."""
         return changed_params(place, params, self.declared, self._open)
 
     def _masks(self, document: Mapping[str, Any]) -> dict[tuple[str, str, str], str]:
-        """What masks and sealed texts stand for in a stored document, by component, field and text.
+        """Return what masks and sealed texts of a stored document stand for, by component, field and text.
 
-        Sealed texts in parameters that nobody declares have no component and no field.
+        Sealed texts in undeclared parameters have an empty component and field.
         """
-        found: dict[tuple[str, str, str], str] = {}
+        by_text: dict[tuple[str, str, str], str] = {}
 
         def note(place: Place, value: Any) -> str:
             sealed = self._kept(place, value)
-            found[place.component, place.field, _mask(sealed)] = sealed
-            found[place.component, place.field, sealed] = sealed
+            by_text[place.component, place.field, _mask(sealed)] = sealed
+            by_text[place.component, place.field, sealed] = sealed
             return ""
 
         rest = changed(document, self.declared, note)
         for text in references.texts_in(rest):
             for sealed in _SEALED.findall(text):
-                found[*_NOWHERE, _mask(sealed)] = sealed
-        return found
+                by_text[*_NOWHERE, _mask(sealed)] = sealed
+        return by_text
 
     def _kept(self, place: Place, value: Any) -> str:
         return value if is_sealed(value) else self._seal(place, value)
@@ -216,22 +219,22 @@ def _mask(sealed: str) -> str:
 
 
 def _references_in(value: Any) -> str:
-    """What a secret refers to, each in braces behind a blank."""
-    found = references.find(value, with_aliases=True) if isinstance(value, str) else []
-    return "".join(f" {{{expression}}}" for expression in dict.fromkeys(each.expression for each in found))
+    """Return the references in a secret, each in braces and preceded by a blank."""
+    matches = references.find(value, with_aliases=True) if isinstance(value, str) else []
+    return "".join(f" {{{expression}}}" for expression in dict.fromkeys(each.expression for each in matches))
 
 
 def _refusal(text: str) -> str:
-    """Why a value that is masked or sealed is not stored, and what to do."""
+    """Return why a masked or sealed value is not stored, and what to do."""
     if is_mask(text):
         return "is masked, and this canvas has no secret that the mask stands for. Type the secret in."
     if is_sealed(text):
         return f"begins with {PREFIX}, and this canvas holds no such secret there. Type the secret in as it is."
-    return f"has {_MASKED} among other characters, so it is no mask. Type the secret in whole."
+    return f"has {_MASKED} among other characters, so it is not a valid mask. Type in the whole secret."
 
 
 def _with_texts(value: Any, change: Callable[[str], str]) -> Any:
-    """A JSON value with every text changed, but for keys; the given one stays as it is."""
+    """Return a copy of a JSON value with every text changed, except keys."""
     match value:
         case str():
             return change(value)
@@ -249,10 +252,10 @@ def _with_texts(value: Any, change: Callable[[str], str]) -> Any:
 def seal_saved(
     tx: Transaction, secrets: CanvasSecrets, document: Mapping[str, Any], draft: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return a document that is saved over a draft with its secrets sealed.
+    """Return a document that is saved over a draft, with its secrets sealed.
 
-    A mask in it stands for a secret of that draft, or of a version, the newest first; versions are read only for a mask
-    that the draft does not explain. Raises InvalidCanvas as `CanvasSecrets.sealed` does.
+    A mask in it stands for a secret of that draft or of a version, newest first. Versions are read only if the draft
+    does not explain a mask. Raises InvalidCanvas like `CanvasSecrets.seal_document`.
     """
 
     def before() -> Iterator[Mapping[str, Any]]:
@@ -264,26 +267,29 @@ def seal_saved(
 
 
 def a_sealed_draft(tx: Transaction, most: int) -> tuple[UUID, UUID, Mapping[str, Any]] | None:
-    """Tenant, id and draft of a canvas with sealed secrets, of the `most` changed last; None if there is none."""
+    """Return tenant, id and draft of one canvas with sealed secrets; None if there is none.
+
+    Looks at the `most` drafts that were changed last.
+    """
     rows = tx.rows(SEALED_DRAFT, sign=f"%{PREFIX}%", most=most)
     return (rows[0].tenant_id, rows[0].id, rows[0].draft) if rows else None
 
 
 def all_canvases(tx: Transaction) -> list[tuple[UUID, UUID]]:
-    """Tenant and id of every canvas, and of those that are gone and have versions that runs refer to."""
+    """Return tenant and id of every canvas, and of deleted ones whose versions are still in use."""
     return [(row.tenant_id, row.id) for statement in (CANVAS_IDS, ORPHANED_IDS) for row in tx.rows(statement)]
 
 
 def seal_stored(tx: Transaction, secrets: CanvasSecrets) -> int:
-    """Seal what lies in the clear in a canvas's draft and versions; how many documents were changed."""
-    given = {"of_tenant": secrets.tenant_id, "of_canvas": secrets.canvas_id}
+    """Seal secrets that are in plain text in a canvas's draft and versions; return how many documents changed."""
+    ids = {"of_tenant": secrets.tenant_id, "of_canvas": secrets.canvas_id}
     number = 0
-    for row in tx.rows(DRAFT, **given):
+    for row in tx.rows(DRAFT, **ids):
         sealed = secrets.completed(row.draft)
         if sealed != row.draft:
-            tx.run(PUT_DRAFT, **given, new_draft=sealed)
+            tx.run(PUT_DRAFT, **ids, new_draft=sealed)
             number += 1
-    for row in tx.rows(DOCUMENTS, **given):
+    for row in tx.rows(DOCUMENTS, **ids):
         sealed = secrets.completed(row.dsl)
         if sealed != row.dsl:
             digest = hashlib.sha256(encode(sealed).encode()).digest()

@@ -1,6 +1,4 @@
-"""Canvases: what an author edits. Every save also keeps a version of the draft (store/agents/versions.py, engine
-8.3).
-"""
+"""Canvases, which authors edit. Every save also stores the draft as a version (store/agents/versions.py)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -23,7 +21,7 @@ from store.tables.tenants import versions as version_rows
 
 @dataclass(frozen=True, slots=True)
 class StoredCanvas:
-    """A canvas with its draft. `tags` is comma text, `published_at` the last time a version was released."""
+    """A canvas with its draft. `tags` are comma-separated, `published_at` is when a version was last released."""
 
     id: UUID
     tenant_id: UUID
@@ -63,7 +61,7 @@ SHOWN = select(
     canvases.c.updated_at,
     _published_at.label("published_at"),
 ).join(tenants, tenants.c.id == canvases.c.tenant_id)
-"""All of a canvas but its draft."""
+"""All columns of a canvas except its draft."""
 
 _this_canvas = (canvases.c.tenant_id == bindparam("of_tenant"), canvases.c.id == bindparam("canvas_id"))
 CANVAS = SHOWN.add_columns(canvases.c.draft).where(*_this_canvas)
@@ -106,9 +104,9 @@ def create(
     release: bool = False,
     canvas_id: UUID | None = None,
 ) -> UUID:
-    """Add a canvas and the first version of its draft; its id (a new one unless the caller brings one).
+    """Add a canvas and the first version of its draft; return its id (a new one unless the caller gives one).
 
-    Raises Conflict if the tenant has one of that title in the category, in any case.
+    Raises Conflict if the tenant has a canvas with that title, in any letter case, in the category.
     """
     created = tx.scalar(
         INSERT,
@@ -130,14 +128,14 @@ def create(
 
 
 def get(tx: Transaction, tenant_id: UUID, canvas_id: UUID) -> StoredCanvas:
-    """A canvas with its draft. Raises NotFound, for another tenant's as well."""
+    """Return a canvas with its draft. Raises NotFound, also for another tenant's canvas."""
     return _found(tx.one_or_none(CANVAS, of_tenant=tenant_id, canvas_id=canvas_id))
 
 
 def lock(tx: Transaction, tenant_id: UUID, canvas_id: UUID) -> StoredCanvas:
-    """Return a canvas with its draft, which nobody else changes until this transaction ends.
+    """Return a canvas with its draft, locked against changes until this transaction ends.
 
-    A draft that is written from what was read of it is read like this. Raises NotFound, for another tenant's as well.
+    Use it to write a draft that depends on the stored one. Raises NotFound, also for another tenant's canvas.
     """
     return _found(tx.one_or_none(LOCKED_CANVAS, of_tenant=tenant_id, canvas_id=canvas_id))
 
@@ -156,10 +154,10 @@ def update(
     permission: str | None = None,
     release: bool = False,
 ) -> None:
-    """Change what is given and leave the rest; a document is kept as a version, a release is one.
+    """Change the fields that are given; store a given document as a version, which `release` makes a release.
 
-    An update that does not release takes the canvas's flag away; released versions stay what they are.
-    Raises NotFound for an unknown canvas, Conflict if the title is taken.
+    An update that does not release clears the canvas's release flag; released versions stay released. Raises NotFound
+    for an unknown canvas, Conflict if the title is taken.
     """
     values = {
         "new_title": title.strip() if title is not None else None,
@@ -174,7 +172,7 @@ def update(
     try:
         with tx.savepoint():
             hit = tx.run(UPDATE, of_tenant=tenant_id, canvas_id=canvas_id, **values)
-    except IntegrityError as error:  # the title is the one rule that these columns can break
+    except IntegrityError as error:  # the unique title is the only constraint that these columns can violate
         raise _is_taken(title or "A canvas of this title") from error
     if not hit:
         raise NotFound("canvas not found.")
@@ -183,7 +181,7 @@ def update(
 
 
 def put_draft(tx: Transaction, tenant_id: UUID, canvas_id: UUID, dsl: Mapping[str, Any]) -> None:
-    """Change the draft and nothing else: no version is kept, and what is published stays. Raises NotFound."""
+    """Change only the draft: no version is stored, and what is published stays. Raises NotFound."""
     if not tx.run(PUT_DRAFT, of_tenant=tenant_id, canvas_id=canvas_id, new_draft=dict(dsl)):
         raise NotFound("canvas not found.")
 
@@ -197,7 +195,7 @@ def publish(
     title: str | None = None,
     description: str | None = None,
 ) -> versions.Version:
-    """Release the draft, or the given document, which then becomes the draft; the version.
+    """Release the draft, or the given document, which becomes the draft; return the version.
 
     `title` and `description` are the version's. Raises NotFound for an unknown canvas.
     """
@@ -206,9 +204,9 @@ def publish(
 
 
 def delete(tx: Transaction, tenant_id: UUID, canvas_id: UUID) -> None:
-    """Delete a canvas with its conversations and versions. Runs stay, and with them the versions they refer to.
+    """Delete a canvas with its conversations and versions. Its runs stay, and so do the versions that they refer to.
 
-    Cancel its active runs first (`conversations.open_runs`). Raises NotFound for an unknown canvas.
+    Cancel its open runs first (`conversations.list_open_runs`). Raises NotFound for an unknown canvas.
     """
     if not tx.rows(LOCK, of_tenant=tenant_id, canvas_id=canvas_id):
         raise NotFound("canvas not found.")

@@ -1,12 +1,14 @@
 """What the start and the end of a run write into its conversation.
 
-`active_run` is the one run of a conversation that is running, waiting or stopping, or about to begin. Others of it are
-queued, in the order in which they were accepted; one that interrupts goes before them all, the newest first, for they
-stop what was accepted before. The conversation's row is the last lock anybody takes (protocol.md, "Locks"); who ends a
-run takes it before the queue is read, and who queues one before the row is written, so neither overlooks the other.
+`active_run` is the only run of a conversation that is running, waiting or stopping, or about to start. The others are
+queued in the order in which they were accepted. A run that interrupts goes before them all, the newest first, because
+it stops the runs that were accepted before it. The conversation's row is the last lock that any transaction takes
+(docs/protocol.md, "Locks"): the end of a run locks it before it reads the queue, and a start locks it before it queues
+its run, so neither overlooks the other.
 
-Queued runs may be of any week, so to look for one is to look through every partition. `has_queue` false says that there
-is none: set by who ends a run and finds none, and unset by who queues one, both under the conversation's lock.
+A queued run may be of any week, so a query for one reads every partition. `has_queue` false says that there is none.
+The end of a run clears it when it finds none, and a start that queues a run sets it, both under the conversation's
+lock.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,7 +20,7 @@ from sqlalchemy import bindparam, insert, select, text
 from store.db.transaction import Transaction
 from store.tables.tenants import conversation_messages, conversations
 
-ON_BUSY = "on_busy"  # among the options of a queued run's request: `interrupt`
+ON_BUSY = "on_busy"  # an option of a queued run's request; its value may be `interrupt`
 
 LOCK = (
     select(conversations)
@@ -55,35 +57,38 @@ RELEASE = text("""
 
 
 def lock(tx: Transaction, tenant_id: UUID, conversation_id: UUID) -> Mapping[str, Any] | None:
-    """A conversation's row, taken until the transaction ends; None if the tenant has no such conversation."""
+    """Lock a conversation's row until the transaction ends; return it, None if the tenant has no such conversation."""
     return tx.one_or_none(LOCK, of_conversation=conversation_id, of_tenant=tenant_id)
 
 
 def queue(tx: Transaction, conversation: Mapping[str, Any], conversation_id: UUID) -> None:
-    """Note that a run of a conversation is queued, whose row the caller holds and has."""
+    """Note that a run of a conversation is queued. The caller has locked the conversation and passes its row."""
     if not conversation["has_queue"]:
         tx.later(QUEUE, conversation_id=conversation_id)
 
 
 def next_queued(tx: Transaction, conversation_id: UUID) -> UUID | None:
-    """The run that comes next in a conversation that the caller holds."""
+    """Return the run that comes next in a conversation that the caller has locked; None if none is queued."""
     return tx.scalar(NEXT_QUEUED, conversation_id=conversation_id)
 
 
 def open_runs(tx: Transaction, conversation_id: UUID) -> list[UUID]:
-    """The runs of a conversation that are not over, the newest first: stopped in this order, none begins meanwhile."""
+    """Return the open runs of a conversation, newest first: stopped in this order, none of them starts meanwhile."""
     return [run_id for (run_id,) in tx.rows(NOT_OVER, conversation_id=conversation_id)]
 
 
 def set_active_run(tx: Transaction, conversation_id: UUID, run_id: UUID) -> None:
-    """Make a run the active one, unless another is."""
+    """Make a run the active one, unless there is another active run."""
     tx.later(OCCUPY, conversation_id=conversation_id, run_id=run_id)
 
 
 def append_user_message(
     tx: Transaction, conversation: Mapping[str, Any], conversation_id: UUID, run_id: UUID, content: Any
 ) -> int:
-    """Append the user's message to a conversation that the caller holds, and whose row he has; its number."""
+    """Append the user's message to a conversation; return its number.
+
+    The caller has locked the conversation and passes its row.
+    """
     number = int(conversation["messages"]) + 1
     tx.later(COUNT_MESSAGE, conversation_id=conversation_id)
     tx.later(PUT_MESSAGE, conversation_id=conversation_id, number=number, run_id=run_id, role="user", content=content)
@@ -91,22 +96,22 @@ def append_user_message(
 
 
 def import_history(tx: Transaction, conversation_id: UUID, entries: Sequence[tuple[str, str]]) -> None:
-    """Give a new conversation a past that no run of ours has made: (role, text), oldest first."""
-    for number, (role, said) in enumerate(entries, start=1):
+    """Give a new conversation messages that no run of it has produced: (role, text), oldest first."""
+    for number, (role, message) in enumerate(entries, start=1):
         tx.later(COUNT_MESSAGE, conversation_id=conversation_id)
-        content = said if role == "user" else {"content": said}
+        content = message if role == "user" else {"content": message}
         tx.later(PUT_MESSAGE, conversation_id=conversation_id, number=number, role=role, content=content)
 
 
 def finish_run(tx: Transaction, row: Mapping[str, Any], *, last: tuple[UUID, str] | None, error: str) -> UUID | None:
-    """A run is over: its answer joins the conversation, which goes to the next queued run, if there is one.
+    """Add the answer of a finished run to its conversation, and activate the next queued run; return that run.
 
-    `last` is the (activation, node) whose outputs are the answer of a run that succeeded. The run that was handed the
-    conversation comes back; None also for one that ended in the queue.
+    `last`: the (activation, node) whose outputs are the answer of a run that succeeded. Returns None if no run is
+    queued, and for a run that ended while it was queued.
     """
     conversation_id = row["conversation_id"]
     held = tx.one_or_none(HOLD if last is None else COUNT_MESSAGE, conversation_id=conversation_id)
-    if last is not None and held is not None:  # else the conversation was deleted meanwhile
+    if last is not None and held is not None:  # held is None if the conversation was deleted meanwhile
         tx.run(
             PUT_MESSAGE,
             conversation_id=conversation_id,

@@ -1,8 +1,8 @@
 """Conversations: what a user and an agent have said across runs (`session_id` on the wire).
 
-Here they are created, read, listed and deleted; messages and the active run are written together with a run's rows, in
-`store/runs/run_rows.py`. An assistant's message holds no text of its own: it names the activation whose outputs it
-shows.
+This module creates, reads, lists and deletes them. Messages and the active run are written together with a run, in
+`store/agents/conversation_runs.py`. An assistant's message has no text of its own: it names the activation whose
+outputs it shows.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,7 +25,7 @@ from store.tables.tenants import versions as version_rows
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """One session. `messages` is the number of its last message, `rounds` of its completed turns."""
+    """A conversation. `messages` is the number of its last message, `rounds` the number of its completed turns."""
 
     id: UUID
     tenant_id: UUID
@@ -42,12 +42,12 @@ class Conversation:
     error: str
     created_at: datetime
     updated_at: datetime
-    token_id: UUID | None = None  # the share link by which it was begun
+    token_id: UUID | None = None  # the share link that began it
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What one side said. An assistant's `content` are the outputs of a node, None once retention has dropped them."""
+    """A message of one side. An assistant's `content` is the outputs of a node; None once retention has deleted it."""
 
     number: int
     role: str
@@ -60,7 +60,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class ConversationFilter:
-    """Which conversations of a canvas to list; what is empty does not filter. Both ends of the time are included."""
+    """Which conversations of a canvas to list; an empty field does not filter. `since` and `until` are included."""
 
     ids: Sequence[UUID] = ()
     user_id: str = ""
@@ -148,7 +148,7 @@ OPEN_RUNS = (
     .where(
         runs.c.tenant_id == bindparam("tenant_id"),
         runs.c.canvas_id == bindparam("canvas_id"),
-        sa.text("status in ('queued', 'running', 'waiting', 'stopping')"),  # the words of the partial index
+        sa.text("status in ('queued', 'running', 'waiting', 'stopping')"),  # as in the partial index
     )
     .order_by(runs.c.created_at.desc(), runs.c.id.desc())
 )
@@ -173,9 +173,9 @@ def create(
     conversation_id: UUID | None = None,
     token_id: UUID | None = None,
 ) -> UUID:
-    """Begin a conversation on a version; its id (a new one unless the caller brings one).
+    """Create a conversation on a version; return its id (a new one unless the caller gives one).
 
-    `token_id` names the share link by which it is begun.
+    `token_id`: the share link that begins it.
     """
     created = conversation_id or new_id()
     tx.later(
@@ -193,7 +193,7 @@ def create(
 
 
 def get(tx: Transaction, tenant_id: UUID, conversation_id: UUID, canvas_id: UUID | None = None) -> Conversation:
-    """A conversation, of that canvas if one is named. Raises NotFound, for another tenant's as well."""
+    """Return a conversation, of that canvas if one is given. Raises NotFound, also for one of another tenant."""
     row = tx.one_or_none(CONVERSATION, tenant_id=tenant_id, conversation_id=conversation_id)
     if row is None or (canvas_id is not None and row["canvas_id"] != canvas_id):
         raise NotFound("Session not found!")
@@ -201,7 +201,7 @@ def get(tx: Transaction, tenant_id: UUID, conversation_id: UUID, canvas_id: UUID
 
 
 def is_of_link(tx: Transaction, tenant_id: UUID, of: UUID, token_id: UUID) -> bool:
-    """Whether this is the id of a conversation that was begun by a share link, or of a run of one."""
+    """Return whether this is the id of a conversation that a share link began, or of a run of such a conversation."""
     return tx.scalar(OF_LINK, tenant_id=tenant_id, of=of, token_id=token_id) is not None
 
 
@@ -209,19 +209,19 @@ def page(
     tx: Transaction,
     tenant_id: UUID,
     canvas_id: UUID,
-    wanted: ConversationFilter,
+    filters: ConversationFilter,
     *,
     order_by: str = "update_time",
     descending: bool = True,
     limit: int = 30,
     offset: int = 0,
 ) -> tuple[list[Conversation], int]:
-    """One page of a canvas's conversations, and how many there are on all pages.
+    """Return one page of a canvas's conversations, and the number of conversations on all pages.
 
-    The time of `wanted` is the last change if the order is one of changes, else the creation. An order that we do not
-    know means `update_time`.
+    The times of `filters` apply to the last change if the order is by change, else to the creation. An unknown order
+    means `update_time`.
     """
-    conditions = _conditions(wanted, order_by)
+    conditions = _conditions(filters, order_by)
     order = ORDERS.get(order_by, conversations.c.updated_at)
     by = (order, conversations.c.id)
     rows = tx.rows(
@@ -237,24 +237,24 @@ def page(
 
 
 def messages(tx: Transaction, tenant_id: UUID, conversation_id: UUID) -> list[Message]:
-    """Everything said, in order; nothing for an unknown conversation or another tenant's."""
+    """Return all messages in order; none for an unknown conversation or another tenant's."""
     return messages_of(tx, tenant_id, [conversation_id])[conversation_id]
 
 
 def messages_of(tx: Transaction, tenant_id: UUID, conversation_ids: Sequence[UUID]) -> dict[UUID, list[Message]]:
-    """Everything said in some conversations, in order; nothing for those that are unknown or another tenant's."""
-    said: dict[UUID, list[Message]] = {conversation_id: [] for conversation_id in conversation_ids}
+    """Return all messages of some conversations in order; none for unknown conversations or another tenant's."""
+    by_conversation: dict[UUID, list[Message]] = {conversation_id: [] for conversation_id in conversation_ids}
     for conversation_id, *row, large in tx.rows(MESSAGES, tenant_id=tenant_id, some=list(conversation_ids)):
         message = Message(*row)
         content = tx.large.outputs(str(message.node_id), message.content, large)
-        said[conversation_id].append(replace(message, content=content) if large else message)
-    return said
+        by_conversation[conversation_id].append(replace(message, content=content) if large else message)
+    return by_conversation
 
 
 def history(tx: Transaction, conversation_id: UUID, upto: int, limit: int) -> list[Mapping[str, Any]]:
-    """The last `limit` messages up to number `upto`, oldest first: {role, content}, none for a limit below 1.
+    """Return the last `limit` messages up to number `upto`, oldest first: {role, content}; none for a limit below 1.
 
-    A user's content is as it was stored, an assistant's the outputs of the node that answered.
+    A user's content is as it was stored; an assistant's is the outputs of the node that answered.
     """
     if limit < 1:
         return []
@@ -268,40 +268,40 @@ def history(tx: Transaction, conversation_id: UUID, upto: int, limit: int) -> li
 def open_runs(
     tx: Transaction, tenant_id: UUID, canvas_id: UUID, conversation_ids: Sequence[UUID] | None = None
 ) -> list[UUID]:
-    """Runs that are not over, of the given conversations or of all, also of deleted ones.
+    """Return the open runs of the ids conversations or of all, including deleted ones.
 
-    The newest come first: stopped in this order, none of them begins meanwhile.
+    Newest first: if they are stopped in this order, none of the queued ones starts meanwhile.
     """
-    given = {"tenant_id": tenant_id, "canvas_id": canvas_id}
+    ids = {"tenant_id": tenant_id, "canvas_id": canvas_id}
     if conversation_ids is None:
-        return [run_id for (run_id,) in tx.rows(OPEN_RUNS, **given)]
-    return [run_id for (run_id,) in tx.rows(OPEN_RUNS_OF_SOME, **given, some=list(conversation_ids))]
+        return [run_id for (run_id,) in tx.rows(OPEN_RUNS, **ids)]
+    return [run_id for (run_id,) in tx.rows(OPEN_RUNS_OF_SOME, **ids, some=list(conversation_ids))]
 
 
 def delete(tx: Transaction, tenant_id: UUID, canvas_id: UUID, conversation_ids: Sequence[UUID]) -> set[UUID]:
-    """Delete conversations of a canvas with their messages; the ids that were there. Their runs stay."""
+    """Delete conversations of a canvas with their messages; return the ids that existed. Their runs stay."""
     rows = tx.rows(DELETE, tenant_id=tenant_id, canvas_id=canvas_id, some=list(conversation_ids))
     return {conversation_id for (conversation_id,) in rows}
 
 
 def delete_all(tx: Transaction, tenant_id: UUID, canvas_id: UUID) -> int:
-    """Delete every conversation of a canvas; how many there were."""
+    """Delete all conversations of a canvas; return how many there were."""
     return tx.run(DELETE_ALL, tenant_id=tenant_id, canvas_id=canvas_id)
 
 
-def _conditions(wanted: ConversationFilter, order_by: str) -> list[ColumnElement[bool]]:
+def _conditions(filters: ConversationFilter, order_by: str) -> list[ColumnElement[bool]]:
     at = conversations.c.updated_at if order_by.startswith("update_") else conversations.c.created_at
     return [
-        conversations.c.id == func.any(list(wanted.ids)) if wanted.ids else true(),
-        conversations.c.user_id == wanted.user_id if wanted.user_id else true(),
-        at >= wanted.since if wanted.since else true(),
-        at <= wanted.until if wanted.until else true(),
-        _mentions(wanted.keywords.strip()) if wanted.keywords.strip() else true(),
+        conversations.c.id == func.any(list(filters.ids)) if filters.ids else true(),
+        conversations.c.user_id == filters.user_id if filters.user_id else true(),
+        at >= filters.since if filters.since else true(),
+        at <= filters.until if filters.until else true(),
+        _mentions(filters.keywords.strip()) if filters.keywords.strip() else true(),
     ]
 
 
 def _mentions(keywords: str) -> ColumnElement[bool]:
-    """Whether the id (with or without hyphens), the name or the text of a message contains the words."""
+    """Return whether the id (with or without hyphens), the name or the text of a message contains the words."""
     in_user_text = entries.c.content.op("#>>")(cast([], sa.ARRAY(Text)))
     in_answer = node_values.c.outputs.op("->>")("content")
     id_text = cast(conversations.c.id, Text)

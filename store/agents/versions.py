@@ -1,13 +1,13 @@
-"""Versions: documents that never change once their row is there, so processes may cache them.
+"""Versions of canvases: documents that never change after they are stored, so processes may cache them.
 
-Each saved draft has one, so has each published canvas, and every run refers to one. Whoever starts a run reads its
-version with `snapshot`, `latest`, `latest_released` or `version_by_id`: these hold the version and its canvas until the
-transaction ends, and neither is deleted meanwhile. Accepting a run is a transaction of its own, which holds them again
-(`hold`). Deleting takes its locks first and looks for runs and conversations in a later statement, so it sees whatever
-a start that it waited for, or skipped, has made.
+Each saved draft has a version, each published canvas has one, and every run refers to one. The start of a run reads its
+version with `lock_draft_version`, `lock_latest`, `lock_latest_released` or `lock_by_id`. These lock the version and its
+canvas until the transaction ends, so that neither is deleted meanwhile. Accepting the run is a separate transaction,
+which locks them again (`lock`). A deletion takes its locks first and looks for runs and conversations in a later
+statement, so it sees what a start that it waited for, or skipped, has stored.
 
-A version that runs or conversations refer to is never deleted, only hidden from its author (`deleted_at`). Its row goes
-with the last of them.
+A version that runs or conversations refer to is never deleted, only hidden from lists (`deleted_at`). Its row is
+deleted after the last of them.
 """
 
 import hashlib
@@ -31,7 +31,7 @@ from store.tables.runs import runs
 from store.tables.tenants import canvases, conversations, tenants, versions
 
 KEPT = 20
-"""Unreleased versions of a canvas that stay, newest first; those that a run or conversation refers to stay as well."""
+"""How many unreleased versions of a canvas are kept (the newest), besides those that runs or conversations refer to."""
 
 BATCH = 500
 
@@ -39,14 +39,14 @@ SQUARE_ROOT_OF_A_NEGATIVE = "2201F"
 
 
 class VersionGone(NotFound):
-    """The version that a run or a conversation refers to is not there any more."""
+    """The version that a run or a conversation refers to does not exist any more."""
 
     code = "version_gone"
 
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """A document that will not change. `digest` is the same for the same document."""
+    """A document that never changes. `digest` is the same for equal documents."""
 
     id: UUID
     tenant_id: UUID
@@ -70,7 +70,7 @@ _draft_of_canvas = (canvases.c.tenant_id == bindparam("tenant_id"), canvases.c.i
 
 
 def _held(*conditions: ColumnElement[bool]) -> Select[Any]:
-    """The newest version that fulfils the conditions; nobody deletes it or its canvas before we are done."""
+    """Return a query of the newest version that fulfils the conditions; it locks the version and its canvas."""
     return (
         select(*_shown, versions.c.dsl)
         .join(canvases, canvases.c.id == versions.c.canvas_id)
@@ -84,7 +84,7 @@ def _held(*conditions: ColumnElement[bool]) -> Select[Any]:
 HOLD_LATEST = _held()
 HOLD_RELEASED = _held(versions.c.released)
 HOLD_BY_ID = _held(versions.c.id == bindparam("version_id"))
-HOLD_LIKE_DRAFT = _held(  # a json column keeps the text that we encoded: hashing it is `digest_of` the draft
+HOLD_LIKE_DRAFT = _held(  # a json column keeps the text that was encoded, so hashing it gives `digest_of` the draft
     versions.c.digest
     == select(func.sha256(func.convert_to(cast(canvases.c.draft, Text), "UTF8"), type_=LargeBinary))
     .where(*_draft_of_canvas)
@@ -97,7 +97,7 @@ HOLD = (
     .where(_any_of_canvas, versions.c.id == bindparam("version_id"))
     .with_for_update(read=True, key_share=True)
 )
-IS_HELD = "sqrt(count(*) - 1)"  # `is_gone`
+IS_HELD = "sqrt(count(*) - 1)"  # `is_version_gone`
 VERSION = select(*_shown, versions.c.dsl).where(versions.c.id == bindparam("version_id"))
 VERSIONS = select(*_shown).where(_of_canvas).order_by(versions.c.updated_at.desc(), versions.c.id.desc())
 
@@ -177,12 +177,12 @@ DELETE = sa.delete(versions).where(versions.c.id == bindparam("version_id"))
 
 
 def digest_of(dsl: Mapping[str, Any]) -> bytes:
-    """SHA-256 of a document as it is stored. The order of keys counts, since components run in it."""
+    """Return the SHA-256 of a document as it is stored. The order of keys counts, because components run in it."""
     return hashlib.sha256(encode(dsl).encode()).digest()
 
 
 def version(tx: Transaction, version_id: UUID) -> Version:
-    """A version by its id, hidden or not, for those who have it from a run's row. Raises VersionGone."""
+    """Return a version by its id, hidden or not, for a caller that has the id from a run's row. Raises VersionGone."""
     rows = tx.rows(VERSION, version_id=version_id)
     if not rows:
         raise VersionGone(GONE, version_id=version_id.hex)
@@ -192,42 +192,43 @@ def version(tx: Transaction, version_id: UUID) -> Version:
 def hold(tx: Transaction, tenant_id: UUID, canvas_id: UUID, version_id: UUID) -> None:
     """Keep a version, hidden or not, and its canvas from being deleted until the transaction ends.
 
-    Nothing is waited for. Whoever waits next finds out if one of them is gone (`is_gone`), and nothing is committed.
+    Sent without waiting: if one of them is gone, the next wait raises an error (`is_version_gone`), and nothing is
+    committed.
     """
     tx.write(HOLD, IS_HELD, tenant_id=tenant_id, canvas_id=canvas_id, version_id=version_id)
 
 
 def is_gone(error: BaseException) -> bool:
-    """Whether the version that was to be held, or its canvas, is gone."""
+    """Return whether an error says that the version to be held, or its canvas, is gone."""
     return sqlstate(error) == SQUARE_ROOT_OF_A_NEGATIVE
 
 
 def version_by_id(tx: Transaction, tenant_id: UUID, canvas_id: UUID, version_id: UUID) -> Version:
-    """A version of this canvas. Raises NotFound, for a version of another canvas or tenant as well."""
+    """Return a version of this canvas. Raises NotFound, also for a version of another canvas or tenant."""
     rows = tx.rows(HOLD_BY_ID, tenant_id=tenant_id, canvas_id=canvas_id, version_id=version_id)
     return _found(rows, "Version not found.")
 
 
 def latest_released(tx: Transaction, tenant_id: UUID, canvas_id: UUID) -> Version:
-    """The version that was published last. Raises NotFound if there is none."""
+    """Return the version that was published last. Raises NotFound if there is none."""
     rows = tx.rows(HOLD_RELEASED, tenant_id=tenant_id, canvas_id=canvas_id)
     return _found(rows, "No available published version")
 
 
 def latest(tx: Transaction, tenant_id: UUID, canvas_id: UUID) -> Version:
-    """The newest version, released or not; the draft's if there is none. Raises NotFound for an unknown canvas."""
+    """Return the newest version, released or not, or that of the draft. Raises NotFound for an unknown canvas."""
     rows = tx.rows(HOLD_LATEST, tenant_id=tenant_id, canvas_id=canvas_id)
     return Version(*rows[0]) if rows else snapshot(tx, tenant_id, canvas_id)
 
 
 def snapshot(tx: Transaction, tenant_id: UUID, canvas_id: UUID) -> Version:
-    """The version that equals the draft, made if there is none. Raises NotFound for an unknown canvas."""
+    """Return the version that equals the draft; create it if there is none. Raises NotFound for an unknown canvas."""
     rows = tx.rows(HOLD_LIKE_DRAFT, tenant_id=tenant_id, canvas_id=canvas_id)
     return Version(*rows[0]) if rows else save(tx, tenant_id, canvas_id)
 
 
 def versions_of(tx: Transaction, tenant_id: UUID, canvas_id: UUID) -> list[Version]:
-    """All versions of a canvas without their documents, the latest change first."""
+    """Return all versions of a canvas without their documents, the last changed first."""
     return [Version(*row) for row in tx.rows(VERSIONS, tenant_id=tenant_id, canvas_id=canvas_id)]
 
 
@@ -240,9 +241,9 @@ def save(
     title: str | None = None,
     description: str | None = None,
 ) -> Version:
-    """Keep the draft as a version: the latest one if it is the same document, else a new one.
+    """Store the draft as a version: the latest version if it is the same document, else a new one.
 
-    A release is never changed by a save that does not release. Of the unreleased ones the newest 20 stay.
+    A save that does not release never changes a released version. Of the unreleased versions the newest 20 are kept.
     Raises NotFound for an unknown canvas.
     """
     draft = tx.one_or_none(LOCK_DRAFT, tenant_id=tenant_id, canvas_id=canvas_id)
@@ -275,8 +276,9 @@ def save(
 def delete(tx: Transaction, tenant_id: UUID, canvas_id: UUID, version_id: UUID, *, force: bool = False) -> None:
     """Delete a version. Raises NotFound if the canvas has no such version.
 
-    Raises NotAllowed for the latest release and for one that a run or conversation refers to; with `force` only for
-    one whose run is not over. One that runs or conversations refer to is hidden: they go on reading it.
+    Raises NotAllowed for the latest release and for a version that a run or conversation refers to; with `force` only
+    for a version with an open run. A version that is referred to is hidden and stays readable for those runs and
+    conversations.
     """
     if not tx.rows(LOCK_ONE, tenant_id=tenant_id, canvas_id=canvas_id, version_id=version_id):
         raise NotFound("Version not found.")
@@ -294,7 +296,7 @@ def delete_all(tx: Transaction, tenant_id: UUID, canvas_id: UUID) -> None:
 
 
 def delete_orphans(tx: Transaction) -> int:
-    """Delete up to 500 versions that nobody refers to, of canvases that are gone, or hidden; how many."""
+    """Delete up to 500 unused versions of deleted canvases, and unused hidden versions; return how many."""
     return _delete_unused(tx, tx.rows(LOCK_ORPHANS))
 
 

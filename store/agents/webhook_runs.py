@@ -1,6 +1,6 @@
-"""Runs that webhooks have started: whose canvas a call is for, what status it is answered with, and recent tests.
+"""Runs that webhooks started: the canvas that a call is for, the status code of its reply, and recent tests.
 
-A public webhook has no caller whose tenant could be asked for: the canvas says whose run it becomes.
+The caller of a public webhook has no token, so the canvas determines the tenant.
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from store.tables.runs import run_events, runs
 from store.tables.tenants import canvases
 
 TRACE_KEPT = timedelta(seconds=600)
-MARK = "webhook"  # the option of a run's request that says how it came in
+MARK = "webhook"  # the option of a run's request that says that a webhook started it: TEST or LIVE
 TEST, LIVE = "test", "live"
 MOST_TESTS = 1000
 
@@ -54,7 +54,7 @@ STATUSES = (
 
 @dataclass(frozen=True, slots=True)
 class WebhookTarget:
-    """The canvas that a call is for, and its owner."""
+    """The canvas that a call is for, and its tenant."""
 
     canvas_id: UUID
     tenant_id: UUID
@@ -63,30 +63,30 @@ class WebhookTarget:
 
 @dataclass(frozen=True, slots=True)
 class WebhookTest:
-    """A run that somebody has started to test a webhook."""
+    """A run that an author started to test a webhook."""
 
     run_id: UUID
     created_at: datetime
 
 
 def find_target(tx: Transaction, canvas_id: UUID) -> WebhookTarget | None:
-    """A canvas, whoever owns it; for calls that name nothing else. None if there is none."""
+    """Return a canvas of any tenant, for a call that names only the canvas; None if there is none."""
     row = tx.one_or_none(DOOR, canvas_id=canvas_id)
     return WebhookTarget(row["id"], row["tenant_id"], row["canvas_category"]) if row else None
 
 
 def list_tests(tx: Transaction, tenant_id: UUID, canvas_id: UUID) -> list[WebhookTest]:
-    """The tests of a canvas's webhook in the last ten minutes, in the order in which they began."""
-    oldest = first_id_at(datetime.now(UTC) - 2 * TRACE_KEPT)  # so that old partitions are not looked at
+    """Return the tests of a canvas's webhook in the last ten minutes, oldest first."""
+    oldest = first_id_at(datetime.now(UTC) - 2 * TRACE_KEPT)  # so that old partitions are not read
     rows = tx.rows(TESTS, of_tenant=tenant_id, of_canvas=canvas_id, oldest=oldest)
     return [WebhookTest(*row) for row in rows]
 
 
 def times(tx: Transaction, run_id: UUID) -> list[tuple[int, datetime]]:
-    """When each event of a run was stored, by number."""
+    """Return when each event of a run was stored, by number."""
     return [(number, moment) for number, moment in tx.rows(TIMES, of_run=run_id)]
 
 
 def statuses(tx: Transaction, run_id: UUID, after: int) -> list[Any]:
-    """The reply codes that the Messages of a turn name, in order; None for each that names none."""
+    """Return the status codes that the Message nodes of a turn set, in order; None for each that sets none."""
     return [status for (status,) in tx.rows(STATUSES, of_run=run_id, after=after)]

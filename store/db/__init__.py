@@ -1,1 +1,1 @@
-"""Connections, transactions and statements."""
+"""The connection pool, transactions, and how statements are compiled, sent and pruned."""

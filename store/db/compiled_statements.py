@@ -1,8 +1,9 @@
-"""Statements as the wire takes them: SQLAlchemy writes them, once each.
+"""SQLAlchemy statements, compiled to SQL text with numbered placeholders once each, and writes combined into one
+statement.
 
-A statement is compiled once for the names that are given to it, with the order of its values and what becomes of each,
-and once for each week whose partitions it names (`store.db.pruning`). Writes that leave together are put into one
-statement, once for each such row of neighbours.
+A statement is compiled once for each set of parameter names that it is called with, and adapted once for each week
+whose partitions it names (`store.db.pruning`). A call only puts its values in order. The writes of a transaction may be
+sent as one statement (`combine_writes`), which is combined once for each sequence of writes.
 """
 
 import re
@@ -20,7 +21,7 @@ from sqlalchemy.types import TypeEngine
 from store.db import pruning
 from store.primitives.json_codec import encode
 
-KEPT = 1024  # compiled statements; more than the product has, so only those that were built for one call make room
+KEPT = 1024  # statements; more than the product has, so only statements that were built for a single call are evicted
 
 _DIALECT = PGDialect_psycopg(paramstyle="numeric_dollar")
 _GIVEN = object()
@@ -32,9 +33,11 @@ Put = Callable[[Any], Any]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Compiled:
-    """A statement's text, and for `$1`, `$2`, ...: the value's name, its constant if it brings one, how it is put.
+    """A statement's text and its parameters in the order of `$1`, `$2`, ...
 
-    `is_about_runs`: it names a partitioned table. `is_used_once`: no other execution has this text.
+    A parameter is a name, a constant (`_FROM_CALLER` if the caller gives the value) and the conversion that the value
+    needs, if any. `names_partitioned_table`: the statement names a partitioned table. `is_used_once`: the text is never
+    sent again, so it is not worth preparing.
     """
 
     sql: bytes
@@ -42,24 +45,24 @@ class Compiled:
     is_about_runs: bool = False
     is_used_once: bool = False
 
-    def values(self, given: Mapping[str, Any]) -> list[Any]:
-        """The values in order, as the driver takes them. Raises KeyError for one that is missing."""
+    def values(self, arguments: Mapping[str, Any]) -> list[Any]:
+        """Return the values in order, converted for the driver. Raises KeyError if one is missing."""
         return [
-            constant if constant is not _GIVEN else put(given[name]) if put else given[name]
+            constant if constant is not _GIVEN else put(arguments[name]) if put else arguments[name]
             for name, constant, put in self.places
         ]
 
 
-def compiled(statement: Executable, given: Mapping[str, Any], partition: str = pruning.PARENT) -> Compiled:
-    """A statement for the names that are given to it; of a table's columns an insert writes those that are named.
+def compiled(statement: Executable, arguments: Mapping[str, Any], partition: str = pruning.PARENT) -> Compiled:
+    """Compile a statement for the parameter names that it is called with. An INSERT writes the columns that are named.
 
-    `partition`: the name of the week whose partitions the statement names in place of the tables (`p2026w47`).
+    `partition`: the suffix of the week's partitions that the statement names in place of the tables (`p2026w47`).
     """
-    return _compiled(statement, tuple(given), partition)
+    return _compiled(statement, tuple(arguments), partition)
 
 
 def pinned(made: Compiled, run_id: UUID) -> Compiled:
-    """Return a statement with its run's id as a literal, so that even a plan for any values is for one partition."""
+    """Return a statement with its run's id as a literal, so that even a generic plan covers one partition only."""
     if not made.is_about_runs:
         return made
     numbers = {number for number, (name, _, _) in enumerate(made.places, start=1) if name in pruning.RUN}
@@ -70,10 +73,11 @@ def pinned(made: Compiled, run_id: UUID) -> Compiled:
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """An insert, update or delete whose rows nobody asks for.
+    """An INSERT, UPDATE or DELETE whose result the caller does not read.
 
-    `check`: an expression over the rows that it returns, one for each that it has hit (`1 / count(*)`). Where they are
-    not as many as its writer expects the server cannot work it out, and refuses the statement and all that is behind.
+    `check`: an SQL expression over the rows that the write returns, one for each row it changed; for example
+    `1/count(*)`. If the number of rows is not the expected one, evaluating it is an error, and the server refuses the
+    statement and skips everything behind it.
     """
 
     statement: Executable
@@ -90,15 +94,18 @@ class CombinedStatement:
     is_used_once: bool = False
 
     def values(self, writes: Sequence[Write]) -> list[Any]:
-        """The values of all of them in order, as the driver takes them."""
+        """Return the values of all parts in order, converted for the driver."""
         return [value for part, write in zip(self.parts, writes, strict=True) for value in part.values(write.values)]
 
 
 def combine_writes(writes: Sequence[Write], parts: Sequence[Compiled] | None = None) -> CombinedStatement:
-    """Writes as one statement, in which each sees the rows as they were before all of them.
+    """Combine writes into one statement: `with w0 as (...), w1 as (...) select check0, check1`.
 
-    So no two of them may hit the same row. Checks are worked out before any write that has none. `parts`: the writes
-    compiled, where they do not name the tables as they are.
+    Each write sees the rows as they were before all of them, so no two of them may change the same row. PostgreSQL
+    evaluates the checks in their order, and before it executes the writes that have none; so if the first check fails,
+    no other write was tried, and no lock was waited for. A test holds PostgreSQL to that
+    (`tests/integration/store/test_pipeline.py`). `parts`: the compiled writes, where they name partitions instead of
+    tables.
     """
     parts = parts if parts is not None else [compiled(write.statement, write.values) for write in writes]
     checked = tuple((part, write.check) for part, write in zip(parts, writes, strict=True))
@@ -139,25 +146,25 @@ def _compiled(statement: Executable, names: tuple[str, ...], partition: str) -> 
         return replace(made, sql=pruning.for_week(made.sql, partition)) if made.is_about_runs else made
     assert isinstance(statement, ClauseElement)
     made: Any = statement.compile(dialect=_DIALECT, column_keys=list(names))
-    assert not made.post_compile_params, "lists are given to any(), not to in_()"
+    assert not made.post_compile_params, "in_() is not supported: compare with any() and pass a list"
     unknown = set(names) - set(made.binds)
-    assert not unknown, f"the statement knows no {sorted(unknown)}"
+    assert not unknown, f"the statement has no parameters named {sorted(unknown)}"
     parameters = {name: parameter for parameter, name in made.bind_names.items()}
     places = [_place(name, parameters[name], name in names) for name in made.positiontup or ()]
     sql = made.string.encode()
     return Compiled(sql, places, is_about_runs=pruning.is_about_runs(sql))
 
 
-def _place(name: str, parameter: BindParameter[Any], is_given: bool) -> tuple[str, Any, Put | None]:
+def _place(name: str, parameter: BindParameter[Any], is_from_caller: bool) -> tuple[str, Any, Put | None]:
     put = _put(parameter.type)
-    if is_given or parameter.required:
+    if is_from_caller or parameter.required:
         return name, _GIVEN, put
     constant = parameter.effective_value
     return name, put(constant) if put else constant, None
 
 
 def _put(kind: TypeEngine[Any]) -> Put | None:
-    """What becomes of a value of a type; None: nothing, the driver knows it."""
+    """Return the conversion that values of a type need before the driver takes them; None if they need none."""
     if isinstance(kind, JSON):
         return _encode_if_any if kind.none_as_null else encode
     return kind.dialect_impl(_DIALECT).bind_processor(_DIALECT)

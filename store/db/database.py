@@ -1,8 +1,8 @@
-"""The connection pool and transactions.
+"""The connection pool, and transactions on its connections.
 
-READ COMMITTED everywhere: each statement sees what was committed when it began. A stopped process must not keep a run,
-so every transaction has server-side limits; client and server keep-alives notice a half-open socket within 10 s
-(protocol.md, "Locks").
+All transactions are READ COMMITTED: each statement sees what was committed when it began. A process that hangs must not
+keep a run locked, so every transaction has server-side time limits, and keep-alives on both sides detect a half-open
+connection within 10 s (docs/protocol.md, "Locks").
 """
 
 import time
@@ -44,9 +44,9 @@ _CLIENT_LIMITS = {
     "connect_timeout": 5,
 }
 
-WRITE_NOTHING = text("delete from canaries where false")  # refused by a read-only database; writes nothing
+WRITE_NOTHING = text("delete from canaries where false")  # changes nothing; a read-only database refuses it
 LITTLE_MEMORY = text("set local work_mem = '64kB'")
-SPILL = text("select count(*) from generate_series(1, 20000)")  # half a megabyte in a file that goes at once
+SPILL = text("select count(*) from generate_series(1, 20000)")  # writes half a megabyte to a temporary file
 
 LONGEST_TRANSACTION = timedelta(seconds=10)
 
@@ -54,10 +54,11 @@ TRIES = 3
 
 
 class Database:
-    """A pool of connections to one PostgreSQL. SQLAlchemy keeps them, psycopg speaks through them.
+    """A pool of connections to one PostgreSQL database: SQLAlchemy's pool of psycopg connections.
 
-    `plans_once`: the server plans a statement once for all values, not for each; for those who send the same few
-    statements all the time. `large`: where values lie that are too large for a row.
+    `generic_plans`: the server keeps one generic plan per prepared statement instead of planning for each set of
+    values; for processes that repeat the same few statements. `large`: where values are stored that are too large for a
+    row.
     """
 
     large: LargeValues = NO_STORAGE
@@ -76,33 +77,33 @@ class Database:
         self.pruning = Pruning()
         self.pool_size = pool_size
         limits = {**_SERVER_LIMITS, **({"plan_cache_mode": "force_generic_plan"} if plans_once else {})}
-        given = {
+        arguments = {
             **_CLIENT_LIMITS,
             "application_name": application,
             "options": " ".join(f"-c {name}={value}" for name, value in limits.items()),
         }
-        self._given = given
-        self._keeps_statements_apart = False  # until a connection of this process has shown it
+        self._connect_arguments = arguments
+        self._keeps_statements_apart = False  # True once a connection of this process has passed the check
         self._engine: Engine = create_engine(
             url,
             pool_size=pool_size,
             max_overflow=0,
             pool_timeout=30,
-            pool_use_lifo=True,  # who is used again has its plans and caches warm
+            pool_use_lifo=True,  # the connection used last has warm plans and caches
             pool_pre_ping=False,
-            pool_reset_on_return=None,  # what is given back has been rolled back or closed
-            isolation_level="AUTOCOMMIT",  # transactions begin and end by statements of their own, in the pipeline
+            pool_reset_on_return=None,  # a returned connection was rolled back or closed already
+            isolation_level="AUTOCOMMIT",  # `Transaction` sends begin and commit itself, in the pipeline
             json_serializer=encode,
             json_deserializer=decode,
-            connect_args=given,
+            connect_args=arguments,
         )
-        self._broken_at = 0.0  # when a connection was found dead: those of before are not trusted any more
+        self._broken_at = 0.0  # when a connection was last found broken; connections from before that are replaced
         event.listen(self._engine, "connect", _prepare)
         event.listen(self._engine, "connect", self._check_pooler)
 
     @contextmanager
     def transaction(self) -> Generator[Transaction]:
-        """A transaction that commits at the end and rolls back on any exception."""
+        """Yield a transaction that is committed at the end and rolled back on any exception."""
         with self._connection() as pooled:
             tx = Transaction(lambda: pooled, self.large, self.pruning)
             try:
@@ -115,9 +116,9 @@ class Database:
 
     @contextmanager
     def statements(self) -> Generator[Transaction]:
-        """Statements that each stand alone, without a transaction around them: two round trips less.
+        """Yield a transaction object whose statements each commit on their own, which saves `begin` and `commit`.
 
-        Without any there is no connection either.
+        If no statement is sent, no connection is taken from the pool.
         """
         with ExitStack() as stack:
             tx = Transaction(lambda: stack.enter_context(self._connection()), self.large, self.pruning)
@@ -134,8 +135,8 @@ class Database:
             pooled = self._pooled()
         except psycopg.Error as error:
             advice = poolers.advice_of(error)
-            said = psycopg.OperationalError(f"{error} {advice}") if advice else error
-            raise translated(said, is_gone=True) from error
+            advised = psycopg.OperationalError(f"{error} {advice}") if advice else error
+            raise translated(advised, is_gone=True) from error
         connection = cast(Connection, pooled.driver_connection)
         try:
             if self.pruning.must_be_read():
@@ -149,7 +150,7 @@ class Database:
             pooled.close()
 
     def _read_weeks(self, connection: Connection, prepared: Prepared) -> None:
-        """Read which weeks have partitions: once per process, and when a week was missing, at most once a minute."""
+        """Read which weeks have partitions: once per process, then at most once a minute if a week was missing."""
         tx = Transaction(lambda: (connection, prepared), self.large, self.pruning)
         try:
             self.pruning.learn(name for (name,) in tx.rows(WEEKS, tables=list(PARTITIONED)))
@@ -160,7 +161,7 @@ class Database:
             raise
 
     def _pooled(self) -> PoolProxiedConnection:
-        """A connection of the pool; what was connected before another one broke is connected anew."""
+        """Borrow a connection from the pool; one that was opened before another one broke is replaced by a new one."""
         for _ in range(self.pool_size):
             pooled = self._engine.raw_connection()
             if pooled.info["since"] > self._broken_at:
@@ -170,16 +171,17 @@ class Database:
         return self._engine.raw_connection()
 
     def carry_out(self, work: Callable[[Transaction], T]) -> T:
-        """Work in a transaction, again from the beginning if the database has surely undone it.
+        """Run `work` in a transaction and return its result; run it again if the database has certainly rolled it back.
 
-        For a lock that did not come and a deadlock, which may show only at the commit, since most statements are waited
-        for there; and for a connection that had died in the pool. What became of a commit whose connection has broken
-        nobody knows, so that is not repeated. Large values that the work needs are read outside of the transaction.
+        It is repeated after a lock timeout or a deadlock, which may show only at the commit because most statements are
+        waited for there, and after a pooled connection turned out to be dead. It is not repeated if the connection
+        broke during the commit, because the commit may have succeeded. Large values that the work needs are read from
+        the file storage between transactions.
         """
         return self.reading_ahead(lambda large: self._carried_out(work, large))
 
     def reading_ahead(self, work: Callable[[LargeValues], T]) -> T:
-        """Do work whose transactions take the large values that it is given; again for each value that it lacks.
+        """Run `work` with a LargeValues for its transactions; run it again after each large value it needs.
 
         Such a value is read from the file storage while no transaction is open. Raises ValueGone.
         """
@@ -206,12 +208,12 @@ class Database:
         raise AssertionError("unreachable: the last try returns or raises")
 
     def ping(self) -> None:
-        """Raise if the database does not answer."""
+        """Raise an error if the database does not answer."""
         with self.transaction() as tx:
             tx.scalar(text("select 1"))
 
     def check_writable(self) -> None:
-        """Raise if the database does not answer, takes no writes, or has no room left on its disk."""
+        """Raise an error if the database does not answer, refuses writes, or has no free disk space."""
         with self.transaction() as tx:
             tx.run(WRITE_NOTHING)
             tx.run(LITTLE_MEMORY)
@@ -220,7 +222,8 @@ class Database:
     def refuse_pooler(self) -> None:
         """Raise ExecutorError if DATABASE_URL leads to a pooler that this process cannot work through.
 
-        A database that is away raises nothing: processes wait for it, and look at the pooler with the first connection.
+        If the database cannot be reached nothing is raised: processes wait for it, and their first connection checks
+        the pooler.
         """
         try:
             self.ping()
@@ -230,29 +233,28 @@ class Database:
                 raise ExecutorError(" ".join(str(cause).split())) from error
 
     def _check_pooler(self, connection: Any, record: Any) -> None:
-        """See to it that a pooler keeps prepared statements apart, with the first connection to a server."""
+        """Check at the first connection to a server that a pooler keeps its clients' prepared statements apart."""
         if self._keeps_statements_apart:
             return
-        arguments, given = self._engine.dialect.create_connect_args(self._engine.url)
+        arguments, options = self._engine.dialect.create_connect_args(self._engine.url)
         try:
             self._keeps_statements_apart = poolers.check(
-                connection, lambda: psycopg.connect(*arguments, **{**given, **self._given})
+                connection, lambda: psycopg.connect(*arguments, **{**options, **self._connect_arguments})
             )
         except BaseException:
             connection.close()
             raise
 
     def close(self) -> None:
-        """Close every pooled connection."""
+        """Close all pooled connections."""
         self._engine.dispose()
 
 
 def _prepare(connection: Any, record: Any) -> None:
-    """Make a new connection ours.
+    """Set up a new connection: its time of birth, its prepared statements, and a time limit for transactions.
 
-    The server ends a transaction that takes too long, where it knows how to. Statements are sent as pipelines, and a
-    process that stands still between two of them is neither idle in its transaction nor at a statement: no other limit
-    ends it, and it would keep its run for as long as it stands.
+    The transaction limit needs PostgreSQL 17. Without it no limit ends a process that hangs between two pipelines of a
+    transaction: it is not idle in the transaction and has no statement running, and it would keep its run locked.
     """
     record.info.update(since=time.monotonic(), prepared=Prepared())
     if connection.info.server_version >= KNOWS_TRANSACTION_TIMEOUT:

@@ -1,7 +1,11 @@
-"""Statements on one connection's wire: sent as they come, waited for together (libpq's pipeline mode).
+"""The pipeline of one connection: statements are sent as they come, their replies are received together.
 
-psycopg connects, adapts values and speaks to libpq. Its cursors are left out: for eight statements in a pipeline they
-take 260 us of processor time, and this takes 75 (docs/decisions/0016).
+This is libpq's pipeline mode: a statement is sent without waiting for the reply of the one before, and a wait ends with
+a sync message, after which the server has answered everything. After a failed statement the server skips all others up
+to the sync.
+
+psycopg connects, converts values and wraps libpq. Its cursors are not used: for eight statements in a pipeline they
+take 260 us of processor time, and this module takes 75 us (docs/decisions/0016-a-hop-is-three-pipelines.md).
 """
 
 from collections import deque, namedtuple
@@ -19,19 +23,21 @@ from psycopg.pq.abc import PGresult
 
 Connection = psycopg.Connection[Any]
 
-PREPARE_AFTER_USES = 2  # uses of a statement on one connection; most that are used again are used all the time
-MOST_PREPARED = 100  # statements of one connection; each costs the server memory
-MOST_COUNTED = 1000  # statements of one connection whose uses are counted
+PREPARE_AFTER_USES = 2  # uses of a statement on one connection; a statement used twice is mostly used all the time
+MOST_PREPARED = 100  # prepared statements per connection; each uses memory of the server
+MOST_COUNTED = 1000  # statements per connection whose uses are counted
 
 CLOSES = capabilities.has_send_close_prepared()
-"""Whether libpq (17 or later) has a message for it. PgBouncer translates names in messages, and none in DEALLOCATE."""
+"""Whether libpq (17 or later) can close a prepared statement by a message. PgBouncer translates the names in messages,
+but not those in a DEALLOCATE statement.
+"""
 
 _FAILED, _SKIPPED = ExecStatus.FATAL_ERROR, ExecStatus.PIPELINE_ABORTED
 Key = tuple[bytes, tuple[int, ...]]
 
 
 class Reply:
-    """The reply to one statement; None before it was waited for, and for one behind a statement that has failed."""
+    """The reply to one statement. `result` stays None until it is received, or if the statement fails or is skipped."""
 
     __slots__ = ("result",)
 
@@ -40,35 +46,35 @@ class Reply:
 
 
 class Prepared:
-    """What was prepared on a connection: names by statement and types of its values.
+    """The prepared statements of a connection: their names, by statement text and types of values.
 
-    The server keeps a prepared statement until the connection ends, also when the transaction that prepared it fails.
-    So a name is forgotten only when the server does not have it: its own preparation failed, or was skipped.
+    The server keeps a prepared statement until the connection ends, even if the transaction that prepared it fails. So
+    a name is forgotten only when the server cannot have it: its own preparation failed or was skipped.
     """
 
     def __init__(self) -> None:
-        self.names: dict[Key, bytes] = {}  # the one that was used last comes last
+        self.names: dict[Key, bytes] = {}  # the least recently used first
         self.uses: dict[Key, int] = {}
         self.last = 0
-        self.unused: list[bytes] = []  # names that the server still has and that no statement uses any more
-        self.missing: set[bytes] = set()  # names whose preparation failed after their deallocation was sent
+        self.unused: list[bytes] = []  # names to deallocate: the server has them, and no statement uses them any more
+        self.missing: set[bytes] = set()  # names whose preparation failed although their deallocation was sent already
 
     def name_of(self, key: Key) -> bytes | None:
-        """Return the name of a prepared statement and count a use of it; None if it is not prepared."""
+        """Return the name of a prepared statement and mark it as the most recently used; None if it is not prepared."""
         name = self.names.pop(key, None)
         if name is not None:
             self.names[key] = name
         return name
 
     def count(self, key: Key) -> int:
-        """Count a use of a statement that is not prepared; return how often it was used."""
+        """Count one use of a statement that is not prepared; return how often it was used so far."""
         if len(self.uses) >= MOST_COUNTED:
             self.uses.clear()
         uses = self.uses[key] = self.uses.get(key, 0) + 1
         return uses
 
     def add(self, key: Key) -> bytes:
-        """Return a new name for a statement. Beyond MOST_PREPARED the statement whose last use is oldest makes room."""
+        """Add a statement and return its new name. Above MAX_PREPARED the least recently used statement is dropped."""
         while len(self.names) >= MOST_PREPARED:
             oldest = next(iter(self.names))
             self.unused.append(self.names.pop(oldest))
@@ -80,7 +86,7 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True)
 class Preparation:
-    """A statement that is being prepared under a name."""
+    """A request to prepare a statement under a name, sent and not yet answered."""
 
     key: Key
     name: bytes
@@ -88,13 +94,13 @@ class Preparation:
 
 @dataclass(frozen=True, slots=True)
 class Deallocation:
-    """A prepared statement that is being deallocated."""
+    """A request to deallocate a prepared statement, sent and not yet answered."""
 
     name: bytes
 
 
 class Pipeline:
-    """A connection on which nothing else speaks. Not for two threads at once."""
+    """The pipeline of a connection that nothing else uses meanwhile. Not for use by two threads at once."""
 
     def __init__(self, connection: Connection, prepared: Prepared) -> None:
         self._connection = connection
@@ -105,22 +111,22 @@ class Pipeline:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no transaction is open."""
+        """Return whether no transaction is open on the server."""
         return self._pgconn.transaction_status == TransactionStatus.IDLE
 
     def send(self, sql: bytes, values: Sequence[Any], *, result_format: int = 0, is_used_once: bool = False) -> Reply:
-        """Send a statement with `$1`, `$2`, ... and its values; it leaves at the next wait at the latest.
+        """Send a statement with placeholders `$1`, `$2`, ... and its values, at the latest with the next `wait`.
 
-        `is_used_once`: it is never worth preparing. `result_format` 1: rows come as the server keeps them and not as
-        text, in which bytes are twice as many.
+        A statement that is used often on this connection is prepared, unless `is_used_once`. With `result_format` 1 the
+        server sends rows in binary, in which bytea values have half the size of their text form.
         """
         if not self._pgconn.pipeline_status:
             self._pgconn.enter_pipeline_mode()
         adapt = self._adapt
         dumped = adapt.dump_sequence(values, [PyFormat.AUTO] * len(values))
         key = sql, adapt.types or ()
-        is_kept = values and not is_used_once
-        name = (self._prepared.name_of(key) or self._prepare_if_it_pays(key)) if is_kept else None
+        may_prepare = values and not is_used_once
+        name = (self._prepared.name_of(key) or self._prepare_if_it_pays(key)) if may_prepare else None
         if name is not None:
             self._pgconn.send_query_prepared(name, dumped, param_formats=adapt.formats, result_format=result_format)
         else:
@@ -132,7 +138,7 @@ class Pipeline:
         return reply
 
     def wait(self) -> None:
-        """Wait for all replies. Raises the error of the first statement that has failed."""
+        """Wait for all replies. Raises the error of the first statement that failed."""
         if not self._sent:
             return
         self._pgconn.pipeline_sync()
@@ -141,12 +147,12 @@ class Pipeline:
             raise error_from_result(failed, encoding="utf-8")
 
     def rows(self, result: PGresult) -> list[Any]:
-        """The rows of a reply, each a tuple with attributes."""
+        """Return the rows of a reply; each is a tuple with attributes."""
         self._adapt.set_pgresult(result)
         return self._adapt.load_rows(0, result.ntuples, _row_of(*(result.fname(at) for at in range(result.nfields))))
 
     def leave(self) -> None:
-        """Wait, and leave the connection for others."""
+        """Wait for all replies and leave pipeline mode, so that the connection can be used in other ways."""
         self.wait()
         if self._pgconn.pipeline_status:
             self._pgconn.exit_pipeline_mode()
@@ -181,11 +187,11 @@ class Pipeline:
                 self._not_done(sent)
             elif isinstance(sent, Reply):
                 sent.result = result
-        yield from generators.fetch_many(self._pgconn)  # of the end of the pipeline
+        yield from generators.fetch_many(self._pgconn)  # the reply to the sync
         return failed
 
     def _not_done(self, sent: Reply | Preparation | Deallocation) -> None:
-        """Keep the books right about something that the server has refused or skipped."""
+        """Correct the bookkeeping after the server refused or skipped a request."""
         match sent:
             case Preparation(key, name):
                 if self._prepared.names.get(key) == name:

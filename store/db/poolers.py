@@ -1,8 +1,9 @@
-"""Poolers between a process and PostgreSQL (PgBouncer): whether one gives each process its own prepared statements.
+"""Poolers between a process and PostgreSQL (PgBouncer): check that each client gets its own prepared statements.
 
-A pooler that shares connections by transaction must keep prepared statements apart. PgBouncer does so from 1.21 on, if
-`max_prepared_statements` is above 0; an older one gives the statement of one process the arguments of another. So each
-process tries it once, with its first connection, and refuses to work through a pooler that fails.
+A pooler that shares connections by transaction must keep the prepared statements of its clients apart. PgBouncer does
+so from 1.21 on if `max_prepared_statements` is above 0. An older one executes the statement of one process with the
+values of another. So each process tests this with its first connection, and refuses to work through a pooler that
+fails.
 """
 
 import secrets
@@ -18,9 +19,9 @@ from psycopg.pq.abc import PGresult
 
 Connection = psycopg.Connection[Any]
 
-NEIGHBOURS = 4  # connections that take the first one's place at the server; others may be quicker to take it
-ANSWERS_WITHIN = 2.0  # seconds; a pool may be used up, which proves nothing
-TRY_AGAIN_AFTER = 30.0  # seconds after a try that proved nothing: each takes seconds, and connections of a pool used up
+NEIGHBOURS = 4  # connections tried to occupy the first one's server connection; other clients may occupy it first
+ANSWERS_WITHIN = 2.0  # seconds to wait for a reply; the pool may be exhausted, which proves nothing
+TRY_AGAIN_AFTER = 30.0  # seconds after an inconclusive test, which takes seconds and connections of an exhausted pool
 ADVICE = (
     "Use PgBouncer 1.22 or later with max_prepared_statements = 200 and ignore_startup_parameters = options, or"
     " pool_mode = session, or connect to PostgreSQL directly."
@@ -29,23 +30,23 @@ OPTIONS_ADVICE = "This is PgBouncer. Set ignore_startup_parameters = options the
 _NO_OPTIONS = "unsupported startup parameter"
 _DONE = (ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK)
 
-Address = tuple[str, int, str, str]  # where a server is, the database, the role: a pooler has a pool for each
+Address = tuple[str, int, str, str]  # host, port, database and role; a pooler has one pool for each
 _keep_apart: set[Address] = set()
 _next_try_at: dict[Address, float] = {}
 
 
 class StatementsMixed(psycopg.OperationalError):
-    """The pooler between this process and PostgreSQL mixes the prepared statements of its clients up."""
+    """The pooler between this process and PostgreSQL mixes up the prepared statements of its clients."""
 
     def __init__(self) -> None:
         super().__init__(f"The pooler in DATABASE_URL mixes prepared statements up, which would corrupt runs. {ADVICE}")
 
 
 def check(connection: Connection, connect: Callable[[], Connection]) -> bool:
-    """Return whether prepared statements are known to be kept apart; False: it could not be tried, nor lately.
+    """Return whether prepared statements are known to be kept apart; False if that could not be tested yet.
 
-    A process tries each server until it knows, at most every TRY_AGAIN_AFTER. Raises StatementsMixed, each time, if
-    statements are mixed up: a pooler may be set right while the process waits.
+    A process tests each server until it has a result, at most every RETRY_AFTER. Raises StatementsMixed, each time,
+    if statements are mixed up, because the pooler may be reconfigured while the process waits.
     """
     info = connection.info
     address = info.hostaddr or info.host, info.port, info.dbname, info.user
@@ -61,19 +62,19 @@ def check(connection: Connection, connect: Callable[[], Connection]) -> bool:
 
 
 def is_pooled(connection: Connection) -> bool:
-    """Whether somebody between here and PostgreSQL shares connections: a pooler gives its clients its own numbers."""
+    """Return whether a pooler is in between: the connection's backend pid is not the one that the server reports."""
     row = connection.execute("select pg_backend_pid()", prepare=False).fetchone()
     return row is not None and row[0] != connection.info.backend_pid
 
 
 def keeps_statements_apart(connect: Callable[[], Connection]) -> bool:
-    """Whether a pooler keeps the prepared statements of its clients apart; False if it has no room to try that now.
+    """Return whether a pooler keeps the prepared statements of its clients apart; False if it has no free connection.
 
     Raises StatementsMixed if one client gets the statement of another one.
 
-    One client prepares a statement. Others prepare a different one under the same name and keep their transaction open,
-    so that the first one is served by another connection to PostgreSQL when it uses its statement again. If it never
-    is, the pooler shares connections by session, and statements cannot meet.
+    The first client prepares a statement. Other clients prepare a different statement under the same name and keep
+    their transactions open, so that the first client is served by another server connection when it uses its statement
+    again. If that never happens, the pooler shares connections by session, and statements cannot be mixed up.
     """
     name = b"easel_check_%s" % secrets.token_hex(6).encode()
     with ExitStack() as opened:
@@ -92,37 +93,37 @@ def keeps_statements_apart(connect: Callable[[], Connection]) -> bool:
             took_place = _execute(neighbour, name, b"neighbour") == home
             now_at = _execute(first, name)
             if took_place or (now_at is not None and now_at != home):
-                return True  # the connection to PostgreSQL has changed hands, and the statements have not
+                return True  # another client uses the server connection, and each got its own statement
             if now_at is None:
                 return False
     return True
 
 
 def advice_of(error: BaseException) -> str:
-    """What to do about a connection that a pooler has refused; nothing for another error."""
+    """Return what to do about a connection that a pooler refused; "" for any other error."""
     return OPTIONS_ADVICE if _NO_OPTIONS in str(error) else ""
 
 
 def _prepare(connection: Connection, name: bytes, sql: bytes) -> bool:
-    """Prepare a statement; return False if no connection of PostgreSQL came free. Raises StatementsMixed."""
+    """Prepare a statement; return False if no server connection became free. Raises StatementsMixed."""
     result = _ask(connection, lambda pgconn: pgconn.send_prepare(name, sql))
     if result is not None and result.status not in _DONE:
         raise StatementsMixed
     return result is not None
 
 
-def _execute(connection: Connection, name: bytes, says: bytes = b"first") -> bytes | None:
-    """Carry a statement out that was prepared; which connection of PostgreSQL did so, None if none came free."""
+def _execute(connection: Connection, name: bytes, expected: bytes = b"first") -> bytes | None:
+    """Execute a prepared statement; return the pid of the server connection, None if none became free."""
     result = _ask(connection, lambda pgconn: pgconn.send_query_prepared(name, []))
     if result is None:
         return None
-    if result.status not in _DONE or result.get_value(0, 1) != says:
+    if result.status not in _DONE or result.get_value(0, 1) != expected:
         raise StatementsMixed
     return result.get_value(0, 0)
 
 
 def _ask(connection: Connection, send: Callable[[Any], None]) -> PGresult | None:
-    """Send something and return the first reply; None if there is none in time. psycopg itself would wait for ever."""
+    """Send something and return the first reply; None if there is none in time. psycopg itself would wait forever."""
     pgconn: Any = connection.pgconn
     send(pgconn)
     pgconn.flush()

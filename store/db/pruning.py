@@ -1,13 +1,16 @@
-"""Partition pruning by name: a statement about one run names the partition of that run's week.
+"""Partition pruning by name: a statement about one run names the partitions of that run's week.
 
-A kept plan of a partitioned table has every partition in it, and PostgreSQL locks them all, with their indexes, until
-the transaction ends: with a year of weeks one step filled a good part of the server's lock table. A statement that
-has a run's id is about rows of one week, so it is sent with the names of that week's partitions in place of the
-tables' names. Its kept plan has one partition.
+PostgreSQL keeps one generic plan for a prepared statement. For a partitioned table that plan contains every partition,
+and each execution locks them all, with their indexes, until the transaction ends. With a year of weekly partitions a
+single advance filled a good part of the server's lock table. A statement that is given a run's id only concerns rows of
+one week, and the id (a UUIDv7) says which. So the statement is sent with the names of that week's partitions in place
+of the tables' names, and its plan contains one partition.
 
-Where a week has no partition its rows lie in the default partition, and move when the week is made. Such a statement
-names the tables as they are, and its run's id stands in it as a literal: it is planned each time, and a plan for one
-id has one partition as well.
+A week that has no partitions yet has its rows in the default partition, and the rows move when the week's partitions
+are created. A statement about a run of such a week names the tables themselves and contains the run's id as a literal.
+It is planned at each execution, and a plan for one id also contains one partition only.
+
+Measurements and alternatives: docs/decisions/0032-statements-name-their-week.md.
 """
 
 import re
@@ -24,14 +27,14 @@ from store.primitives.weeks import Week
 from store.tables.runs import PARTITIONED
 
 RUN = ("run_id", "of_run")
-"""Names under which a statement is given the one run that all its rows of partitioned tables belong to."""
+"""Parameter names that carry a run's id. A statement with one of them concerns rows of that run only."""
 RUNS = "run_ids"
-"""The name under which a statement is given several runs. If all are of one week, it names that week's partitions."""
+"""The parameter name that carries several run ids. If all runs are of one week, the statement names its partitions."""
 
 PARENT = ""
-"""The statement is about no run, or about runs of several weeks: it names the tables as they are."""
+"""No partition: the statement concerns no run, or runs of several weeks, and names the tables themselves."""
 
-SOONEST = 60.0  # seconds between two readings of the catalogue, for a week that may have been made meanwhile
+SOONEST = 60.0  # seconds between two queries of the catalogue for weeks that may have been created meanwhile
 
 WEEKS = text("""
     select substring(child.relname from '_p(\\d{4}w\\d{2})$') from pg_inherits
@@ -44,11 +47,11 @@ _WORDS = re.compile(rf"'(?:[^']|'')*'|\b(?:{'|'.join(PARTITIONED)})\b".encode())
 
 
 class Pruning:
-    """The weeks that have a partition of every table, as a process has read them last.
+    """The weeks that have a partition of every partitioned table, as this process last read them from the catalogue.
 
-    A week that is not known costs planning, never a row: the tables' own names reach every partition. A partition that
-    is gone is an error of the database (`store.primitives.db_errors.names_a_week_that_is_gone`), after which the weeks
-    are read again.
+    A week that is missing here costs planning time and never a row, because the tables' own names reach every
+    partition. If a statement names a partition that was dropped, the server reports an error
+    (`store.primitives.db_errors.names_dropped_week`), and the weeks are read again.
     """
 
     def __init__(self) -> None:
@@ -58,7 +61,7 @@ class Pruning:
         self._is_missing_one = False
 
     def partition_of(self, run_id: UUID) -> str | None:
-        """Return the name of a run's week if the week has partitions: `p2026w47`."""
+        """Return the partition suffix of a run's week (`p2026w47`); None if the week has no known partitions."""
         firsts, ends, names = self._weeks
         at = bisect_right(firsts, run_id.int) - 1
         if at >= 0 and run_id.int < ends[at]:
@@ -67,19 +70,19 @@ class Pruning:
         return None
 
     def partition_of_all(self, run_ids: Iterable[UUID]) -> str:
-        """Return the name of the week of all these runs; PARENT if there is no such week."""
-        found = {self.partition_of(run_id) for run_id in run_ids}
-        return (found.pop() or PARENT) if len(found) == 1 else PARENT
+        """Return the partition suffix that all these runs share; PARENT if they share none."""
+        partitions = {self.partition_of(run_id) for run_id in run_ids}
+        return (partitions.pop() or PARENT) if len(partitions) == 1 else PARENT
 
     def by_week(self, runs: Iterable[Sequence[Any]]) -> list[list[Any]]:
-        """Return tuples that begin with a run's id, those of one week together, in the order of weeks."""
+        """Group tuples that begin with a run's id by the run's week; return the groups in the order of weeks."""
         groups: dict[str, list[Any]] = {}
         for entry in runs:
             groups.setdefault(self.partition_of(entry[0]) or PARENT, []).append(entry)
         return [groups[name] for name in sorted(groups)]
 
     def must_be_read(self) -> bool:
-        """Return whether the caller is to read the weeks now; the next caller is not asked to."""
+        """Return whether the caller has to read the weeks from the catalogue now. Only one caller gets True."""
         now = time.monotonic()
         with self._lock:
             is_due = self._read_at is None or (self._is_missing_one and now - self._read_at >= SOONEST)
@@ -88,7 +91,7 @@ class Pruning:
             return is_due
 
     def learn(self, names: Iterable[str | None]) -> None:
-        """Take over the names of all weeks: `2026w47`. Other names are ignored."""
+        """Replace the known weeks by these names (`2026w47`). Other names are ignored."""
         weeks = sorted(week for week in map(Week.named, filter(None, names)) if week is not None)
         self._weeks = (
             [week.first.int for week in weeks],
@@ -97,21 +100,21 @@ class Pruning:
         )
 
     def forget(self) -> None:
-        """Trust no name any more, and have the weeks read again."""
+        """Forget all weeks, and have the next caller read them again."""
         with self._lock:
             self._weeks, self._read_at = ([], [], []), None
 
 
-def run_of(given: Mapping[str, Any]) -> UUID | None:
-    """Return the run that a statement is about; None if its values name none."""
+def run_of(values: Mapping[str, Any]) -> UUID | None:
+    """Return the run's id among a statement's values; None if there is none."""
     for name in RUN:
-        if name in given:
-            return given[name]
+        if name in values:
+            return values[name]
     return None
 
 
 def for_week(sql: bytes, partition: str) -> bytes:
-    """Return a statement with the names of a week's partitions in place of the tables' names."""
+    """Return a statement that names a week's partitions instead of the tables, except inside string literals."""
     suffix = f"_{partition}".encode()
     return _WORDS.sub(lambda word: word[0] if word[0].startswith(b"'") else word[0] + suffix, sql)
 

@@ -1,4 +1,30 @@
-"""One open transaction: statements on one connection, waited for one by one or together."""
+"""A transaction on one connection: when its statements are sent, and which of them are waited for.
+
+A round trip to PostgreSQL costs more than most statements. So statements travel in a pipeline (`store.db.pipeline`):
+they are sent one after the other, and their replies are received together at the next wait. There are three ways to
+send one:
+
+- `rows`, `one_or_none`, `scalar` and `execute` send a statement and wait for its result, and so for the results of
+  everything that was sent before it.
+- `send` sends a statement and returns a PendingResult. Reading that waits.
+- `write` queues a write whose result the caller does not read. It is sent with the next statement or with the commit.
+
+A transaction that reads and then writes takes two round trips:
+
+    begin()            nothing is sent yet
+    send(LOCK_RUN)     begin, LOCK_RUN ->
+    rows(REPORTS)      REPORTS ->                      <- all results, one round trip
+    write(SAVE), ...   nothing is sent yet
+    commit()           SAVE, ..., commit ->            <- all results, one round trip
+
+A transaction of nothing but different writes takes one round trip and is one statement: `commit` combines its writes
+(`store.db.compiled_statements.combine_writes`), and neither `begin` nor `commit` is sent. An advance that knows its run
+from the cache is such a transaction (docs/protocol.md, "One-statement advance").
+
+The caller cannot look at the result of a write before it commits, because both are sent together. So the server does: a
+write may have a check (`Write.check`), which fails if the write did not change the rows that it should have changed.
+After a failed statement the server skips everything behind it in the pipeline, including the commit.
+"""
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -22,12 +48,12 @@ BEGIN, COMMIT, ROLLBACK = text("begin"), text("commit"), text("rollback")
 SAVEPOINT, RELEASE_SAVEPOINT = text("savepoint part"), text("release savepoint part")
 ROLL_BACK_TO_SAVEPOINT = text("rollback to savepoint part")
 SET_LIMIT = text("select set_config(:limit, :milliseconds, true)")
-KNOWS_TRANSACTION_TIMEOUT = 170000  # the server's version
+KNOWS_TRANSACTION_TIMEOUT = 170000  # the first server version that has the setting
 WITHOUT_WAITING = text("set local synchronous_commit = off")
 
 
 class PendingResult:
-    """What was sent and not waited for. Asking waits for it, and for all that was sent before it."""
+    """The result of a statement that was sent. Reading it waits for the statement and for everything sent before it."""
 
     __slots__ = ("_reply", "_transaction")
 
@@ -37,34 +63,35 @@ class PendingResult:
 
     @property
     def is_there(self) -> bool:
-        """Whether it was waited for, and carried out."""
+        """Return whether the result was received; False also if the statement failed or was skipped."""
         return self._reply.result is not None
 
     def rows(self) -> Sequence[Any]:
-        """All rows; each is a tuple with attributes."""
+        """Return all rows; each is a tuple with attributes."""
         return self._transaction.rows_of(self._reply)
 
     def one_or_none(self) -> Mapping[str, Any] | None:
-        """The only row as a mapping; None if there is none."""
+        """Return the only row as a mapping; None if there is none."""
         rows = self.rows()
         if len(rows) > 1:
-            raise MultipleResultsFound("There are several rows where there must be one.")
+            raise MultipleResultsFound("The statement returned several rows where at most one is expected.")
         return rows[0]._asdict() if rows else None
 
     def scalar(self) -> Any:
-        """The first column of the first row; None if there is none."""
+        """Return the first column of the first row; None if there are no rows."""
         rows = self.rows()
         return rows[0][0] if rows else None
 
     def count(self) -> int:
-        """How many rows a write has hit."""
+        """Return how many rows a write has changed."""
         return self._transaction.hit_by(self._reply)
 
 
 class Transaction:
-    """One open transaction; statements run on it and nowhere else. `large`: where values lie that no row holds.
+    """One open transaction on one connection. Not for use by two threads at once.
 
-    `pruning`: the weeks whose partitions statements about runs name.
+    `large` stores the values that are too large for a row. `pruning` knows the weeks that have partitions, so that a
+    statement about a run can name the partition (`store.db.pruning`).
     """
 
     large: LargeValues = NO_STORAGE
@@ -76,18 +103,18 @@ class Transaction:
         large: LargeValues = NO_STORAGE,
         pruning: Pruning | None = None,
     ) -> None:
-        """`connect` is called with the first statement, so that who has nothing to ask takes no connection."""
+        """Create a transaction without a connection: `connect` is called before the first statement is sent."""
         self.large = large
         self.pruning = pruning or self.pruning
         self._connect = connect
         self._connected: tuple[Connection, Pipeline] | None = None
-        self._begins = False  # with whatever is sent next
-        self._writes: list[Write] = []  # that leave together
-        self._behind: list[AfterCommitQuery] = []
+        self._begins = False  # whether `begin` is to be sent before the next statement
+        self._writes: list[Write] = []  # queued, not yet sent
+        self._behind: list[AfterCommitQuery] = []  # sent right after the commit
 
     @property
     def connection(self) -> Connection:
-        """The connection that everything goes through."""
+        """Return the connection that the statements use; takes it from the pool if there was no statement yet."""
         return self._wired()[0]
 
     @property
@@ -100,47 +127,48 @@ class Transaction:
             self._connected = connection, Pipeline(connection, prepared)
         return self._connected
 
-    # -- statements that are waited for -----------------------------------------------------------------------------
+    # -- send and wait ----------------------------------------------------------------------------------------------
     def rows(self, statement: Executable, **values: Any) -> Sequence[Any]:
-        """All rows of a statement; each is a tuple with attributes."""
+        """Send a statement and return all its rows; each is a tuple with attributes."""
         return self.later(statement, **values).rows()
 
     def rows_of_bytes(self, statement: Executable, **values: Any) -> Sequence[Any]:
-        """All rows of a statement that reads many bytes: in binary they are half as long on the wire."""
+        """Send a statement that reads large bytea values; return its rows. The binary format halves their size."""
         return self._sent(statement, values, result_format=1).rows()
 
     def one_or_none(self, statement: Executable, **values: Any) -> Mapping[str, Any] | None:
-        """The only row as a mapping; None if there is none."""
+        """Send a statement and return its only row as a mapping; None if there is none."""
         return self.later(statement, **values).one_or_none()
 
     def scalar(self, statement: Executable, **values: Any) -> Any:
-        """The first column of the first row; None if there is none."""
+        """Send a statement and return the first column of its first row; None if there are no rows."""
         return self.later(statement, **values).scalar()
 
     def run(self, statement: Executable, **values: Any) -> int:
-        """Carry out a write; the number of rows it hit."""
+        """Send a write, wait for it, and return how many rows it changed."""
         return self.later(statement, **values).count()
 
-    # -- statements that go out together ----------------------------------------------------------------------------
+    # -- send without waiting ---------------------------------------------------------------------------------------
     def later(self, statement: Executable, **values: Any) -> PendingResult:
-        """Send a statement and do not wait: what goes out together costs one round trip.
+        """Send a statement without waiting for its result.
 
-        Statements are carried out in order, and each sees what was committed when it began. What fails is raised by
-        whoever waits next, at the latest by the commit; nothing behind it is carried out.
+        Statements are executed in the order in which they were sent, and each sees what was committed when it began. If
+        one fails, its error is raised at the next wait, at the latest at the commit, and the server executes nothing
+        behind it.
         """
         return self._sent(statement, values)
 
     def write(self, statement: Executable, check: str = "", /, **values: Any) -> None:
-        """Send a write whose rows nobody asks for, at the latest with the next statement or the commit.
+        """Queue a write whose result is not read; it is sent with the next statement or with the commit.
 
-        A transaction of nothing but different writes leaves as one statement
-        (`store.db.compiled_statements.combine_writes`), without begin and commit: no two of them may hit the same row.
-        `check` as of `Write`.
+        If the transaction consists of different writes only, they become one statement, in which each write sees the
+        rows as they were before all of them. So no two writes of a transaction may change the same row. `check`: see
+        `Write`.
         """
         self._writes.append(Write(statement, values, check))
 
     def write_many(self, statement: Executable, values: Sequence[Mapping[str, Any]]) -> None:
-        """Send a write for each set of values; nothing for none."""
+        """Queue one write for each set of values."""
         for each in values:
             self.write(statement, **each)
 
@@ -155,7 +183,11 @@ class Transaction:
         self._put(made, writes)
 
     def _is_one_statement(self) -> bool:
-        """Whether all of the transaction are writes that may leave together. The same one twice makes many kinds."""
+        """Return whether the transaction consists of queued writes only, no two of the same statement.
+
+        The same statement twice stays apart: each number of repetitions would be a statement of its own to compile and
+        plan.
+        """
         different = len({write.statement for write in self._writes}) == len(self._writes)
         return self._begins and different and not self._behind
 
@@ -169,7 +201,7 @@ class Transaction:
         return self._put(self._compiled(statement, values), values, result_format)
 
     def _compiled(self, statement: Executable, values: Mapping[str, Any]) -> Compiled:
-        """The statement, with the partitions of the week that it is about if it is about one."""
+        """Return the compiled statement; if its values name a run, it names the partitions of the run's week."""
         run_id = run_of(values)
         if isinstance(run_id, UUID):
             partition = self.pruning.partition_of(run_id)
@@ -192,20 +224,20 @@ class Transaction:
             raise self._translated(error) from error
 
     def behind_commit(self, statement: Executable, **values: Any) -> "AfterCommitQuery":
-        """Have a statement sent right behind the commit; it sees what is committed by then."""
+        """Have a statement sent right after the commit, in the same round trip; it sees what is committed by then."""
         behind = AfterCommitQuery(statement, values)
         self._behind.append(behind)
         return behind
 
     def commit_without_waiting(self) -> None:
-        """Let this transaction's commit return before it is on disk (claims and renewals only)."""
+        """Let the commit of this transaction return before it is on disk (only for claims and renewals of leases)."""
         self.later(WITHOUT_WAITING)
 
     def may_take(self, longest: timedelta) -> None:
-        """Let this transaction take longer than others may.
+        """Extend the server's time limits for this transaction; the time counts from here.
 
-        The server counts from here. A limit of a transaction is set to nothing first: raising one that counts already
-        has no effect.
+        A transaction limit must be switched off before a new one is set: raising a limit whose timer is running has no
+        effect.
         """
         milliseconds = str(int(longest.total_seconds() * 1000))
         limits = ["statement_timeout", "idle_in_transaction_session_timeout"]
@@ -217,7 +249,7 @@ class Transaction:
 
     @contextmanager
     def savepoint(self) -> Generator[None]:
-        """Work that may fail by itself: what it did is undone then, and the transaction goes on."""
+        """Run a block that may fail on its own: its changes are then rolled back, and the transaction can continue."""
         self.run(SAVEPOINT)
         try:
             yield
@@ -230,7 +262,7 @@ class Transaction:
         self.run(RELEASE_SAVEPOINT)
 
     def wait(self) -> None:
-        """Wait for everything that was sent."""
+        """Send what is queued and wait for all results. Raises the error of the first statement that failed."""
         self._send_writes()
         try:
             self._pipeline.wait()
@@ -238,7 +270,7 @@ class Transaction:
             raise self._translated(error) from error
 
     def rows_of(self, reply: Reply) -> Sequence[Any]:
-        """The rows of a reply."""
+        """Return the rows of a reply."""
         result = self._result_of(reply)
         try:
             return self._pipeline.rows(result)
@@ -246,14 +278,14 @@ class Transaction:
             raise self._translated(error) from error
 
     def hit_by(self, reply: Reply) -> int:
-        """How many rows the write of a reply has hit."""
+        """Return how many rows the write of a reply has changed."""
         return self._result_of(reply).command_tuples or 0
 
     def _result_of(self, reply: Reply) -> PGresult:
         if reply.result is None:
             self.wait()
         if reply.result is None:
-            raise InvalidRequestError("A statement before this one has failed.")
+            raise InvalidRequestError("This statement was not executed because one before it failed.")
         return reply.result
 
     def _translated(self, error: psycopg.Error) -> DBAPIError:
@@ -262,13 +294,13 @@ class Transaction:
             self.pruning.forget()
         return made
 
-    # -- the ends of it ---------------------------------------------------------------------------------------------
+    # -- begin, commit, roll back ----------------------------------------------------------------------------------
     def begin(self) -> None:
-        """Begin a transaction, with what is sent next; without it each statement stands alone."""
+        """Have `begin` sent before the next statement. Without it each statement commits on its own."""
         self._begins = True
 
     def commit(self) -> None:
-        """Wait for everything, and commit what was begun."""
+        """Send what is queued, commit, and wait for all results."""
         if self._is_one_statement():
             self._begins = False
             writes, self._writes = self._writes, []
@@ -283,7 +315,7 @@ class Transaction:
         self.end()
 
     def end(self) -> None:
-        """Wait for everything; the connection is free for others afterwards."""
+        """Wait for all results and release the connection for other transactions."""
         self._send_writes()
         if self._connected is None:
             return
@@ -293,7 +325,7 @@ class Transaction:
             raise self._translated(error) from error
 
     def roll_back(self) -> None:
-        """Undo everything. A connection that cannot even do that is closed."""
+        """Roll back. Closes the connection if that fails."""
         self._begins = False
         self._writes.clear()
         if self._connected is None:
@@ -310,18 +342,18 @@ class Transaction:
 
 @dataclass
 class AfterCommitQuery:
-    """A statement behind a commit."""
+    """A statement that is sent right after the commit of a transaction."""
 
     statement: Executable
     values: Mapping[str, Any]
-    later: PendingResult | None = None  # once it was sent
+    later: PendingResult | None = None  # None until the commit was sent
 
     def scalar(self) -> Any:
-        """The first column of the first row; None if there is none, or if the transaction did not commit."""
+        """Return the first column of the first row; None if there are no rows, or if the transaction did not commit."""
         return self.later.scalar() if self.later is not None and self.later.is_there else None
 
 
 def translated(error: psycopg.Error, *, is_gone: bool) -> DBAPIError:
-    """The driver's error as SQLAlchemy's of the same kind; `is_gone`: and there is no connection any more."""
+    """Convert the driver's error into SQLAlchemy's of the same kind; `is_connection_lost`: the connection was lost."""
     made = DBAPIError.instance(None, None, error, psycopg.Error, connection_invalidated=is_gone)
     return cast(DBAPIError, made)

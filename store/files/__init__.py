@@ -1,1 +1,1 @@
-"""Large values and files, in the database or in a bucket."""
+"""File storage, in a folder or a bucket, and the large values in it."""

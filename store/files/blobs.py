@@ -1,6 +1,6 @@
-"""Where bytes lie by the hash of their content: a folder, or a bucket (store/files/s3_blobs.py).
+"""File storage addressed by content: bytes under their SHA-256, in a folder or in a bucket (store/files/s3_blobs.py).
 
-A storage has parts, each with contents of its own: the same bytes in two parts are stored twice, and a part can go
+A storage has parts with separate contents: the same bytes in two parts are stored twice, and a part can be removed as a
 whole.
 """
 
@@ -19,76 +19,77 @@ from typing import BinaryIO, Protocol
 
 from canvas.errors import NotFound, StateError
 
-PART = 1024 * 1024  # bytes of a file that are read at a time
-IN_HAND = timedelta(hours=1)  # longer than anybody takes from putting bytes to the commit of their row
+PART = 1024 * 1024  # bytes of a file read at a time
+IN_HAND = timedelta(hours=1)  # longer than it takes from storing bytes to the commit of the row that names them
 
 
 class StorageAway(OSError):
-    """A file storage in the network does not answer, or refuses."""
+    """A file storage in the network does not answer, or refuses a request."""
 
 
 class Blobs(Protocol):
-    """Bytes by the SHA-256 of their content."""
+    """A file storage: bytes by the SHA-256 of their content."""
 
     def put(self, data: bytes) -> bytes:
-        """Store bytes for good (putting them again costs nothing); their hash."""
+        """Store bytes durably and return their hash. Storing the same bytes again changes nothing."""
         ...
 
     def put_file(self, file: BinaryIO) -> tuple[bytes, int]:
-        """Store what a file holds, read a part at a time; its hash, and its size in bytes."""
+        """Store the content of a file, read one block at a time; return its hash and its size in bytes."""
         ...
 
     def get(self, sha256: bytes) -> bytes:
-        """The bytes of that hash. Raises NotFound if they are not here, StateError if they have changed."""
+        """Return the bytes with a hash. Raises NotFound if they are missing, StateError if they have changed."""
         ...
 
     def discard(self, sha256: bytes) -> bool:
-        """Remove bytes that no row names any more; True if they are not here (now, or already before).
+        """Remove bytes that no row names any more; return True if they are gone, False if they stay.
 
-        False: somebody has just put them, for a row to come, and they stay.
+        Bytes that were stored recently stay, because the row that names them may not be committed yet.
         """
         ...
 
     def is_there(self) -> bool:
-        """Whether this process sees the storage at all."""
+        """Return whether this process can reach the storage."""
         ...
 
     def part(self, name: str) -> "Blobs":
-        """A part of the storage."""
+        """Return a part of the storage."""
         ...
 
     def parts(self) -> list[str]:
-        """The names of the parts that have contents."""
+        """Return the names of the parts that have contents."""
         ...
 
     def clear(self) -> int:
-        """Remove everything in here, parts included; how many contents."""
+        """Remove everything in this part, including its own parts; return how many contents there were."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class LocalBlobs:
-    """A folder: `ab/ab12...`, readable by us alone. Processes that share it see each other's files."""
+    """A folder with files `ab/ab12...`, readable only by this user. Processes that share the folder share the files."""
 
     folder: Path
 
     def put(self, data: bytes) -> bytes:
-        """Write to a file beside the place and rename: nobody reads half of it."""
+        """Store bytes. A file is written under a temporary name and renamed, so that a reader never sees half of it."""
         sha256, _ = self.put_file(io.BytesIO(data))
         return sha256
 
     def put_file(self, file: BinaryIO) -> tuple[bytes, int]:
-        """Read twice, for the hash and to copy: where the same bytes lie already, nothing is written."""
+        """Store the content of a file. It is read twice: for the hash, and to copy it unless it is stored already."""
         sha256, size = hashed(file)
         place = self._place(sha256)
         if not _touch(place):
             _make(place.parent)
             _write(place, file)
-        _settle(place.parent)  # also behind somebody who has just written it, and may die before doing so
+        # Sync even if another process has just written the file: it may die before it syncs the folder.
+        _settle(place.parent)
         return sha256, size
 
     def get(self, sha256: bytes) -> bytes:
-        """Read and compare with the hash."""
+        """Return the bytes with a hash, after comparing them with it."""
         try:
             data = self._place(sha256).read_bytes()
         except FileNotFoundError as error:
@@ -98,10 +99,10 @@ class LocalBlobs:
         return data
 
     def discard(self, sha256: bytes) -> bool:
-        """Remove bytes that no row names any more; False if somebody has just put them, for a row to come.
+        """Remove bytes that no row names any more; return False if they were stored recently, for a row to come.
 
-        Taken aside first: who puts them from then on writes them anew, and who did so before is seen by the time. What
-        a process has left aside that died here is dealt with first.
+        The file is renamed first: a process that stores the same bytes afterwards writes them anew, and one that did so
+        before shows in the file's time. Files that a process renamed before it died are dealt with first.
         """
         place = self._place(sha256)
         for aside in place.parent.glob(f"{place.name}.*"):
@@ -115,24 +116,24 @@ class LocalBlobs:
         return not place.exists()
 
     def is_there(self) -> bool:
-        """Whether the folder is there: it is made with the first file."""
+        """Return whether the folder exists; it is created with the first file."""
         return self.folder.is_dir()
 
     def part(self, name: str) -> "LocalBlobs":
-        """A folder in the folder."""
+        """Return the storage in a subfolder."""
         return LocalBlobs(self.folder / name)
 
     def parts(self) -> list[str]:
-        """The folders in the folder."""
+        """Return the names of the subfolders."""
         return sorted(path.name for path in self.folder.iterdir() if path.is_dir()) if self.is_there() else []
 
     def clear(self) -> int:
-        """Remove the folder with all that is in it, and the one around it if it is empty then."""
+        """Remove the folder and its contents, and its parent if that is empty then; return the number of files."""
         if not self.is_there():
             return 0
         number = sum(1 for path in self.folder.rglob("*") if path.is_file())
         shutil.rmtree(self.folder)
-        with suppress(OSError):  # others' parts lie beside it
+        with suppress(OSError):  # it contains other parts
             self.folder.parent.rmdir()
         return number
 
@@ -142,7 +143,7 @@ class LocalBlobs:
 
 
 def hashed(file: BinaryIO) -> tuple[bytes, int]:
-    """The hash of what a file holds and its size in bytes; the file is at its beginning then."""
+    """Return the hash of a file's content and its size in bytes; the file is at its beginning afterwards."""
     digest, size = hashlib.sha256(), 0
     file.seek(0)
     while part := file.read(PART):
@@ -153,7 +154,7 @@ def hashed(file: BinaryIO) -> tuple[bytes, int]:
 
 
 def _touch(place: Path) -> bool:
-    """Whether a file is there; if so it counts as put now."""
+    """Set a file's time to now, so that it counts as stored now; return whether the file exists."""
     try:
         os.utime(place)
     except FileNotFoundError:
@@ -162,7 +163,7 @@ def _touch(place: Path) -> bool:
 
 
 def _is_young(place: Path) -> bool:
-    """Whether a file was put so recently that its row may be still to come."""
+    """Return whether a file was stored so recently that the row that names it may not be committed yet."""
     try:
         return time.time() - place.stat().st_mtime < IN_HAND.total_seconds()
     except FileNotFoundError:
@@ -170,8 +171,8 @@ def _is_young(place: Path) -> bool:
 
 
 def _settle_aside(aside: Path, place: Path) -> None:
-    """Remove a file that was taken aside; put it back if it is young, and nobody has written it anew."""
-    with suppress(FileNotFoundError):  # another process has dealt with it meanwhile
+    """Remove a file that was renamed for removal; restore it if it is young and was not written anew."""
+    with suppress(FileNotFoundError):  # another process was faster
         if _is_young(aside) and not place.exists():
             aside.replace(place)
         else:
@@ -179,7 +180,7 @@ def _settle_aside(aside: Path, place: Path) -> None:
 
 
 def _make(folder: Path) -> None:
-    """Make a folder, and those around it, so that their names outlast a power cut."""
+    """Create a folder and its parents durably: their names survive a power failure."""
     if folder.is_dir():
         return
     _make(folder.parent)
@@ -201,7 +202,7 @@ def _write(place: Path, source: BinaryIO) -> None:
 
 
 def _settle(folder: Path) -> None:
-    """Make the names in a folder outlast a power cut."""
+    """Sync a folder, so that the names in it survive a power failure."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,12 +1,12 @@
-"""Values too large for a row: they lie in the file storage, and a column beside the value names the file.
+"""Values that are too large for a row: they are in the file storage, and a column beside the value names the file.
 
-`values/2026w47/<tenant>/ab/ab12...`: the week is that of the run, since runs are let go by the week, and nobody writes
-for a run that is gone; the tenant keeps apart what two of them have alike; then comes the hash of the content, which is
-JSON, compressed. In the row null stands in the value's place. What a node or a person gives cannot pass for such a
-name, since names have a column of their own.
+A file is named `values/2026w47/<tenant>/ab/ab12...`. The week is the run's, because retention deletes runs by the week
+and nothing is written for a deleted run. The tenant keeps equal values of two tenants apart. Then comes the hash of the
+content, which is compressed JSON. The row has null in the value's place. The names of files have a column of their own,
+so that no value of a node or a person can be mistaken for one.
 
-A file is there for good before the transaction that names it begins. A worker that dies in between leaves a file that
-nobody knows, until its week goes.
+A file is stored durably before the transaction that names it begins. A worker that dies in between leaves an unused
+file, which is removed with its week.
 """
 
 import zlib
@@ -24,29 +24,29 @@ from store.primitives.weeks import Week
 
 log = structlog.get_logger()
 
-LARGE = 1024 * 1024  # bytes of JSON; what is smaller is cheaper in its row, which PostgreSQL compresses
-FASTEST = 1  # of zlib's levels: a third of the time of the usual one for a few percent more bytes
-MOST_BYTES = 6  # that one code point takes in JSON
+LARGE = 1024 * 1024  # bytes of JSON; smaller values are cheaper in the row, which PostgreSQL compresses
+FASTEST = 1  # zlib level: a third of the default level's time for a few percent more bytes
+MOST_BYTES = 6  # of one code point in JSON
 PLACE = "values"
 
 Aside = Mapping[str, Any]
-"""Values in files, by name: [week/tenant/hash, bytes of the JSON]."""
+"""Values in files by name: [week/tenant/hash, bytes of the JSON]."""
 
 
 class ReadFirst(Exception):
-    """A transaction needs a value from the file storage: it is to be read outside, and the transaction repeated."""
+    """A transaction needs a value from the file storage: read it outside of the transaction and run that again."""
 
     def __init__(self, what: str, key: str, size: int) -> None:
-        super().__init__(f"{what} ({size:,} bytes) lies in the file storage, which no transaction waits for.")
+        super().__init__(f"{what} ({size:,} bytes) is in the file storage, which a transaction does not wait for.")
         self.what, self.key, self.size = what, key, size
 
 
 @dataclass(frozen=True, slots=True)
 class LargeValues:
-    """A process's way to them. `blobs` None: it has no file storage; `keeps`: what it writes goes there.
+    """Access to large values. `blobs`: the file storage, if any; `stores_new`: new large values are stored there.
 
-    `ahead`: of a transaction that does not wait for the storage, the values that were read for it; others raise
-    ReadFirst. None: each value is read when it is asked for.
+    `prefetched`: the large values that were read for a transaction, by file name; the transaction raises ReadFirst for
+    any other. None: each value is read from the storage when it is needed.
     """
 
     blobs: Blobs | None = None
@@ -56,39 +56,42 @@ class LargeValues:
 
     # -- writing --------------------------------------------------------------------------------------------------
     def values_row(self, tenant_id: UUID, row: Mapping[str, Any]) -> Mapping[str, Any]:
-        """A row of node_values as it is stored: what is large in its outputs and inputs has gone into files."""
+        """Return a row of node_values as it is stored: the large values of its outputs and inputs are in files."""
         aside: dict[str, Aside] = {}
         shown: dict[str, Any] = {}
         for column in ("outputs", "inputs"):
-            kept = self._keep(tenant_id, row["run_id"], row[column])
-            if kept:
-                aside[column] = kept
-                shown[column] = {name: None if name in kept else value for name, value in row[column].items()}
+            files = self._keep(tenant_id, row["run_id"], row[column])
+            if files:
+                aside[column] = files
+                shown[column] = {name: None if name in files else value for name, value in row[column].items()}
         return {**row, **shown, "large": aside} if aside else row
 
     def variable_row(self, tenant_id: UUID, row: Mapping[str, Any]) -> Mapping[str, Any]:
-        """A row of variables as it is stored."""
-        kept = self._keep(tenant_id, row["run_id"], {"value": row["value"]})
-        return {**row, "value": None, "large": kept} if kept else row
+        """Return a row of variables as it is stored: a large value is in a file."""
+        files = self._keep(tenant_id, row["run_id"], {"value": row["value"]})
+        return {**row, "value": None, "large": files} if files else row
 
     def _keep(self, tenant_id: UUID, run_id: UUID, values: Mapping[str, Any]) -> dict[str, Any]:
-        kept: dict[str, Any] = {}
+        files: dict[str, Any] = {}
         for name, value in values.items() if self.keeps and self.blobs is not None else ():
             data = self._json_if_large(value)
             if data is None:
                 continue
             try:
-                kept[name] = [self._put(tenant_id, run_id, data), len(data)]
-            except (OSError, OverflowError) as error:  # a full disk, a server that is away; an id that is no time
+                files[name] = [self._put(tenant_id, run_id, data), len(data)]
+            except (
+                OSError,
+                OverflowError,
+            ) as error:  # a full disk, an unreachable server; a run id that is not a UUIDv7
                 log.warning("large_value_stored_in_row", error=str(error))
-        return kept
+        return files
 
     def _json_if_large(self, value: Any) -> bytes | None:
         is_small_text = isinstance(value, str) and len(value) * MOST_BYTES < self.from_bytes
         if is_small_text or value is None or isinstance(value, int | float):
             return None
         text = encode(value)
-        if len(text) * 4 < self.from_bytes:  # a code point is four bytes of UTF-8 at most
+        if len(text) * 4 < self.from_bytes:  # a code point has at most four bytes in UTF-8
             return None
         data = text.encode()
         return data if len(data) > self.from_bytes else None
@@ -101,33 +104,33 @@ class LargeValues:
 
     # -- reading --------------------------------------------------------------------------------------------------
     def whole(self, node: str, values: Any, aside: Aside | None) -> Any:
-        """Outputs or inputs of a node as they were given. Raises ValueGone if a file is not to be had.
+        """Return a node's outputs or inputs with their large values. Raises ValueGone if a file cannot be read.
 
-        Where a value stands in the row, the name of a file is that of an older one: a release that knows no files has
-        written over it.
+        If the row has a value although a file is named for it, the row's value counts: a release without large values
+        has overwritten it.
         """
         if not aside:
             return values
-        lies_outside = {name for name in aside if values.get(name, aside) is None}
+        in_files = {name for name in aside if values.get(name, aside) is None}
         return {
-            name: self._read(f'Node "{node}": the value of "{name}"', *aside[name]) if name in lies_outside else value
+            name: self._read(f'Node "{node}": the value of "{name}"', *aside[name]) if name in in_files else value
             for name, value in values.items()
         }
 
     def outputs(self, node: str, values: Any, large: Mapping[str, Aside] | None) -> Any:
-        """A node's outputs from the columns `outputs` and `large`."""
+        """Return a node's outputs from the columns `outputs` and `large`."""
         return self.whole(node, values, large.get("outputs")) if large else values
 
     def inputs(self, node: str, values: Any, large: Mapping[str, Aside] | None) -> Any:
-        """A node's inputs from the columns `inputs` and `large`."""
+        """Return a node's inputs from the columns `inputs` and `large`."""
         return self.whole(node, values, large.get("inputs")) if large else values
 
     def variable(self, name: str, value: Any, large: Aside | None) -> Any:
-        """A variable from the columns `value` and `large`."""
+        """Return a variable's value from the columns `value` and `large`."""
         return self._read(f'The value of "{name}"', *large["value"]) if large and value is None else value
 
     def read(self, needed: ReadFirst) -> Any:
-        """The value that a transaction needs. Raises ValueGone if its file is not to be had."""
+        """Return the value that a transaction needs. Raises ValueGone if its file cannot be read."""
         return self._read(needed.what, needed.key, needed.size)
 
     def _read(self, what: str, key: str, size: int) -> Any:
@@ -137,15 +140,15 @@ class LargeValues:
             return self.ahead[key]
         if self.blobs is None:
             raise ValueGone(
-                f"{what} ({size:,} bytes) lies in the file storage, and this process has none. "
+                f"{what} ({size:,} bytes) is in the file storage, and this process has none. "
                 "Set EASEL_FILES_DIR or EASEL_FILES_URL as the workers have it."
             )
         week, tenant, name = key.split("/")
         try:
             data = self.blobs.part(PLACE).part(week).part(tenant).get(bytes.fromhex(name))
         except (NotFound, StateError, OSError) as error:
-            known = "is not" if isinstance(error, NotFound) else "has been changed"
-            trouble = f"cannot be read ({error})" if isinstance(error, OSError) else known
+            state = "is not" if isinstance(error, NotFound) else "has been changed"
+            trouble = f"cannot be read ({error})" if isinstance(error, OSError) else state
             raise ValueGone(
                 f"{what} ({size:,} bytes) {trouble} in the file storage, at {PLACE}/{week}/{tenant}/{name[:2]}/{name}. "
                 "Let this process see the folder or bucket that the workers write to, "
@@ -153,25 +156,25 @@ class LargeValues:
             ) from error
         return decode(zlib.decompress(data))
 
-    # -- letting go -----------------------------------------------------------------------------------------------
+    # -- retention --------------------------------------------------------------------------------------------------
     def is_within_reach(self) -> bool:
-        """Whether this process sees the storage at all."""
+        """Return whether this process can reach the file storage."""
         return self.blobs is not None and self.blobs.is_there()
 
     def weeks(self) -> list[Week]:
-        """The weeks of which something lies in the storage."""
+        """Return the weeks that have values in the storage."""
         if self.blobs is None:
             return []
         return sorted(week for week in map(Week.named, self.blobs.part(PLACE).parts()) if week is not None)
 
     def tenants(self, week: Week) -> list[str]:
-        """Whose values lie in a week, by their ids without hyphens."""
+        """Return the tenants that have values in a week, as ids without hyphens."""
         return self.blobs.part(PLACE).part(week.name).parts() if self.blobs is not None else []
 
     def clear(self, week: Week, tenant: str) -> int:
-        """Remove a tenant's values of a week whose runs are gone; how many files."""
+        """Remove a tenant's values of a week whose runs are deleted; return the number of files."""
         return self.blobs.part(PLACE).part(week.name).part(tenant).clear() if self.blobs is not None else 0
 
 
 NO_STORAGE = LargeValues()
-"""Of a process without a file storage."""
+"""For a process without a file storage."""

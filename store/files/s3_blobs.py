@@ -1,6 +1,6 @@
-"""A bucket that speaks S3, as file storage. Needs the extra `s3` (boto3).
+"""File storage in an S3 bucket. Needs the extra `s3` (boto3).
 
-Who we are says boto3's usual chain: AWS_ACCESS_KEY_ID and its kin, a profile, the machine's role.
+Credentials come from boto3's usual chain: AWS_ACCESS_KEY_ID and related variables, a profile, the machine's role.
 """
 
 import hashlib
@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from canvas.errors import ExecutorError, NotFound, StateError
 from store.files.blobs import IN_HAND, StorageAway, hashed
 
-AT_ONCE = 1000  # keys that one request may delete
+AT_ONCE = 1000  # keys per delete request
 CONNECT_TIMEOUT, READ_TIMEOUT = 3, 10  # seconds
 ABSENT = ("404", "NoSuchKey", "NotFound")
 HALF = IN_HAND / 2
@@ -24,42 +24,42 @@ HALF = IN_HAND / 2
 
 @dataclass(frozen=True, slots=True)
 class S3Blobs:
-    """A bucket, or what lies in it under a prefix ("" or "easel/"): `ab/ab12...`. Safe for threads."""
+    """A bucket, or the keys in it under a prefix ("" or "easel/"): `ab/ab12...`. Safe for use by several threads."""
 
-    client: Any  # boto3 makes its classes at run time
+    client: Any  # boto3 creates its classes at run time
     bucket: str
     prefix: str = ""
 
     @staticmethod
     def at(url: str, endpoint: str | None = None) -> "S3Blobs":
-        """The bucket of `s3://bucket/prefix`; `endpoint` is the server's URL where that is not Amazon's.
+        """Return the storage at `s3://bucket/prefix`; `endpoint` is the server's URL if it is not Amazon's.
 
-        Raises ExecutorError if boto3 is not installed, or knows neither region nor credentials.
+        Raises ExecutorError if boto3 is not installed, or finds no region or credentials.
         """
         try:
             boto3, config = import_module("boto3"), import_module("botocore.config")
         except ImportError as error:
             raise ExecutorError('EASEL_FILES_URL needs boto3: pip install "easel[s3]"') from error
-        wanted = config.Config(
+        settings = config.Config(
             connect_timeout=CONNECT_TIMEOUT,
             read_timeout=READ_TIMEOUT,
             retries={"mode": "standard", "total_max_attempts": 3},
             s3={"addressing_style": "path" if endpoint else "auto"},
-            request_checksum_calculation="when_required",  # what others than Amazon understand
+            request_checksum_calculation="when_required",  # servers other than Amazon's know no others
             response_checksum_validation="when_required",
         )
         parts = urlsplit(url)
         prefix = parts.path.strip("/")
-        client = boto3.Session().client("s3", endpoint_url=endpoint, config=wanted)
+        client = boto3.Session().client("s3", endpoint_url=endpoint, config=settings)
         return S3Blobs(client, parts.netloc, f"{prefix}/" if prefix else "")
 
     def put(self, data: bytes) -> bytes:
-        """Upload, unless the same was uploaded a moment ago: what is old may be about to be deleted."""
+        """Upload bytes, unless the same bytes were uploaded recently: old ones may be about to be deleted."""
         sha256, _ = self.put_file(io.BytesIO(data))
         return sha256
 
     def put_file(self, file: BinaryIO) -> tuple[bytes, int]:
-        """Read twice, for the hash and to upload."""
+        """Upload the content of a file, which is read twice: for the hash, and to upload it."""
         sha256, size = hashed(file)
         age = self._age(sha256)
         if age is None or age > HALF.total_seconds():
@@ -68,7 +68,7 @@ class S3Blobs:
         return sha256, size
 
     def get(self, sha256: bytes) -> bytes:
-        """Download and compare with the hash."""
+        """Return the bytes with a hash, after comparing them with it."""
         with _asking():
             try:
                 data: bytes = self.client.get_object(Bucket=self.bucket, Key=self._key(sha256))["Body"].read()
@@ -81,7 +81,7 @@ class S3Blobs:
         return data
 
     def discard(self, sha256: bytes) -> bool:
-        """Delete bytes that no row names any more; False if somebody has just put them, for a row to come."""
+        """Delete bytes that no row names any more; return False if they were uploaded recently, for a row to come."""
         age = self._age(sha256)
         if age is None:
             return True
@@ -92,7 +92,7 @@ class S3Blobs:
         return True
 
     def is_there(self) -> bool:
-        """Whether the bucket answers."""
+        """Return whether the bucket answers."""
         try:
             with _asking():
                 self.client.head_bucket(Bucket=self.bucket)
@@ -101,17 +101,17 @@ class S3Blobs:
         return True
 
     def part(self, name: str) -> "S3Blobs":
-        """What lies under a longer prefix."""
+        """Return the storage under a longer prefix."""
         return S3Blobs(self.client, self.bucket, f"{self.prefix}{name}/")
 
     def parts(self) -> list[str]:
-        """What follows the prefix, up to the next slash."""
+        """Return the next path segment of the keys under the prefix."""
         pages = self._pages(Delimiter="/")
-        found = [one["Prefix"] for page in pages for one in page.get("CommonPrefixes", ())]
-        return sorted(prefix.removeprefix(self.prefix).rstrip("/") for prefix in found)
+        prefixes = [one["Prefix"] for page in pages for one in page.get("CommonPrefixes", ())]
+        return sorted(prefix.removeprefix(self.prefix).rstrip("/") for prefix in prefixes)
 
     def clear(self) -> int:
-        """Delete everything under the prefix, a thousand at a time."""
+        """Delete everything under the prefix, in batches of a thousand keys; return how many."""
         number = 0
         for page in self._pages(PaginationConfig={"PageSize": AT_ONCE}):
             keys = [{"Key": one["Key"]} for one in page.get("Contents", ())]
@@ -124,22 +124,22 @@ class S3Blobs:
             number += len(keys)
         return number
 
-    def _pages(self, **how: Any) -> Iterator[Any]:
+    def _pages(self, **options: Any) -> Iterator[Any]:
         with _asking():
             yield from self.client.get_paginator("list_objects_v2").paginate(
-                Bucket=self.bucket, Prefix=self.prefix, **how
+                Bucket=self.bucket, Prefix=self.prefix, **options
             )
 
     def _age(self, sha256: bytes) -> float | None:
-        """Seconds since bytes were put last; None if they are not there."""
+        """Return the seconds since bytes were last uploaded; None if they are missing."""
         with _asking():
             try:
-                found = self.client.head_object(Bucket=self.bucket, Key=self._key(sha256))
+                head = self.client.head_object(Bucket=self.bucket, Key=self._key(sha256))
             except Exception as error:
                 if _is_absent(error):
                     return None
                 raise
-        return (datetime.now(UTC) - found["LastModified"]).total_seconds()
+        return (datetime.now(UTC) - head["LastModified"]).total_seconds()
 
     def _key(self, sha256: bytes) -> str:
         name = sha256.hex()
@@ -147,13 +147,13 @@ class S3Blobs:
 
 
 def _is_absent(error: Exception) -> bool:
-    reply: Any = getattr(error, "response", {})  # of botocore's ClientError
+    reply: Any = getattr(error, "response", {})  # botocore's ClientError has one
     return reply.get("Error", {}).get("Code") in ABSENT
 
 
 @contextmanager
 def _asking() -> Generator[None]:
-    """What the library raises becomes StorageAway."""
+    """Convert the exceptions of boto3 into StorageAway."""
     try:
         yield
     except Exception as error:

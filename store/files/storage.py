@@ -1,4 +1,4 @@
-"""Which file storage a deployment has."""
+"""The file storage of a deployment, built from its settings."""
 
 from pathlib import Path
 
@@ -8,13 +8,13 @@ from store.files.s3_blobs import S3Blobs
 
 
 def storage_of(folder: Path, url: str | None = None, endpoint: str | None = None) -> Blobs:
-    """The file storage of a deployment: the bucket that the URL names (`s3://bucket/prefix`), else the folder.
+    """Return the file storage of a deployment: the bucket of the URL (`s3://bucket/prefix`), else the folder.
 
-    `endpoint`: where a bucket is to be found that is not Amazon's.
+    `endpoint`: the URL of a server that is not Amazon's.
     """
     return S3Blobs.at(url, endpoint) if url is not None else LocalBlobs(folder)
 
 
 def large_values_of(folder: Path, url: str | None, endpoint: str | None, *, keeps: bool) -> LargeValues:
-    """Large values in that storage; `keeps`: those to come too, and not only what is there already."""
+    """Return access to the large values in that storage; `stores_new`: new ones are stored there too, not only read."""
     return LargeValues(storage_of(folder, url, endpoint), keeps)

@@ -1,4 +1,4 @@
-"""Knowledge bases: what a tenant's canvases may search without any other server."""
+"""Knowledge bases: document collections that a tenant's canvases can search without another server."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,14 +20,14 @@ from store.tables.knowledge import knowledge_documents as documents
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """A knowledge base. `parser` is {chunk_token_num, overlapped_percent}; `revision` grows with what can be found."""
+    """A knowledge base. `parser` is {chunk_token_num, overlapped_percent}; `revision` changes with search results."""
 
     id: UUID
     tenant_id: UUID
     name: str
     description: str
     language: str
-    embedding_model: str  # "": it is searched by words alone
+    embedding_model: str  # "": searched by words only
     parser: Mapping[str, Any]
     revision: int
     created_at: datetime
@@ -97,7 +97,7 @@ DELETE = sa.delete(bases).where(*_this_base)
 
 @dataclass(frozen=True, slots=True)
 class SearchableBase:
-    """What a search must know of a base."""
+    """The facts about a base that a search needs."""
 
     id: UUID
     name: str
@@ -116,7 +116,7 @@ def create(
     description: str = "",
     language: str = "English",
 ) -> UUID:
-    """Add an empty base. Raises Conflict if the tenant has one of that name, in any case."""
+    """Add an empty base; return its id. Raises Conflict if the tenant has a base of that name, in any letter case."""
     created = tx.scalar(
         INSERT,
         id=new_id(),
@@ -133,7 +133,7 @@ def create(
 
 
 def get(tx: Transaction, tenant_id: UUID, base_id: UUID) -> Base:
-    """A base. Raises NotFound, for another tenant's as well."""
+    """Return a base. Raises NotFound, also for another tenant's base."""
     row = tx.one_or_none(BASE, of_tenant=tenant_id, base_id=base_id)
     if row is None:
         raise NotFound(f"You don't own the dataset {base_id.hex}.")
@@ -151,7 +151,7 @@ def page(
     most: int = 30,
     skipped: int = 0,
 ) -> tuple[list[Base], int]:
-    """Bases, the newest first, and how many there are in all; `ids` and `name` narrow, `order_by` is one of ORDERS."""
+    """Return bases, newest first, and the number of all that match; `order_by` is one of ORDERS."""
     by = (ORDERS[order_by], bases.c.id)
     rows = tx.rows(
         PAGE.order_by(*(column.desc() if descending else column for column in by)),
@@ -165,34 +165,34 @@ def page(
 
 
 def find_by_name(tx: Transaction, tenant_id: UUID, ids: Sequence[UUID], names: Sequence[str]) -> list[SearchableBase]:
-    """The tenant's bases of these ids and of these names, in no order."""
-    found = tx.rows(NAMED, tenant_id=tenant_id, ids=list(ids), names=[name.lower() for name in names])
-    return [SearchableBase(*row) for row in found]
+    """Return the tenant's bases with one of these ids or names, in no order."""
+    rows = tx.rows(NAMED, tenant_id=tenant_id, ids=list(ids), names=[name.lower() for name in names])
+    return [SearchableBase(*row) for row in rows]
 
 
 def update(tx: Transaction, tenant_id: UUID, base_id: UUID, **changes: Any) -> None:
-    """Change what is given: name, description, language, embedding_model, parser.
+    """Change the given fields: name, description, language, embedding_model, parser.
 
-    Another embedding model is for empty bases alone: the caller sees to that. Raises NotFound, and Conflict if the
+    Only an empty base may get another embedding model; the caller checks that. Raises NotFound, and Conflict if the
     name is taken.
     """
     values = {f"new_{name}": changes.get(name) for name in _changeable}
     try:
         with tx.savepoint():
             hit = tx.run(UPDATE, of_tenant=tenant_id, base_id=base_id, **values)
-    except IntegrityError as error:  # the name is the one rule that these columns can break
+    except IntegrityError as error:  # the unique name is the only constraint that these columns can violate
         raise _is_taken(str(changes.get("name"))) from error
     if not hit:
         raise NotFound(f"You don't own the dataset {base_id.hex}.")
 
 
 def touch(tx: Transaction, tenant_id: UUID, base_id: UUID) -> None:
-    """Say that a search may find other chunks from now on."""
+    """Increment a base's revision, because a search may find other chunks from now on."""
     tx.run(TOUCH, of_tenant=tenant_id, base_id=base_id)
 
 
 def delete(tx: Transaction, tenant_id: UUID, base_id: UUID) -> None:
-    """Delete a base; its documents go with it, and had better gone before: one statement has ten seconds."""
+    """Delete a base with its documents. Delete the documents first: one statement may take ten seconds at most."""
     if not tx.run(DELETE, of_tenant=tenant_id, base_id=base_id):
         raise NotFound(f"You don't own the dataset {base_id.hex}.")
 

@@ -1,4 +1,4 @@
-"""The chunks of documents: written once by whoever has the document's lease, read in bulk into an index."""
+"""The chunks of documents: written once by the process that has the document's lease, read in bulk into an index."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -68,7 +68,7 @@ OWNED = text("""
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A chunk that is to be stored. `words` and `vector` are numbers as bytes."""
+    """A chunk to be stored. `words` and `vector` are numbers as bytes."""
 
     position: int
     text: str
@@ -78,8 +78,11 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Many chunks: for each its document's id, then its position, ..., one after the other (numbers of 4 bytes, the
-    highest first). `lengths` are how many bytes of `words` are each one's. `shortest` and `longest` vectors in bytes.
+    """Many chunks as a few long byte strings.
+
+    `documents` has the id of each chunk's document, `positions` its position, and so on, one after the other (numbers
+    of 4 bytes, big-endian). `lengths` says how many bytes of `words` are each chunk's. `shortest` and `longest` are the
+    lengths of vectors in bytes.
     """
 
     documents: bytes
@@ -94,7 +97,7 @@ class Block:
 
 
 def add(tx: Transaction, tenant_id: UUID, base_id: UUID, document_id: UUID, chunks: Sequence[Chunk]) -> None:
-    """Store chunks; one that is there already stays as it is."""
+    """Store chunks; an existing chunk stays unchanged."""
     tx.write_many(
         INSERT,
         [
@@ -113,15 +116,15 @@ def add(tx: Transaction, tenant_id: UUID, base_id: UUID, document_id: UUID, chun
 
 
 def searchable(tx: Transaction, tenant_id: UUID, base_id: UUID) -> dict[UUID, tuple[int, int]]:
-    """The documents of a base that can be found: the generation of their chunks, and how many there are."""
+    """Return the searchable documents of a base, with the generation of their chunks and how many there are."""
     rows = tx.rows(SEARCHABLE, tenant_id=tenant_id, base_id=base_id)
     return {row.id: (row.generation, row.chunks) for row in rows}
 
 
 def read(database: Database, tenant_id: UUID, sizes: Mapping[UUID, int]) -> Iterator["Block"]:
-    """All chunks of documents, of which each has so many: some thousand in a block, a document's together and in order.
+    """Yield all chunks of some documents in blocks of some thousands; a document's chunks are together and in order.
 
-    The server puts a block together, so that nobody has to take a hundred thousand rows in hand.
+    `sizes`: the number of chunks by document. The server aggregates a block, which is faster than reading its rows.
     """
     for document_ids, first, last in _portions(sizes):
         with database.statements() as tx:
@@ -131,7 +134,7 @@ def read(database: Database, tenant_id: UUID, sizes: Mapping[UUID, int]) -> Iter
 
 
 def _portions(sizes: Mapping[UUID, int]) -> Iterator[tuple[list[UUID], int, int]]:
-    """Small documents several at a time, and large ones in slices: ids, and the positions from and up to."""
+    """Yield (ids, first position, end position): small documents several at a time, large ones in slices."""
     small, count = list[UUID](), 0
     for document_id, size in sizes.items():
         if size > READ_AT_ONCE:
@@ -147,14 +150,14 @@ def _portions(sizes: Mapping[UUID, int]) -> Iterator[tuple[list[UUID], int, int]
 
 
 def shown(tx: Transaction, tenant_id: UUID, places: Sequence[tuple[UUID, int]]) -> dict[tuple[UUID, int], Any]:
-    """Chunks by document and position, with the names and metadata of their documents."""
-    found = tx.rows(
+    """Return chunks by document and position, with the names and metadata of their documents."""
+    rows = tx.rows(
         SHOWN,
         tenant_id=tenant_id,
         document_ids=[document for document, _ in places],
         positions=[position for _, position in places],
     )
-    return {(row.document_id, row.position): row for row in found}
+    return {(row.document_id, row.position): row for row in rows}
 
 
 def of_document(
@@ -167,7 +170,7 @@ def of_document(
     most: int,
     skipped: int,
 ) -> Sequence[Any]:
-    """A document's chunks in their order: rows of (position, text, total); `position` and `keywords` narrow."""
+    """Return a document's chunks in order as (position, text, total), filtered by `position` and `keywords`."""
     quoted = keywords.replace("\\", r"\\").replace("%", r"\%").replace("_", r"\_")
     return tx.rows(
         OF_DOCUMENT,
@@ -181,16 +184,16 @@ def of_document(
 
 
 def find_with_headings(tx: Transaction, tenant_id: UUID, document_id: UUID, *, most: int) -> list[tuple[int, str]]:
-    """The chunks of a document in which a line looks like a heading, in their order: (position, text)."""
+    """Return the chunks of a document that contain a line that looks like a heading, in order: (position, text)."""
     rows = tx.rows(WITH_HEADINGS, tenant_id=tenant_id, document_id=document_id, heading=HEADING, most=most)
     return [(row.position, row.text) for row in rows]
 
 
 def metadata_of(tx: Transaction, tenant_id: UUID, base_ids: Sequence[UUID]) -> dict[UUID, dict[str, Any]]:
-    """The metadata of all documents that can be found in some bases."""
+    """Return the metadata of all searchable documents of some bases."""
     return {row.id: dict(row.metadata) for row in tx.rows(METADATA, tenant_id=tenant_id, base_ids=list(base_ids))}
 
 
 def filter_owned(tx: Transaction, tenant_id: UUID, base_ids: Sequence[UUID], ids: Sequence[UUID]) -> set[UUID]:
-    """Those of the ids that are documents of these bases."""
+    """Return those of the ids that are documents of these bases."""
     return {row.id for row in tx.rows(OWNED, tenant_id=tenant_id, base_ids=list(base_ids), ids=list(ids))}

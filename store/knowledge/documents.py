@@ -1,8 +1,8 @@
-"""The documents of knowledge bases: what was uploaded, and how far its chunks have come.
+"""The documents of knowledge bases: their content, and how far they have been processed into chunks.
 
-A document is `uploaded`, then `pending` once somebody wants it searched, and in the end `done` or `failed`. A pending
-row is its own message: whoever looks takes the oldest one that nobody works on, under a lease. What was stored of it
-stays, so whoever comes after a process that died goes on from there.
+A document is `uploaded`, then `pending` once it is to be searchable, and finally `done` or `failed`. A pending row is a
+task itself: a worker takes the oldest one without a lease, under a lease. Stored chunks stay, so after a process has
+died the next one continues where it stopped.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,12 +21,12 @@ from store.knowledge import bases
 from store.primitives.ids import new_id
 from store.tables.knowledge import knowledge_documents as documents
 
-MOST_TRIES = 5  # of one generation; whatever ends the process that reads it ends five of them at most
+MOST_TRIES = 5  # per generation; a document that kills its process kills five at most
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A document. `size` is in bytes, `chunks` how many are stored, `expected` how many there will be (0: unknown)."""
+    """A document. `size` is in bytes; `chunks` is how many are stored, of `expected` (0: not known yet)."""
 
     id: UUID
     base_id: UUID
@@ -47,7 +47,7 @@ class Document:
 
 @dataclass(frozen=True, slots=True)
 class LeasedDocument:
-    """A document that is ours to read, for as long as the lease is renewed."""
+    """A document that this process may work on, as long as it renews the lease."""
 
     id: UUID
     tenant_id: UUID
@@ -57,8 +57,8 @@ class LeasedDocument:
     mime_type: str
     sha256: bytes
     generation: int
-    chunks: int  # stored by whoever had it before
-    read_pages: int  # likewise, of a picture or scan that a model reads page by page
+    chunks: int  # stored by earlier tries
+    read_pages: int  # read by earlier tries, of an image or scan that a model reads page by page
     tries: int
     embedding_model: str
     language: str
@@ -181,7 +181,7 @@ PUT_BACK = text(f"""
 """)  # noqa: S608
 
 
-# -- what people do with documents -----------------------------------------------------------------------------------
+# -- for the API ------------------------------------------------------------------------------------------------------
 def add(
     tx: Transaction,
     tenant_id: UUID,
@@ -194,21 +194,21 @@ def add(
     metadata: Mapping[str, Any] | None = None,
     status: str = "uploaded",
 ) -> tuple[Document, bool]:
-    """A document, and whether it is new: the same content is in a base once, under its first name.
+    """Add a document to the caller's base; return it, and whether it is new.
 
-    Other content of a name that is taken gets a number: `a(1).txt`. The base is the caller's.
+    A base has the same content once, under its first name. Other content under a name in use gets a number: `a(1).txt`.
     """
     tx.run(ONE_AT_A_TIME, base_id=str(base_id))
-    known = tx.rows(SAME_CONTENT, of_tenant=tenant_id, of_base=base_id, hash=sha256)
-    if known:
-        return Document(*known[0]), False
-    taken = {row.name for row in tx.rows(NAMES, of_tenant=tenant_id, of_base=base_id)}
+    same = tx.rows(SAME_CONTENT, of_tenant=tenant_id, of_base=base_id, hash=sha256)
+    if same:
+        return Document(*same[0]), False
+    used_names = {row.name for row in tx.rows(NAMES, of_tenant=tenant_id, of_base=base_id)}
     (row,) = tx.rows(
         INSERT,
         id=new_id(),
         tenant_id=tenant_id,
         base_id=base_id,
-        name=_free_name(name, taken),
+        name=_free_name(name, used_names),
         mime_type=mime_type,
         size=size,
         sha256=sha256,
@@ -219,7 +219,7 @@ def add(
 
 
 def get_many(tx: Transaction, tenant_id: UUID, base_id: UUID, ids: Sequence[UUID]) -> list[Document]:
-    """Documents by id, in no order; those that are not there are left out."""
+    """Return documents by id, in no order; missing ones are left out."""
     return [Document(*row) for row in tx.rows(SOME, of_tenant=tenant_id, of_base=base_id, ids=list(ids))]
 
 
@@ -238,9 +238,9 @@ def page(
     most: int = 30,
     skipped: int = 0,
 ) -> tuple[list[Document], int]:
-    """Documents, the newest first, and how many there are.
+    """Return documents, newest first, and the number of all that match.
 
-    `keywords` is in the name; `since` and `until` are about when a document was added; `order_by` is one of ORDERS.
+    `keywords` must be in the name; `since` and `until` limit when a document was added; `order_by` is one of ORDERS.
     """
     by = (ORDERS[order_by], documents.c.id)
     quoted = keywords.replace("\\", r"\\").replace("%", r"\%").replace("_", r"\_")
@@ -268,7 +268,7 @@ def update(
     name: str | None = None,
     metadata: Mapping[str, Any] | None = None,
 ) -> None:
-    """Change a document's name or metadata. Raises NotFound; an IntegrityError for a name that is taken."""
+    """Change a document's name or metadata. Raises NotFound; an IntegrityError for a name in use."""
     hit = tx.run(
         UPDATE,
         of_tenant=tenant_id,
@@ -282,27 +282,27 @@ def update(
 
 
 def begin(tx: Transaction, tenant_id: UUID, base_id: UUID, ids: Sequence[UUID]) -> int:
-    """Have documents read, again from the beginning if they were before; those on their way are left alone."""
+    """Start processing documents from the beginning, except pending ones; return how many were started."""
     begun = [row.id for row in tx.rows(BEGIN, of_tenant=tenant_id, of_base=base_id, ids=list(ids))]
     _forget_chunks(tx, tenant_id, base_id, begun)
     return len(begun)
 
 
 def stop(tx: Transaction, tenant_id: UUID, base_id: UUID, ids: Sequence[UUID]) -> int:
-    """Have documents not be read any more; what was stored of them goes."""
+    """Stop the processing of pending documents and delete their chunks; return how many were stopped."""
     stopped = [row.id for row in tx.rows(STOP, of_tenant=tenant_id, of_base=base_id, ids=list(ids))]
     _forget_chunks(tx, tenant_id, base_id, stopped)
     return len(stopped)
 
 
 def contents(tx: Transaction, tenant_id: UUID, base_id: UUID, ids: Sequence[UUID]) -> list[bytes]:
-    """The hashes of the bytes of documents. No two documents of a base have the same."""
+    """Return the hashes of the documents' contents. No two documents of a base have the same content."""
     rows = tx.rows(CONTENTS, of_tenant=tenant_id, of_base=base_id, ids=list(ids)) if ids else ()
     return [bytes(row.sha256) for row in rows]
 
 
 def delete(tx: Transaction, tenant_id: UUID, base_id: UUID, ids: Sequence[UUID]) -> None:
-    """Delete documents with their chunks. Their bytes go before (`contents`), outside of the transaction."""
+    """Delete documents with their chunks. Delete their content first (`list_contents`), outside of the transaction."""
     if ids and tx.run(DELETE, of_tenant=tenant_id, of_base=base_id, ids=list(ids)):
         bases.touch(tx, tenant_id, base_id)
 
@@ -313,58 +313,58 @@ def _forget_chunks(tx: Transaction, tenant_id: UUID, base_id: UUID, ids: list[UU
         bases.touch(tx, tenant_id, base_id)
 
 
-def _free_name(name: str, taken: set[str]) -> str:
+def _free_name(name: str, used_names: set[str]) -> str:
     stem, dot, end = name.rpartition(".") if "." in name[1:] else (name, "", "")
-    number, found = 0, name
-    while found in taken:
+    number, candidate = 0, name
+    while candidate in used_names:
         number += 1
-        found = f"{stem}({number}){dot}{end}"
-    return found
+        candidate = f"{stem}({number}){dot}{end}"
+    return candidate
 
 
-# -- what whoever reads them does ------------------------------------------------------------------------------------
+# -- for the process that reads documents ----------------------------------------------------------------------------
 def claim_next(
     tx: Transaction, lease_id: UUID, lease: timedelta, tenant_id: UUID | None = None
 ) -> LeasedDocument | None:
-    """The lease on the document that waits longest, of any tenant or of one; None if none waits."""
+    """Lease the document that has waited longest, of any tenant or of one; return None if none waits."""
     row = tx.one_or_none(TAKE, lease_id=lease_id, lease=lease, only_tenant=tenant_id)
     return LeasedDocument(**row) if row else None
 
 
 def waiting(tx: Transaction) -> int:
-    """How many documents nobody works on, although they are to be read."""
+    """Return how many pending documents have no valid lease."""
     return int(tx.scalar(WAITING))
 
 
-def renew(tx: Transaction, taken: LeasedDocument, lease: timedelta) -> bool:
-    """Keep a lease; False if it is gone."""
-    return tx.run(RENEW, **_key(taken), lease=lease) > 0
+def renew(tx: Transaction, leased: LeasedDocument, lease: timedelta) -> bool:
+    """Renew a lease; return False if it is lost."""
+    return tx.run(RENEW, **_key(leased), lease=lease) > 0
 
 
-def assert_lease(tx: Transaction, taken: LeasedDocument) -> bool:
-    """Lock a document's row if its lease is still ours."""
-    return bool(tx.rows(HOLD, **_key(taken)))
+def assert_lease(tx: Transaction, leased: LeasedDocument) -> bool:
+    """Lock a document's row; return False if its lease is lost."""
+    return bool(tx.rows(HOLD, **_key(leased)))
 
 
 def add_progress(
-    tx: Transaction, taken: LeasedDocument, *, more: int, expected: int, tokens: int, read_pages: int = 0
+    tx: Transaction, leased: LeasedDocument, *, more: int, expected: int, tokens: int, read_pages: int = 0
 ) -> None:
-    """Note chunks that were stored, of how many, what embedding them cost, and how many pages a model has read."""
-    tx.run(GROWN, **_key(taken), more=more, expected=expected, tokens=tokens, read_pages=read_pages)
+    """Add stored chunks and the tokens of embedding them; set the expected chunks and the pages read by a model."""
+    tx.run(GROWN, **_key(leased), more=more, expected=expected, tokens=tokens, read_pages=read_pages)
 
 
-def end(tx: Transaction, taken: LeasedDocument, status: str, error: str = "") -> bool:
-    """The document is `done`, or `failed` for a reason; False if the lease is gone."""
-    if not tx.run(END, **_key(taken), status=status, error=error):
+def end(tx: Transaction, leased: LeasedDocument, status: str, error: str = "") -> bool:
+    """Set a document to `done`, or to `failed` with the reason; return False if the lease is lost."""
+    if not tx.run(END, **_key(leased), status=status, error=error):
         return False
-    bases.touch(tx, taken.tenant_id, taken.base_id)
+    bases.touch(tx, leased.tenant_id, leased.base_id)
     return True
 
 
-def release(tx: Transaction, taken: LeasedDocument, error: str, pause: timedelta, *, struck: bool) -> None:
-    """Let go of a document, which waits again after a pause; `struck`: the try counts."""
-    tx.run(PUT_BACK, **_key(taken), error=error, pause=pause, unstruck=0 if struck else 1)
+def release(tx: Transaction, leased: LeasedDocument, error: str, pause: timedelta, *, struck: bool) -> None:
+    """Release a document, which waits for `pause` before its next try; `counts`: this try counts."""
+    tx.run(PUT_BACK, **_key(leased), error=error, pause=pause, unstruck=0 if struck else 1)
 
 
-def _key(taken: LeasedDocument) -> dict[str, UUID]:
-    return {"tenant_id": taken.tenant_id, "id": taken.id, "lease_id": taken.lease_id}
+def _key(leased: LeasedDocument) -> dict[str, UUID]:
+    return {"tenant_id": leased.tenant_id, "id": leased.id, "lease_id": leased.lease_id}

@@ -1,4 +1,4 @@
-"""Memories: what a tenant's canvases keep of conversations, beyond each of them."""
+"""Memories: what a tenant's canvases remember of conversations beyond each of them."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -16,7 +16,7 @@ from store.primitives.ids import new_id
 from store.tables.memory import memories
 
 TYPES = {"raw": 1, "semantic": 2, "episodic": 4, "procedural": 8}
-"""The kinds of messages, as the bits of `Memory.types`."""
+"""The types of messages, as bits of `Memory.types`."""
 
 CHANGEABLE = (
     "name", "description", "types", "embedding_model", "chat_model", "temperature", "system_prompt", "user_prompt",
@@ -26,14 +26,14 @@ CHANGEABLE = (
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """A memory. `types` are bits of TYPES, raw always among them; `bytes` of `most_bytes` are taken."""
+    """A memory. `types` are bits of TYPES and always include raw; `bytes` of `most_bytes` are used."""
 
     id: UUID
     tenant_id: UUID
     name: str
     description: str
     types: int
-    embedding_model: str  # "": it is searched by words alone
+    embedding_model: str  # "": searched by words only
     chat_model: str  # "": the tenant's first one
     temperature: float
     system_prompt: str
@@ -48,7 +48,7 @@ class Memory:
 
     @property
     def extracts(self) -> tuple[str, ...]:
-        """The kinds of messages that a model makes of what was said."""
+        """Return the types of messages that a model extracts from saved ones."""
         return tuple(name for name, bit in TYPES.items() if bit & self.types and name != "raw")
 
 
@@ -98,14 +98,14 @@ def create(
     embedding_model: str,
     chat_model: str,
     most_bytes: int,
-    **given: Any,
+    **fields: Any,
 ) -> Memory:
-    """Add an empty memory; `given` are further fields of it. Raises Conflict if the name is taken, in any case."""
+    """Add an empty memory; `fields`: further ones. Raises Conflict if the name is taken, in any letter case."""
     values: dict[str, Any] = {
         "description": "", "temperature": 0.5, "system_prompt": "", "user_prompt": "", "policy": "FIFO",
         "permissions": "me",
     }  # fmt: skip
-    values |= {key: value for key, value in given.items() if value is not None}
+    values |= {key: value for key, value in fields.items() if value is not None}
     row = tx.one_or_none(
         INSERT,
         id=new_id(),
@@ -123,7 +123,7 @@ def create(
 
 
 def get(tx: Transaction, tenant_id: UUID, memory_id: UUID) -> Memory:
-    """A memory. Raises NotFound, for another tenant's as well."""
+    """Return a memory. Raises NotFound, also for another tenant's memory."""
     row = tx.one_or_none(GET, of_tenant=tenant_id, memory_id=memory_id)
     if row is None:
         raise NotFound(f"Memory '{memory_id.hex}' not found.")
@@ -131,7 +131,7 @@ def get(tx: Transaction, tenant_id: UUID, memory_id: UUID) -> Memory:
 
 
 def named(tx: Transaction, tenant_id: UUID, ids: list[UUID], names: list[str]) -> list[Memory]:
-    """The tenant's memories of these ids and of these names, in no order."""
+    """Return the tenant's memories with one of these ids or names, in no order."""
     rows = tx.rows(NAMED, of_tenant=tenant_id, ids=ids, names=[name.lower() for name in names])
     return [Memory(*row) for row in rows]
 
@@ -139,22 +139,22 @@ def named(tx: Transaction, tenant_id: UUID, ids: list[UUID], names: list[str]) -
 def page(
     tx: Transaction, tenant_id: UUID, *, keywords: str = "", types: int = 0, most: int = 30, skipped: int = 0
 ) -> tuple[list[Memory], int]:
-    """Memories, the newest first, and how many there are in all; `types` are bits of which one at least is there."""
+    """Return memories, newest first, and the number of all that match; one of the bits of `types` must be set."""
     quoted = keywords.replace("\\", r"\\").replace("%", r"\%").replace("_", r"\_")
     rows = tx.rows(PAGE, of_tenant=tenant_id, like=f"%{quoted}%", any_of=types, most=most, skipped=skipped)
     return [Memory(*row[:-1]) for row in rows], rows[0].total if rows else 0
 
 
 def update(tx: Transaction, tenant_id: UUID, memory_id: UUID, **changes: Any) -> Memory:
-    """Change what is given, by the names of CHANGEABLE. Raises NotFound, and Conflict if the name is taken.
+    """Change the given fields (of CHANGEABLE). Raises NotFound, and Conflict if the name is taken.
 
-    Other types and another embedding model are for empty memories alone: the caller sees to that.
+    Only an empty memory may get other types or another embedding model; the caller checks that.
     """
     values = {f"new_{name}": changes.get(name) for name in CHANGEABLE}
     try:
         with tx.savepoint():
             row = tx.one_or_none(UPDATE, of_tenant=tenant_id, memory_id=memory_id, **values)
-    except IntegrityError as error:  # the name is the one rule that these columns can break
+    except IntegrityError as error:  # the unique name is the only constraint that these columns can violate
         raise _is_taken(str(changes.get("name"))) from error
     if row is None:
         raise NotFound(f"Memory '{memory_id.hex}' not found.")

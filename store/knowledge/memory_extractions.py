@@ -1,7 +1,7 @@
-"""What was said to memories and is still to be looked through: what can be learnt from it.
+"""Pending extractions: saved messages from which further ones are still to be extracted.
 
-Such a message (`extraction` pending) is its own message to the workers: whoever looks takes the oldest one, under a
-lease, and stores what came of it in the one transaction that ends it.
+Such a message (`extraction` pending) is a task itself: a worker takes the oldest one under a lease, and stores the
+result in the transaction that ends it.
 """
 
 from collections.abc import Sequence
@@ -16,12 +16,12 @@ from store.db.transaction import Transaction
 from store.knowledge.memories import Memory
 from store.knowledge.memory_messages import MessageScope, NewMessage, add, lock
 
-MOST_TRIES = 5  # of one extraction; whatever ends the process that makes it ends five of them at most
+MOST_TRIES = 5  # per message; a message that kills its process kills five at most
 
 
 @dataclass(frozen=True, slots=True)
 class LeasedExtraction:
-    """Something said that is ours to look through, for as long as the lease lasts."""
+    """A saved message that this process may extract from, as long as the lease lasts."""
 
     memory_id: UUID
     tenant_id: UUID
@@ -63,7 +63,7 @@ PUT_BACK = text(f"""
 
 
 def take(tx: Transaction, lease_id: UUID, lease: timedelta, tenant_id: UUID | None = None) -> LeasedExtraction | None:
-    """The lease on what waits longest, of any tenant or of one; None if nothing waits."""
+    """Lease the message that has waited longest, of any tenant or of one; return None if none waits."""
     row = tx.one_or_none(TAKE, lease_id=lease_id, lease=lease, only_tenant=tenant_id)
     if row is None:
         return None
@@ -72,38 +72,41 @@ def take(tx: Transaction, lease_id: UUID, lease: timedelta, tenant_id: UUID | No
 
 
 def waiting(tx: Transaction) -> int:
-    """How much nobody looks through, although somebody should."""
+    """Return how many pending messages have no valid lease."""
     return int(tx.scalar(WAITING))
 
 
-def extracted(tx: Transaction, memory: Memory, taken: LeasedExtraction, found: Sequence[NewMessage]) -> bool:
-    """Store what was extracted, and that this is done; False if the lease is gone. Raises like `say` of messages."""
+def extracted(tx: Transaction, memory: Memory, leased: LeasedExtraction, messages: Sequence[NewMessage]) -> bool:
+    """Store the extracted messages and end the extraction; return False if the lease is lost.
+
+    Raises the errors of `memory_messages.lock` and `memory_messages.add`.
+    """
     room = lock(tx, memory)
-    if not _end(tx, taken, "done"):
+    if not _end(tx, leased, "done"):
         return False
-    if found:
-        add(tx, memory, room, found, taken.whose, source=taken.number)
+    if messages:
+        add(tx, memory, room, messages, leased.whose, source=leased.number)
     return True
 
 
-def fail(tx: Transaction, taken: LeasedExtraction, error: str) -> None:
-    """Nothing will be extracted, for this reason."""
-    _end(tx, taken, "failed", error)
+def fail(tx: Transaction, leased: LeasedExtraction, error: str) -> None:
+    """End an extraction without a result, for this reason."""
+    _end(tx, leased, "failed", error)
 
 
-def put_back(tx: Transaction, taken: LeasedExtraction, error: str, pause: timedelta, *, struck: bool) -> None:
-    """Let go of what was said, which waits again after a pause; `struck`: the try counts."""
-    tx.run(PUT_BACK, **_key(taken), error=error, pause=pause, unstruck=0 if struck else 1)
+def put_back(tx: Transaction, leased: LeasedExtraction, error: str, pause: timedelta, *, struck: bool) -> None:
+    """Release a message, which waits for `pause` before its next try; `counts`: this try counts."""
+    tx.run(PUT_BACK, **_key(leased), error=error, pause=pause, unstruck=0 if struck else 1)
 
 
-def _end(tx: Transaction, taken: LeasedExtraction, status: str, error: str = "") -> bool:
-    return tx.run(END, **_key(taken), status=status, error=error) > 0
+def _end(tx: Transaction, leased: LeasedExtraction, status: str, error: str = "") -> bool:
+    return tx.run(END, **_key(leased), status=status, error=error) > 0
 
 
-def _key(taken: LeasedExtraction) -> dict[str, Any]:
+def _key(leased: LeasedExtraction) -> dict[str, Any]:
     return {
-        "tenant_id": taken.tenant_id,
-        "memory_id": taken.memory_id,
-        "number": taken.number,
-        "lease_id": taken.lease_id,
+        "tenant_id": leased.tenant_id,
+        "memory_id": leased.memory_id,
+        "number": leased.number,
+        "lease_id": leased.lease_id,
     }

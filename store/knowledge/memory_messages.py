@@ -1,7 +1,7 @@
-"""The messages of memories: what was said, and what was extracted from it.
+"""The messages of memories: saved ones, and those that were extracted from them.
 
-Whoever adds messages holds the memory's row: from it come their numbers, and in it stands how much room there is. How
-what was said is looked through is the affair of `store/knowledge/memory_extractions.py`.
+A transaction that adds messages locks the memory's row, which has the last number and the used bytes.
+store/knowledge/memory_extractions.py schedules the extraction.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ FULL = "Failed to insert message into memory. Memory size reached limit and cann
 
 @dataclass(frozen=True, slots=True)
 class NewMessage:
-    """A message that is to be stored. `words` and `vector` are numbers as bytes; `valid_at` None: now."""
+    """A message to be stored. `words` and `vector` are numbers as bytes; `valid_at` None: now."""
 
     type: int
     content: str
@@ -34,13 +34,13 @@ class NewMessage:
 
     @property
     def size(self) -> int:
-        """Bytes that count for the memory's limit."""
+        """Return the bytes that count towards the memory's limit."""
         return len(self.content.encode()) + len(self.vector or b"")
 
 
 @dataclass(frozen=True, slots=True)
 class MessageScope:
-    """Who said something, and where; "" for what nobody told."""
+    """The user, agent and session of a message; "" for unknown."""
 
     user_id: str = ""
     agent_id: str = ""
@@ -52,7 +52,7 @@ ANYBODY = MessageScope()
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A message as it lies in its memory. `source` is the number of what it was extracted from, 0 for what was said."""
+    """A stored message. `source` is the number of the message it was extracted from, 0 for a saved one."""
 
     memory_id: UUID
     number: int
@@ -72,7 +72,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class SizeBudget:
-    """How much of a memory is taken, and what happens when that is all."""
+    """How many bytes a memory uses, its limit, and what happens when the limit is reached."""
 
     bytes: int
     most_bytes: int
@@ -155,32 +155,32 @@ ENABLE = sa.update(messages).where(*_this_message).values(is_enabled=bindparam("
 
 # -- adding ----------------------------------------------------------------------------------------------------------
 def is_saved(tx: Transaction, tenant_id: UUID, memory_id: UUID, key: str) -> bool:
-    """Whether something said was saved under this key."""
+    """Return whether a message was saved under this key."""
     return bool(tx.rows(SAVED, tenant_id=tenant_id, id=memory_id, key=key))
 
 
 def add_said(
     tx: Transaction,
     memory: Memory,
-    said: NewMessage,
+    message: NewMessage,
     whose: MessageScope,
     key: str | None = None,
     *,
     extract: bool = False,
 ) -> int | None:
-    """Store something said; its number, None if it is there already under this key.
+    """Save a message; return its number, None if one was saved under this key before.
 
-    Raises ToolError when there is no room, and NotFound when the memory is gone.
+    Raises ToolError if the memory is full, and NotFound if it does not exist any more.
     """
     room = lock(tx, memory)
     if key is not None and is_saved(tx, memory.tenant_id, memory.id, key):
         return None
     extraction = "pending" if extract else "none"
-    return add(tx, memory, room, [said], whose, key=key, extraction=extraction)
+    return add(tx, memory, room, [message], whose, key=key, extraction=extraction)
 
 
 def lock(tx: Transaction, memory: Memory) -> SizeBudget:
-    """Lock a memory's row: until the commit nobody else adds to it. Raises NotFound when the memory is gone."""
+    """Lock a memory's row until the commit, so that only this transaction adds messages. Raises NotFound."""
     row = tx.one_or_none(HOLD, tenant_id=memory.tenant_id, id=memory.id)
     if row is None:
         raise NotFound(f"Memory '{memory.id.hex}' not found.")
@@ -198,7 +198,7 @@ def add(
     key: str | None = None,
     extraction: str = "none",
 ) -> int:
-    """Add messages to a memory whose row is held; the last one's number. Raises ToolError when there is no room."""
+    """Add messages to a memory whose row is locked; return the last one's number. Raises ToolError if it is full."""
     more = sum(each.size for each in added)
     freed = _make_room(tx, memory, room, more)
     last = int(tx.scalar(NUMBERS, tenant_id=memory.tenant_id, id=memory.id, count=len(added), more=more - freed))
@@ -230,7 +230,7 @@ def add(
 
 
 def _make_room(tx: Transaction, memory: Memory, room: SizeBudget, more: int) -> int:
-    """Delete what was forgotten, then what is oldest, until there is room; the bytes that are free now."""
+    """Delete forgotten messages, then the oldest ones, until there is room; return the bytes freed."""
     needed = room.bytes + more - room.most_bytes
     if needed <= 0:
         return 0
@@ -241,12 +241,12 @@ def _make_room(tx: Transaction, memory: Memory, room: SizeBudget, more: int) -> 
 
 # -- reading ---------------------------------------------------------------------------------------------------------
 def searchable(tx: Transaction, tenant_id: UUID, memory_ids: Sequence[UUID], whose: MessageScope) -> Sequence[Any]:
-    """Rows of (memory_id, number, words, vector) that a search may find, the newest first."""
+    """Return (memory_id, number, words, vector) of the messages that a search may find, newest first."""
     return tx.rows(SEARCHABLE, **_narrowed(tenant_id, memory_ids, whose))
 
 
 def get_many(tx: Transaction, tenant_id: UUID, places: Sequence[tuple[UUID, int]]) -> dict[tuple[UUID, int], Message]:
-    """Messages by memory and number; those that are gone are left out."""
+    """Return messages by memory and number; missing ones are left out."""
     ids, numbers = [memory_id for memory_id, _ in places], [number for _, number in places]
     rows = tx.rows(SOME, of_tenant=tenant_id, of_memories=list(set(ids)), numbers=numbers)
     return {(row.memory_id, row.number): Message(*row) for row in rows}
@@ -255,7 +255,7 @@ def get_many(tx: Transaction, tenant_id: UUID, places: Sequence[tuple[UUID, int]
 def recent(
     tx: Transaction, tenant_id: UUID, memory_ids: Sequence[UUID], whose: MessageScope, most: int
 ) -> list[Message]:
-    """Messages, the newest first."""
+    """Return the latest messages, newest first."""
     return [Message(*row) for row in tx.rows(RECENT, **_narrowed(tenant_id, memory_ids, whose), most=most)]
 
 
@@ -269,9 +269,9 @@ def page(
     most: int = 50,
     skipped: int = 0,
 ) -> tuple[list[Message], int]:
-    """What was said, the newest first, and how much there is, by some agents or by all.
+    """Return saved messages, newest first, and the number of all that match; of some agents or of all.
 
-    `keywords` is in the id of the session.
+    `keywords` must be in the session id.
     """
     quoted = keywords.replace("\\", r"\\").replace("%", r"\%").replace("_", r"\_")
     rows = tx.rows(
@@ -287,13 +287,13 @@ def page(
 
 
 def extracted_from(tx: Transaction, tenant_id: UUID, memory_id: UUID, sources: Sequence[int]) -> list[Message]:
-    """What was extracted from messages of these numbers, in order."""
+    """Return the messages that were extracted from messages with these numbers, in order."""
     rows = tx.rows(EXTRACTED, of_tenant=tenant_id, of_memories=[memory_id], sources=list(sources))
     return [Message(*row) for row in rows]
 
 
 def get(tx: Transaction, tenant_id: UUID, memory_id: UUID, number: int) -> Message:
-    """A message. Raises NotFound."""
+    """Return a message. Raises NotFound."""
     row = tx.one_or_none(ONE, of_tenant=tenant_id, of_memory=memory_id, of_number=number)
     if row is None:
         raise _absent(memory_id, number)
@@ -312,13 +312,13 @@ def _narrowed(tenant_id: UUID, memory_ids: Sequence[UUID], whose: MessageScope) 
 
 # -- changing --------------------------------------------------------------------------------------------------------
 def forget(tx: Transaction, tenant_id: UUID, memory_id: UUID, number: int) -> None:
-    """Have a message not be found any more; it is the first to go when room is needed. Raises NotFound."""
+    """Exclude a message from searches; when room is needed, forgotten messages are deleted first. Raises NotFound."""
     if not tx.run(FORGET, of_tenant=tenant_id, of_memory=memory_id, of_number=number):
         raise _absent(memory_id, number)
 
 
 def enable(tx: Transaction, tenant_id: UUID, memory_id: UUID, number: int, *, enabled: bool) -> None:
-    """Have a message be found, or not. Raises NotFound."""
+    """Include a message in searches, or exclude it. Raises NotFound."""
     if not tx.run(ENABLE, of_tenant=tenant_id, of_memory=memory_id, of_number=number, enabled=enabled):
         raise _absent(memory_id, number)
 
@@ -328,5 +328,5 @@ def _absent(memory_id: UUID, number: int) -> NotFound:
 
 
 def type_of(bit: int) -> str:
-    """The name of a kind of messages."""
+    """Return the name of a type of messages."""
     return next(name for name, each in TYPES.items() if each == bit)

@@ -1,16 +1,17 @@
-"""Migrations: bring a database up to the tables this release knows, and tell how far it is.
+"""Migrations: bring a database to the tables of this release, and report which revisions it lacks.
 
-Migrations only go forward and are safe while the previous release still runs, so a database that is ahead of us is
-fine. Each revision is a transaction of its own: a revision that fails leaves nothing behind, the revisions before it
-stay applied, and the command can be repeated. All of them happen under one advisory lock, so two upgrades of a database
-take turns. The connection should be a direct one, not a pooler's: poolers drop connections that wait for long.
+Migrations only go forward, and they are safe while the previous release still runs, so a database may be ahead of this
+release. Each revision is a transaction of its own: if one fails, it leaves nothing behind, the revisions before it stay
+applied, and the command can be repeated. An upgrade holds an advisory lock, so two upgrades of a database run one after
+the other. The connection should be direct and not through a pooler, because poolers drop connections that wait for
+long.
 
-A revision waits for a lock for two seconds only, since everybody who needs the table queues behind it. Then the
-revision is rolled back and repeated after a pause (docs/decisions/0052).
+A revision waits at most two seconds for a lock, because every transaction that needs the table queues behind it. Then
+the revision is rolled back and repeated after a pause (docs/decisions/0052-a-transaction-for-each-revision.md).
 
-A revision that builds indexes of large tables may have a function `prepare(connection)`. It returns statements that
-are carried out before `upgrade`, each in a transaction of its own, so that `upgrade` holds its locks for a moment only.
-Each statement must be safe to repeat, and `upgrade` must be complete without them.
+A revision that builds indexes of large tables may have a function `prepare(connection)`. It returns statements that are
+executed before `upgrade`, each in a transaction of its own, so that `upgrade` holds its locks only briefly. Each
+statement must be safe to repeat, and `upgrade` must be complete without them.
 """
 
 import time
@@ -34,15 +35,15 @@ if TYPE_CHECKING:
     from alembic.script import ScriptDirectory
 
 _FOLDER = Path(__file__).resolve().parents[2] / "migrations"
-_LOCK = 0x6561_7365_6C  # "easel"; any number that nobody else uses
+_LOCK = 0x6561_7365_6C  # "easel" as a number, so that no other program uses it
 _APPLICATION = "easel-migrate"
 
-LOCK_TIMEOUT = 2.0  # seconds; less than a statement may last, more than 1 s, after which PostgreSQL stops an autovacuum
+LOCK_TIMEOUT = 2.0  # seconds; below the statement limit, above the 1 s after which PostgreSQL cancels an autovacuum
 PAUSES = (1.0, 2.0, 4.0, 8.0)  # seconds between the tries of a transaction that did not get its locks
 LOCK_NOT_AVAILABLE, DEADLOCK = "55P03", "40P01"
 ROLLED_BACK = "The revision was rolled back, and those before it stay applied."
-MOST_SHOWN = 3  # transactions that a message names
-MOST_OF_STATEMENT = 120  # characters that a message shows
+MOST_SHOWN = 3  # transactions named in a message
+MOST_OF_STATEMENT = 120  # characters of a statement shown in a message
 
 NO_LIMITS = text("""
     select set_config(name, '0', true) from pg_settings
@@ -51,7 +52,7 @@ NO_LIMITS = text("""
 SET_LOCK_TIMEOUT = text("select set_config('lock_timeout', :milliseconds, true)")
 TRY_LOCK = text("select pg_try_advisory_xact_lock(:lock)")
 LOCK = text("select pg_advisory_xact_lock(:lock)")
-STILL_LOCKED = text("select 1")  # fails if the connection is gone, and the lock with it
+STILL_LOCKED = text("select 1")  # fails if the connection is lost, and the lock with it
 HAS_REVISIONS = text("select to_regclass('alembic_version') is not null")
 REVISIONS = select(column("version_num")).select_from(table("alembic_version"))
 NOW = select(func.now())
@@ -73,11 +74,11 @@ def upgrade(
     on_applied: Callable[[str], None] = _ignore,
     on_wait: Callable[[], None] = _ignore,
 ) -> list[str]:
-    """Apply what is missing and make this week's partitions; return the revisions applied, oldest first.
+    """Apply the missing revisions and create this week's partitions; return the revisions applied, oldest first.
 
-    `on_applied` is called after each revision, `on_wait` if another upgrade of this database is at work.
-    Raises ExecutorError if DATABASE_URL leads to a pooler through which the processes could not work, and if a revision
-    fails or does not get its locks; an error of SQLAlchemy if the database does not answer.
+    `on_applied` is called after each revision, `on_wait` if another upgrade of this database is running. Raises
+    ExecutorError if DATABASE_URL leads to a pooler that processes could not work through, and if a revision fails or
+    does not get its locks; an error of SQLAlchemy if the database does not answer.
     """
     applied: list[str] = []
     with closing(Database(database_url, pool_size=1, application=_APPLICATION)) as database:
@@ -92,13 +93,13 @@ def upgrade(
 
 
 def missing(database: Database) -> list[str]:
-    """Revisions that the database lacks, oldest first; none if it is ahead of this release."""
+    """Return the revisions that the database lacks, oldest first; none if it is ahead of this release."""
     with database.transaction() as tx:
         return _missing(tx)
 
 
 def head() -> str:
-    """The newest revision of this release."""
+    """Return the newest revision of this release."""
     return _revisions()[-1]
 
 
@@ -113,7 +114,7 @@ def _missing(tx: Transaction) -> list[str]:
 
 
 def _revisions() -> list[str]:
-    """Revisions in order: a file is named after its own, and they form one line (a test holds both)."""
+    """Return all revisions in order: a file name begins with its revision, and they form one line (tested)."""
     return sorted(file.name.partition("_")[0] for file in (_FOLDER / "versions").glob("[0-9]*_*.py"))
 
 
@@ -121,7 +122,7 @@ def _revisions() -> list[str]:
 def _lock(engine: Engine, on_wait: Callable[[], None]) -> Generator[Connection]:
     """Hold the lock of all upgrades of this database, in a transaction that does nothing else.
 
-    A lock of a transaction, unlike one of a session, also works through a pooler, and ends with the transaction there.
+    Unlike the lock of a session, that of a transaction also works through a pooler, and ends with the transaction.
     """
     with engine.begin() as connection:
         connection.execute(NO_LIMITS)
@@ -132,10 +133,10 @@ def _lock(engine: Engine, on_wait: Callable[[], None]) -> Generator[Connection]:
 
 
 def _apply(engine: Engine, revisions: Sequence[str], lock: Connection) -> Generator[str]:
-    """Bring the database from each revision to the next one; yield each when it is applied."""
+    """Apply the revisions one by one; yield each when it is applied."""
     if not revisions:
         return
-    from alembic import command  # 80 ms that a database which lacks nothing does not cost
+    from alembic import command  # takes 80 ms, so only if a revision is missing
     from alembic.config import Config
     from alembic.script import ScriptDirectory
 
@@ -156,7 +157,7 @@ def _apply(engine: Engine, revisions: Sequence[str], lock: Connection) -> Genera
 
 
 def _preparation(engine: Engine, scripts: "ScriptDirectory", revision: str) -> Sequence[str]:
-    """Return the statements that a revision wants carried out before its `upgrade`."""
+    """Return the statements that a revision has executed before its `upgrade`."""
     prepare = getattr(scripts.get_revision(revision).module, "prepare", None)
     if prepare is None:
         return ()
@@ -165,7 +166,7 @@ def _preparation(engine: Engine, scripts: "ScriptDirectory", revision: str) -> S
 
 
 def _carry_out(engine: Engine, work: Callable[[Connection], object], lock: Connection) -> None:
-    """Work in a transaction, again after a pause if it did not get its locks, or if a deadlock ended it."""
+    """Run work in a transaction; repeat it after a pause if it did not get its locks, or after a deadlock."""
     for pause in (*PAUSES, None):
         lock.execute(STILL_LOCKED)
         try:
@@ -181,17 +182,17 @@ def _carry_out(engine: Engine, work: Callable[[Connection], object], lock: Conne
 
 
 def _make_partitions(database: Database) -> None:
-    """Make the partitions of this week, each table's in a transaction of its own."""
+    """Create the partitions of this week, each table's in a transaction of its own."""
     with database.transaction() as tx:
         now = tx.scalar(NOW)
         tables = [table for table in PARTITIONED if partitions.lacking(tx, table, now, weeks=0)]
-    for table_name in tables:  # a week costs 70 ms; the sweeper makes those to come
+    for table_name in tables:  # a week takes 70 ms; the sweeper creates later ones
         database.carry_out(partial(partitions.ensure, now=now, weeks=0, tables=[table_name]))
 
 
 @contextmanager
 def _explained(engine: Engine, revision: str) -> Generator[None]:
-    """Raise ExecutorError in place of an error that is no outage: what failed, why, and what to do."""
+    """Convert an error that is not an outage into an ExecutorError that says what failed, why, and what to do."""
     try:
         yield
     except DBAPIError as error:
@@ -209,7 +210,7 @@ def _explained(engine: Engine, revision: str) -> Generator[None]:
 
 
 def _holders(engine: Engine) -> str:
-    """Which transactions have been open for longest: they are likely to hold the lock."""
+    """Return a text that names the transactions that have been open longest; they are likely to hold the lock."""
     with engine.connect() as connection:
         rows = connection.execute(OPEN_TRANSACTIONS, {"own": _APPLICATION, "most": MOST_SHOWN}).all()
     if not rows:

@@ -1,16 +1,19 @@
-"""Weekly partitions of a run's tables: made ahead, dropped whole by retention.
+"""Weekly partitions of the tables of runs: created ahead of time, dropped as a whole by retention.
 
-A run's id is a UUIDv7, so a week of ids is a range of ids: `runs_p2026w47` holds the runs of ISO week 47 and its six
-neighbours what belongs to them. What no week covers lies in `runs_default`; a week that is made later moves its rows
-over from there first, since PostgreSQL refuses a new partition whose rows the default one has.
+A run's id is a UUIDv7, so a week of runs is a range of ids: `runs_p2026w47` has the runs of ISO week 47, and the same
+partitions of the other tables have what belongs to them. Rows that no week covers are in the default partition,
+`runs_default`. When a week is created later, its rows are first moved there from the default partition, because
+PostgreSQL refuses a new partition if the default one has rows of it.
 
-`ensure` and `drop` want a transaction of their own. They take strong locks and give up on one after half a second,
-before PostgreSQL looks for deadlocks: whoever works with runs never loses against them, and the next hour tries again.
+`ensure` and `drop` need a transaction of their own. They take strong locks and give up on a lock after half a second,
+before PostgreSQL looks for deadlocks: so work on runs is never the victim of a deadlock with them, and they are tried
+again an hour later.
 
-PostgreSQL reads a default partition when a week is attached, and everybody waits meanwhile. So `make` is for a default
-partition that is small. Of a large one a CHECK that was validated before, beside the traffic, says that it has no row
-of the week: `keep_out`, `validate` and `attach`, each in a transaction of its own. That is for weeks to come, since the
-CHECK refuses their runs until the week is there.
+While a week is attached, PostgreSQL reads the default partition, and all other transactions wait. So `create` is for a
+small default partition. For a large one, a CHECK constraint that was validated before, beside the traffic, tells
+PostgreSQL that the default partition has no row of the week: `add_exclusion_check`, `validate_exclusion_check` and
+`attach`, each in a transaction of its own. That only works for future weeks, because the CHECK refuses the week's runs
+until the week is attached.
 """
 
 import re
@@ -42,12 +45,13 @@ from store.primitives.weeks import Week
 from store.tables.runs import PARTITIONED, metadata, runs
 
 OPEN = tuple(status.value for status in RunStatus if not status.is_over)
-"""Statuses of a run that is not over (those of the index `ix_runs_open`)."""
+"""Statuses of a run that is not over (the same as in the index `ix_runs_open`)."""
 
 ROOM = {"runs": 70, "scopes": 70, "turns": 70}
-"""Fill factors in percent, of rows that change with every step: what is left has room for a row of 2 KB, the longest.
+"""Fill factors in percent, for tables whose rows change with every advance. What is free fits a row of 2 KB, the
+longest.
 
-So there is room for a row's next version, or PostgreSQL makes some by clearing old ones away (migration 0012).
+So a page has room for the next version of a row, or PostgreSQL makes room by removing old versions (migration 0012).
 """
 
 _OPEN = [literal_column(f"'{status}'") for status in OPEN]
@@ -58,10 +62,10 @@ PARTITIONS = text(
     "select child.relname from pg_inherits join pg_class child on child.oid = inhrelid"
     " where inhparent = to_regclass(:table) order by 1"
 )
-MOST_LOCKED = 0.45  # seconds for which others may have to wait while a week is made, with the wait for the lock
+MOST_LOCKED = 0.45  # seconds that others may wait while a week is created, including the wait for the lock
 WAIT_FOR_LOCK = 0.2
-SMALL = 32 * 1024 * 1024  # bytes of a default partition that is read in some 50 ms
-FEW = 2_000  # rows that are moved in less than a tenth of a second
+SMALL = 32 * 1024 * 1024  # bytes of a default partition, which PostgreSQL reads in some 50 ms
+FEW = 2_000  # rows, which are moved in less than a tenth of a second
 
 NO_LIMITS = text("""
     select set_config(name, '0', true) from pg_settings where name in ('statement_timeout', 'transaction_timeout')
@@ -76,58 +80,58 @@ _NAME = re.compile(rf"(?:{'|'.join(PARTITIONED)})_(?:default|p(\d{{4}}w\d{{2}}))
 
 
 def is_partition(table: str) -> bool:
-    """Whether a table is a partition of ours and no table of its own."""
+    """Return whether a table is one of these partitions."""
     return _NAME.fullmatch(table) is not None
 
 
 def ensure(tx: Transaction, now: datetime, weeks: int = 4, tables: Iterable[str] = PARTITIONED) -> list[str]:
-    """Make the partitions of this week and `weeks` more that are not there yet; their names.
+    """Create the missing partitions of this week and the next `weeks`; return their names.
 
-    While there is traffic each table wants a transaction of its own: whoever keeps one table's default partition for
-    himself and waits for the next one's, waits for those who wait for him.
+    Beside traffic, call it with one table per transaction. Otherwise it can deadlock: it holds the lock on one table's
+    default partition while it waits for that of the next, for which a transaction may wait that works on both.
     """
-    wanted = [Week.of(now + timedelta(weeks=ahead)) for ahead in range(weeks + 1)]
-    made: list[str] = []
+    needed = [Week.of(now + timedelta(weeks=ahead)) for ahead in range(weeks + 1)]
+    created: list[str] = []
     tx.run(LOCK_BRIEFLY)
     for table in tables:
-        there = _partitions_of(tx, table)
-        for week in [week for week in wanted if week.partition(table) not in there]:
+        existing = _partitions_of(tx, table)
+        for week in [week for week in needed if week.partition(table) not in existing]:
             if not is_small(tx, table) or rows_to_move(tx, table, week) > FEW:
-                continue  # the sweeper sees to it, or says why not
+                continue  # the sweeper creates it by the slower way, or reports why it cannot
             _make(tx, table, week)
-            made.append(week.partition(table))
-    return made
+            created.append(week.partition(table))
+    return created
 
 
 def lacking(tx: Transaction, table: str, now: datetime, weeks: int = 4) -> list[Week]:
-    """Of this week and `weeks` more those that a table has no partition for."""
-    there = _partitions_of(tx, table)
-    wanted = (Week.of(now + timedelta(weeks=ahead)) for ahead in range(weeks + 1))
-    return [week for week in wanted if week.partition(table) not in there]
+    """Return those of this week and the next `weeks` for which a table has no partition."""
+    existing = _partitions_of(tx, table)
+    needed = (Week.of(now + timedelta(weeks=ahead)) for ahead in range(weeks + 1))
+    return [week for week in needed if week.partition(table) not in existing]
 
 
 def is_small(tx: Transaction, table: str) -> bool:
-    """Whether PostgreSQL reads the default partition of a table in no time."""
+    """Return whether the default partition of a table is so small that PostgreSQL reads it at once."""
     return tx.scalar(text(f"select pg_relation_size('{table}_default')")) <= SMALL
 
 
 def rows_to_move(tx: Transaction, table: str, week: Week) -> int:
-    """How many rows of a week the default partition has; beyond `FEW` they are not counted."""
+    """Return how many rows of a week the default partition has; counts up to MAX_ROWS_TO_MOVE + 1."""
     default = _twin(table, f"{table}_default")
     some = select(_run_id(default)).where(_run_id(default) >= week.first, _run_id(default) < week.end).limit(FEW + 1)
     return tx.scalar(select(func.count()).select_from(some.subquery()))
 
 
 def make(tx: Transaction, table: str, week: Week) -> None:
-    """Make a week of a table whose default partition is small; others wait for less than half a second.
+    """Create a week of a table whose default partition is small; other transactions wait for less than half a second.
 
-    Raises OperationalError where that is not enough; nothing is made then.
+    Raises OperationalError if that does not suffice; nothing is created then.
     """
     _make(tx, table, week, most=MOST_LOCKED)
 
 
 def keep_out(tx: Transaction, table: str, week: Week) -> None:
-    """Refuse rows of a week in the default partition from now on."""
+    """Add a constraint that refuses rows of a week in the default partition from now on."""
     tx.run(SET_LIMIT, limit="lock_timeout", milliseconds=_milliseconds(WAIT_FOR_LOCK))
     column = _run_id(metadata.tables[table]).name
     check = f"{column} < '{week.first}' or {column} >= '{week.end}'"
@@ -135,19 +139,19 @@ def keep_out(tx: Transaction, table: str, week: Week) -> None:
 
 
 def validate(tx: Transaction, table: str, week: Week) -> None:
-    """Let PostgreSQL see that the default partition has no row of the week. Nobody waits, however long that takes."""
+    """Have PostgreSQL verify that the default partition has no row of the week. Other transactions do not wait."""
     tx.run(NO_LIMITS)
     tx.run(text(f"alter table {table}_default validate constraint {_check_of(table, week)}"))
 
 
 def attach(tx: Transaction, table: str, week: Week) -> None:
-    """Make a week of which the default partition is known to have no row, without reading it."""
+    """Create a week of which the default partition is known to have no rows, without reading that partition."""
     _make(tx, table, week, most=MOST_LOCKED, moves=False)
     tx.run(text(f"alter table {table}_default drop constraint {_check_of(table, week)}"))
 
 
 def let_in(tx: Transaction, table: str) -> int:
-    """Take back what `keep_out` has left, here or in a process that was killed; how many checks that were."""
+    """Remove the constraints that `add_exclusion_check` left, here or in a killed process; return how many."""
     left = [name for (name,) in tx.rows(CHECKS, table=f"{table}_default")]
     if left:
         tx.run(SET_LIMIT, limit="lock_timeout", milliseconds=_milliseconds(WAIT_FOR_LOCK))
@@ -157,30 +161,30 @@ def let_in(tx: Transaction, table: str) -> int:
 
 
 def ended_by(tx: Transaction, moment: datetime) -> list[Week]:
-    """The weeks that ended by `moment` and of which something is left, oldest first."""
+    """Return the weeks that ended by `moment` and still have partitions, oldest first."""
     names = [name for table in PARTITIONED for name in _partitions_of(tx, table)]
     return sorted({week for week in map(_week_of, names) if week is not None and week.ends <= moment})
 
 
 def has_open_run(tx: Transaction, week: Week) -> bool:
-    """Whether a run of the week is not over."""
+    """Return whether a run of the week is not over."""
     return bool(tx.scalar(HAS_OPEN_RUN, first=week.first, end=week.end))
 
 
 def drop(tx: Transaction, table: str, week: Week) -> str | None:
-    """Drop a week of one table; its name, None if it is gone already or a run of the week is not over.
+    """Drop the partition of one table and week; return its name, None if it does not exist or the week has an open run.
 
-    `runs` goes first: what belongs to a run is never looked for without its row. Each table has a transaction of its
-    own, since everybody who works with it waits while PostgreSQL takes the partition out: some milliseconds, and half
-    a second at most if one of them does not come to an end. (DETACH CONCURRENTLY would not make them wait; it refuses
-    a table that has a default partition.)
+    `runs` is dropped first, because what belongs to a run is only looked for through its row. Each table has a
+    transaction of its own, since all transactions that use it wait while PostgreSQL detaches the partition: some
+    milliseconds, and half a second at most if one of them does not end. (DETACH CONCURRENTLY would not make them wait,
+    but PostgreSQL refuses it for a table with a default partition.)
     """
     name = week.partition(table)
     tx.run(LOCK_BRIEFLY)
     if name not in _partitions_of(tx, table):
         return None
     tx.run(text(f"lock table only {table} in access exclusive mode"))
-    tx.run(text(f"lock table {name} in access exclusive mode"))  # who knows the week names it, and not the table
+    tx.run(text(f"lock table {name} in access exclusive mode"))  # statements that know the week name only the partition
     if has_open_run(tx, week):
         return None
     tx.run(text(f"drop table {name}"))
@@ -188,10 +192,10 @@ def drop(tx: Transaction, table: str, week: Week) -> str | None:
 
 
 def drop_strays(tx: Transaction, moment: datetime) -> int:
-    """Delete up to 100 runs that were accepted before `moment` and that no week covers; how many.
+    """Delete up to 100 runs that were accepted before `moment` and that no week covers; return how many.
 
-    Their ids may tell any time, so what counts is when they were accepted. Those that are not over stay, and those that
-    their conversation goes on from.
+    Their ids may contain any time, so the time of acceptance counts. Open runs stay, and so do runs that their
+    conversation continues from.
     """
     ids = [run_id for (run_id,) in tx.rows(STRAYS, before=moment, most=STRAYS_AT_ONCE)]
     for delete_rows in _OF_STRAYS if ids else ():
@@ -200,17 +204,18 @@ def drop_strays(tx: Transaction, moment: datetime) -> int:
 
 
 def drop_left_over(tx: Transaction, table: str, moment: datetime) -> int:
-    """Delete what up to 100 runs from before `moment` have left in a default partition when their week went.
+    """Delete the rows that up to 100 runs from before `moment` left in a default partition when their week was dropped.
 
-    How many rows that were. A week may have been made for `runs` and not for this table.
+    Returns how many rows. This happens if a week was created for `runs` and not for this table.
     """
     return tx.run(text(_LEFT_OVER.format(table=table)), end=first_id_at(moment), most=STRAYS_AT_ONCE)
 
 
 def _make(tx: Transaction, table: str, week: Week, *, most: float | None = None, moves: bool = True) -> None:
-    """Build the week beside its table and attach it: that leaves the other weeks free for work meanwhile.
+    """Create a week's partition as a separate table and attach it, which leaves the other weeks available meanwhile.
 
-    `most`: seconds for which others may have to wait. Without `moves` the default partition has no row of the week.
+    `max_blocking_time`: seconds that other transactions may wait. `moves_rows` False: the default partition has no rows
+    of the week.
     """
     name, first, end = week.partition(table), week.first, week.end
     tx.run(text(f"create table {name} (like {table} including all)"))
@@ -231,7 +236,7 @@ def _make(tx: Transaction, table: str, week: Week, *, most: float | None = None,
 
 
 def _limit(tx: Transaction, ends_at: float | None) -> None:
-    """Give the next statement what is left of the time for which others wait."""
+    """Limit the next statement to what is left of the time that others may wait."""
     if ends_at is not None:
         left = max(0.001, ends_at - time.monotonic())
         tx.run(SET_LIMIT, limit="statement_timeout", milliseconds=_milliseconds(left))
@@ -255,7 +260,7 @@ def _week_of(name: str) -> Week | None:
 
 
 def _twin(table: str, name: str) -> Table:
-    """A table's columns under a partition's name."""
+    """Return a table with the same columns under a partition's name."""
     return Table(name, MetaData(), *(Column(column.name, column.type) for column in metadata.tables[table].c))
 
 

@@ -1,13 +1,13 @@
-"""What goes with old runs, and what stays (docs/operations.md, "Retention").
+"""What is deleted with old runs, and what is kept (docs/operations.md, "Retention").
 
-A conversation goes when nobody has spoken in it for the time that runs are kept. One that goes on keeps what was said:
-before a week is dropped the answers of its runs move into the messages that showed them. A file that a run has made
-goes when both its run and the conversation it was shown in are gone. Each function takes a bounded batch, for a
-transaction of its own.
+A conversation is deleted when nothing was said in it for the time that runs are kept. A conversation that goes on keeps
+its messages: before a week is dropped, the answers of its runs are copied into the messages that showed them. A file
+that a run produced is deleted when both the run and the conversation that showed the file are deleted. Each function
+processes a bounded batch, for a transaction of its own.
 
-Nothing here talks to the file storage inside of a transaction: a slow bucket would outlast the time that a transaction
-may idle. Bytes go before the rows that name them, so that a crash leaves a row for the next time, and not bytes
-without a name.
+The file storage is not used inside a transaction, because a slow bucket could take longer than a transaction may be
+idle. Content is deleted before the rows that name it, so that a crash leaves a row for the next time, and no content
+without a row.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,7 +26,7 @@ from store.primitives.json_codec import encode
 log = structlog.get_logger()
 
 BATCH = 500
-FAR_AHEAD = timedelta(weeks=2)  # no id of a run that is accepted today tells such a time
+FAR_AHEAD = timedelta(weeks=2)  # ids of runs that are accepted today contain no such time
 
 RUNS = text("select id, conversation_id from runs where id >= :first and id < :end order by id limit :most")
 STRAY_RUNS = text("""
@@ -94,14 +94,14 @@ DELETE_FILES_OF_OTHERS = text("""
 
 @dataclass(frozen=True, slots=True)
 class DetachedBatch:
-    """What became of a batch: where the next one begins (None: there are no more), and whether all its runs can go."""
+    """The result of a batch: where the next one begins (None: nowhere), and whether all its runs can be deleted."""
 
     next: UUID | None
     can_go: bool
 
 
 class LargeAnswersLeft(Exception):
-    """Conversations that go on still show answers of these runs from the file storage: `keep_large_answers` first."""
+    """Conversations that go on show answers that are in the file storage: call `copy_large_answers` first."""
 
     def __init__(self, conversations: Sequence[UUID], run_ids: Sequence[UUID]) -> None:
         super().__init__(f"{len(conversations)} conversations show large answers of {len(run_ids)} runs.")
@@ -111,9 +111,10 @@ class LargeAnswersLeft(Exception):
 
 @dataclass(frozen=True, slots=True)
 class UnneededFiles:
-    """Files of a batch that nobody can ask for. `last`: (run, file) that was seen last; None: there are no more.
+    """Files of a batch that cannot be requested any more.
 
-    `contents`: their ids by the hash of their bytes. `shared`: the hashes that other files have as well.
+    `last`: the last (run, file) looked at; None: there are no more. `contents`: the files' ids by the hash of their
+    content. `shared`: the hashes that other files have as well.
     """
 
     last: tuple[UUID, UUID] | None
@@ -122,38 +123,39 @@ class UnneededFiles:
 
     @property
     def unnamed(self) -> Sequence[bytes]:
-        """The hashes whose bytes may go."""
+        """Return the hashes whose content may be deleted."""
         return sorted(self.contents.keys() - self.shared)
 
 
 def detach_runs(tx: Transaction, first: UUID, end: UUID, before: datetime) -> DetachedBatch:
-    """Part up to 500 runs of a range from their conversations.
+    """Detach up to 500 runs of a range from their conversations.
 
-    Conversations that nobody has touched since `before` are deleted, others take their answers over. A run cannot go
-    while its conversation would begin its next turn from what it left. Raises LargeAnswersLeft.
+    Conversations that were not used since `before` are deleted; others get copies of their answers. A run cannot be
+    deleted while its conversation would begin its next turn from the run's state. Raises LargeAnswersLeft.
     """
-    found = tx.rows(RUNS, first=first, end=end, most=BATCH)
-    if not found:
+    batch = tx.rows(RUNS, first=first, end=end, most=BATCH)
+    if not batch:
         return DetachedBatch(None, True)
-    can_go = _part(tx, [(run_id, conversation_id) for run_id, conversation_id in found], before)
-    return DetachedBatch(UUID(int=found[-1][0].int + 1) if len(found) == BATCH else None, can_go)
+    can_go = _part(tx, [(run_id, conversation_id) for run_id, conversation_id in batch], before)
+    return DetachedBatch(UUID(int=batch[-1][0].int + 1) if len(batch) == BATCH else None, can_go)
 
 
 def part_strays(tx: Transaction, after: tuple[datetime, UUID], before: datetime) -> tuple[datetime, UUID] | None:
-    """The same for up to 500 runs that no week covers and that were accepted before `before`: where the next begin.
+    """Detach up to 500 runs that no week covers, accepted before `before`; return where the next batch begins.
 
-    None: there are no more. Their ids tell no time, so they come in the order of acceptance. Raises LargeAnswersLeft.
+    None: there are no more. Their ids contain no useful time, so they are ordered by acceptance. Raises
+    LargeAnswersLeft.
     """
-    found = tx.rows(STRAY_RUNS, after=after[0], id=after[1], before=before, most=BATCH)
-    if found:
-        _part(tx, [(run_id, conversation_id) for run_id, conversation_id, _ in found], before)
-    return (found[-1][2], found[-1][0]) if len(found) == BATCH else None
+    batch = tx.rows(STRAY_RUNS, after=after[0], id=after[1], before=before, most=BATCH)
+    if batch:
+        _part(tx, [(run_id, conversation_id) for run_id, conversation_id, _ in batch], before)
+    return (batch[-1][2], batch[-1][0]) if len(batch) == BATCH else None
 
 
-def _part(tx: Transaction, found: Sequence[tuple[UUID, UUID]], before: datetime) -> bool:
-    """Part runs from their conversations; whether all of these runs can go. Raises LargeAnswersLeft."""
-    ids = [run_id for run_id, _ in found]
-    conversations = sorted({conversation_id for _, conversation_id in found})
+def _part(tx: Transaction, batch: Sequence[tuple[UUID, UUID]], before: datetime) -> bool:
+    """Detach runs from their conversations; return whether all of them can be deleted. Raises LargeAnswersLeft."""
+    ids = [run_id for run_id, _ in batch]
+    conversations = sorted({conversation_id for _, conversation_id in batch})
     idle = [conversation_id for (conversation_id,) in tx.rows(IDLE, ids=conversations, before=before)]
     if idle:
         tx.run(FORGET, ids=idle)
@@ -165,17 +167,17 @@ def _part(tx: Transaction, found: Sequence[tuple[UUID, UUID]], before: datetime)
 
 
 def keep_large_answers(database: Database, left: LargeAnswersLeft) -> None:
-    """Move answers that lie in the file storage into their messages, whole: the storage is cleared with the week.
+    """Copy answers that are in the file storage into their messages, because the storage is cleared with the week.
 
-    Each is read outside of a transaction, and written by one statement. Raises OSError if the storage is out of reach.
-    What is gone from it for good goes from the answer.
+    Each one is read outside of a transaction and written by one statement. Raises OSError if the storage cannot be
+    reached. A value that is missing in the storage is also missing in the copied answer.
     """
     large = database.large
     if not large.is_within_reach():
         raise OSError("The file storage is out of reach. Give the sweeper EASEL_FILES_DIR or EASEL_FILES_URL.")
     with database.statements() as tx:
-        found = tx.rows(LARGE_ANSWERS, conversations=left.conversations, ids=left.run_ids)
-    for conversation_id, number, node_id, outputs, aside in found:
+        answers = tx.rows(LARGE_ANSWERS, conversations=left.conversations, ids=left.run_ids)
+    for conversation_id, number, node_id, outputs, aside in answers:
         try:
             content = large.outputs(node_id, outputs, aside)
         except ValueGone as error:
@@ -186,12 +188,12 @@ def keep_large_answers(database: Database, left: LargeAnswersLeft) -> None:
 
 
 def clear_values(tx: Transaction, before: datetime, now: datetime) -> int:
-    """Delete the large values of weeks that ended by `before` and of which no run is left; how many files.
+    """Delete the large values of weeks that ended by `before` and have no runs any more; return how many files.
 
-    Weeks that are far ahead of now as well: runs of earlier releases may have ids that tell such a time.
+    Also of weeks far in the future, because runs of earlier releases may have ids with such a time.
 
-    Also those that no row has ever named, since their worker died between the file and the row. What belongs to
-    tenants that this database does not know stays: another one's files may lie in the same storage.
+    Files that no row names, since their worker died before it wrote the row, are deleted as well. Files of tenants that
+    this database does not know stay: they may belong to another database with the same storage.
     """
     ahead = now + FAR_AHEAD
     ended = [week for week in tx.large.weeks() if week.ends <= before or week.begins > ahead]
@@ -201,19 +203,19 @@ def clear_values(tx: Transaction, before: datetime, now: datetime) -> int:
 
 
 def forget_unused(tx: Transaction, before: datetime) -> int:
-    """Delete up to 500 conversations in which nobody has ever spoken; how many."""
+    """Delete up to 500 conversations without any message; return how many."""
     unused = [conversation_id for (conversation_id,) in tx.rows(UNUSED, before=before, most=BATCH)]
     return tx.run(FORGET, ids=unused) if unused else 0
 
 
 def find_unneeded_files(tx: Transaction, after: tuple[UUID, UUID], end: UUID, made_before: datetime) -> UnneededFiles:
-    """Look at 500 files of runs below `end`, and return those that nobody can ask for.
+    """Look at 500 files of runs below `end`, and return those that cannot be requested any more.
 
-    Files that were made later than `made_before` are needed.
+    Files created after `made_before` are needed.
     """
-    found = tx.rows(FILES_LEFT, end=end, last_run=after[0], last_file=after[1], made_before=made_before, most=BATCH)
+    batch = tx.rows(FILES_LEFT, end=end, last_run=after[0], last_file=after[1], made_before=made_before, most=BATCH)
     contents: dict[bytes, list[UUID]] = {}
-    for file_id, _, sha256, is_needed in found:
+    for file_id, _, sha256, is_needed in batch:
         if not is_needed:
             contents.setdefault(bytes(sha256), []).append(file_id)
     others = frozenset[bytes]()
@@ -221,14 +223,14 @@ def find_unneeded_files(tx: Transaction, after: tuple[UUID, UUID], end: UUID, ma
         ids = [file_id for files in contents.values() for file_id in files]
         rows = tx.rows(NAMED_BY_OTHERS, hashes=sorted(contents), ids=ids)
         others = frozenset(bytes(sha256) for (sha256,) in rows)
-    return UnneededFiles((found[-1][1], found[-1][0]) if found else None, contents, others)
+    return UnneededFiles((batch[-1][1], batch[-1][0]) if batch else None, contents, others)
 
 
 def delete_files(tx: Transaction, files: UnneededFiles, discarded: Iterable[bytes]) -> int:
-    """Delete the rows of files whose bytes are gone, or belong to other files as well; return how many.
+    """Delete the rows of files whose content is deleted or belongs to other files as well; return how many.
 
-    `discarded`: the hashes whose bytes are gone. A row whose content lost its last other file meanwhile stays for the
-    next time, since it alone names those bytes then.
+    `discarded`: the hashes whose content is deleted. If a shared content lost its last other file meanwhile, the row
+    stays for the next time, since it is the only one that names the content now.
     """
     gone = [file_id for sha256 in discarded for file_id in files.contents[sha256]]
     shared = [file_id for sha256 in sorted(files.shared) for file_id in files.contents[sha256]]

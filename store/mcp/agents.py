@@ -1,4 +1,4 @@
-"""Agents that their owner offers as tools of an MCP server: none unless somebody says so."""
+"""Agents that are offered as tools of Easel's own MCP server. An agent is offered only if its owner exposes it."""
 
 import re
 from collections.abc import Mapping
@@ -68,12 +68,13 @@ HIDE = delete(agents).where(agents.c.tenant_id == bindparam("of_tenant"), agents
 
 
 def expose(tx: Transaction, tenant_id: UUID, canvas_id: UUID, name: str) -> str:
-    """Offer an agent as a tool of this name, in place of the one it had; the name.
+    """Offer an agent as a tool of this name, which replaces its earlier name; return the name.
 
-    Raises NotFound for an unknown agent, InvalidRequest for a name that clients do not take, Conflict for a taken one.
+    Raises NotFound for an unknown agent, InvalidRequest for a name that clients do not accept, Conflict for a name in
+    use.
     """
     if not NAME.fullmatch(name):
-        raise InvalidRequest(f"{name!r} is no name of a tool: 1 to 64 of A-Z, a-z, 0-9, _ and -.", field="name")
+        raise InvalidRequest(f"{name!r} is not a valid tool name. Use 1 to 64 of A-Z, a-z, 0-9, _ and -.", field="name")
     try:
         with tx.savepoint():
             hit = tx.run(EXPOSE, of_tenant=tenant_id, of_canvas=canvas_id, named=name)
@@ -85,28 +86,28 @@ def expose(tx: Transaction, tenant_id: UUID, canvas_id: UUID, name: str) -> str:
 
 
 def hide(tx: Transaction, tenant_id: UUID, canvas_id: UUID) -> None:
-    """Offer an agent no more; nothing happens to one that was not offered."""
+    """Stop offering an agent; does nothing if it was not offered."""
     tx.run(HIDE, of_tenant=tenant_id, of_canvas=canvas_id)
 
 
 def exposed_name(tx: Transaction, tenant_id: UUID, canvas_id: UUID) -> str | None:
-    """The tool that an agent is; None if it is none."""
+    """Return the tool name of an agent; None if it is not offered."""
     return tx.scalar(NAME_OF, of_tenant=tenant_id, of_canvas=canvas_id)
 
 
 def exposed(tx: Transaction, tenant_id: UUID) -> list[ExposedAgent]:
-    """A tenant's agents that are tools and have a published version, by name."""
+    """Return a tenant's agents that are offered and have a published version, by name."""
     return [_agent(row) for row in tx.rows(EXPOSED, of_tenant=tenant_id)]
 
 
 def exposed_as(tx: Transaction, tenant_id: UUID, name: str) -> ExposedAgent | None:
-    """The agent that is the tool of that name; None if there is none."""
+    """Return the agent that is offered under a tool name; None if there is none."""
     rows = tx.rows(EXPOSED_AS, of_tenant=tenant_id, named=name)
     return _agent(rows[0]) if rows else None
 
 
 def name_of(title: str, canvas_id: UUID) -> str:
-    """A name for the tool, made of an agent's title; of its id where nothing of the title is left."""
+    """Return a tool name made from an agent's title, or from its id if the title has no usable characters."""
     name = re.sub(r"[^A-Za-z0-9_-]+", "_", title).strip("_")[:64]
     return name or f"agent_{canvas_id.hex[-12:]}"
 

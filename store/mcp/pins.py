@@ -1,7 +1,8 @@
-"""What the tools of MCP servers were when somebody saw them: words that change later are refused until they are seen.
+"""Pins: the descriptions of MCP servers' tools as they were first seen. A changed description is refused until
+approved.
 
-A pin is made when a server is registered, when a version that offers the tool is published, when somebody approves, or
-at the first call of a tool that has none. Whoever comes first counts; only an approval replaces it.
+A pin is created when a server is registered, when a version that offers the tool is published, when the tenant approves
+a tool, or at the first call of a tool without a pin. The first one counts; only an approval replaces it.
 """
 
 from collections.abc import Mapping
@@ -68,7 +69,7 @@ FORGET = delete(tools).where(tools.c.tenant_id == bindparam("of_tenant"), tools.
 def pin(
     tx: Transaction, tenant_id: UUID, server_id: UUID, name: str, description: str, schema: Mapping[str, Any]
 ) -> bytes | None:
-    """The digest that holds for a tool: of what is given, if nothing was pinned. None if there is no such server."""
+    """Return the digest of a tool's pin; pin this description if there is none. None if there is no such server."""
     tx.run(PIN, **_values(tenant_id, server_id, name, description, schema))
     return tx.scalar(DIGEST, of_tenant=tenant_id, of_server=server_id, named=name)
 
@@ -76,27 +77,27 @@ def pin(
 def approve(
     tx: Transaction, tenant_id: UUID, server_id: UUID, name: str, description: str, schema: Mapping[str, Any]
 ) -> None:
-    """Take a tool as it is described here, whatever was pinned."""
+    """Pin a tool as it is described here, whatever was pinned."""
     tx.run(APPROVE, **_values(tenant_id, server_id, name, description, schema))
 
 
 def pins(tx: Transaction, tenant_id: UUID, server_id: UUID) -> list[Pin]:
-    """What is pinned of a server's tools, by name."""
+    """Return the pins of a server's tools, by name."""
     return [Pin(*row) for row in tx.rows(PINS, of_tenant=tenant_id, of_server=server_id)]
 
 
 def forget(tx: Transaction, tenant_id: UUID, server_id: UUID) -> None:
-    """Forget what was seen: the server's address is another one now."""
+    """Delete the pins of a server, because its address has changed."""
     tx.run(FORGET, of_tenant=tenant_id, of_server=server_id)
 
 
 def pin_offers(tx: Transaction, tenant_id: UUID, dsl: Mapping[str, Any]) -> None:
-    """Pin what the Agents of a document that is published offer, where nothing was pinned before."""
+    """Pin the tools that the Agents of a published document offer and that have no pin yet."""
     for offer in offered_tools(dsl):
         try:
             server_id = UUID(offer.server)
         except ValueError:
-            continue  # an id of some other system: no server of ours
+            continue  # an id of another system, so not a server of this tenant
         tx.run(PIN, **_values(tenant_id, server_id, offer.name, offer.description, offer.schema))
 
 

@@ -1,4 +1,4 @@
-"""The MCP servers of a tenant: where they are, what is sent along (sealed), and which of their tools may be called."""
+"""The MCP servers of a tenant: addresses, headers and secrets (sealed), and which of their tools may be called."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ from store.tables.mcp import mcp_servers as servers
 
 @dataclass(frozen=True, slots=True)
 class ServerFields:
-    """What a tenant says of a server. `call_seconds` is the limit of one call; `allowed` None: every tool."""
+    """What a tenant configures for a server. `call_seconds` limits one call; `allowed` None: any tool may be called."""
 
     name: str
     url: str = field(repr=False)
@@ -69,7 +69,7 @@ DELETE = delete(servers).where(*_this)
 
 
 def add(tx: Transaction, tenant_id: UUID, fields: ServerFields, key: EncryptionKey) -> UUID:
-    """Register a server; its id. Raises Conflict if the tenant has one of that name."""
+    """Register a server; return its id. Raises Conflict if the tenant has a server of that name."""
     server_id = new_id()
     values = _columns(tenant_id, server_id, fields, key)
     try:
@@ -81,7 +81,7 @@ def add(tx: Transaction, tenant_id: UUID, fields: ServerFields, key: EncryptionK
 
 
 def get(tx: Transaction, tenant_id: UUID, server_id: UUID, key: EncryptionKey) -> ServerRow:
-    """A server. Raises NotFound, for another tenant's as well, and CannotUnseal."""
+    """Return a server. Raises NotFound, also for another tenant's server, and CannotUnseal."""
     rows = tx.rows(SERVER, of_tenant=tenant_id, server_id=server_id)
     if not rows:
         raise NotFound("MCP server not found.")
@@ -89,23 +89,23 @@ def get(tx: Transaction, tenant_id: UUID, server_id: UUID, key: EncryptionKey) -
 
 
 def registered(tx: Transaction, tenant_id: UUID, ids: Sequence[UUID]) -> set[UUID]:
-    """Those of the ids that are servers of the tenant's."""
+    """Return those of the ids that are servers of the tenant."""
     return {row.id for row in tx.rows(REGISTERED, of_tenant=tenant_id, ids=list(ids))}
 
 
 def find(tx: Transaction, tenant_id: UUID, name: str, key: EncryptionKey) -> ServerRow | None:
-    """The server of that name; None if there is none."""
+    """Return the server of that name; None if there is none."""
     rows = tx.rows(BY_NAME, of_tenant=tenant_id, named=name)
     return _server(tenant_id, rows[0], key) if rows else None
 
 
 def servers_of(tx: Transaction, tenant_id: UUID, key: EncryptionKey, keywords: str = "") -> list[ServerRow]:
-    """A tenant's servers whose name contains the keywords, the newest first."""
+    """Return a tenant's servers whose names contain the keywords, newest first."""
     return [_server(tenant_id, row, key) for row in tx.rows(SERVERS, of_tenant=tenant_id, keywords=keywords.lower())]
 
 
 def change(tx: Transaction, tenant_id: UUID, server_id: UUID, fields: ServerFields, key: EncryptionKey) -> None:
-    """Put all fields in place of what was there. Raises NotFound, and Conflict if the name is taken."""
+    """Replace all fields of a server. Raises NotFound, and Conflict if the name is taken."""
     values = {f"new_{name}": value for name, value in _columns(tenant_id, server_id, fields, key).items()}
     try:
         with tx.savepoint():
@@ -117,7 +117,7 @@ def change(tx: Transaction, tenant_id: UUID, server_id: UUID, fields: ServerFiel
 
 
 def remove(tx: Transaction, tenant_id: UUID, server_id: UUID) -> None:
-    """Forget a server, its secrets and what was seen of its tools. Raises NotFound."""
+    """Delete a server with its secrets and pins. Raises NotFound."""
     if not tx.run(DELETE, of_tenant=tenant_id, server_id=server_id):
         raise NotFound("MCP server not found.")
 
@@ -155,7 +155,7 @@ def _server(tenant_id: UUID, row: Row[Any], key: EncryptionKey) -> ServerRow:
 
 
 def _place(tenant_id: UUID, server_id: UUID) -> str:
-    """What a sealed text belongs to: it opens in this row only."""
+    """Return what a sealed text is bound to: it can be opened in this row only."""
     return f"mcp_servers/{tenant_id}/{server_id}"
 
 

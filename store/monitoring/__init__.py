@@ -1,1 +1,1 @@
-"""Queries of the sweeper, and facts for `easel explain`."""
+"""Queries of the sweeper, of `easel explain` and of diagnosis."""

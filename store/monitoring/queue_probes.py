@@ -1,4 +1,7 @@
-"""Canaries: empty tasks that prove a queue moves (protocol.md, "Sweeper"); and what sweepers have seen, beside them."""
+"""Queue probes, which prove that a queue moves (docs/protocol.md, "Sweeper"), and the latest observations of sweepers.
+
+Both are rows of the table `canaries`.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,7 +17,7 @@ CAME_BACK = text("""
     on conflict (queue) do update
       set sent_at = greatest(case when canaries.sent_at <= now() then canaries.sent_at end, excluded.sent_at)
 """)
-"""One of a moment that is still to come proves nothing: the clock was ahead then. What it has left is overwritten."""
+"""A time in the future proves nothing, because the clock was ahead then; such a row is overwritten."""
 LATEST = text("select sent_at from canaries where queue = :queue")
 
 REMEMBERED = text("select queue, sent_at from canaries where queue in ('sweeper:since', 'sweeper:seen')")
@@ -26,36 +29,36 @@ SEE = text("""
     select sent_at from canaries where queue = :queue and sent_at <= :now
 """)
 
-HOUSE_CLAIMED_FOR = timedelta(minutes=10)  # by a sweeper that may have been killed since
+HOUSE_CLAIMED_FOR = timedelta(minutes=10)  # after that, the sweeper that made the claim is taken to be dead
 CLAIM_HOUSE = text("""
     insert into canaries (queue, sent_at) values ('sweeper:house', now())
     on conflict (queue) do update set sent_at = excluded.sent_at
     where canaries.sent_at < now() - :claimed_for or canaries.sent_at > now() + :claimed_for
     returning sent_at
-""")  # a claim from the future is of a clock that went back; one of a moment ahead began after this transaction
+""")  # a claim from far ahead was made before the clock was set back; one slightly ahead began after this transaction
 RELEASE_HOUSE = text("delete from canaries where queue = 'sweeper:house' and sent_at = :claimed_at")
 
 
 @dataclass(frozen=True, slots=True)
 class SweeperObservation:
-    """What sweepers have seen of the database, by its own clock: without a break from `since` to `seen`."""
+    """Since when sweepers have observed the database without interruption, and until when, by the database's clock."""
 
     since: datetime
     seen: datetime
 
 
 def record_return(tx: Transaction, queue: str, sent_at: datetime) -> None:
-    """A canary that was sent at this time has gone through the queue. One from the future counts for nothing."""
+    """Record that a probe sent at this time went through the queue. A time in the future is ignored."""
     tx.run(CAME_BACK, queue=queue, sent_at=sent_at)
 
 
 def latest(tx: Transaction, queue: str) -> datetime | None:
-    """When the latest canary that came back was sent; None if none ever did."""
+    """Return when the latest probe that returned was sent; None if none has returned."""
     return tx.scalar(LATEST, queue=queue)
 
 
 def last_observation(tx: Transaction) -> SweeperObservation | None:
-    """What the sweepers before this one have seen; None if there was none."""
+    """Return what earlier sweepers have observed; None if there was none."""
     rows: Mapping[str, datetime] = {row[0]: row[1] for row in tx.rows(REMEMBERED)}
     if len(rows) < 2:
         return None
@@ -63,18 +66,19 @@ def last_observation(tx: Transaction) -> SweeperObservation | None:
 
 
 def save_observation(tx: Transaction, sight: SweeperObservation, queue: str) -> datetime | None:
-    """Leave what was seen for the next sweeper, and read what `latest` reads: one round trip for both."""
+    """Store an observation for the next sweeper, and return what `latest_return` returns, in one round trip."""
     return tx.scalar(SEE, since=sight.since, now=sight.seen, queue=queue)
 
 
 def claim_house(tx: Transaction) -> datetime | None:
-    """Claim what only one sweeper at a time should do beside its ticks; None if another one is at it.
+    """Claim the maintenance, which only one sweeper at a time does beside its ticks; return the claim's time.
 
-    A row rather than a lock of PostgreSQL's: the work has many transactions, and a pooler keeps no locks between them.
+    Returns None if another sweeper has claimed it. This is a row, not an advisory lock, because maintenance takes many
+    transactions, and a pooler does not keep a lock between them.
     """
     return tx.scalar(CLAIM_HOUSE, claimed_for=HOUSE_CLAIMED_FOR)
 
 
 def release_house(tx: Transaction, claimed_at: datetime) -> None:
-    """End a claim, unless it was too old and another sweeper has its own by now."""
+    """End a claim, unless it has expired and another sweeper has its own."""
     tx.run(RELEASE_HOUSE, claimed_at=claimed_at)

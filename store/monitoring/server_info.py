@@ -1,4 +1,4 @@
-"""The database server itself: its clock, its limits, and whether a pooler is before it. For diagnosis only."""
+"""The database server itself, for diagnosis: its clock, its limits, and whether a pooler is in front of it."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -28,32 +28,33 @@ LOCKS = text("""
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """What a PostgreSQL says of itself."""
+    """What a PostgreSQL server reports about itself."""
 
     version: str
     major: int
     max_connections: int
     clock: datetime
     is_pooled: bool
-    """Whether somebody between here and there shares connections."""
+    """Whether a pooler is between this process and the server."""
     has_time_limits: bool
-    """Whether a statement may not run for ever: what processes ask for when they connect has arrived, or a role's."""
+    """Whether statements have a time limit: the one that processes set when they connect, or that of the role."""
 
 
 def server_info(tx: Transaction) -> Server:
-    """The server of this transaction."""
+    """Return the facts about the server of this transaction."""
     row = tx.one_or_none(ABOUT)
     assert row is not None
-    found = dict(row)
-    is_pooled = found.pop("backend_pid") != tx.connection.info.backend_pid
-    return Server(**found, is_pooled=is_pooled)
+    facts = dict(row)
+    is_pooled = facts.pop("backend_pid") != tx.connection.info.backend_pid
+    return Server(**facts, is_pooled=is_pooled)
 
 
 @dataclass(frozen=True, slots=True)
 class Locks:
-    """What statements that cannot name a week lock: every partition of a table, and its indexes.
+    """How many locks the statements take that cannot name a week: on every partition of a table and on its indexes.
 
-    `room`: of the server's lock table; `of_runs`: of a list of runs; `of_all`: of a look of the sweeper.
+    `capacity`: the size of the server's lock table; `of_runs`: for a list of runs; `of_all`: for a query of the
+    sweeper.
     """
 
     room: int
@@ -63,7 +64,7 @@ class Locks:
 
 
 def locks(tx: Transaction) -> Locks:
-    """Return how much of the server's lock table the weeks that are kept may take."""
+    """Return how much of the server's lock table the existing weeks may take."""
     row = tx.one_or_none(LOCKS)
     assert row is not None
     return Locks(row["room"], row["weeks"] or 0, row["of_runs"], row["of_all"])

@@ -1,4 +1,7 @@
-"""What the sweeper finds: rows that wait for somebody who will not come. Each statement reads a partial index."""
+"""The sweeper's queries: rows that wait for a process that is gone or a message that is lost.
+
+Each statement reads a partial index.
+"""
 
 from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
@@ -11,7 +14,7 @@ from store.db.transaction import Transaction
 from store.runs.new_activations import TaskMessage
 
 BATCH = 500
-BEYOND_ANY_LEASE = timedelta(minutes=15)  # settings refuse one above 10, whatever those of the sweeper say
+BEYOND_ANY_LEASE = timedelta(minutes=15)  # the settings of all processes limit leases to 10 minutes
 
 TRY_SWEEP = text("select pg_try_advisory_xact_lock(hashtextextended('easel:sweeper', 0)), now()")
 
@@ -32,7 +35,7 @@ SILENT = text(f"""
     where a.run_id = silent.run_id and a.id = silent.id and a.status = 'running'
     returning a.run_id, a.id
 """).bindparams(bindparam("longest", type_=Interval))  # noqa: S608 (constants only)
-"""No lease is as long as that: its worker has renewed it last when the clock was ahead, and does so no more."""
+"""A lease further ahead than `longest` cannot be right: the clock was ahead when its worker last renewed it."""
 
 UNCLAIMED = text("""
     update activations a set hinted_at = now()
@@ -45,7 +48,7 @@ UNCLAIMED = text("""
     where a.run_id = waiting.run_id and a.id = waiting.id
     returning a.run_id, a.id, a.component
 """)
-"""What was hinted in the future (more than a transaction takes) was hinted when the clock was ahead: once more."""
+"""A message time in the future (by more than a transaction takes) was written while the clock was ahead: send again."""
 
 UNSEEN = text("select distinct run_id from activations where status = 'reported' limit :most")
 
@@ -71,7 +74,7 @@ STILL = text("""
         and not exists (select from activations a where a.run_id = r.id and a.status = 'reported')
         and not exists (select from activations a where a.run_id = r.id and a.status = 'queued')
     order by id limit :most
-""")  # one by one, so that each reads its partial index
+""")  # a separate subquery for each status, so that each reads its partial index
 OPEN = text("""
     select r.id, r.conversation_id, r.external_id,
       array(select x.key from external_ids x where x.run_id = r.id) as keys
@@ -80,51 +83,57 @@ OPEN = text("""
 
 
 def try_sweep(tx: Transaction) -> tuple[bool, datetime]:
-    """Take this tick for oneself; False if another sweeper works. The database's time either way."""
+    """Return whether this sweeper may do this tick (False: another sweeper works), and the database's time."""
     row = tx.rows(TRY_SWEEP)[0]
     return row[0], row[1]
 
 
 def expire_leases(tx: Transaction, most: int = BATCH, longest: timedelta = BEYOND_ANY_LEASE) -> list[UUID]:
-    """Report lost workers in their name; the runs concerned. `longest`: longer than any worker's lease may last."""
+    """Report lost workers on their behalf; return the runs concerned.
+
+    `longest`: longer than any worker's lease may last.
+    """
     return list(dict.fromkeys(row[0] for row in tx.rows(SILENT, most=most, longest=longest)))
 
 
 def redispatch_unclaimed(tx: Transaction, sent_before: datetime, most: int = BATCH) -> Sequence[TaskMessage]:
-    """Activations that are due and whose hint is lost, or was never sent; they are marked as hinted."""
+    """Return the ready activations whose task message is lost or was never sent, and mark them as sent now."""
     return [TaskMessage(row[0], row[1], row[2]) for row in tx.rows(UNCLAIMED, sent_before=sent_before, most=most)]
 
 
 def runs_with_unapplied_reports(tx: Transaction, most: int = BATCH) -> set[UUID]:
-    """Runs with a report that no fold has seen."""
+    """Return the runs that have a report that no advance has applied."""
     return {row[0] for row in tx.rows(UNSEEN, most=most)}
 
 
 def stuck(tx: Transaction, most: int = BATCH) -> list[UUID]:
-    """Queued runs whose conversation is free or gone, and runs being stopped: an advance carries them on."""
+    """Return queued runs whose conversation is free or deleted, and stopping runs; an advance continues them."""
     return [row[0] for row in (*tx.rows(STUCK_QUEUED, most=most), *tx.rows(STOPPING, most=most))]
 
 
 def interrupted(tx: Transaction, most: int = BATCH) -> list[UUID]:
-    """Runs that another was to interrupt whose acceptor is gone: they are still to be cancelled, in this order."""
+    """Return runs that are still to be cancelled, in this order, because a later run interrupts them.
+
+    The process that accepted the later run died before it cancelled them.
+    """
     return [row[0] for row in tx.rows(INTERRUPTED, most=most)]
 
 
 def expired_forms(tx: Transaction, most: int = BATCH) -> list[tuple[UUID, UUID]]:
-    """(run, tenant) of runs whose forms nobody has answered in time."""
+    """Return the runs whose forms were not answered in time, as (run, tenant)."""
     return [(row[0], row[1]) for row in tx.rows(EXPIRED_FORMS, most=most)]
 
 
 def stalled_runs(tx: Transaction, most: int = BATCH) -> list[UUID]:
-    """Runs that say they go on, while nothing in them moves or can be moved by a message: a bug of ours.
+    """Return runs that claim to go on although nothing in them moves or can be moved by a message: a bug.
 
-    One statement, so one snapshot: between a run's row and its activations nobody has written.
+    One statement, and so one snapshot, in which a run's row and its activations belong together.
     """
     return [row[0] for row in tx.rows(STILL, most=most)]
 
 
 def open_runs(tx: Transaction, most: int = 10_000) -> dict[UUID, tuple[UUID, Collection[str]]]:
-    """Runs that are not over, with their conversations and the external ids that they were started or answered with."""
+    """Return the open runs with their conversations and the external ids that started them or answered their forms."""
     return {
         run_id: (conversation_id, {*keys, external_id} if external_id is not None else keys)
         for run_id, conversation_id, external_id, keys in tx.rows(OPEN, most=most)

@@ -1,4 +1,4 @@
-"""What is known of a run that somebody asks about: one moment of its rows, of its session and of its queue."""
+"""The facts about a run that `easel explain` shows, as of one moment: its rows, its conversation and its queue."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,7 +12,7 @@ from canvas.state.run_state import RunState, RunStatus, Status
 from store.db.transaction import Transaction
 from store.monitoring import queue_probes
 
-MOST = 200  # activations that are told one by one
+MOST = 200  # activations that are listed one by one
 
 ONE_MOMENT = text("set transaction isolation level repeatable read read only")
 RUN = text("""
@@ -40,10 +40,10 @@ AHEAD = text("""
 
 
 def load_facts(tx: Transaction, tenant_id: UUID, run_id: UUID) -> tuple[Facts, UUID] | None:
-    """What is known of a run, and its version; None for another tenant's as well.
+    """Return the facts about a run, and its version; None if the tenant has no such run.
 
-    Call it first thing in a transaction: all of it is read as of one moment, lest a run that ends between two
-    statements look as if nothing moved it.
+    Call it first in a transaction: it reads everything in one snapshot. Otherwise a run that ends between two
+    statements would look as if nothing moved it.
     """
     tx.run(ONE_MOMENT)
     row = tx.one_or_none(RUN, run_id=run_id, tenant_id=tenant_id)
@@ -64,8 +64,8 @@ def load_facts(tx: Transaction, tenant_id: UUID, run_id: UUID) -> tuple[Facts, U
         now=row["now"],
         max_running=state.max_running,
         forms={activation: (form.inputs, form.tips) for activation, form in state.forms.items()},
-        alive=[_alive(found._asdict()) for found in tx.rows(ALIVE, run_id=run_id, most=MOST)],
-        counts={Status(found[0]): found[1] for found in tx.rows(COUNTS, run_id=run_id)},
+        alive=[_alive(row._asdict()) for row in tx.rows(ALIVE, run_id=run_id, most=MOST)],
+        counts={Status(name): number for name, number in tx.rows(COUNTS, run_id=run_id)},
         ahead=_ahead(tx, row["conversation_id"]) if status is RunStatus.QUEUED else None,
         canary=queue_probes.latest(tx, "nodes"),
         swept_since=sight.since if sight else None,
@@ -79,5 +79,5 @@ def _alive(row: Mapping[str, Any]) -> OpenActivation:
 
 
 def _ahead(tx: Transaction, conversation_id: UUID) -> BlockingRun | None:
-    found = tx.rows(AHEAD, conversation_id=conversation_id)
-    return BlockingRun(found[0][0], RunStatus(found[0][1])) if found else None
+    rows = tx.rows(AHEAD, conversation_id=conversation_id)
+    return BlockingRun(rows[0][0], RunStatus(rows[0][1])) if rows else None

@@ -1,6 +1,6 @@
-"""Which errors of the database are outages, and how people are told.
+"""Which errors of the database are outages, and the texts that describe them to users.
 
-An outage is no fault of what was asked: the same may work later.
+An outage is not the fault of the request: the same request may succeed later.
 """
 
 import re
@@ -10,11 +10,11 @@ from sqlalchemy.exc import TimeoutError as NoConnectionFree
 
 from store.db.poolers import StatementsMixed, advice_of
 
-_PASSING = ("40001", "40P01", "55P03")  # serialization, deadlock, a lock that did not come in time
-_AWAY = ("08", "53", "57", "58")  # connection; disk, memory or connections used up; an operator's doing; its files
+_PASSING = ("40001", "40P01", "55P03")  # serialization failure, deadlock, lock timeout
+_AWAY = ("08", "53", "57", "58")  # connection; disk, memory or connections exhausted; operator action; system error
 READ_ONLY = "25006"
 QUERY_CANCELED = "57014"
-_TOO_LONG = ("25P03", "25P04")  # a transaction that idled, or lasted; its connection is gone
+_TOO_LONG = ("25P03", "25P04")  # idle-in-transaction and transaction timeouts; the server closes the connection
 _NO_TABLE = "42P01"
 _CHECK = "23514"
 _WEEK = re.compile(r"\w_p\d{4}w\d{2}\b")
@@ -23,9 +23,10 @@ _FILES = re.compile(r"could not (extend|write|create|open|read|seek|truncate|fsy
 
 
 def is_outage(error: BaseException) -> bool:
-    """Whether the database was away, full, read-only or too busy, rather than wrongly asked: the same may work later.
+    """Return whether the database was unreachable, full, read-only or too busy: the same request may succeed later.
 
-    What is wrong for good (a value too large for an index, say) is none, whatever the driver files it under.
+    An error that stays (a value too large for an index, for example) is not an outage, whatever class the driver gives
+    it.
     """
     if isinstance(error, NoConnectionFree):
         return True
@@ -42,23 +43,23 @@ def is_outage(error: BaseException) -> bool:
 
 
 def outage_reason(error: BaseException) -> str:
-    """What keeps the database from its work, in words that follow "the database" and tell nothing of where it is."""
+    """Return what is wrong with the database, as words that follow "the database" and do not reveal where it is."""
     if isinstance(error, NoConnectionFree):
         return "has no connection free for this process"
-    state, said = sqlstate(error) or "", _said(error)
+    state, message = sqlstate(error) or "", _said(error)
     if isinstance(getattr(error, "orig", None), StatementsMixed):
         return "is behind a pooler that mixes prepared statements up"
     if advice_of(error):
         return "is behind a pooler that refuses our options"
-    if state == "53100" or (_is_of_files(error) and re.search("too large|No space|quota", said)):
+    if state == "53100" or (_is_of_files(error) and re.search("too large|No space|quota", message)):
         return "has no room left on its disk"
     if state == READ_ONLY:
         return "is read-only"
     if state == "53200":
         return "has no memory left"
-    if state == "53300" or "too many clients" in said or "connection slots are reserved" in said:
+    if state == "53300" or "too many clients" in message or "connection slots are reserved" in message:
         return "takes no more connections"
-    if state in ("57P01", "57P02", "57P03") or "the database system is" in said:
+    if state in ("57P01", "57P02", "57P03") or "the database system is" in message:
         return "is starting or shutting down"
     if state[:2] == "58" or _is_of_files(error):
         return "cannot read or write its files"
@@ -70,27 +71,27 @@ def outage_reason(error: BaseException) -> str:
 
 
 def sqlstate(error: BaseException) -> str | None:
-    """The five characters by which PostgreSQL names an error; None if it did not come that far."""
+    """Return PostgreSQL's five-character error code; None if the error did not come from the server."""
     return getattr(getattr(error, "orig", None), "sqlstate", None)
 
 
 def _is_of_files(error: BaseException) -> bool:
-    """Whether an error that PostgreSQL has no name for comes from its file system: a quota, a limit on sizes."""
+    """Return whether PostgreSQL's unnamed error (XX000) comes from its file system, such as a quota or a size limit."""
     return sqlstate(error) == "XX000" and _FILES.search(_said(error)) is not None
 
 
 def _said(error: BaseException) -> str:
-    """What the database itself said, without the statement and its values."""
+    """Return the database's own message, without the statement and its values."""
     return str(getattr(error, "orig", None) or error)
 
 
 def took_too_long(error: BaseException) -> bool:
-    """Whether the database has ended a statement or a transaction for the time it took."""
+    """Return whether the database ended a statement or a transaction because of a time limit."""
     return sqlstate(error) in (QUERY_CANCELED, *_TOO_LONG)
 
 
 def is_retryable(error: DBAPIError) -> bool:
-    """Whether a transaction that ended with this error may begin again at once."""
+    """Return whether a transaction that ended with this error may be repeated at once."""
     return (
         error.connection_invalidated
         or sqlstate(error) in _PASSING
@@ -100,17 +101,17 @@ def is_retryable(error: DBAPIError) -> bool:
 
 
 def names_a_week_that_is_gone(error: BaseException) -> bool:
-    """Whether a statement named a week's partition that retention has dropped since (`store.db.pruning`).
+    """Return whether a statement named a week's partition that retention has dropped (`store.db.pruning`).
 
-    Repeated, the statement names the tables as they are, and finds what there is.
+    When it is repeated, the statement names the tables themselves and finds what is there.
     """
     return sqlstate(error) == _NO_TABLE and _WEEK.search(_said(error)) is not None
 
 
 def _missed_a_week_that_was_made(error: BaseException) -> bool:
-    """Whether a row went to a default partition while the partition of its week was attached
-    (`store.maintenance.partitions`).
+    """Return whether a row went to a default partition while the partition of its week was being attached.
 
-    PostgreSQL chooses the partition before it waits for the lock. Repeated, the statement finds the week.
+    PostgreSQL chooses the partition before it waits for the lock (`store.maintenance.partitions`). When it is repeated,
+    the statement finds the week's partition.
     """
     return sqlstate(error) == _CHECK and _OF_DEFAULT.search(_said(error)) is not None

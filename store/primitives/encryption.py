@@ -1,7 +1,7 @@
-"""Secrets at rest: AES-256-GCM under a key that is derived from the deployment's own.
+"""Encryption of stored secrets: AES-256-GCM under a key that is derived from EASEL_SECRET_KEY.
 
-A sealed value names what it belongs to ("model_accounts/<tenant>/..."): copied into another row it does not open. Its
-bytes are: form (1), nonce, ciphertext with tag.
+An encrypted ("sealed") value is bound to the row it belongs to ("model_accounts/<tenant>/..."): copied into another
+row, it cannot be decrypted. Its bytes are: format (1), nonce, ciphertext with tag.
 """
 
 import secrets
@@ -16,27 +16,27 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from canvas.errors import ExecutorError, InvalidRequest
 
 MIN_SECRET = 16
-"""Characters. The secret is used as it comes, so a guessable one would make the seal guessable."""
+"""Characters. The key is derived from the secret directly, so a guessable secret makes the encryption useless."""
 
 _FORM = b"\x01"
 _NONCE = 12
 
 
 class CannotUnseal(ExecutorError):
-    """A sealed secret does not open: it was sealed with another key, belongs elsewhere, or was changed."""
+    """A sealed secret cannot be decrypted: it was sealed with another key, belongs to another row, or was changed."""
 
     code = "cannot_unseal"
 
 
 @dataclass(frozen=True, slots=True)
 class EncryptionKey:
-    """The key of a deployment. It never shows in a repr."""
+    """The encryption key of a deployment. Its repr does not show it."""
 
     key: bytes = field(repr=False)
 
     @classmethod
     def of(cls, secret: str) -> "EncryptionKey":
-        """Derive the key from a setting. Raises InvalidRequest for a secret too short to protect anything."""
+        """Derive the key from the setting. Raises InvalidRequest for a secret that is too short to protect anything."""
         if len(secret) < MIN_SECRET:
             raise InvalidRequest(
                 f"EASEL_SECRET_KEY has {len(secret)} characters. Set it to a random text of {MIN_SECRET} or more."
@@ -46,21 +46,21 @@ class EncryptionKey:
 
     @lru_cache(maxsize=8)  # noqa: B019 (a process has one key, which lives as long as it does)
     def derived(self, purpose: bytes, length: int) -> bytes:
-        """A key of so many bytes for another purpose."""
+        """Derive a key of `length` bytes for another purpose."""
         return HKDF(algorithm=SHA256(), length=length, salt=None, info=purpose).derive(self.key)
 
 
 def seal(key: EncryptionKey, plain: str, belongs_to: str) -> bytes:
-    """Seal a text; sealing it twice gives different bytes."""
+    """Encrypt a text; sealing the same text twice gives different bytes."""
     nonce = secrets.token_bytes(_NONCE)
     return _FORM + nonce + AESGCM(key.key).encrypt(nonce, plain.encode(), belongs_to.encode())
 
 
 def unseal(key: EncryptionKey, sealed: bytes, belongs_to: str) -> str:
-    """The text that was sealed. Raises CannotUnseal, which says nothing of the content."""
+    """Decrypt a sealed text. Raises CannotUnseal, whose message says nothing about the content."""
     form, nonce, body = sealed[:1], sealed[1 : 1 + _NONCE], sealed[1 + _NONCE :]
     if form != _FORM or not body:
-        raise CannotUnseal("This is no secret that we sealed.")
+        raise CannotUnseal("This is not a secret that Easel sealed.")
     try:
         return AESGCM(key.key).decrypt(nonce, body, belongs_to.encode()).decode()
     except InvalidTag as error:

@@ -1,4 +1,4 @@
-"""Ids: UUIDv7, so that rows sort and partitions cut by the time they were made (RFC 9562, 5.7)."""
+"""Ids are UUIDv7 (RFC 9562, 5.7), so that rows sort, and are partitioned, by the time they were created."""
 
 import secrets
 import threading
@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_RANDOM_BITS = 74  # all that version and variant leave beside the 48 bits of milliseconds
+_RANDOM_BITS = 74  # the bits that version, variant and the 48 bits of milliseconds leave
 _STEP_BITS = 32
 _VERSION = 0x7 << 76
 _VARIANT = 0b10 << 62
@@ -17,9 +17,9 @@ _last = 0
 
 
 def new_id() -> UUID:
-    """An id greater than every one this process has made before, clock stepped back or not.
+    """Return an id greater than every one that this process has created before, even if the clock was set back.
 
-    Within a millisecond ids go up in random steps; a run of them that is too long borrows from the next millisecond.
+    Within a millisecond ids increase by random steps; a long burst borrows from the next millisecond.
     """
     global _last
     now = time.time_ns() // 1_000_000 << _RANDOM_BITS | secrets.randbits(_RANDOM_BITS)
@@ -29,12 +29,12 @@ def new_id() -> UUID:
 
 
 def first_id_at(moment: datetime) -> UUID:
-    """The lower bound of all ids made at `moment` (to the millisecond) or later."""
+    """Return the lower bound of all ids created at `moment` (to the millisecond) or later."""
     return UUID(int=(moment - _EPOCH) // timedelta(milliseconds=1) << 80)
 
 
 def moment_of(id: UUID) -> datetime:  # noqa: A002 - what it is
-    """When a UUIDv7 was made."""
+    """Return when a UUIDv7 was created."""
     return _EPOCH + timedelta(milliseconds=id.int >> 80)
 
 

@@ -1,4 +1,4 @@
-"""Outcomes as a column: what routing needs, without the values (they have rows of their own)."""
+"""Outcomes as the JSON of a column: what routing needs, without the values, which have rows of their own."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -28,14 +28,14 @@ STORED_AS: Mapping[type[Outcome], str] = {
     WaitingForInput: "Waiting",
     Failed: "Failed",
 }
-"""The kinds of outcomes in rows and in metrics. They keep their first names, which earlier releases read."""
+"""The names of the kinds of outcomes in rows and in metrics. They never change, because earlier releases read them."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredOutcome:
     """An outcome as it was stored, with what the worker adds to it.
 
-    `used` is the usage that this report adds to the run's; None: all that the activation's row has.
+    `used` is the usage that this report adds to the run's; None: the whole usage of the activation's row.
     """
 
     outcome: Outcome
@@ -54,7 +54,7 @@ def encode_outcome(
     used: Mapping[str, int] | None = None,
     warnings: Sequence[Notice] = (),
 ) -> dict[str, Any]:
-    """The JSON of an outcome; members that say nothing are left out."""
+    """Return the JSON of an outcome; members that are null or false are left out."""
     data = _members(outcome)
     if warnings:
         data[run_warnings.WARNINGS] = run_warnings.to_column(warnings)
@@ -96,7 +96,7 @@ def _end(end: MessageEnd) -> dict[str, Any]:
 
 
 def decode_outcome(data: Mapping[str, Any]) -> StoredOutcome:
-    """The inverse of `to_column`, without values."""
+    """Return the outcome of a JSON that `encode_outcome` made, without values."""
     used = data.get("used")
     return StoredOutcome(_outcome(data), data.get("told"), data.get("retake", False), data.get("spoke", False), used)
 
@@ -126,4 +126,4 @@ def _outcome(data: Mapping[str, Any]) -> Outcome:
                 again_in=data.get("again_in") or 0.0,
             )  # fmt: skip
         case other:
-            raise StateError("An activation has an outcome of a kind we do not know.", kind=other)
+            raise StateError("An activation has an outcome of an unknown kind.", kind=other)

@@ -1,4 +1,4 @@
-"""The weeks that runs lie in: a run's id is a UUIDv7, so a week of ids is a range of ids."""
+"""ISO weeks, by which runs are partitioned: a run's id is a UUIDv7, so a week of runs is a range of ids."""
 
 import re
 from dataclasses import dataclass
@@ -19,13 +19,13 @@ class Week:
 
     @classmethod
     def of(cls, moment: datetime) -> "Week":
-        """The week a moment lies in."""
+        """Return the week that contains a moment."""
         year, number, _ = moment.astimezone(UTC).isocalendar()
         return cls(year, number)
 
     @classmethod
     def of_run(cls, run_id: UUID) -> "Week":
-        """The week a run lies in; the last one of all for an id beyond it (of an earlier release, and no UUIDv7)."""
+        """Return the week of a run; the last week of all for a later id (of an earlier release, not a UUIDv7)."""
         try:
             return min(cls.of(moment_of(run_id)), cls(9999, 51))
         except OverflowError:
@@ -33,7 +33,7 @@ class Week:
 
     @classmethod
     def named(cls, name: str) -> "Week | None":
-        """The inverse of `name`; None for what names no week."""
+        """Return the week with a name (`2026w47`); None if it is not the name of a week."""
         match = _NAME.fullmatch(name)
         try:
             return cls(*date.fromisocalendar(int(match[1]), int(match[2]), 1).isocalendar()[:2]) if match else None
@@ -42,29 +42,29 @@ class Week:
 
     @property
     def name(self) -> str:
-        """2026w47."""
+        """Return the name of the week: 2026w47."""
         return f"{self.year}w{self.number:02}"
 
     @property
     def begins(self) -> datetime:
-        """Monday, midnight."""
+        """Return Monday 00:00 UTC, which is part of the week."""
         return datetime.combine(date.fromisocalendar(self.year, self.number, 1), time(), UTC)
 
     @property
     def first(self) -> UUID:
-        """No run of the week has a smaller id."""
+        """Return the lower bound of the ids of the week's runs."""
         return first_id_at(self.begins)
 
     @property
     def end(self) -> UUID:
-        """Every run of the week has a smaller id."""
+        """Return the upper bound of the ids of the week's runs; not part of the week."""
         return first_id_at(self.ends) if (self.year, self.number) != (9999, 51) else UUID(int=(1 << 128) - 1)
 
     @property
     def ends(self) -> datetime:
-        """The next Monday, midnight: no longer part of it."""
+        """Return the next Monday 00:00 UTC, which is not part of the week."""
         return self.begins + timedelta(weeks=1)
 
     def partition(self, table: str) -> str:
-        """The name of a table's partition."""
+        """Return the name of a table's partition for the week."""
         return f"{table}_p{self.name}"

@@ -1,6 +1,6 @@
-"""The events of a run: appended in a fold, in order, without gaps; read after a number.
+"""The events of a run: appended by an advance, in order and without gaps; read from a number on.
 
-`node_finished` and `workflow_finished` show values that lie in rows of their own; reading puts them together.
+`node_finished` and `workflow_finished` show values that have rows of their own; reading an event joins them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,11 +17,11 @@ from store.primitives.json_codec import encode
 from store.tables.runs import run_events
 
 _COLUMNS = ("run_id", "number", "event", "activation_id", "node_id", "body")
-FEW = 4  # events of a step; most have two or three
+FEW = 4  # events of one advance; most have two or three
 AT_ONCE = 500
 
 APPEND = insert(run_events)
-APPEND_SOME = [  # by their number, from two on
+APPEND_SOME = [  # one statement for each number of events from two on
     insert(run_events).values(
         [{name: bindparam(f"{name}_{at}", type_=run_events.c[name].type) for name in _COLUMNS} for at in range(count)]
     )
@@ -47,7 +47,7 @@ AFTER = text("""
 
 @dataclass(frozen=True, slots=True)
 class StoredEvent:
-    """An event as it was stored, with the values it shows."""
+    """An event as it is stored, with the values that it shows."""
 
     number: int
     name: str
@@ -60,7 +60,7 @@ class StoredEvent:
 
 
 def append(tx: Transaction, run_id: UUID, first: int, events: Sequence[Event]) -> None:
-    """Append events under the run's lock; `first` is the number of the first."""
+    """Append events under the run's lock; `first` is the number of the first one."""
     rows: list[dict[str, Any]] = [
         {
             "run_id": run_id,
@@ -85,13 +85,13 @@ def append(tx: Transaction, run_id: UUID, first: int, events: Sequence[Event]) -
 
 
 def after(tx: Transaction, run_id: UUID, number: int, *, upto: int = 2**31 - 1, most: int = 500) -> list[StoredEvent]:
-    """Events with greater numbers, in order."""
+    """Return the events with numbers above `number`, in order."""
     rows = tx.rows(AFTER, run_id=run_id, after=number, upto=upto, most=most)
     return [stored(tx, row) for row in rows]
 
 
 def stored(tx: Transaction, row: Any) -> StoredEvent:
-    """An event from a row of AFTER."""
+    """Return the event of a row of AFTER."""
     return StoredEvent(
         number=row.number,
         name=row.event,

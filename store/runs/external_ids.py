@@ -1,8 +1,8 @@
-"""External ids: what another service calls a run that it starts, unique within a tenant.
+"""External ids: the ids that other services choose for the runs they start, unique within a tenant.
 
-A run has an id of Easel's own, a UUIDv7, so that it sorts and leaves with its week. An external id is any text of 1 to
-255 printable characters; here it leads to its run, or to the row of a start that was refused. `key` is the external id
-with every spelling of a UUID (hyphens, upper case) made one.
+A run has an id of Easel's own, a UUIDv7, by which it is sorted and partitioned. An external id is any text of 1 to 255
+printable characters. A row here maps it to its run, or to the row of a refused start. The column `key` is the external
+id, with all spellings of a UUID (without hyphens, upper case) mapped to one.
 """
 
 import re
@@ -55,7 +55,7 @@ STARTED_RUN = select(runs.c.id, runs.c.canvas_id, runs.c.request, runs.c.first_e
     runs.c.id == bindparam("of_run"), runs.c.tenant_id == bindparam("of_tenant"), runs.c.status != _refused
 )
 SHOWN = ("query", "inputs", "files", "user_id", "chat_template_kwargs")
-"""What the row of a run shows of the request that started it."""
+"""What the row of a run has of the request that started it."""
 RUN = select(runs.c.tenant_id).where(runs.c.id == bindparam("of_run"))
 DROP_REFUSED = delete(runs).where(
     runs.c.id == bindparam("of_run"), runs.c.status == literal_column(f"'{RunStatus.REFUSED}'")
@@ -82,7 +82,7 @@ FORGET = delete(external_ids).where(tuple_(external_ids.c.tenant_id, external_id
 
 @dataclass(frozen=True, slots=True)
 class External:
-    """An external id, as its sender wrote it, and the request that it came with: SHA-256, agent, and what runs show."""
+    """An external id as its sender wrote it, and the request it came with: SHA-256, agent, and what runs show of it."""
 
     text: str
     digest: bytes
@@ -91,34 +91,34 @@ class External:
 
     @property
     def key(self) -> str:
-        """What it is looked for by."""
+        """Return the key under which the id is stored."""
         return key_of(self.text)
 
 
 def checked(written: Any) -> str:
-    """An external id as other services may choose it. Raises InvalidRequest."""
+    """Return a valid external id. Raises InvalidRequest."""
     if not isinstance(written, str):
-        raise InvalidRequest(f"The run id must be a text, and is {type(written).__name__}. Send it as a string.")
+        raise InvalidRequest(f"The run id must be a string, not {type(written).__name__}.")
     if not written.strip() or len(written) > LONGEST or not written.isprintable():
         raise InvalidRequest(f"The run id must have 1 to {LONGEST} printable characters. Send a UUID, or order-4711.")
     return written
 
 
 def uuid_of(written: str) -> UUID | None:
-    """The UUID that a text is, with or without hyphens; None for any other text."""
+    """Return the UUID that a text spells, with or without hyphens; None for any other text."""
     return UUID(written) if _UUID.fullmatch(written) else None
 
 
 def key_of(written: str) -> str:
-    """The key of an external id: a UUID in its usual spelling, any other text as it is."""
+    """Return the key of an external id: a UUID in its canonical spelling, any other text unchanged."""
     parsed = uuid_of(written)
     return str(parsed) if parsed is not None else written
 
 
 def own_id(written: str, now: datetime) -> UUID:
-    """The id of a run that is to be started under this external id.
+    """Return the id of a run that is to be started under this external id.
 
-    A UUIDv7 within a day of now serves as it is; for any other text a new id is made.
+    A UUIDv7 of within a day of now is used itself; for any other text a new id is created.
     """
     parsed = uuid_of(written)
     if parsed is not None and parsed.version == 7 and abs((parsed.int >> 80) - _milliseconds(now)) < _DAY:
@@ -127,7 +127,7 @@ def own_id(written: str, now: datetime) -> UUID:
 
 
 def find_run(tx: Transaction, tenant_id: UUID, written: str) -> UUID | None:
-    """The id of the tenant's run, or refused start, that is meant by a run id or an external id; None if none is."""
+    """Return the id of the tenant's run or refused start that a run id or external id names; None if there is none."""
     parsed = uuid_of(written)
     if parsed is not None and tx.scalar(RUN_OF_TENANT, of_run=parsed, of_tenant=tenant_id) is not None:
         return parsed
@@ -137,28 +137,28 @@ def find_run(tx: Transaction, tenant_id: UUID, written: str) -> UUID | None:
 
 
 def started_before(tx: Transaction, tenant_id: UUID, external: External) -> UUID | None:
-    """The run that this request has started before; None if its external id is new, or that start was refused.
+    """Return the run that this request started before; None if its external id is new or that start was refused.
 
     Raises Conflict if another request has this external id.
     """
-    found = tx.one_or_none(READ, of_tenant=tenant_id, of_key=external.key)
-    if found is None:
+    existing = tx.one_or_none(READ, of_tenant=tenant_id, of_key=external.key)
+    if existing is None:
         return _started_by(tx, tenant_id, external)
-    return _compared(external, found["run_id"], found["digest"])
+    return _compared(external, existing["run_id"], existing["digest"])
 
 
 def claim(tx: Transaction, tenant_id: UUID, external: External, run_id: UUID) -> UUID | None:
-    """None if the external id leads to `run_id` from now on; else the run that this request has started before.
+    """Map the external id to `run_id` and return None; or return the run that this request started before.
 
-    A second request with this external id waits here until the first has committed or rolled back. What an earlier
-    request left when it was refused goes. Raises Conflict if another request has this external id.
+    A second request with this external id waits here until the first has committed or rolled back. The row of an
+    earlier, refused start is deleted. Raises Conflict if another request has this external id.
     """
     while True:
-        found = tx.one_or_none(LOCK, of_tenant=tenant_id, of_key=external.key)
-        if found is not None:
-            if found["digest"] is not None:
-                return _compared(external, found["run_id"], found["digest"])
-            tx.run(DROP_REFUSED, of_run=found["run_id"])
+        existing = tx.one_or_none(LOCK, of_tenant=tenant_id, of_key=external.key)
+        if existing is not None:
+            if existing["digest"] is not None:
+                return _compared(external, existing["run_id"], existing["digest"])
+            tx.run(DROP_REFUSED, of_run=existing["run_id"])
             point(tx, tenant_id, external, run_id)
             return None
         earlier = _started_by(tx, tenant_id, external)
@@ -170,15 +170,15 @@ def claim(tx: Transaction, tenant_id: UUID, external: External, run_id: UUID) ->
 
 
 def started_run(tx: Transaction, tenant_id: UUID, written: str) -> Mapping[str, Any] | None:
-    """The tenant's run whose own id is the external one: from an earlier release, or started over HTTP."""
+    """Return the tenant's run whose own id is the external id: of an earlier release, or started over HTTP."""
     parsed = uuid_of(written)
     return tx.one_or_none(STARTED_RUN, of_run=parsed, of_tenant=tenant_id) if parsed is not None else None
 
 
 def _started_by(tx: Transaction, tenant_id: UUID, external: External) -> UUID | None:
-    """The run whose own id is the external one, if this request may have started it. Raises Conflict for another one.
+    """Return the run whose own id is the external id, if this request may have started it. Raises Conflict if not.
 
-    No digest is known of such a run: the agent is compared, and in its first turn what the row shows of the request.
+    Such a run has no digest: the agent is compared and, in the run's first turn, what the row shows of the request.
     """
     row = started_run(tx, tenant_id, external.text)
     if row is None:
@@ -191,26 +191,26 @@ def _started_by(tx: Transaction, tenant_id: UUID, external: External) -> UUID | 
 
 
 def point(tx: Transaction, tenant_id: UUID, external: External, run_id: UUID) -> None:
-    """Let an external id that this transaction has claimed lead to another run."""
+    """Map an external id that this transaction has claimed to another run."""
     tx.run(POINT, of_tenant=tenant_id, of_key=external.key, new_run=run_id, new_digest=external.digest)
 
 
 def open_runs_named(tx: Transaction, written: str, besides: UUID) -> list[UUID]:
-    """The open runs of all tenants that an external id means, but for one: a cancel key names no tenant.
+    """Return the open runs of all tenants that an external id names, except one: a cancel key names no tenant.
 
-    Reads the open runs, so it is for the rare case that such a key is set.
+    Reads all open runs, so use it only in the rare case that such a key is set.
     """
     named = {"written": written, "key": key_of(written), "as_id": uuid_of(written) or UUID(int=0)}
     return [run_id for (run_id,) in tx.rows(OPEN_RUNS_NAMED, **named, besides=besides)]
 
 
 def is_free(tx: Transaction, run_id: UUID) -> bool:
-    """Whether no tenant has a run of this id."""
+    """Return whether no tenant has a run with this id."""
     return tx.scalar(RUN, of_run=run_id) is None
 
 
 def forget(tx: Transaction, before: datetime) -> int:
-    """Remove up to 500 external ids from before `before` whose run is gone; how many."""
+    """Delete up to 500 external ids from before `before` whose runs are deleted; return how many."""
     return tx.run(FORGET, before=before)
 
 

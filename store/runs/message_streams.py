@@ -1,6 +1,7 @@
-"""Spoken text by turn: a text that only grows within an epoch.
+"""Message streams: the text of one Message node each, which only grows within an epoch.
 
-Whoever has a turn appends to its row, guarded by its lease; opening, closing and taking back are a fold's business.
+The attempt that has claimed a stream writes its text to the stream's row, guarded by its lease. Opening, closing and
+truncating a stream is done by advances only (docs/protocol.md, "Message streams").
 """
 
 from collections.abc import Sequence
@@ -50,7 +51,10 @@ OF_RUN = (
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One Message's speech. Event numbers say between which events its text stands."""
+    """The stored text of one Message node.
+
+    `opened_at`, `epoch_at` and `closed_at` are event numbers; readers show the text between those events.
+    """
 
     id: UUID
     node_id: str
@@ -64,7 +68,10 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class StreamLease:
-    """A turn that an attempt speaks in now: what was said before it."""
+    """A stream that an attempt has claimed: its epoch, and the text that earlier attempts left.
+
+    `retained_length` is the length of the part that finished attempts wrote.
+    """
 
     epoch: int
     text: str
@@ -72,18 +79,18 @@ class StreamLease:
 
 
 def claim_stream(tx: Transaction, run_id: UUID, turn: UUID, node_id: str, lease_id: UUID) -> StreamLease:
-    """Become the speaker of a turn."""
+    """Claim a stream for the attempt with this lease; no other attempt can write to it afterwards."""
     row = tx.rows(TAKE, run_id=run_id, turn=turn, node_id=node_id, lease_id=lease_id)[0]
     return StreamLease(row[0], row[1], row[2])
 
 
 def write(tx: Transaction, run_id: UUID, turn: UUID, lease_id: UUID, epoch: int, said: str) -> bool:
-    """Store the text so far; False if the turn has another speaker or epoch."""
+    """Store the text so far; return False if another attempt has claimed the stream, or its epoch has changed."""
     return tx.run(WRITE, run_id=run_id, turn=turn, lease_id=lease_id, epoch=epoch, said=said) == 1
 
 
 def opened(tx: Transaction, run_id: UUID) -> Sequence[Turn]:
-    """The turns of a run that readers may show, in the order in which they opened."""
+    """Return the streams of a run that readers may show, in the order in which they were opened."""
     return [
         Turn(r.id, r.node_id, r.epoch, r.keep, r.text, r.opened_at, r.epoch_at or r.opened_at, r.closed_at)
         for r in tx.rows(OF_RUN, of_run=run_id)

@@ -1,7 +1,8 @@
-"""Starts of other services that were refused: a row among the runs, found under the id that the sender gave.
+"""Refused starts: a row among the runs for a start that another service requested and that was not accepted.
 
-The row has the status `refused` and the reason, and leaves with its week like any run. One external id has one row
-however often its start is refused, and an accepted start takes its place (`external_ids.claim`).
+The row has the status `refused` and the reason. It is found under the id that the sender chose, and is deleted with its
+week like any run. An external id has one such row however often its start is refused, and an accepted start takes the
+row's place (`external_ids.claim`).
 """
 
 from collections.abc import Mapping
@@ -18,7 +19,7 @@ from store.runs import external_ids
 from store.tables.runs import runs
 
 NOBODY = UUID(int=0)
-"""What a refused start has in place of the ids that only a run has."""
+"""Stands in place of the ids that only a run has."""
 
 _REFUSED = literal_column(f"'{RunStatus.REFUSED}'")
 
@@ -38,20 +39,20 @@ REFUSED_AGAIN = (
 def put(
     tx: Transaction, tenant_id: UUID, external_id: str, canvas_id: UUID | None, request: Mapping[str, Any], reason: str
 ) -> UUID | None:
-    """Write down that a start was refused; the id of its row, None where a run has this external id.
+    """Store that a start was refused; return the id of the row, None if there is a run with this external id.
 
-    `request` is what lists show of it.
+    `request`: what lists show of the request.
     """
     while True:
-        found = tx.one_or_none(external_ids.LOCK, of_tenant=tenant_id, of_key=external_ids.key_of(external_id))
-        if found is not None:
-            return _again(tx, found, canvas_id, request, reason)
+        existing = tx.one_or_none(external_ids.LOCK, of_tenant=tenant_id, of_key=external_ids.key_of(external_id))
+        if existing is not None:
+            return _again(tx, existing, canvas_id, request, reason)
         if external_ids.started_run(tx, tenant_id, external_id) is not None:
             return None
         row_id = new_id()
         key = external_ids.key_of(external_id)
         if tx.scalar(external_ids.ADD, tenant_id=tenant_id, key=key, run_id=row_id, digest=None) is None:
-            continue  # another message with this id was faster
+            continue  # another message with this id inserted it first
         tx.run(
             ADD,
             id=row_id,
@@ -72,10 +73,10 @@ def put(
 
 
 def _again(
-    tx: Transaction, found: Mapping[str, Any], canvas_id: UUID | None, request: Mapping[str, Any], reason: str
+    tx: Transaction, existing: Mapping[str, Any], canvas_id: UUID | None, request: Mapping[str, Any], reason: str
 ) -> UUID | None:
-    if found["digest"] is not None:
+    if existing["digest"] is not None:
         return None
     changed = {"new_canvas": canvas_id or NOBODY, "new_request": request, "new_error": reason}
-    tx.run(REFUSED_AGAIN, of_run=found["run_id"], **changed)
-    return found["run_id"]
+    tx.run(REFUSED_AGAIN, of_run=existing["run_id"], **changed)
+    return existing["run_id"]

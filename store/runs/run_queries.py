@@ -1,6 +1,6 @@
-"""Runs as people look at them: lists, one at a glance, its activations, and what has moved since somebody looked.
+"""Read-only queries of runs for people: lists, a summary, the activations, and progress since an earlier query.
 
-Only reads, and only small columns: what a run began with and what it holds open stays where it is.
+They read small columns only: neither the baseline nor the state of a run.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,8 +18,8 @@ from store.runs.events import AFTER, StoredEvent, stored
 from store.runs.message_streams import Turn
 from store.tables.runs import activations, runs, turns
 
-READ_AT_ONCE = 500  # events
-MOST_STEPS = 2000  # activations that are shown of a run
+READ_AT_ONCE = 500  # events per page
+MOST_STEPS = 2000  # activations shown of a run
 
 _shown = (
     runs.c.id,
@@ -90,7 +90,7 @@ MOVED = text("""
 
 @dataclass(frozen=True, slots=True)
 class RunSummary:
-    """A run without what it carries. A refused start has neither version nor conversation."""
+    """A run without its values. For a refused start the ids of version and conversation are all zero."""
 
     id: UUID
     canvas_id: UUID
@@ -98,7 +98,7 @@ class RunSummary:
     conversation_id: UUID
     message_id: UUID
     status: str
-    first_event: int  # of the current turn of the conversation
+    first_event: int  # of the conversation's current turn
     last_event: int
     request: Mapping[str, Any]
     usage: Mapping[str, int]
@@ -111,7 +111,7 @@ class RunSummary:
 
 @dataclass(frozen=True, slots=True)
 class ActivationRow:
-    """An activation, without values."""
+    """An activation without values."""
 
     id: UUID
     node_id: str
@@ -129,7 +129,7 @@ class ActivationRow:
 
 @dataclass(frozen=True, slots=True)
 class EventPage:
-    """What a listener reads in one go: the run, then its next events, then the turns around them."""
+    """A page of a run's events, with the run's summary and the message streams that the events may belong to."""
 
     run: RunSummary
     events: Sequence[StoredEvent]
@@ -137,13 +137,13 @@ class EventPage:
 
     @property
     def is_whole(self) -> bool:
-        """Whether there was nothing more to read."""
+        """Return whether there are no more events to read."""
         return len(self.events) < READ_AT_ONCE
 
 
 @dataclass(frozen=True, slots=True)
 class RunProgress:
-    """How far a run is: its last event, and the length of the open turn's text as far as it is stored."""
+    """How far a run has advanced: its last event, and the stored length of its open message stream."""
 
     run_id: UUID
     status: str
@@ -154,7 +154,7 @@ class RunProgress:
 
 
 def get_summary(tx: Transaction, tenant_id: UUID, run_id: UUID) -> RunSummary | None:
-    """A run of this tenant; None for another's as well."""
+    """Return the summary of a tenant's run; None if the tenant has no such run."""
     row = tx.one_or_none(GLANCE, of_tenant=tenant_id, of_run=run_id)
     return RunSummary(**row) if row else None
 
@@ -170,9 +170,9 @@ def page(
     limit: int = 30,
     offset: int = 0,
 ) -> tuple[list[RunSummary], int]:
-    """One page of a tenant's runs, the newest first, and how many there are on all pages.
+    """Return one page of a tenant's runs, newest first, and the number of runs on all pages.
 
-    Runs of an earlier release may have ids that tell no time, so what counts is when a run was accepted.
+    Sorted by the time at which a run was accepted, because runs of an earlier release may have ids without a time.
     """
     conditions = [
         runs.c.canvas_id == canvas_id if canvas_id else true(),
@@ -182,29 +182,30 @@ def page(
     ]
     total = int(tx.scalar(COUNT.where(*conditions), of_tenant=tenant_id))
     newest_first = PAGE.where(*conditions).order_by(runs.c.created_at.desc(), runs.c.id.desc())
-    found = tx.rows(newest_first.limit(limit).offset(offset), of_tenant=tenant_id)
-    return [RunSummary(*row) for row in found], max(total, offset + len(found) if found else 0)
+    rows = tx.rows(newest_first.limit(limit).offset(offset), of_tenant=tenant_id)
+    return [RunSummary(*row) for row in rows], max(total, offset + len(rows) if rows else 0)
 
 
 def step_count(tx: Transaction, run_id: UUID) -> int:
-    """How many activations a run has."""
+    """Return the number of a run's activations."""
     return int(tx.scalar(STEPS, of_run=run_id))
 
 
 def steps_of(tx: Transaction, run_id: UUID) -> list[ActivationRow]:
-    """A run's activations in canonical order, the first MOST_STEPS of them."""
+    """Return a run's activations in canonical order, the first MAX_STEPS of them."""
     return [ActivationRow(*row) for row in tx.rows(ACTIVATIONS, of_run=run_id, most=MOST_STEPS)]
 
 
 def read(tx: Transaction, tenant_id: UUID, run_id: UUID, number: int) -> EventPage | None:
-    """Events after a number and the turns that had not been closed before it; None for an unknown run.
+    """Return the events after a number, and the message streams that were open after it; None if there is no such run.
 
-    In this order: turns must not be older than events (canvas/events/stream_sequencer.py), nor events than the run's
-    status. The three go out together, for one round trip.
+    The run is read first, then the events, then the streams: streams must not be older than the events
+    (canvas/events/stream_sequencer.py), nor the events older than the run's status. The three statements take one round
+    trip.
     """
     run = tx.later(GLANCE, of_tenant=tenant_id, of_run=run_id)
     events = tx.later(AFTER, run_id=run_id, after=number, upto=number + READ_AT_ONCE, most=READ_AT_ONCE)
-    found = tx.later(TURNS_SINCE, of_run=run_id, number=number)
+    streams = tx.later(TURNS_SINCE, of_run=run_id, number=number)
     row = run.one_or_none()
     if row is None:
         return None
@@ -213,19 +214,19 @@ def read(tx: Transaction, tenant_id: UUID, run_id: UUID, number: int) -> EventPa
         [stored(tx, event) for event in events.rows()],
         [
             Turn(r.id, r.node_id, r.epoch, r.keep, r.text, r.opened_at, r.epoch_at or r.opened_at, r.closed_at)
-            for r in found.rows()
+            for r in streams.rows()
         ],
     )
 
 
 def progress_of(tx: Transaction, run_ids: Sequence[UUID]) -> list[RunProgress]:
-    """How far some runs are."""
+    """Return how far some runs have advanced."""
     return [RunProgress(*row) for row in tx.rows(MOVED, run_ids=list(run_ids))]
 
 
 def answer_texts(tx: Transaction, run_ids: Sequence[UUID]) -> dict[UUID, str]:
-    """All that was said in some runs, turn after turn."""
-    said: dict[UUID, str] = {}
+    """Return the text of all message streams of each run, in the order in which they were opened."""
+    texts: dict[UUID, str] = {}
     for run_id, part in tx.rows(SAID_IN, run_ids=list(run_ids)):
-        said[run_id] = said.get(run_id, "") + part
-    return said
+        texts[run_id] = texts.get(run_id, "") + part
+    return texts

@@ -1,4 +1,4 @@
-"""The open scopes of a run: one row each, read and written by folds only."""
+"""The open scopes of a run, one row each. Only advances read and write them."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -25,18 +25,18 @@ DROP_SCOPE = delete(scopes).where(scopes.c.run_id == bindparam("of_run"), scopes
 
 @dataclass(frozen=True, slots=True)
 class PrefetchedScopes:
-    """Scopes that were asked for: those of some keys, or all."""
+    """Scopes whose rows were queried: those with some keys, or all (`keys` None). `load_rows` waits for the rows."""
 
     keys: frozenset[str] | None
     found: Callable[[], Sequence[Any]]
 
 
 NONE = PrefetchedScopes(None, list)
-"""Of a run that has just been made."""
+"""The scopes of a run that was created just now."""
 
 
 def prefetch(tx: Transaction, run_id: UUID, keys: frozenset[str] | None) -> PrefetchedScopes:
-    """Ask for scopes by their keys; for all of the run's by None."""
+    """Query scopes by their keys (None: all of the run) without waiting for the rows."""
     if keys is None:
         return PrefetchedScopes(None, tx.later(SCOPES, of_run=run_id).rows)
     return PrefetchedScopes(keys, tx.later(SCOPES_NAMED, of_run=run_id, keys=sorted(keys)).rows)
@@ -45,7 +45,7 @@ def prefetch(tx: Transaction, run_id: UUID, keys: frozenset[str] | None) -> Pref
 def read(
     tx: Transaction, run_id: UUID, keys: frozenset[str] | None, known: PrefetchedScopes | None = None
 ) -> dict[ScopeKey, Scope]:
-    """Scopes by their keys, all of the run's for None. What is known already is not asked for again."""
+    """Return scopes by their keys (None: all of the run). Prefetched ones are not queried again."""
     rows: list[Any] = []
     if known is not None and known.keys is None:
         rows += [row for row in known.found() if keys is None or row[0] in keys]
@@ -59,23 +59,23 @@ def read(
 
 
 def enclosing_scopes(reports: Iterable[Report]) -> frozenset[str]:
-    """The keys of the scopes that reports name, and of those around them."""
+    """Return the keys of the scopes of some reports and of all scopes around them."""
     return frozenset(key for report in reports for key in scope_chain(report.scope)) | {""}
 
 
 def scope_chain(scope: ScopeKey) -> list[str]:
-    """The keys of a scope and of those around it, from the outermost inwards."""
+    """Return the keys of a scope and of the scopes around it, from the outermost inwards."""
     return [scope_text(scope[:depth]) for depth in range(len(scope) + 1)]
 
 
 def scopes_after(decision: Decision) -> PrefetchedScopes:
-    """The scopes that a decision has worked on, as they are found after it."""
+    """Return the scopes of a decision as its rows will be read after the commit."""
     rows = [(scope_text(key), decode(encode(scope_to_json(scope)))) for key, scope in decision.run.scopes.items()]
     return PrefetchedScopes(frozenset(key for key, _ in rows), lambda: rows)
 
 
 def put(tx: Transaction, run_id: UUID, decision: Decision) -> None:
-    """Write the scopes that a decision has changed; at the end of a run there are none."""
+    """Write the scopes that a decision changed; at the end of a run, delete them all."""
     if decision.is_over:
         tx.write(DROP_SCOPES, of_run=run_id)
         return
@@ -103,7 +103,7 @@ NODE_OF = text("select node_id from activations where run_id = :run_id and id = 
 
 
 def discard_deferred(tx: Transaction, run_id: UUID) -> None:
-    """A run ends early: what overlapping items have done ahead of their turn is as if no fold had ever seen it."""
+    """Mark as not applied what overlapping items did ahead of their turn, because the run ends early."""
     for key, scope in read(tx, run_id, None).items():
         for container in scope.containers.values():
             if not container.overlaps:
@@ -114,5 +114,5 @@ def discard_deferred(tx: Transaction, run_id: UUID) -> None:
 
 
 def last_scope_of(tx: Transaction, run_id: UUID, node_id: str) -> str | None:
-    """The scope of a node's last activation in canonical order."""
+    """Return the scope of a node's last activation in canonical order; None if it had none."""
     return tx.scalar(LAST_SCOPE, run_id=run_id, node_id=node_id)

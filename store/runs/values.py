@@ -1,11 +1,11 @@
-"""Node outputs and variables of a run, as one node may see them.
+"""Outputs of nodes and variables of a run, as a particular activation may see them.
 
-A node reads what was folded before it was activated, from earlier waves, in its own region and those around it; of
-several writers the last in canonical order (protocol.md, "What a node reads"). A retry reads what the first attempt
-read.
+An activation reads what was applied before it was activated, from earlier levels, in its own isolation region and the
+regions around it. Of several writers the last one in canonical order counts (docs/protocol.md, "Ready, and canonical
+order"). A retry reads the same values as the first attempt.
 
-A region is looked through from where the reader stands backwards, and an enclosing one from where the container
-stands that the reader is in: so what a read costs does not depend on how many items ran before.
+A query searches the reader's region backwards from the reader's order key, and an enclosing region backwards from the
+key of the container that the reader is in. So the cost of a read does not depend on how many items ran before.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -23,7 +23,7 @@ from store.primitives.json_codec import encode
 from store.tables.runs import beginning_of, node_values
 
 _LATEST_FIRST = f"{beginning_of('v.place')} desc, v.place desc"
-"""As an index has it. Order keys that are alike for so long are compared whole."""
+"""The order of the index. Order keys with the same indexed part are compared in full."""
 
 _WINDOWS = """
     unnest(cast(:regions as bytea[]), cast(:befores as bytea[]), cast(:edges as bytea[]), cast(:revisions as int[]))
@@ -37,60 +37,60 @@ _VISIBLE = f"""
 """
 
 LATEST_OUTPUTS = text(f"""
-    select wanted.node_id, found.place, found.activation_id,
-      case when found.activation_id = wanted.kept then null else found.outputs end,
-      case when found.activation_id = wanted.kept then null else found.large end
-    from unnest(cast(:nodes as text[]), cast(:kept as uuid[])) as wanted(node_id, kept)
+    select requested.node_id, latest.place, latest.activation_id,
+      case when latest.activation_id = requested.cached then null else latest.outputs end,
+      case when latest.activation_id = requested.cached then null else latest.large end
+    from unnest(cast(:nodes as text[]), cast(:kept as uuid[])) as requested(node_id, cached)
     cross join lateral (
         select seen.* from {_WINDOWS}
         cross join lateral (
             select v.outputs, v.large, v.place, v.activation_id, {beginning_of("v.place")} as beginning
             from node_values v {_VISIBLE}
-            and v.node_id = wanted.node_id and v.pass_of <> :not_in order by {_LATEST_FIRST} limit 1
+            and v.node_id = requested.node_id and v.pass_of <> :not_in order by {_LATEST_FIRST} limit 1
         ) seen order by seen.beginning desc, seen.place desc limit 1
-    ) found
+    ) latest
 """)  # noqa: S608 (constants only)
 
 LATEST_OUTPUTS_HERE = text(f"""
-    select wanted.node_id, found.place, found.activation_id, found.outputs, found.large
-    from unnest(cast(:nodes as text[])) as wanted(node_id)
+    select requested.node_id, latest.place, latest.activation_id, latest.outputs, latest.large
+    from unnest(cast(:nodes as text[])) as requested(node_id)
     cross join lateral (
         select v.outputs, v.large, v.place, v.activation_id
         from node_values v join activations a on a.run_id = v.run_id and a.id = v.activation_id
-        where v.run_id = :run_id and v.node_id = wanted.node_id and v.region = :region and v.place <= :edge
+        where v.run_id = :run_id and v.node_id = requested.node_id and v.region = :region and v.place <= :edge
           and {beginning_of("v.place")} <= {beginning_of("cast(:edge as bytea)")} and a.folded_rev <= :revision
         order by {_LATEST_FIRST} limit 1
-    ) found
+    ) latest
 """)  # noqa: S608 (constants only)
 
 WAITED_OUTPUTS = text(f"""
-    select wanted.node_id, found.place, found.activation_id, found.outputs, found.large
+    select requested.node_id, latest.place, latest.activation_id, latest.outputs, latest.large
     from unnest(cast(:nodes as text[]), cast(:passes as text[]), cast(:items as int[]))
-      as wanted(node_id, pass_of, item)
+      as requested(node_id, pass_of, item)
     cross join lateral (
         select v.place, v.activation_id, v.outputs, v.large from node_values v
         join activations a on a.run_id = v.run_id and a.id = v.activation_id
         join unnest(cast(:regions as bytea[]), cast(:revisions as int[])) as r(region, revision)
           on r.region = v.region and a.folded_rev <= r.revision
-        where v.run_id = :run_id and v.node_id = wanted.node_id
-          and (wanted.pass_of is null or v.pass_of = wanted.pass_of and v.item = wanted.item)
+        where v.run_id = :run_id and v.node_id = requested.node_id
+          and (requested.pass_of is null or v.pass_of = requested.pass_of and v.item = requested.item)
         order by {_LATEST_FIRST} limit 1
-    ) found
+    ) latest
 """)  # noqa: S608 (constants only)
 
 LATEST_VARIABLES = text(f"""
-    select wanted.name, found.place, found.activation_id,
-      case when found.activation_id = wanted.kept then null else found.value end,
-      case when found.activation_id = wanted.kept then null else found.large end
-    from unnest(cast(:names as text[]), cast(:kept as uuid[])) as wanted(name, kept)
+    select requested.name, latest.place, latest.activation_id,
+      case when latest.activation_id = requested.cached then null else latest.value end,
+      case when latest.activation_id = requested.cached then null else latest.large end
+    from unnest(cast(:names as text[]), cast(:kept as uuid[])) as requested(name, cached)
     cross join lateral (
         select seen.* from {_WINDOWS}
         cross join lateral (
             select v.value, v.large, v.place, v.activation_id, {beginning_of("v.place")} as beginning
             from variables v {_VISIBLE}
-            and v.name = wanted.name order by {_LATEST_FIRST} limit 1
+            and v.name = requested.name order by {_LATEST_FIRST} limit 1
         ) seen order by seen.beginning desc, seen.place desc limit 1
-    ) found
+    ) latest
 """)  # noqa: S608 (constants only)
 
 MOST_ITEMS = 2**31 - 1
@@ -163,17 +163,20 @@ INPUTS_AND_OUTPUTS = text("""
 
 @dataclass(frozen=True, slots=True)
 class ReadView:
-    """Whose eyes we read with: a place, and for each region around it the revision it may see, outermost first."""
+    """What a reader may see: its order key and, for each region around it, the last visible revision.
+
+    `limits` is ordered from the outermost region to the reader's own.
+    """
 
     run_id: UUID
     place: OrderKey
     limits: Sequence[tuple[bytes, int]]
 
     def windows(self) -> dict[str, list[Any]]:
-        """Regions, the wave before which the reader looks in each, its edge, and the revision up to which it looks.
+        """Return the query parameters; for each region: the first level out of sight, the last key, the last revision.
 
-        A region begins with the place of the container whose item it is. That container stands on the edge: it alone
-        is seen of its wave.
+        A region's key begins with the key of the container whose item it is. That container is on the window's edge: it
+        is the only writer of its level that the reader sees.
         """
         regions = [region for region, _ in self.limits]
         own = self.place.wave_key
@@ -187,7 +190,7 @@ class ReadView:
 
 @dataclass(frozen=True, slots=True)
 class RunValues:
-    """Values by node and by variable name, each with its writer's place."""
+    """Values by node and by variable name, each with the order key of its writer."""
 
     outputs: Mapping[str, tuple[Mapping[str, Any], bytes]]
     variables: Mapping[str, tuple[Any, bytes]]
@@ -195,7 +198,7 @@ class RunValues:
 
 @dataclass(frozen=True, slots=True)
 class StoredValue:
-    """A value, who wrote it, and where that one stands."""
+    """A value, the activation that wrote it, and the order key of that activation."""
 
     place: bytes
     activation: UUID
@@ -203,40 +206,45 @@ class StoredValue:
 
 
 PendingValues = Callable[[], dict[str, StoredValue]]
-"""What was asked for; the call waits for it."""
+"""A query that was sent; the call waits for its values."""
 
 Kept = Mapping[str, StoredValue]
-"""Outputs by node, or values by variable, that the reader has at hand already. What was written once stays."""
+"""Outputs by node, or values by variable, that the reader has cached. A stored value never changes."""
 
 
 def latest_outputs(
     tx: Transaction, view: ReadView, nodes: Iterable[str], *, kept: Kept | None = None, not_in: str = "-"
 ) -> PendingValues:
-    """Ask for the latest visible outputs of some nodes, by node. What is kept, and still the latest, is not fetched."""
-    wanted = sorted(set(nodes))
-    if not wanted:
+    """Query the latest visible outputs of some nodes; the call of the result returns them by node.
+
+    An output that is cached and still the latest is not fetched again. `not_in`: ignore outputs from iterations of this
+    container entry.
+    """
+    node_ids = sorted(set(nodes))
+    if not node_ids:
         return dict
-    if len(view.limits) == 1 and not kept and not_in == "-":  # outside of side-by-side items there is one region
+    if len(view.limits) == 1 and not kept and not_in == "-":  # one region: the reader is not in a parallel item
         ((region, revision),) = view.limits
         here = {"region": region, "edge": view.place.wave_key, "revision": revision}
-        asked = tx.later(LATEST_OUTPUTS_HERE, run_id=view.run_id, nodes=wanted, **here)
+        sent = tx.later(LATEST_OUTPUTS_HERE, run_id=view.run_id, nodes=node_ids, **here)
     else:
-        ids = _ids(wanted, kept)
-        asked = tx.later(LATEST_OUTPUTS, run_id=view.run_id, nodes=wanted, kept=ids, not_in=not_in, **view.windows())
-    return lambda: _written(asked.rows(), kept or {}, tx.large.outputs)
+        ids = _ids(node_ids, kept)
+        sent = tx.later(LATEST_OUTPUTS, run_id=view.run_id, nodes=node_ids, kept=ids, not_in=not_in, **view.windows())
+    return lambda: _written(sent.rows(), kept or {}, tx.large.outputs)
 
 
 def awaited_outputs(tx: Transaction, view: ReadView, nodes: Mapping[str, tuple[str, int] | None]) -> PendingValues:
-    """Ask for the latest outputs of nodes that the reader has waited for, also where they stand beside or behind it.
+    """Query the latest outputs of nodes that the reader has waited for, wherever their order keys are.
 
-    By node the pass (entry of its container, item) that the reader shares with it; None: it lies in a container beside.
+    `nodes` maps a node to the iteration (entry of its container, item) that the reader shares with it; None: it is in
+    another container.
     """
     if not nodes:
         return dict
     passes = [shared[0] if shared else None for shared in nodes.values()]
     items = [shared[1] if shared else None for shared in nodes.values()]
     regions, revisions = [region for region, _ in view.limits], [revision for _, revision in view.limits]
-    asked = tx.later(
+    sent = tx.later(
         WAITED_OUTPUTS,
         run_id=view.run_id,
         nodes=list(nodes),
@@ -245,53 +253,56 @@ def awaited_outputs(tx: Transaction, view: ReadView, nodes: Mapping[str, tuple[s
         regions=regions,
         revisions=revisions,
     )
-    return lambda: _written(asked.rows(), {}, tx.large.outputs)
+    return lambda: _written(sent.rows(), {}, tx.large.outputs)
 
 
 def latest_variables(
     tx: Transaction, view: ReadView, names: Iterable[str], *, kept: Kept | None = None
 ) -> PendingValues:
-    """Ask for the latest visible values of some variables, by name; what is kept is not fetched again."""
-    wanted = sorted(set(names))
-    if not wanted:
+    """Query the latest visible values of some variables by name; a cached value is not fetched again."""
+    unique_names = sorted(set(names))
+    if not unique_names:
         return dict
-    ids = _ids(wanted, kept)
-    asked = tx.later(LATEST_VARIABLES, run_id=view.run_id, names=wanted, kept=ids, **view.windows())
-    return lambda: _written(asked.rows(), kept or {}, tx.large.variable)
+    ids = _ids(unique_names, kept)
+    sent = tx.later(LATEST_VARIABLES, run_id=view.run_id, names=unique_names, kept=ids, **view.windows())
+    return lambda: _written(sent.rows(), kept or {}, tx.large.variable)
 
 
-def _ids(wanted: Sequence[str], kept: Kept | None) -> list[UUID | None]:
-    return [kept[name].activation if kept and name in kept else None for name in wanted]
+def _ids(names: Sequence[str], cached: Kept | None) -> list[UUID | None]:
+    return [cached[name].activation if cached and name in cached else None for name in names]
 
 
-def _written(rows: Sequence[Any], kept: Kept, whole: Callable[[str, Any, Any], Any]) -> dict[str, StoredValue]:
-    found: dict[str, StoredValue] = {}
+def _written(rows: Sequence[Any], cached: Kept, whole: Callable[[str, Any, Any], Any]) -> dict[str, StoredValue]:
+    values: dict[str, StoredValue] = {}
     for name, place, activation, value, large in rows:
-        mine = kept.get(name)
-        if mine is None or mine.activation != activation:
-            mine = StoredValue(bytes(place), activation, whole(name, value, large))
-        found[name] = mine
-    return found
+        stored = cached.get(name)
+        if stored is None or stored.activation != activation:
+            stored = StoredValue(bytes(place), activation, whole(name, value, large))
+        values[name] = stored
+    return values
 
 
 def iteration_outputs(
     tx: Transaction, run_id: UUID, entry: str, nodes: Iterable[str], revision: int, *, before: int = MOST_ITEMS
 ) -> list[tuple[str, int, Mapping[str, Any]]]:
-    """(node, item, outputs) of body nodes in the passes of one entry of a container before an item, in item order."""
-    wanted = {"pass_of": entry, "nodes": sorted(set(nodes)), "revision": revision, "before": before}
-    rows = tx.rows(OF_PASSES, run_id=run_id, **wanted)
+    """Return (node, item, outputs) of body nodes in the iterations of a container entry, in item order.
+
+    `before`: only items with smaller numbers.
+    """
+    filters = {"pass_of": entry, "nodes": sorted(set(nodes)), "revision": revision, "before": before}
+    rows = tx.rows(OF_PASSES, run_id=run_id, **filters)
     return [(node, item, tx.large.outputs(node, outputs, large)) for node, item, outputs, large in rows]
 
 
 def final(tx: Transaction, run_id: UUID, *, is_whole: bool = True) -> RunValues:
-    """What a run has left so far outside of side-by-side items: the last outputs of each node, and variables.
+    """Return what a run has written so far outside of parallel items: the last outputs of each node, and the variables.
 
-    `is_whole` False: for who only wants the names of outputs; null stands for those that lie in files.
+    `with_large` False: only the names of outputs are needed; values that are in files are null.
     """
     large = tx.large
     outputs = {
-        node: (large.outputs(node, found, aside) if is_whole else found, bytes(place))
-        for node, found, place, aside in tx.rows(FINAL_OUTPUTS, run_id=run_id)
+        node: (large.outputs(node, outputs_row, aside) if is_whole else outputs_row, bytes(place))
+        for node, outputs_row, place, aside in tx.rows(FINAL_OUTPUTS, run_id=run_id)
     }
     variables = {
         name: (large.variable(name, value, aside), bytes(place))
@@ -301,16 +312,16 @@ def final(tx: Transaction, run_id: UUID, *, is_whole: bool = True) -> RunValues:
 
 
 def inputs_of(tx: Transaction, run_id: UUID, node_id: str) -> dict[str, Any]:
-    """What a node's inputs were when it ran last; {} if it did not."""
-    found = tx.rows(INPUTS, run_id=run_id, node_id=node_id)
-    return (tx.large.inputs(node_id, *found[0]) or {}) if found else {}
+    """Return a node's inputs from its last execution; {} if it has not run."""
+    latest = tx.rows(INPUTS, run_id=run_id, node_id=node_id)
+    return (tx.large.inputs(node_id, *latest[0]) or {}) if latest else {}
 
 
 def copy_previous_outputs(tx: Transaction, run_id: UUID, activation_id: UUID) -> None:
-    """A failed activation that had no sight of the passes before it shows what they have left, as any other does.
+    """Add the outputs of earlier iterations to those of a failed activation that could not see them.
 
-    For items that overlap (canvas/graph/parallel_items.py), in the fold that tells of the failure, when those have
-    ended.
+    Any other node shows them too. Needed for overlapping items (canvas/graph/parallel_items.py), once the earlier ones
+    have ended, in the advance that reports the failure.
     """
     for node_id, mine, large, before, large_before in tx.rows(LEFT_BEFORE, run_id=run_id, activation_id=activation_id):
         aside = (large or {}).get("outputs", {})
@@ -335,7 +346,7 @@ def copy_previous_outputs(tx: Transaction, run_id: UUID, activation_id: UUID) ->
 
 
 def put_outputs(tx: Transaction, run_id: UUID, activation_id: UUID, outputs: Mapping[str, Any]) -> None:
-    """Write an activation's outputs in its worker's place; the caller holds the run."""
+    """Write an activation's outputs on behalf of its worker; the caller holds the run's lock."""
     scope = scope_key(tx.scalar(SCOPE, run_id=run_id, activation_id=activation_id))
     tx.run(
         PUT_FOR,
@@ -349,9 +360,9 @@ def put_outputs(tx: Transaction, run_id: UUID, activation_id: UUID, outputs: Map
 
 
 def put_error(tx: Transaction, run_id: UUID, activation: UUID, node_id: str, error: str) -> None:
-    """A failure that no worker has stored: a lost one's, or that of a container's items (components 3.8).
+    """Store a failure that no worker stored: of a lost worker, or of a container because of its items.
 
-    It stands beside the outputs that are there already.
+    It is added to the outputs that are already there.
     """
     before = tx.rows(INPUTS_AND_OUTPUTS, run_id=run_id, activation_id=activation, node_id=node_id)
     if not before:

@@ -1,1 +1,1 @@
-"""The tables."""
+"""The tables, as SQLAlchemy metadata."""

@@ -1,6 +1,6 @@
-"""The tables of budgets: limits, what is spent and reserved in them, and the reservations of calls under way.
+"""The tables of budgets: limits, what is spent and reserved in them, and the reservations of calls in progress.
 
-None of them has anything of a run that no limit counts for.
+A run to which no limit applies has no rows in them.
 """
 
 from uuid import UUID
@@ -25,17 +25,19 @@ from store.tables.runs import created_timestamp, metadata, timestamp
 __all__ = ["DEFAULT_SCOPE_ID", "HAS_LIMIT", "budget_limits", "budget_reservations", "budget_spent", "metadata"]
 
 DEFAULT_SCOPE_ID = UUID(int=0)
-"""In place of the id of a run or session: a limit for each of the tenant's that has none of its own."""
+"""Stands in place of the id of a run or session: the limit of each run or session of the tenant without its own."""
 
 budget_limits = Table(
     "budget_limits",
     metadata,
     Column("tenant_id", Uuid, ForeignKey("tenants.id", ondelete="CASCADE"), primary_key=True),
-    Column("scope_id", Uuid, primary_key=True),  # of the run or session; EACH; the tenant's for tenant and day
+    Column(
+        "scope_id", Uuid, primary_key=True
+    ),  # of the run or session; DEFAULT_SCOPE_ID; the tenant's for tenant and day
     Column("scope", Text, primary_key=True),  # canvas/budget.py: run | session | tenant | day
     Column("measure", Text, primary_key=True),  # tokens | calls | seconds (in ms) | a currency (in billionths)
     Column("amount", BigInteger, nullable=False),
-    timestamp("due_at"),  # when a run is to end that has a limit of seconds
+    timestamp("due_at"),  # when a run with a limit of seconds is to end
     created_timestamp("updated_at"),
     Index("ix_budget_limits_due", "due_at", postgresql_where=text("due_at is not null")),
 )
@@ -46,11 +48,11 @@ budget_spent = Table(
     Column("tenant_id", Uuid, ForeignKey("tenants.id", ondelete="CASCADE"), primary_key=True),
     Column("scope_id", Uuid, primary_key=True),
     Column("scope", Text, primary_key=True),
-    Column("day", Date, primary_key=True),  # of scope `day`; else the first of all days
+    Column("day", Date, primary_key=True),  # of scope `day`; else 0001-01-01
     Column("measure", Text, primary_key=True),
     Column("spent", BigInteger, nullable=False, server_default="0"),
     Column("reserved", BigInteger, nullable=False, server_default="0"),
-    Column("largest", BigInteger, nullable=False, server_default="0"),  # that one call has used
+    Column("largest", BigInteger, nullable=False, server_default="0"),  # amount that a single call has used
     created_timestamp("updated_at"),
 )
 
@@ -61,7 +63,7 @@ budget_reservations = Table(
     Column("tenant_id", Uuid, ForeignKey("tenants.id", ondelete="CASCADE"), nullable=False, index=True),
     Column("run_id", Uuid, nullable=False),
     Column("activation_id", Uuid, nullable=False),
-    Column("lease_id", Uuid, nullable=False),  # when it is gone, so is the reservation
+    Column("lease_id", Uuid, nullable=False),  # the reservation is released once this lease is lost
     Column("held", JSON, nullable=False),  # [{scope, scope_id, day, measure, amount}]
     created_timestamp("created_at"),
 )
@@ -72,4 +74,4 @@ HAS_LIMIT = exists().where(
         [DEFAULT_SCOPE_ID, bindparam("of_tenant", type_=Uuid), bindparam("of_session", type_=Uuid)]
     ),
 )
-"""Whether any limit counts for a run of a tenant and session that has none of its own."""
+"""Whether any limit applies to a run of a tenant and session that has no limit of its own."""

@@ -1,7 +1,8 @@
-"""The tables of knowledge bases: a base has documents, a document has chunks.
+"""The tables of knowledge bases: a base has documents, and a document has chunks.
 
-Metadata is `jsonb`: nobody sees the order of its keys, and PostgreSQL may be asked about it. Vectors and words are
-bytes, little-endian numbers one after the other (docs/decisions/0024): they are read whole, into one array.
+Metadata is `jsonb`: the order of its keys is never shown, and PostgreSQL may be queried for it. Vectors and words are
+bytes, little-endian numbers one after the other (docs/decisions/0024-a-question-looks-at-every-vector.md): a search
+reads them whole into one array.
 """
 
 from sqlalchemy import BigInteger, Column, ForeignKey, Index, Integer, LargeBinary, Table, Text, Uuid, func
@@ -18,11 +19,11 @@ knowledge_bases = Table(
     Column("name", Text, nullable=False),
     Column("description", Text, nullable=False, server_default=""),
     Column("language", Text, nullable=False, server_default="English"),
-    Column("embedding_model", Text, nullable=False, server_default=""),  # "": searched by words alone
+    Column("embedding_model", Text, nullable=False, server_default=""),  # "": searched by words only
     Column("parser", JSONB, nullable=False),  # {chunk_token_num, overlapped_percent}
     Column(
         "revision", BigInteger, nullable=False, server_default="0"
-    ),  # one more whenever a search may find other chunks
+    ),  # incremented whenever a search may find other chunks
     created_timestamp("created_at"),
     created_timestamp("updated_at"),
     Index("uq_knowledge_bases_name", "tenant_id", func.lower(literal("name")), unique=True),
@@ -37,18 +38,20 @@ knowledge_documents = Table(
     Column("name", Text, nullable=False),
     Column("mime_type", Text, nullable=False),
     Column("size", BigInteger, nullable=False),  # bytes
-    Column("sha256", LargeBinary, nullable=False),  # where its bytes lie
+    Column("sha256", LargeBinary, nullable=False),  # names its content in the file storage
     Column("metadata", JSONB, nullable=False, server_default=literal("'{}'::jsonb")),
     Column("status", Text, nullable=False, server_default="uploaded"),  # uploaded | pending | done | failed
     Column("error", Text, nullable=False, server_default=""),
-    Column("generation", Integer, nullable=False, server_default="0"),  # one more whenever its chunks are made anew
+    Column(
+        "generation", Integer, nullable=False, server_default="0"
+    ),  # incremented whenever its chunks are created anew
     Column("chunks", Integer, nullable=False, server_default="0"),  # stored so far
-    Column("expected", Integer, nullable=False, server_default="0"),  # 0: not known yet
-    Column("read_pages", Integer, nullable=False, server_default="0"),  # of a picture or scan, by a model
+    Column("expected", Integer, nullable=False, server_default="0"),  # chunks in all; 0: not known yet
+    Column("read_pages", Integer, nullable=False, server_default="0"),  # pages of an image or scan that a model read
     Column("tokens", BigInteger, nullable=False, server_default="0"),
     Column("tries", Integer, nullable=False, server_default="0"),
     Column("lease_id", Uuid),
-    timestamp("lease_until"),  # without a lease: not to be tried before
+    timestamp("lease_until"),  # if lease_id is null: when it may be tried next
     created_timestamp("created_at"),
     created_timestamp("updated_at"),
     Index("uq_knowledge_documents_name", "base_id", "name", unique=True),
@@ -65,5 +68,5 @@ knowledge_chunks = Table(
     Column("base_id", Uuid, nullable=False),
     Column("text", Text, nullable=False),
     Column("words", LargeBinary, nullable=False),  # uint32, in ascending order
-    Column("vector", LargeBinary),  # float32, of length 1; none where the base has no embedding model
+    Column("vector", LargeBinary),  # float32, of length 1; null if the base has no embedding model
 )

@@ -1,5 +1,8 @@
-"""The tables of MCP: servers that tenants have registered, what their tools were when somebody saw them, and agents
-that are tools themselves. They belong to the metadata of `store/tables/runs.py`."""
+"""The tables of MCP: servers that tenants registered, the pinned descriptions of their tools, and agents that are
+tools.
+
+They belong to the metadata of `store/tables/runs.py`.
+"""
 
 from sqlalchemy import (
     JSON,
@@ -24,11 +27,11 @@ mcp_servers = Table(
     Column("name", Text, nullable=False),
     Column("description", Text, nullable=False, server_default=""),
     Column("server_type", Text, nullable=False),  # sse | streamable-http
-    Column("sealed_url", LargeBinary, nullable=False),  # it may hold a key
+    Column("sealed_url", LargeBinary, nullable=False),  # encrypted, because a URL may contain a key
     Column("sealed_headers", LargeBinary, nullable=False),  # JSON: templates by name
-    Column("sealed_variables", LargeBinary, nullable=False),  # JSON: what fills them
+    Column("sealed_variables", LargeBinary, nullable=False),  # JSON: the values that fill the templates
     Column("call_seconds", Float, nullable=False),
-    Column("allowed", JSON(none_as_null=True)),  # names of tools that may be called; null: all
+    Column("allowed", JSON(none_as_null=True)),  # names of the tools that may be called; null: all
     created_timestamp("created_at"),
     created_timestamp("updated_at"),
     UniqueConstraint("tenant_id", "name"),
@@ -42,7 +45,7 @@ mcp_tools = Table(
     Column("tenant_id", Uuid, nullable=False),
     Column("description", Text, nullable=False),
     Column("schema", JSON, nullable=False),
-    Column("digest", LargeBinary, nullable=False),  # canvas/document/mcp_tools.py, of the two before it
+    Column("digest", LargeBinary, nullable=False),  # of description and schema; canvas/document/mcp_tools.py
     created_timestamp("seen_at"),
 )
 

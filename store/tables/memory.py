@@ -1,6 +1,7 @@
-"""The tables of memories: a memory has messages, those that were said and those that were extracted from them.
+"""The tables of memories: a memory has messages, both the saved ones and those extracted from them.
 
-Words and vectors are bytes as in knowledge bases (`store/tables/knowledge.py`): they are read whole, into one array.
+Words and vectors are bytes as in knowledge bases (`store/tables/knowledge.py`): a search reads them whole into one
+array.
 """
 
 from sqlalchemy import (
@@ -29,16 +30,16 @@ memories = Table(
     Column("name", Text, nullable=False),
     Column("description", Text, nullable=False, server_default=""),
     Column("types", Integer, nullable=False),  # bits: raw 1, semantic 2, episodic 4, procedural 8
-    Column("embedding_model", Text, nullable=False, server_default=""),  # "": it is searched by words alone
-    Column("chat_model", Text, nullable=False, server_default=""),  # of extraction
+    Column("embedding_model", Text, nullable=False, server_default=""),  # "": searched by words only
+    Column("chat_model", Text, nullable=False, server_default=""),  # extracts messages
     Column("temperature", Float, nullable=False, server_default="0.5"),
-    Column("system_prompt", Text, nullable=False, server_default=""),  # "": made from the types
+    Column("system_prompt", Text, nullable=False, server_default=""),  # "": built from the types
     Column("user_prompt", Text, nullable=False, server_default=""),
-    Column("most_bytes", BigInteger, nullable=False),  # of texts and vectors together
-    Column("policy", Text, nullable=False, server_default="FIFO"),  # what goes when it is full
+    Column("most_bytes", BigInteger, nullable=False),  # limit of texts and vectors together
+    Column("policy", Text, nullable=False, server_default="FIFO"),  # which messages are removed when it is full
     Column("permissions", Text, nullable=False, server_default="me"),  # me | team
-    Column("bytes", BigInteger, nullable=False, server_default="0"),  # that it takes now
-    Column("last_number", BigInteger, nullable=False, server_default="0"),  # of a message
+    Column("bytes", BigInteger, nullable=False, server_default="0"),  # used now
+    Column("last_number", BigInteger, nullable=False, server_default="0"),  # of the latest message
     created_timestamp("created_at"),
     created_timestamp("updated_at"),
     Index("uq_memories_name", "tenant_id", func.lower(literal("name")), unique=True),
@@ -50,16 +51,16 @@ memory_messages = Table(
     Column("memory_id", Uuid, ForeignKey("memories.id", ondelete="CASCADE"), primary_key=True),
     Column("number", BigInteger, primary_key=True, autoincrement=False),
     Column("tenant_id", Uuid, nullable=False),
-    Column("type", Integer, nullable=False),  # one bit
-    Column("source", BigInteger, nullable=False, server_default="0"),  # number of what it was extracted from
-    Column("key", Text),  # of what was said: saved twice under one key is saved once
+    Column("type", Integer, nullable=False),  # one of the bits of memories.types
+    Column("source", BigInteger, nullable=False, server_default="0"),  # number of the message it was extracted from
+    Column("key", Text),  # of a saved message: a second save under the same key changes nothing
     Column("user_id", Text, nullable=False, server_default=""),
     Column("agent_id", Text, nullable=False, server_default=""),
     Column("session_id", Text, nullable=False, server_default=""),
     Column("content", Text, nullable=False),
     Column("words", LargeBinary, nullable=False),  # uint32, in ascending order
     Column("vector", LargeBinary),  # float32, of length 1
-    Column("size", Integer, nullable=False),  # bytes that count for the memory's limit
+    Column("size", Integer, nullable=False),  # bytes that count towards the memory's limit
     created_timestamp("valid_at"),
     timestamp("invalid_at"),
     timestamp("forget_at"),
@@ -68,7 +69,7 @@ memory_messages = Table(
     Column("error", Text, nullable=False, server_default=""),
     Column("tries", Integer, nullable=False, server_default="0"),
     Column("lease_id", Uuid),
-    timestamp("lease_until"),  # without a lease: not to be tried before
+    timestamp("lease_until"),  # if lease_id is null: when it may be tried next
     created_timestamp("created_at"),
     Index("uq_memory_messages_key", "memory_id", "key", unique=True),
     Index("ix_memory_messages_source", "memory_id", "source"),

@@ -1,8 +1,8 @@
-"""The tables of runs, and the metadata of all. Alembic compares the migrations with it.
+"""The tables of runs, and the metadata that all tables share. Alembic compares the migrations with it.
 
-Values are `json`, not `jsonb`: the order of an object's keys is part of what a canvas shows. The tables of a run are
-partitioned by run id, a UUIDv7, hence by time: retention drops partitions. No foreign key points at `runs`
-(protocol.md, "Rows").
+Values are `json`, not `jsonb`, because the order of an object's keys is part of what a canvas shows
+(docs/decisions/0003-values-are-json-not-jsonb.md). The tables of a run are partitioned by run id, which is a UUIDv7,
+and so by time: retention drops whole partitions. No foreign key points at `runs` (docs/protocol.md, "Rows").
 """
 
 from typing import Any
@@ -47,29 +47,29 @@ PARTITIONED = (
     "journal",
     "tool_calls",
 )
-"""Tables partitioned by RANGE of the run's id."""
+"""Tables that are partitioned by RANGE of the run's id."""
 
 PLACE_INDEXED = 1024
-"""Bytes of an order key that an index has: with the rest of its row, less than the 2,704 that PostgreSQL allows."""
+"""Bytes of an order key that an index contains; with the rest of its row below PostgreSQL's limit of 2,704."""
 
 
 def beginning_of(place: str) -> str:
-    """Return SQL for the part of an order key that indexes have. Order by it, then by the order key itself."""
+    """Return SQL for the indexed part of an order key. Order by it first, then by the order key itself."""
     return f"substr({place}, 1, {PLACE_INDEXED})"
 
 
 def created_timestamp(name: str, **options: Any) -> Column[Any]:
-    """A moment that the database fills in when the row is made, unless it is given one."""
+    """Return a timestamp column that the database fills in when the row is inserted, unless a value is given."""
     return Column(name, DateTime(timezone=True), nullable=False, server_default=func.now(), **options)
 
 
 def timestamp(name: str) -> Column[Any]:
-    """A moment that may not have come yet."""
+    """Return a timestamp column that is null until the event has happened."""
     return Column(name, DateTime(timezone=True))
 
 
 def of_tenant() -> Column[Any]:
-    """Whose row it is, without a foreign key."""
+    """Return a tenant id column without a foreign key."""
     return Column("tenant_id", Uuid, nullable=False)
 
 
@@ -82,30 +82,30 @@ runs = Table(
     Column("version_id", Uuid, nullable=False),
     Column("conversation_id", Uuid, nullable=False),
     Column("previous_run", Uuid),  # the run of the conversation whose state this one begins from
-    Column("message_id", Uuid, nullable=False),  # of the current turn's events
+    Column("message_id", Uuid, nullable=False),  # the current turn's, shown in its events
     Column("status", Text, nullable=False),  # canvas/state/run_state.py
-    Column("engine", Integer, nullable=False),  # number of the rules that decide
+    Column("engine", Integer, nullable=False),  # version of the routing rules (RULES_VERSION)
     Column("revision", Integer, nullable=False, server_default="0"),
     Column("last_event", Integer, nullable=False, server_default="0"),
     Column("first_event", Integer, nullable=False, server_default="1"),  # of the current turn
-    Column("asked", Text),  # cancel
-    Column("turn", Uuid),  # whose text readers show now
+    Column("asked", Text),  # what was requested of the run: "cancel" or null
+    Column("turn", Uuid),  # the message stream that readers show now
     Column(
         "state", JSON, nullable=False
     ),  # canvas/state/run_state.py: places in use, turns to come, open forms, the failure
     Column("request", JSON, nullable=False),  # query, inputs, files, user_id, webhook_payload of the current turn
-    Column("base", JSON, nullable=False),  # globals and values the run began with
+    Column("base", JSON, nullable=False),  # baseline: globals and values that the run began with
     Column("history_upto", Integer, nullable=False, server_default="0"),  # messages of the conversation it may read
     Column("usage", JSON, nullable=False),
     Column("error", Text, nullable=False, server_default=""),
     Column(
         "budgeted", Boolean, nullable=False, server_default=text("false")
     ),  # store/tenants/budgets.py has a limit for it
-    Column("external_id", Text),  # what its sender calls it; store/runs/external_ids.py finds it
+    Column("external_id", Text),  # the id that the sender chose; store/runs/external_ids.py finds it
     created_timestamp("created_at"),
     timestamp("started_at"),
     timestamp("finished_at"),
-    timestamp("expires_at"),  # open forms
+    timestamp("expires_at"),  # when open forms expire
     Index("ix_runs_tenant", "tenant_id", "id"),
     Index("ix_runs_newest", "tenant_id", "created_at", "id"),
     Index("ix_runs_conversation", "conversation_id", "id"),
@@ -141,7 +141,9 @@ activations = Table(
     Column("region", LargeBinary, nullable=False),
     Column("wave", Integer, nullable=False),
     Column("trail", JSON, nullable=False),
-    Column("limits", JSON),  # [[region, revision], ...] what it may read of enclosing regions; null: activated_rev
+    Column(
+        "limits", JSON
+    ),  # [[region, revision], ...] that it may read of enclosing regions; null: only its own region
     Column("status", Text, nullable=False),  # canvas/state/run_state.py
     Column("attempt", Integer, nullable=False, server_default="0"),
     Column("strikes", Integer, nullable=False, server_default="0"),
@@ -149,11 +151,11 @@ activations = Table(
     timestamp("lease_until"),
     Column("worker", Text),
     Column("called_off", Boolean, nullable=False, server_default=text("false")),
-    Column("effect", Text),  # `keyed` or `unsafe` once the attempt may have done something outside
+    Column("effect", Text),  # `keyed` or `unsafe` once the attempt may have had an effect outside of Easel
     created_timestamp("not_before"),
     timestamp("hinted_at"),
     Column("turn", Uuid),
-    Column("answers", JSON),  # what a person answered
+    Column("answers", JSON),  # the answers to a form
     Column("activated_rev", Integer, nullable=False),
     Column("folded_rev", Integer),
     Column("outcome", JSON),
@@ -177,16 +179,16 @@ node_values = Table(
     "node_values",
     metadata,
     Column("run_id", Uuid, primary_key=True),
-    Column("activation_id", Uuid, primary_key=True),  # who wrote it
-    Column("node_id", Text, primary_key=True),  # whose outputs they are
-    Column("pass_of", Text, nullable=False),  # the container's entry around the node, "" outside: "Iteration:A#0"
-    Column("item", Integer, nullable=False),  # the pass in it
+    Column("activation_id", Uuid, primary_key=True),  # the writer
+    Column("node_id", Text, primary_key=True),  # the node whose outputs these are
+    Column("pass_of", Text, nullable=False),  # entry of the enclosing container ("Iteration:A#0"); "" outside of any
+    Column("item", Integer, nullable=False),  # number of the iteration in that entry
     Column("place", LargeBinary, nullable=False),
     Column("region", LargeBinary, nullable=False),
     Column("outputs", JSON, nullable=False),
     Column("inputs", JSON),
     Column("names", ARRAY(Text), nullable=False),  # keys of outputs
-    Column("large", JSON(none_as_null=True)),  # store/files/large_values.py: of outputs and inputs, what lies in files
+    Column("large", JSON(none_as_null=True)),  # outputs and inputs that are in files; store/files/large_values.py
     Index("ix_node_values_place", "run_id", "node_id", text(beginning_of("place"))),
     postgresql_partition_by="RANGE (run_id)",
 )
@@ -225,10 +227,10 @@ turns = Table(
     Column("id", Uuid, primary_key=True),  # the Message's activation
     Column("node_id", Text, nullable=False),
     Column("epoch", Integer, nullable=False, server_default="0"),
-    Column("speaker", Uuid),  # lease id
-    Column("keep", Integer, nullable=False, server_default="0"),  # length that earlier speakers had finished
+    Column("speaker", Uuid),  # lease id of the attempt that may write
+    Column("keep", Integer, nullable=False, server_default="0"),  # length of the text that finished attempts wrote
     Column("text", Text, nullable=False, server_default=""),
-    Column("opened_at", Integer),  # event numbers
+    Column("opened_at", Integer),  # these three are event numbers
     Column("epoch_at", Integer),
     Column("closed_at", Integer),
     postgresql_partition_by="RANGE (run_id)",
@@ -238,8 +240,8 @@ citations = Table(
     "citations",
     metadata,
     Column("run_id", Uuid, primary_key=True),
-    Column("message_id", Uuid, primary_key=True),  # of the turn whose references they are
-    Column("number", Integer, primary_key=True),  # what answers cite: [ID:number]
+    Column("message_id", Uuid, primary_key=True),  # of the turn that may cite it
+    Column("number", Integer, primary_key=True),  # answers cite it as [ID:number]
     Column("chunk_id", Text, nullable=False),
     Column("chunk", JSON, nullable=False),
     UniqueConstraint("run_id", "message_id", "chunk_id"),
@@ -251,8 +253,10 @@ cited_documents = Table(
     metadata,
     Column("run_id", Uuid, primary_key=True),
     Column("message_id", Uuid, primary_key=True),
-    Column("activation_id", Uuid, primary_key=True),  # who found it
-    Column("finding", Text, primary_key=True),  # SHA-256 of what it was found with: found again is found once
+    Column("activation_id", Uuid, primary_key=True),  # that found it
+    Column(
+        "finding", Text, primary_key=True
+    ),  # SHA-256 of the whole finding, so that a repeated finding is stored once
     Column("name", Text, primary_key=True),
     Column("document", JSON, nullable=False),
     postgresql_partition_by="RANGE (run_id)",
@@ -263,7 +267,7 @@ journal = Table(
     metadata,
     Column("run_id", Uuid, primary_key=True),
     Column("activation_id", Uuid, primary_key=True),
-    Column("key", Text, primary_key=True),  # the component's own: "round:0", "call:0:1"
+    Column("key", Text, primary_key=True),  # chosen by the component: "round:0", "call:0:1"
     Column("value", JSON, nullable=False),
     postgresql_partition_by="RANGE (run_id)",
 )
@@ -284,5 +288,5 @@ canaries = Table(
     "canaries",
     metadata,
     Column("queue", Text, primary_key=True),
-    Column("sent_at", DateTime(timezone=True), nullable=False),  # of the latest canary that came back
+    Column("sent_at", DateTime(timezone=True), nullable=False),  # of the latest queue probe that returned
 )

@@ -1,6 +1,6 @@
-"""The tables of what tenants keep: tokens, canvases and their versions, conversations, accounts with vendors, files.
+"""The tables of a tenant's lasting data: tokens, canvases and versions, conversations, model accounts, files.
 
-They are plain tables, and stay when the runs that used them are gone.
+They are not partitioned, and their rows stay when the runs that used them are deleted.
 """
 
 from sqlalchemy import (
@@ -36,9 +36,9 @@ tokens = Table(
     Column("id", Uuid, primary_key=True),
     Column("tenant_id", Uuid, ForeignKey("tenants.id", ondelete="CASCADE"), nullable=False, index=True),
     Column("name", Text, nullable=False),
-    Column("hash", LargeBinary, nullable=False, unique=True),  # SHA-256 of the token; the token itself is not kept
+    Column("hash", LargeBinary, nullable=False, unique=True),  # SHA-256 of the token, which is not stored itself
     Column("kind", Text, nullable=False, server_default="api"),  # api | admin | beta
-    Column("canvas_id", Uuid),  # of a share link: the one agent that it opens
+    Column("canvas_id", Uuid),  # of a share link: the only agent that it gives access to
     created_timestamp("created_at"),
     timestamp("last_used_at"),
     timestamp("revoked_at"),
@@ -70,15 +70,15 @@ versions = Table(
     metadata,
     Column("id", Uuid, primary_key=True),
     Column("tenant_id", Uuid, nullable=False),
-    Column("canvas_id", Uuid, nullable=False),  # no foreign key: a run keeps its snapshot when the canvas goes
+    Column("canvas_id", Uuid, nullable=False),  # no foreign key: a run keeps its version when the canvas is deleted
     Column("title", Text, nullable=False),
     Column("description", Text),
-    Column("dsl", JSON, nullable=False),  # never changes once a row is there
+    Column("dsl", JSON, nullable=False),  # never changes
     Column("digest", LargeBinary, nullable=False),  # SHA-256 of the normalised document
     Column("released", Boolean, nullable=False, server_default=text("false")),
     created_timestamp("created_at"),
     created_timestamp("updated_at"),
-    timestamp("deleted_at"),  # hidden from its author; runs and conversations that refer to it still read it
+    timestamp("deleted_at"),  # hidden from lists; runs and conversations that refer to it still read it
     Index(None, "canvas_id", "created_at"),
 )
 
@@ -92,9 +92,9 @@ conversations = Table(
     Column("user_id", Text, nullable=False, server_default=""),
     Column("name", Text, nullable=False, server_default=""),
     Column("source", Text, nullable=False, server_default="workflow"),  # workflow | agent
-    Column("token_id", Uuid),  # the share link by which it was begun
+    Column("token_id", Uuid),  # the share link that began it
     Column("active_run", Uuid),  # the one run that is running, waiting or stopping
-    Column("last_run", Uuid),  # the latest run that was started; the next one begins from what it left
+    Column("last_run", Uuid),  # the latest run that was started; the next run begins from its state
     Column("has_queue", Boolean, nullable=False, server_default=text("true")),  # false: no run of it is queued
     Column("messages", Integer, nullable=False, server_default="0"),  # number of the last message
     Column("rounds", Integer, nullable=False, server_default="0"),  # completed turns
@@ -113,7 +113,7 @@ conversation_messages = Table(
     Column("run_id", Uuid),
     Column("role", Text, nullable=False),
     Column("content", JSON),
-    # an assistant's entry names the activation whose outputs it shows, so that no output is copied
+    # an assistant's message names the activation whose outputs it shows, so that outputs are not copied
     Column("activation_id", Uuid),
     Column("node_id", Text),
     created_timestamp("created_at"),
@@ -126,7 +126,9 @@ idempotency_keys = Table(
     Column("tenant_id", Uuid, primary_key=True),
     Column("route", Text, primary_key=True),
     Column("key", Text, primary_key=True),
-    Column("digest", LargeBinary, nullable=False),  # SHA-256 of the request: a key with another body is refused
+    Column(
+        "digest", LargeBinary, nullable=False
+    ),  # SHA-256 of the request; the same key with another request is refused
     Column("run_id", Uuid),
     Column("reply", JSON),  # {status, body} of a request that started no run
     created_timestamp("created_at", index=True),
@@ -138,7 +140,7 @@ external_ids = Table(
     Column("tenant_id", Uuid, primary_key=True),
     Column("key", Text, primary_key=True),  # store/runs/external_ids.py
     Column("run_id", Uuid, nullable=False, index=True),  # the run, or the row of the refused start
-    Column("digest", LargeBinary),  # SHA-256 of the request that was accepted; null: none was yet
+    Column("digest", LargeBinary),  # SHA-256 of the request that was accepted; null: none was accepted yet
     created_timestamp("created_at", index=True),
 )
 
@@ -166,10 +168,10 @@ files = Table(
     Column("name", Text, nullable=False),
     Column("mime_type", Text, nullable=False),
     Column("size", BigInteger, nullable=False),
-    Column("sha256", LargeBinary, nullable=False),  # also where the bytes lie
+    Column("sha256", LargeBinary, nullable=False),  # of the content, which it also names in the file storage
     Column("created_by", Text, nullable=False, server_default=""),
     Column("run_id", Uuid),
-    Column("token_id", Uuid),  # the share link by which it was uploaded
+    Column("token_id", Uuid),  # the share link that uploaded it
     created_timestamp("created_at"),
     Index(None, "tenant_id", "created_at"),
     Index("ix_files_run", "run_id", postgresql_where=text("run_id is not null")),

@@ -1,8 +1,12 @@
-"""Budgets as rows: limits, what is spent in them, and reservations that calls of models hold while they are under way.
+"""Budgets as rows: limits, the amounts spent in them, and the reservations that model calls hold while they run.
 
-All that counts for one call is locked in one order, judged (canvas/budget.py), and written, in one transaction; so
-branches side by side never grant each other the same money. Nothing here is read or written for a run whose row says
-that no limit counts for it.
+A call locks every budget that applies to it, in one order, authorizes the call (canvas/budget.py) and writes the
+reservation, all in one transaction. So parallel branches never reserve the same money. A run whose row says that no
+limit applies to it (`runs.budgeted`) reads and writes nothing here.
+
+`budget_limits` has the limits that were set; `budget_spent` has one row per scope, id, day and measure in which
+something was spent or reserved, and is what a call locks; `budget_reservations` has one row per call in progress, with
+the amounts that it holds in each budget (`held`, as JSON: BudgetRow.as_held).
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,11 +26,10 @@ from store.tables.budgets import DEFAULT_SCOPE_ID
 
 BATCH = 500
 
-_KEY = "scope, scope_id, day, measure"
-_HELD = "(scope text, scope_id uuid, day date, measure text, amount bigint)"
-_SAME = "s.scope = {0}.scope and s.scope_id = {0}.scope_id and s.day = {0}.day and s.measure = {0}.measure"
-
-_KNOWN = """
+# -- a call of an attempt ---------------------------------------------------------------------------------------------
+# `known` are the limits that apply to the attempt's run. A limit of this run or session precedes the default one
+# (`:each`) of the same scope and measure.
+INSERT_SPENT = text("""
     with known as (
         select distinct on (scope, measure) scope, measure, amount,
             case scope when 'run' then cast(:run_id as uuid) when 'session' then cast(:session_id as uuid)
@@ -36,50 +39,71 @@ _KNOWN = """
         where tenant_id = :tenant_id and measure <> 'seconds' and scope_id in (:each, :tenant_id, :session_id, :run_id)
         order by scope, measure, scope_id = :each
     )
-"""  # its own limit counts for a run or session before that for each
-OPEN = text(f"""{_KNOWN}
-    insert into budget_spent as s (tenant_id, {_KEY}, spent)
+    insert into budget_spent as s (tenant_id, scope, scope_id, day, measure, spent)
     select :tenant_id, k.scope, k.scope_id, k.day, k.measure, case k.scope when 'run' then coalesce((
         select cast(r.usage ->> case k.measure when 'tokens' then 'total_tokens' when 'calls' then 'calls'
           else 'cost_' || k.measure end as bigint) from runs r where r.id = :run_id), 0) else 0 end
     from known k
-    where not exists (select from budget_spent s where s.tenant_id = :tenant_id and {_SAME.format("k")})
-    order by {_KEY}
+    where not exists (
+        select from budget_spent s
+        where s.tenant_id = :tenant_id and s.scope = k.scope and s.scope_id = k.scope_id and s.day = k.day
+          and s.measure = k.measure)
+    order by scope, scope_id, day, measure
     on conflict do nothing
-""")  # noqa: S608 (constants only)
-LOCK = text(f"""{_KNOWN}
+""")
+"""Insert the missing rows of `budget_spent`. The row of a run begins with what the run has used so far."""
+LOCK_SPENT = text("""
+    with known as (
+        select distinct on (scope, measure) scope, measure, amount,
+            case scope when 'run' then cast(:run_id as uuid) when 'session' then cast(:session_id as uuid)
+              else cast(:tenant_id as uuid) end as scope_id,
+            case scope when 'day' then cast(:today as date) else date '0001-01-01' end as day
+        from budget_limits
+        where tenant_id = :tenant_id and measure <> 'seconds' and scope_id in (:each, :tenant_id, :session_id, :run_id)
+        order by scope, measure, scope_id = :each
+    )
     select k.scope, k.scope_id, k.day, k.measure, k.amount, s.spent, s.reserved, s.largest
-    from budget_spent s join known k on {_SAME.format("k")}
+    from budget_spent s
+    join known k on s.scope = k.scope and s.scope_id = k.scope_id and s.day = k.day and s.measure = k.measure
     where s.tenant_id = :tenant_id
     order by s.scope, s.scope_id, s.day, s.measure for no key update of s
-""")  # noqa: S608
-TAKE = text(f"""
+""")
+RESERVE = text("""
     update budget_spent s set reserved = s.reserved + h.amount, updated_at = now()
-    from json_to_recordset(cast(:held as json)) as h{_HELD}
-    where s.tenant_id = :tenant_id and {_SAME.format("h")}
-""")  # noqa: S608
-NOTE = text("""
+    from json_to_recordset(cast(:held as json))
+      as h(scope text, scope_id uuid, day date, measure text, amount bigint)
+    where s.tenant_id = :tenant_id and s.scope = h.scope and s.scope_id = h.scope_id and s.day = h.day
+      and s.measure = h.measure
+""")
+INSERT_RESERVATION = text("""
     insert into budget_reservations (id, tenant_id, run_id, activation_id, lease_id, held)
     values (:id, :tenant_id, :run_id, :activation_id, :lease_id, cast(:held as json))
 """)
-_END = f"""
-    parts as (
+SETTLE = text("""
+    with gone as (
+        delete from budget_reservations where id = :id returning tenant_id, held
+    ), parts as (
         select g.tenant_id, h.scope, h.scope_id, h.day, h.measure, cast(sum(h.amount) as bigint) as amount
-        from gone g cross join lateral json_to_recordset(g.held) as h{_HELD}
+        from gone g
+        cross join lateral json_to_recordset(g.held)
+          as h(scope text, scope_id uuid, day date, measure text, amount bigint)
         group by g.tenant_id, h.scope, h.scope_id, h.day, h.measure
     ), mine as (
         select p.*, cast(coalesce(cast(:used as json) ->> p.measure, '0') as bigint) as used
-        from budget_spent s join parts p on s.tenant_id = p.tenant_id and {_SAME.format("p")}
+        from budget_spent s
+        join parts p on s.tenant_id = p.tenant_id and s.scope = p.scope and s.scope_id = p.scope_id and s.day = p.day
+          and s.measure = p.measure
         order by s.tenant_id, s.scope, s.scope_id, s.day, s.measure for no key update of s
     )
     update budget_spent s set reserved = greatest(0, s.reserved - m.amount),
         spent = s.spent + m.used, largest = greatest(s.largest, m.used), updated_at = now()
-    from mine m where s.tenant_id = m.tenant_id and {_SAME.format("m")}
-"""  # noqa: S608
-SETTLE = text(f"""
-    with gone as (delete from budget_reservations where id = :id returning tenant_id, held), {_END}
-""")  # noqa: S608
-FREE = text(f"""
+    from mine m
+    where s.tenant_id = m.tenant_id and s.scope = m.scope and s.scope_id = m.scope_id and s.day = m.day
+      and s.measure = m.measure
+""")
+"""Delete a reservation (`gone`), release the amounts it held (`parts`) and add what the call used. The rows are locked
+in the order that all transactions use (`mine`) before they are updated."""
+FREE = text("""
     with gone as (
         delete from budget_reservations r
         using (
@@ -90,35 +114,62 @@ FREE = text(f"""
             order by id limit :most for update skip locked
         ) dead
         where r.id = dead.id returning r.tenant_id, r.held
-    ), {_END}
-""")  # noqa: S608
+    ), parts as (
+        select g.tenant_id, h.scope, h.scope_id, h.day, h.measure, cast(sum(h.amount) as bigint) as amount
+        from gone g
+        cross join lateral json_to_recordset(g.held)
+          as h(scope text, scope_id uuid, day date, measure text, amount bigint)
+        group by g.tenant_id, h.scope, h.scope_id, h.day, h.measure
+    ), mine as (
+        select p.*, cast(coalesce(cast(:used as json) ->> p.measure, '0') as bigint) as used
+        from budget_spent s
+        join parts p on s.tenant_id = p.tenant_id and s.scope = p.scope and s.scope_id = p.scope_id and s.day = p.day
+          and s.measure = p.measure
+        order by s.tenant_id, s.scope, s.scope_id, s.day, s.measure for no key update of s
+    )
+    update budget_spent s set reserved = greatest(0, s.reserved - m.amount),
+        spent = s.spent + m.used, largest = greatest(s.largest, m.used), updated_at = now()
+    from mine m
+    where s.tenant_id = m.tenant_id and s.scope = m.scope and s.scope_id = m.scope_id and s.day = m.day
+      and s.measure = m.measure
+""")
+"""The same as SETTLE for every reservation whose attempt no longer holds its lease; such a call has used nothing."""
 
-_OF_TENANT = """
+# -- a call of a tenant outside of any run ----------------------------------------------------------------------------
+LOCK_SPENT_OF_TENANT = text("""
     with known as (
         select scope, measure, amount, scope_id,
             case scope when 'day' then cast(:today as date) else date '0001-01-01' end as day
         from budget_limits
         where tenant_id = :tenant_id and scope in ('tenant', 'day') and measure <> 'seconds' and scope_id = :tenant_id
     )
-"""
-LOCK_TENANT = text(f"""{_OF_TENANT}
     select k.scope, k.scope_id, k.day, k.measure, k.amount, s.spent, s.reserved, s.largest
-    from budget_spent s join known k on {_SAME.format("k")}
+    from budget_spent s
+    join known k on s.scope = k.scope and s.scope_id = k.scope_id and s.day = k.day and s.measure = k.measure
     where s.tenant_id = :tenant_id
     order by s.scope, s.scope_id, s.day, s.measure for no key update of s
-""")  # noqa: S608
-OPEN_TENANT = text(f"""{_OF_TENANT}
-    insert into budget_spent (tenant_id, {_KEY}, spent)
+""")
+INSERT_SPENT_OF_TENANT = text("""
+    with known as (
+        select scope, measure, amount, scope_id,
+            case scope when 'day' then cast(:today as date) else date '0001-01-01' end as day
+        from budget_limits
+        where tenant_id = :tenant_id and scope in ('tenant', 'day') and measure <> 'seconds' and scope_id = :tenant_id
+    )
+    insert into budget_spent (tenant_id, scope, scope_id, day, measure, spent)
     select :tenant_id, k.scope, k.scope_id, k.day, k.measure, 0 from known k
-    order by {_KEY} on conflict do nothing
-""")  # noqa: S608
-SPEND = text(f"""
+    order by scope, scope_id, day, measure on conflict do nothing
+""")
+SPEND = text("""
     update budget_spent s set spent = greatest(0, s.spent + h.amount), updated_at = now()
-    from json_to_recordset(cast(:held as json)) as h{_HELD}
-    where s.tenant_id = :tenant_id and {_SAME.format("h")}
-""")  # noqa: S608
+    from json_to_recordset(cast(:held as json))
+      as h(scope text, scope_id uuid, day date, measure text, amount bigint)
+    where s.tenant_id = :tenant_id and s.scope = h.scope and s.scope_id = h.scope_id and s.day = h.day
+      and s.measure = h.measure
+""")
 
-PUT = text("""
+# -- limits -----------------------------------------------------------------------------------------------------------
+PUT_LIMIT = text("""
     insert into budget_limits as l (tenant_id, scope_id, scope, measure, amount, due_at)
     select :tenant_id, :scope_id, :scope, :measure, m.amount, case when :measure = 'seconds' and :scope_id <> :each
         then (select coalesce(created_at, now()) from (select 1) one left join runs on runs.id = :scope_id)
@@ -131,27 +182,32 @@ PUT = text("""
     on conflict (tenant_id, scope_id, scope, measure)
         do update set amount = excluded.amount, due_at = excluded.due_at, updated_at = now()
 """)
-REMOVE = text("delete from budget_limits where tenant_id = :tenant_id and scope = :scope and scope_id = :scope_id")
-SHOW = text(f"""
+REMOVE_LIMITS = text(
+    "delete from budget_limits where tenant_id = :tenant_id and scope = :scope and scope_id = :scope_id"
+)
+LIST = text("""
     select l.scope, l.scope_id, coalesce(s.day, date '0001-01-01') as day, l.measure, l.amount,
         coalesce(s.spent, 0) as spent, coalesce(s.reserved, 0) as reserved, coalesce(s.largest, 0) as largest
-    from budget_limits l left join budget_spent s on s.tenant_id = l.tenant_id and {
-    _SAME.format("l").replace(
-        "s.day = l.day", "s.day = case l.scope when 'day' then cast(:today as date) else date '0001-01-01' end"
-    )
-}
+    from budget_limits l
+    left join budget_spent s on s.tenant_id = l.tenant_id and s.scope = l.scope and s.scope_id = l.scope_id
+      and s.day = case l.scope when 'day' then cast(:today as date) else date '0001-01-01' end
+      and s.measure = l.measure
     where l.tenant_id = :tenant_id and (:is_all or l.scope_id = any(cast(:ids as uuid[])))
     order by l.scope, l.scope_id, l.measure limit :most
-""")  # noqa: S608
-UNMARKED = text("""
+""")
+UNFLAGGED = text("""
     select id from runs
     where tenant_id = :tenant_id and not budgeted and status in ('queued', 'running', 'waiting', 'stopping')
         and (:is_all or id = :scope_id or conversation_id = :scope_id)
 """)
-MARK = text("update runs set budgeted = true where id = :run_id and tenant_id = :tenant_id")
-IS_MARKED = text("select budgeted from runs where id = :run_id and tenant_id = :tenant_id")
-SEEN = text("select exists (select from runs where tenant_id = :tenant_id and (id = :id or conversation_id = :id))")
-OVERTIME = text("""
+FLAG = text("update runs set budgeted = true where id = :run_id and tenant_id = :tenant_id")
+IS_FLAGGED = text("select budgeted from runs where id = :run_id and tenant_id = :tenant_id")
+SCOPE_EXISTS = text(
+    "select exists (select from runs where tenant_id = :tenant_id and (id = :id or conversation_id = :id))"
+)
+
+# -- what the sweeper and maintenance do ------------------------------------------------------------------------------
+OVER_TIME = text("""
     select r.id, l.amount from budget_limits l join runs r on r.id = l.scope_id
     where l.due_at < now() and r.status in ('running', 'waiting')
         and r.started_at + l.amount * interval '1 millisecond' < now()
@@ -164,12 +220,12 @@ OVERTIME = text("""
             and o.scope = 'run' and o.measure = 'seconds')
     limit :most
 """)
-NO_LONGER_DUE = text("""
+CLEAR_DEADLINES = text("""
     update budget_limits l set due_at = null
     where due_at < now() and not exists (
         select from runs r where r.id = l.scope_id and r.status in ('queued', 'running', 'waiting'))
 """)
-FORGET_SPENT = text("""
+DELETE_OLD_SPENT = text("""
     delete from budget_spent t using (
         select tenant_id, scope, scope_id, day, measure from budget_spent
         where updated_at < :before and scope <> 'tenant' and reserved = 0 limit :most
@@ -177,7 +233,7 @@ FORGET_SPENT = text("""
     where t.tenant_id = old.tenant_id and t.scope = old.scope and t.scope_id = old.scope_id and t.day = old.day
         and t.measure = old.measure
 """)
-FORGET_LIMITS = text("""
+DELETE_OLD_LIMITS = text("""
     delete from budget_limits l using (
         select tenant_id, scope_id, measure from budget_limits o
         where updated_at < :before and scope = 'run' and scope_id <> :each
@@ -189,21 +245,21 @@ FORGET_LIMITS = text("""
 
 @dataclass(frozen=True, slots=True)
 class BudgetRow:
-    """A budget that counts for a call, locked; its row, and what is judged of it."""
+    """A budget that applies to a call: its row, and the account that canvas/budget.py authorizes from."""
 
     scope_id: UUID
     day: date
     account: Account
 
     def holding(self, amount: int) -> dict[str, Any]:
-        """What a reservation remembers of it."""
+        """Return an amount held in this budget, as a reservation stores it."""
         scope, measure = self.account.scope, self.account.measure
         return {"scope": scope, "scope_id": self.scope_id, "day": self.day, "measure": measure, "amount": amount}
 
 
 @dataclass(frozen=True, slots=True)
 class BudgetLimits:
-    """Limits that somebody sets for a run or session (EACH: for each), a tenant, or its day."""
+    """Limits to set for a run or session (DEFAULT_SCOPE_ID: for each one without its own), a tenant, or its day."""
 
     scope: Scope
     scope_id: UUID
@@ -211,26 +267,26 @@ class BudgetLimits:
 
 
 def lock_for_attempt(tx: Transaction, claim: Claim, today: date) -> list[BudgetRow]:
-    """Lock every budget that counts for a call of this attempt; in the same order for everybody."""
-    whose = {
+    """Lock every budget that applies to a call of this attempt, in the order that all transactions use; return them."""
+    ids = {
         "tenant_id": claim.tenant_id,
         "session_id": claim.conversation_id,
         "run_id": claim.run_id,
         "today": today,
         "each": DEFAULT_SCOPE_ID,
     }
-    tx.later(OPEN, **whose)
-    return [_kept(row) for row in tx.rows(LOCK, **whose)]
+    tx.later(INSERT_SPENT, **ids)
+    return [_budget_row(row) for row in tx.rows(LOCK_SPENT, **ids)]
 
 
 def reserve(
-    tx: Transaction, reservation: UUID, claim: Claim, kept: Sequence[BudgetRow], amounts: Sequence[int]
+    tx: Transaction, reservation: UUID, claim: Claim, budgets: Sequence[BudgetRow], amounts: Sequence[int]
 ) -> None:
-    """Reserve in budgets that this transaction has locked; as long as the attempt's lease lives, it holds."""
-    held = encode([each.holding(amount) for each, amount in zip(kept, amounts, strict=True)])
-    tx.later(TAKE, tenant_id=claim.tenant_id, held=held)
+    """Reserve an amount in each budget, which this transaction has locked. A reservation ends with the lease."""
+    held = encode([each.holding(amount) for each, amount in zip(budgets, amounts, strict=True)])
+    tx.later(RESERVE, tenant_id=claim.tenant_id, held=held)
     tx.later(
-        NOTE,
+        INSERT_RESERVATION,
         id=reservation,
         tenant_id=claim.tenant_id,
         run_id=claim.run_id,
@@ -241,35 +297,36 @@ def reserve(
 
 
 def lock_for_tenant(tx: Transaction, tenant_id: UUID, today: date) -> list[BudgetRow]:
-    """Lock every budget that counts for a call of a tenant's that no run makes."""
-    tx.later(OPEN_TENANT, tenant_id=tenant_id, today=today)
-    return [_kept(row) for row in tx.rows(LOCK_TENANT, tenant_id=tenant_id, today=today)]
+    """Lock every budget that applies to a tenant's call outside of any run; return them."""
+    tx.later(INSERT_SPENT_OF_TENANT, tenant_id=tenant_id, today=today)
+    return [_budget_row(row) for row in tx.rows(LOCK_SPENT_OF_TENANT, tenant_id=tenant_id, today=today)]
 
 
-def spend(tx: Transaction, tenant_id: UUID, kept: Sequence[BudgetRow], amounts: Sequence[int]) -> None:
-    """Count amounts in budgets at once, with no lease that could end. What is less than nothing is given back."""
-    held = encode([each.holding(amount) for each, amount in zip(kept, amounts, strict=True)])
+def spend(tx: Transaction, tenant_id: UUID, budgets: Sequence[BudgetRow], amounts: Sequence[int]) -> None:
+    """Add an amount to what is spent in each budget at once, without a reservation. A negative amount is refunded."""
+    held = encode([each.holding(amount) for each, amount in zip(budgets, amounts, strict=True)])
     tx.later(SPEND, tenant_id=tenant_id, held=held)
 
 
 def settle(tx: Transaction, reservation: UUID, used: Mapping[str, int]) -> None:
-    """What a call has used takes the place of what it had reserved. Telling it twice counts it once."""
+    """Replace what a call had reserved by what it used. Repeating this has no effect."""
     tx.later(SETTLE, id=reservation, used=encode(used))
 
 
 def release_orphans(tx: Transaction, most: int = BATCH) -> int:
-    """Let go of reservations whose attempts have lost their leases or are over; how many budgets that concerns."""
+    """Release reservations whose attempts have lost their leases or are over; return the number of budgets changed."""
     return tx.run(FREE, most=most, used="{}")
 
 
 def put(tx: Transaction, tenant_id: UUID, written: BudgetLimits, *, is_asked: bool = False) -> None:
-    """Set limits; others of the same budget stay.
+    """Set limits; limits of the same budget in other measures stay.
 
-    `is_asked`: by whoever starts a run, who may lower what each run may spend, and not raise it.
+    `is_of_request`: the limits come with the request to start a run, which may lower the tenant's default limit of each
+    run but not raise it.
     """
     for measure, amount in sorted(written.limits.items()):
         tx.later(
-            PUT,
+            PUT_LIMIT,
             tenant_id=tenant_id,
             scope_id=written.scope_id,
             scope=written.scope,
@@ -281,56 +338,58 @@ def put(tx: Transaction, tenant_id: UUID, written: BudgetLimits, *, is_asked: bo
 
 
 def remove(tx: Transaction, tenant_id: UUID, scope: Scope, scope_id: UUID) -> bool:
-    """Take all limits of a budget away; whether there were any."""
-    return tx.run(REMOVE, tenant_id=tenant_id, scope=scope, scope_id=scope_id) > 0
+    """Remove all limits of a budget; return whether there were any."""
+    return tx.run(REMOVE_LIMITS, tenant_id=tenant_id, scope=scope, scope_id=scope_id) > 0
 
 
 def list_budgets(tx: Transaction, tenant_id: UUID, today: date, ids: Sequence[UUID] | None = None) -> list[BudgetRow]:
-    """A tenant's budgets as they stand today, or those of some ids. None is locked."""
-    found = tx.rows(SHOW, tenant_id=tenant_id, today=today, is_all=ids is None, ids=list(ids or ()), most=BATCH)
-    return [_kept(row) for row in found]
+    """Return a tenant's budgets as of today, or those of some scope ids, without locking them; at most BATCH."""
+    rows = tx.rows(LIST, tenant_id=tenant_id, today=today, is_all=ids is None, ids=list(ids or ()), most=BATCH)
+    return [_budget_row(row) for row in rows]
 
 
 def unflagged_runs(tx: Transaction, tenant_id: UUID, scope_id: UUID) -> list[UUID]:
-    """Open runs that do not know yet of a budget that counts for them; `scope_id`: a run, a session, or EACH."""
-    return [
-        row[0] for row in tx.rows(UNMARKED, tenant_id=tenant_id, scope_id=scope_id, is_all=scope_id == DEFAULT_SCOPE_ID)
-    ]
+    """Return open runs not yet flagged as budgeted; `scope_id`: of a run or session, or DEFAULT_SCOPE_ID for all."""
+    is_all = scope_id == DEFAULT_SCOPE_ID
+    return [row[0] for row in tx.rows(UNFLAGGED, tenant_id=tenant_id, scope_id=scope_id, is_all=is_all)]
 
 
 def flag_run(tx: Transaction, tenant_id: UUID, run_id: UUID) -> None:
-    """Have a run's next calls of models ask their budgets."""
-    tx.later(MARK, run_id=run_id, tenant_id=tenant_id)
+    """Flag a run as budgeted, so that its next model calls lock and check their budgets."""
+    tx.later(FLAG, run_id=run_id, tenant_id=tenant_id)
 
 
 def is_marked(tx: Transaction, tenant_id: UUID, run_id: UUID) -> bool:
-    """Whether a budget counts for a run."""
-    return bool(tx.scalar(IS_MARKED, run_id=run_id, tenant_id=tenant_id))
+    """Return whether a run is flagged as budgeted."""
+    return bool(tx.scalar(IS_FLAGGED, run_id=run_id, tenant_id=tenant_id))
 
 
 def require_scope(tx: Transaction, tenant_id: UUID, scope: Scope, scope_id: UUID) -> None:
     """Raise NotFound for a run or session that the tenant does not have."""
-    if not tx.scalar(SEEN, tenant_id=tenant_id, id=scope_id):
+    if not tx.scalar(SCOPE_EXISTS, tenant_id=tenant_id, id=scope_id):
         raise NotFound(f"There is no {scope} {scope_id.hex}.")
 
 
 def runs_over_time(tx: Transaction, most: int = BATCH) -> list[tuple[UUID, int]]:
-    """Runs that have taken longer than they may, and how long that was (ms)."""
-    return [(row[0], row[1]) for row in tx.rows(OVERTIME, each=DEFAULT_SCOPE_ID, most=most)]
+    """Return runs that have exceeded their time limit, each with its limit in ms."""
+    return [(row[0], row[1]) for row in tx.rows(OVER_TIME, each=DEFAULT_SCOPE_ID, most=most)]
 
 
 def clear_deadlines(tx: Transaction) -> None:
-    """Forget when runs were to end that have ended."""
-    tx.later(NO_LONGER_DUE)
+    """Clear the deadlines of runs that have ended."""
+    tx.later(CLEAR_DEADLINES)
 
 
 def forget(tx: Transaction, before: datetime, most: int = BATCH) -> int:
-    """Delete what was counted for runs, sessions and days that nothing has been spent in since then."""
-    limits = tx.run(FORGET_LIMITS, before=before, each=DEFAULT_SCOPE_ID, most=most)
-    return max(limits, tx.run(FORGET_SPENT, before=before, most=most))
+    """Delete limits of deleted runs, and amounts of runs, sessions and days in which nothing was spent since `before`.
+
+    Returns the larger of both numbers of rows; at most `most` of each go at once.
+    """
+    limits = tx.run(DELETE_OLD_LIMITS, before=before, each=DEFAULT_SCOPE_ID, most=most)
+    return max(limits, tx.run(DELETE_OLD_SPENT, before=before, most=most))
 
 
-def _kept(row: Any) -> BudgetRow:
+def _budget_row(row: Any) -> BudgetRow:
     return BudgetRow(
         row.scope_id, row.day, Account(row.scope, row.measure, row.amount, row.spent, row.reserved, row.largest)
     )

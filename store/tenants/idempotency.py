@@ -1,8 +1,8 @@
-"""Idempotency keys: a request that is sent again within a day gets the reply of the first one.
+"""Idempotency keys: a request that is repeated within a day gets the reply of the first one.
 
-A key is claimed in the transaction that carries out its request, so it stands exactly as long as what it stands for:
-a crash before the commit leaves neither, a crash after it both. A request that started a run keeps the run, any other
-its whole reply.
+A key is claimed in the transaction that carries out its request, so both are committed or neither is, whenever a
+process crashes. The key of a request that started a run refers to the run; the key of any other request has its whole
+reply.
 """
 
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ LONGEST = 255  # characters
 
 @dataclass(frozen=True, slots=True)
 class FirstResponse:
-    """What became of the first request with a key. `reply` is what its owner has put there."""
+    """The result of the first request with a key: the run that it started, or the reply that the caller stored."""
 
     run_id: UUID | None
     reply: Mapping[str, Any] | None
@@ -65,7 +65,7 @@ FORGET_EXPIRED = delete(keys).where(tuple_(keys.c.tenant_id, keys.c.route, keys.
 
 
 def validate_key(key: Any) -> str:
-    """A key as callers may choose it: 1 to 255 printable ASCII characters. Raises InvalidRequest."""
+    """Return a valid key: 1 to 255 printable ASCII characters. Raises InvalidRequest."""
     if not isinstance(key, str) or not key.strip():
         raise InvalidRequest("The idempotency key is empty. Leave it out, or send a new random one for each request.")
     if len(key) > LONGEST:
@@ -84,22 +84,22 @@ def claim(
     run_id: UUID | None = None,
     reply: Mapping[str, Any] | None = None,
 ) -> FirstResponse | None:
-    """None if the key is new, and now stands for this request; else what became of the first one.
+    """Claim a key for this request and return None; or return the result of the first request with this key.
 
-    `digest` is the SHA-256 of the request: the same key with another request is a Conflict. A second request at the
+    `digest` is the SHA-256 of the request: the same key with another request raises Conflict. A second request at the
     same time waits here until the first has committed or rolled back.
     """
-    given = {"tenant_id": tenant_id, "route": route, "key": key}
-    if tx.scalar(CLAIM, **given, digest=digest, run_id=run_id, reply=reply) is not None:
+    names = {"tenant_id": tenant_id, "route": route, "key": key}
+    if tx.scalar(CLAIM, **names, digest=digest, run_id=run_id, reply=reply) is not None:
         return None
     first = find(tx, tenant_id, route, key, digest)
-    if first is None:  # its day ended between the two statements
+    if first is None:  # it expired between the two statements
         return claim(tx, tenant_id, route, key, digest, run_id, reply)
     return first
 
 
 def find(tx: Transaction, tenant_id: UUID, route: str, key: str, digest: bytes) -> FirstResponse | None:
-    """What became of the first request with this key; None if none has committed. Raises Conflict as `claim` does."""
+    """Return the result of the first request with a key; None if none has committed. Raises Conflict like `claim`."""
     first = tx.one_or_none(FIRST, of_tenant=tenant_id, of_route=route, of_key=key)
     if first is None:
         return None
@@ -109,10 +109,10 @@ def find(tx: Transaction, tenant_id: UUID, route: str, key: str, digest: bytes) 
 
 
 def keep(tx: Transaction, tenant_id: UUID, route: str, key: str, reply: Mapping[str, Any]) -> None:
-    """Put down the reply of a request that has claimed this key, in its own transaction."""
+    """Store the reply of a request that has claimed this key, in the same transaction."""
     tx.run(KEEP, of_tenant=tenant_id, of_route=route, of_key=key, first_reply=reply)
 
 
 def forget_expired(tx: Transaction) -> int:
-    """Remove up to 500 keys that are past their day; how many."""
+    """Delete up to 500 expired keys; return how many."""
     return tx.run(FORGET_EXPIRED)

@@ -1,4 +1,4 @@
-"""Which models a tenant has enabled: one account per vendor and instance, its key sealed."""
+"""The models that a tenant has enabled: one account per vendor and instance, with its key sealed."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,9 +17,9 @@ from store.tables.tenants import model_accounts as accounts
 
 @dataclass(frozen=True, slots=True)
 class AccountRow:
-    """A tenant's account with a vendor. `api_key` may be JSON text where a vendor wants several values.
+    """A tenant's account with a vendor. `api_key` may be JSON text if a vendor needs several values.
 
-    `models` maps a name to {kinds, context_tokens, is_tools, status}; `extra` holds what is no secret (api_version).
+    `models` maps a name to {kinds, context_tokens, is_tools, status}; `extra` has what is not secret (api_version).
     """
 
     factory: str
@@ -56,7 +56,7 @@ REMOVE = delete(accounts).where(
 
 
 def put(tx: Transaction, tenant_id: UUID, account: AccountRow, key: EncryptionKey) -> None:
-    """Store an account in place of the one with the same vendor and instance."""
+    """Store an account; it replaces the one with the same vendor and instance."""
     place = _place(tenant_id, account.factory, account.instance)
     tx.run(
         PUT,
@@ -73,26 +73,26 @@ def put(tx: Transaction, tenant_id: UUID, account: AccountRow, key: EncryptionKe
 
 
 def accounts_of(tx: Transaction, tenant_id: UUID, key: EncryptionKey | None = None) -> list[AccountRow]:
-    """A tenant's accounts by vendor and instance; without a sealing key their `api_key` stays empty.
+    """Return a tenant's accounts by vendor and instance; without an encryption key their `api_key` is empty.
 
-    Raises CannotUnseal, naming the account, if a key was sealed with another one.
+    Raises CannotUnseal, naming the account, if a key was sealed under another encryption key.
     """
     return [_account(tenant_id, row, key) for row in tx.rows(ACCOUNTS_OF, tenant_id=tenant_id)]
 
 
 def closed(tx: Transaction, tenant_id: UUID, key: EncryptionKey) -> list[tuple[str, str]]:
-    """The accounts of a tenant whose keys do not open with this one, as vendor and instance."""
-    found: list[tuple[str, str]] = []
+    """Return the accounts, as vendor and instance, whose keys cannot be opened with this encryption key."""
+    unreadable: list[tuple[str, str]] = []
     for row in tx.rows(ACCOUNTS_OF, tenant_id=tenant_id):
         try:
             _account(tenant_id, row, key)
         except CannotUnseal:
-            found.append((row.factory, row.instance))
-    return found
+            unreadable.append((row.factory, row.instance))
+    return unreadable
 
 
 def remove(tx: Transaction, tenant_id: UUID, factory: str, instance: str = "default") -> None:
-    """Forget an account and its key. Raises NotFound if the tenant has no such account."""
+    """Delete an account and its key. Raises NotFound if the tenant has no such account."""
     if not tx.run(REMOVE, tenant_id=tenant_id, factory=factory, instance=instance):
         raise NotFound(f'There is no model account "{factory}" ({instance}). See the list of this tenant\'s models.')
 
@@ -108,5 +108,5 @@ def _account(tenant_id: UUID, row: Row[Any], key: EncryptionKey | None) -> Accou
 
 
 def _place(tenant_id: UUID, factory: str, instance: str) -> str:
-    """What a sealed key belongs to: it opens in this row only."""
+    """Return what a sealed key is bound to: it can be opened in this row only."""
     return f"model_accounts/{tenant_id}/{factory}/{instance}"

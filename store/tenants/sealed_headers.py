@@ -1,4 +1,4 @@
-"""Headers that a caller sends along for MCP servers: sealed in the run's request, read by its workers only (E15)."""
+"""Headers that a caller sends for MCP servers: stored sealed in the run's request, and opened by its workers only."""
 
 import json
 from base64 import b64decode, b64encode
@@ -9,11 +9,11 @@ from uuid import UUID
 from store.primitives.encryption import EncryptionKey, seal, unseal
 
 OPTION = "sealed_header"
-"""Under this name they lie among the options of a run's request."""
+"""The option of a run's request that has them."""
 
 
 def sealed(key: EncryptionKey, tenant_id: UUID, headers: Mapping[str, Any]) -> dict[str, str]:
-    """The option that holds these headers; none for none."""
+    """Return the option with these headers; {} if there are none."""
     texts = {str(name): str(value) for name, value in headers.items() if value is not None}
     if not texts:
         return {}
@@ -21,12 +21,12 @@ def sealed(key: EncryptionKey, tenant_id: UUID, headers: Mapping[str, Any]) -> d
 
 
 def unsealed(key: EncryptionKey, tenant_id: UUID, request: Mapping[str, Any]) -> dict[str, str]:
-    """The headers that came with a run's request. Raises CannotUnseal."""
+    """Return the headers that came with a run's request. Raises CannotUnseal."""
     text = (request.get("options") or {}).get(OPTION)
     if not isinstance(text, str):
         return {}
-    found: dict[str, str] = json.loads(unseal(key, b64decode(text), _place(tenant_id)))
-    return found
+    headers: dict[str, str] = json.loads(unseal(key, b64decode(text), _place(tenant_id)))
+    return headers
 
 
 def _place(tenant_id: UUID) -> str:

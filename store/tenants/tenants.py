@@ -1,4 +1,4 @@
-"""Tenants and their API tokens. Of a token only the SHA-256 is kept; the text is shown once, when it is made."""
+"""Tenants and their API tokens. Only the SHA-256 of a token is stored; its text is shown once, when it is created."""
 
 import hashlib
 import secrets
@@ -20,13 +20,13 @@ PREFIX = "easel_"
 _TOKEN_BYTES = 32
 
 
-KINDS = ("api", "admin", "beta")  # of tokens: for programs, for whoever sets a tenant's budgets, for share links
+KINDS = ("api", "admin", "beta")  # of tokens: for programs, for setting a tenant's budgets, for share links
 SHARE_LINK = "beta"
 
 
 @dataclass(frozen=True, slots=True)
 class Tenant:
-    """Who owns canvases and runs: on RAGFlow's wire both the user and the tenant."""
+    """An owner of canvases and runs: both the user and the tenant in RAGFlow's API."""
 
     id: UUID
     name: str
@@ -35,9 +35,9 @@ class Tenant:
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """What is known of a token: never the token. `kind` is `api`, `admin` or `beta` (share links).
+    """A token without its text. `kind` is `api`, `admin` or `beta` (share links).
 
-    `canvas_id` is the agent that a share link opens; without one it opens nothing.
+    `canvas_id` is the agent that a share link gives access to; without it the link gives access to nothing.
     """
 
     id: UUID
@@ -52,7 +52,7 @@ class Token:
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who is asking. `canvas_id` is the agent that a share link opens."""
+    """The tenant and token of a request. `canvas_id` is the agent that a share link gives access to."""
 
     tenant_id: UUID
     token_id: UUID
@@ -107,7 +107,7 @@ BIND = (
 _UNSEEN_FOR_A_MINUTE = (
     select(tokens.c.id)
     .where(tokens.c.id == bindparam("token_id"), _is_unseen_for_a_minute)
-    .with_for_update(skip_locked=True, key_share=True)  # of many requests at once one notes the time, none waits
+    .with_for_update(skip_locked=True, key_share=True)  # of concurrent requests one stores the time, and none waits
 )
 NOTE_USE = update(tokens).where(tokens.c.id.in_(_UNSEEN_FOR_A_MINUTE)).values(last_used_at=func.now())
 REVOKE = (
@@ -118,16 +118,16 @@ REVOKE = (
 
 
 def id_of(tx: Transaction, written: str) -> UUID | None:
-    """The tenant of this id (with or without hyphens) or name; None if there is none."""
+    """Return the id of the tenant with this id (with or without hyphens) or name; None if there is none."""
     parsed = uuid_of(written)
     if parsed is not None and tx.scalar(TENANT_BY_ID, of_tenant=parsed) is not None:
         return parsed
-    found = find_tenant(tx, written)
-    return found.id if found is not None else None
+    tenant = find_tenant(tx, written)
+    return tenant.id if tenant is not None else None
 
 
 def create_tenant(tx: Transaction, name: str) -> UUID:
-    """Add a tenant. Raises Conflict if the name is taken."""
+    """Add a tenant; return its id. Raises Conflict if the name is taken."""
     created = tx.scalar(INSERT_TENANT, id=new_id(), name=name)
     if created is None:
         raise Conflict(f'A tenant named "{name}" already exists. Pick another name.')
@@ -135,22 +135,22 @@ def create_tenant(tx: Transaction, name: str) -> UUID:
 
 
 def ensure_tenant(tx: Transaction, name: str) -> UUID:
-    """The tenant of that name, added if there is none ("local" comes to be this way)."""
-    if found := find_tenant(tx, name):
-        return found.id
+    """Return the id of the tenant of that name, and add it if there is none (this creates "local")."""
+    if existing := find_tenant(tx, name):
+        return existing.id
     if created := tx.scalar(INSERT_TENANT, id=new_id(), name=name):
         return created
-    return ensure_tenant(tx, name)  # somebody else was faster and has committed
+    return ensure_tenant(tx, name)  # another transaction has added it and committed
 
 
 def find_tenant(tx: Transaction, name: str) -> Tenant | None:
-    """The tenant of that name; None if there is none."""
+    """Return the tenant of that name; None if there is none."""
     row = tx.one_or_none(TENANT_BY_NAME, name=name)
     return Tenant(**row) if row else None
 
 
 def all_tenants(tx: Transaction) -> list[Tenant]:
-    """Every tenant, by name."""
+    """Return all tenants by name."""
     return [Tenant(*row) for row in tx.rows(ALL_TENANTS)]
 
 
@@ -163,9 +163,9 @@ def create_token(
     canvas_id: UUID | None = None,
     expires_in: timedelta | None = None,
 ) -> tuple[UUID, str]:
-    """Make a token; its id and, this once, its text.
+    """Create a token; return its id and its text, which is not stored.
 
-    A share link names the agent that it opens, other kinds name none. Raises InvalidRequest where that is not so, and
+    A share link names the agent that it gives access to, other kinds name none. Raises InvalidRequest otherwise, and
     NotFound for an agent that the tenant does not have.
     """
     if kind == SHARE_LINK and canvas_id is None:
@@ -192,17 +192,17 @@ def create_token(
 
 
 def bind_token(tx: Transaction, tenant_id: UUID, token_id: UUID, canvas_id: UUID) -> None:
-    """Name the agent that a share link opens. Raises NotFound for an unknown share link or agent."""
+    """Set the agent that a share link gives access to. Raises NotFound for an unknown share link or agent."""
     _check_canvas(tx, tenant_id, canvas_id)
     if not tx.run(BIND, of_tenant=tenant_id, token_id=token_id, new_canvas=canvas_id):
         raise NotFound(f"There is no share link {token_id}. See the list of this tenant's tokens.")
 
 
 def principal_of(tx: Transaction, plain: str) -> Principal | None:
-    """Whose token this is; None if it is unknown, revoked or expired.
+    """Return the tenant and kind of a token; None if it is unknown, revoked or expired.
 
-    The text is hashed before anything is compared, so how long the search takes says nothing about a token. Nothing is
-    remembered between two requests: a token that was revoked is refused by the next one, in every process.
+    The text is hashed before it is compared, so the time that the search takes reveals nothing about a token. Nothing
+    is cached between requests: every process refuses a revoked token from the next request on.
     """
     row = tx.one_or_none(PRINCIPAL, hash=_hash(plain))
     if row is None:
@@ -213,22 +213,22 @@ def principal_of(tx: Transaction, plain: str) -> Principal | None:
 
 
 def valid_tokens(tx: Transaction, token_ids: Collection[UUID]) -> set[UUID]:
-    """Those of the tokens that are neither revoked nor expired."""
+    """Return those of the tokens that are neither revoked nor expired."""
     return {token_id for (token_id,) in tx.rows(VALID, token_ids=list(token_ids))}
 
 
 def tokens_of(tx: Transaction, tenant_id: UUID) -> list[Token]:
-    """A tenant's tokens, revoked ones included, oldest first."""
+    """Return a tenant's tokens, including revoked ones, oldest first."""
     return [Token(*row) for row in tx.rows(TOKENS_OF, tenant_id=tenant_id)]
 
 
 def unbound_links(tx: Transaction) -> int:
-    """How many share links of all tenants name no agent, and so open nothing."""
+    """Return how many share links of all tenants name no agent, and so give access to nothing."""
     return int(tx.scalar(UNBOUND_LINKS))
 
 
 def revoke_token(tx: Transaction, tenant_id: UUID, token_id: UUID) -> None:
-    """Refuse a token from now on. Revoking it again changes nothing; raises NotFound for an unknown one."""
+    """Revoke a token. Revoking it again changes nothing. Raises NotFound for an unknown token."""
     if not tx.run(REVOKE, of_tenant=tenant_id, token_id=token_id):
         raise NotFound(f"There is no token {token_id}. See the list of this tenant's tokens.")
 

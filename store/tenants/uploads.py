@@ -1,7 +1,7 @@
-"""Uploads and produced documents: a row says what a file is, its bytes lie under the hash of their content.
+"""Uploaded and produced files: a row describes a file, and its bytes are stored under the hash of their content.
 
-Bytes are written before the row, so that a row never points at nothing; the same content is stored once. Nothing that
-has a transaction talks to the storage of the bytes: a slow bucket would outlast the time that a transaction may idle.
+Bytes are written before the row, so that no row names missing bytes; equal content is stored once. The file storage is
+not used inside a transaction, because a slow bucket could take longer than a transaction may be idle.
 """
 
 from collections.abc import Mapping
@@ -23,9 +23,9 @@ from store.tables.tenants import conversation_messages, conversations, files, ve
 
 @dataclass(frozen=True, slots=True)
 class StoredFile:
-    """What is known of a file. `size` is in bytes, `created_by` the caller's name for a user, if any.
+    """The row of a file. `size` is in bytes; `created_by` is the caller's name for a user, if any.
 
-    `token_id` is the share link by which it was uploaded.
+    `token_id` is the share link that uploaded it.
     """
 
     id: UUID
@@ -41,7 +41,7 @@ class StoredFile:
 
 @dataclass(frozen=True, slots=True)
 class StoredRef:
-    """A file whose bytes are in the storage, and that no row names yet. `size` is in bytes."""
+    """A file whose bytes are stored and which has no row yet. `size` is in bytes."""
 
     name: str
     mime_type: str
@@ -75,10 +75,10 @@ FILE = select(*_FILE).where(files.c.tenant_id == bindparam("tenant_id"), files.c
 
 
 def _came_by(link: ColumnElement[UUID]) -> ColumnElement[bool]:
-    """Whether a file was uploaded by a share link, or produced in a session that was begun by it."""
+    """Return whether a share link uploaded a file, or a conversation that the link began produced it."""
     begun = conversations.alias("begun")
     its_run = select(runs.c.conversation_id).where(runs.c.id == files.c.run_id).correlate(files)
-    its_message = (  # retention drops runs before sessions
+    its_message = (  # retention deletes runs before conversations
         select(conversation_messages.c.conversation_id)
         .where(conversation_messages.c.run_id == files.c.run_id)
         .correlate(files)
@@ -111,27 +111,27 @@ _is_of_no_link = exists().where(
     conversations.c.token_id.is_(None),
 )
 FILE_FOR_RUN = FILE.where(or_(_is_of_no_link, _came_by(_link_of_reader), _is_named_by_author))
-"""A file as far as a run may read it: one of a share link reads what came by the link, and what its document names."""
+"""A file as far as a run may read it. A share link's run may read the link's files and those its version names."""
 
 
 def register(
     tx: Transaction,
     tenant_id: UUID,
-    kept: StoredRef,
+    ref: StoredRef,
     *,
     created_by: str = "",
     run_id: UUID | None = None,
     token_id: UUID | None = None,
 ) -> StoredFile:
-    """Give a file whose bytes are stored its row; `token_id` names the share link by which it was uploaded."""
+    """Insert the row of a file whose bytes are stored. `token_id`: the share link that uploaded it."""
     (row,) = tx.rows(
         INSERT,
         id=new_id(),
         tenant_id=tenant_id,
-        name=kept.name,
-        mime_type=kept.mime_type,
-        size=kept.size,
-        sha256=kept.sha256,
+        name=ref.name,
+        mime_type=ref.mime_type,
+        size=ref.size,
+        sha256=ref.sha256,
         created_by=created_by,
         run_id=run_id,
         token_id=token_id,
@@ -139,44 +139,42 @@ def register(
     return StoredFile(*row)
 
 
-def put(tx: Transaction, tenant_id: UUID, file_id: UUID, kept: StoredRef, *, run_id: UUID) -> None:
-    """Give a file whose bytes are stored a row under an id of the caller's; a row that is there is replaced."""
+def put(tx: Transaction, tenant_id: UUID, file_id: UUID, ref: StoredRef, *, run_id: UUID) -> None:
+    """Insert the row of a file whose bytes are stored under an id that the caller chose; replace an existing row."""
     tx.run(
         PUT,
         id=file_id,
         tenant_id=tenant_id,
-        name=kept.name,
-        mime_type=kept.mime_type,
-        size=kept.size,
-        sha256=kept.sha256,
+        name=ref.name,
+        mime_type=ref.mime_type,
+        size=ref.size,
+        sha256=ref.sha256,
         created_by="",
         run_id=run_id,
     )
 
 
 def get(tx: Transaction, tenant_id: UUID, file_id: UUID, *, token_id: UUID | None = None) -> StoredFile:
-    """What is known of a file. Raises NotFound, for another tenant's as well.
+    """Return the row of a file. Raises NotFound, also for another tenant's file.
 
-    With `token_id` also for a file that did not come by that share link.
+    `token_id`: raise NotFound for a file that is not of this share link, too.
     """
-    given = {"tenant_id": tenant_id, "file_id": file_id}
+    file = {"tenant_id": tenant_id, "file_id": file_id}
     if token_id is None:
-        row = tx.one_or_none(FILE, **given)
-    else:
-        row = tx.one_or_none(FILE_OF_LINK, **given, token_id=token_id)
-    return _found(row)
+        return _found(tx.one_or_none(FILE, **file))
+    return _found(tx.one_or_none(FILE_OF_LINK, **file, token_id=token_id))
 
 
 def get_for_run(tx: Transaction, tenant_id: UUID, file_id: UUID, run_id: UUID) -> StoredFile:
-    """What is known of a file that a run reads. Raises NotFound, for another tenant's as well.
+    """Return the row of a file that a run reads. Raises NotFound, also for another tenant's file.
 
-    A run of a share link's session reads files that came by the link, and those that its document names.
+    A run of a share link may read the files of that link, and those that its version's document names.
     """
     return _found(tx.one_or_none(FILE_FOR_RUN, tenant_id=tenant_id, file_id=file_id, reader=run_id))
 
 
 def store(blobs: Blobs, name: str, mime_type: str, data: bytes) -> StoredRef:
-    """Store the bytes of a file. Not inside of a transaction: a storage may be slow."""
+    """Store the bytes of a file. Do not call it inside a transaction: the storage may be slow."""
     return StoredRef(name, mime_type, len(data), blobs.put(data))
 
 

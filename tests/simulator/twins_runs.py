@@ -226,7 +226,7 @@ def ask(work: Work, run_id: UUID) -> int:
     return _change_run(work, run_id, anything, asked="cancel")
 
 
-@twin(budgets.MARK)
+@twin(budgets.FLAG)
 def mark(work: Work, run_id: UUID, tenant_id: UUID) -> int:
     return _change_run(work, run_id, lambda run: run["tenant_id"] == tenant_id, budgeted=True)
 

@@ -519,7 +519,7 @@ def _runs(work: Work, most: int, holds: Holds, *names: str) -> list[dict[str, An
     return [{name: data[name] for name in names} for data in found[:most]]
 
 
-@twin(budgets.OVERTIME)
+@twin(budgets.OVER_TIME)
 def overtime(work: Work, **_: Any) -> list[dict[str, Any]]:
     return []  # no run of the simulator has a budget
 
@@ -529,7 +529,7 @@ def free(work: Work, **_: Any) -> int:
     return 0
 
 
-@twin(budgets.NO_LONGER_DUE)
+@twin(budgets.CLEAR_DEADLINES)
 def no_longer_due(work: Work) -> int:
     return 0
 

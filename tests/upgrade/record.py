@@ -28,7 +28,7 @@ from store.db.database import Database
 from store.files.blobs import LocalBlobs
 from store.maintenance.migrate import upgrade
 from store.primitives.encryption import EncryptionKey
-from store.runs import citations
+from store.runs import attempt_records
 from store.tables.runs import journal, turns
 from store.tenants import model_accounts, tenants, uploads
 from tests.integration.engine import Acts, Bench, Run, at_work, bench_on, until, values_of
@@ -217,14 +217,16 @@ def leave_beside(bench: Bench, runs: Mapping[str, Run]) -> dict[str, Any]:
         account = model_accounts.AccountRow("OpenAI", api_key=API_KEY, models={"m": {"kinds": ["chat"]}})
         model_accounts.put(tx, tenant, account, EncryptionKey.of(SECRET))
         file = uploads.register(tx, tenant, uploads.store(LocalBlobs(Path(folder)), "note.txt", "text/plain", FILE))
-        citations.add(tx, finished.id, message_id, finished.activation("model").id, [FOUND], [{"doc_name": "Prices"}])
+        attempt_records.add_citations(
+            tx, finished.id, message_id, finished.activation("model").id, [FOUND], [{"doc_name": "Prices"}]
+        )
         return {
             "tenant": str(tenant),
             "token": token,
             "sealing_key": SECRET,
             "api_key": API_KEY,
             "file": [str(file.id), file.name, file.size],
-            "references": citations.references(tx, finished.id, message_id),
+            "references": attempt_records.load_citations(tx, finished.id, message_id),
         }
 
 

@@ -15,7 +15,7 @@ from scheduler.lifecycle.accept import Start
 from store.db.database import Database
 from store.maintenance import migrate
 from store.primitives.encryption import EncryptionKey
-from store.runs import citations
+from store.runs import attempt_records
 from store.tenants import model_accounts, tenants, uploads
 from tests import services as test_services
 from tests.integration.engine import Bench, bench_on
@@ -94,7 +94,7 @@ def test_rows_that_an_earlier_release_writes_after_the_upgrade_are_as_good(
 
 
 @every_release
-def test_migrations_take_nothing_away_from_a_release_that_still_runs(recording: Recording, url: str):
+def test_migrations_remove_nothing_that_the_previous_release_needs(recording: Recording, url: str):
     recording.make_tables(url)
     before = columns_of(url)
 
@@ -111,7 +111,7 @@ def test_migrations_take_nothing_away_from_a_release_that_still_runs(recording: 
 
 
 @every_release
-def test_what_lies_beside_the_runs_is_found_after_the_upgrade(recording: Recording, url: str, redis_url: str):
+def test_data_beside_the_runs_is_found_after_the_upgrade(recording: Recording, url: str, redis_url: str):
     upgraded(url, recording)
     facts, tenant = recording.release["facts"], UUID(recording.release["facts"]["tenant"])
 
@@ -120,7 +120,7 @@ def test_what_lies_beside_the_runs_is_found_after_the_upgrade(recording: Recordi
         principal = tenants.principal_of(tx, facts["token"])
         (account,) = model_accounts.accounts_of(tx, tenant, EncryptionKey.of(facts["sealing_key"]))
         file = uploads.get(tx, tenant, UUID(facts["file"][0]))
-        references = citations.references(tx, finished.id, finished.row["message_id"])
+        references = attempt_records.load_citations(tx, finished.id, finished.row["message_id"])
 
     assert principal is not None
     assert principal.tenant_id == tenant

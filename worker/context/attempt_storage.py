@@ -14,7 +14,7 @@ from canvas.errors import AttemptStopped, NodeFailure, NotFound
 from scheduler.messaging.redis_bus import Bus
 from store.db.database import Database
 from store.files.blobs import Blobs
-from store.runs import citations, journal
+from store.runs import attempt_records
 from store.runs.activations import Claim
 from store.tenants import uploads
 from worker.context import outcomes
@@ -74,7 +74,7 @@ class AttemptStorage:
     def _cite(self, chunks: Sequence[Mapping[str, Any]], documents: Sequence[Mapping[str, Any]]) -> list[int]:
         claim = self.claim
         with self.database.transaction() as tx:
-            return citations.add(tx, claim.run_id, claim.message_id, claim.id, chunks, documents)
+            return attempt_records.add_citations(tx, claim.run_id, claim.message_id, claim.id, chunks, documents)
 
     async def references(self) -> Mapping[str, Any]:
         """The turn's references so far."""
@@ -84,7 +84,7 @@ class AttemptStorage:
 
     def _references(self) -> Mapping[str, Any]:
         with self.database.statements() as tx:
-            return citations.references(tx, self.claim.run_id, self.claim.message_id)
+            return attempt_records.load_citations(tx, self.claim.run_id, self.claim.message_id)
 
     # -- the journal --------------------------------------------------------------------------------------------
     async def recall(self, key: str) -> Any:
@@ -95,7 +95,7 @@ class AttemptStorage:
 
     def _recall(self, key: str) -> Any:
         with self.database.statements() as tx:
-            return journal.recall(tx, self.claim, key)
+            return attempt_records.get_journal_entry(tx, self.claim, key)
 
     async def record(self, key: str, value: Any) -> bool:
         """Record a value; False if the key had one before, which stays.
@@ -109,7 +109,7 @@ class AttemptStorage:
 
     def _record(self, key: str, value: Any) -> bool | None:
         with self.database.transaction() as tx:
-            return journal.record(tx, self.claim, key, value)
+            return attempt_records.put_journal_entry(tx, self.claim, key, value)
 
     async def trace(self, call: Mapping[str, Any]) -> None:
         """Note a tool call, for people and for readers of RAGFlow's log key."""
@@ -118,6 +118,6 @@ class AttemptStorage:
     def _trace(self, call: Mapping[str, Any]) -> None:
         claim = self.claim
         with self.database.transaction() as tx:
-            journal.trace(tx, claim.run_id, claim.message_id, claim.node_id, call)
-            told = journal.traces(tx, claim.run_id, claim.message_id)
+            attempt_records.add_tool_call(tx, claim.run_id, claim.message_id, claim.node_id, call)
+            told = attempt_records.list_tool_calls(tx, claim.run_id, claim.message_id)
         self.bus.show_trace(claim.conversation_id, claim.message_id, told)

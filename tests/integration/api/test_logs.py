@@ -5,7 +5,7 @@ from uuid import UUID
 from sqlalchemy import text
 
 from store.primitives.ids import new_id
-from store.runs import journal
+from store.runs import attempt_records
 from store.tenants import tenants
 from tests.integration.api.conftest import Server
 from tests.integration.api.talking import ECHO, Client
@@ -21,8 +21,8 @@ def test_a_turns_tool_calls_are_found_under_agent_session_and_run(lonely: Client
     run_id, message_id = UUID(started["run_id"]), UUID(started["message_id"])
     with lonely_server.database.transaction() as tx:
         for node, call in (("Agent:0", FIRST), ("Agent:0", SECOND), ("Agent:1", THIRD)):
-            journal.trace(tx, run_id, message_id, node, call)
-        journal.trace(tx, run_id, new_id(), "Agent:0", THIRD)  # of another turn
+            attempt_records.add_tool_call(tx, run_id, message_id, node, call)
+        attempt_records.add_tool_call(tx, run_id, new_id(), "Agent:0", THIRD)  # of another turn
 
     for named in (agent, started["session_id"], started["run_id"]):
         for message in (message_id.hex, str(message_id)):
@@ -42,7 +42,7 @@ def test_a_share_link_sees_the_tool_calls_of_its_agent(lonely: Client, lonely_se
     started = lonely.start(agent)
     with lonely_server.database.transaction() as tx:
         token_id, token = tenants.create_token(tx, lonely.tenant_id, "share", "beta", canvas_id=UUID(agent))
-        journal.trace(tx, UUID(started["run_id"]), UUID(started["message_id"]), "Agent:0", FIRST)
+        attempt_records.add_tool_call(tx, UUID(started["run_id"]), UUID(started["message_id"]), "Agent:0", FIRST)
         of_the_link = {"id": UUID(started["session_id"]), "token_id": token_id}
         tx.run(text("update conversations set token_id = :token_id where id = :id"), **of_the_link)
     guest = lonely_server.client_of(lonely.tenant_id, token)

@@ -5,7 +5,7 @@ from typing import Any
 from uuid import UUID
 
 from store.primitives.ids import new_id
-from store.runs import citations
+from store.runs import attempt_records
 from tests.integration.api.conftest import Server
 from tests.integration.api.talking import ECHO, FORM, Client
 
@@ -122,7 +122,9 @@ def test_a_session_shows_what_its_answers_may_cite(client: Client, server: Serve
     session, turn = told["session_id"], UUID(told["message_id"])
     with server.database.transaction() as tx:
         chunk = {"chunk_id": "29584016", "content": "Up 4%."}
-        citations.add(tx, UUID(told["run_id"]), turn, new_id(), [chunk], [{"doc_name": "a", "count": 1}])
+        attempt_records.add_citations(
+            tx, UUID(told["run_id"]), turn, new_id(), [chunk], [{"doc_name": "a", "count": 1}]
+        )
 
     url = f"/api/v1/agents/{agent}/sessions"
     (listed,) = client.http.get(url).json()["data"]

@@ -17,7 +17,7 @@ import local
 from canvas.errors import InvalidRequest, NotFound
 from store.files.blobs import LocalBlobs
 from store.primitives.ids import new_id
-from store.runs import journal
+from store.runs import attempt_records
 from store.tenants import tenants, uploads
 from tests.integration.api.conftest import Server, a_server
 from tests.integration.api.talking import ECHO, FORM, Client, canvas, eventually, frames, message
@@ -217,7 +217,7 @@ def test_a_share_link_sees_tool_calls_of_its_own_sessions_alone(shared: Shared, 
     theirs = owner.say(shared.agent)["data"]
     with sharing.database.transaction() as tx:
         for told in (own, theirs):
-            journal.trace(tx, UUID(told["run_id"]), UUID(told["message_id"]), "Agent:0", CALL)
+            attempt_records.add_tool_call(tx, UUID(told["run_id"]), UUID(told["message_id"]), "Agent:0", CALL)
 
     def seen(named: str, told: dict[str, Any]) -> dict[str, Any]:
         return shared.guest.http.get(f"/api/v1/agentbots/{named}/logs/{told['message_id']}").json()

@@ -5,33 +5,35 @@ from typing import Any
 
 from store.db.database import Database
 from store.primitives.ids import new_id
-from store.runs import citations
+from store.runs import attempt_records
 
 RUN, TURN, NODE = new_id(), new_id(), new_id()
 
 
-def test_what_was_cited_is_read_under_its_numbers(database: Database):
+def test_citations_are_read_under_their_numbers(database: Database):
     turn = new_id()
 
     with database.transaction() as tx:
-        numbers = citations.add(tx, RUN, turn, NODE, [chunk("29584016"), chunk("83676664")], [document("a")])
+        numbers = attempt_records.add_citations(
+            tx, RUN, turn, NODE, [chunk("29584016"), chunk("83676664")], [document("a")]
+        )
 
     with database.transaction() as tx:
-        told = citations.references(tx, RUN, turn)
+        told = attempt_records.load_citations(tx, RUN, turn)
     assert numbers == [373, 194]
     assert told["chunks"] == {"194": {"content": "text of 83676664"}, "373": {"content": "text of 29584016"}}
     assert told["doc_aggs"] == {"a": document("a")}
 
 
-def test_evidence_that_is_found_again_keeps_its_number_and_counts_once(database: Database):
+def test_chunk_that_is_cited_again_keeps_its_number_and_counts_once(database: Database):
     turn = new_id()
 
     for _ in range(2):
         with database.transaction() as tx:
-            numbers = citations.add(tx, RUN, turn, NODE, [chunk("1"), chunk("1")], [document("a", 2)])
+            numbers = attempt_records.add_citations(tx, RUN, turn, NODE, [chunk("1"), chunk("1")], [document("a", 2)])
 
     with database.transaction() as tx:
-        told = citations.references(tx, RUN, turn)
+        told = attempt_records.load_citations(tx, RUN, turn)
     assert len(set(numbers)) == len(told["chunks"]) == 1
     assert told["doc_aggs"]["a"]["count"] == 2
 
@@ -40,11 +42,11 @@ def test_a_document_that_two_nodes_find_keeps_the_count_of_the_first(database: D
     turn = new_id()
 
     with database.transaction() as tx:
-        citations.add(tx, RUN, turn, NODE, [chunk("1")], [document("a", 2)])
-        citations.add(tx, RUN, turn, new_id(), [chunk("2")], [document("a", 3)])
+        attempt_records.add_citations(tx, RUN, turn, NODE, [chunk("1")], [document("a", 2)])
+        attempt_records.add_citations(tx, RUN, turn, new_id(), [chunk("2")], [document("a", 3)])
 
     with database.transaction() as tx:
-        assert citations.references(tx, RUN, turn)["doc_aggs"] == {"a": document("a", 2)}
+        assert attempt_records.load_citations(tx, RUN, turn)["doc_aggs"] == {"a": document("a", 2)}
 
 
 def test_two_nodes_at_once_never_give_one_number_to_different_chunks(database: Database):
@@ -52,7 +54,9 @@ def test_two_nodes_at_once_never_give_one_number_to_different_chunks(database: D
 
     def cite(node: int) -> list[int]:
         with database.transaction() as tx:
-            return citations.add(tx, RUN, turn, new_id(), [chunk(f"{node}-{at}") for at in range(60)], [])
+            return attempt_records.add_citations(
+                tx, RUN, turn, new_id(), [chunk(f"{node}-{at}") for at in range(60)], []
+            )
 
     with ThreadPoolExecutor(4) as pool:
         numbers = [number for given in pool.map(cite, range(4)) for number in given]
@@ -60,13 +64,13 @@ def test_two_nodes_at_once_never_give_one_number_to_different_chunks(database: D
     assert len(set(numbers)) == 240
 
 
-def test_another_turn_has_references_of_its_own(database: Database):
+def test_citations_of_another_turn_are_separate(database: Database):
     turn = new_id()
     with database.transaction() as tx:
-        citations.add(tx, RUN, turn, NODE, [chunk("1")], [document("a")])
+        attempt_records.add_citations(tx, RUN, turn, NODE, [chunk("1")], [document("a")])
 
     with database.transaction() as tx:
-        assert citations.references(tx, RUN, new_id()) == {"chunks": {}, "doc_aggs": {}}
+        assert attempt_records.load_citations(tx, RUN, new_id()) == {"chunks": {}, "doc_aggs": {}}
 
 
 def chunk(chunk_id: str) -> dict[str, Any]:
@@ -77,15 +81,15 @@ def document(name: str, count: int = 1) -> dict[str, Any]:
     return {"doc_name": name, "count": count}
 
 
-def test_the_references_of_runs_are_read_together_and_runs_without_any_are_left_out(database: Database):
+def test_citations_of_runs_are_read_together_without_runs_that_have_none(database: Database):
     one, other, silent = new_id(), new_id(), new_id()
     with database.transaction() as tx:
-        citations.add(tx, one, new_id(), NODE, [chunk("1")], [document("a")])
-        citations.add(tx, one, new_id(), NODE, [chunk("2")], [document("a")])
-        citations.add(tx, other, new_id(), NODE, [chunk("3")], [])
+        attempt_records.add_citations(tx, one, new_id(), NODE, [chunk("1")], [document("a")])
+        attempt_records.add_citations(tx, one, new_id(), NODE, [chunk("2")], [document("a")])
+        attempt_records.add_citations(tx, other, new_id(), NODE, [chunk("3")], [])
 
     with database.transaction() as tx:
-        told = citations.of_runs(tx, [one, other, silent])
+        told = attempt_records.citations_of_runs(tx, [one, other, silent])
 
     assert {run: len(references["chunks"]) for run, references in told.items()} == {one: 2, other: 1}
     assert told[one]["doc_aggs"]["a"]["count"] == 1

@@ -87,7 +87,7 @@ def test_the_history_is_the_last_messages_up_to_a_number_oldest_first(database: 
         assert conversations.history(tx, made, upto=0, limit=5) == []
 
 
-def test_a_user_who_said_nothing_has_said_null(database: Database, tenant_id: UUID):
+def test_user_message_without_text_has_null_content(database: Database, tenant_id: UUID):
     made = create(database, tenant_id)
     with database.transaction() as tx:
         say(tx, made, 1, None)
@@ -168,7 +168,7 @@ def test_ids_users_and_times_narrow_the_list_both_ends_included(database: Databa
     assert names(database, tenant_id, ConversationFilter(since=noon, until=noon), order_by="update_time") == []
 
 
-def test_deleting_takes_the_messages_along_and_tells_which_were_there(database: Database, tenant_id: UUID):
+def test_deleting_conversations_deletes_messages_and_returns_existing_ids(database: Database, tenant_id: UUID):
     one, other = create(database, tenant_id), create(database, tenant_id)
     with database.transaction() as tx:
         say(tx, one, 1, "hello")

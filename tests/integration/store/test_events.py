@@ -33,7 +33,7 @@ def test_a_reader_that_has_seen_some_gets_the_rest(bench: Bench):
 
 
 @pytest.mark.parametrize("count", [1, 2, 4, 5, 9])
-def test_as_many_events_as_there_are_stay_as_they_are(bench: Bench, count: int):
+def test_any_number_of_events_is_stored_unchanged(bench: Bench, count: int):
     told = [
         Event("node_started", {"at": number, "what": {"z": None, "a": "\N{PILE OF POO}"}}, new_id(), f"node {number}")
         if number % 2
@@ -61,7 +61,7 @@ def test_more_events_than_one_statement_takes_are_all_stored(bench: Bench, monke
         assert [event.body["at"] for event in events.after(tx, run, 0)] == list(range(13))
 
 
-def test_a_finished_node_is_shown_with_what_it_has_left(bench: Bench):
+def test_node_finished_event_shows_its_outputs(bench: Bench):
     bench.does(one=lambda ctx: Finished(outputs={"answer": [1, {"b": None}]}))
     run = bench.start(LINE, say=says("{one@answer}"))
     bench.play()

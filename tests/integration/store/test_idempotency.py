@@ -73,7 +73,7 @@ def test_a_reply_is_kept_with_the_key_that_its_request_has_claimed(database: Dat
 
 
 @pytest.mark.parametrize("key", ["", " ", "k" * 256, "k\n", "k\x00", "schlüssel", "\x7f", None, 7])
-def test_what_is_no_key_is_refused(key: Any):
+def test_invalid_idempotency_key_is_refused(key: Any):
     with pytest.raises(InvalidRequest, match="idempotency key"):
         idempotency.validate_key(key)
 
@@ -103,7 +103,7 @@ def test_of_many_requests_at_once_exactly_one_is_the_first(database: Database, t
     assert {run_id for run_id in got if run_id} == {first}
 
 
-def test_keys_are_forgotten_when_their_day_is_over(database: Database, tenant_id: UUID, other_tenant_id: UUID):
+def test_idempotency_keys_are_deleted_after_a_day(database: Database, tenant_id: UUID, other_tenant_id: UUID):
     claim(database, tenant_id, new_id())
     _age(database, tenant_id, "25 hours")
     claim(database, other_tenant_id, new_id())

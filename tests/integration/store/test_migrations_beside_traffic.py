@@ -119,7 +119,7 @@ def test_writers_go_on_while_a_migration_waits_for_the_lock_of_another_table(old
     assert written == 1
 
 
-def test_nobody_queues_for_long_behind_a_migration_that_waits_for_a_lock(old_url: str):
+def test_transactions_wait_only_briefly_behind_a_migration_that_waits_for_a_lock(old_url: str):
     with ThreadPoolExecutor(1) as beside:
         with holding(old_url, "versions"), connected(old_url) as reader:
             migration = beside.submit(migrate.upgrade, old_url)
@@ -133,7 +133,7 @@ def test_nobody_queues_for_long_behind_a_migration_that_waits_for_a_lock(old_url
 
 
 @pytest.mark.usefixtures("impatient")
-def test_migration_without_its_lock_fails_and_names_the_revision_and_who_is_in_its_way(old_url: str):
+def test_migration_without_its_lock_fails_and_names_revision_and_open_transactions(old_url: str):
     with holding(old_url, "versions") as holder:
         wait_until(lambda: has_lasted_a_second(holder))
         with pytest.raises(ExecutorError) as failed:
@@ -234,7 +234,7 @@ def test_second_migration_says_that_it_waits_and_then_finds_nothing_to_do(old_ur
         assert second.result(WITHIN) == []
 
 
-def test_migration_that_has_lost_the_lock_of_migrations_goes_no_further(old_url: str):
+def test_migration_that_has_lost_the_advisory_lock_stops(old_url: str):
     def lose_lock(_revision: str) -> None:
         with connected(old_url) as connection:
             assert connection.execute(END_LOCK_HOLDER).fetchall() == [(True,)]

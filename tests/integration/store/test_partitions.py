@@ -48,7 +48,7 @@ def test_this_week_and_the_weeks_to_come_get_partitions_of_every_table_of_a_run(
     assert made == [f"{table}_p2021w{week}" for table in PARTITIONED for week in ("09", "10")]
 
 
-def test_weeks_that_are_there_are_left_alone(database: Database):
+def test_existing_weeks_are_not_created_again(database: Database):
     with database.transaction() as tx:
         partitions.ensure(tx, LONG_AGO, weeks=1)
 
@@ -58,7 +58,7 @@ def test_weeks_that_are_there_are_left_alone(database: Database):
     assert made == [f"{table}_p2021w11" for table in PARTITIONED]
 
 
-def test_a_run_lies_in_the_week_its_id_was_made_in(database: Database):
+def test_run_is_in_the_partition_of_its_ids_week(database: Database):
     with database.transaction() as tx:
         partitions.ensure(tx, LONG_AGO, weeks=1)
         for moment in (LONG_AGO, NEXT_MONDAY - timedelta(milliseconds=1), NEXT_MONDAY):
@@ -87,7 +87,7 @@ def test_a_run_of_a_week_without_a_partition_is_kept_and_moves_when_the_week_is_
 
 @pytest.mark.parametrize("size", [300, 1_600, 1_900])
 @pytest.mark.parametrize("weeks", [None, 0], ids=["no week", "a week"])
-def test_what_a_run_was_leaves_with_its_next_step(database: Database, size: int, weeks: int | None):
+def test_old_versions_of_a_runs_row_are_removed_by_its_next_advance(database: Database, size: int, weeks: int | None):
     with database.transaction() as tx:
         if weeks is not None:
             partitions.ensure(tx, LONG_AGO, weeks=weeks)
@@ -141,7 +141,7 @@ def test_retention_also_removes_runs_that_no_week_covers_but_not_open_ones(datab
         assert _ids_in(tx, "node_values_default", "run_id") == [waiting]
 
 
-def test_making_a_week_gives_up_rather_than_wait_for_somebody_at_work(database: Database):
+def test_creating_a_week_gives_up_rather_than_wait_for_an_open_transaction(database: Database):
     with database.transaction() as working:
         working.run(text("lock table runs_default in row exclusive mode"))
 
@@ -149,7 +149,7 @@ def test_making_a_week_gives_up_rather_than_wait_for_somebody_at_work(database: 
             partitions.ensure(tx, LONG_AGO, weeks=0)
 
 
-def test_dropping_a_week_gives_up_rather_than_wait_for_somebody_at_work(database: Database):
+def test_dropping_a_week_gives_up_rather_than_wait_for_an_open_transaction(database: Database):
     with database.transaction() as tx:
         partitions.ensure(tx, LONG_AGO, weeks=0)
         add_run(tx, TENANT, run_id=first_id_at(LONG_AGO))
@@ -172,7 +172,7 @@ def test_a_week_belongs_to_the_year_that_iso_counts_it_in():
     assert week.begins <= new_year < week.ends
 
 
-def test_only_partitions_are_taken_for_partitions():
+def test_only_names_of_partitions_are_recognised_as_partitions():
     assert partitions.is_partition("runs_p2026w47")
     assert partitions.is_partition("node_values_default")
     assert not any(partitions.is_partition(table) for table in PARTITIONED)
@@ -199,7 +199,7 @@ def test_a_week_to_come_is_attached_without_reading_a_large_default_partition(
         assert _ids_in(tx, "runs_default") == [stray]
 
 
-def test_the_week_of_today_is_not_made_where_others_would_wait_and_the_log_says_so(
+def test_current_week_is_not_created_if_others_would_wait_and_the_log_says_so(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(partitions, "SMALL", -1)
@@ -235,7 +235,7 @@ def test_a_migration_does_not_read_a_large_default_partition(database: Database,
         assert partitions.ensure(tx, LONG_AGO, weeks=0) == []
 
 
-def test_making_a_week_under_traffic_gives_up_rather_than_wait_for_somebody_at_work(database: Database):
+def test_creating_a_week_under_traffic_gives_up_rather_than_wait_for_an_open_transaction(database: Database):
     with database.transaction() as working:
         working.run(text("lock table runs_default in row exclusive mode"))
         with pytest.raises(OperationalError, match="lock timeout"), database.transaction() as tx:
@@ -245,7 +245,7 @@ def test_making_a_week_under_traffic_gives_up_rather_than_wait_for_somebody_at_w
         assert not [name for name in _names_of(tx, "runs") if "2021" in name]
 
 
-def test_a_check_that_a_killed_sweeper_has_left_is_taken_back(database: Database):
+def test_constraint_of_a_killed_sweeper_is_removed(database: Database):
     week = Week.of(NEXT_MONDAY)
     with database.transaction() as tx:
         partitions.keep_out(tx, "runs", week)
@@ -258,7 +258,7 @@ def test_a_check_that_a_killed_sweeper_has_left_is_taken_back(database: Database
         add_run(tx, TENANT, run_id=first_id_at(NEXT_MONDAY))
 
 
-def test_making_a_week_by_a_check_is_given_up_where_a_run_of_it_has_come(database: Database):
+def test_creating_a_week_by_a_constraint_gives_up_if_it_has_a_run(database: Database):
     week = Week.of(NEXT_MONDAY)
     with database.transaction() as tx:
         add_run(tx, TENANT, run_id=first_id_at(NEXT_MONDAY))
@@ -270,7 +270,7 @@ def test_making_a_week_by_a_check_is_given_up_where_a_run_of_it_has_come(databas
 
 # -- strays ----------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("written", ["00a1d74a-448c-4dad-b9d9-e57e6bc3b22a", "ffa1d74a-448c-4dad-b9d9-e57e6bc3b22a"])
-def test_a_run_whose_id_tells_no_time_leaves_when_it_is_old_and_not_before(database: Database, written: str):
+def test_run_whose_id_contains_no_time_is_deleted_once_it_is_old(database: Database, written: str):
     with database.transaction() as tx:
         run_id = add_run(tx, TENANT, run_id=UUID(written), accepted_at=LONG_AGO)
         add_outputs(tx, run_id, "Message:0", {"content": "Hi"})
@@ -286,7 +286,7 @@ def test_a_run_whose_id_tells_no_time_leaves_when_it_is_old_and_not_before(datab
     assert [line["strays"] for line in logs if line["event"] == "retention_applied"] == [1]
 
 
-def test_many_strays_leave_in_batches(database: Database, monkeypatch: pytest.MonkeyPatch):
+def test_runs_outside_of_weeks_are_deleted_in_batches(database: Database, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(partitions, "STRAYS_AT_ONCE", 2)
     with database.transaction() as tx:
         for number in range(5):
@@ -298,7 +298,7 @@ def test_many_strays_leave_in_batches(database: Database, monkeypatch: pytest.Mo
         assert _runs_in(tx, "runs") == 0
 
 
-def test_what_a_run_left_in_a_table_without_its_week_goes_after_the_run(database: Database):
+def test_rows_of_a_dropped_run_in_a_table_without_its_week_are_deleted(database: Database):
     with database.transaction() as tx:
         partitions.ensure(tx, LONG_AGO, weeks=0, tables=["runs"])
         over = add_run(tx, TENANT, run_id=first_id_at(LONG_AGO))

@@ -71,7 +71,7 @@ def test_each_statement_sees_those_before_it(numbers: Database):
         assert [count.scalar() for count in counts] == [1, 2, 3, 4, 5]
 
 
-def test_rows_have_names_and_a_write_tells_what_it_has_hit(numbers: Database):
+def test_rows_have_named_columns_and_a_write_returns_its_number_of_rows(numbers: Database):
     with numbers.transaction() as tx:
         stored = tx.later(PUT, n=1, said="one")
         (row,) = tx.rows(ALL)
@@ -83,7 +83,7 @@ def test_rows_have_names_and_a_write_tells_what_it_has_hit(numbers: Database):
     assert (one, none) == ({"n": 1, "said": "one"}, None)
 
 
-def test_nothing_behind_a_statement_that_fails_is_carried_out_and_its_own_error_is_raised(numbers: Database):
+def test_statements_behind_a_failed_one_are_skipped_and_its_error_is_raised(numbers: Database):
     with pytest.raises(DataError, match="division by zero"):
         fail(numbers)
 
@@ -91,9 +91,7 @@ def test_nothing_behind_a_statement_that_fails_is_carried_out_and_its_own_error_
 
 
 @pytest.mark.parametrize("uses", range(1, pipeline.PREPARE_AFTER_USES + 2))
-def test_what_was_not_prepared_since_something_before_it_failed_is_prepared_when_it_is_used_again(
-    numbers: Database, uses: int
-):
+def test_statement_whose_preparation_was_skipped_is_prepared_at_its_next_use(numbers: Database, uses: int):
     for n in range(1, uses):
         with numbers.transaction() as tx:
             tx.run(PUT, n=n, said="before")
@@ -107,7 +105,7 @@ def test_what_was_not_prepared_since_something_before_it_failed_is_prepared_when
     assert [n for n, _ in said(numbers)] == list(range(1, uses + 4))
 
 
-def test_a_part_that_fails_is_undone_and_the_transaction_goes_on(numbers: Database):
+def test_failed_savepoint_is_rolled_back_and_the_transaction_continues(numbers: Database):
     with numbers.transaction() as tx:
         tx.run(PUT, n=1, said="kept")
         with suppress(IntegrityError), tx.savepoint():
@@ -118,7 +116,7 @@ def test_a_part_that_fails_is_undone_and_the_transaction_goes_on(numbers: Databa
     assert said(numbers) == [(1, "kept"), (3, "kept")]
 
 
-def test_what_goes_behind_a_commit_sees_it_and_is_not_asked_without_one(numbers: Database):
+def test_query_after_commit_sees_the_commit_and_is_not_sent_without_one(numbers: Database):
     with numbers.transaction() as tx:
         tx.later(PUT, n=1, said="one")
         behind = tx.behind_commit(COUNT)
@@ -151,7 +149,7 @@ def test_writes_are_seen_by_what_is_sent_behind_them(numbers: Database, sent: li
     assert len(said(numbers)) == 4
 
 
-def test_what_is_asked_behind_a_commit_of_writes_sees_them(numbers: Database):
+def test_query_after_commit_sees_queued_writes(numbers: Database):
     with numbers.transaction() as tx:
         tx.write(PUT, n=1, said="one")
         behind = tx.behind_commit(COUNT)
@@ -159,7 +157,7 @@ def test_what_is_asked_behind_a_commit_of_writes_sees_them(numbers: Database):
     assert behind.scalar() == 1
 
 
-def test_writes_of_a_transaction_that_was_given_up_are_never_sent(numbers: Database, sent: list[bytes]):
+def test_queued_writes_of_a_rolled_back_transaction_are_never_sent(numbers: Database, sent: list[bytes]):
     with suppress(LookupError), numbers.transaction() as tx:
         tx.write(PUT, n=1, said="one")
         raise LookupError
@@ -168,7 +166,7 @@ def test_writes_of_a_transaction_that_was_given_up_are_never_sent(numbers: Datab
     assert said(numbers) == []
 
 
-def test_writes_stand_alone_where_nothing_has_begun(numbers: Database):
+def test_writes_without_a_transaction_commit_on_their_own(numbers: Database):
     with numbers.statements() as tx:
         tx.write(PUT, n=1, said="one")
 
@@ -189,21 +187,21 @@ def test_the_same_write_twice_is_two_statements_of_a_transaction(numbers: Databa
     assert len(said(numbers)) == 3
 
 
-def test_a_check_that_does_not_hold_undoes_its_neighbours_and_all_behind(numbers: Database):
+def test_failed_check_undoes_the_other_writes_and_skips_everything_behind(numbers: Database):
     with pytest.raises(DataError, match="division by zero"):
         write(numbers, of(PUT, 1), of(SAY, 7, ONE), behind=2)
 
     assert said(numbers) == []
 
 
-def test_a_value_that_is_no_value_is_told_as_of_any_statement(numbers: Database):
+def test_invalid_value_of_a_queued_write_raises_a_statement_error(numbers: Database):
     with pytest.raises(StatementError), numbers.transaction() as tx:
         tx.write(KEEP, n=1, said=object())
 
     assert said(numbers) == []
 
 
-def test_checks_come_first_so_their_error_is_told_and_nobody_is_waited_for(numbers: Database):
+def test_failed_check_is_raised_before_any_other_write_waits_for_a_lock(numbers: Database):
     """What `store.runs.decisions` rests on: PostgreSQL works out what is selected before the writes that nobody selects
     from.
     """
@@ -221,7 +219,7 @@ def test_checks_come_first_so_their_error_is_told_and_nobody_is_waited_for(numbe
     assert said(numbers) == [(1, "held")]
 
 
-def test_more_than_any_buffer_holds_goes_through_in_both_directions(numbers: Database):
+def test_pipeline_larger_than_any_buffer_does_not_block(numbers: Database):
     long = "x" * 10_000
     with numbers.transaction() as tx:
         echoes = [tx.later(text("select cast(:said as text)"), said=long) for _ in range(2_000)]

@@ -82,7 +82,7 @@ def test_statement_whose_preparation_failed_is_prepared_once_its_table_exists(on
     assert prepared(one_connection) <= 1
 
 
-def test_the_statement_that_was_not_used_for_longest_makes_room_for_a_new_one(
+def test_least_recently_used_statement_is_deallocated_for_a_new_one(
     one_connection: Database, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(pipeline, "MOST_PREPARED", 4)
@@ -102,7 +102,7 @@ def test_the_statement_that_was_not_used_for_longest_makes_room_for_a_new_one(
     assert any("* 11" in statement for statement in held)
 
 
-def test_statements_that_make_room_in_a_pipeline_that_fails_do_not_leak(
+def test_deallocated_statements_of_a_failed_pipeline_do_not_leak(
     one_connection: Database, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(pipeline, "MOST_PREPARED", 3)
@@ -121,7 +121,7 @@ def test_statements_that_make_room_in_a_pipeline_that_fails_do_not_leak(
     assert prepared(one_connection) <= 3
 
 
-def test_statement_that_makes_room_is_closed_by_a_message_that_poolers_understand(
+def test_statement_is_deallocated_by_a_message_that_poolers_understand(
     one_connection: Database, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
     monkeypatch.setattr(pipeline, "MOST_PREPARED", 2)

@@ -189,7 +189,7 @@ def played(bench: Bench) -> str:
     return run.status
 
 
-def test_a_step_locks_few_tables_however_many_weeks_are_kept(many_weeks: Bench, monkeypatch: pytest.MonkeyPatch):
+def test_advance_locks_few_tables_however_many_weeks_exist(many_weeks: Bench, monkeypatch: pytest.MonkeyPatch):
     with locks_counted(monkeypatch) as counted:
         status = played(many_weeks)
 
@@ -276,7 +276,7 @@ def test_a_run_without_partition_locks_one_partition_of_each_table_too(
     assert max(counted) <= MOST_LOCKS
 
 
-def test_a_week_that_was_dropped_while_statements_name_it_is_asked_for_no_more(database: Database):
+def test_statements_stop_naming_a_week_after_it_was_dropped(database: Database):
     make_weeks(database, LONG_AGO)
     run_id = first_id_at(LONG_AGO)
     with database.transaction() as tx:
@@ -296,7 +296,7 @@ def test_a_week_that_was_dropped_while_statements_name_it_is_asked_for_no_more(d
     assert [read(database, run_id) for _ in range(3)] == [None] * 3
 
 
-def test_work_that_names_a_dropped_week_is_carried_out_again(database: Database):
+def test_work_that_named_a_dropped_week_is_repeated(database: Database):
     make_weeks(database, LONG_AGO)
     run_id = first_id_at(LONG_AGO)
     read(database, run_id)
@@ -325,7 +325,7 @@ def test_a_run_that_begins_in_a_week_while_it_is_dropped_keeps_it(database: Data
         assert partitions.drop(tx, "runs", Week.of(LONG_AGO)) is None
 
 
-def test_a_table_that_is_missing_for_another_reason_is_no_outage(database: Database):
+def test_missing_table_that_is_not_a_week_is_not_an_outage(database: Database):
     with pytest.raises(DBAPIError) as told, database.transaction() as tx:
         tx.run(text("select from runs_of_somebody"))
 

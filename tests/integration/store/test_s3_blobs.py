@@ -38,7 +38,7 @@ def blobs(bucket: Bucket) -> S3Blobs:
     return S3Blobs.at(f"s3://{BUCKET}/prod", bucket.url)
 
 
-def test_bytes_come_back_under_the_hash_of_their_content_below_the_prefix(blobs: S3Blobs, bucket: Bucket):
+def test_bytes_are_read_by_the_hash_of_their_content_below_the_prefix(blobs: S3Blobs, bucket: Bucket):
     sha256 = blobs.put(b"quarterly report")
 
     name = hashlib.sha256(b"quarterly report").hexdigest()
@@ -78,7 +78,7 @@ def test_bytes_that_were_put_a_moment_ago_stay_and_old_ones_go(blobs: S3Blobs, b
         blobs.get(old)
 
 
-def test_content_that_somebody_changed_is_not_given_out(blobs: S3Blobs, bucket: Bucket):
+def test_changed_content_is_refused(blobs: S3Blobs, bucket: Bucket):
     sha256 = blobs.put(b"invoice over 10")
     key = next(iter(bucket.objects))
     bucket.objects[key] = (b"invoice over 99", bucket.objects[key][1])
@@ -100,7 +100,7 @@ def test_parts_go_whole_however_many_pages_they_have_and_leave_others_alone(blob
     assert other.get(kept) == b"kept"
 
 
-def test_who_knows_no_secret_is_refused_and_told_so(bucket: Bucket, monkeypatch: pytest.MonkeyPatch):
+def test_wrong_credentials_are_refused_with_a_reason(bucket: Bucket, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "another secret")
     stranger = S3Blobs.at(f"s3://{BUCKET}", bucket.url)
 
@@ -111,7 +111,7 @@ def test_who_knows_no_secret_is_refused_and_told_so(bucket: Bucket, monkeypatch:
     assert bucket.refused > 0
 
 
-def test_a_bucket_that_is_not_there_is_no_empty_one(bucket: Bucket, blobs: S3Blobs):
+def test_missing_bucket_is_not_an_empty_bucket(bucket: Bucket, blobs: S3Blobs):
     missing = S3Blobs.at("s3://missing", bucket.url)
 
     assert (blobs.is_there(), missing.is_there()) == (True, False)
@@ -119,7 +119,7 @@ def test_a_bucket_that_is_not_there_is_no_empty_one(bucket: Bucket, blobs: S3Blo
         missing.put(b"lost")
 
 
-def test_large_values_lie_in_a_bucket_as_in_a_folder(bucket: Bucket, tmp_path: Path):
+def test_large_values_are_stored_in_a_bucket_as_in_a_folder(bucket: Bucket, tmp_path: Path):
     large = LargeValues(storage_of(tmp_path, f"s3://{BUCKET}", bucket.url), keeps=True, from_bytes=64)
     row = large.values_row(new_id(), {"run_id": new_id(), "outputs": {"text": "x" * 1000}, "inputs": {}})
 
@@ -130,7 +130,7 @@ def test_large_values_lie_in_a_bucket_as_in_a_folder(bucket: Bucket, tmp_path: P
     assert (bucket.objects, list(tmp_path.iterdir())) == ({}, [])
 
 
-def test_a_bucket_that_is_away_leaves_values_in_their_rows(bucket: Bucket, tmp_path: Path):
+def test_values_stay_in_their_rows_if_the_bucket_is_unreachable(bucket: Bucket, tmp_path: Path):
     large = LargeValues(storage_of(tmp_path, f"s3://{BUCKET}", bucket.url), keeps=True, from_bytes=64)
     row = {"run_id": new_id(), "outputs": {"text": "x" * 1000}, "inputs": {}}
     bucket.is_away = True
@@ -138,7 +138,7 @@ def test_a_bucket_that_is_away_leaves_values_in_their_rows(bucket: Bucket, tmp_p
     assert large.values_row(new_id(), row) == row
 
 
-def test_without_the_extra_the_setting_is_refused_by_name(monkeypatch: pytest.MonkeyPatch):
+def test_bucket_setting_without_boto3_names_the_missing_extra(monkeypatch: pytest.MonkeyPatch):
     def fails(name: str) -> None:
         raise ModuleNotFoundError(name)
 

@@ -17,7 +17,7 @@ from store.tenants import tenants
 from store.tenants.tenants import Principal
 
 
-def test_the_local_tenant_comes_to_be_when_it_is_first_asked_for_and_stays_the_same(database: Database):
+def test_local_tenant_is_created_at_first_use_and_stays_the_same(database: Database):
     with database.transaction() as tx:
         first = tenants.ensure_tenant(tx, "local")
 
@@ -48,7 +48,7 @@ def test_a_second_tenant_of_the_same_name_is_refused(database: Database):
         tenants.create_tenant(tx, "acme")
 
 
-def test_a_token_speaks_for_its_tenant(database: Database, tenant_id: UUID):
+def test_token_identifies_its_tenant(database: Database, tenant_id: UUID):
     with database.transaction() as tx:
         token_id, plain = tenants.create_token(tx, tenant_id, "laptop", "admin")
 
@@ -84,7 +84,9 @@ def test_a_revoked_token_is_refused_and_stays_in_the_list(database: Database, te
     assert after.revoked_at == before.revoked_at
 
 
-def test_nobody_revokes_or_sees_another_tenants_token(database: Database, tenant_id: UUID, other_tenant_id: UUID):
+def test_token_of_another_tenant_is_neither_listed_nor_revoked(
+    database: Database, tenant_id: UUID, other_tenant_id: UUID
+):
     with database.transaction() as tx:
         token_id, plain = tenants.create_token(tx, tenant_id, "laptop")
 
@@ -98,12 +100,12 @@ def test_nobody_revokes_or_sees_another_tenants_token(database: Database, tenant
 
 @settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.text())
-def test_text_that_is_no_token_speaks_for_nobody(database: Database, noise: str):
+def test_text_that_is_not_a_token_identifies_no_tenant(database: Database, noise: str):
     with database.transaction() as tx:
         assert tenants.principal_of(tx, noise) is None
 
 
-def test_when_a_token_was_used_is_noted_once_a_minute(database: Database, tenant_id: UUID):
+def test_use_of_a_token_is_recorded_once_a_minute(database: Database, tenant_id: UUID):
     with database.transaction() as tx:
         _, plain = tenants.create_token(tx, tenant_id, "laptop")
         assert tenants.tokens_of(tx, tenant_id)[0].last_used_at is None

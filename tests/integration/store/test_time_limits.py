@@ -31,7 +31,7 @@ def impatient(database_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Da
     impatient.close()
 
 
-def test_a_process_that_stands_still_in_the_middle_of_a_pipeline_keeps_no_lock(impatient: Database):
+def test_process_that_hangs_inside_a_pipeline_loses_its_locks(impatient: Database):
     with suppress(DBAPIError), impatient.transaction() as tx:
         tx.scalar(text("select 1"))  # so that it has begun
         wire = tx.connection.pgconn

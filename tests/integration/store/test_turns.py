@@ -17,7 +17,7 @@ def turn(database: Database) -> "OneTurn":
     return OneTurn(database)
 
 
-def test_who_takes_a_turn_learns_what_was_said_in_it(turn: "OneTurn"):
+def test_claiming_a_stream_returns_its_text_so_far(turn: "OneTurn"):
     first, second = uuid4(), uuid4()
 
     assert turn.take(first) == StreamLease(0, "", 0)
@@ -25,7 +25,7 @@ def test_who_takes_a_turn_learns_what_was_said_in_it(turn: "OneTurn"):
     assert turn.take(second) == StreamLease(0, "Hello", 0)
 
 
-def test_an_earlier_speaker_is_not_heard_any_more(turn: "OneTurn"):
+def test_attempt_that_lost_its_stream_cannot_write_to_it(turn: "OneTurn"):
     first, second = uuid4(), uuid4()
     turn.take(first)
     turn.write(first, "Hel")
@@ -46,7 +46,7 @@ def test_text_of_an_earlier_epoch_is_not_written(turn: "OneTurn"):
     assert turn.take(speaker) == StreamLease(1, "", 0)
 
 
-def test_a_closed_turn_is_not_written(turn: "OneTurn"):
+def test_closed_stream_is_not_written(turn: "OneTurn"):
     speaker = uuid4()
     turn.take(speaker)
     turn.opened_at(3)
@@ -56,7 +56,7 @@ def test_a_closed_turn_is_not_written(turn: "OneTurn"):
     assert turn.opened_at(3, shown_only=True).closed_at == 5
 
 
-def test_taking_back_keeps_what_earlier_speakers_had_finished(turn: "OneTurn"):
+def test_truncating_a_stream_keeps_the_text_of_finished_attempts(turn: "OneTurn"):
     speaker = uuid4()
     turn.take(speaker)
     turn.write(speaker, "Finished. Begun")
@@ -68,7 +68,7 @@ def test_taking_back_keeps_what_earlier_speakers_had_finished(turn: "OneTurn"):
     assert (shown.text, shown.keep, shown.epoch) == ("Finished.", 9, 1)
 
 
-def test_a_turn_is_shown_once_it_is_open_and_in_the_order_of_opening(database: Database):
+def test_streams_are_listed_once_they_are_open_in_the_order_of_opening(database: Database):
     run_id = new_id()
     early, late, never = (OneTurn(database, run_id) for _ in range(3))
     for one in (late, early, never):

@@ -532,7 +532,7 @@ def test_every_statement_of_the_protocol_has_a_twin(module: ModuleType):
     assert without == []
 
 
-def test_a_transaction_is_seen_when_it_has_committed(database: Database):
+def test_transaction_is_visible_after_its_commit(database: Database):
     def look(side: Side) -> Any:
         with side.database.transaction() as first:
             queue_probes.record_return(first, "nodes", datetime(2020, 5, 1, tzinfo=UTC))

@@ -26,7 +26,7 @@ def noted() -> dict[str, list[Any]]:
     return {}
 
 
-def test_a_node_reads_what_the_nodes_before_it_have_left(bench: Bench, noted: dict[str, list[Any]]):
+def test_node_reads_outputs_of_earlier_nodes(bench: Bench, noted: dict[str, list[Any]]):
     bench.does(one=leaves(result=["a", {"b": 1}]), two=notes(noted, "one@result.1.b"))
 
     bench.start("begin -> one -> two", two={"script": "{one@result.1.b}"})
@@ -35,7 +35,7 @@ def test_a_node_reads_what_the_nodes_before_it_have_left(bench: Bench, noted: di
     assert noted == {"two": [1]}
 
 
-def test_a_node_reads_nothing_of_its_own_wave_whoever_is_faster(bench: Bench, noted: dict[str, list[Any]]):
+def test_node_reads_no_outputs_of_its_own_level(bench: Bench, noted: dict[str, list[Any]]):
     bench.does(one=assigns(1), two=notes(noted, "env.count"), three=notes(noted, "env.count"))
 
     bench.start("begin -> one, two -> three", variables=COUNTS, two=NOTES, three=NOTES)
@@ -44,7 +44,7 @@ def test_a_node_reads_nothing_of_its_own_wave_whoever_is_faster(bench: Bench, no
     assert noted == {"two": [0], "three": [1]}
 
 
-def test_a_node_reads_nothing_of_later_waves_that_another_branch_has_come_to(bench: Bench, noted: dict[str, list[Any]]):
+def test_node_reads_no_outputs_of_later_levels_of_another_branch(bench: Bench, noted: dict[str, list[Any]]):
     bench.does(far=assigns(1), late=notes(noted, "env.count"))
     run = bench.start("begin -> slow, quick; slow -> late; quick -> next -> far", variables=COUNTS, late=NOTES)
 
@@ -84,7 +84,7 @@ def test_a_retry_reads_what_the_first_attempt_read(bench: Bench, noted: dict[str
     assert seen(bench, run.id, ReadView(run.id, again.place, again.limits)) == first
 
 
-def test_what_no_fold_has_seen_is_not_read(bench: Bench, noted: dict[str, list[Any]]):
+def test_outputs_that_no_advance_has_applied_are_not_read(bench: Bench, noted: dict[str, list[Any]]):
     run = bench.start("begin -> one, two -> three", variables=COUNTS, three=NOTES)
     bench.play(until=lambda: "one" in run.statuses)
     one = bench.claim(run, "one")
@@ -98,7 +98,7 @@ def test_what_no_fold_has_seen_is_not_read(bench: Bench, noted: dict[str, list[A
     assert values_seen(bench, everything) == {"one": {"result": 1}}
 
 
-def test_each_round_of_a_loop_reads_what_the_one_before_has_left(bench: Bench, noted: dict[str, list[Any]]):
+def test_each_iteration_of_a_loop_reads_the_outputs_of_the_one_before(bench: Bench, noted: dict[str, list[Any]]):
     bench.does(add=adds(1), after=notes(noted, "env.count"))
 
     bench.start(
@@ -174,7 +174,7 @@ def test_an_iteration_without_concurrency_collects_in_item_order_too(bench: Benc
     assert run.outputs("each")["all"] == ["aa", "bb", "cc"]
 
 
-def test_values_of_every_size_come_back_as_they_were(bench: Bench, noted: dict[str, list[Any]]):
+def test_values_of_every_size_are_read_as_written(bench: Bench, noted: dict[str, list[Any]]):
     value = {"text": "ü" * 200_000, "big": 10**40, "deep": [[[[{"a": None}]]]], "float": 0.1, "empty": [{}, [], ""]}
     bench.does(one=leaves(result=value), two=notes(noted, "one@result"))
 

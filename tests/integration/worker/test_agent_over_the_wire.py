@@ -10,7 +10,7 @@ from typing import Any
 
 from components.context import THINK_END, THINK_START
 from providers.models.vendors.accounts import Account, AccountModel
-from store.runs import journal
+from store.runs import attempt_records
 from tests.builders import says
 from tests.integration.engine import Bench, Run, at_work
 from worker.services.factory import ServiceConfig
@@ -52,7 +52,7 @@ def test_every_tool_call_of_a_turn_can_be_looked_up(bench: Bench):
         run = played(bench, served)
 
     with bench.database.transaction() as tx:
-        (told,) = journal.traces(tx, run.id, run.row["message_id"])
+        (told,) = attempt_records.list_tool_calls(tx, run.id, run.row["message_id"])
 
     assert told["component_id"] == "model"
     assert {call["tool_name"] for call in told["trace"]} == {"tavily_search_0"}

@@ -9,7 +9,7 @@ import pytest
 from components.context import THINK_END, THINK_START
 from providers.models.chat.scripted import Script
 from scheduler.lifecycle.lifecycle import Lifecycle
-from store.runs import journal
+from store.runs import attempt_records
 from tests.builders import says
 from tests.integration.engine import Bench, Run, at_work, until
 from tests.integration.knowledge_bases import Shop
@@ -59,7 +59,7 @@ def test_a_question_is_researched_aloud_and_its_evidence_is_cited(bench: Bench, 
     assert run.said.endswith(f"</retrieving>{THINK_END}Five days.")
     assert cited(run) == set(DOCUMENTS)
     with bench.database.transaction() as tx:
-        (told,) = journal.traces(tx, run.id, run.row["message_id"])
+        (told,) = attempt_records.list_tool_calls(tx, run.id, run.row["message_id"])
     assert len(told["trace"]) == 3
     evidence = run.outputs("work").get("json") or []
     assert [chunk["document_name"] for chunk in evidence] == ([] if way == "agent" else DOCUMENTS)

@@ -15,7 +15,7 @@ def test_a_tag_is_cut_at_64_characters():
 
 
 @given(st.lists(st.text()))
-def test_tidy_tags_stay_as_they_are_when_tidied_again(texts: list[str]):
+def test_normalizing_normalized_tags_changes_nothing(texts: list[str]):
     tags = normalize_tags(texts)
 
     assert normalize_tags([",".join(tags)]) == tags

@@ -71,7 +71,7 @@ def of(key: EncryptionKey | None = KEY, tenant_id: UUID = TENANT, canvas_id: UUI
     return CanvasSecrets.of(key, tenant_id, canvas_id, registry.secret_fields)
 
 
-def test_no_declared_secret_is_in_a_stored_document_or_in_a_shown_one():
+def test_stored_and_masked_documents_contain_no_declared_secret():
     stored = of().sealed(document())
     shown = of().masked(stored)
 
@@ -84,11 +84,11 @@ def test_no_declared_secret_is_in_a_stored_document_or_in_a_shown_one():
     assert json.loads(shown["components"]["Invoke:0"]["obj"]["params"]["headers"])["Accept"] == "text/html"
 
 
-def test_a_stored_document_opens_to_what_was_given():
+def test_opening_a_sealed_document_returns_the_original():
     assert of().opened(of().sealed(document())) == document()
 
 
-def test_a_stored_document_passes_the_checks_that_the_given_one_passes():
+def test_sealed_document_passes_the_same_checks_as_the_original():
     def checked(written: dict[str, Any]) -> list[Any]:
         return registry.check(parsing.parse(written))
 
@@ -111,7 +111,7 @@ def test_the_same_document_is_stored_as_the_same_text():
     assert json.dumps(of().sealed(document())) == json.dumps(of().sealed(document()))
 
 
-def test_what_comes_back_with_its_masks_keeps_its_secrets_wherever_nodes_went():
+def test_saved_document_with_masks_keeps_its_secrets_after_nodes_move():
     stored = of().sealed(document())
     back = of().masked(stored)
     back["components"]["Tavily:moved"] = back["components"].pop("Tavily:0")
@@ -128,7 +128,7 @@ def test_what_comes_back_with_its_masks_keeps_its_secrets_wherever_nodes_went():
     assert opened["Invoke:0"] == document()["components"]["Invoke:0"]
 
 
-def test_a_mask_of_another_canvas_or_another_parameter_stands_for_nothing():
+def test_mask_of_another_canvas_or_parameter_is_refused():
     elsewhere = of(canvas_id=UUID(int=3))
     mask = of().masked(document())["components"]["Tavily:0"]["obj"]["params"]["api_key"]
     into_sql = {"components": {"ExeSQL:0": node("ExeSQL", password=mask)}}
@@ -141,7 +141,7 @@ def test_a_mask_of_another_canvas_or_another_parameter_stands_for_nothing():
     assert refused.value.details["node"] == "Tavily:0"
 
 
-def test_sealed_text_from_outside_is_kept_where_it_stood_and_refused_elsewhere():
+def test_sealed_text_from_outside_is_kept_in_its_place_and_refused_elsewhere():
     stored = of().sealed(document())
     sealed = stored["components"]["Tavily:0"]["obj"]["params"]["api_key"]
 
@@ -152,7 +152,7 @@ def test_sealed_text_from_outside_is_kept_where_it_stood_and_refused_elsewhere()
         assert (refused.value.details["node"], refused.value.details["field"]) == ("x", field)
 
 
-def test_a_secret_of_a_component_that_nobody_declares_any_more_is_masked_and_kept():
+def test_secret_of_an_undeclared_component_is_masked_and_kept():
     stored = of().sealed(document())
 
     def declared(name: str) -> Declared | None:
@@ -184,7 +184,7 @@ def test_a_mask_among_other_characters_is_refused_by_node_and_field(written: str
     headers = back["components"]["Agent:0"]["obj"]["params"]["custom_header"]
     headers["Authorization"] = written.format(*[headers["Authorization"]] * 2)
 
-    with pytest.raises(InvalidCanvas, match=r"among other characters.*Type the secret in whole") as refused:
+    with pytest.raises(InvalidCanvas, match=r"among other characters.*Type in the whole secret") as refused:
         of().sealed(back, lambda: [stored])
 
     assert refused.value.details["node"] == "Agent:0"
@@ -200,7 +200,7 @@ def test_a_mask_among_other_characters_is_refused_by_node_and_field(written: str
         of(None),
     ],
 )
-def test_what_does_not_open_names_its_node_and_field(other: CanvasSecrets):
+def test_error_of_a_secret_that_cannot_be_opened_names_node_and_field(other: CanvasSecrets):
     stored = of().sealed(document())
 
     with pytest.raises(CannotUnseal, match=r'Node "Search" \(Tavily:0\), "api_key" of TavilySearch.*EASEL_SECRET_KEY'):
@@ -274,7 +274,7 @@ def test_every_header_that_is_not_known_to_be_harmless_is_sealed(name: str):
         [],
     ],
 )
-def test_references_and_what_is_empty_are_no_secrets(value: Any):
+def test_references_and_empty_values_are_not_sealed(value: Any):
     written = {"components": {"Tavily:0": node("TavilySearch", api_key=value)}}
 
     assert of().sealed(written)["components"] == written["components"]
@@ -326,7 +326,7 @@ def test_reference_without_braces_in_a_document_of_odd_shape_is_sealed(broken: d
 
 
 @pytest.mark.parametrize("value", ["a@b", 12345, 1.5, "•••", "é{x}", "xxx", *TEMPLATES])
-def test_other_values_are_sealed_and_come_back_as_they_were(value: Any):
+def test_values_that_are_not_texts_are_sealed_and_opened_unchanged(value: Any):
     written = {"components": {"ExeSQL:0": node("ExeSQL", password=value)}}
     stored = of().sealed(written)
 
@@ -334,7 +334,7 @@ def test_other_values_are_sealed_and_come_back_as_they_were(value: Any):
     assert of().opened(stored) == written
 
 
-def test_what_was_stored_in_the_clear_still_opens_and_is_masked_and_completed():
+def test_plain_text_secrets_of_earlier_releases_are_read_masked_and_sealed_later():
     stored = of().completed(document())
 
     assert of().opened(document()) == document()
@@ -342,7 +342,7 @@ def test_what_was_stored_in_the_clear_still_opens_and_is_masked_and_completed():
     assert stored == of().sealed(document()) == of().completed(stored)
 
 
-def test_headers_that_are_no_json_and_odd_shapes_are_left_alone():
+def test_headers_that_are_not_json_and_malformed_documents_are_unchanged():
     odd = {
         "components": {
             "a": node("Invoke", headers="{broken"),

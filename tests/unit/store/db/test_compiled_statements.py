@@ -24,7 +24,7 @@ def test_a_write_without_neighbours_and_checks_is_the_statement_itself():
     assert one.values([Write(PUT, {"id": 1, "said": "one"})]) == [1, "one"]
 
 
-def test_neighbours_are_numbered_on_and_checks_look_at_what_they_return():
+def test_combined_writes_have_consecutive_placeholders_and_checks_select_from_their_rows():
     writes = [
         Write(SAY, {"said": "a", "id": 1}, "1 / count(*)"),
         Write(PUT, {"id": 2, "more": [None]}),
@@ -42,7 +42,7 @@ def test_neighbours_are_numbered_on_and_checks_look_at_what_they_return():
 
 
 @given(st.lists(st.tuples(st.sampled_from(["say", "put", "hide"]), st.integers(1, 99), st.text()), min_size=2))
-def test_as_many_places_as_values_whatever_stands_together(parts: list[tuple[str, int, str]]):
+def test_combined_writes_have_as_many_placeholders_as_values(parts: list[tuple[str, int, str]]):
     known = {
         "say": lambda number, said: Write(SAY, {"id": number, "said": said}, "1 / count(*)"),
         "put": lambda number, said: Write(PUT, {"id": number, "said": said}),

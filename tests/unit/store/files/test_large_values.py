@@ -38,7 +38,7 @@ def files_in(folder: Path) -> list[Path]:
 
 
 @given(outputs=st.dictionaries(st.text(max_size=5), json, max_size=4))
-def test_whatever_a_node_gives_comes_back_and_only_what_is_small_stays_in_the_row(
+def test_outputs_are_read_as_written_and_only_small_values_are_in_the_row(
     outputs: dict[str, Any], tmp_path_factory: pytest.TempPathFactory
 ):
     large = kept_in(tmp_path_factory.getbasetemp() / "values")
@@ -71,7 +71,7 @@ def test_bytes_of_json_decide_what_is_too_large_for_a_row(tmp_path: Path, value:
     assert len(files_in(tmp_path)) == goes
 
 
-def test_inputs_and_variables_go_like_outputs_and_what_is_the_same_lies_once(tmp_path: Path):
+def test_large_inputs_and_variables_are_in_files_and_equal_ones_are_stored_once(tmp_path: Path):
     large, text = kept_in(tmp_path), "x" * 1000
 
     row = large.values_row(TENANT, row_of({"a": text, "b": 1}, {"a": text}))
@@ -111,21 +111,21 @@ def test_a_value_that_looks_like_the_name_of_a_file_is_a_value(tmp_path: Path):
     assert large.outputs("work", row["outputs"], row.get("large"))["text"] is None
 
 
-def test_what_an_earlier_release_has_written_over_counts(tmp_path: Path):
+def test_value_that_an_earlier_release_wrote_over_a_file_name_counts(tmp_path: Path):
     large = kept_in(tmp_path)
     aside = large.values_row(TENANT, row_of({"text": "x" * 1000}))["large"]
 
     assert large.outputs("form", {"text": "answered"}, aside) == {"text": "answered"}
 
 
-def test_without_a_storage_of_ones_own_rows_take_everything(tmp_path: Path):
+def test_process_without_file_storage_stores_large_values_in_rows(tmp_path: Path):
     row = row_of({"text": "x" * 1000})
 
     assert LargeValues().values_row(TENANT, row) is row
     assert LargeValues(LocalBlobs(tmp_path), keeps=False, from_bytes=SMALL).values_row(TENANT, row) is row
 
 
-def test_a_storage_that_takes_nothing_leaves_the_value_in_its_row(tmp_path: Path):
+def test_value_stays_in_its_row_if_the_file_storage_fails(tmp_path: Path):
     class Full(LocalBlobs):
         def put(self, data: bytes) -> bytes:
             raise OSError(28, "No space left on device")
@@ -138,7 +138,7 @@ def test_a_storage_that_takes_nothing_leaves_the_value_in_its_row(tmp_path: Path
     assert LargeValues(Full(tmp_path), keeps=True, from_bytes=SMALL).values_row(TENANT, row) == row
 
 
-def test_a_file_that_is_gone_is_told_by_node_and_output_and_what_to_do(tmp_path: Path):
+def test_error_of_a_missing_file_names_node_and_output_and_what_to_do(tmp_path: Path):
     large = kept_in(tmp_path)
     row = large.values_row(TENANT, row_of({"text": "x" * 1000}))
     (file,) = files_in(tmp_path)
@@ -152,7 +152,7 @@ def test_a_file_that_is_gone_is_told_by_node_and_output_and_what_to_do(tmp_path:
     assert str(file.relative_to(tmp_path)) in told.value.message
 
 
-def test_a_file_that_somebody_changed_is_not_given_out(tmp_path: Path):
+def test_changed_file_is_refused(tmp_path: Path):
     large = kept_in(tmp_path)
     row = large.values_row(TENANT, row_of({"text": "x" * 1000}))
     files_in(tmp_path)[0].write_bytes(b"something else")
@@ -161,14 +161,14 @@ def test_a_file_that_somebody_changed_is_not_given_out(tmp_path: Path):
         large.outputs("work", row["outputs"], row["large"])
 
 
-def test_a_process_without_a_storage_says_which_settings_it_lacks(tmp_path: Path):
+def test_error_of_a_process_without_file_storage_names_the_settings(tmp_path: Path):
     row = kept_in(tmp_path).values_row(TENANT, row_of({"text": "x" * 1000}))
 
     with pytest.raises(ValueGone, match="EASEL_FILES_DIR or EASEL_FILES_URL"):
         LargeValues().outputs("work", row["outputs"], row["large"])
 
 
-def test_a_week_goes_with_all_its_files_and_no_other_one(tmp_path: Path):
+def test_clearing_a_week_removes_its_files_only(tmp_path: Path):
     large, other = kept_in(tmp_path), new_id()
     later = UUID(int=RUN.int + (14 * 86_400_000 << 80))
     large.values_row(TENANT, row_of({"text": "x" * 1000}))

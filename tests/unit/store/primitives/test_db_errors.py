@@ -40,7 +40,7 @@ class Unnamed(psycopg.InternalError):
         (psycopg.OperationalError("connection refused"), "does not answer"),
     ],
 )
-def test_what_may_pass_is_an_outage_and_is_told_by_its_cause(original: psycopg.Error, told: str):
+def test_transient_error_is_an_outage_and_is_described_by_its_cause(original: psycopg.Error, told: str):
     error = an_error(original)
 
     assert is_outage(error)
@@ -57,11 +57,11 @@ def test_what_may_pass_is_an_outage_and_is_told_by_its_cause(original: psycopg.E
         Unnamed("cache lookup failed for type 17"),
     ],
 )
-def test_what_would_go_wrong_again_is_no_outage(original: psycopg.Error):
+def test_permanent_error_is_not_an_outage(original: psycopg.Error):
     assert not is_outage(an_error(original))
 
 
-def test_errors_that_come_from_elsewhere_are_judged_too():
+def test_errors_without_sqlstate_are_classified_too():
     assert is_outage(NoConnectionFree("QueuePool limit"))
     assert outage_reason(NoConnectionFree("QueuePool limit")) == "has no connection free for this process"
     assert is_outage(OperationalError("select 1", {}, Exception("server closed the connection")))

@@ -13,18 +13,18 @@ TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
 
 
 @given(TEXTS)
-def test_what_was_sealed_opens_again(plain: str):
+def test_unsealing_returns_the_sealed_text(plain: str):
     assert unseal(KEY, seal(KEY, plain, PLACE), PLACE) == plain
 
 
-def test_a_sealed_secret_shows_nothing_of_its_text_and_never_looks_the_same_twice():
+def test_sealed_secret_does_not_contain_its_text_and_differs_each_time():
     first, second = (seal(KEY, "sk-secret", PLACE) for _ in range(2))
 
     assert b"sk-secret" not in first
     assert first != second
 
 
-def test_another_key_does_not_open_it():
+def test_sealed_secret_cannot_be_opened_with_another_key():
     sealed = seal(KEY, "sk-secret", PLACE)
 
     with pytest.raises(CannotUnseal, match="EASEL_SECRET_KEY"):
@@ -49,7 +49,7 @@ def test_a_sealed_secret_that_was_changed_does_not_open(data: st.DataObject):
 
 
 @given(st.binary(max_size=64))
-def test_bytes_that_nobody_sealed_do_not_open(noise: bytes):
+def test_bytes_that_were_not_sealed_cannot_be_opened(noise: bytes):
     with pytest.raises(CannotUnseal):
         unseal(KEY, noise, PLACE)
 

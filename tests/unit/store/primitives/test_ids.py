@@ -13,7 +13,7 @@ from store.primitives.ids import first_id_at, moment_of, new_id
 MOMENTS = st.datetimes(datetime(1970, 1, 1), datetime(3000, 1, 1), timezones=st.just(UTC))
 
 
-def test_an_id_is_a_uuid_of_version_7_that_knows_when_it_was_made():
+def test_id_is_a_uuid_of_version_7_with_its_creation_time():
     before = datetime.now(UTC) - timedelta(milliseconds=1)
 
     made = new_id()
@@ -43,7 +43,7 @@ def test_an_id_made_after_the_clock_stepped_back_still_sorts_last(monkeypatch: p
     assert later.bytes > earlier.bytes
 
 
-def test_a_bound_lies_between_the_ids_made_before_it_and_after(monkeypatch: pytest.MonkeyPatch):
+def test_bound_lies_between_ids_created_before_and_after_it(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("store.primitives.ids._last", 0)  # and back to what it is when the test ends
     a_century_on = int(datetime(2126, 11, 18, 12, tzinfo=UTC).timestamp()) * 1_000
     monkeypatch.setattr(time, "time_ns", lambda: (a_century_on - 60_000) * 1_000_000)

@@ -17,7 +17,7 @@ VALUES = st.recursive(
 
 
 @given(VALUES)
-def test_whatever_was_encoded_comes_back(value: Any):
+def test_decoding_encoded_json_returns_the_value(value: Any):
     assert decode(encode(value).encode()) == value
 
 
@@ -29,5 +29,5 @@ def test_integers_of_any_size_stay_integers(large: int):
     assert isinstance(again["n"][0], int)
 
 
-def test_what_is_no_number_becomes_null():
+def test_nan_and_infinity_become_null():
     assert encode([float("nan"), float("inf")]) == "[null,null]"

@@ -4,7 +4,7 @@ from canvas.outcome import POSTPONED, Failed, Finished, MessageEnd
 from store.primitives import outcome_codec
 
 
-def test_the_end_of_a_message_comes_back_whole():
+def test_message_end_is_decoded_completely():
     end = MessageEnd(
         status=201,
         attachment={"doc_id": "d", "format": "pdf", "file_name": "d.pdf"},
@@ -20,14 +20,14 @@ def test_the_end_of_a_message_comes_back_whole():
     assert "content" not in column
 
 
-def test_an_end_that_says_nothing_is_an_end():
+def test_empty_message_end_is_decoded_as_a_message_end():
     column = outcome_codec.encode_outcome(Finished(end=MessageEnd()), error=None, retake=False, spoke=False)
 
     assert column == {"is": "Finished", "ends": True}
     assert outcome_codec.decode_outcome(column).outcome == Finished(end=MessageEnd())
 
 
-def test_what_was_put_off_says_for_how_long():
+def test_postponed_failure_keeps_its_delay():
     postponed = Failed("waits for the allowance of Acme", POSTPONED, retryable=True, again_in=12.5)
 
     column = outcome_codec.encode_outcome(postponed, error=None, retake=False, spoke=False)

@@ -12,7 +12,7 @@ from store.primitives.weeks import Week
     "moment",
     [datetime(2026, 11, 22, 23, 59, tzinfo=UTC), datetime(2027, 1, 1, tzinfo=UTC), datetime(2020, 12, 31, tzinfo=UTC)],
 )
-def test_a_week_is_found_again_by_its_name_and_by_a_run_of_it(moment: datetime):
+def test_week_is_found_by_its_name_and_by_an_id_of_its_runs(moment: datetime):
     week = Week.of(moment)
 
     assert Week.named(week.name) == week
@@ -21,5 +21,5 @@ def test_a_week_is_found_again_by_its_name_and_by_a_run_of_it(moment: datetime):
 
 
 @pytest.mark.parametrize("name", ["", "ab", "2026w60", "2026w00", "2026-47", "2026w470", "0000w10"])
-def test_what_names_no_week_is_none(name: str):
+def test_name_that_is_not_a_week_gives_none(name: str):
     assert Week.named(name) is None

@@ -10,7 +10,7 @@ from canvas.errors import NotFound, StateError
 from store.files.blobs import PART, LocalBlobs
 
 
-def test_bytes_come_back_under_the_hash_of_their_content(tmp_path: Path):
+def test_bytes_are_read_by_the_hash_of_their_content(tmp_path: Path):
     blobs = LocalBlobs(tmp_path / "files")
 
     sha256 = blobs.put(b"quarterly report")
@@ -50,7 +50,7 @@ def test_a_file_is_stored_under_the_hash_of_what_it_holds_without_being_read_at_
     assert file.largest == PART
 
 
-def test_stored_bytes_are_readable_for_us_alone(tmp_path: Path):
+def test_stored_files_are_readable_only_by_their_owner(tmp_path: Path):
     blobs = LocalBlobs(tmp_path)
 
     name = blobs.put(b"private").hex()
@@ -58,12 +58,12 @@ def test_stored_bytes_are_readable_for_us_alone(tmp_path: Path):
     assert (tmp_path / name[:2] / name).stat().st_mode & 0o077 == 0
 
 
-def test_content_that_is_not_here_is_not_found(tmp_path: Path):
+def test_missing_content_is_not_found(tmp_path: Path):
     with pytest.raises(NotFound):
         LocalBlobs(tmp_path).get(bytes(32))
 
 
-def test_content_that_somebody_changed_is_not_given_out(tmp_path: Path):
+def test_changed_content_is_refused(tmp_path: Path):
     blobs = LocalBlobs(tmp_path)
     sha256 = blobs.put(b"invoice over 10")
     (tmp_path / sha256.hex()[:2] / sha256.hex()).write_bytes(b"invoice over 99")
@@ -72,7 +72,7 @@ def test_content_that_somebody_changed_is_not_given_out(tmp_path: Path):
         blobs.get(sha256)
 
 
-def test_parts_of_a_storage_have_contents_of_their_own_and_go_whole(tmp_path: Path):
+def test_parts_of_a_storage_have_separate_contents_and_are_removed_as_a_whole(tmp_path: Path):
     blobs = LocalBlobs(tmp_path / "files")
     one, other = blobs.part("one"), blobs.part("other")
     sha256 = one.put(b"logo")

@@ -1,0 +1,242 @@
+"""What an attempt stores before it reports: journal entries, tool calls and citations.
+
+- The journal holds what the next attempt at the same activation need not repeat: model rounds, tool calls, begun side
+  effects, each under a key that the component chooses. Only the attempt that holds the lease may write, and the first
+  value of a key stays.
+- Tool calls are a trace for people. RAGFlow's log endpoint shows it.
+- Citations are the chunks and documents that the answers of a turn may cite, under the numbers that RAGFlow displays.
+  Numbers are assigned in rows of the run, under a lock of the turn, so that two nodes never give one number to
+  different chunks. A chunk that is cited again, for example by a second attempt, keeps its number and counts once. If
+  several searches of a turn find the same document, its first entry stays unchanged, including its count (as upstream).
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from hashlib import sha256
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import bindparam, func, null, or_, select, text, union_all
+from sqlalchemy.dialects.postgresql import insert
+
+from canvas.events import citation_numbers
+from store.db.transaction import Transaction
+from store.primitives.ids import new_id
+from store.primitives.json_codec import encode
+from store.runs.activations import Claim
+from store.tables.runs import citations, cited_documents, journal, runs, tool_calls
+from store.tables.tenants import conversations
+
+PUT_ENTRY = text("""
+    with mine as (
+        select run_id, id from activations
+        where run_id = :run_id and id = :activation_id and lease_id = :lease_id and status = 'running'
+        for no key update
+    ), put as (
+        insert into journal (run_id, activation_id, key, value)
+        select run_id, id, :key, cast(:value as json) from mine on conflict do nothing returning 1
+    )
+    select (select count(*) from mine) as held, (select count(*) from put) as written
+""")
+"""The row lock keeps the sweeper from expiring the lease before the entry is committed, so that no two attempts write
+the same entry."""
+GET_ENTRY = select(journal.c.value).where(
+    journal.c.run_id == bindparam("of_run"),
+    journal.c.activation_id == bindparam("of_activation"),
+    journal.c.key == bindparam("key"),
+)
+
+ADD_TOOL_CALL = insert(tool_calls)
+TOOL_CALLS = (
+    select(tool_calls.c.node_id, tool_calls.c.body)
+    .where(tool_calls.c.message_id == bindparam("of_message"), tool_calls.c.run_id == bindparam("of_run"))
+    .order_by(tool_calls.c.id)
+)
+TOOL_CALLS_OF_TENANT = (
+    select(tool_calls.c.node_id, tool_calls.c.body)
+    .join(runs, runs.c.id == tool_calls.c.run_id)
+    .where(
+        tool_calls.c.message_id == bindparam("of_message"),
+        runs.c.tenant_id == bindparam("of_tenant"),
+        or_(*(column == bindparam("of") for column in (runs.c.canvas_id, runs.c.conversation_id, runs.c.id))),
+    )
+    .order_by(tool_calls.c.id)
+)
+TOOL_CALLS_OF_LINK = TOOL_CALLS_OF_TENANT.join(conversations, conversations.c.id == runs.c.conversation_id).where(
+    conversations.c.token_id == bindparam("of_token")
+)
+
+LOCK_CITATIONS = text("select pg_advisory_xact_lock(hashtextextended(cast(:message_id as text), 0))")
+CITED = union_all(
+    select(citations.c.chunk_id, citations.c.number).where(
+        citations.c.run_id == bindparam("of_run"), citations.c.message_id == bindparam("of_message")
+    ),
+    select(cited_documents.c.name, null()).where(
+        cited_documents.c.run_id == bindparam("of_run"), cited_documents.c.message_id == bindparam("of_message")
+    ),
+)
+"""The chunk ids of a turn with their numbers, and the names of its documents with null."""
+ADD_CHUNK = insert(citations)
+ADD_DOCUMENT = insert(cited_documents).on_conflict_do_nothing()
+CHUNKS = (
+    select(citations.c.number, citations.c.chunk)
+    .where(citations.c.run_id == bindparam("of_run"), citations.c.message_id == bindparam("of_message"))
+    .order_by(citations.c.number)
+)
+DOCUMENTS = (
+    select(cited_documents.c.name, cited_documents.c.document)
+    .where(cited_documents.c.run_id == bindparam("of_run"), cited_documents.c.message_id == bindparam("of_message"))
+    .order_by(cited_documents.c.name, cited_documents.c.finding, cited_documents.c.activation_id)
+)
+CHUNKS_OF_RUNS = (
+    select(citations.c.run_id, citations.c.number, citations.c.chunk)
+    .where(citations.c.run_id == func.any(bindparam("run_ids")))
+    .order_by(citations.c.run_id, citations.c.message_id, citations.c.number)
+)
+DOCUMENTS_OF_RUNS = (
+    select(cited_documents.c.run_id, cited_documents.c.name, cited_documents.c.document)
+    .where(cited_documents.c.run_id == func.any(bindparam("run_ids")))
+    .order_by(
+        cited_documents.c.run_id,
+        cited_documents.c.message_id,
+        cited_documents.c.name,
+        cited_documents.c.finding,
+        cited_documents.c.activation_id,
+    )
+)
+
+
+# -- the journal --------------------------------------------------------------------------------------------------
+def put_journal_entry(tx: Transaction, claim: Claim, key: str, value: Any) -> bool | None:
+    """Store a value under a key, unless the key has one already, which stays; return whether the value was stored.
+
+    Returns None, and stores nothing, if the attempt has lost its lease.
+    """
+    (row,) = tx.rows(
+        PUT_ENTRY,
+        run_id=claim.run_id,
+        activation_id=claim.id,
+        lease_id=claim.lease_id,
+        key=key,
+        value=encode(value),
+    )
+    return row.written == 1 if row.held else None
+
+
+def get_journal_entry(tx: Transaction, claim: Claim, key: str) -> Any:
+    """Return the value that an attempt of this activation stored under a key; None if there is none."""
+    return tx.scalar(GET_ENTRY, of_run=claim.run_id, of_activation=claim.id, key=key)
+
+
+# -- tool calls ---------------------------------------------------------------------------------------------------
+def add_tool_call(tx: Transaction, run_id: UUID, message_id: UUID, node_id: str, call: Mapping[str, Any]) -> None:
+    """Store a tool call of a node."""
+    tx.run(ADD_TOOL_CALL, run_id=run_id, id=new_id(), message_id=message_id, node_id=node_id, body=dict(call))
+
+
+def list_tool_calls(tx: Transaction, run_id: UUID, message_id: UUID) -> list[dict[str, Any]]:
+    """Return the tool calls of a turn in order: [{component_id, trace: [call]}].
+
+    Consecutive calls of one node are one item.
+    """
+    return _group_by_node(tx.rows(TOOL_CALLS, of_run=run_id, of_message=message_id))
+
+
+def find_tool_calls(
+    tx: Transaction, tenant_id: UUID, of: UUID, message_id: UUID, *, token_id: UUID | None = None
+) -> list[dict[str, Any]]:
+    """Return the same for a reader who may not know the run: `of` is the id of the agent, the conversation or the run.
+
+    `token_id`: only conversations that this share link began.
+    """
+    filters = {"of_tenant": tenant_id, "of": of, "of_message": message_id}
+    if token_id is None:
+        return _group_by_node(tx.rows(TOOL_CALLS_OF_TENANT, **filters))
+    return _group_by_node(tx.rows(TOOL_CALLS_OF_LINK, **filters, of_token=token_id))
+
+
+def _group_by_node(calls: Iterable[Any]) -> list[dict[str, Any]]:
+    groups: list[dict[str, Any]] = []
+    for node_id, body in calls:
+        if not groups or groups[-1]["component_id"] != node_id:
+            groups.append({"component_id": node_id, "trace": []})
+        groups[-1]["trace"].append(body)
+    return groups
+
+
+# -- citations ----------------------------------------------------------------------------------------------------
+def add_citations(
+    tx: Transaction,
+    run_id: UUID,
+    message_id: UUID,
+    activation_id: UUID,
+    chunks: Sequence[Mapping[str, Any]],
+    documents: Sequence[Mapping[str, Any]],
+) -> list[int]:
+    """Add the chunks and documents that a node found to the turn's citations; return the number of each chunk in order.
+
+    A chunk has a `chunk_id`, which is not stored in its body; a document has a `doc_name`.
+    """
+    tx.run(LOCK_CITATIONS, message_id=str(message_id))
+    cited = tx.rows(CITED, of_run=run_id, of_message=message_id)
+    numbers: dict[str, int] = {chunk_id: number for chunk_id, number in cited if number is not None}
+    document_names = {name for name, number in cited if number is None}
+    bodies = {str(chunk["chunk_id"]): _without_id(chunk) for chunk in reversed(chunks)}
+    new = citation_numbers.assign_numbers([str(chunk["chunk_id"]) for chunk in chunks], numbers)
+    tx.write_many(
+        ADD_CHUNK,
+        [
+            {
+                "run_id": run_id,
+                "message_id": message_id,
+                "number": number,
+                "chunk_id": chunk_id,
+                "chunk": bodies[chunk_id],
+            }
+            for chunk_id, number in new.items()
+        ],
+    )
+    finding = sha256(encode([sorted(bodies), list(map(dict, documents))]).encode()).hexdigest()
+    by_name = {str(document["doc_name"]): dict(document) for document in reversed(documents)}
+    tx.write_many(
+        ADD_DOCUMENT,
+        [
+            {
+                "run_id": run_id,
+                "message_id": message_id,
+                "activation_id": activation_id,
+                "finding": finding,
+                "name": name,
+                "document": document,
+            }
+            for name, document in by_name.items()
+            if name not in document_names
+        ],
+    )
+    numbers |= new
+    return [numbers[str(chunk["chunk_id"])] for chunk in chunks]
+
+
+def load_citations(tx: Transaction, run_id: UUID, message_id: UUID) -> dict[str, Any]:
+    """Return the citations of a turn: {"chunks": {number: chunk}, "doc_aggs": {name: document}}."""
+    chunks = {str(number): chunk for number, chunk in tx.rows(CHUNKS, of_run=run_id, of_message=message_id)}
+    documents: dict[str, Any] = {}
+    for name, document in tx.rows(DOCUMENTS, of_run=run_id, of_message=message_id):
+        documents.setdefault(name, document)
+    return {"chunks": chunks, "doc_aggs": documents}
+
+
+def citations_of_runs(tx: Transaction, run_ids: Collection[UUID]) -> dict[UUID, dict[str, Any]]:
+    """Return the citations of whole runs, the turns of a run merged; a run without citations has no entry."""
+    by_run: dict[UUID, dict[str, Any]] = defaultdict(lambda: {"chunks": {}, "doc_aggs": {}})
+    if not run_ids:
+        return by_run
+    for run_id, number, chunk in tx.rows(CHUNKS_OF_RUNS, run_ids=list(run_ids)):
+        by_run[run_id]["chunks"].setdefault(str(number), chunk)
+    for run_id, name, document in tx.rows(DOCUMENTS_OF_RUNS, run_ids=list(run_ids)):
+        by_run[run_id]["doc_aggs"].setdefault(name, document)
+    return dict(by_run)
+
+
+def _without_id(chunk: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in chunk.items() if name != "chunk_id"}
