@@ -286,8 +286,8 @@ class TrinoSession:
 def session_with(target: Target, *, tls: bool) -> Any:
     """Return a `requests` session that can reach only this server.
 
-    It connects to the address that was checked; with TLS the certificate must contain the host name. A Trino server
-    names the URLs at which its result continues, and the driver follows them and redirects, so all other URLs must fail.
+    It connects to the address that was checked; with TLS the certificate must contain the host name. All other URLs
+    fail, because the driver follows redirects and the URLs at which a Trino server says that its result continues.
     """
     requests = _module("requests", "requests")
     session = requests.Session()

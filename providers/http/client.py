@@ -47,8 +47,8 @@ _FAILURES = (
 class Outgoing:
     """The HTTP client of a process, usable from each of its event loops.
 
-    `timeout` is in seconds, for calls that set none. `user_agent` overrides the User-Agent of every request; the default
-    names Easel and the `contact` of the deployment, or a browser for calls that are `as_browser`. `names_behind_proxy`
+    `timeout` is in seconds, for calls that set none. `user_agent` overrides the User-Agent of every request; without it
+    requests name Easel and the `contact` of the deployment, or a browser if they are `as_browser`. `names_behind_proxy`
     False allows only IP addresses behind a proxy, for proxies whose network resolves names differently.
     """
 
