@@ -91,7 +91,9 @@ def follow_redirect(hop: HttpRequest, status: int, location: str) -> HttpRequest
     stays = (url.scheme, url.host, url.port) == (hop.url.scheme, hop.url.host, hop.url.port)
     body = b"" if to_get else hop.body
     if body and not stays:
-        raise HttpFailed(f"{hop.place} redirects a request with a body to another server, {place_of(url)}.")
+        raise HttpFailed(
+            f"{hop.place} redirects a request with a body to {place_of(url)}. A body is not sent to another server."
+        )
     headers = {
         name: value
         for name, value in hop.headers.items()

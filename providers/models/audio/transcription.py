@@ -73,8 +73,8 @@ class TranscriptsOfVendor:
         return await call_with_retries(partial(self._once, recording, language), sent, self._meter, self._pace)
 
     async def _once(self, recording: Recording, language: str) -> tuple[str, int | None]:
-        hint = {"language": language} if language else {}
-        body = {**self._fields, **hint, "model": self._spec.name, "response_format": "json"}
+        options = {"language": language} if language else {}
+        body = {**self._fields, **options, "model": self._spec.name, "response_format": "json"}
         hears = self._meter.hear
         upload = Upload("file", recording.name, recording.data, recording.mime_type)
         reply = await ask(self._spec, _PATH, body, self._limits, is_azure=self._is_azure, upload=upload, hears=hears)

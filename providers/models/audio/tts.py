@@ -144,7 +144,7 @@ class OpenAISpeech:
         return self._voicing.voice.replace("{model}", self._spec.name)
 
     async def _ask(self, spoken: str) -> bytes:
-        """Request audio that is not cached. The text was sent already, so this blocks and never reschedules the attempt."""
+        """Request audio that is not cached. Waits for rate limits by blocking, since the text was sent already."""
         try:
             return await self._meter.passed(
                 partial(self._once, spoken), RequestSize(characters=len(spoken)), stays=True

@@ -10,8 +10,7 @@ from typing import Any, assert_never
 from urllib.parse import urlsplit, urlunsplit
 
 from canvas.errors import ModelError
-from providers.models.chat.retrying_model import ModelTransport
-from providers.models.types.chat import ModelSpec
+from providers.models.types.chat import ModelSpec, Wire
 from providers.models.vendors.vendors import UNLISTED, Vendor, vendors
 from providers.models.wires.anthropic import AnthropicWire
 from providers.models.wires.aws import region_of
@@ -74,7 +73,7 @@ def spoken_by(spec: ModelSpec) -> Dialect:
     return dialect_of(spec.factory, vendors().get(spec.factory, UNLISTED), spec.extra, spec.base_url)
 
 
-def wire_to(spec: ModelSpec, limits: Limits, *, hears: HeaderObserver | None = None) -> ModelTransport:
+def wire_to(spec: ModelSpec, limits: Limits, *, hears: HeaderObserver | None = None) -> Wire:
     """Return the wire of a resolved model. Raises ModelError if a package for it is missing.
 
     `hears` is called with the headers of each response, in which vendors report what is left of a rate limit.

@@ -11,7 +11,6 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from itertools import count
-from typing import Protocol
 
 import structlog
 
@@ -30,24 +29,13 @@ from providers.models.types.chat import (
     ToolCall,
     Usage,
     UsageDelta,
+    Wire,
 )
 
 log = structlog.get_logger()
 
 _LONGEST_WAIT = 60.0  # seconds; limit for the exponential backoff
 _LONGEST_WAIT_ASKED = 120.0  # seconds; if a provider asks for a longer wait, the failure is reported at once
-
-
-class ModelTransport(Protocol):
-    """Sends requests to a model."""
-
-    def send(self, request: ChatRequest, *, streamed: bool) -> AsyncGenerator[Delta, None]:
-        """Send one request, once, and yield the answer, and the usage if the provider reports it.
-
-        Raises ProviderError for every failure of the provider, and never yields an ErrorDelta. Closing the generator
-        closes the connection.
-        """
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +89,7 @@ class _Spoken:
 class RetryingModel:
     """A `ChatModel` over any wire."""
 
-    def __init__(self, spec: ModelSpec, wire: ModelTransport, pace: RetryPolicy | None = None) -> None:
+    def __init__(self, spec: ModelSpec, wire: Wire, pace: RetryPolicy | None = None) -> None:
         self._spec = spec
         self._wire = wire
         self._pace = pace or RetryPolicy()

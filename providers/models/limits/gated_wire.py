@@ -14,13 +14,16 @@ from typing import Protocol
 
 from providers.errors import ProviderError
 from providers.models.text.context_window import count_tokens, message_tokens
-from providers.models.types.chat import ChatRequest, Delta, RateLimitWait, ReasoningDelta, TextDelta, Usage, UsageDelta
-
-
-class Wire(Protocol):
-    """The wire that is limited; the same protocol as `ModelTransport` in providers/models/chat/retrying_model.py."""
-
-    def send(self, request: ChatRequest, *, streamed: bool) -> AsyncGenerator[Delta, None]: ...
+from providers.models.types.chat import (
+    ChatRequest,
+    Delta,
+    RateLimitWait,
+    ReasoningDelta,
+    TextDelta,
+    Usage,
+    UsageDelta,
+    Wire,
+)
 
 
 @dataclass(frozen=True, slots=True)

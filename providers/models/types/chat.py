@@ -6,7 +6,7 @@ mistakes raise (ModelError).
 """
 
 import re
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
@@ -169,6 +169,18 @@ class ModelSpec:
         """Return the values that must be masked in every text."""
         others = (value for name, value in self.extra.items() if _SECRET.search(name) and isinstance(value, str))
         return (self.api_key, *others)
+
+
+class Wire(Protocol):
+    """Sends requests to a model in the protocol of its vendor (providers/models/wires/)."""
+
+    def send(self, request: ChatRequest, *, streamed: bool) -> AsyncGenerator[Delta, None]:
+        """Send one request, once, and yield the answer, and the usage if the provider reports it.
+
+        Raises ProviderError for every failure of the provider, and never yields an ErrorDelta. Closing the generator
+        closes the connection.
+        """
+        ...
 
 
 class ChatModel(Protocol):

@@ -132,11 +132,11 @@ def _continue_watched(job: Mapping[str, Any], is_isolated: bool) -> None:
     _die_with_parent()
     with contextlib.suppress(OSError):  # when memory is short, the kernel kills the program and not the worker
         Path("/proc/self/oom_score_adj").write_text("1000")
-    calls = _module("seccomp")  # loaded now, since its file does not exist in the new root
+    seccomp = _module("seccomp")  # loaded now, since its file does not exist in the new root
     if is_isolated:
         _go_behind_walls(job, libc)
     os.close(job["files"])
-    if not calls.refuse() and job["must_isolate"]:
+    if not seccomp.install_filter() and job["must_isolate"]:
         sys.stderr.write("This machine does not allow the filter of system calls that the sandbox needs.\n")
         _end(REFUSED)
 
@@ -145,7 +145,9 @@ def _go_behind_walls(job: Mapping[str, Any], libc: ctypes.CDLL) -> None:
     """Build the program's root as the first process of the namespace, then fork and continue in the second one."""
     limits = job["limits"]
     try:
-        _module("mounts").build(job["root"], job["folder"], job["shown"], disk=limits["disk"], files=limits["files"])
+        _module("mounts").build_root(
+            job["root"], job["folder"], job["shown"], disk=limits["disk"], files=limits["files"]
+        )
         _send_folder(job)
     except OSError as error:  # for example, a container in which mounting is not allowed
         if job["must_isolate"]:

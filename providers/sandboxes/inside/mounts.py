@@ -1,6 +1,6 @@
 """Builds the root file system of a program in the local sandbox, from mounts in a namespace of its own.
 
-    build(root, folder, shown, disk=..., files=...)
+    build_root(root, folder, shown, disk=..., files=...)
 
 The new root contains, read-only, the system's programs and libraries and the paths in `shown`; `folder`, writable, as a
 file system in memory of limited size; `/proc` with the program's own processes, read-only; and the usual devices in
@@ -36,7 +36,7 @@ _NOTHING = "size=4k,mode=555"
 _SMALL, _SCRATCH = "size=1m,mode=755", "size=32m,mode=1777,nr_inodes=2000"
 
 
-def build(root: str, folder: str, shown: Iterable[str], *, disk: int, files: int) -> None:
+def build_root(root: str, folder: str, shown: Iterable[str], *, disk: int, files: int) -> None:
     """Build the new root and move this process, with all its later children, into it. Raises OSError.
 
     The content of `folder` is copied into the new root, where the folder is limited to `disk` bytes and `files` files.

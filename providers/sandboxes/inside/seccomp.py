@@ -1,6 +1,6 @@
 """A seccomp filter, written as a BPF program, that refuses certain system calls of programs in the local sandbox.
 
-    refuse()   ->  True; False if the kernel or the processor does not support the filter
+    install_filter()   ->  True; False if the kernel or the processor does not support the filter
 
 The filter is a list of refused calls; all others are allowed. It refuses calls that reach internals of the kernel
 (modules, BPF, io_uring, keys, performance counters, userfaultfd), memory of other processes (ptrace and similar),
@@ -114,7 +114,7 @@ _X32 = 0x40000000  # first number of the x32 call table, which a 64-bit kernel m
 _NEW_NAMESPACES = 0x7E020000  # flags of clone
 
 
-def refuse() -> bool:
+def install_filter() -> bool:
     """Install the filter for this process and all its later children, permanently; return False if not possible."""
     numbers = NUMBERS.get(os.uname().machine)
     if sys.platform != "linux" or numbers is None:

@@ -75,7 +75,7 @@ def test_a_library_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize(
     ("provider", "config", "told"),
     [
-        ("ssh", {"host": "h", "username": "u"}, "give a password or a private_key"),
+        ("ssh", {"host": "h", "username": "u"}, "set a password or a private_key"),
         ("ssh", SSH | {"port": 70000}, "port"),
         ("ssh", SSH | {"known_host": "x"}, "known_host: Extra inputs are not permitted"),
         ("e2b", {}, "api_key: Field required"),
