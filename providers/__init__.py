@@ -1,1 +1,1 @@
-"""The outside world: models, retrieval, sandboxes. One module per kind of service."""
+"""Clients of external services: models, HTTP, retrieval, databases, MCP, mail and sandboxes."""

@@ -1,8 +1,8 @@
-"""What went wrong with a request to a provider, and whether sending it again may help (tools 10.4, ledger T18).
+"""Error codes of failed requests to a provider, and which failures a retry may repair.
 
-A failure is named by the most exact thing known about it: a provider's own error code that leaves no doubt, then the
-HTTP status (also one that the message begins with), then a provider's broader error type, and the words of the
-message only when there is nothing else. The code is always that of the real cause, on the last try too.
+`classify` uses the most exact fact that is known: first a provider error code that has only one meaning, then the HTTP
+status (also a status at the start of the message), then a provider's broader error type, and last the words of the
+message. The code names the real cause, also after the last retry.
 """
 
 import re
@@ -13,7 +13,7 @@ from enum import StrEnum
 
 
 class Code(StrEnum):
-    """What an answer that failed says after `**ERROR**: `."""
+    """Error codes; a failed answer contains its code after `**ERROR**: `."""
 
     QUOTA_EXCEEDED = "QUOTA_EXCEEDED"
     RATE_LIMIT_EXCEEDED = "RATE_LIMIT_EXCEEDED"
@@ -28,25 +28,26 @@ class Code(StrEnum):
 
 
 REPEATABLE = frozenset({Code.RATE_LIMIT_EXCEEDED, Code.SERVER_ERROR, Code.TIMEOUT, Code.CONNECTION_ERROR})
-"""Codes of failures that the same request may not meet a second time."""
+"""Codes of failures that may not occur again if the same request is repeated."""
 
 
 class ProviderError(Exception):
-    """One request to a provider failed. The layer above sends it again or ends the answer with an ErrorDelta."""
+    """One request to a provider failed. The caller repeats it or ends the answer with an ErrorDelta."""
 
     def __init__(self, code: Code, detail: str, retry_after: float | None = None) -> None:
         super().__init__(f"{code}: {detail}")
         self.code = code
         self.detail = detail
-        self.retry_after = retry_after  # seconds the provider asked to wait
+        self.retry_after = retry_after  # seconds that the provider asks the caller to wait
 
     @property
     def may_be_repeated(self) -> bool:
+        """Return whether repeating the request may help."""
         return self.code in REPEATABLE
 
 
 _EXACT = {
-    "insufficient_quota": Code.QUOTA_EXCEEDED,  # arrives as a 429, and no waiting mends it
+    "insufficient_quota": Code.QUOTA_EXCEEDED,  # arrives as a 429, but waiting does not help
     "billing_hard_limit_reached": Code.QUOTA_EXCEEDED,
     "billing_not_active": Code.QUOTA_EXCEEDED,
     "content_filter": Code.CONTENT_FILTERED,
@@ -96,7 +97,7 @@ _WORDS: tuple[tuple[Code, tuple[str, ...]], ...] = (
     (Code.CONTENT_FILTERED, ("filter", "content", "policy", "blocked", "safety", "inappropriate")),
     (Code.MODEL_ERROR, ("model", "not found", "does not exist", "not available", "max rounds")),
 )
-LONGEST_BEGINNING = 200  # characters in which a status may lead; an error of many blanks would be read for minutes
+LONGEST_BEGINNING = 200  # characters searched for a leading status; the regex needs minutes for very many blanks
 _LEADING_STATUS = re.compile(r"\W*(?:error code:?|http(?:/[\d.]+)?|status(?: code)?:?)?\s*([45]\d\d)\b", re.IGNORECASE)
 TOOLS_REFUSED = (
     "(The server refuses tools for this model. Turn them on at the server; or declare the model without tools with "
@@ -107,16 +108,16 @@ _NO_TOOLS = re.compile(
     rf"(?:not|n't) support\w*[^.]{{0,40}}{_TOOLS}"  # Ollama: "gemma does not support tools"
     rf"|no endpoints found that support[^.]{{0,40}}{_TOOLS}"  # OpenRouter
     rf"|unsupported[^.]{{0,40}}{_TOOLS}"
-    rf"|{_TOOLS}[^.\[\]]{{0,60}}\brequires? --"  # vLLM and llama.cpp: a switch of the server is not set
+    rf"|{_TOOLS}[^.\[\]]{{0,60}}\brequires? --"  # vLLM and llama.cpp: a server option is not set
     rf"|{_TOOLS}[^.\[\]]{{0,60}}(?:not|n't) (?:be )?(?:supported|enabled|available)",
     re.IGNORECASE,
 )
-_SHORT_SECRET = 8  # characters; shorter ones are ordinary words and are hidden only where they stand alone
+_SHORT_SECRET = 8  # characters; a shorter secret may be part of a word, so only whole words are hidden
 _LONGEST_DETAIL = 2000
 
 
 def classify(message: str, status: int | None = None, names: Sequence[object] = ()) -> Code:
-    """The code of a failure. `names` are the provider's own `code` and `type`; a number among them is a status."""
+    """Return the code of a failure. `names` are the provider's `code` and `type`; a number among them is a status."""
     words = [name.lower() for name in names if isinstance(name, str)]
     for word in words:
         if word in _EXACT:
@@ -137,18 +138,18 @@ def failure(
     names: Sequence[object] = (),
     retry_after: float | None = None,
 ) -> ProviderError:
-    """A CallFailed with the code that fits; overlong messages (a proxy's HTML page) are cut."""
+    """Return a ProviderError with the code of the failure; a long message (a proxy's HTML page) is truncated."""
     detail = " ".join(message.split()) if len(message) > _LONGEST_DETAIL else message.strip()
     return ProviderError(classify(message, status, names), detail[:_LONGEST_DETAIL], retry_after)
 
 
 def refuses_tools(message: str) -> bool:
-    """Return whether a failure says that the model, or the server as it runs, takes no tools."""
+    """Return whether the message says that the model, or the server as configured, does not support tools."""
     return _NO_TOOLS.search(message[:_LONGEST_DETAIL]) is not None
 
 
 def retry_after(headers: Mapping[str, str], now: datetime) -> float | None:
-    """The seconds a provider asks to wait: `Retry-After-Ms`, or `Retry-After` in seconds or as a date."""
+    """Return the seconds that a provider asks to wait: `Retry-After-Ms`, or `Retry-After` in seconds or as a date."""
     milliseconds = _number(headers.get("retry-after-ms"))
     if milliseconds is not None:
         return max(0.0, milliseconds / 1000)
@@ -164,7 +165,7 @@ def retry_after(headers: Mapping[str, str], now: datetime) -> float | None:
 
 
 def redact(text: str, *secrets: str) -> str:
-    """The text without the secrets, which some providers repeat in their error messages."""
+    """Return the text with its secrets masked; some providers repeat keys in their error messages."""
     for secret in secrets:
         if len(secret) >= _SHORT_SECRET:
             text = text.replace(secret, "***")

@@ -1,8 +1,9 @@
-"""What a node may reach besides models: HTTP, knowledge bases, sandboxes, databases, mail, speech and memories.
+"""Protocols of the services that a node may use besides models, and the values that they take and return.
 
-Here are the promises only, and the plain values that go in and out. The modules beside this one keep them; a worker
-puts them together for each tenant (`Services`), and tests and the conformance runner give their own. Everything waits
-and is cancelled by cancelling the caller. What goes wrong outside is raised as a ToolError whose message may be shown.
+The services are HTTP, knowledge bases, sandboxes, databases, MCP servers, mail, speech and memories. The other modules
+of `providers` implement the protocols. A worker combines the implementations of one tenant in `Services`; tests and
+the conformance runner provide their own. All methods are async, and cancelling the caller cancels the call. A failure
+of the other side is raised as a ToolError whose message may be shown to users.
 """
 
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -15,27 +16,28 @@ from canvas.errors import ToolError
 from providers.http.address_policy import Guard
 from providers.models.types.rate_limits import VendorRateLimit
 
-MOST_BYTES = 16 * 1024 * 1024  # of one reply, unless the caller says otherwise
+MOST_BYTES = 16 * 1024 * 1024  # default limit for the body of one response
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One outgoing HTTP request. Of `json`, `form` and `content` at most one is given.
+    """One outgoing HTTP request. At most one of `json`, `form` and `content` is set.
 
-    `timeout` is in seconds for the whole request, redirects included. `redirects` is how many are followed; each is
-    checked like the first address. `trusted` is for addresses that a deployment's own settings name: they may be
-    private, their redirects may not. `pace` is what the vendor asks of all its callers together; the wait for it comes
-    before the request and is no part of `timeout`. `as_browser` is for vendors that answer browsers only.
+    `timeout` is in seconds for the whole request, redirects included. `redirects` is the number of redirects that are
+    followed; each address is checked like the first one. `trusted` is for addresses from the deployment's own settings:
+    they may be private, but the addresses that they redirect to may not. `pace` is the rate limit of a vendor for all
+    callers together; the wait for it comes before the request and does not count towards `timeout`. `as_browser` is for
+    vendors that only answer browsers.
     """
 
     method: str
-    url: str = field(repr=False)  # may hold keys, as may everything that is sent
+    url: str = field(repr=False)  # may contain keys, like every part of a request
     params: Mapping[str, Any] | Sequence[tuple[str, Any]] | None = field(default=None, repr=False)
     headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     json: Any = field(default=None, repr=False)
     form: Mapping[str, Any] | None = field(default=None, repr=False)
     content: bytes | None = field(default=None, repr=False)
-    has_json: bool = False  # `json` is meant even if it is null
+    has_json: bool = False  # send `json` even if it is null
     timeout: float = 15.0
     redirects: int = 0
     proxy: str | None = None
@@ -47,47 +49,53 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """An HTTP answer of any status, read whole. Header names are lower case."""
+    """An HTTP response of any status with its whole body. Header names are lower case."""
 
     status: int
     headers: Mapping[str, str]
     content: bytes
-    url: str  # where it came from in the end
+    url: str  # the last address, after redirects
 
     @property
     def is_success(self) -> bool:
-        """Whether the status is 2xx."""
+        """Return whether the status is 2xx."""
         return 200 <= self.status < 300
 
 
 class Http(Protocol):
-    """The one way out. Addresses are checked (tools 1.11), and the connection goes to the address that was checked."""
+    """The only client for outgoing HTTP. It checks each address and connects to exactly the address that it checked."""
 
     async def send(self, call: Call) -> Reply:
-        """Raises AddressRefused, or HttpFailed when no whole answer came (`retryable` says whether more may help)."""
+        """Send a request and return the response.
+
+        Raises AddressRefused, and HttpFailed if no complete response came; its `retryable` says whether to try again.
+        """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An HTTP answer of any status whose body is still on its way. Header names are lower case."""
+    """An HTTP response of any status whose body is still being received. Header names are lower case."""
 
     status: int
     headers: Mapping[str, str]
-    pieces: AsyncIterator[bytes]  # unpacked; raises HttpFailed like `Http.send`
+    pieces: AsyncIterator[bytes]  # decompressed; raises HttpFailed like `Http.send`
 
 
 class Streaming(Http, Protocol):
-    """The one way out, for answers that are read as they come."""
+    """An `Http` that can also return a response while its body is being received."""
 
     def stream(self, call: Call) -> AbstractAsyncContextManager[Answer]:
-        """The answer to a call, redirects not followed. Leaving it closes what is still open. Raises like `send`."""
+        """Return the response to a request without following redirects; leaving the block closes the connection.
+
+        Raises like `send`.
+        """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class RetrievalQuery:
-    """A question to knowledge bases or memories (tools 6); `options` has the node's other parameters by name."""
+    """A question to knowledge bases or memories; `options` has the other parameters of the node by name."""
 
     question: str
     dataset_ids: Sequence[str] = ()
@@ -99,13 +107,13 @@ class Retriever(Protocol):
     """Searches knowledge bases."""
 
     async def search(self, search: RetrievalQuery) -> Mapping[str, Any]:
-        """{"chunks": [chunk], "doc_aggs": [agg]}, best first, keys as in tools 6."""
+        """Return {"chunks": [chunk], "doc_aggs": [aggregate]}, best first, with the keys of RAGFlow's Retrieval."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """Code to run: `language` is `python` or `nodejs`, `arguments` is what `main` gets, `timeout` in seconds."""
+    """Code to run: `language` is `python` or `nodejs`, `arguments` are those of `main`, `timeout` is in seconds."""
 
     language: str
     script: str
@@ -116,7 +124,7 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class ProducedFile:
-    """A file that a program or a browser left behind."""
+    """A file that a program wrote or a browser downloaded."""
 
     name: str
     data: bytes
@@ -125,7 +133,7 @@ class ProducedFile:
 
 @dataclass(frozen=True, slots=True)
 class SkippedFile:
-    """A file that a program left behind and that is not taken, and why."""
+    """A file that a program wrote and that is not returned, with the reason."""
 
     name: str
     reason: str
@@ -133,7 +141,7 @@ class SkippedFile:
 
 @dataclass(frozen=True, slots=True)
 class ProgramResult:
-    """What a program did. `has_value` tells a structured result of null from none."""
+    """The result of a program. `has_value` distinguishes a structured result of null from a missing one."""
 
     stdout: str = ""
     stderr: str = ""
@@ -145,21 +153,21 @@ class ProgramResult:
 
 
 class Sandbox(Protocol):
-    """Runs untrusted code somewhere else."""
+    """Runs untrusted code outside of the worker process."""
 
     @property
     def repeatable(self) -> bool:
-        """Whether nothing outside can have changed by what a program did, so that it may be run again."""
+        """Return whether a program cannot change anything outside of the sandbox, so that it may be run again."""
         ...
 
     async def run(self, program: Program) -> ProgramResult:
-        """Raises ToolError when it could not be run, or ran out of time."""
+        """Run a program and return its result. Raises ToolError if it could not be run or exceeded its timeout."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """What a statement gave: the names of its columns, and the first rows as the driver's own Python values."""
+    """The result of a statement: the names of the columns, and the first rows as the driver's own Python values."""
 
     columns: Sequence[str]
     rows: Sequence[Sequence[Any]]
@@ -167,36 +175,39 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class BoundStatement:
-    """A statement whose values are sent apart from its text: one between every two `parts`."""
+    """A statement whose values are sent separately from its text: one value between every two `parts`."""
 
     parts: tuple[str, ...]
     values: tuple[Any, ...]
 
 
 class Connection(Protocol):
-    """A session that may only read, for one caller at a time."""
+    """A read-only database session, for one caller at a time."""
 
     async def execute(self, sql: str | BoundStatement, most_rows: int) -> Rows:
-        """Carry out one statement. Raises ToolError in the server's words; the session goes on after it."""
+        """Execute one statement and return its first rows.
+
+        Raises ToolError with the server's message; the session stays usable.
+        """
         ...
 
 
 class Databases(Protocol):
-    """Opens the databases that ExeSQL asks."""
+    """Opens sessions on the databases that ExeSQL queries."""
 
     def connect(self, params: Mapping[str, Any]) -> AbstractAsyncContextManager[Connection]:
-        """A session on {db_type, host, port, database, username, password}; `timeout` is in seconds for a statement.
+        """Open a session on {db_type, host, port, database, username, password}; `timeout` is seconds per statement.
 
-        Entering it raises AddressRefused for a host that may not be reached, and ToolError when there is no session.
+        Entering the block raises AddressRefused for a host that is not allowed, and ToolError if no session was opened.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class McpCall:
-    """A call of an MCP server's tool, with the words in which a model was told of it.
+    """A call of a tool of an MCP server, with the description and schema that the model was given.
 
-    `headers` are the caller's own; they go to the server last, over those that the tenant has stored for it.
+    `headers` come from the caller and override the headers that the tenant has stored for the server.
     """
 
     server: str
@@ -209,24 +220,28 @@ class McpCall:
 
 @dataclass(frozen=True, slots=True)
 class McpWords:
-    """What a model is told of a tool of an MCP server."""
+    """The description and schema of an MCP tool as a model is given them."""
 
     description: str
     schema: Mapping[str, Any]
 
 
 class Mcp(Protocol):
-    """The MCP servers of a tenant, for one attempt: a session opens with the first call that needs it (tools 7)."""
+    """The MCP servers of a tenant, for one attempt. The first call to a server opens its session."""
 
     async def call(self, call: McpCall) -> str:
-        """What a model reads of the call, also where the tool or its server failed. Raises ToolError and NodeFailure.
+        """Call a tool and return the text for the model, also if the tool or its server failed.
 
-        Those say that nothing was called: the server is unknown or away, the tool is not allowed, or has changed.
+        Raises ToolError or NodeFailure if the tool was not called: the server is unknown or does not answer, or the
+        tool is not allowed or has changed.
         """
         ...
 
     async def pinned(self, server: str, tool: str) -> McpWords | None:
-        """What a tool was when somebody saw it; None if nobody has. Raises ToolError for an unknown server."""
+        """Return the description and schema that were stored when the tool was listed; None if there are none.
+
+        Raises ToolError for an unknown server.
+        """
         ...
 
     async def close(self) -> None:
@@ -238,26 +253,26 @@ class Speech(Protocol):
     """A text-to-speech model."""
 
     async def synthesize(self, text: str) -> bytes:
-        """Audio of a cleaned sentence. Raises ModelError."""
+        """Return the audio of a sentence without markup. Raises ModelError."""
         ...
 
 
 class Memories(Protocol):
-    """Where Messages remember what was said (components 5)."""
+    """The memories in which Message nodes store turns of a conversation."""
 
     async def save(self, memory_ids: Sequence[str], record: Mapping[str, Any], key: str) -> None:
-        """Keep {user_id, agent_id, session_id, user_input, agent_response}; twice with one key is once.
+        """Store {user_id, agent_id, session_id, user_input, agent_response}; saving twice with one key stores it once.
 
-        Raises ToolError that names the memories that do not exist.
+        Raises a ToolError that names the memories that do not exist.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class MailAccount:
-    """Whom to hand letters to, and as whom. `tls`: from the first byte on, else by STARTTLS; never without.
+    """An SMTP server and a login. `tls` True: TLS from the first byte on; False: STARTTLS. Plain text is never used.
 
-    `timeout` is in seconds for everything, `trusted` for servers that a deployment's own settings name.
+    `timeout` is in seconds for the whole session. `trusted` is for servers from the deployment's own settings.
     """
 
     host: str
@@ -270,39 +285,42 @@ class MailAccount:
 
 
 class DeliveryUnknown(ToolError):
-    """A letter was handed over, and no answer came: it may have been delivered, and must not be sent once more."""
+    """A message was sent and the server did not answer: it may have been delivered and must not be sent again."""
 
     def __init__(self) -> None:
         super().__init__("delivery state unknown")
 
 
 class MailSession(Protocol):
-    """A conversation with a mail server, for one letter."""
+    """A session with a mail server, for one message."""
 
     async def address(self, sender: str, recipients: Sequence[str]) -> Mapping[str, str]:
-        """Say from whom and to whom; the recipients that the server refuses, and why. Raises ToolError: all of them."""
+        """Send sender and recipients; return the refused recipients with the server's answers.
+
+        Raises ToolError if the server refuses all recipients.
+        """
         ...
 
     async def deliver(self, message: bytes) -> None:
-        """Hand over the letter. Raises ToolError if the server does not take it, DeliveryUnknown if nobody knows."""
+        """Send the message. Raises ToolError if the server refuses it, DeliveryUnknown if the result is not known."""
         ...
 
 
 class Mail(Protocol):
-    """Hands letters to mail servers."""
+    """Sends messages to mail servers."""
 
     def connect(self, account: MailAccount) -> AbstractAsyncContextManager[MailSession]:
-        """A session that is logged in. Entering it raises AddressRefused, and ToolError when there is none."""
+        """Open a session and log in. Entering the block raises AddressRefused or ToolError."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class BrowserSettings:
-    """The browser that the component Browser drives, and what it may reach.
+    """The browser that the component Browser drives, and the addresses that it may reach.
 
-    `executable` None: wherever a Chromium usually is. `profiles` is the tenant's folder of what its browsers remember
-    from run to run (cookies, logins); None: they remember nothing. `upload_url_max_bytes` is the largest file that is
-    fetched from an address in order to offer it on a page.
+    `executable` None means the usual places of Chromium. `profiles` is the tenant's folder of browser profiles, which
+    keep cookies and logins from run to run; None: nothing is kept. `upload_url_max_bytes` limits a file that is fetched
+    from a URL in order to upload it on a page.
     """
 
     guard: Guard
@@ -313,7 +331,7 @@ class BrowserSettings:
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """All of it for one tenant. What is None is not configured, and a node that needs it says so."""
+    """The services of one tenant. None means not configured; a node that needs the service fails with that reason."""
 
     http: Http
     retriever: Retriever | None = None
@@ -324,7 +342,7 @@ class Services:
     browser: BrowserSettings | None = None
     mcp: Mcp | None = None
     base_urls: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Where a tool's vendor answers, by class in capitals, where the deployment says so (TOOL_<CLASS>_BASE_URL)."""
+    """Base URLs of tool vendors that the deployment overrides, by tool class in capitals (TOOL_<CLASS>_BASE_URL)."""
     vendor_keys: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
-    """The deployment's own keys for tools' vendors, by vendor in capitals: they count where a node has none."""
+    """The deployment's own keys of tool vendors, by vendor in capitals, for nodes that have no key."""
     mail: Mail | None = None

@@ -1,12 +1,13 @@
-"""The mail servers that Email hands its letters to: hosts checked, TLS always, a conversation in a thread of its own.
+"""SMTP client of the component Email: checked hosts, always TLS, one thread per session.
 
     async with MailServers(guard).connect(account) as session:
         refused = await session.address("me@example.com", ["you@example.com"])
         await session.deliver(message)
 
-It keeps the promise of `providers.interfaces.Mail`. Whoever stops waiting breaks the connection, and with it whatever
-the thread waits for. Up to the moment at which a server asks for the letter nothing has been sent; from then on only
-its last answer tells, and where that does not come the error is a DeliveryUnknown.
+Implements `providers.interfaces.Mail`. Cancelling the caller breaks the connection, which also ends the thread's wait.
+Nothing is sent before the server has accepted the DATA command. After that only the server's last reply says whether
+the message was accepted; if that reply does not come, the error is a DeliveryUnknown
+(docs/decisions/0022-letters-are-sent-once.md).
 """
 
 import asyncio
@@ -26,10 +27,10 @@ from providers.http.address_policy import Guard, Resolve, addresses_of
 from providers.interfaces import DeliveryUnknown, MailAccount
 
 PORTS = frozenset({25, 465, 587, 2525})
-MOST_ADDRESSES = 3  # of one host that are tried
-SECONDS = 10.0  # for connecting to an address, and for each answer of a server but the last
-QUIT_SECONDS = 2.0  # nobody waits for a goodbye
-MOST_BYTES = 256 * 1024  # that a server may say in one conversation
+MOST_ADDRESSES = 3  # addresses of one host that are tried
+SECONDS = 10.0  # for connecting to an address, and for each reply of a server except the last one
+QUIT_SECONDS = 2.0  # for the reply to QUIT; no caller waits for it
+MOST_BYTES = 256 * 1024  # limit for all replies of a server in one session
 REFUSED_LOGIN = "SMTP Authentication failed. Please check your SMTP username(email) and authorization code."
 
 _DOTS = re.compile(rb"(?m)^\.")
@@ -39,7 +40,7 @@ T = TypeVar("T")
 
 
 class MailServers:
-    """Any server that the guard lets through, on the ports that mail uses."""
+    """Opens sessions with mail servers that the guard allows, on the ports of mail."""
 
     def __init__(
         self,
@@ -56,10 +57,10 @@ class MailServers:
 
     @asynccontextmanager
     async def connect(self, account: MailAccount) -> AsyncGenerator["Session"]:
-        """A session that is logged in. Raises AddressRefused or ToolError."""
+        """Open a session and log in. Raises AddressRefused or ToolError."""
         ends_at = asyncio.get_running_loop().time() + account.timeout
-        found = await self._addresses(account)
-        session = Session(await _connected(found, account, ends_at), ends_at)
+        addresses = await self._addresses(account)
+        session = Session(await _connected(addresses, account, ends_at), ends_at)
         try:
             await session.open(account, lambda: self._tls)
             yield session
@@ -68,8 +69,8 @@ class MailServers:
 
     async def _addresses(self, account: MailAccount) -> list[str]:
         if account.port not in self._ports and not account.trusted and not self._guard.allow_any:
-            known = ", ".join(map(str, sorted(self._ports)))
-            raise AddressRefused(f"Port {account.port} is not allowed for mail. Use one of {known}.")
+            allowed = ", ".join(map(str, sorted(self._ports)))
+            raise AddressRefused(f"Port {account.port} is not allowed for mail. Use one of {allowed}.")
         try:
             return await addresses_of(
                 account.host, account.port, self._guard, trusted=account.trusted, resolve=self._resolve
@@ -85,29 +86,29 @@ class MailServers:
 
 
 class Session:
-    """One conversation and the thread that leads it. `close` waits for nobody: the thread says goodbye and ends."""
+    """One SMTP session and its thread. `close` does not wait: the thread sends QUIT and ends by itself."""
 
     def __init__(self, connection: socket.socket, ends_at: float) -> None:
         self._connection = connection
-        self._same = connection.dup()  # TLS takes the connection over; this stays, to break it off
+        self._same = connection.dup()  # TLS detaches the original socket; this one can still shut the connection down
         self._ends_at = ends_at
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="mail")
         self._client: _Client | None = None
 
     async def open(self, account: MailAccount, tls: Callable[[], ssl.SSLContext]) -> None:
-        """Greet, encrypt, log in. Raises ToolError."""
+        """Read the greeting, start TLS, log in. Raises ToolError."""
         await self._in_thread(lambda: self._open(account, tls()))
 
     async def address(self, sender: str, recipients: Sequence[str]) -> Mapping[str, str]:
-        """Say from whom and to whom; what the server answers for each recipient that it refuses.
+        """Send sender and recipients; return the server's reply for each refused recipient.
 
-        Raises ToolError if it takes none.
+        Raises ToolError if the server refuses all recipients.
         """
         return await self._in_thread(lambda: self._address(sender, recipients))
 
     async def deliver(self, message: bytes) -> None:
-        """Hand over the letter. Raises ToolError if the server does not take it, DeliveryUnknown if nobody knows."""
-        begun: list[bool] = []  # the thread says so before the first byte of the letter
+        """Send the message. Raises ToolError if the server refuses it, DeliveryUnknown if the result is not known."""
+        begun: list[bool] = []  # the thread appends to it before it sends the first byte of the message
         try:
             await self._in_thread(lambda: self._deliver(message, begun))
         except ToolError as error:
@@ -116,6 +117,7 @@ class Session:
             raise
 
     def close(self) -> None:
+        """Have the thread end the session, without waiting for it."""
         self._thread.submit(self._close)
         self._thread.shutdown(wait=False)
 
@@ -132,7 +134,7 @@ class Session:
             raise _OutOfTime("SMTP error occurred: the server took too long", retryable=True) from error
 
     def _break_off(self) -> None:
-        with suppress(OSError):  # it is broken already
+        with suppress(OSError):  # the connection is broken already
             self._same.shutdown(socket.SHUT_RDWR)
 
     # -- in the thread --------------------------------------------------------------------------------------------
@@ -142,9 +144,9 @@ class Session:
             if account.tls:
                 self._connection = tls.wrap_socket(self._connection, server_hostname=account.host)
             self._client = client = _Client(self._connection, account.host)
-            code, said = client.connect(account.host, account.port)
+            code, text = client.connect(account.host, account.port)
             if code != _READY:
-                raise smtplib.SMTPResponseException(code, said)
+                raise smtplib.SMTPResponseException(code, text)
             if not account.tls:
                 client.starttls(context=tls)
         except ssl.SSLCertVerificationError as error:
@@ -168,27 +170,27 @@ class Session:
 
     def _deliver(self, message: bytes, begun: list[bool]) -> None:
         client = self._talking
-        code, said = client.docmd("DATA")
+        code, text = client.docmd("DATA")
         if code != _START:
-            raise smtplib.SMTPResponseException(code, said)
+            raise smtplib.SMTPResponseException(code, text)
         begun.append(True)
         try:
-            client.patience = None  # the time of the whole session is up soon enough
+            client.patience = None  # the timeout of the whole session still applies
             client.send(_DOTS.sub(b"..", message.removesuffix(b"\r\n")) + b"\r\n.\r\n")
             answer = client.getreply()
         except (OSError, smtplib.SMTPException, ValueError) as error:
             raise DeliveryUnknown from error
         if not 200 <= answer[0] < 600:
-            raise DeliveryUnknown  # it is no answer
+            raise DeliveryUnknown  # not a valid reply
         _expect(answer)
 
     @property
     def _talking(self) -> "_Client":
-        assert self._client is not None  # nobody has a session that was not opened
+        assert self._client is not None  # callers only get sessions that are open
         return self._client
 
     def _close(self) -> None:
-        with suppress(OSError, smtplib.SMTPException, ValueError):  # the letter is sent or not, whatever it says now
+        with suppress(OSError, smtplib.SMTPException, ValueError):  # the reply to QUIT does not change the result
             if self._client is not None:
                 self._client.patience = QUIT_SECONDS
                 self._client.docmd("QUIT")
@@ -201,22 +203,22 @@ class Session:
 
 
 class _OutOfTime(ToolError):
-    """The time of the session was up before the server had answered."""
+    """The session timed out before the server replied."""
 
 
 class _Client(smtplib.SMTP):
-    """A client over a connection that is there already. A server that says too much is not listened to."""
+    """An SMTP client over an existing connection, with a limit on the bytes that it reads."""
 
     def __init__(self, connection: socket.socket, host: str) -> None:
         self._connection = connection
         name = connection.getsockname()[0]
         super().__init__(local_hostname=f"[IPv6:{name}]" if ":" in name else f"[{name}]", timeout=SECONDS)
-        self._host = host  # whom the certificate must name
+        self._host = host  # the name that the certificate must contain
         self._refused: smtplib.SMTPAuthenticationError | None = None
 
     @property
     def patience(self) -> float | None:
-        """Seconds to wait for an answer; None: as long as the connection lasts."""
+        """Seconds to wait for a reply; None: as long as the connection lasts."""
         return self.sock.gettimeout() if self.sock is not None else None
 
     @patience.setter
@@ -228,7 +230,7 @@ class _Client(smtplib.SMTP):
         return self._connection
 
     def auth(self, mechanism: str, authobject: Any, *, initial_response_ok: bool = True) -> tuple[int, bytes]:
-        """Log in. A password that was wrong once is not offered in another way: servers count such tries."""
+        """Log in. A refused password is not tried with a second mechanism, because servers count failed logins."""
         if self._refused is not None:
             raise self._refused
         try:
@@ -245,7 +247,7 @@ class _Client(smtplib.SMTP):
 
 
 class _Bounded:
-    """Lines of a file, up to a number of bytes."""
+    """Reads lines of a file, up to MOST_BYTES in total."""
 
     def __init__(self, file: Any) -> None:
         self._file = file
@@ -255,25 +257,25 @@ class _Bounded:
         line = self._file.readline(size)
         self._left -= len(line)
         if self._left < 0:
-            raise OSError("the server says too much")
+            raise OSError("the server sends too much data")
         return line
 
     def close(self) -> None:
         self._file.close()
 
 
-async def _connected(found: Sequence[str], account: MailAccount, ends_at: float) -> socket.socket:
-    """A connection to the first address that answers. Raises ToolError."""
+async def _connected(addresses: Sequence[str], account: MailAccount, ends_at: float) -> socket.socket:
+    """Connect to the first address that answers and return the socket. Raises ToolError."""
     loop = asyncio.get_running_loop()
     last: OSError | None = None
-    for address in found[:MOST_ADDRESSES]:
+    for address in addresses[:MOST_ADDRESSES]:
         connection = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM)
         try:
             connection.setblocking(False)
             async with asyncio.timeout_at(min(ends_at, loop.time() + SECONDS)):
                 await loop.sock_connect(connection, (address, account.port))
             return connection
-        except OSError as error:  # time that runs out is one, too
+        except OSError as error:  # a TimeoutError is an OSError
             connection.close()
             last = error
         except BaseException:
@@ -283,9 +285,9 @@ async def _connected(found: Sequence[str], account: MailAccount, ends_at: float)
 
 
 def _in_words(work: Callable[[], T]) -> Callable[[], T]:
-    """The work, with what goes wrong in it told as a ToolError."""
+    """Return a function that does the work and raises its errors as ToolError."""
 
-    def told() -> T:
+    def run() -> T:
         try:
             return work()
         except smtplib.SMTPAuthenticationError as error:
@@ -295,31 +297,31 @@ def _in_words(work: Callable[[], T]) -> Callable[[], T]:
         except smtplib.SMTPResponseException as error:
             raise _answered(error.smtp_code, error.smtp_error) from error
         except UnicodeError as error:
-            raise ToolError("Unexpected error: the user name or the password has letters beyond ASCII.") from error
+            raise ToolError("Unexpected error: the user name or password contains characters outside ASCII.") from error
         except smtplib.SMTPServerDisconnected as error:
             raise ToolError(f"SMTP error occurred: {error}", retryable=True) from error
-        except smtplib.SMTPException as error:  # it lacks something, and will lack it next time
+        except smtplib.SMTPException as error:  # a missing feature of the server, which a retry does not add
             raise ToolError(f"SMTP error occurred: {error}") from error
         except OSError as error:
             raise ToolError(f"SMTP error occurred: {error.strerror or error}", retryable=True) from error
 
-    return told
+    return run
 
 
 def _expect(answer: tuple[int, bytes]) -> None:
-    """Raises ToolError for an answer that is no yes."""
+    """Raise ToolError if the status of a reply is not 2xx."""
     if not 200 <= answer[0] < 300:
         raise _answered(*answer)
 
 
-def _answered(code: int, said: bytes | str) -> ToolError:
-    """What a server answered, as an error; a refusal for the time being may pass."""
-    return ToolError(f"SMTP error occurred: {_said(code, said)}", retryable=400 <= code < 500)
+def _answered(code: int, text: bytes | str) -> ToolError:
+    """Return a server's reply as an error; 4xx replies are temporary and therefore retryable."""
+    return ToolError(f"SMTP error occurred: {_said(code, text)}", retryable=400 <= code < 500)
 
 
-def _said(code: int, said: bytes | str) -> str:
-    text = said.decode("utf-8", "replace") if isinstance(said, bytes) else said
-    return f"{code} {' '.join(text.split())}"[:300]
+def _said(code: int, text: bytes | str) -> str:
+    decoded = text.decode("utf-8", "replace") if isinstance(text, bytes) else text
+    return f"{code} {' '.join(decoded.split())}"[:300]
 
 
 def _not_connected(account: MailAccount, reason: str = "", *, retryable: bool = False) -> ToolError:

@@ -1,8 +1,8 @@
-"""Knowledge bases and memories of a RAGFlow server, by its public HTTP API (tools 6.5 and 12).
+"""Knowledge bases and memories of a RAGFlow server, over its public HTTP API.
 
-It keeps the promise of `providers.interfaces.Retriever`. Everything that a search needs models for (languages,
-reranking, knowledge graph, tables of contents) happens on that server; a metadata filter that a model would have to
-write (`auto`, `semi_auto`) is left out, and the search goes unfiltered.
+Implements `providers.interfaces.Retriever`. The server does everything that needs models (languages, reranking,
+knowledge graph, tables of contents). A metadata filter that a model would have to write (`auto`, `semi_auto`) is
+ignored, and the search is unfiltered.
 """
 
 import asyncio
@@ -15,12 +15,12 @@ from typing import Any
 from canvas.errors import HttpFailed, ToolError
 from providers.interfaces import Call, Http, Reply, RetrievalQuery
 
-SECONDS = 60.0  # of one request; the node's own limit is usually shorter
+SECONDS = 60.0  # timeout of one request; the node's own timeout is usually shorter
 TRIES = 3
 PAUSE = 0.2  # seconds before the second try, twice as long before the third
-UNAUTHORIZED = frozenset({401, 109})  # codes in an answer's body
+UNAUTHORIZED = frozenset({401, 109})  # `code` in the body of a response
 BUSY = frozenset({502, 503, 504})
-SHOWN = 200  # characters of an answer that is none
+SHOWN = 200  # characters of an invalid response that the error quotes
 
 _ID = re.compile(r"[0-9a-f]{32}")
 _TODAY = {
@@ -36,7 +36,7 @@ _OPERATORS = {"=": "is", "≠": "not is", "≥": ">=", "≤": "<="}
 
 
 class RagflowServer:
-    """A server that a deployment's settings name. `api_key` decides which datasets and memories there are."""
+    """The RAGFlow server of the deployment's settings. `api_key` decides which datasets and memories are visible."""
 
     def __init__(self, http: Http, base_url: str, api_key: str, *, pause: float = PAUSE) -> None:
         self._http = http
@@ -45,7 +45,7 @@ class RagflowServer:
         self._pause = pause
 
     async def search(self, search: RetrievalQuery) -> Mapping[str, Any]:
-        """{"chunks", "doc_aggs"}, best first. Raises ToolError in the server's words."""
+        """Return {"chunks", "doc_aggs"}, best first. Raises ToolError with the server's message."""
         return await (self._in_memories(search) if search.memory_ids else self._in_datasets(search))
 
     async def _in_datasets(self, search: RetrievalQuery) -> Mapping[str, Any]:
@@ -81,7 +81,7 @@ class RagflowServer:
 
     async def _in_memories(self, search: RetrievalQuery) -> Mapping[str, Any]:
         options = search.options
-        asked: dict[str, Any] = {
+        query: dict[str, Any] = {
             "query": search.question,
             "memory_id": list(search.memory_ids),
             "similarity_threshold": options["similarity_threshold"],
@@ -89,28 +89,28 @@ class RagflowServer:
             "top_n": options["top_n"],
         }
         if options.get("user_id"):
-            asked["user_id"] = options["user_id"]
-        found = await self._data(Call("GET", f"{self._base}/api/v1/messages/search", params=asked))
+            query["user_id"] = options["user_id"]
+        found = await self._data(Call("GET", f"{self._base}/api/v1/messages/search", params=query))
         return {"chunks": _objects(found), "doc_aggs": []}
 
     async def save(self, memory_ids: Sequence[str], record: Mapping[str, Any], key: str | None) -> None:
-        """Keep {user_id, agent_id, session_id, user_input, agent_response} there. Raises ToolError.
+        """Store {user_id, agent_id, session_id, user_input, agent_response} in each memory. Raises ToolError.
 
-        A server that knows keys of idempotency keeps it once; another one keeps it as often as it is asked.
+        A server that supports idempotency keys stores the record once; another server stores it once per request.
         """
         body = {"memory_id": list(memory_ids), **record}
         keyed = {"Idempotency-Key": key} if key else dict[str, str]()
         await self._data(Call("POST", f"{self._base}/api/v1/messages", headers=keyed, json=body))
 
     async def _id_of(self, name_or_id: str) -> str:
-        """A dataset by its name, else by its id. Raises ToolError if there is neither."""
+        """Return the id of a dataset, given its name or its id. Raises ToolError if it does not exist."""
         if _ID.fullmatch(name_or_id):
             return name_or_id
         try:
             found = await self._data(Call("GET", f"{self._base}/api/v1/datasets", params={"name": name_or_id}))
         except HttpFailed:
             raise
-        except ToolError as error:  # the server answers a name that it does not know with an error
+        except ToolError as error:  # the server answers an unknown name with an error
             raise ToolError(f"Dataset({name_or_id}) does not exist.") from error
         known = [dataset for dataset in _objects(found) if dataset.get("name") == name_or_id and dataset.get("id")]
         if not known:
@@ -118,7 +118,7 @@ class RagflowServer:
         return str(known[0]["id"])
 
     async def _data(self, call: Call) -> Any:
-        """The `data` of an answer whose code is 0. Raises ToolError for every other."""
+        """Send a request and return the `data` of a response with code 0. Raises ToolError for every other code."""
         call = replace(call, headers={**call.headers, **self._headers}, timeout=SECONDS, trusted=True)
         reply = await self._answer(call)
         try:
@@ -126,19 +126,19 @@ class RagflowServer:
         except (ValueError, RecursionError):
             body = None
         if not isinstance(body, Mapping) or (not reply.is_success and not body.get("message")):
-            told = reply.content[:SHOWN].decode("utf-8", "replace")
-            raise HttpFailed(f"HTTP {reply.status}: {told}", retryable=reply.status in BUSY, status=reply.status)
+            excerpt = reply.content[:SHOWN].decode("utf-8", "replace")
+            raise HttpFailed(f"HTTP {reply.status}: {excerpt}", retryable=reply.status in BUSY, status=reply.status)
         if body.get("code") in UNAUTHORIZED or "Authorization is not valid" in str(body.get("message")):
             raise ToolError(
-                f"The RAGFlow server of EASEL_RAGFLOW_URL refuses the key: {body.get('message')} "
-                "An operator sets EASEL_RAGFLOW_API_KEY to a key of that server."
+                f"The RAGFlow server at EASEL_RAGFLOW_URL refuses the key: {body.get('message')} "
+                "Set EASEL_RAGFLOW_API_KEY to a key of that server."
             )
         if body.get("code") != 0:
             raise ToolError(str(body.get("message") or f"The knowledge base answers with code {body.get('code')}."))
         return body.get("data")
 
     async def _answer(self, call: Call) -> Reply:
-        """An answer of any status; where none came, or the server is busy, it is asked again."""
+        """Return a response of any status; retry if none came or the server is busy."""
         for attempt in range(1, TRIES):
             try:
                 reply = await self._http.send(call)
@@ -153,7 +153,7 @@ class RagflowServer:
 
 
 def _condition(stored: Mapping[str, Any]) -> dict[str, Any] | None:
-    """A filter that its author wrote, as the API spells it; None without any condition, which would find nothing."""
+    """Return a manual metadata filter in the API's form; None without conditions, since that would match nothing."""
     if stored.get("method") != "manual":
         return None
     conditions = [
@@ -168,11 +168,11 @@ def _condition(stored: Mapping[str, Any]) -> dict[str, Any] | None:
     return {"logic": stored.get("logic") or "and", "conditions": named} if named else None
 
 
-def _chunk(told: Mapping[str, Any]) -> dict[str, Any]:
-    """A chunk by the names that canvases know."""
-    return {_TODAY.get(name, name): value for name, value in told.items()}
+def _chunk(chunk: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a chunk with the field names that canvases use."""
+    return {_TODAY.get(name, name): value for name, value in chunk.items()}
 
 
 def _objects(value: Any) -> Sequence[Mapping[str, Any]]:
-    """The objects of a list; an empty answer may have an object in its place."""
+    """Return the objects of a list; an empty response may contain an object instead of a list."""
     return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []

@@ -1,10 +1,10 @@
-"""The databases that ExeSQL asks: hosts checked, sessions that only read, each in a process of its own.
+"""Opens read-only sessions on the databases that ExeSQL queries: checked hosts, one process per session.
 
     async with Servers(guard).connect({"db_type": "postgres", "host": "db.example.com", ...}) as connection:
         rows = await connection.execute("SELECT 1 AS n", 10)
 
-It keeps the promise of `providers.interfaces.Databases`. Whoever stops waiting cancels the statement where the driver
-can, and the process of the session is killed; see `providers/databases/session_process.py` for its limits.
+Implements `providers.interfaces.Databases`. Cancelling the caller cancels the statement, if the driver can do that, and
+kills the process of the session. `providers/databases/session_process.py` describes the limits of the process.
 """
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
@@ -19,23 +19,23 @@ from providers.http import address_policy
 from providers.http.address_policy import Guard, Resolve, addresses_of
 from providers.interfaces import Connection
 
-MOST_ADDRESSES = 3  # of one host that are tried
+MOST_ADDRESSES = 3  # addresses of one host that are tried
 
 
 class ClosableConnection(Connection, Protocol):
-    """A connection that somebody else has opened, and that `Servers` closes."""
+    """A session that `Servers` closes."""
 
     def close(self) -> None:
-        """End it without waiting for anything."""
+        """End the session without waiting."""
         ...
 
 
 OpenSession = Callable[[str, Sequence[Target]], Awaitable[ClosableConnection]]
-"""Connects to the first of some addresses that answers; the text is the `db_type`. Raises ToolError."""
+"""Connects to the first address that answers; the text is the `db_type`. Raises ToolError."""
 
 
 class Servers:
-    """Any server that the guard lets through, but for Easel's own database: `own` is its (host, port, name)."""
+    """Opens sessions on servers that the guard allows, except on Easel's own database, (host, port, name) in `own`."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class Servers:
 
     @asynccontextmanager
     async def connect(self, params: Mapping[str, Any]) -> AsyncGenerator[Connection]:
-        """A session on the database that a node names. Raises AddressRefused or ToolError."""
+        """Open a session on the database that a node names. Raises AddressRefused or ToolError."""
         kind = params["db_type"]
         if kind not in DRIVERS:
             raise ToolError(f"Database type {kind} is not supported.")
@@ -89,7 +89,7 @@ class Servers:
         return found
 
     async def _is_own(self, host: str, port: int, database: str, found: list[str]) -> bool:
-        """Whether it is Easel's own database, by whatever name or address."""
+        """Return whether this is Easel's own database, under any name or address."""
         if self._own is None or (port, database) != self._own[1:]:
             return False
         own = self._own[0]
@@ -97,17 +97,17 @@ class Servers:
             return True
         try:
             ours = await addresses_of(own, port, self._guard, trusted=True, resolve=self._resolve)
-        except ToolError:  # a socket's folder, or a name that nobody knows at the moment
+        except ToolError:  # a socket directory, or a name that cannot be resolved at the moment
             return False
         return not set(ours).isdisjoint(found)
 
 
 def reached(guard: Guard, own: tuple[str, int, str] | None, *, trino_use_tls: bool) -> Servers:
-    """The servers of a deployment, asked as its settings want it."""
+    """Return the `Servers` of a deployment."""
     return Servers(guard, own=own, trino_use_tls=trino_use_tls)
 
 
 def place_of(database_url: str) -> tuple[str, int, str]:
-    """(host, port, name) of Easel's own database, as `Servers` wants it."""
+    """Return (host, port, name) of Easel's own database, for `Servers`."""
     own = urlsplit(database_url)
     return (own.hostname or "").lower(), own.port or 5432, own.path.lstrip("/")

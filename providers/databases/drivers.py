@@ -1,7 +1,7 @@
-"""How each kind of database is connected to and asked: drivers of PEP 249, imported when a node wants one.
+"""Connects to each kind of database and executes statements, with PEP 249 drivers that are imported on first use.
 
-Each session is read-only where the database knows such a thing, each statement has a time limit where it knows one, and
-the connection goes to the address that was checked.
+Each session is read-only and each statement has a time limit, as far as the database supports that. The connection
+goes to the address that was checked.
 """
 
 import importlib
@@ -22,7 +22,7 @@ _ODBC_DRIVERS = ("ODBC Driver 18 for SQL Server", "ODBC Driver 17 for SQL Server
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A database of a node, at one of its host's addresses. `timeout` is in seconds, for each statement."""
+    """A database at one address of its host. `timeout` is in seconds, for each statement."""
 
     host: str
     address: str
@@ -31,11 +31,11 @@ class Target:
     username: str
     password: str = field(repr=False)
     timeout: float
-    tls: bool = False  # of Trino alone; the others agree on it with the server, or always use it
+    tls: bool = False  # for Trino only; the other drivers negotiate TLS or always use it
 
     @property
     def patience(self) -> int:
-        """Seconds for connecting, whole ones, as drivers want them."""
+        """Return the timeout for connecting, in whole seconds as drivers require."""
         return max(1, ceil(min(self.timeout, CONNECT_SECONDS)))
 
 
@@ -46,7 +46,7 @@ def _plainly(connection: Any, sql: str, values: Sequence[Any], most_rows: int) -
 
 
 def _given(values: Sequence[Any]) -> tuple[tuple[Any, ...], ...]:
-    """What a statement is carried out with: values, if it has any. Without them nothing in it is a mark."""
+    """Return the arguments for `execute`: the values, or none, so that the driver looks for no placeholders."""
     return (tuple(values),) if values else ()
 
 
@@ -56,9 +56,10 @@ def _reason(error: Exception) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Driver:
-    """`ask` gives a cursor on which a statement has been carried out, `call_off` ends one from another thread.
+    """The functions of one kind of database.
 
-    `mark` stands in a statement for a value: `%s` or `?`, as PEP 249 has it. `modules` are those that `connect` needs;
+    `ask` executes a statement and returns its cursor; `call_off` cancels a statement from another thread. `mark` is the
+    placeholder for a value in a statement, `%s` or `?` as in PEP 249. `modules` are those that `connect` needs;
     `is_fork_safe`: a process that has imported them may fork.
     """
 
@@ -71,7 +72,7 @@ class Driver:
     is_fork_safe: bool = True
 
     def marked(self, parts: Sequence[str]) -> str:
-        """A statement with a mark between every two parts."""
+        """Return a statement with a placeholder between every two parts."""
         if len(parts) > 1 and self.mark == "%s":
             parts = [part.replace("%", "%%") for part in parts]
         return self.mark.join(parts)
@@ -87,7 +88,7 @@ def connect_postgres(target: Target) -> Any:
         dbname=target.database,
         user=target.username,
         password=target.password,
-        connect_timeout=max(2, target.patience),  # libpq counts from 2
+        connect_timeout=max(2, target.patience),  # the minimum of libpq
         application_name="easel",
         **_nobody_elses(psycopg.pq.version()),
         options=f"-c statement_timeout={milliseconds} -c default_transaction_read_only=on "
@@ -99,15 +100,15 @@ def connect_postgres(target: Target) -> Any:
 
 
 def _nobody_elses(version: int) -> dict[str, str]:
-    """Settings under which libpq shows no ticket and no certificate of whoever runs the worker to a canvas's server."""
+    """Return settings that keep libpq from sending Kerberos tickets and certificates of the worker's user."""
     settings = {"gssencmode": "disable"}
-    if version >= 160_000:  # those before know no more
+    if version >= 160_000:  # older versions do not have these settings
         settings |= {"require_auth": "password,md5,scram-sha-256,none", "sslcertmode": "disable"}
     return settings
 
 
 def _take_any_moment(connection: Any) -> None:
-    """Read dates that Python has none for (`infinity`, years before Christ) as text; they would fail the statement."""
+    """Load dates that Python cannot represent (`infinity`, years BC) as text instead of failing the statement."""
     moments = _module("psycopg.types.datetime", "psycopg[binary]")
     error = _module("psycopg", "psycopg[binary]").DataError
     loaders = {
@@ -120,7 +121,7 @@ def _take_any_moment(connection: Any) -> None:
 
 
 def _lenient(loader: Any, error: Any) -> Any:
-    """A loader of psycopg that gives the text where it would fail."""
+    """Return a psycopg loader that returns the text where the given loader fails."""
 
     def load(self: Any, data: Any) -> Any:
         try:
@@ -132,7 +133,7 @@ def _lenient(loader: Any, error: Any) -> Any:
 
 
 def ask_postgres(connection: Any, sql: str, values: Sequence[Any], most_rows: int) -> Any:
-    """A query through a cursor of the server, which takes nothing but queries; the rest as one prepared statement."""
+    """Execute a query through a server-side cursor, and any other statement as one prepared statement."""
     if sql.lstrip(" \t\r\n(")[:6].upper().startswith(("SELECT", "WITH")):
         cursor = connection.cursor("easel")
         cursor.itersize = most_rows
@@ -144,7 +145,7 @@ def ask_postgres(connection: Any, sql: str, values: Sequence[Any], most_rows: in
 
 
 def postgres_reason(error: Exception) -> str:
-    """The server's own sentence, without its picture of the statement."""
+    """Return the server's primary message, without the excerpt of the statement."""
     diagnosis = getattr(error, "diag", None)
     return getattr(diagnosis, "message_primary", None) or _reason(error)
 
@@ -176,14 +177,14 @@ def _connect_mysql(target: Target, time_limit: str) -> Any:
         cursorclass=_module("pymysql.cursors", "pymysql").SSCursor,
     )
     with connection.cursor() as cursor:
-        cursor.execute("SET SESSION sql_mode = ''")  # quotes mean what they mean to whoever judged the statement
+        cursor.execute("SET SESSION sql_mode = ''")  # the check of the statement assumes the default quoting rules
         cursor.execute(f"SET SESSION {time_limit}")
         cursor.execute("SET SESSION TRANSACTION READ ONLY")
     return connection
 
 
 def ask_mysql(connection: Any, sql: str, values: Sequence[Any], most_rows: int) -> Any:
-    """The server stops after so many rows, so that nothing is left to read when the cursor is closed."""
+    """Execute a statement with a row limit at the server, so that no rows are left to read when the cursor closes."""
     cursor = connection.cursor()
     cursor.execute(f"SET SESSION sql_select_limit = {most_rows}")
     cursor.execute(sql, *_given(values))
@@ -191,9 +192,9 @@ def ask_mysql(connection: Any, sql: str, values: Sequence[Any], most_rows: int) 
 
 
 def mysql_reason(error: Exception) -> str:
-    """The server's sentence, which the driver puts behind a number."""
-    told = error.args[1] if len(error.args) > 1 else None
-    return str(told) if told else _reason(error)
+    """Return the server's message, which the driver puts after an error number."""
+    message = error.args[1] if len(error.args) > 1 else None
+    return str(message) if message else _reason(error)
 
 
 def connect_mssql(target: Target) -> Any:
@@ -210,7 +211,7 @@ def connect_mssql(target: Target) -> Any:
         "PWD": target.password,
         "ApplicationIntent": "ReadOnly",
     }
-    if driver == _ODBC_DRIVERS[0]:  # it speaks TLS and wants a certificate, which has the name and not the address
+    if driver == _ODBC_DRIVERS[0]:  # it uses TLS; the certificate contains the host name and not the address
         parts["HostnameInCertificate"] = target.host
     text = ";".join(f"{name}={_odbc_value(value)}" for name, value in parts.items())
     connection = pyodbc.connect(text, timeout=target.patience, autocommit=False)
@@ -219,7 +220,7 @@ def connect_mssql(target: Target) -> Any:
 
 
 def _odbc_value(value: str) -> str:
-    """A value in braces, where no character begins another setting."""
+    """Return a value in braces, in which no character can start another setting."""
     return "{" + value.replace("}", "}}") + "}"
 
 
@@ -236,7 +237,7 @@ def connect_db2(target: Target) -> Any:
         "QUERYTIMEOUT": str(ceil(target.timeout)),
     }
     if any(";" in value for value in parts.values()):
-        raise ToolError("A database, username or password of DB2 cannot have a semicolon in it.")
+        raise ToolError("The database, username and password of DB2 cannot contain a semicolon.")
     return ibm_db_dbi.connect("".join(f"{name}={value};" for name, value in parts.items()), "", "")
 
 
@@ -261,7 +262,7 @@ def connect_trino(target: Target) -> Any:
 
 
 class TrinoSession:
-    """A connection that knows what it is asking: Trino's client calls off statements, and no connections."""
+    """A Trino connection that remembers its cursor: Trino's client cancels statements, not connections."""
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
@@ -276,23 +277,23 @@ class TrinoSession:
             self._asking.cancel()
 
     def rollback(self) -> None:
-        """Nothing: each statement is a transaction of its own."""
+        """Do nothing: each statement is a transaction of its own."""
 
     def close(self) -> None:
         self._connection.close()
 
 
 def session_with(target: Target, *, tls: bool) -> Any:
-    """A session of `requests` that reaches this server and nothing else, wherever the server says to go on.
+    """Return a `requests` session that can reach only this server.
 
-    It connects to the address that was checked; under TLS the certificate has to be the name's. A Trino server names
-    the addresses at which its answers continue, and the driver asks there, redirects included.
+    It connects to the address that was checked; with TLS the certificate must contain the host name. All other URLs
+    fail, because the driver follows redirects and the URLs at which a Trino server says that its result continues.
     """
     requests = _module("requests", "requests")
     session = requests.Session()
-    session.trust_env = False  # no proxy, no password of somebody's .netrc
+    session.trust_env = False  # no proxies, no passwords from .netrc
     session.adapters.clear()
-    scheme, usual = ("https", 443) if tls else ("http", 80)
+    scheme, default_port = ("https", 443) if tls else ("http", 80)
     plain = requests.adapters.HTTPAdapter()
     if tls:
         plain.init_poolmanager(1, 1, server_hostname=target.host)
@@ -300,24 +301,24 @@ def session_with(target: Target, *, tls: bool) -> Any:
     adapter = _ToAddress(plain, f"{scheme}://{place}", name)
     for host in {target.host, target.address}:
         session.mount(f"{scheme}://{_in_url(host)}:{target.port}/", adapter)
-        if target.port == usual:
+        if target.port == default_port:
             session.mount(f"{scheme}://{_in_url(host)}/", adapter)
     return session
 
 
 class _ToAddress:
-    """An adapter of `requests` which goes to the address that was checked, whatever the name leads to by now."""
+    """A `requests` adapter that connects to the checked address, whatever the name resolves to later."""
 
     def __init__(self, adapter: Any, place: str, name: str) -> None:
         self._adapter = adapter
         self._place = place
         self._name = name
 
-    def send(self, request: Any, *more: Any, **given: Any) -> Any:
+    def send(self, request: Any, *arguments: Any, **named: Any) -> Any:
         _, _, path = request.url.partition("://")[2].partition("/")
         request.url = f"{self._place}/{path}"
         request.headers["Host"] = self._name
-        return self._adapter.send(request, *more, **given)
+        return self._adapter.send(request, *arguments, **named)
 
     def close(self) -> None:
         self._adapter.close()
@@ -328,7 +329,7 @@ def _in_url(host: str) -> str:
 
 
 def _catalog_of(database: str) -> tuple[str, str]:
-    """`catalog.schema`, `catalog/schema` or a catalog alone."""
+    """Return (catalog, schema) of `catalog.schema`, `catalog/schema` or a catalog alone. Raises ToolError."""
     catalog, _, schema = database.strip().replace("/", ".").partition(".")
     if not catalog:
         raise ToolError("For Trino, `database` must be 'catalog.schema' or at least 'catalog'.")
@@ -340,9 +341,9 @@ def _module(name: str, package: str) -> Any:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         raise ToolError(f"Missing dependency '{package}'. Please install: pip install {package}") from error
-    except ImportError as error:  # it is there, and a library of the system that it needs is not
+    except ImportError as error:  # the module is installed, but a system library that it needs is missing
         remedy = _SYSTEM_LIBRARIES.get(name, "Install the system library that it needs on every worker.")
-        raise ToolError(f"The dependency '{package}' is installed and cannot be loaded: {error}. {remedy}") from error
+        raise ToolError(f"The dependency '{package}' is installed but cannot be loaded: {error}. {remedy}") from error
 
 
 DRIVERS: Mapping[str, Driver] = {
@@ -356,4 +357,4 @@ DRIVERS: Mapping[str, Driver] = {
     "IBM DB2": Driver(connect_db2, modules=("ibm_db_dbi",), is_fork_safe=False),  # its library may start threads
     "trino": Driver(connect_trino, modules=("trino.dbapi", "trino.auth", "requests")),
 }
-"""By the name that a node's `db_type` has."""
+"""The drivers by `db_type` of a node."""

@@ -1,10 +1,10 @@
-"""Frames between a worker and the process that holds one of its database sessions: JSON behind a length.
+"""Frames between a worker and the process of a database session: a length, then JSON.
 
     frame = encoded({"rows": rows_as_json(rows)})   ->  8 bytes of length, then JSON
     rows_of(decoded(body)["rows"])                  ->  the same rows
 
-Values that JSON has no form for are pairs of a tag and a text. Nothing is pickled: a process that a hostile server has
-taken over can send a wrong value, and no code.
+Values without a JSON form are pairs of a tag and a text. Nothing is pickled: a process that a hostile server controls
+can send a wrong value, but no code.
 """
 
 import base64
@@ -16,34 +16,34 @@ from decimal import Decimal
 from typing import Any
 
 LENGTH = struct.Struct(">Q")
-DEEPEST = 100  # levels of a value; what lies deeper is cut
-MOST_BITS = 14_284  # of a whole number; Python writes no number of more than 4,300 digits
+DEEPEST = 100  # levels of a nested value; deeper levels are replaced by CUT
+MOST_BITS = 14_284  # of an integer; Python does not convert integers of more than 4,300 digits to text
 CUT = "..."
 _LIST, _OBJECT, _DECIMAL, _DATE, _DATETIME, _TIME, _BYTES = "l", "o", "n", "d", "dt", "t", "b"
 
 
 def encoded(message: Mapping[str, Any]) -> bytes:
-    """A message as a frame. Raises ValueError for what is no JSON."""
+    """Return a message as a frame. Raises ValueError if it cannot be written as JSON."""
     body = json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
     return LENGTH.pack(len(body)) + body
 
 
 def decoded(body: bytes | bytearray) -> dict[str, Any]:
-    """The message of a frame's body. Raises ValueError for what is no JSON object."""
+    """Return the message in the body of a frame. Raises ValueError if the body is not a JSON object."""
     message = json.loads(body.decode("utf-8", "surrogatepass"))
     if not isinstance(message, dict):
-        raise ValueError("The frame holds no JSON object.")
+        raise ValueError("The frame does not contain a JSON object.")
     return message
 
 
 def rows_as_json(rows: Sequence[Sequence[Any]]) -> list[list[Any]]:
-    """Rows of a driver in a form that `encoded` accepts."""
+    """Return the rows of a driver in a form that `encoded` accepts."""
     return [[_as_json(value, DEEPEST) for value in row] for row in rows]
 
 
-def rows_of(told: Sequence[Sequence[Any]]) -> list[tuple[Any, ...]]:
-    """The rows of `rows_as_json`. Raises ValueError or TypeError for what it cannot have made."""
-    return [tuple(map(_value, row)) for row in told]
+def rows_of(rows: Sequence[Sequence[Any]]) -> list[tuple[Any, ...]]:
+    """Return the rows that `rows_as_json` has converted. Raises ValueError or TypeError for any other input."""
+    return [tuple(map(_value, row)) for row in rows]
 
 
 def _as_json(value: Any, levels: int) -> Any:
@@ -74,13 +74,13 @@ def _as_json(value: Any, levels: int) -> Any:
             return str(value)
 
 
-def _value(told: Any) -> Any:
-    if not isinstance(told, list):
-        return told
-    kind, content = told
+def _value(item: Any) -> Any:
+    if not isinstance(item, list):
+        return item
+    kind, content = item
     match kind:
         case "l":
-            return [_value(item) for item in content]
+            return [_value(each) for each in content]
         case "o":
             return {name: _value(member) for name, member in content.items()}
         case "n":
@@ -94,4 +94,4 @@ def _value(told: Any) -> Any:
         case "b":
             return base64.b64decode(content)
         case _:
-            raise ValueError(f"There is no kind of value {kind!r}.")
+            raise ValueError(f"{kind!r} is not a valid tag of a value.")

@@ -1,15 +1,15 @@
-"""The processes that hold database sessions: a fork server, and a child of it for each session.
+"""The processes of database sessions: a fork server, and one child of it per session.
 
-A database that a node names may be anybody's program, and what it sends is read by drivers, most of them written in C.
-So each session has a process of its own, whose memory the kernel limits, and which is killed when its node has ended:
-no driver, whatever it does, takes more memory than that, or reads on after its time.
+A database that a node names may be a hostile program, and most of the drivers that read its data are written in C. So
+each session has a process of its own. The kernel limits its memory, and the process is killed when its node has ended:
+no driver can use more memory or keep reading after that.
 
 The fork server has imported the drivers, so that a session starts within milliseconds. It receives two descriptors for
-each session: the wire, which its child serves, and the leash, which it watches itself. When a worker closes both, or
-dies, the child cancels its statement at the server, and is killed `GRACE` seconds later at the latest.
+each session: the wire, which the child serves, and the leash, which the fork server watches. When a worker closes both,
+or dies, the child cancels its statement at the server, and is killed at most `GRACE` seconds later.
 
-This module runs in processes of its own (`providers/databases/sessions.py` starts them), single-threaded but for the
-thread of a child that cancels its statement.
+This module runs in processes that `providers/databases/sessions.py` starts. They have one thread, except that a child
+has a second one which cancels its statement.
 """
 
 import ctypes
@@ -34,15 +34,15 @@ from providers.databases.drivers import Driver, Target
 from providers.interfaces import Rows
 
 MIB = 1024 * 1024
-MEMORY = 256 * MIB  # bytes of address space that a session may use beyond what the drivers need
-MOST_BYTES = 32 * MIB  # of all rows of a statement; what a canvas can hold is far less
-FIRST_ROWS = 4  # that are fetched at once; then ever more, until they are too large
+MEMORY = 256 * MIB  # bytes of address space that a session may use in addition to its drivers
+MOST_BYTES = 32 * MIB  # of all rows of a statement; the limits of a canvas are far lower
+FIRST_ROWS = 4  # rows of the first fetch; later fetches are larger as long as the rows fit
 GRACE = 2.0  # seconds that a child has to cancel its statement at the server
-RECORD = 256  # bytes of a message to the fork server: the table of drivers, and which of them
-TOO_LARGE = f"The rows hold more than {MOST_BYTES:,} characters. Ask for less of them."
+RECORD = 256  # bytes of a message to the fork server: the table of drivers, and the name of one of them
+TOO_LARGE = f"The rows have more than {MOST_BYTES:,} characters. Select fewer or shorter rows."
 
 _STACK = 512 * 1024  # bytes of a thread's stack
-_OTHER_SYSTEMS = 1024 * MIB  # bytes of address space where the kernel does not tell how much is in use
+_OTHER_SYSTEMS = 1024 * MIB  # assumed bytes of address space in use on systems without /proc
 _FIRST_FOR_THE_OOM_KILLER = "1000"
 _PR_SET_PDEATHSIG, _PR_SET_NO_NEW_PRIVS = 1, 38
 _NO_MEMORY = ("out of memory", "cannot allocate memory", "memory allocation")
@@ -52,27 +52,27 @@ _NO_MEMORY = ("out of memory", "cannot allocate memory", "memory allocation")
 def main() -> None:
     """Serve until the worker is gone. Arguments: the module search path, and the descriptor of the control socket."""
     control = socket.socket(fileno=int(sys.argv[2]))
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal; the worker ends its sessions itself
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal; the worker ends its sessions itself
     _ForkServer(control).run()
 
 
 class _ForkServer:
-    """The control socket, and a child for each leash."""
+    """The control socket, and one child per leash."""
 
     def __init__(self, control: socket.socket) -> None:
         self._control = control
         self._poll = select.poll()
         self._poll.register(control, select.POLLIN)
         self._children: dict[int, int] = {}  # process id by leash
-        self._ends: dict[int, float] = {}  # when a process is killed, by its id
+        self._ends: dict[int, float] = {}  # time at which a process is killed, by its id
 
     def run(self) -> None:
-        """Start sessions and end them, until the worker and all sessions are gone."""
+        """Start and end sessions until the worker and all sessions are gone."""
         has_worker = True
         while has_worker or self._children:
             for descriptor, _ in self._poll.poll(self._pause()):
                 if descriptor != self._control.fileno():
-                    self._poll.unregister(descriptor)  # the worker has let go of this session
+                    self._poll.unregister(descriptor)  # the worker has closed this session
                     self._ends[self._children[descriptor]] = time.monotonic() + GRACE
                 elif not self._start_session():
                     self._poll.unregister(self._control)
@@ -81,17 +81,17 @@ class _ForkServer:
             self._reap()
 
     def _pause(self) -> int | None:
-        """Milliseconds until there is something to do, whatever is sent."""
+        """Return the milliseconds until the next child is killed or reaped; None: wait for a message."""
         if self._ends:
             return max(0, round(1000 * (min(self._ends.values()) - time.monotonic())) + 1)
         return 1000 if self._children else None
 
     def _start_session(self) -> bool:
-        """Fork a child for the next session; False if there is no worker any more."""
+        """Fork a child for the next session; return False if the worker is gone."""
         record, descriptors, _, _ = socket.recv_fds(self._control, RECORD, 2)
         if not record:
             return False
-        if len(descriptors) != 2:  # there is no room for more; the worker sees that the wire is closed
+        if len(descriptors) != 2:  # this process has no free descriptors; the worker sees that the wire is closed
             for descriptor in descriptors:
                 os.close(descriptor)
             return True
@@ -110,7 +110,7 @@ class _ForkServer:
             self._become_session(wire_end, driver)
         os.close(wire_end)
         self._children[leash] = child
-        self._poll.register(leash, 0)  # hang-ups are reported always
+        self._poll.register(leash, 0)  # hang-ups are always reported
         return True
 
     def _become_session(self, wire_end: int, driver: Driver) -> None:
@@ -133,7 +133,7 @@ class _ForkServer:
             self._ends[child] = now + GRACE
 
     def _reap(self) -> None:
-        """Forget children that have ended. A process id is not used again before its child was waited for."""
+        """Wait for children that have ended. The kernel does not reuse a process id before that."""
         for leash, child in list(self._children.items()):
             if os.waitpid(child, os.WNOHANG)[0] != 0:
                 if self._ends.pop(child, None) is None:
@@ -143,13 +143,13 @@ class _ForkServer:
 
 
 def _driver(table: str, kind: str) -> Driver:
-    """A driver by the name that the worker has given; nothing that a tenant sends becomes the name of a module."""
+    """Return the driver that the worker names; a tenant's data never becomes the name of a module."""
     module, _, name = table.partition(":")
     return getattr(importlib.import_module(module), name)[kind]
 
 
 def _import(driver: Driver) -> bool:
-    """Import what a driver needs; return whether anything was new. What is not installed is told on connecting."""
+    """Import the modules of a driver; return whether any was new. `connect` reports a missing module later."""
     before = len(sys.modules)
     for name in driver.modules:
         with suppress(ImportError):
@@ -158,14 +158,14 @@ def _import(driver: Driver) -> bool:
 
 
 def _limit(driver: Driver, parent: int) -> None:
-    """Let the kernel limit this process, and kill it with the fork server."""
+    """Have the kernel limit this process, and kill it when the fork server ends."""
     if sys.platform == "linux":
         libc = ctypes.CDLL(None)
         libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
         libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
         if os.getppid() != parent:
             os._exit(1)
-        with suppress(OSError):  # where memory is short, the session goes and not the worker
+        with suppress(OSError):  # when memory is short, the kernel kills the session and not the worker
             Path("/proc/self/oom_score_adj").write_text(_FIRST_FOR_THE_OOM_KILLER)
     _import(driver)
     _set_limit(resource.RLIMIT_AS, _address_space() + MEMORY)
@@ -182,13 +182,13 @@ def _address_space() -> int:
 def _set_limit(kind: int, value: int) -> None:
     _, hard = resource.getrlimit(kind)
     value = value if hard == resource.RLIM_INFINITY else min(value, hard)
-    with suppress(OSError, ValueError):  # systems that do not know a limit of address space
+    with suppress(OSError, ValueError):  # systems without a limit of address space
         resource.setrlimit(kind, (value, value))
 
 
 # -- a session --------------------------------------------------------------------------------------------------------
 class _Session:
-    """One connection, and the requests that come for it over the wire."""
+    """One database connection, and the requests for it that come over the wire."""
 
     def __init__(self, connection: socket.socket, driver: Driver) -> None:
         self._wire = connection
@@ -203,7 +203,7 @@ class _Session:
         while (request := self._next()) is not None:
             self._wire.sendall(self._answer(request))
         if self._connection is not None:
-            with suppress(Exception):  # nobody waits for this connection any more
+            with suppress(Exception):  # no caller waits for the result
                 self._connection.close()
 
     def _next(self) -> Mapping[str, Any] | None:
@@ -238,25 +238,25 @@ class _Session:
 
     def _carried_out(self, request: Mapping[str, Any]) -> dict[str, Any]:
         if "targets" in request:
-            self._connection = connect(self._driver, [Target(**told) for told in request["targets"]])
+            self._connection = connect(self._driver, [Target(**target) for target in request["targets"]])
             return {}
         rows = execute(self._driver, self._connection, request["parts"], request["values"], request["most_rows"])
         return {"columns": rows.columns, "rows": wire.rows_as_json(rows.rows)}
 
     def _cancel_when_hung_up(self) -> None:
-        """Cancel the statement when the worker hangs up, and end this process, whatever the driver does."""
+        """Cancel the statement when the worker hangs up, then end this process, whatever the driver does."""
         poll = select.poll()
-        poll.register(self._wire, 0)  # hang-ups are reported always
+        poll.register(self._wire, 0)  # hang-ups are always reported
         poll.poll()
         if self._is_busy and self._connection is not None:
-            with suppress(Exception):  # a courtesy to the server; its time limit ends the statement as well
+            with suppress(Exception):  # saves the server some work; its time limit ends the statement anyway
                 self._driver.call_off(self._connection)
         time.sleep(GRACE)
         os._exit(0)
 
 
 def connect(driver: Driver, targets: list[Target]) -> Any:
-    """A connection to the first address that answers. Raises ToolError."""
+    """Connect to the first address that answers. Raises ToolError."""
     last: Exception | None = None
     for target in targets:
         try:
@@ -272,7 +272,10 @@ def connect(driver: Driver, targets: list[Target]) -> Any:
 
 
 def execute(driver: Driver, connection: Any, parts: list[str], values: list[Any], most_rows: int) -> Rows:
-    """The first rows of one statement. Raises ToolError in the server's words; the session goes on after it."""
+    """Execute one statement and return its first rows.
+
+    Raises ToolError with the server's message; the session stays usable.
+    """
     try:
         text = driver.marked(parts) if len(parts) > 1 else parts[0]
         cursor = driver.ask(connection, text, values, most_rows)
@@ -286,36 +289,36 @@ def execute(driver: Driver, connection: Any, parts: list[str], values: list[Any]
     except Exception as error:
         raise ToolError(TOO_LARGE if _lacks_memory(error) else driver.reason(error)) from error
     finally:
-        with suppress(Exception):  # a broken connection says so at the next statement
+        with suppress(Exception):  # a broken connection fails the next statement
             connection.rollback()
 
 
 def _fetched(cursor: Any, most_rows: int) -> list[tuple[Any, ...]]:
-    """The first rows, a few and then more at a time: a driver holds in memory what it is asked for at once."""
+    """Fetch the first rows in growing batches, because a driver holds a whole batch in memory."""
     rows: list[tuple[Any, ...]] = []
-    room, number = MOST_BYTES, FIRST_ROWS
+    free, number = MOST_BYTES, FIRST_ROWS
     while len(rows) < most_rows:
-        found = [tuple(row) for row in cursor.fetchmany(min(number, most_rows - len(rows)))]
-        if not found:
+        batch = [tuple(row) for row in cursor.fetchmany(min(number, most_rows - len(rows)))]
+        if not batch:
             break
-        rows += found
-        size = sum(_size(value) for row in found for value in row)
-        room -= size
-        if room < 0:
+        rows += batch
+        size = sum(_size(value) for row in batch for value in row)
+        free -= size
+        if free < 0:
             raise ToolError(TOO_LARGE)
-        number = max(1, min(4 * number, number * room // max(1, size)))  # so that the next ones will fit
+        number = max(1, min(4 * number, number * free // max(1, size)))  # rows of this size will fit
     return rows
 
 
 def _size(value: Any) -> int:
-    """About how much room a value takes; of lists and the like their text."""
+    """Return the approximate size of a value in characters; of containers, that of their text."""
     if isinstance(value, str | bytes | bytearray | memoryview):
         return len(value)
     return len(str(value)) if isinstance(value, list | tuple | dict | set) else 8
 
 
 def _lacks_memory(error: BaseException) -> bool:
-    """Whether an error says that this process, and not the server, has no more memory."""
+    """Return whether an error means that this process, and not the server, is out of memory."""
     if getattr(error, "sqlstate", None):
         return False
     cause: BaseException | None = error

@@ -1,10 +1,10 @@
-"""A worker's side of database sessions: it starts the fork server, and talks with one child of it for each session.
+"""The worker's side of database sessions: starts the fork server, and communicates with one child per session.
 
     session = await open_session("postgres", targets)
     rows = await session.execute("SELECT 1", 10)
     session.close()
 
-See `providers/databases/session_process.py` for the other side, and for the limits that it has.
+See `providers/databases/session_process.py` for the other side and its limits.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from providers.databases.session_process import GRACE, MOST_BYTES, RECORD
 from providers.interfaces import BoundStatement, Rows
 
 DRIVERS = "providers.databases.drivers:DRIVERS"
-"""The table of drivers, by module and name; `open_session` takes another one for tests."""
+"""Module and name of the table of drivers; tests pass another table to `open_session`."""
 
 _START = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
@@ -35,11 +35,11 @@ _START = (
 )
 _KEPT_VARIABLES = frozenset({"HOME", "LANG", "LANGUAGE", "LD_LIBRARY_PATH", "PATH", "TMPDIR", "TZ"})
 _KEPT_PREFIXES = ("DB2", "FREETDS", "IBM_DB", "LC_", "ODBC", "PGSSL", "SSL_CERT")
-_ENDED = "The process of the database session ended. The server may have sent what its driver cannot read."
+_ENDED = "The process of the database session ended. The server may have sent data that the driver cannot read."
 
 
 class ProcessSession:
-    """One database session in a process of its own, for one caller at a time."""
+    """A database session in a process of its own, for one caller at a time."""
 
     def __init__(self, connection: socket.socket, leash: socket.socket) -> None:
         self._wire = connection
@@ -50,7 +50,10 @@ class ProcessSession:
         await self._ask({"targets": [asdict(target) for target in targets]}, retryable=True)
 
     async def execute(self, sql: str | BoundStatement, most_rows: int) -> Rows:
-        """The first rows of one statement. Raises ToolError in the server's words; the session goes on after it."""
+        """Execute one statement and return its first rows.
+
+        Raises ToolError with the server's message; the session stays usable.
+        """
         parts, values = ([sql], []) if isinstance(sql, str) else (list(sql.parts), list(sql.values))
         answer = await self._ask({"parts": parts, "values": values, "most_rows": most_rows})
         try:
@@ -59,14 +62,14 @@ class ProcessSession:
             raise ToolError(_ENDED) from error
 
     def close(self) -> None:
-        """End the session. Its process cancels what it is doing, and is killed if that takes long."""
+        """End the session. Its process cancels a running statement, and is killed after GRACE seconds."""
         for end in (self._wire, self._leash):
             with suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
             end.close()
 
     async def _ask(self, request: Mapping[str, Any], *, retryable: bool = False) -> Mapping[str, Any]:
-        """The answer to a request. `retryable`: whether another session may be asked, should the process have ended."""
+        """Send a request and return the answer. `retryable`: a new session may try again if the process has ended."""
         loop = asyncio.get_running_loop()
         try:
             await loop.sock_sendall(self._wire, wire.encoded(request))
@@ -84,10 +87,10 @@ class ProcessSession:
     async def _read(self, size: int) -> bytearray:
         loop = asyncio.get_running_loop()
         body = bytearray(size)
-        with memoryview(body) as room:
+        with memoryview(body) as view:
             done = 0
             while done < size:
-                received = await loop.sock_recv_into(self._wire, room[done:])
+                received = await loop.sock_recv_into(self._wire, view[done:])
                 if received == 0:
                     raise ConnectionResetError("The process has ended.")
                 done += received
@@ -95,7 +98,7 @@ class ProcessSession:
 
 
 async def open_session(kind: str, targets: Sequence[Target], *, drivers: str = DRIVERS) -> ProcessSession:
-    """A session with one of a database's addresses. Raises ToolError."""
+    """Open a session on the first address that answers. Raises ToolError."""
     starting = asyncio.create_task(asyncio.to_thread(_started, kind, drivers))
     try:
         session = await asyncio.shield(starting)
@@ -117,7 +120,7 @@ def _close_unused(starting: "asyncio.Task[ProcessSession]") -> None:
 
 # -- the fork server of this process ----------------------------------------------------------------------------------
 class _ForkServer:
-    """The running fork server, and the process that has started it."""
+    """The running fork server, and the process that started it."""
 
     def __init__(self) -> None:
         ours, theirs = socket.socketpair()
@@ -133,13 +136,15 @@ class _ForkServer:
 
     @property
     def is_usable(self) -> bool:
+        """Return whether the server runs and this process started it."""
         return self.owner == os.getpid() and self._process.poll() is None
 
     def start_session(self, record: bytes, descriptors: list[int]) -> None:
+        """Have the server fork a child that uses the descriptors."""
         socket.send_fds(self._control, [record], descriptors)
 
     def close(self) -> None:
-        """Let go of the server: it ends with its last session, when no process holds its control socket."""
+        """Close the control socket; the server ends after its last session, once every process has closed it."""
         self._control.close()
         if self.owner == os.getpid():
             with suppress(subprocess.TimeoutExpired):
@@ -151,7 +156,7 @@ _running: list[_ForkServer] = []
 
 
 def _started(kind: str, drivers: str) -> ProcessSession:
-    """A session that is not connected yet."""
+    """Start the process of a session, which is not connected to a database yet."""
     record = f"{drivers}\n{kind}".encode().ljust(RECORD)
     with ExitStack() as opened:
         wires, leashes = socket.socketpair(), socket.socketpair()
@@ -162,11 +167,13 @@ def _started(kind: str, drivers: str) -> ProcessSession:
             with _lock:
                 try:
                     _server().start_session(record, descriptors)
-                except OSError:  # the fork server has ended just now; a new one starts
+                except OSError:  # the fork server has just ended; start a new one
                     _running.pop().close()
                     _server().start_session(record, descriptors)
         except OSError as error:
-            raise ToolError(f"No process for the database session: {error}", retryable=True) from error
+            raise ToolError(
+                f"The process for the database session could not be started: {error}", retryable=True
+            ) from error
         wires[0].setblocking(False)
         opened.pop_all()
     wires[1].close()
@@ -175,7 +182,7 @@ def _started(kind: str, drivers: str) -> ProcessSession:
 
 
 def _server() -> _ForkServer:
-    """The fork server of this process, started if there is none. Called with the lock."""
+    """Return the fork server of this process, and start it if necessary. The caller holds the lock."""
     if _running and not _running[0].is_usable:
         _running.pop().close()
     if not _running:
@@ -191,8 +198,8 @@ def _close() -> None:
 
 
 def _environment() -> dict[str, str]:
-    """What drivers may know of the worker's environment: no keys, no addresses, no passwords."""
-    kept = {
+    """Return the environment variables for drivers: no keys, addresses or passwords."""
+    variables = {
         name: value for name, value in os.environ.items() if name in _KEPT_VARIABLES or name.startswith(_KEPT_PREFIXES)
     }
-    return kept | {"MALLOC_ARENA_MAX": "1"}  # each further arena takes 128 MiB of address space
+    return variables | {"MALLOC_ARENA_MAX": "1"}  # each further arena takes 128 MiB of address space

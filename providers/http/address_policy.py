@@ -1,9 +1,9 @@
-"""Where outgoing connections may lead (tools 1.11): a host becomes addresses, and each of them is checked.
+"""Resolves the hosts of outgoing connections and checks every address against the deployment's policy.
 
     for address in await addresses_of("example.com", 443, guard): ...
 
-Whoever connects, connects to an address from here and never to the name again: a second look-up could say something
-else.
+Callers connect to one of the returned addresses and never resolve the name again, since a second look-up may give
+another address (DNS rebinding).
 """
 
 import asyncio
@@ -23,8 +23,8 @@ Address: TypeAlias = IPv4Address | IPv6Address
 Network: TypeAlias = IPv4Network | IPv6Network
 Resolve: TypeAlias = Callable[[str, int], Awaitable[Sequence[str]]]
 
-LONGEST_NAME = 253  # characters of a host name, by the rules of DNS
-LOOKUPS = 16  # names looked up at once; a slow name server keeps a thread of its own busy, no other work
+LONGEST_NAME = 253  # characters of a host name, from the rules of DNS
+LOOKUPS = 16  # concurrent look-ups; they have threads of their own, so a slow name server delays no other work
 
 _METADATA_NAMES = frozenset({"metadata", "metadata.google.internal"})
 _NAME = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,62})(?:\.[a-z0-9_](?:[a-z0-9_-]{0,62}))*")
@@ -32,12 +32,12 @@ _NUMERIC = re.compile(r"(?:0x[0-9a-f]*|[0-9]+)(?:\.(?:0x[0-9a-f]*|[0-9]+)){0,3}"
 _ENTRY_NAME = re.compile(r"(?:\*\.)?[a-z0-9_](?:[a-z0-9._-]*[a-z0-9_])?")
 _SWITCHED_ON = frozenset({"1", "true", "yes", "on"})
 
-# What `ipaddress` takes for public and is not. 168.63.129.16 is Azure's own service, which every machine there reaches.
+# Not public, although `ipaddress` says so. 168.63.129.16 is a service of Azure that every Azure machine can reach.
 _NOT_PUBLIC: tuple[Network, ...] = tuple(
     ip_network(text) for text in ("192.0.0.0/24", "192.88.99.0/24", "168.63.129.16/32", "2001:db8::/32", "3fff::/20")
 )
-# Where nobody's server is, whoever names it: what is not set, links, groups of machines, what is reserved, and services
-# that tell a machine of a cloud its own keys (Azure's, Alibaba's, Oracle's, AWS's and Google's; most are on the link).
+# Never the address of a legitimate server: unspecified, link-local, multicast and reserved addresses, and the metadata
+# services that give a cloud machine its keys (Azure, Alibaba, Oracle, AWS, Google; most of them are link-local).
 _OFF_LIMITS: tuple[Network, ...] = tuple(
     ip_network(text)
     for text in (
@@ -45,8 +45,8 @@ _OFF_LIMITS: tuple[Network, ...] = tuple(
         "192.0.0.192/32", "::/128", "fe80::/10", "ff00::/8", "fd00:ec2::/32", "fd20:ce::254/128",
     )
 )  # fmt: skip
-# Where other protocols are spoken than the web's. What a request says may make sense to a mail server or to a cache: a
-# body is lines, and they skip those that they do not understand. Most of these are in every browser's own list.
+# Ports of other protocols than HTTP. A mail server or a cache may execute lines of a request body, because it skips the
+# lines that it does not understand. Browsers block most of these ports, too.
 NOT_THE_WEBS = frozenset({
     1, 7, 9, 11, 13, 15, 17, 19, 20, 21, 22, 23, 25, 37, 42, 43, 53, 69, 77, 79, 87, 95, 101, 102, 103, 104, 109, 110,
     111, 113, 115, 117, 119, 123, 135, 137, 139, 143, 161, 179, 389, 427, 445, 465, 512, 513, 514, 515, 526, 530, 531,
@@ -55,17 +55,17 @@ NOT_THE_WEBS = frozenset({
     6679, 6697, 10080, 11211, 27017,
 })  # fmt: skip
 
-_UNICAST = IPv6Network("2000::/3")  # all that IPv6 has handed out so far
+_UNICAST = IPv6Network("2000::/3")  # all global unicast addresses that have been allocated so far
 _CARRYING_AT_THE_END = IPv6Network("64:ff9b::/96")  # NAT64
 _CARRYING_IN_THE_MIDDLE = IPv6Network("2002::/16")  # 6to4
-_MAY_CARRY_AT_THE_END = (IPv6Network("64:ff9b:1::/48"), IPv6Network("::/96"))  # NAT64 of a network, and one of old
+_MAY_CARRY_AT_THE_END = (IPv6Network("64:ff9b:1::/48"), IPv6Network("::/96"))  # local NAT64; IPv4-compatible (obsolete)
 
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """What a deployment lets its canvases reach beyond the public internet.
+    """The hosts that canvases of a deployment may reach besides the public internet.
 
-    `allowed` has host names (`*.corp.example` for all below one), addresses and networks.
+    `allowed` has host names (`*.corp.example` for all subdomains), addresses and networks.
     """
 
     allow_any: bool = False
@@ -73,26 +73,26 @@ class Guard:
 
     @classmethod
     def parse(cls, allow_any: bool | str = False, allowed: str = "") -> "Guard":
-        """The guard as ALLOW_ANY_HOST and SSRF_ALLOW describe it. Raises ValueError for an entry that is nothing."""
+        """Parse the values of ALLOW_ANY_HOST and SSRF_ALLOW. Raises ValueError for an invalid entry."""
         is_open = allow_any if isinstance(allow_any, bool) else allow_any.strip().lower() in _SWITCHED_ON
         entries = tuple(entry for text in allowed.split(",") if (entry := text.strip().lower().rstrip(".")))
         for entry in entries:
             if _network(entry) is None and (not _ENTRY_NAME.fullmatch(entry) or _NUMERIC.fullmatch(entry)):
-                raise ValueError(f'"{entry}" is no host name, address or network. Write it without scheme and port.')
+                raise ValueError(f'"{entry}" is not a host name, address or network. Write it without scheme and port.')
         return cls(is_open, entries)
 
     def admits_name(self, name: str) -> bool:
-        """Whether a host may be reached by this name, wherever it leads."""
+        """Return whether a host name is allowed, whatever its addresses are."""
         return any(name == entry or (entry[:2] == "*." and name.endswith(entry[1:])) for entry in self.allowed)
 
     def admits(self, address: Address) -> bool:
-        """Whether an address may be reached although it is not public."""
+        """Return whether an address is allowed although it is not public."""
         networks = (_network(entry) for entry in self.allowed)
         return any(address in network for network in networks if network is not None)
 
 
 def looking_up(threads: str) -> Resolve:
-    """What the operating system knows for a name, asked in threads of its own, which are called so."""
+    """Return a function that resolves names with the operating system, in threads of its own with this name prefix."""
     lookups = ThreadPoolExecutor(LOOKUPS, thread_name_prefix=threads)
 
     async def resolve(host: str, port: int) -> Sequence[str]:
@@ -117,18 +117,18 @@ async def addresses_of(
     of_the_web: bool = False,
     resolve: Resolve = looked_up,
 ) -> list[str]:
-    """The addresses of a host, in the resolver's order, every one of them checked.
+    """Return the addresses of a host in the resolver's order, after checking every one of them.
 
-    `trusted` is for hosts that a deployment's own settings or accounts name: they may be private, but nobody's server
-    is at a link-local address, where clouds keep a machine's keys, or at one that is reserved. `subject` begins the
-    texts (`URL` where the host came in one); what is `of_the_web` reaches no port of mail, databases and the like.
-    Raises AddressRefused; for a name that cannot be resolved HostUnknown, or, where it may be a private one, ToolError,
-    retryable.
+    `trusted` is for hosts from the deployment's own settings or accounts: they may be private, but not link-local
+    (clouds serve a machine's keys there) or reserved. `subject` is the first word of the error messages (`URL` if the
+    host was part of one). `of_the_web` also refuses ports of other protocols than HTTP.
+    Raises AddressRefused. For a name that cannot be resolved it raises HostUnknown, or, if private names are allowed, a
+    retryable ToolError.
     """
     name = _normal(host)
     if not name:
-        told = "URL is missing a host." if subject == "URL" else "Host must not be empty."
-        raise AddressRefused(told, is_malformed=True)
+        message = "URL is missing a host." if subject == "URL" else "Host must not be empty."
+        raise AddressRefused(message, is_malformed=True)
     is_open = guard.allow_any or guard.admits_name(name)
     is_loopback = name == "localhost" or name.endswith(".localhost")
     if not is_open and (name in _METADATA_NAMES or (is_loopback and not trusted)):
@@ -155,17 +155,17 @@ async def addresses_of(
 
 
 def is_address(host: str) -> bool:
-    """Whether a host is an address, however written, and nothing to look up."""
+    """Return whether a host is an IP address in any spelling, so that no look-up is needed."""
     return _literal(_normal(host)) is not None
 
 
 def is_of_metadata(host: str) -> bool:
-    """Whether a host is what clouds call the service that tells a machine its own keys."""
+    """Return whether a host is a name of a cloud's metadata service, which gives a machine its keys."""
     return _normal(host) in _METADATA_NAMES
 
 
 def is_public(address: Address) -> bool:
-    """Whether an address belongs to the public internet, and so does an IPv4 address that it carries inside."""
+    """Return whether an address, and any IPv4 address embedded in it, belongs to the public internet."""
     if any(address in network for network in _NOT_PUBLIC):
         return False
     if isinstance(address, IPv4Address):
@@ -179,7 +179,7 @@ def is_public(address: Address) -> bool:
 
 
 def is_off_limits(address: Address) -> bool:
-    """Whether nobody's server is at an address, however private; nor at an IPv4 address that it may carry inside."""
+    """Return whether an address, or an IPv4 address embedded in it, is never allowed, not even for trusted hosts."""
     if any(address in network for network in _OFF_LIMITS):
         return True
     if isinstance(address, IPv4Address):
@@ -200,15 +200,16 @@ def _refuse_off_limits(found: Sequence[Address], subject: str) -> None:
 
 def _refuse_private(found: Sequence[Address], port: int | None, subject: str) -> None:
     if found and port in NOT_THE_WEBS:
-        raise AddressRefused(f"{subject} leads to port {port}, where no web is spoken, which is not allowed.")
+        raise AddressRefused(f"{subject} leads to port {port}, which is not a port for HTTP and is not allowed.")
     for address in found:
         if not is_public(address):
-            shown = _unwrapped(address)
-            raise AddressRefused(f"{subject} resolves to a non-public address ({shown}), which is not allowed.")
+            raise AddressRefused(
+                f"{subject} resolves to a non-public address ({_unwrapped(address)}), which is not allowed."
+            )
 
 
 def _carried(address: IPv6Address) -> IPv4Address | None:
-    """The IPv4 address that traffic to this address ends at."""
+    """Return the IPv4 address that receives the traffic to this IPv6 address, if there is one."""
     if address.ipv4_mapped is not None:
         return address.ipv4_mapped
     if address in _CARRYING_AT_THE_END:
@@ -224,12 +225,12 @@ def _unwrapped(address: Address) -> Address:
 
 
 def _normal(host: str) -> str:
-    """A host as everything below compares it: plain letters, lower case, no brackets, no dot at the end.
+    """Return a host in normal form: IDNA, lower case, without brackets and trailing dot.
 
-    Compatibility forms count as what they look like, for that is what a resolver makes of them.
+    Unicode compatibility forms become the characters that they resemble, as a resolver would convert them.
     """
     if len(host) > LONGEST_NAME + 2:
-        return host  # longer than any name or address in brackets, so it fits nothing
+        return host  # longer than any name or bracketed address, so no later check accepts it
     name = unicodedata.normalize("NFKC", host).replace("\u3002", ".").lower()
     if name.startswith("[") and name.endswith("]"):
         name = name[1:-1]
@@ -239,11 +240,11 @@ def _normal(host: str) -> str:
     try:
         return name.encode("idna").decode("ascii")
     except UnicodeError:
-        return name  # as it is, it fits no name
+        return name  # not a valid name, so no later check accepts it
 
 
 def _literal(name: str) -> Address | None:
-    """The address that a host is in itself, in any spelling that the operating system understands (`0x7f.1`)."""
+    """Return the address if the host is one, in any spelling that the operating system accepts (`0x7f.1`)."""
     try:
         return ip_address(name)
     except ValueError:
@@ -257,16 +258,16 @@ def _literal(name: str) -> Address | None:
 
 
 class _NoHostName(Exception):
-    """A text that no look-up makes an address of: no name by the rules of DNS and of URLs, or one without addresses."""
+    """A text is not a valid host name by the rules of DNS and URLs, or the name has no addresses."""
 
 
 async def _resolved(name: str, port: int, resolve: Resolve) -> list[Address]:
-    """What a name stands for. Raises _NoHostName for a name that is none, OSError for one that nobody knows."""
+    """Resolve a host name. Raises _NoHostName for an invalid name, OSError for an unknown one."""
     if len(name) > LONGEST_NAME or not _NAME.fullmatch(name) or _NUMERIC.fullmatch(name.rpartition(".")[2]):
         raise _NoHostName("it is not a host name")
     try:
         found = [ip_address(text) for text in await resolve(name, port)]
-    except ValueError as error:  # of our resolver a UnicodeError, for names that DNS cannot carry
+    except ValueError as error:  # our resolver raises UnicodeError for names that DNS cannot represent
         raise _NoHostName("it is not a host name") from error
     if not found:
         raise _NoHostName("it has no address")

@@ -1,11 +1,11 @@
-"""The way out for a browser that is not ours to change: a forward proxy which checks every address (tools 1.11).
+"""A forward proxy for a browser process: it checks every address that the browser connects to.
 
     async with Egress(guard) as egress:
         ...  # start the browser with --proxy-server={egress.url}
 
-What the client of `providers/http/client.py` does for our own requests, this does for a program that makes its own: the
-host of each request is looked up here, each of its addresses is checked, and the connection goes to one that was. It
-listens on loopback only, reads nothing of what is inside a tunnel, and carries one plain request a connection.
+The proxy does for a program's own requests what `providers/http/client.py` does for ours: it resolves the host of each
+request, checks each address, and connects to a checked address. It listens on loopback only, does not read inside
+tunnels, and handles one plain request per connection.
 """
 
 import asyncio
@@ -20,11 +20,11 @@ from providers.http import address_policy
 from providers.http.address_policy import Guard, Resolve, addresses_of
 
 LARGEST_HEAD = 64 * 1024  # bytes
-PIECE = 64 * 1024  # bytes that are handed on at once
+PIECE = 64 * 1024  # bytes that are forwarded at once
 CONNECT_SECONDS = 10.0  # for each address of a host
-MOST_ADDRESSES = 4  # of one host that are tried
-MOST_BYTES = 1024 * 1024 * 1024  # that one browser may move: a page without an end must not fill the disk
-MOST_REFUSED = 200  # hosts whose reasons are kept
+MOST_ADDRESSES = 4  # addresses of one host that are tried
+MOST_BYTES = 1024 * 1024 * 1024  # that one browser may transfer: an endless page must not fill the disk
+MOST_REFUSED = 200  # hosts whose errors are stored
 
 _HOP_BY_HOP = frozenset(
     {
@@ -38,7 +38,7 @@ _REASONS = {400: "Bad Request", 403: "Forbidden", 502: "Bad Gateway"}
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a proxy is asked for: a tunnel to a host, or one request, whose `head` is as the host should get it."""
+    """A request to the proxy: a tunnel to a host, or one HTTP request with the `head` to forward to the host."""
 
     host: str
     port: int
@@ -46,17 +46,18 @@ class Request:
 
     @property
     def is_tunnel(self) -> bool:
+        """Return whether the request asks for a tunnel (CONNECT)."""
         return not self.head
 
 
 class NotHttp(ToolError):
-    """What came over a connection is no HTTP that a proxy understands."""
+    """The bytes received over a connection are not HTTP that a proxy can handle."""
 
     code = "http_failed"
 
 
 class Egress:
-    """One browser's way out, for as long as the `async with` lasts."""
+    """The proxy of one browser; it runs until the `async with` block ends."""
 
     def __init__(
         self, guard: Guard, *, most_bytes: int = MOST_BYTES, resolve: Resolve = address_policy.looked_up
@@ -70,13 +71,13 @@ class Egress:
 
     @property
     def url(self) -> str:
-        """Where the proxy listens."""
+        """Return the address that the proxy listens on."""
         assert self._server is not None
         return f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
 
     @property
     def refused(self) -> Mapping[str, str]:
-        """Why hosts could not be reached when they were last asked for, by name in lower case."""
+        """Return the latest error of each host that could not be reached, by host name in lower case."""
         return self._refused
 
     async def __aenter__(self) -> "Egress":
@@ -100,9 +101,9 @@ class Egress:
         try:
             await self._answer(reader, writer)
         except (OSError, EOFError):
-            pass  # one side has gone, and there is nobody to tell
+            pass  # one side has closed its connection
         except asyncio.CancelledError:
-            pass  # the browser's time is over; asyncio would log a task of a server that ends as cancelled
+            pass  # the proxy is closing; asyncio would log a connection task that ends as cancelled
         finally:
             self._connections.discard(task)
             writer.close()
@@ -117,11 +118,11 @@ class Egress:
             return await _refuse(writer, 403, error.message)
         except ToolError as error:
             return await _refuse(writer, 502, error.message)
-        going_up: asyncio.Task[None] | None = None
+        upload: asyncio.Task[None] | None = None
         try:
             if not request.is_tunnel:
                 server_writer.write(request.head)
-            going_up = asyncio.create_task(self._hand_on(reader, server_writer))
+            upload = asyncio.create_task(self._hand_on(reader, server_writer))
             if request.is_tunnel:
                 writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
             else:
@@ -130,20 +131,20 @@ class Egress:
         except NotHttp as error:
             await _refuse(writer, 502, error.message)
         finally:
-            if going_up is not None:
-                going_up.cancel()
-                await asyncio.gather(going_up, return_exceptions=True)
+            if upload is not None:
+                upload.cancel()
+                await asyncio.gather(upload, return_exceptions=True)
             server_writer.close()
 
     async def _connected(self, request: Request) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """A connection to an address that was checked. Raises AddressRefused, and ToolError where nobody answers."""
+        """Connect to a checked address of the host. Raises AddressRefused, and ToolError if no address answers."""
         try:
             if self._left <= 0:
-                raise AddressRefused("The browser has moved as many bytes as one may.")
-            found = await addresses_of(
+                raise AddressRefused("The browser has transferred as many bytes as one run may.")
+            addresses = await addresses_of(
                 request.host, request.port, self._guard, subject="URL", of_the_web=True, resolve=self._resolve
             )
-            connection = await _first_open(found[:MOST_ADDRESSES], request.port)
+            connection = await _first_open(addresses[:MOST_ADDRESSES], request.port)
         except ToolError as error:
             if len(self._refused) < MOST_REFUSED:
                 self._refused[request.host] = error.message
@@ -152,7 +153,7 @@ class Egress:
         return connection
 
     async def _answer_head(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Hand on the head of an answer, and before it any that say that the answer is on its way."""
+        """Forward the heads of informational responses (1xx), and then the head of the final response."""
         while True:
             status, head = read_answer(await _head(reader))
             writer.write(head)
@@ -160,30 +161,30 @@ class Egress:
                 return
 
     async def _hand_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Everything that comes until the end, and then the end."""
-        while piece := await reader.read(PIECE):
-            self._left -= len(piece)
+        """Forward all bytes until the end of the stream, and then the end itself."""
+        while part := await reader.read(PIECE):
+            self._left -= len(part)
             if self._left < 0:
                 return
-            writer.write(piece)
+            writer.write(part)
             await writer.drain()
         if writer.can_write_eof():
             writer.write_eof()
 
 
 def read_request(head: bytes) -> Request:
-    """The request that a head makes of a proxy. Raises NotHttp."""
+    """Parse the head of a request to a proxy. Raises NotHttp."""
     first, *lines = _lines(head)
     words = first.split(" ")
     if len(words) != 3 or not words[2].startswith("HTTP/1."):
-        raise NotHttp("This is no request that a proxy understands.")
+        raise NotHttp("This is not a valid request to a proxy.")
     method, target, _ = words
     if method == "CONNECT":
         host, port = _place(f"//{target}", 443)
         return Request(host, port, b"")
     scheme, mark, rest = target.partition("://")
     if not mark or scheme.lower() != "http":
-        raise NotHttp("A proxy takes tunnels, and requests for http addresses.")
+        raise NotHttp("This proxy supports only CONNECT, and requests for http:// addresses.")
     host, port = _place(f"//{rest}", 80)
     path = re.sub(r"^[^/?#]*", "", rest).partition("#")[0]
     path = path if path.startswith("/") else f"/{path}"
@@ -191,11 +192,11 @@ def read_request(head: bytes) -> Request:
 
 
 def read_answer(head: bytes) -> tuple[int, bytes]:
-    """The status of an answer, and its head as the browser should get it. Raises NotHttp."""
+    """Return the status of a response and the head to forward to the browser. Raises NotHttp."""
     first, *lines = _lines(head)
     found = _STATUS_LINE.fullmatch(first)
     if found is None or found[1] == "101":
-        raise NotHttp("The answer is no HTTP.")
+        raise NotHttp("The answer is not valid HTTP.")
     status = int(found[1])
     return status, _joined(first, lines) if status >= 200 else head
 
@@ -205,42 +206,42 @@ def _lines(head: bytes) -> list[str]:
 
 
 def _joined(first: str, lines: list[str]) -> bytes:
-    """A head without what was meant for one connection only, which ends with this exchange."""
+    """Return a head without hop-by-hop headers, with `Connection: close`."""
     names = [(line.partition(":")[0].strip().lower(), line) for line in lines]
-    listed = [line.partition(":")[2] for name, line in names if name == "connection"]
-    dropped = _HOP_BY_HOP | {word.strip().lower() for line in listed for word in line.split(",")}
-    kept = [line for name, line in names if name not in dropped]
-    return "\r\n".join([first, *kept, "Connection: close", "", ""]).encode("latin-1")
+    options = [line.partition(":")[2] for name, line in names if name == "connection"]
+    dropped = _HOP_BY_HOP | {word.strip().lower() for line in options for word in line.split(",")}
+    end_to_end = [line for name, line in names if name not in dropped]
+    return "\r\n".join([first, *end_to_end, "Connection: close", "", ""]).encode("latin-1")
 
 
 def _place(authority: str, default: int) -> tuple[str, int]:
-    """Host and port. Raises NotHttp."""
+    """Return host and port. Raises NotHttp."""
     try:
         split = urlsplit(authority)
         port = default if split.port is None else split.port
     except ValueError as error:
-        raise NotHttp("This is no address.") from error
+        raise NotHttp("The address of the request is not valid.") from error
     if not port or split.hostname is None:
-        raise NotHttp("This is no address.")
+        raise NotHttp("The address of the request is not valid.")
     return split.hostname, port
 
 
 async def _head(reader: asyncio.StreamReader) -> bytes:
-    """A head, up to the empty line. Raises NotHttp for one without an end, EOFError if nothing came."""
+    """Read a head, up to the empty line. Raises NotHttp if it is too long, EOFError if the connection ends first."""
     try:
         return await reader.readuntil(b"\r\n\r\n")
     except asyncio.LimitOverrunError as error:
         raise NotHttp(f"The head is longer than {LARGEST_HEAD:,} bytes.") from error
 
 
-async def _first_open(found: list[str], port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """A connection to the first address that answers. Raises ToolError."""
+async def _first_open(addresses: list[str], port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Connect to the first address that answers. Raises ToolError."""
     reason = ""
-    for address in found:
+    for address in addresses:
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
                 return await asyncio.open_connection(address, port, limit=LARGEST_HEAD)
-        except OSError as error:  # time that runs out is one, too
+        except OSError as error:  # a TimeoutError is an OSError
             reason = error.strerror or str(error) or "no answer"
     raise ToolError(f"Cannot connect: {reason}", retryable=True)
 

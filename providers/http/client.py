@@ -1,12 +1,12 @@
-"""The one HTTP client for everything that a canvas reaches: it keeps the promise of `providers.interfaces.Http`.
+"""The only HTTP client for requests of canvases; implements `providers.interfaces.Http` and `Streaming`.
 
     http = Outgoing(Guard.parse(allowed="searx.internal"))
     reply = await http.send(Call("GET", "https://example.com", redirects=5))
 
-A host is looked up when a connection to it is opened, by the connection itself: what was checked is what is connected
-to, while Host and the TLS server name stay the name. A connection that is kept leads where it led. Connections of
-trusted calls are kept apart, so that no other call finds one. Nothing is read from the environment, no cookie is
-remembered, and nothing is logged.
+A host name is resolved when a connection is opened, and the connection goes to an address that was checked; Host and
+the TLS server name still contain the name. A pooled connection stays at its address. Trusted calls have a connection
+pool of their own, so that other calls never use their connections. The client reads no environment variables, stores no
+cookies and logs nothing.
 """
 
 import asyncio
@@ -29,15 +29,15 @@ from providers.http.redirects import REDIRECTS, HttpRequest, first_hop, follow_r
 from providers.interfaces import Answer, Call, Reply
 
 BROWSER = "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/140.0.0.0 Safari/537.36"
-"""What calls say that are made `as_browser`."""
-KEPT = 32  # idle connections of an event loop
-KEPT_SECONDS = 1.5  # servers close idle ones after 2 s or more; one that is closed while we write costs a failed call
-FIRST_TRIES_SECONDS = 4.0  # for each address of a host but the last, which may take all the time there is
-MOST_ADDRESSES = 4  # of one host that are tried
-MOST_ENCODINGS = 2  # of one body, one in another; honest servers use one
-A_LOT = 256 * 1024  # bytes of a body that were unpacked at once, after which others get their turn
+"""The User-Agent of calls that are made `as_browser`."""
+KEPT = 32  # idle connections per event loop and pool
+KEPT_SECONDS = 1.5  # servers close idle connections after 2 s or more; a close during a write would fail the call
+FIRST_TRIES_SECONDS = 4.0  # for each address of a host except the last, which may use the whole timeout
+MOST_ADDRESSES = 4  # addresses of one host that are tried
+MOST_ENCODINGS = 2  # nested encodings of one body; ordinary servers use one
+A_LOT = 256 * 1024  # bytes decompressed at once after which the event loop may run other tasks
 
-_UNSAID = Call("GET", "").timeout  # the very object that is a call's default: a caller's own 15.0 is another one
+_UNSAID = Call("GET", "").timeout  # compared by identity: this object is the default, a caller's own 15.0 is not
 _FAILURES = (
     httpcore2.TimeoutException, httpcore2.NetworkError, httpcore2.ProtocolError, httpcore2.ProxyError,
     httpx2.DecodingError, OSError,
@@ -45,12 +45,11 @@ _FAILURES = (
 
 
 class Outgoing:
-    """One for a process, usable from any of its event loops. `timeout` is for calls that say nothing, in seconds.
+    """The HTTP client of a process, usable from each of its event loops.
 
-    `user_agent` is what every request says it comes from. Without one it is Easel with the `contact` of the deployment;
-    of calls that are `as_browser`, a browser.
-    `names_behind_proxy`: whether a proxy may be given a name to look up itself. Where a proxy could see another network
-    than we do, False allows only addresses.
+    `timeout` is in seconds, for calls that set none. `user_agent` overrides the User-Agent of every request; without it
+    requests name Easel and the `contact` of the deployment, or a browser if they are `as_browser`. `names_behind_proxy`
+    False allows only IP addresses behind a proxy, for proxies whose network resolves names differently.
     """
 
     def __init__(
@@ -76,39 +75,42 @@ class Outgoing:
         )
 
     async def send(self, call: Call) -> Reply:
-        """Raises AddressRefused, or HttpFailed when no whole answer came (`retryable` says whether more may help)."""
+        """Send a request and return the response.
+
+        Raises AddressRefused, and HttpFailed if no complete response came; its `retryable` says whether to try again.
+        """
         hop = self._first_hop(call)
         seconds = self._timeout if call.timeout is _UNSAID else call.timeout
         try:
             async with asyncio.timeout(seconds):
                 return await self._followed(hop, call)
         except TimeoutError as error:
-            raise HttpFailed(f"{hop.place}: no whole answer within {seconds:g} seconds.", retryable=True) from error
+            raise HttpFailed(f"{hop.place}: no complete answer within {seconds:g} seconds.", retryable=True) from error
 
     @asynccontextmanager
     async def stream(self, call: Call) -> AsyncGenerator[Answer]:
-        """The answer to a call, redirects not followed; `call.timeout` is for all of it. Raises like `send`."""
+        """Return the response without following redirects; `call.timeout` covers the whole body. Raises like `send`."""
         hop = self._first_hop(call)
-        told: ToolError | None = None
+        callers_error: ToolError | None = None
         try:
             async with asyncio.timeout(call.timeout), self._answer(hop, call.proxy, call.trusted) as response:
                 try:
                     yield Answer(response.status_code, dict(response.headers.items()), _pieces(response, hop, call))
-                except ToolError as error:  # the caller's own words, which are not about the connection
-                    told = error
+                except ToolError as error:  # raised in the caller's block, so not a failure of the connection
+                    callers_error = error
         except TimeoutError as error:
             raise HttpFailed(
-                f"{hop.place}: no whole answer within {call.timeout:g} seconds.", retryable=True
+                f"{hop.place}: no complete answer within {call.timeout:g} seconds.", retryable=True
             ) from error
-        if told is not None:
-            raise told
+        if callers_error is not None:
+            raise callers_error
 
     def transport(self, most_bytes: int) -> GuardedTransport:
-        """Our guard under the client of a library that makes its own requests; `most_bytes` of one body."""
+        """Return a guarded transport for a library's own httpx2 client; `most_bytes` limits each body."""
         return GuardedTransport(self._pool(trusted=False).handle_async_request, _translated, most_bytes)
 
     async def aclose(self) -> None:
-        """Close the connections of this event loop; for a process that ends."""
+        """Close the connections of the current event loop."""
         for pool in self._pools.pop(asyncio.get_running_loop(), {}).values():
             await pool.aclose()
 
@@ -129,7 +131,7 @@ class Outgoing:
 
     @asynccontextmanager
     async def _answer(self, hop: HttpRequest, proxy: str | None, trusted: bool) -> AsyncGenerator[httpx2.Response]:
-        """The answer to one request, its body not yet read; the connection is free or closed afterwards."""
+        """Send one request and return the response with its body unread; leaving the block frees the connection."""
         try:
             pool = await self._pool_by(proxy, hop, trusted) if proxy else self._pool(trusted)
         except HostUnknown as error:
@@ -152,7 +154,7 @@ class Outgoing:
             raise _unknown_host(hop.place, error) from error
         except (AddressRefused, HttpFailed):
             raise
-        except ToolError as error:  # the name of a host that is not checked could not be resolved
+        except ToolError as error:  # an unchecked host name could not be resolved
             raise HttpFailed(error.message, retryable=error.retryable) from error
         finally:
             if proxy:
@@ -165,29 +167,29 @@ class Outgoing:
         return pools[trusted]
 
     async def _pool_by(self, proxy: str, hop: HttpRequest, trusted: bool) -> httpcore2.AsyncConnectionPool:
-        """A way through a proxy, for one request. The proxy is dialled like any host, the target is checked as well."""
+        """Return a pool for one request through a proxy. Both the proxy and the target host are checked."""
         if not self._names_behind_proxy and not address_policy.is_address(hop.url.host):
-            raise AddressRefused("Behind a proxy only addresses may be asked for, no host names.")
-        if not trusted and not self._guard.allow_any:  # else only the proxy needs to know the name
+            raise AddressRefused("A request through a proxy must name its host by IP address, not by host name.")
+        if not trusted and not self._guard.allow_any:  # otherwise only the proxy has to resolve the name
             await addresses_of(
                 hop.url.host, hop.port, self._guard, subject="URL", of_the_web=True, resolve=self._resolve
             )
         url = url_of(proxy)
-        way = httpcore2.Proxy(
+        via = httpcore2.Proxy(
             httpcore2.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=b"/"),
             auth=(url.username.encode(), url.password.encode()) if url.userinfo else None,
             ssl_context=self._tls if url.scheme == "https" else None,
         )
-        return self._new_pool(_Dialling(self._guard, self._resolve, "Proxy", trusted=False), way)
+        return self._new_pool(_Dialling(self._guard, self._resolve, "Proxy", trusted=False), via)
 
-    def _new_pool(self, dialling: "_Dialling", proxy: httpcore2.Proxy | None = None) -> httpcore2.AsyncConnectionPool:
+    def _new_pool(self, backend: "_Dialling", proxy: httpcore2.Proxy | None = None) -> httpcore2.AsyncConnectionPool:
         return httpcore2.AsyncConnectionPool(
             ssl_context=self._tls,
             proxy=proxy,
-            max_connections=None,  # how much happens at once is for the workers to say
+            max_connections=None,  # the workers limit how many requests run at once
             max_keepalive_connections=KEPT,
             keepalive_expiry=KEPT_SECONDS,
-            network_backend=dialling,
+            network_backend=backend,
         )
 
     @cached_property
@@ -196,14 +198,14 @@ class Outgoing:
 
 
 class _Dialling(httpcore2.AsyncNetworkBackend):
-    """Opens connections to checked addresses, whatever name is asked for."""
+    """Resolves a host, checks its addresses and connects to one of them."""
 
     def __init__(self, guard: Guard, resolve: Resolve, subject: str, trusted: bool) -> None:
         self._guard = guard
         self._resolve = resolve
         self._subject = subject
         self._trusted = trusted
-        self._network = cast(httpcore2.AsyncNetworkBackend, httpcore2.AnyIOBackend())  # declared twice there
+        self._network = cast(httpcore2.AsyncNetworkBackend, httpcore2.AnyIOBackend())  # httpcore2 declares it twice
 
     async def connect_tcp(
         self,
@@ -213,7 +215,7 @@ class _Dialling(httpcore2.AsyncNetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
     ) -> httpcore2.AsyncNetworkStream:
-        found = await addresses_of(
+        addresses = await addresses_of(
             host,
             port,
             self._guard,
@@ -222,7 +224,7 @@ class _Dialling(httpcore2.AsyncNetworkBackend):
             of_the_web=True,
             resolve=self._resolve,
         )
-        *others, last = found[:MOST_ADDRESSES]
+        *others, last = addresses[:MOST_ADDRESSES]
         for address in others:
             try:
                 return await self._network.connect_tcp(
@@ -234,7 +236,7 @@ class _Dialling(httpcore2.AsyncNetworkBackend):
 
 
 class _Body(httpx2.AsyncByteStream):
-    """A body as the connection gives it, for the decoders of httpx2."""
+    """The undecoded body of a response, as input for the decoders of httpx2."""
 
     def __init__(self, answer: httpcore2.Response) -> None:
         self._answer = answer
@@ -245,16 +247,16 @@ class _Body(httpx2.AsyncByteStream):
 
 
 def default_user_agent(contact: str | None = None) -> str:
-    """Return the User-Agent of a deployment that has set none: product, version, and whom to write to."""
+    """Return the default User-Agent of a deployment: product, version and contact."""
     try:
         product = f"easel/{version('easel')}"
-    except PackageNotFoundError:  # run from a checkout that was never installed
+    except PackageNotFoundError:  # running from a checkout that is not installed
         product = "easel"
     return f"{product} (+{contact})" if contact else product
 
 
 async def _read(response: httpx2.Response, hop: HttpRequest, most: int) -> bytes:
-    """The whole body, unpacked. Raises HttpFailed as soon as it is larger than it may be."""
+    """Return the whole decompressed body. Raises HttpFailed as soon as it exceeds the limit."""
     if int(response.headers.get("content-length", "0")) > most:
         raise _too_large(hop, most)
     parts: list[bytes] = []
@@ -266,7 +268,7 @@ async def _read(response: httpx2.Response, hop: HttpRequest, most: int) -> bytes
 
 
 async def _pieces(response: httpx2.Response, hop: HttpRequest, call: Call) -> AsyncGenerator[bytes]:
-    """A body as it comes. The failures of a connection are told like those of `send`."""
+    """Yield the decompressed body while it is received. Raises the same errors as `send`."""
     try:
         async for part in _unpacked(response, hop, call.most_bytes):
             yield part
@@ -276,10 +278,10 @@ async def _pieces(response: httpx2.Response, hop: HttpRequest, call: Call) -> As
 
 async def _unpacked(response: httpx2.Response, hop: HttpRequest, most: int) -> AsyncGenerator[bytes]:
     if response.headers.get("content-encoding", "").count(",") >= MOST_ENCODINGS:
-        raise HttpFailed(f"{hop.place}: the answer is packed more than {MOST_ENCODINGS} times.")
+        raise HttpFailed(f"{hop.place}: the answer is compressed more than {MOST_ENCODINGS} times.")
     size = 0
-    async with aclosing(response.aiter_bytes()) as unpacked:
-        async for part in unpacked:
+    async with aclosing(response.aiter_bytes()) as parts:
+        async for part in parts:
             size += len(part)
             if size > most:
                 raise _too_large(hop, most)
@@ -291,7 +293,7 @@ def _too_large(hop: HttpRequest, most: int) -> AnswerTooLarge:
 
 
 def _translated(place: str, error: Exception) -> Exception:
-    """Any error on the way as one of ours; what is none of the way stays what it is."""
+    """Return a network error as one of our errors; any other error is returned unchanged."""
     match error:
         case HostUnknown():
             return _unknown_host(place, error)
@@ -304,24 +306,24 @@ def _translated(place: str, error: Exception) -> Exception:
 
 
 def _unknown_host(place: str, error: HostUnknown) -> HttpFailed:
-    """A name that nobody knows at present, which another try may find."""
+    """Return a retryable error for a host name that could not be resolved."""
     return HttpFailed(f"{place}: {error.message}", retryable=True)
 
 
 def _failure(place: str, error: Exception) -> HttpFailed:
-    """What went wrong on the way, in a sentence; what is wrong with the request or with trust stays wrong."""
+    """Return a network error as HttpFailed; invalid requests and untrusted certificates are not retryable."""
     text = masked(str(error)) or type(error).__name__
     if _caused_by(error, ssl.SSLCertVerificationError):
         return HttpFailed(f"{place}: its certificate is not trusted: {text}")
     match error:
         case httpx2.DecodingError():
-            return HttpFailed(f"{place}: the answer cannot be unpacked: {text}")
+            return HttpFailed(f"{place}: the answer cannot be decompressed: {text}")
         case httpcore2.LocalProtocolError():
             return HttpFailed(f"{place}: the request cannot be sent: {text}")
         case httpcore2.ConnectError() | httpcore2.ConnectTimeout():
             return HttpFailed(f"{place}: cannot connect: {text}", retryable=True)
         case httpcore2.ProxyError():
-            return HttpFailed(f"{place}: the proxy refuses: {text}", retryable=True)
+            return HttpFailed(f"{place}: the proxy refuses the request: {text}", retryable=True)
         case _:
             return HttpFailed(f"{place}: the connection broke: {text}", retryable=True)
 

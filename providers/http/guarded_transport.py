@@ -1,10 +1,10 @@
-"""Our way out for libraries that make their own requests over httpx2: the guard of `Outgoing`, under their client.
+"""A transport for libraries that make their own requests over httpx2, with the address checks of `Outgoing`.
 
     httpx2.AsyncClient(transport=outgoing.transport(), ...)
 
-Each connection is looked up, checked and pinned like any other of ours. A redirect is an error, since a library that
-followed one would take its headers along; a body that is no event stream has a limit. What went wrong stays in
-`failure`, in our words: what libraries make of an exception in one of their tasks says little.
+Host names are resolved, checked and pinned as in all our requests. A redirect is an error, because a library that
+follows redirects would send its headers to the new address. Bodies other than event streams have a size limit. The
+first error is stored in `failure`, because libraries often hide an exception that was raised in one of their tasks.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -23,7 +23,7 @@ _PACKED = b"accept-encoding"
 
 
 class GuardedTransport(httpx2.AsyncBaseTransport):
-    """For one client of a library. `handle` sends a request; `translate` says in our words why it could not."""
+    """The transport of one httpx2 client. `handle` sends a request; `translate` turns its errors into ours."""
 
     def __init__(self, handle: Handle, translate: Translate, most_bytes: int) -> None:
         self._handle = handle
@@ -53,14 +53,14 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
         if answer.status in REDIRECTS:
             await answer.aclose()
             raise self._noted(
-                HttpFailed(f"{place} redirects, and redirects are not followed. Use the address it means.")
+                HttpFailed(f"{place} redirects, and redirects are not followed. Use the address that it redirects to.")
             )
         return httpx2.Response(answer.status, headers=answer.headers, stream=self._body(answer, place))
 
     def _body(self, answer: httpcore2.Response, place: str) -> httpx2.AsyncByteStream:
         headers = {name.lower(): value.decode("latin-1") for name, value in answer.headers}
         if headers.get(b"content-encoding", "identity").strip().lower() not in ("", "identity"):
-            raise self._noted(HttpFailed(f"{place}: the answer is packed, although that was not asked for."))
+            raise self._noted(HttpFailed(f"{place}: the answer is compressed, which the request did not allow."))
         is_stream = headers.get(b"content-type", "").lower().startswith(EVENT_STREAM)
         return _Body(answer, place, None if is_stream else self._most_bytes, self._noted, self._translate)
 
@@ -71,7 +71,7 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
 
 
 class _Body(httpx2.AsyncByteStream):
-    """A body as the connection gives it, up to its limit in bytes."""
+    """The body of a response, with a limit in bytes."""
 
     def __init__(
         self,

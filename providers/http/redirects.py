@@ -1,6 +1,6 @@
-"""One request on its way out, and what a redirect makes of it. Nothing here touches the network.
+"""Outgoing requests as plain values, and the request that follows from a redirect. Nothing here does I/O.
 
-A redirect to another origin carries none of the headers that were meant for the first one, and never a body.
+After a redirect to another origin a request has no body, and of its headers only those in `_CARRIED`.
 """
 
 import json
@@ -20,7 +20,7 @@ SCHEMES = ("http", "https")
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
 HIDDEN = "***"
 
-_CARRIED = frozenset({"accept", "accept-encoding", "accept-language", "user-agent"})  # to any origin
+_CARRIED = frozenset({"accept", "accept-encoding", "accept-language", "user-agent"})  # headers sent to any origin
 _OURS = frozenset(
     {
         "connection", "content-length", "expect", "keep-alive", "proxy-connection", "te", "trailer",
@@ -36,7 +36,7 @@ _USERINFO = re.compile(r"(://)[^/?#@\s]*@")
 
 @dataclass(frozen=True, slots=True)
 class HttpRequest:
-    """A request to one address. Header names are lower case; what may be secret is not in the repr."""
+    """A request to one address. Header names are lower case; the repr contains nothing that may be secret."""
 
     method: str
     url: httpx2.URL = field(repr=False)
@@ -45,7 +45,7 @@ class HttpRequest:
 
     @property
     def place(self) -> str:
-        """Scheme, host and port: what may be said of the address in texts and logs."""
+        """Return scheme, host and port, the part of the address that messages and logs may contain."""
         return place_of(self.url)
 
     @property
@@ -53,7 +53,7 @@ class HttpRequest:
         return self.url.port or (443 if self.url.scheme == "https" else 80)
 
     def header_bytes(self) -> list[tuple[bytes, bytes]]:
-        """The headers as they are sent, `Host` first and the body's length last."""
+        """Return the headers as they are sent, `Host` first and `Content-Length` last."""
         sent = [] if "host" in self.headers else [(b"host", self.url.netloc)]
         sent += [(name.encode(), _latin(value)) for name, value in self.headers.items()]
         if self.body or self.method in ("POST", "PUT", "PATCH"):
@@ -62,7 +62,7 @@ class HttpRequest:
 
 
 def first_hop(call: Call, user_agent: str) -> HttpRequest:
-    """The request that a call asks for. Raises AddressRefused, and HttpFailed for what cannot be sent."""
+    """Return the first request of a call. Raises AddressRefused, and HttpFailed if the call cannot be sent."""
     url = url_of(call.url)
     query = urlencode(list(_pairs(call.params or ())), errors="replace").encode()
     if query:
@@ -78,7 +78,10 @@ def first_hop(call: Call, user_agent: str) -> HttpRequest:
 
 
 def follow_redirect(hop: HttpRequest, status: int, location: str) -> HttpRequest:
-    """The request that a redirect asks for. Raises AddressRefused, and HttpFailed where a body would go astray."""
+    """Return the request after a redirect.
+
+    Raises AddressRefused, and HttpFailed if the body would go to another origin.
+    """
     try:
         joined = hop.url.join(_printable(location))
     except (httpx2.InvalidURL, ValueError) as error:
@@ -88,7 +91,9 @@ def follow_redirect(hop: HttpRequest, status: int, location: str) -> HttpRequest
     stays = (url.scheme, url.host, url.port) == (hop.url.scheme, hop.url.host, hop.url.port)
     body = b"" if to_get else hop.body
     if body and not stays:
-        raise HttpFailed(f"{hop.place} redirects a request with a body to {place_of(url)}, which was not asked for.")
+        raise HttpFailed(
+            f"{hop.place} redirects a request with a body to {place_of(url)}. A body is not sent to another server."
+        )
     headers = {
         name: value
         for name, value in hop.headers.items()
@@ -98,7 +103,7 @@ def follow_redirect(hop: HttpRequest, status: int, location: str) -> HttpRequest
 
 
 def url_of(text: str) -> httpx2.URL:
-    """An address as it is written. Raises AddressRefused for one that is none, or not of the web."""
+    """Parse a URL. Raises AddressRefused if it is not a valid http or https URL."""
     try:
         url = httpx2.URL(_printable(text))
     except (httpx2.InvalidURL, ValueError) as error:
@@ -107,23 +112,24 @@ def url_of(text: str) -> httpx2.URL:
 
 
 def place_of(url: httpx2.URL) -> str:
+    """Return scheme, host and port of a URL."""
     return f"{url.scheme}://{url.netloc.decode('ascii')}"
 
 
 def masked(text: str) -> str:
-    """A text without passwords and keys in the addresses that it mentions."""
+    """Return the text with the passwords and keys of its URLs masked."""
     return _SECRETS.sub(rf"\1{HIDDEN}", _USERINFO.sub(rf"\1{HIDDEN}@", text))
 
 
 def masked_url(url: str) -> str:
-    """An address as replies show it: without its user and password, and without the values of its query."""
+    """Return a URL as replies show it, with user, password and query values masked."""
     head, mark, query = _USERINFO.sub(rf"\1{HIDDEN}@", url.partition("#")[0]).partition("?")
     parts = [f"{name}={HIDDEN}" if equals else HIDDEN for name, equals, _ in _parts(query)]
     return f"{head}{mark}{'&'.join(parts)}"
 
 
 def secrets_of_url(url: str) -> Iterator[str]:
-    """What `masked_url` leaves out, as it is written and as it is meant."""
+    """Yield the values that `masked_url` masks, both as written and URL-decoded."""
     before, _, query = url.partition("#")[0].partition("?")
     found = [value if equals else name for name, equals, value in _parts(query)]
     if userinfo := _USERINFO.search(before):
@@ -139,17 +145,17 @@ def _parts(query: str) -> list[tuple[str, str, str]]:
 
 def _refused_unless_http(url: httpx2.URL) -> httpx2.URL:
     if url.scheme not in SCHEMES:
-        told = f"Disallowed URL scheme: '{url.scheme}'. Only {list(SCHEMES)} are allowed."
-        raise AddressRefused(told, is_malformed=True)
+        message = f"Disallowed URL scheme: '{url.scheme}'. Only {list(SCHEMES)} are allowed."
+        raise AddressRefused(message, is_malformed=True)
     if not url.host:
         raise AddressRefused("URL is missing a host.", is_malformed=True)
     if url.port is not None and not 0 < url.port < 65536:
-        raise AddressRefused(f"Invalid URL: there is no port {url.port}.", is_malformed=True)
+        raise AddressRefused(f"Invalid URL: {url.port} is not a valid port.", is_malformed=True)
     return url
 
 
 def _bare(url: httpx2.URL) -> httpx2.URL:
-    """The address without what is never sent in it."""
+    """Return the URL without user info and fragment, which are never sent in it."""
     return url.copy_with(userinfo=b"", fragment=None)
 
 
@@ -158,18 +164,20 @@ def _printable(text: str) -> str:
 
 
 def _checked(headers: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """The caller's headers but those that belong to the connection. Raises HttpFailed for one that is none."""
+    """Yield the caller's headers except those of the connection. Raises HttpFailed for an invalid header."""
     for name, value in headers.items():
         lower = name.strip().lower()
         if lower in _OURS:
             continue
         if not _HEADER_NAME.fullmatch(lower) or _CONTROL.search(value.strip()):
-            raise HttpFailed(f'The header "{name}" cannot be sent: there are control characters in it, or no name.')
+            raise HttpFailed(
+                f'The header "{name}" cannot be sent: its name is not valid, or its value has control characters.'
+            )
         yield lower, value.strip()
 
 
 def _body(call: Call) -> tuple[bytes, str]:
-    """The body and its type, which is empty where the caller alone knows it."""
+    """Return the body and its content type; "" if only the caller knows the type."""
     if call.content is not None:
         return call.content, ""
     if call.form is not None:
@@ -179,12 +187,12 @@ def _body(call: Call) -> tuple[bytes, str]:
         try:
             return json.dumps(call.json, allow_nan=False).encode(), "application/json"
         except (TypeError, ValueError, RecursionError) as error:
-            raise HttpFailed(f"The body is no JSON: {error}") from error
+            raise HttpFailed(f"The body cannot be written as JSON: {error}") from error
     return b"", ""
 
 
 def _pairs(values: Mapping[str, Any] | Sequence[tuple[str, Any]]) -> Iterator[tuple[str, str]]:
-    """Names and values as texts: a list repeats its name, null is left out, `true` is written as in JSON."""
+    """Yield names and values as text: a list repeats its name, null is omitted, booleans are written as in JSON."""
     items: Iterable[tuple[str, Any]] = values.items() if isinstance(values, Mapping) else values
     for name, value in items:
         for each in value if isinstance(value, list | tuple) else (value,):
@@ -193,7 +201,7 @@ def _pairs(values: Mapping[str, Any] | Sequence[tuple[str, Any]]) -> Iterator[tu
 
 
 def _latin(text: str) -> bytes:
-    """A header's value in the alphabet of HTTP, or in UTF-8 where it has other letters."""
+    """Encode a header value as Latin-1, or as UTF-8 if it has other characters."""
     try:
         return text.encode("latin-1")
     except UnicodeEncodeError:

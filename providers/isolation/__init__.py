@@ -1,1 +1,1 @@
-"""Work on untrusted data in limited child processes and in threads of its own."""
+"""Child processes with limits, and separate threads, for work on untrusted data."""

@@ -1,15 +1,15 @@
-"""Work on untrusted data in child processes that have limits of memory and time.
+"""A pool of child processes with memory and time limits, for work on untrusted data.
 
     await in_limited_process(file_text, "a.pdf", "application/pdf", data)
 
-A parser of a foreign format may loop, take all memory, or crash. In a child process it does so alone: the child is
-killed and another one is started. Requests and replies are JSON with raw bytes beside it (no pickle), so a child that
-an attacker controls can only send a wrong value. A child has no environment variables of its parent but a few that are
-no secrets. Children are started when they are first needed, and end after some minutes without work.
+A parser of a foreign format may loop, use all memory, or crash. In a child process it does not affect the worker: the
+child is killed and another one is started. Requests and replies are JSON plus raw bytes (no pickle), so a child that an
+attacker controls can only send a wrong value. A child gets only those environment variables of its parent that are
+listed here and contain no secrets. Children start on first use, and end after some minutes without work.
 
-A tenant never occupies all children: one is always left for the others (`OWNER`).
+One tenant (`OWNER`) never occupies all children: one child always remains for other tenants.
 
-`limited_process_child.py` is the program that the child runs; both use the frames of `limited_process_frames.py`.
+`limited_process_child.py` is the program of the child; both sides use the frames of `limited_process_frames.py`.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 MIB = 1024 * 1024
-GOODBYE = 5.0  # seconds for threads to end when a pool is closed
+GOODBYE = 5.0  # seconds that `close` waits for the threads
 _KEPT_VARIABLES = ("LANG", "LC_ALL", "LC_CTYPE", "PATH", "TMPDIR", "TZ")
 _START = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
@@ -46,28 +46,28 @@ _START = (
 )
 
 OWNER: ContextVar[str] = ContextVar("owner", default="")
-"""Whose work this is: the tenant's id."""
+"""The id of the tenant that the current work belongs to."""
 
 
 class ResourceLimitExceeded(NodeFailure):
-    """Work on some data needed more time or memory than it may have, or crashed the process that did it."""
+    """Work in a child process exceeded its time or memory limit, or crashed the child."""
 
     code = "resource_limit_exceeded"
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessLimits:
-    """What one call in a child process may use."""
+    """Limits of one call in a child process."""
 
-    memory: int = 2048 * MIB  # bytes of address space, those of the interpreter and its libraries included
-    seconds: float = 120.0  # of wall-clock time, and of processor time
+    memory: int = 2048 * MIB  # bytes of address space, including the interpreter and its libraries
+    seconds: float = 120.0  # of wall-clock time, and of CPU time
     reply: int = 256 * MIB  # bytes
     idle: float = 300.0  # seconds without work after which a child ends
 
 
 @dataclass
 class _Call:
-    """A call that waits for a child, or is carried out by one."""
+    """A call that waits for a child or is being executed by one."""
 
     owner: str
     request: Sequence[bytes | memoryview]
@@ -78,13 +78,13 @@ class _Call:
 
 
 class ProcessPool:
-    """Up to `size` child processes, each with a thread that talks to it. Nothing is started before it is needed."""
+    """Up to `size` child processes, each with a thread that communicates with it. Both start on first use."""
 
     def __init__(self, size: int, limits: ProcessLimits | None = None) -> None:
         self._size = size
         self._limits = limits or ProcessLimits()
         self._changed = threading.Condition()
-        self._waiting: dict[str, deque[_Call]] = {}  # by owner; the owner who is served next comes first
+        self._waiting: dict[str, deque[_Call]] = {}  # by owner; the next owner to serve comes first
         self._running: list[_Call] = []
         self._threads: list[threading.Thread] = []
         self._idle_threads = 0
@@ -93,13 +93,13 @@ class ProcessPool:
     async def run(self, function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
         """Call a function of a module in a child process. Cancelling kills the child.
 
-        Arguments are JSON values or bytes, and so is the result. Raises what the function raises of NodeFailure,
-        ResourceLimitExceeded, and NodeFailure with the text of any other error.
+        Arguments are JSON values or bytes, and so is the result. Raises ResourceLimitExceeded, the function's own
+        NodeFailure, and a NodeFailure with the text of any other error of the function.
         """
         return await self.run_within(self._limits.seconds, function, *arguments, **named)
 
     async def run_within(self, seconds: float, function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-        """The same, with a time limit of its own. The time for which the call waits for a child does not count."""
+        """Do the same as `run` with another time limit. The time that the call waits for a child does not count."""
         call = _call_of(seconds, function, arguments, named)
         self._submit(call)
         try:
@@ -110,19 +110,19 @@ class ProcessPool:
         return cast("T", _value_of(reply, seconds, self._limits))
 
     def run_blocking(self, function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-        """The same as `run`, for a thread that may wait."""
+        """Do the same as `run`, blocking the calling thread."""
         call = _call_of(self._limits.seconds, function, arguments, named)
         self._submit(call)
         return cast("T", _value_of(call.future.result(), self._limits.seconds, self._limits))
 
     @property
     def is_busy(self) -> bool:
-        """Whether a child works on something."""
+        """Return whether a child is executing a call."""
         with self._changed:
             return any(call.child is not None for call in self._running)
 
     def close(self) -> None:
-        """End all children, whatever they do."""
+        """Kill all children, and fail the calls that wait for one."""
         with self._changed:
             self._is_closed = True
             waiting = [call for calls in self._waiting.values() for call in calls]
@@ -132,7 +132,7 @@ class ProcessPool:
             self._changed.notify_all()
             threads = list(self._threads)
         for call in waiting:
-            _fail(call, ResourceLimitExceeded("The process shuts down.", retryable=True))
+            _fail(call, ResourceLimitExceeded("The worker process is shutting down.", retryable=True))
         give_up = time.monotonic() + GOODBYE
         for thread in threads:
             thread.join(max(0.0, give_up - time.monotonic()))
@@ -141,7 +141,7 @@ class ProcessPool:
     def _submit(self, call: _Call) -> None:
         with self._changed:
             if self._is_closed:
-                raise ResourceLimitExceeded("The process shuts down.", retryable=True)
+                raise ResourceLimitExceeded("The worker process is shutting down.", retryable=True)
             self._waiting.setdefault(call.owner, deque()).append(call)
             if not self._idle_threads and len(self._threads) < self._size:
                 thread = threading.Thread(target=self._serve, name="easel-limited", daemon=True)
@@ -159,7 +159,7 @@ class ProcessPool:
             _kill(call)
 
     def _next(self) -> _Call | None:
-        """The call that a free child carries out now; None if the pool is closed."""
+        """Wait for the next call that a free child may execute and return it; None if the pool is closed."""
         with self._changed:
             while not self._is_closed:
                 for owner in list(self._waiting):
@@ -167,7 +167,7 @@ class ProcessPool:
                         calls = self._waiting.pop(owner)
                         call = calls.popleft()
                         if calls:
-                            self._waiting[owner] = calls  # at the end: the others come first
+                            self._waiting[owner] = calls  # at the end, behind the other owners
                         self._running.append(call)
                         return call
                 self._idle_threads += 1
@@ -176,13 +176,13 @@ class ProcessPool:
             return None
 
     def _may_run(self, owner: str) -> bool:
-        """Whether an owner has room: one child is left for the others, where there are several."""
+        """Return whether an owner may use another child; with several children, one remains for other owners."""
         return sum(call.owner == owner for call in self._running) < max(1, self._size - 1)
 
     def _done(self, call: _Call) -> None:
         with self._changed:
             self._running.remove(call)
-            self._changed.notify_all()  # the owner has room for the next one
+            self._changed.notify_all()  # the owner may run its next call
 
     # -- a thread and its child -----------------------------------------------------------------------------------
     def _serve(self) -> None:
@@ -198,10 +198,10 @@ class ProcessPool:
                 child.end()
 
     def _carry_out(self, call: _Call, child: "_Child | None") -> "_Child | None":
-        """Carry out a call; return the child if it can be used again."""
+        """Execute a call; return the child if it can be used again."""
         reply: wire.Reply | None = None
         try:
-            if child is not None and child.has_ended:  # it had no work for long
+            if child is not None and child.has_ended:  # after its idle time
                 child.end()
                 child = None
             child = child or _Child(self._limits)
@@ -209,9 +209,10 @@ class ProcessPool:
                 call.child = child
             if not call.is_cancelled:
                 reply = child.ask(call.request, call.seconds, self._limits.reply)
-        except Exception as error:  # noqa: BLE001 (the thread serves others after this call)
+        except Exception as error:  # noqa: BLE001 (the thread must serve the calls after this one)
             log.error("limited_process_failed", error=f"{type(error).__name__}: {error}")
-            _fail(call, ResourceLimitExceeded(f"No process for this work: {type(error).__name__}.", retryable=True))
+            message = f"The child process for this work did not start: {type(error).__name__}."
+            _fail(call, ResourceLimitExceeded(message, retryable=True))
         with self._changed:
             call.child = None
         if reply is not None and not call.future.done():
@@ -230,7 +231,7 @@ class _Child:
         try:
             options = wire.options(theirs.fileno(), os.getpid(), limits.memory, limits.idle)
             environment = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
-            # libraries of linear algebra take address space for each thread
+            # linear algebra libraries reserve address space for each of their threads
             environment |= {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
             self._process = subprocess.Popen(  # noqa: S603
                 [sys.executable, "-I", "-c", _START, wire.text([path or os.getcwd() for path in sys.path]), options],
@@ -246,20 +247,21 @@ class _Child:
 
     @property
     def has_ended(self) -> bool:
+        """Return whether the process has ended."""
         return self._process.poll() is not None
 
     def kill(self) -> None:
-        """End it at once; whoever waits for its reply sees that it is gone."""
+        """Kill the process; a pending `ask` returns ENDED."""
         self._process.kill()
 
     def end(self) -> None:
-        """End it, and leave nothing of it."""
+        """Kill the process, reap it and close the socket."""
         self._process.kill()
         self._process.wait()
         self._socket.close()
 
     def ask(self, request: Sequence[bytes | memoryview], seconds: float, most: int) -> wire.Reply:
-        """The reply to a request. One that does not come in time, or never, is a reply as well."""
+        """Send a request and return the reply; a timeout, an oversized reply and a dead child are replies as well."""
         give_up = time.monotonic() + seconds
         try:
             for part in request:
@@ -273,7 +275,7 @@ class _Child:
         except OSError:
             self._process.kill()
             return wire.Reply(wire.ENDED, -self._process.wait())
-        except ValueError:  # what it has sent is no reply
+        except ValueError:  # not a valid reply
             return wire.Reply(wire.ENDED, 0)
 
 
@@ -284,7 +286,7 @@ def _call_of(seconds: float, function: Callable[..., Any], arguments: Sequence[A
 
 
 def _kill(call: _Call) -> None:
-    """Called with the pool's lock."""
+    """Cancel a call and kill its child. The caller holds the pool's lock."""
     call.is_cancelled = True
     if call.child is not None:
         call.child.kill()
@@ -296,7 +298,7 @@ def _fail(call: _Call, failure: NodeFailure) -> None:
 
 
 def _value_of(reply: wire.Reply, seconds: float, limits: ProcessLimits) -> Any:
-    """The value of a reply. Raises the failure that it tells."""
+    """Return the value of a reply. Raises the failure that the reply reports."""
     match reply.status:
         case wire.VALUE:
             return reply.value
@@ -316,11 +318,11 @@ def _value_of(reply: wire.Reply, seconds: float, limits: ProcessLimits) -> Any:
             raise ResourceLimitExceeded("The process that worked on it gave no valid reply.")
 
 
-def _failure_of(told: Any) -> NodeFailure:
-    """The failure that a child has told: one of the kinds that this process knows."""
-    if not isinstance(told, Mapping):
+def _failure_of(value: Any) -> NodeFailure:
+    """Return the failure that a child reported, as the subclass of NodeFailure that it names."""
+    if not isinstance(value, Mapping):
         return NodeFailure("The process that worked on it gave no valid reply.")
-    fields = cast("Mapping[str, Any]", told)
+    fields = cast("Mapping[str, Any]", value)
     kind = _kinds(NodeFailure).get(str(fields.get("kind")), NodeFailure)
     details = fields.get("details")
     failure = kind(str(fields.get("message")), retryable=bool(fields.get("retryable")))
@@ -343,7 +345,7 @@ _pools: list[ProcessPool] = []
 
 
 def pool() -> ProcessPool:
-    """The pool of this process."""
+    """Return the pool of this process; the first call creates it."""
     with _lock:
         if not _pools:
             _pools.append(ProcessPool(SIZE))
@@ -356,12 +358,12 @@ async def in_limited_process(function: Callable[P, T], *arguments: P.args, **nam
 
 
 def in_limited_process_blocking(function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-    """The same, for a thread that may wait."""
+    """Do the same as `in_limited_process`, blocking the calling thread."""
     return pool().run_blocking(function, *arguments, **named)
 
 
 def close_limited_processes() -> None:
-    """End the children of this process. Later work starts others."""
+    """Kill the children of this process. A later call starts new ones."""
     with _lock:
         closing = list(_pools)
         _pools.clear()

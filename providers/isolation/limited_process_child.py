@@ -1,6 +1,6 @@
-"""The program of a limited child process: it limits itself, then carries out one request after the other.
+"""The program of a limited child process: it sets its limits, then executes one request after the other.
 
-Its arguments are the path of modules and the options of `limited_process_wire.options`.
+Its arguments are the module search path and the options of `limited_process_frames.options`.
 """
 
 import contextlib
@@ -22,12 +22,12 @@ from providers.isolation import limited_process_frames as wire
 
 OPEN_FILES = 64
 LARGEST_FILE = 1024 * 1024 * 1024  # bytes; libraries that write workbooks use temporary files
-LONGEST_MESSAGE = 500  # characters of a foreign error
+LONGEST_MESSAGE = 500  # characters of an error that is not a NodeFailure
 _PR_SET_PDEATHSIG, _PR_SET_NO_NEW_PRIVS = 1, 38
 
 
 def main() -> None:
-    """Serve until the parent is gone, or has had no work for long."""
+    """Serve requests until the parent is gone or no request has come for the idle time."""
     options = json.loads(sys.argv[2])
     if not _dies_with(options["parent"]):
         return
@@ -59,12 +59,12 @@ def _carry_out(request: Mapping[str, Any]) -> tuple[str, Any]:
         return wire.VALUE, _function(request["function"])(*request["arguments"], **request["named"])
     except MemoryError:
         return wire.MEMORY, None
-    except Exception as error:  # noqa: BLE001 (whatever it is, the parent is told)
+    except Exception as error:  # noqa: BLE001 (every error is reported to the parent)
         return wire.FAILURE, _told(error)
 
 
 def _function(name: str) -> Callable[..., Any]:
-    """A function by the name that the parent has given; nothing that a tenant sends becomes a name."""
+    """Return the function that the parent names; a tenant's data never becomes such a name."""
     module, _, path = name.partition(":")
     found: Any = importlib.import_module(module)
     for part in path.split("."):
@@ -90,7 +90,7 @@ def _is_json(value: Any) -> bool:
 
 
 def _dies_with(parent: int) -> bool:
-    """Have the kernel end this process with its parent; False if that has ended already."""
+    """Have the kernel kill this process when its parent ends; return False if the parent has ended already."""
     if sys.platform == "linux":
         libc = ctypes.CDLL(None, use_errno=True)
         libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
@@ -100,14 +100,14 @@ def _dies_with(parent: int) -> bool:
 
 def _limit(memory: int) -> None:
     if sys.platform == "linux":
-        with contextlib.suppress(OSError):  # when memory is short, the kernel takes this process, not its parent
+        with contextlib.suppress(OSError):  # when memory is short, the kernel kills this process, not its parent
             Path("/proc/self/oom_score_adj").write_text("1000")
     limits = {
         resource.RLIMIT_NOFILE: OPEN_FILES,
         resource.RLIMIT_FSIZE: LARGEST_FILE,
         resource.RLIMIT_CORE: 0,
     }
-    if sys.platform == "linux":  # macOS does not hold a process to it
+    if sys.platform == "linux":  # macOS does not enforce this limit
         limits[resource.RLIMIT_AS] = memory
     for kind, value in limits.items():
         _, hard = resource.getrlimit(kind)

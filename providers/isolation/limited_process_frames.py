@@ -1,9 +1,9 @@
-"""What goes between a process and its limited children: frames of JSON, with raw bytes beside it.
+"""Frames between a process and its limited children: a JSON head followed by raw bytes.
 
-    8 bytes: length of the head    head (JSON)    the bytes that the head counts in "bytes"
+    8 bytes: length of the head    head (JSON)    raw bytes, with the lengths that "bytes" in the head lists
 
-A request's head is {"function": "module:name", "arguments", "named", "cpu_seconds", "bytes": [[position, length]]}, a
-reply's {"status", "value", "bytes": length or null}. Nothing that is read here is trusted to be well formed.
+Head of a request: {"function": "module:name", "arguments", "named", "cpu_seconds", "bytes": [[position, length]]}.
+Head of a reply: {"status", "value", "bytes": length or null}. Every frame that is read is checked.
 """
 
 import json
@@ -16,33 +16,33 @@ from typing import Any
 
 import orjson
 
-VALUE, FAILURE, MEMORY = "value", "failure", "memory"  # what a child replies
-TIMEOUT, TOO_LARGE, ENDED = "timeout", "too large", "ended"  # what its parent makes of a reply that does not come
+VALUE, FAILURE, MEMORY = "value", "failure", "memory"  # statuses that a child sends
+TIMEOUT, TOO_LARGE, ENDED = "timeout", "too large", "ended"  # statuses that the parent sets if no valid reply comes
 
 _LENGTH = struct.Struct("!Q")
 _PIECE = 1024 * 1024
-LONGEST_REQUEST = 2**32  # bytes; a child trusts its parent, but not a damaged frame
+LONGEST_REQUEST = 2**32  # bytes; protects a child from a damaged frame
 
 
 class TooLarge(ValueError):
-    """A frame is larger than its reader takes."""
+    """A frame is larger than the reader's limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What came of a call. `value`: its result, the failure, or the signal that has ended the child."""
+    """The result of a call. `value` is the function's result, its failure, or the signal that ended the child."""
 
     status: str
     value: Any = None
 
     @property
     def is_reusable(self) -> bool:
-        """Whether the child that gave it can do other work. One that has run out of memory may be damaged."""
+        """Return whether the child can be used again. A child that ran out of memory may be damaged."""
         return self.status in (VALUE, FAILURE)
 
 
 def encode(value: Any) -> bytes:
-    """A value as JSON; also one with halves of surrogate pairs, or numbers of more than 64 bits."""
+    """Return a value as JSON, also if it has lone surrogates or integers of more than 64 bits."""
     try:
         return orjson.dumps(value)
     except TypeError:
@@ -50,7 +50,7 @@ def encode(value: Any) -> bytes:
 
 
 def decode(data: bytes | bytearray) -> Any:
-    """The value of some JSON. Raises ValueError."""
+    """Return the value of JSON text. Raises ValueError."""
     try:
         return orjson.loads(data)
     except ValueError:
@@ -61,19 +61,19 @@ def decode(data: bytes | bytearray) -> Any:
 
 
 def text(value: Any) -> str:
-    """A value as an argument of a command line."""
+    """Return a value as a command line argument."""
     return json.dumps(value)
 
 
 def options(descriptor: int, parent: int, memory: int, idle: float) -> str:
-    """What a child is told when it is started."""
+    """Return the start options of a child as a command line argument."""
     return text({"descriptor": descriptor, "parent": parent, "memory": memory, "idle": idle})
 
 
 def request_frame(
     function: str, arguments: Sequence[Any], named: Mapping[str, Any], *, cpu_seconds: int
 ) -> list[bytes | memoryview]:
-    """A request. Arguments that are bytes go beside the JSON."""
+    """Return the parts of a request frame. Arguments of type bytes follow the JSON head."""
     raw = [(place, value) for place, value in enumerate(arguments) if isinstance(value, bytes | bytearray)]
     head = encode(
         {
@@ -88,7 +88,7 @@ def request_frame(
 
 
 def reply_frame(status: str, value: Any) -> list[bytes]:
-    """A reply."""
+    """Return the parts of a reply frame."""
     if isinstance(value, bytes | bytearray):
         return [*_head({"status": status, "value": None, "bytes": len(value)}), bytes(value)]
     return _head({"status": status, "value": value, "bytes": None})
@@ -100,7 +100,7 @@ def _head(value: Any) -> list[bytes]:
 
 
 def read_request(connection: socket.socket) -> Mapping[str, Any] | None:
-    """The next request, its bytes put in their places; None if the parent is gone."""
+    """Read the next request, with its raw bytes as arguments; return None if the parent is gone."""
     try:
         head = decode(_exactly(connection, _length(connection, None, LONGEST_REQUEST), None))
         for place, length in head["bytes"]:
@@ -111,7 +111,7 @@ def read_request(connection: socket.socket) -> Mapping[str, Any] | None:
 
 
 def read_reply(connection: socket.socket, give_up: float, most: int) -> Reply:
-    """The reply that a child sends. Raises TimeoutError, OSError, TooLarge, and ValueError for what is none."""
+    """Read a child's reply. Raises TimeoutError, OSError, TooLarge, and ValueError if the reply is not valid."""
     try:
         length = _length(connection, give_up, most)
         head = decode(_exactly(connection, length, give_up))
@@ -123,9 +123,9 @@ def read_reply(connection: socket.socket, give_up: float, most: int) -> Reply:
     except EOFError:
         raise ConnectionResetError from None
     except (TypeError, KeyError) as error:
-        raise ValueError("no reply") from error
+        raise ValueError("invalid reply") from error
     if status not in (VALUE, FAILURE, MEMORY):
-        raise ValueError("no reply")
+        raise ValueError("invalid reply")
     return Reply(status, value)
 
 

@@ -1,8 +1,8 @@
-"""The headers of requests to an MCP server: templates, filled from what the tenant has stored (tools 7, T17).
+"""Builds the headers of requests to an MCP server from templates and the variables that the tenant has stored.
 
-`$name` and `${name}` stand for variables, in keys and values; what no variable fills stays as it is written. A header
-that would carry nothing is left out: one without a name, without a value, or with nothing behind `Bearer`. What a
-placeholder without a value would have filled counts as nothing.
+`$name` and `${name}` are placeholders for variables, in header names and values. A placeholder without a variable stays
+as written. Headers without a name, without a value, or with an empty token after `Bearer` are dropped; for this check a
+placeholder without a variable counts as empty.
 """
 
 from collections.abc import Mapping
@@ -13,19 +13,22 @@ from canvas.document.secret_fields import HARMLESS_HEADERS
 from providers.http.redirects import secrets_of_url
 
 _BARE = "bearer"
-_SHORTEST = 4  # characters of a secret; anything shorter would take ordinary words out of texts
+_SHORTEST = 4  # characters of a secret; masking a shorter text would hit ordinary words
 
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """Headers as they are sent, and the names of those that were left out, as they are written."""
+    """The headers to send, and the names of dropped headers as written in the template."""
 
     headers: Mapping[str, str] = field(repr=False)
     dropped: tuple[str, ...] = ()
 
 
 def filled(templates: Mapping[str, str], variables: Mapping[str, str], custom: Mapping[str, str]) -> Filled:
-    """The server's own headers, filled from its variables; the caller's, filled from themselves, override them."""
+    """Fill the server's headers from its variables, and the caller's `custom` headers from themselves.
+
+    The caller's headers override the server's.
+    """
     headers: dict[str, str] = {}
     dropped: list[str] = []
     for source, values in ((templates, variables), (custom, custom)):
@@ -41,7 +44,7 @@ def filled(templates: Mapping[str, str], variables: Mapping[str, str], custom: M
 
 
 def secrets_of(headers: Mapping[str, str], variables: Mapping[str, str], url: str = "") -> tuple[str, ...]:
-    """What may show in no text: values of variables, of headers (also without their scheme) and of the address."""
+    """Return the texts to mask: values of variables, of headers (with and without their scheme) and of the URL."""
     sent = [value for name, value in headers.items() if name.lower() not in HARMLESS_HEADERS]
     bare = (value.partition(" ")[2].strip() for value in sent)
     values = {*variables.values(), *sent, *bare, *secrets_of_url(url)}
@@ -53,12 +56,12 @@ def _fill(text: str, values: Mapping[str, str]) -> str:
 
 
 def _without_placeholders(value: str) -> str:
-    """A value without the placeholders that nothing has filled."""
+    """Return a value with its remaining placeholders replaced by nothing."""
     return Template(value).safe_substitute(_Nothing())
 
 
 class _Nothing(dict[str, str]):
-    """Every variable is there, and empty."""
+    """A mapping in which every variable exists and is empty."""
 
     def __missing__(self, key: str) -> str:
         return ""

@@ -1,7 +1,7 @@
-"""A tool's result as the text that a model reads (tools 7).
+"""Converts the result of an MCP tool to the text that a model reads.
 
-Texts are joined line by line; what is no text is told of, with its kind and size. Structured content stands in for
-text where there is none.
+Texts are joined line by line; other content is described by its kind and size. Structured content is used if there is
+no text.
 """
 
 import json
@@ -13,7 +13,7 @@ EMPTY = "MCP server returned empty content."
 
 
 def text_of(content: Sequence[Mapping[str, Any]], structured: Any, *, is_error: bool) -> str:
-    """What a model reads. `content` has items as the protocol writes them: {type, text | data, mimeType, ...}."""
+    """Return the text for the model. `content` has the protocol's items: {type, text | data, mimeType, ...}."""
     lines = list(_lines(content, structured))
     if is_error:
         return f"MCP server error: {chr(10).join(lines)}"
@@ -31,7 +31,7 @@ def _lines(content: Sequence[Mapping[str, Any]], structured: Any) -> Iterator[st
 
 
 def _text(item: Mapping[str, Any]) -> str | None:
-    """The text of a text, or of a resource that came along."""
+    """Return the text of a text item or an embedded text resource; None for other items."""
     if item.get("type") == "text":
         return str(item.get("text") or "")
     resource = item.get("resource")
@@ -41,7 +41,7 @@ def _text(item: Mapping[str, Any]) -> str | None:
 
 
 def _shown(item: Mapping[str, Any]) -> str:
-    """What is no text, in a few words."""
+    """Return a short description of an item that is not text."""
     match item.get("type"):
         case "image" | "audio" as kind:
             return f"[{kind}: {item.get('mimeType')}, {_size(item.get('data'))} bytes]"
@@ -55,7 +55,7 @@ def _shown(item: Mapping[str, Any]) -> str:
 
 
 def _size(data: Any) -> int:
-    """How many bytes base64 stands for."""
+    """Return the number of bytes that base64 data decodes to; 0 if it is not valid."""
     try:
         return len(a2b_base64(str(data or "")))
     except ValueError:

@@ -1,13 +1,13 @@
-"""A session with an MCP server, over the official SDK (tools 7).
+"""A session with an MCP server, over the official SDK.
 
     session = Session(server, outgoing)
     await session.open()
     text = await session.call("add", {"a": 1, "b": 2})
     await session.close()
 
-The SDK's scopes must be left by the task that entered them, and calls come from many: so each session is lived by a
-task of its own, which opens it, waits, and closes it. Requests go through our own way out, and nothing that the server
-offers of its own accord (sampling, elicitation, changed lists) is answered.
+The task that entered a context of the SDK must also leave it, but calls come from many tasks. So each session has a
+task of its own, which opens it, waits, and closes it. Requests use our own HTTP client. Requests and notifications of
+the server (sampling, elicitation, changed lists) are not answered.
 """
 
 import asyncio
@@ -28,11 +28,11 @@ from providers.mcp.results import text_of
 
 OPEN_SECONDS = 5.0
 LIST_SECONDS = 10.0
-CALL_SECONDS = 10.0  # unless the server's row says otherwise
+CALL_SECONDS = 10.0  # default; the stored server may set another timeout
 CLOSE_SECONDS = 2.0
-MOST_BYTES = 1024 * 1024  # of one message of the server's
+MOST_BYTES = 1024 * 1024  # limit for one message of the server
 MOST_TOOLS = 128
-MOST_PAGES = 16  # of a list, whose last page a server may never come to
+MOST_PAGES = 16  # of the tool list; a server may never return a last page
 
 SSE, STREAMABLE = "sse", "streamable-http"
 SERVER_TYPES = (SSE, STREAMABLE)
@@ -43,16 +43,16 @@ HIDDEN = "[REDACTED]"
 
 @dataclass(frozen=True, slots=True)
 class McpServer:
-    """A server as it is reached for one caller. `secrets` may show in no text."""
+    """An MCP server with the headers for one caller. `secrets` are masked in every text."""
 
     id: str
     name: str
-    url: str = field(repr=False)  # may hold a key
+    url: str = field(repr=False)  # may contain a key
     server_type: str
     headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     call_seconds: float = CALL_SECONDS
     secrets: tuple[str, ...] = field(default=(), repr=False)
-    dropped: tuple[str, ...] = ()  # headers that would have carried nothing
+    dropped: tuple[str, ...] = ()  # headers that were dropped because they are empty
 
     @classmethod
     def of(
@@ -67,17 +67,17 @@ class McpServer:
         call_seconds: float = CALL_SECONDS,
         custom_header: Mapping[str, str] | None = None,
     ) -> "McpServer":
-        """A server as it is stored, its headers filled in."""
-        found: Filled = filled(headers, variables, custom_header or {})
-        hidden = secrets_of(found.headers, variables, url)
-        return cls(server_id, name, url, server_type, found.headers, call_seconds, hidden, found.dropped)
+        """Return a stored server with its header templates filled."""
+        result: Filled = filled(headers, variables, custom_header or {})
+        hidden = secrets_of(result.headers, variables, url)
+        return cls(server_id, name, url, server_type, result.headers, call_seconds, hidden, result.dropped)
 
     def told(self, text: str) -> str:
-        """A text about the server, without what is secret in it, keys in addresses included."""
+        """Return the text with the secrets of the server masked, including keys in URLs."""
         return masked(self.without_secrets(text))
 
     def without_secrets(self, text: str) -> str:
-        """A text of the server's, without what we have sent it in confidence."""
+        """Return the text with the secrets masked that we send to the server."""
         for secret in self.secrets:
             text = text.replace(secret, HIDDEN)
         return text
@@ -85,7 +85,7 @@ class McpServer:
 
 @dataclass(frozen=True, slots=True)
 class LiveTool:
-    """A tool as its server describes it now."""
+    """A tool as its server describes it in this session."""
 
     name: str
     description: str
@@ -93,13 +93,13 @@ class LiveTool:
 
 
 class McpUnreachable(ToolError):
-    """There is no session with an MCP server; the message says why."""
+    """No session with an MCP server could be opened or used; the message says why."""
 
     code = "mcp_unreachable"
 
 
 class Session:
-    """One server's session. Several tasks of one event loop may open and call it at once."""
+    """A session with one server. Several tasks of one event loop may open and call it concurrently."""
 
     def __init__(self, server: McpServer, http: Outgoing) -> None:
         self.server = server
@@ -112,15 +112,15 @@ class Session:
 
     @property
     def is_over(self) -> bool:
-        """Whether it was closed, or has ended by itself."""
+        """Return whether the session was closed or has ended by itself."""
         return self._leave.is_set() or (self._life is not None and self._life.done())
 
     async def open(self) -> None:
-        """Open it, once. Raises McpUnreachable, and NodeFailure where the SDK is not installed."""
+        """Open the session, if it is not open. Raises McpUnreachable, and NodeFailure if the SDK is not installed."""
         await self._client()
 
     async def tools(self) -> Mapping[str, LiveTool]:
-        """What the server offers now, by name: asked for once, at most 128. Raises McpUnreachable."""
+        """Return the server's tools by name, at most MOST_TOOLS, listed once per session. Raises McpUnreachable."""
         client = await self._client()
         async with self._listing:
             if self._tools is None:
@@ -134,12 +134,12 @@ class Session:
                     text = f"Timeout listing the tools of server {self.server.id} (timeout={LIST_SECONDS:g})."
                     raise McpUnreachable(text, retryable=True) from error
                 except Exception as error:
-                    told = f"Error listing the tools of server {self.server.id}: {self._said(error)}."
-                    raise McpUnreachable(told) from error
+                    text = f"Error listing the tools of server {self.server.id}: {self._said(error)}."
+                    raise McpUnreachable(text) from error
             return self._tools
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> str:
-        """What a tool answers, as a text for a model; also what went wrong with the call. Raises McpUnreachable."""
+        """Call a tool and return its result, or the error of the call, as text for a model. Raises McpUnreachable."""
         if self.is_over:
             return CLOSED
         client = await self._client()
@@ -154,12 +154,12 @@ class Session:
             if not limit.expired():
                 raise
             return f"Timeout calling tool '{name}' (timeout={seconds:g})."
-        except Exception as error:  # noqa: BLE001 (whatever a server or the SDK makes of a call is the model's to read)
+        except Exception as error:  # noqa: BLE001 (the model reads every error of the server or the SDK)
             text = f"Error calling tool '{name}': {self._said(error)}."
         return self.server.without_secrets(text)
 
     async def close(self) -> None:
-        """Close it, within two seconds; closing twice is closing once."""
+        """Close the session, within CLOSE_SECONDS. Closing it again does nothing."""
         self._leave.set()
         if self._life is None or self._life.done():
             return
@@ -181,9 +181,8 @@ class Session:
     async def _lives(self, ready: asyncio.Future[Any]) -> None:
         limit = asyncio.timeout(OPEN_SECONDS)
         try:
-            sdk = await asyncio.to_thread(
-                _sdk
-            )  # its import takes a second, which is neither the loop's nor the server's
+            # The import takes a second: it must not block the event loop, and does not count towards OPEN_SECONDS.
+            sdk = await asyncio.to_thread(_sdk)
             async with AsyncExitStack() as stack:
                 async with limit:
                     client = await stack.enter_async_context(self._sdk_client(sdk, stack))
@@ -193,7 +192,7 @@ class Session:
             if not ready.done():
                 ready.set_exception(McpUnreachable(CLOSED))
             raise
-        except BaseException as error:  # noqa: BLE001 (groups among them: what ended the session is told to who opens it)
+        except BaseException as error:  # noqa: BLE001 (also exception groups: `open` raises what ended the session)
             if not ready.done():
                 ready.set_exception(self._unreachable(error, timed_out=limit.expired()))
 
@@ -201,30 +200,30 @@ class Session:
         server = self.server
         if server.server_type not in SERVER_TYPES:
             raise McpUnreachable(f"Unsupported MCP server type: {server.server_type}")
-        asked = first_hop(Call("POST", server.url, headers=server.headers), "easel")
-        headers = {name: value for name, value in asked.headers.items() if name not in ("accept", "accept-encoding")}
+        request = first_hop(Call("POST", server.url, headers=server.headers), "easel")
+        headers = {name: value for name, value in request.headers.items() if name not in ("accept", "accept-encoding")}
 
         def http_client(**_: Any) -> httpx2.AsyncClient:
             return httpx2.AsyncClient(transport=self._transport, headers=headers, timeout=None, trust_env=False)
 
         if server.server_type == SSE:
-            wire = sdk.sse_client(str(asked.url), httpx_client_factory=http_client)
+            wire = sdk.sse_client(str(request.url), httpx_client_factory=http_client)
             return sdk.Client(wire, mode="legacy", cache=None)
         http = http_client()
         stack.push_async_callback(http.aclose)
-        wire = sdk.streamable_http_client(str(asked.url), http_client=http, max_sse_event_size=MOST_BYTES)
+        wire = sdk.streamable_http_client(str(request.url), http_client=http, max_sse_event_size=MOST_BYTES)
         return sdk.Client(wire, cache=None)
 
     def _unreachable(self, error: BaseException, *, timed_out: bool) -> NodeFailure:
         failure = error if isinstance(error, NodeFailure) else self._transport.failure
-        if isinstance(failure, NodeFailure) and not failure.retryable:  # refused, redirected, too large: it says why
+        if isinstance(failure, NodeFailure) and not failure.retryable:  # refused, redirected, too large: clear messages
             return McpUnreachable(self.server.told(failure.message))
         if timed_out:
             return McpUnreachable(f"Timeout initializing client_session for server {self.server.id}", retryable=True)
-        if isinstance(failure, HttpFailed):  # nobody is there, and no word about who we are was heard
-            told = self.server.told(failure.message)
+        if isinstance(failure, HttpFailed):  # no server answered, so this is not about authentication
+            reason = self.server.told(failure.message)
             return McpUnreachable(
-                f"Connection failed: {told} Check that the MCP server runs and that its URL is right."
+                f"Connection failed: {reason} Check that the MCP server runs and that its URL is right."
             )
         return McpUnreachable(NOT_CONNECTED)
 
@@ -243,14 +242,14 @@ class Session:
         return found
 
     def _said(self, error: Exception) -> str:
-        """An error in as many words as may be shown."""
+        """Return the message of an error with secrets masked."""
         failure = self._transport.failure
         return self.server.told(failure.message if failure is not None else str(error) or type(error).__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class _Sdk:
-    """What we use of the SDK."""
+    """The parts of the SDK that a session uses."""
 
     Client: Any
     sse_client: Any
@@ -264,11 +263,11 @@ def _sdk() -> _Sdk:
         from mcp.client.streamable_http import streamable_http_client
     except ImportError as missing:
         raise NodeFailure("MCP servers need the SDK on every worker: pip install easel[mcp].") from missing
-    logging.getLogger("mcp").setLevel(logging.CRITICAL + 1)  # it writes addresses and messages, which may hold keys
+    logging.getLogger("mcp").setLevel(logging.CRITICAL + 1)  # it logs addresses and messages, which may contain keys
     return _Sdk(Client, sse_client, streamable_http_client)
 
 
 def _seen(ready: asyncio.Future[Any]) -> None:
-    """Whoever opened it may have gone; the loop need not complain that nobody asks."""
+    """Retrieve the exception, so that the event loop logs nothing if the opener has been cancelled."""
     if not ready.cancelled():
         ready.exception()

@@ -1,1 +1,1 @@
-"""Where untrusted code runs: on this machine, over SSH, or at a sandbox service."""
+"""Sandboxes for untrusted code: on this machine, over SSH, or at a sandbox service."""

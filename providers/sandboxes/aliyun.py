@@ -1,12 +1,12 @@
-"""Alibaba Cloud's code interpreter (AgentRun): a sandbox of a template is made for each program, and given back.
+"""Alibaba Cloud's code interpreter (AgentRun): creates a sandbox from a template for each program, and deletes it.
 
-Its public data API: JSON over HTTPS, each request signed with an access key. Programs run in an interpreter of the
-sandbox, which answers when they are done with a list of what they said:
+Uses the public data API: JSON over HTTPS, each request signed with an access key. Programs run in an interpreter of the
+sandbox, which answers after the program has ended with a list of its outputs:
 
     {"results": [{"type": "stdout", "text": "..."}, {"type": "endOfExecution", "status": "ok"}]}
 
-There are no files. It keeps the promise of `providers.interfaces.Sandbox`. Written after the vendor's documentation;
-that the vendor still answers so was never tried here.
+Files are not supported. Implements `providers.interfaces.Sandbox`. Written from the vendor's documentation, and never
+tested against the vendor's service.
 """
 
 import asyncio
@@ -29,11 +29,11 @@ from providers.isolation.untrusted_threads import in_untrusted_thread
 from providers.sandboxes.remote_program import RemoteOutput, RemoteProgram
 from providers.sandboxes.settings import SandboxSettings
 
-GRACE = 10.0  # seconds beyond the program's own
-READY_SECONDS = 60.0  # that a new sandbox may take until it is ready
-READY_PAUSE = 0.5  # seconds between two questions whether it is
-MOST_BYTES = 48 * 1024 * 1024  # of an answer
-SHOWN = 200  # characters of an answer that is none
+GRACE = 10.0  # seconds in addition to the timeout of the program
+READY_SECONDS = 60.0  # until a new sandbox must be ready
+READY_PAUSE = 0.5  # seconds between two health checks of a new sandbox
+MOST_BYTES = 48 * 1024 * 1024  # of a response
+SHOWN = 200  # characters of an invalid response that the error quotes
 
 ALGORITHM = "AGENTRUN4-HMAC-SHA256"
 _UNSIGNED = "UNSIGNED-PAYLOAD"
@@ -42,19 +42,19 @@ _LANGUAGES = {"python": "python", "nodejs": "javascript"}
 
 
 class AliyunSettings(SandboxSettings):
-    """`endpoint` stands for the address that follows from account and region."""
+    """Settings of AgentRun. `endpoint` replaces the default address of account and region."""
 
     access_key_id: str = Field(min_length=1)
     access_key_secret: SecretStr = Field(min_length=1)
     account_id: str = Field(pattern=r"^\d+$")
     region: Literal["cn-hangzhou", "cn-beijing", "cn-shanghai", "cn-shenzhen", "cn-guangzhou"] = "cn-hangzhou"
     template_name: str = Field(min_length=1)
-    timeout: float = Field(default=30.0, ge=1, le=30)  # seconds of a program; the vendor allows no more
+    timeout: float = Field(default=30.0, ge=1, le=30)  # seconds of a program; 30 is the vendor's maximum
     endpoint: str | None = Field(default=None, pattern=r"^https?://")
 
 
 class AliyunSandbox:
-    """One account. What its programs reach, only the template says, so they are never run twice."""
+    """One account. The template decides what programs may reach, so no program is run twice."""
 
     def __init__(
         self,
@@ -73,20 +73,20 @@ class AliyunSandbox:
 
     @property
     def repeatable(self) -> bool:
-        """The template may let programs reach a network that nobody here knows."""
+        """Return False: the template may allow programs to reach a network."""
         return False
 
     async def run(self, program: Program) -> ProgramResult:
-        """Raises ToolError when it could not be run, or ran out of time."""
+        """Run a program and return its result. Raises ToolError if it could not be run or exceeded its timeout."""
         if program.language not in _LANGUAGES:
             raise ToolError(f"The sandbox cannot run {program.language}.")
         seconds = min(program.timeout, self._settings.timeout)
-        making = asyncio.create_task(self._made(seconds))
+        creating = asyncio.create_task(self._made(seconds))
         try:
-            sandbox_id = await asyncio.shield(making)
-        except asyncio.CancelledError:  # it may be there all the same, and would go on costing
+            sandbox_id = await asyncio.shield(creating)
+        except asyncio.CancelledError:  # the sandbox may still be created, and would cost money until its idle timeout
             with suppress(ToolError):
-                await asyncio.shield(self._given_back(await making))
+                await asyncio.shield(self._given_back(await creating))
             raise
         try:
             await self._ready(sandbox_id)
@@ -101,12 +101,12 @@ class AliyunSandbox:
         }
         sandbox_id = str(_data(await self._asked("POST", "/sandboxes", body)).get("sandboxId") or "")
         if not _ID.fullmatch(sandbox_id):
-            raise ToolError("Provider system execution failed: the answer names no sandbox.")
+            raise ToolError("Provider system execution failed: the response has no valid sandbox id.")
         return sandbox_id
 
     async def _ready(self, sandbox_id: str) -> None:
-        """Wait until the sandbox is ready. Raises ToolError when it does not become so."""
-        last = "it said nothing"
+        """Wait until the sandbox is ready. Raises ToolError if that takes longer than READY_SECONDS."""
+        last = "there was no response"
         try:
             async with asyncio.timeout(READY_SECONDS):
                 while True:
@@ -125,8 +125,8 @@ class AliyunSandbox:
             raise ToolError(f"Provider system execution failed: no sandbox became ready ({last}).") from None
 
     async def _carried_out(self, sandbox_id: str, program: Program, seconds: float) -> ProgramResult:
-        wrapped = RemoteProgram.of(program, ends=False)
-        body = {"code": wrapped.text, "language": _LANGUAGES[program.language], "timeout": max(1, int(seconds))}
+        remote = RemoteProgram.of(program, ends=False)
+        body = {"code": remote.text, "language": _LANGUAGES[program.language], "timeout": max(1, int(seconds))}
         try:
             async with asyncio.timeout(seconds + GRACE):
                 answer = await self._asked("POST", f"/sandboxes/{sandbox_id}/contexts/execute", body)
@@ -135,10 +135,10 @@ class AliyunSandbox:
         results = _data(answer).get("results")
         if not isinstance(results, list):
             raise ToolError("There is no response from sandbox")
-        return _told(results, RemoteOutput(wrapped.mark), seconds)
+        return _told(results, RemoteOutput(remote.mark), seconds)
 
     async def _given_back(self, sandbox_id: str) -> None:
-        with suppress(ToolError):  # the vendor ends it when nobody has used it for a while
+        with suppress(ToolError):  # the vendor ends the sandbox after its idle timeout
             await self._asked("DELETE", f"/sandboxes/{sandbox_id}", None)
 
     async def _asked(self, method: str, path: str, body: Any) -> Any:
@@ -160,8 +160,8 @@ class AliyunSandbox:
         if not reply.is_success:
             message = answer.get("message") if isinstance(answer, Mapping) else None
             text = message or reply.content[:SHOWN].decode("utf-8", "replace")
-            is_passing = reply.status >= 500 or reply.status in (404, 429)  # a new sandbox is not known at once
-            raise ToolError(f"Provider system execution failed: HTTP {reply.status}: {text}", retryable=is_passing)
+            is_temporary = reply.status >= 500 or reply.status in (404, 429)  # 404: a new sandbox is not yet visible
+            raise ToolError(f"Provider system execution failed: HTTP {reply.status}: {text}", retryable=is_temporary)
         if isinstance(answer, Mapping) and answer.get("code") not in (None, "SUCCESS"):
             raise ToolError(f"Provider system execution failed: {answer.get('code')}: {answer.get('message')}")
         return answer
@@ -169,7 +169,7 @@ class AliyunSandbox:
 
 @dataclass(frozen=True, slots=True)
 class _Scope:
-    """What a signature is good for: a day, a region, this product."""
+    """The scope of a signature: a day, a region and this product."""
 
     day: str
     region: str
@@ -178,6 +178,7 @@ class _Scope:
         return f"{self.day}/{self.region}/agentrun/aliyun_v4_request"
 
     def key(self, secret: str) -> bytes:
+        """Return the signing key of this scope."""
         key = f"aliyun_v4{secret}".encode()
         for part in str(self).split("/"):
             key = hmac.digest(key, part.encode(), "sha256")
@@ -185,7 +186,7 @@ class _Scope:
 
 
 def signed(method: str, url: str, settings: AliyunSettings, now: datetime) -> Mapping[str, str]:
-    """The headers that say who asks, by the vendor's signature. The address has no query, and no body is signed."""
+    """Return the headers with the vendor's signature. The URL has no query, and the body is not signed."""
     place = urlsplit(url)
     headers = {
         "host": place.netloc,
@@ -204,8 +205,8 @@ def signed(method: str, url: str, settings: AliyunSettings, now: datetime) -> Ma
     }
 
 
-def _told(results: list[Any], said: RemoteOutput, seconds: float) -> ProgramResult:
-    """What the items of an answer say together. Raises ToolError for a program that ran out of time."""
+def _told(results: list[Any], output: RemoteOutput, seconds: float) -> ProgramResult:
+    """Return the result of a program from the items of a response. Raises ToolError if the program timed out."""
     exit_code = 0
     for item in results:
         if not isinstance(item, Mapping):
@@ -213,19 +214,19 @@ def _told(results: list[Any], said: RemoteOutput, seconds: float) -> ProgramResu
         text = str(item.get("text") or "").encode("utf-8", "replace")
         match item.get("type"):
             case "stdout":
-                said.hear(stdout=text)
+                output.hear(stdout=text)
             case "stderr":
-                said.hear(stderr=text)
+                output.hear(stderr=text)
             case "error":
                 exit_code = 1
-                said.hear(stderr=text or str(item.get("value") or item.get("ename") or "").encode())
+                output.hear(stderr=text or str(item.get("value") or item.get("ename") or "").encode())
             case "endOfExecution":
                 if item.get("status") == "timeout":
                     raise ToolError(f"Execution timed out after {seconds:g} seconds")
                 exit_code = exit_code or int(item.get("status") not in (None, "ok"))
             case _:
                 pass
-    return said.result(exit_code)
+    return output.result(exit_code)
 
 
 def _is_well(health: Any) -> bool:
@@ -233,10 +234,10 @@ def _is_well(health: Any) -> bool:
 
 
 def _data(answer: Any) -> Mapping[str, Any]:
-    """What an answer is about: some have it in an envelope of code and message."""
-    told: Mapping[str, Any] = answer if isinstance(answer, Mapping) else {}
-    data = told.get("data")
-    return data if isinstance(data, Mapping) else told
+    """Return the data of a response; some responses have it in an envelope of code and message."""
+    fields: Mapping[str, Any] = answer if isinstance(answer, Mapping) else {}
+    data = fields.get("data")
+    return data if isinstance(data, Mapping) else fields
 
 
 def _json(content: bytes) -> Any:

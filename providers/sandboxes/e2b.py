@@ -1,10 +1,10 @@
-"""Sandboxes of E2B, and of whoever speaks its protocol: one is made for each program, and given back (tools 3.5).
+"""Sandboxes of E2B and compatible services: creates a sandbox for each program, and deletes it.
 
     result = await E2BSandbox(http, E2BSettings(api_key="...")).run(program)
 
-The program runs as a process of the sandbox's daemon, whose events come over one streamed answer (Connect protocol:
-five bytes, flags and length, before each JSON message). It keeps the promise of `providers.interfaces.Sandbox`. That
-E2B itself still answers so was never tried here.
+The program runs as a process of the sandbox's daemon, which sends events over one streamed response (Connect protocol:
+five bytes, flags and length, before each JSON message). Implements `providers.interfaces.Sandbox`. Never tested against
+E2B's own service.
 """
 
 import asyncio
@@ -24,26 +24,26 @@ from providers.sandboxes.remote_program import RemoteOutput, RemoteProgram
 from providers.sandboxes.settings import SandboxSettings
 
 DAEMON_PORT = 49983
-USER = "user"  # of the sandbox, as whom programs run
-GRACE = 10.0  # seconds beyond the program's own, for making and giving back
+USER = "user"  # the user of the sandbox that programs run as
+GRACE = 10.0  # seconds in addition to the timeout of the program, for creating and deleting the sandbox
 LARGEST_MESSAGE = 64 * 1024 * 1024  # bytes
-MOST_STREAMED = 256 * 1024 * 1024  # bytes of all messages: JSON around single letters is long
-LONGEST_ARGUMENT = 100_000  # bytes of a text that goes as an argument (Linux takes 131,072); a longer one is a file
-SHOWN = 200  # characters of an answer that is none
+MOST_STREAMED = 256 * 1024 * 1024  # bytes of all messages; output of single characters has much JSON around it
+LONGEST_ARGUMENT = 100_000  # bytes of a program sent as an argument (Linux allows 131,072); longer ones are uploaded
+SHOWN = 200  # characters of an invalid response that the error quotes
 
 _COMPRESSED, _END_OF_STREAM = 1, 2
 _ID = re.compile(r"[A-Za-z0-9_-]{1,128}")
 _HOST = re.compile(r"[A-Za-z0-9.-]+(?::\d+)?")
 _COMMANDS = {"python": "python3", "nodejs": "node"}
 _FILES = {"python": "program.py", "nodejs": "program.cjs"}
-_FOLDER = "easel-code"  # below the user's home, where paths and processes of a sandbox begin
+_FOLDER = "easel-code"  # below the user's home, which relative paths and processes of a sandbox start from
 
 
 class E2BSettings(SandboxSettings):
-    """`sandbox_url` is where a sandbox's daemon answers; `{id}`, `{port}` and `{domain}` are put in."""
+    """Settings of E2B. `sandbox_url` is the URL of a sandbox's daemon, with `{id}`, `{port}`, `{domain}` filled in."""
 
     api_key: SecretStr = Field(min_length=1)
-    region: str = "us"  # in stored settings; the vendor has no such thing
+    region: str = "us"  # accepted because stored settings contain it; not used
     api_url: str | None = Field(default=None, pattern=r"^https?://")
     domain: str = "e2b.app"
     sandbox_url: str = Field(default="https://{port}-{id}.{domain}", pattern=r"^https?://")
@@ -53,7 +53,7 @@ class E2BSettings(SandboxSettings):
 
 
 class E2BSandbox:
-    """One vendor's account. A sandbox without internet is as good as one that was never there."""
+    """One account. A program in a sandbox without internet access may be run again."""
 
     def __init__(self, http: Streaming, settings: E2BSettings) -> None:
         self._http = http
@@ -62,44 +62,44 @@ class E2BSandbox:
 
     @property
     def repeatable(self) -> bool:
-        """Whether nothing outside can have changed by what a program did."""
+        """Return whether programs have no internet access, so that they may be run again."""
         return not self._settings.allow_internet_access
 
     async def run(self, program: Program) -> ProgramResult:
-        """Raises ToolError when it could not be run, or ran out of time."""
+        """Run a program and return its result. Raises ToolError if it could not be run or exceeded its timeout."""
         if program.language not in _COMMANDS:
             raise ToolError(f"The sandbox cannot run {program.language}.")
         seconds = min(program.timeout, self._settings.timeout)
-        made = await self._made(seconds)
+        sandbox = await self._made(seconds)
         try:
-            wrapped = RemoteProgram.of(program, with_files=True)
+            remote = RemoteProgram.of(program, with_files=True)
             async with asyncio.timeout(seconds):
-                return await self._carried_out(made, program.language, wrapped, seconds)
+                return await self._carried_out(sandbox, program.language, remote, seconds)
         except TimeoutError:
             raise ToolError(f"Execution timed out after {seconds:g} seconds") from None
         finally:
-            await asyncio.shield(self._given_back(made.id))
+            await asyncio.shield(self._given_back(sandbox.id))
 
     async def _made(self, seconds: float) -> "_Made":
         body = {
             "templateID": self._settings.template,
-            "timeout": int(seconds + 3 * GRACE),  # then the vendor ends it, should nobody here be left to do so
+            "timeout": int(seconds + 3 * GRACE),  # the vendor ends the sandbox then, if this worker has died
             "secure": True,
             "allow_internet_access": self._settings.allow_internet_access,
             "metadata": {},
             "envVars": {},
         }
-        making = asyncio.create_task(self._asked("POST", "/sandboxes", body))
+        creating = asyncio.create_task(self._asked("POST", "/sandboxes", body))
         try:
-            answer = await asyncio.shield(making)
-        except asyncio.CancelledError:  # it may be there all the same, and would go on costing
+            answer = await asyncio.shield(creating)
+        except asyncio.CancelledError:  # the sandbox may still be created, and would cost money until its timeout
             with suppress(ToolError):
-                await asyncio.shield(self._given_back(_made_of(await making, self._settings).id))
+                await asyncio.shield(self._given_back(_made_of(await creating, self._settings).id))
             raise
         return _made_of(answer, self._settings)
 
     async def _given_back(self, sandbox_id: str) -> None:
-        with suppress(ToolError):  # the vendor ends it when its time is over
+        with suppress(ToolError):  # the vendor ends the sandbox after its timeout
             await self._asked("DELETE", f"/sandboxes/{sandbox_id}", None)
 
     async def _asked(self, method: str, path: str, body: Any) -> Any:
@@ -119,44 +119,46 @@ class E2BSandbox:
             raise ToolError(f"Provider system execution failed: {_told(reply)}", retryable=reply.status >= 500)
         return _json(reply.content)
 
-    async def _carried_out(self, made: "_Made", language: str, wrapped: RemoteProgram, seconds: float) -> ProgramResult:
-        said = RemoteOutput(wrapped.mark)
-        packed = base64.b64encode(wrapped.text.encode()).decode()
+    async def _carried_out(
+        self, sandbox: "_Made", language: str, remote: RemoteProgram, seconds: float
+    ) -> ProgramResult:
+        output = RemoteOutput(remote.mark)
+        packed = base64.b64encode(remote.text.encode()).decode()
         if len(packed) > LONGEST_ARGUMENT:
-            await self._put(made, f"{_FOLDER}/{_FILES[language]}", wrapped.text)
+            await self._put(sandbox, f"{_FOLDER}/{_FILES[language]}", remote.text)
             packed = ""
         call = Call(
             "POST",
-            f"{made.url}/process.Process/Start",
+            f"{sandbox.url}/process.Process/Start",
             headers={
-                **made.headers,
+                **sandbox.headers,
                 "Connect-Protocol-Version": "1",
                 "Content-Type": "application/connect+json",
                 "Keepalive-Ping-Interval": "50",
             },
             content=_enveloped({"process": _process(language, packed), "stdin": False}),
             timeout=seconds + GRACE,
-            trusted=made.is_ours,
+            trusted=sandbox.is_ours,
             most_bytes=MOST_STREAMED,
         )
         try:
             async with self._http.stream(call) as answer:
                 if answer.status != 200:
                     raise ToolError(f"Provider system execution failed: {await _refusal(answer)}")
-                return await _heard(answer, said)
+                return await _heard(answer, output)
         except HttpFailed as error:
             raise ToolError(f"Provider system execution failed: {error.message}") from error
 
-    async def _put(self, made: "_Made", path: str, content: str) -> None:
+    async def _put(self, sandbox: "_Made", path: str, content: str) -> None:
         kind, form = _form_of(path, content)
         call = Call(
             "POST",
-            f"{made.url}/files",
+            f"{sandbox.url}/files",
             params={"path": path, "username": USER},
-            headers={**made.headers, "Content-Type": kind},
+            headers={**sandbox.headers, "Content-Type": kind},
             content=form,
             timeout=GRACE * 3,
-            trusted=made.is_ours,
+            trusted=sandbox.is_ours,
         )
         try:
             reply = await self._http.send(call)
@@ -167,7 +169,7 @@ class E2BSandbox:
 
 
 class _Made:
-    """A sandbox that was made: where its daemon answers, and with which token."""
+    """A running sandbox: the URL of its daemon and the headers to access it."""
 
     def __init__(self, sandbox_id: str, token: str, domain: str, settings: E2BSettings) -> None:
         self.id = sandbox_id
@@ -177,7 +179,7 @@ class _Made:
             .replace("{domain}", domain)
             .rstrip("/")
         )
-        self.is_ours = domain == settings.domain  # a domain that only an answer names is checked like a stranger's
+        self.is_ours = domain == settings.domain  # a domain that only a response names is checked like any other host
         self.headers = {
             "Authorization": f"Basic {base64.b64encode(f'{USER}:'.encode()).decode()}",
             "E2b-Sandbox-Id": sandbox_id,
@@ -188,19 +190,19 @@ class _Made:
 
 
 class Envelopes:
-    """Messages of a stream, fed with bytes cut anywhere."""
+    """Splits a byte stream into messages; the stream may be fed in parts of any size."""
 
     def __init__(self) -> None:
         self._kept = bytearray()
 
-    def feed(self, piece: bytes) -> Iterator[tuple[int, bytes]]:
-        """Flags and data of each message that is whole. Raises ToolError for one that cannot be read."""
-        self._kept += piece
+    def feed(self, part: bytes) -> Iterator[tuple[int, bytes]]:
+        """Yield flags and data of each complete message. Raises ToolError if a message is invalid."""
+        self._kept += part
         begin = 0
         while len(self._kept) >= begin + 5:
             flags, size = self._kept[begin], int.from_bytes(self._kept[begin + 1 : begin + 5], "big")
             if flags & _COMPRESSED:
-                raise ToolError("Provider system execution failed: a message is packed, which was not asked for.")
+                raise ToolError("Provider system execution failed: a message is compressed, which is not supported.")
             if size > LARGEST_MESSAGE:
                 raise ToolError(
                     f"Provider system execution failed: a message is larger than {LARGEST_MESSAGE:,} bytes."
@@ -212,28 +214,28 @@ class Envelopes:
         del self._kept[:begin]
 
 
-async def _heard(answer: Answer, said: RemoteOutput) -> ProgramResult:
-    """What a process says until it ends. Raises ToolError when the stream ends before it does."""
+async def _heard(answer: Answer, output: RemoteOutput) -> ProgramResult:
+    """Read the events of a process until it ends. Raises ToolError if the stream ends first."""
     envelopes = Envelopes()
-    async for piece in answer.pieces:
-        for flags, data in envelopes.feed(piece):
+    async for part in answer.pieces:
+        for flags, data in envelopes.feed(part):
             message = _json(data)
             if flags & _END_OF_STREAM:
                 raise ToolError(f"Provider system execution failed: {_error_of(message)}")
             event = message.get("event") if isinstance(message, Mapping) else None
             if not isinstance(event, Mapping):
                 continue
-            spoken, ended = event.get("data"), event.get("end")
-            if isinstance(spoken, Mapping):
-                said.hear(_bytes(spoken.get("stdout")), _bytes(spoken.get("stderr")))
+            printed, ended = event.get("data"), event.get("end")
+            if isinstance(printed, Mapping):
+                output.hear(_bytes(printed.get("stdout")), _bytes(printed.get("stderr")))
             if isinstance(ended, Mapping):
-                code = ended.get("exitCode", ended.get("exit_code", 0))  # JSON of protobuf leaves out what is 0
-                return said.result(code if isinstance(code, int) else 1, str(ended.get("error") or ""))
+                code = ended.get("exitCode", ended.get("exit_code", 0))  # JSON of protobuf omits a field that is 0
+                return output.result(code if isinstance(code, int) else 1, str(ended.get("error") or ""))
     raise ToolError("Provider system execution failed: the stream ended before the program did.")
 
 
 def _process(language: str, packed: str) -> Mapping[str, Any]:
-    """A process that runs a text: the argument, unpacked, or where that is empty the file that is there already."""
+    """Return the request for a process that runs the base64 text in `packed`, or, if empty, the uploaded file."""
     file = _FILES[language]
     unpack = f'mkdir -p {_FOLDER} && cd {_FOLDER} && {{ [ -z "$1" ] || printf %s "$1" | base64 -d > {file}; }}'
     script = f"{unpack} && exec {_COMMANDS[language]} {file}"
@@ -241,7 +243,7 @@ def _process(language: str, packed: str) -> Mapping[str, Any]:
 
 
 def _form_of(file: str, content: str) -> tuple[str, bytes]:
-    """A form with one file in it: its type and its bytes."""
+    """Return the content type and the bytes of a form with one file."""
     edge = secrets.token_hex(16)
     head = f'--{edge}\r\nContent-Disposition: form-data; name="file"; filename="{file}"\r\n\r\n'
     return f"multipart/form-data; boundary={edge}", f"{head}{content}\r\n--{edge}--\r\n".encode()
@@ -253,17 +255,17 @@ def _enveloped(message: Mapping[str, Any]) -> bytes:
 
 
 def _made_of(answer: Any, settings: E2BSettings) -> _Made:
-    told: Mapping[str, Any] = answer if isinstance(answer, Mapping) else {}
-    sandbox_id, domain = str(told.get("sandboxID") or ""), str(told.get("domain") or settings.domain)
+    fields: Mapping[str, Any] = answer if isinstance(answer, Mapping) else {}
+    sandbox_id, domain = str(fields.get("sandboxID") or ""), str(fields.get("domain") or settings.domain)
     if not _ID.fullmatch(sandbox_id) or not _HOST.fullmatch(domain):
-        raise ToolError("Provider system execution failed: the answer names no sandbox.")
-    return _Made(sandbox_id, str(told.get("envdAccessToken") or ""), domain, settings)
+        raise ToolError("Provider system execution failed: the response has no valid sandbox id.")
+    return _Made(sandbox_id, str(fields.get("envdAccessToken") or ""), domain, settings)
 
 
 async def _refusal(answer: Answer) -> str:
     content = b""
-    async for piece in answer.pieces:
-        content += piece
+    async for part in answer.pieces:
+        content += part
         if len(content) > SHOWN * 4:
             break
     return _told(Reply(answer.status, {}, content, ""))
@@ -282,9 +284,9 @@ def _error_of(message: Any) -> str:
     return f"{error.get('code')}: {error.get('message') or 'no reason given'}"
 
 
-def _bytes(told: Any) -> bytes:
+def _bytes(value: Any) -> bytes:
     try:
-        return base64.b64decode(told) if isinstance(told, str) else b""
+        return base64.b64decode(value) if isinstance(value, str) else b""
     except ValueError:
         return b""
 

@@ -1,9 +1,9 @@
-"""The sandbox that a deployment's settings name (tools 3.3).
+"""Creates the sandbox that the deployment's settings name.
 
     sandbox = sandbox_of("ssh", '{"host": "...", "username": "...", ...}', http, guard)
 
-One immutable provider for each set of settings. A provider that refuses its settings says so whenever a program is to
-be run: everything else that a worker does goes on.
+Each set of settings gives one immutable provider. If settings are invalid, running a program fails with the reason,
+and everything else in the worker keeps working.
 """
 
 from collections.abc import Callable, Mapping
@@ -26,7 +26,7 @@ MIB = 1024 * 1024
 
 
 class LocalSettings(SandboxSettings):
-    """`python_bin` None: the worker's own interpreter."""
+    """Settings of the local sandbox. `python_bin` None means the worker's own interpreter."""
 
     python_bin: str | None = None
     node_bin: str = Field(default="node", min_length=1)
@@ -39,41 +39,44 @@ class LocalSettings(SandboxSettings):
 
 
 class ManagerSettings(SandboxSettings):
+    """Settings of an executor manager."""
+
     endpoint: str = Field(default="http://sandbox-executor-manager:9385", pattern=r"^https?://")
     timeout: float = Field(default=30.0, ge=1, le=600)  # seconds of a program
     max_retries: int = Field(default=3, ge=0, le=10)
 
 
 class MisconfiguredSandbox:
-    """In the place of a provider that refuses its settings."""
+    """Replaces a provider whose settings are invalid."""
 
     def __init__(self, refusal: InvalidSandboxSettings) -> None:
         self._message = refusal.message
 
     @property
     def repeatable(self) -> bool:
+        """Return True: no program is ever run."""
         return True
 
     async def run(self, program: Program) -> ProgramResult:
-        """Raises ToolError, which says what is wrong with the settings."""
+        """Raise a ToolError that says what is wrong with the settings."""
         raise ToolError(self._message)
 
 
 def sandbox_of(
-    provider: str, config: str, http: Streaming, guard: Guard, given: Mapping[str, Any] | None = None
+    provider: str, config: str, http: Streaming, guard: Guard, defaults: Mapping[str, Any] | None = None
 ) -> Sandbox | None:
-    """The provider of a name, None for `none`. `given` has settings that the JSON object `config` does not say."""
+    """Return the sandbox of a provider; None for `none`. `config` is a JSON object that overrides `defaults`."""
     make = _PROVIDERS.get(provider)
     if make is None:
         return None
     try:
-        return make(config, http, guard, {name: value for name, value in (given or {}).items() if value is not None})
+        return make(config, http, guard, {name: value for name, value in (defaults or {}).items() if value is not None})
     except InvalidSandboxSettings as refusal:
         return MisconfiguredSandbox(refusal)
 
 
-def _local(config: str, http: Streaming, guard: Guard, given: Mapping[str, Any]) -> Sandbox:
-    settings = read_settings(LocalSettings, "local", config, **given)
+def _local(config: str, http: Streaming, guard: Guard, defaults: Mapping[str, Any]) -> Sandbox:
+    settings = read_settings(LocalSettings, "local", config, **defaults)
     limits = Limits(seconds=settings.timeout, memory=settings.max_memory_mb * MIB, output=settings.max_output_bytes)
     named = {"python": settings.python_bin} if settings.python_bin else {}
     return LocalSandbox(
@@ -86,20 +89,20 @@ def _local(config: str, http: Streaming, guard: Guard, given: Mapping[str, Any])
     )
 
 
-def _self_managed(config: str, http: Streaming, guard: Guard, given: Mapping[str, Any]) -> Sandbox:
-    settings = read_settings(ManagerSettings, "self_managed", config, **given)
+def _self_managed(config: str, http: Streaming, guard: Guard, defaults: Mapping[str, Any]) -> Sandbox:
+    settings = read_settings(ManagerSettings, "self_managed", config, **defaults)
     return ExecutorManager(http, settings.endpoint, seconds=settings.timeout, tries=settings.max_retries + 1)
 
 
-def _ssh(config: str, http: Streaming, guard: Guard, given: Mapping[str, Any]) -> Sandbox:
+def _ssh(config: str, http: Streaming, guard: Guard, defaults: Mapping[str, Any]) -> Sandbox:
     return SshSandbox(read_settings(SshSettings, "ssh", config), guard)
 
 
-def _e2b(config: str, http: Streaming, guard: Guard, given: Mapping[str, Any]) -> Sandbox:
+def _e2b(config: str, http: Streaming, guard: Guard, defaults: Mapping[str, Any]) -> Sandbox:
     return E2BSandbox(http, read_settings(E2BSettings, "e2b", config))
 
 
-def _aliyun(config: str, http: Streaming, guard: Guard, given: Mapping[str, Any]) -> Sandbox:
+def _aliyun(config: str, http: Streaming, guard: Guard, defaults: Mapping[str, Any]) -> Sandbox:
     return AliyunSandbox(http, read_settings(AliyunSettings, "aliyun_codeinterpreter", config))
 
 

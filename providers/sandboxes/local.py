@@ -1,11 +1,12 @@
-"""A sandbox on this machine: a child process with limits, and walls where the kernel builds them (tools 3.3).
+"""A sandbox on this machine: a child process with limits, and with namespaces where the kernel allows them.
 
     result = await LocalSandbox().run(Program("python", "def main(): return 1", {}, timeout=10, key="..."))
 
-It is meant for development and for trusted authors. Where Linux allows it, the code has no network, sees no other
-processes, all of its own end with it, and of the machine's files it finds only the programs that it needs, to read, and
-a folder of its own. The child starts itself: see `providers/sandboxes/inside/child.py` and
-`providers/sandboxes/inside/mounts.py`. Easel's own environment does not reach it.
+The sandbox is meant for development and for trusted authors. If Linux allows namespaces, the code has no network, does
+not see other processes, all its own processes end with it, and it finds only two kinds of files: the programs that it
+needs, read-only, and a folder of its own. The child sets up the isolation itself: see
+`providers/sandboxes/inside/child.py` and `providers/sandboxes/inside/mounts.py`. It does not get Easel's environment
+variables.
 """
 
 import asyncio
@@ -29,8 +30,8 @@ from providers.sandboxes import produced_files
 CHILD = Path(__file__).parent / "inside" / "child.py"
 NODE_HARNESS = Path(__file__).parent / "inside" / "main.cjs"
 ARTIFACTS = "artifacts"
-WORK, ROOT = "work", "root"  # a program's own folder, and where the child builds what it sees
-WEIGHED_EVERY = 0.2  # seconds between two looks at what a program's folder holds
+WORK, ROOT = "work", "root"  # the program's own folder, and the folder in which the child mounts a new root
+WEIGHED_EVERY = 0.2  # seconds between two measurements of the program's folder
 _AT_ONCE = 65536  # bytes
 _SCRIPTS = {"python": "main.py", "nodejs": "main.cjs"}
 _OFFER_MAIN = "\n;if (typeof main === 'function') globalThis.main = main;\n"
@@ -38,23 +39,23 @@ _OFFER_MAIN = "\n;if (typeof main === 'function') globalThis.main = main;\n"
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a program may use. `seconds` are of the clock; the processor may be used for one more."""
+    """Limits of a program. `seconds` is wall-clock time; the limit of CPU time is one second longer."""
 
     seconds: float = 30.0
-    memory: int = 512 * 1024 * 1024  # bytes of each process, and on Linux of all together
+    memory: int = 512 * 1024 * 1024  # bytes of each process, and on Linux also of all processes together
     output: int = 1024 * 1024  # bytes of stdout and stderr together
     result: int = 16 * 1024 * 1024  # bytes
     open_files: int = 64
-    processes: int = 64  # threads among them
+    processes: int = 64  # including threads
     disk: int = 256 * 1024 * 1024  # bytes in the program's folder
-    files: int = 10_000  # in it
+    files: int = 10_000  # in the program's folder
 
 
 class LocalSandbox:
-    """Keeps the promise of `providers.interfaces.Sandbox`.
+    """The local implementation of `providers.interfaces.Sandbox`.
 
-    `must_isolate`: refuse to run code where it would have a network. Only then is running it again harmless, which
-    `repeatable` says. `allow_root`: run although this process is root, whose files the code could then change.
+    `must_isolate`: refuse to run code that would have a network; only then is the sandbox `repeatable`. `allow_root`:
+    run code although this process is root, so that the code could change root's files.
     """
 
     def __init__(
@@ -76,19 +77,21 @@ class LocalSandbox:
 
     @property
     def repeatable(self) -> bool:
-        """Whether nothing outside can have changed by what a program did."""
+        """Return whether programs are always isolated, so that they may be run again."""
         return self._must_isolate
 
     async def run(self, program: Program) -> ProgramResult:
-        """Raises ToolError when it could not be run, ran out of time or said too much."""
+        """Run a program and return its result. Raises ToolError if it could not be run or exceeded a limit."""
         if os.geteuid() == 0 and not self._allow_root:
             raise ToolError("The local sandbox does not run code as root. Run the worker as another user.")
         if program.language not in _SCRIPTS:
             raise ToolError(f"The local sandbox cannot run {program.language}.")
         node = shutil.which(self._node) if program.language == "nodejs" else ""
         if node is None:
-            raise ToolError(f'There is no Node.js ("{self._node}") where code runs.')
-        place = Path(tempfile.mkdtemp(prefix="easel-code-", dir=self._work_dir)).resolve()  # for its owner alone
+            raise ToolError(f'Node.js ("{self._node}") was not found on the worker. Install it, or set its path.')
+        place = Path(
+            tempfile.mkdtemp(prefix="easel-code-", dir=self._work_dir)
+        ).resolve()  # accessible to its owner only
         try:
             (place / ROOT).mkdir()
             folder = place / WORK
@@ -103,8 +106,8 @@ class LocalSandbox:
         with contextlib.ExitStack() as pipes:
             out, err, value = (_Pipe(pipes) for _ in range(3))
             ours, theirs = (pipes.enter_context(end) for end in socket.socketpair())
-            told = self._told(program, folder, node, nonce, value.write_end) | {"files": theirs.fileno()}
-            await asyncio.to_thread(_prepare, program, folder, source, told)
+            job = self._told(program, folder, node, nonce, value.write_end) | {"files": theirs.fileno()}
+            await asyncio.to_thread(_prepare, program, folder, source, job)
             child = await asyncio.create_subprocess_exec(
                 self._python, "-I", "-B", "-u", str(CHILD),
                 stdin=source, stdout=out.write_end, stderr=err.write_end, pass_fds=(value.write_end, theirs.fileno()),
@@ -115,17 +118,16 @@ class LocalSandbox:
                     pipe.close_write_end()
                 theirs.close()
                 seconds = min(program.timeout, self._limits.seconds)
-                code, printed, complaints, said = await self._watched(child, seconds, folder, out, err, value)
+                code, stdout, stderr, written = await self._watched(child, seconds, folder, out, err, value)
             finally:
                 if child.returncode is None:
                     _end_group(child.pid)
                     await asyncio.shield(child.wait())
             files = await asyncio.to_thread(_collected, ours, folder)
-        has_value, result = await asyncio.to_thread(_value_of, said, nonce.encode())
-        stderr = complaints.decode("utf-8", "replace").replace(f"{folder}/", "")
+        has_value, result = await asyncio.to_thread(_value_of, written, nonce.encode())
         return ProgramResult(
-            stdout=printed.decode("utf-8", "replace"),
-            stderr=stderr or _how_it_ended(code),
+            stdout=stdout.decode("utf-8", "replace"),
+            stderr=stderr.decode("utf-8", "replace").replace(f"{folder}/", "") or _how_it_ended(code),
             exit_code=code,
             value=result,
             has_value=has_value,
@@ -142,24 +144,25 @@ class LocalSandbox:
         err: "_Pipe",
         value: "_Pipe",
     ) -> tuple[int, bytes, bytes, bytes]:
-        """Exit code, output, complaints and result of a program that keeps to its limits. Raises ToolError."""
-        spoken = _Room(self._limits.output, f"Local execution output exceeded {self._limits.output} bytes.")
-        given = _Room(self._limits.result, f"Local execution result exceeded {self._limits.result} bytes.")
+        """Return exit code, stdout, stderr and result of a program. Raises ToolError if it exceeds a limit."""
+        output_quota = _Room(self._limits.output, f"Local execution output exceeded {self._limits.output} bytes.")
+        result_quota = _Room(self._limits.result, f"Local execution result exceeded {self._limits.result} bytes.")
         try:
             async with asyncio.timeout(seconds), asyncio.TaskGroup() as group:
-                weighing = group.create_task(_weighed(folder, self._limits))
+                measuring = group.create_task(_weighed(folder, self._limits))
                 code = group.create_task(_ended(child))
-                code.add_done_callback(lambda _: weighing.cancel())
-                printed, complaints = group.create_task(out.read(spoken)), group.create_task(err.read(spoken))
-                said = group.create_task(value.read(given))
+                code.add_done_callback(lambda _: measuring.cancel())
+                stdout = group.create_task(out.read(output_quota))
+                stderr = group.create_task(err.read(output_quota))
+                result = group.create_task(value.read(result_quota))
         except TimeoutError:
             raise ToolError(f"Execution timed out after {seconds:g} seconds") from None
         except ExceptionGroup as failed:
             raise failed.exceptions[0] from None
-        return code.result(), printed.result(), complaints.result(), said.result()
+        return code.result(), stdout.result(), stderr.result(), result.result()
 
     def _told(self, program: Program, folder: Path, node: str, nonce: str, result: int) -> dict[str, Any]:
-        """What the child reads before it does anything."""
+        """Return the job that the child reads from its standard input."""
         limits = self._limits
         return {
             "nonce": nonce,
@@ -187,20 +190,21 @@ class LocalSandbox:
 
 
 class _Room:
-    """How much may still be said, by several together."""
+    """A number of bytes that several readers may read together."""
 
     def __init__(self, left: int, text: str) -> None:
         self._left = left
         self._text = text
 
     def take(self, size: int) -> None:
+        """Subtract bytes that were read. Raises ToolError if none are left."""
         self._left -= size
         if self._left < 0:
             raise ToolError(self._text)
 
 
 class _Pipe:
-    """A pipe whose write end goes to the child. Both ends are closed with the stack."""
+    """A pipe whose write end is passed to the child. The stack closes both ends."""
 
     def __init__(self, stack: contextlib.ExitStack) -> None:
         self._read_end, self.write_end = os.pipe()
@@ -208,17 +212,18 @@ class _Pipe:
         self._writing = stack.enter_context(os.fdopen(self.write_end, "wb", buffering=0))
 
     def close_write_end(self) -> None:
+        """Close this process's copy of the write end."""
         self._writing.close()
 
-    async def read(self, room: _Room) -> bytes:
-        """All that is written until every writer is gone. Raises ToolError when it is more than there is room for."""
+    async def read(self, quota: _Room) -> bytes:
+        """Read until every writer has closed the pipe. Raises ToolError if the quota is exceeded."""
         reader = asyncio.StreamReader()
         loop = asyncio.get_running_loop()
         transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), self._file)
         parts: list[bytes] = []
         try:
             while part := await reader.read(_AT_ONCE):
-                room.take(len(part))
+                quota.take(len(part))
                 parts.append(part)
         finally:
             transport.close()
@@ -226,14 +231,14 @@ class _Pipe:
 
 
 async def _ended(child: asyncio.subprocess.Process) -> int:
-    """The exit code; what the program has left running would keep the pipes open, and goes with it."""
+    """Wait for the child and return its exit code; kill its remaining processes, which would keep the pipes open."""
     code = await child.wait()
     _end_group(child.pid)
     return code
 
 
 async def _weighed(folder: Path, limits: Limits) -> None:
-    """Raises ToolError when a program has filled its folder beyond what it may."""
+    """Measure the program's folder again and again. Raises ToolError if it exceeds a limit."""
     while True:
         await asyncio.sleep(WEIGHED_EVERY)
         size, files = await asyncio.to_thread(_weight, folder, limits)
@@ -244,7 +249,7 @@ async def _weighed(folder: Path, limits: Limits) -> None:
 
 
 def _weight(folder: Path, limits: Limits) -> tuple[int, int]:
-    """Bytes and number of the files below a folder, counted as far as either is within its limit."""
+    """Return bytes and number of the files below a folder; stop counting once either exceeds its limit."""
     size = count = 0
     waiting = [folder]
     while waiting and size <= limits.disk and count <= limits.files:
@@ -259,7 +264,7 @@ def _weight(folder: Path, limits: Limits) -> tuple[int, int]:
 
 
 def _collected(from_child: socket.socket, folder: Path) -> produced_files.Found:
-    """The files of a program that has ended, from the file system of its namespace if it had one."""
+    """Return the files of a program that has ended, from the file system of its namespace if it had one."""
     from_child.setblocking(False)
     try:
         _, descriptors, _, _ = socket.recv_fds(from_child, 1, 1)
@@ -274,7 +279,7 @@ def _collected(from_child: socket.socket, folder: Path) -> produced_files.Found:
 
 
 def _removed(place: Path) -> None:
-    """Take a folder away, and what is below it, also where its program has closed parts of it to everybody."""
+    """Remove a folder and its content, also folders that the program has made inaccessible."""
     for path, folders, _ in os.walk(place):
         for name in folders:
             inner = Path(path) / name
@@ -285,7 +290,7 @@ def _removed(place: Path) -> None:
 
 
 def _needed(python: str, node: str) -> list[Path]:
-    """The folders and files beside the system's own that a program cannot run without."""
+    """Return the folders and files, besides the system's own, that a program needs to run."""
     interpreter = Path(shutil.which(python) or python)
     places = [Path(sys.prefix), Path(sys.base_prefix)] if python == sys.executable else []
     places += [NODE_HARNESS, *_homes(interpreter), *(_homes(Path(node)) if node else ())]
@@ -293,20 +298,20 @@ def _needed(python: str, node: str) -> list[Path]:
 
 
 def _homes(program: Path) -> list[Path]:
-    """The folder of a program as it is named and as it is: `/opt/node` of `/opt/node/bin/node`."""
+    """Return the folder of an executable, with and without resolving links: `/opt/node` of `/opt/node/bin/node`."""
     return [found.parent.parent for found in (program.absolute(), program.resolve()) if found.parent.name == "bin"]
 
 
 def _end_group(leader: int) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):  # there is nobody left in it
+    with contextlib.suppress(ProcessLookupError, PermissionError):  # the group has no processes left
         os.killpg(leader, signal.SIGKILL)
 
 
-def _prepare(program: Program, folder: Path, source: IO[bytes], told: dict[str, Any]) -> None:
+def _prepare(program: Program, folder: Path, source: IO[bytes], job: dict[str, Any]) -> None:
     (folder / ARTIFACTS).mkdir()
     script = program.script + (_OFFER_MAIN if program.language == "nodejs" else "")
     (folder / _SCRIPTS[program.language]).write_text(script, encoding="utf-8", errors="replace")
-    source.write(json.dumps(told).encode())
+    source.write(json.dumps(job).encode())
     source.seek(0)
 
 
@@ -323,9 +328,9 @@ def _environment(folder: Path, python: str) -> dict[str, str]:
     }
 
 
-def _value_of(said: bytes, nonce: bytes) -> tuple[bool, Any]:
-    """Whether there is a result, and which. Raises ToolError for one that cannot be read."""
-    _, found, text = said.rpartition(nonce)
+def _value_of(written: bytes, nonce: bytes) -> tuple[bool, Any]:
+    """Return whether there is a result, and the result. Raises ToolError if it cannot be read."""
+    _, found, text = written.rpartition(nonce)
     if not found:
         return False, None
     try:
@@ -335,7 +340,7 @@ def _value_of(said: bytes, nonce: bytes) -> tuple[bool, Any]:
 
 
 def _how_it_ended(code: int) -> str:
-    """What to say of a program that was ended without a word of its own."""
+    """Return the error text for a program that was killed and printed nothing to stderr; "" if it was not killed."""
     number = -code if code < 0 else code - 128
     try:
         name = signal.Signals(number).name

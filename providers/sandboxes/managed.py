@@ -1,9 +1,9 @@
-"""A sandbox behind RAGFlow's executor manager: one request for each program (tools 3.4).
+"""A sandbox behind RAGFlow's executor manager: one request for each program.
 
-It keeps the promise of `providers.interfaces.Sandbox`. A manager whose pool is busy is asked again after a while;
-nothing else is, for a program may have been run although its answer got lost.
+Implements `providers.interfaces.Sandbox`. A request is only retried if the manager says that its pool is busy: after
+any other failure the program may have been run although the response was lost.
 
-A manager may also give the result on standard output, in a line of its own: a mark, and JSON in base64 behind it (3.2).
+A manager may also return the result as a line on standard output: a mark followed by JSON in base64.
 """
 
 import asyncio
@@ -19,19 +19,19 @@ from providers.interfaces import Call, Http, Program, ProgramResult
 from providers.isolation.untrusted_threads import in_untrusted_thread
 from providers.sandboxes.produced_files import received, within_limits
 
-SECONDS = 30.0  # that a program may take, unless the deployment says otherwise
-GRACE = 5.0  # seconds beyond, for the manager to answer
+SECONDS = 30.0  # default timeout of a program
+GRACE = 5.0  # additional seconds for the manager to answer
 TRIES = 4
-PAUSE = 0.5  # seconds before the second try; then twice as long each time
-MOST_BYTES = 64 * 1024 * 1024  # of an answer, its files among it
-SHOWN = 200  # characters of an answer that is none
+PAUSE = 0.5  # base of the random wait before another try; the wait doubles each time
+MOST_BYTES = 64 * 1024 * 1024  # of a response, including files
+SHOWN = 200  # characters of an invalid response that the error quotes
 
-_BUSY = frozenset({-10, -429})  # exit codes: nothing has been run
+_BUSY = frozenset({-10, -429})  # exit codes that mean that the program was not run
 _RESULT_LINE = re.compile(r"^__RAGFLOW_RESULT__(?:[0-9a-f]+)?:([A-Za-z0-9+/=]*)\r?\n?", re.MULTILINE)
 
 
 class ExecutorManager:
-    """A manager that a deployment's settings name. `seconds` is its own limit for a program."""
+    """The manager of the deployment's settings. `seconds` is the manager's own timeout for a program."""
 
     def __init__(
         self,
@@ -52,11 +52,11 @@ class ExecutorManager:
 
     @property
     def repeatable(self) -> bool:
-        """The manager's programs may reach a network that nobody here knows."""
+        """Return False: the manager may allow programs to reach a network."""
         return False
 
     async def run(self, program: Program) -> ProgramResult:
-        """Raises ToolError when the manager cannot be asked, or has no answer in time."""
+        """Run a program and return its result. Raises ToolError if the manager does not answer in time."""
         seconds = min(program.timeout, self._seconds)
         body = {
             "code_b64": base64.b64encode(program.script.encode("utf-8", "replace")).decode(),
@@ -67,7 +67,7 @@ class ExecutorManager:
             "POST",
             f"{self._endpoint}/run",
             json=body,
-            timeout=seconds + 2 * GRACE,  # the clock here runs out first, and has a text of its own
+            timeout=seconds + 2 * GRACE,  # longer than the timeout in `_answer`, which has a clearer message
             trusted=True,
             most_bytes=MOST_BYTES,
         )
@@ -87,8 +87,8 @@ class ExecutorManager:
         except HttpFailed as error:
             raise ToolError(f"Provider system execution failed: {error.message}") from error
         if not reply.is_success:
-            told = reply.content[:SHOWN].decode("utf-8", "replace")
-            raise ToolError(f"Provider system execution failed: HTTP {reply.status}: {told}")
+            excerpt = reply.content[:SHOWN].decode("utf-8", "replace")
+            raise ToolError(f"Provider system execution failed: HTTP {reply.status}: {excerpt}")
         answer = await in_untrusted_thread(_read, reply.content)
         if not isinstance(answer, Mapping):
             raise ToolError("There is no response from sandbox")
@@ -96,7 +96,7 @@ class ExecutorManager:
 
 
 def _read(content: bytes) -> Any:
-    """The JSON of an answer; None for anything else."""
+    """Parse the JSON of a response; return None if it is not valid."""
     try:
         return json.loads(content, parse_constant=lambda _: None)
     except (ValueError, RecursionError):
@@ -105,47 +105,47 @@ def _read(content: bytes) -> Any:
 
 def _result(answer: Mapping[str, Any]) -> ProgramResult:
     stdout, has_value, value = _taken_out(str(answer.get("stdout") or ""))
-    told = answer.get("result")
-    if isinstance(told, Mapping) and told.get("present"):
-        has_value, value = True, told.get("value")
+    result = answer.get("result")
+    if isinstance(result, Mapping) and result.get("present"):
+        has_value, value = True, result.get("value")
     exit_code = answer.get("exit_code")
-    found = within_limits(received(_files(answer.get("artifacts"))))
+    artifacts = within_limits(received(_files(answer.get("artifacts"))))
     return ProgramResult(
         stdout=stdout,
         stderr=str(answer.get("stderr") or ""),
         exit_code=exit_code if isinstance(exit_code, int) else 0,
         value=value,
         has_value=has_value,
-        files=found.files,
-        skipped=found.skipped,
+        files=artifacts.files,
+        skipped=artifacts.skipped,
     )
 
 
 def _taken_out(stdout: str) -> tuple[str, bool, Any]:
-    """What was printed without the lines that carry a result, and the result of the last of them."""
+    """Return stdout without the result lines, whether there is a result, and the last result."""
     has_value, value = False, None
-    kept: list[str] = []
+    printed: list[str] = []
     end = 0
     for line in _RESULT_LINE.finditer(stdout):
-        found = _carried(line[1])
-        if found is not None:
-            has_value, value = True, found.get("value")
-            kept.append(stdout[end : line.start()])
+        result = _carried(line[1])
+        if result is not None:
+            has_value, value = True, result.get("value")
+            printed.append(stdout[end : line.start()])
             end = line.end()
-    return "".join([*kept, stdout[end:]]), has_value, value
+    return "".join([*printed, stdout[end:]]), has_value, value
 
 
 def _carried(text: str) -> Mapping[str, Any] | None:
-    """What a line carries; None for one that only looks so."""
+    """Decode a result; return None if the text is not a valid one."""
     try:
-        found = json.loads(base64.b64decode(text, validate=True), parse_constant=lambda _: None)
+        result = json.loads(base64.b64decode(text, validate=True), parse_constant=lambda _: None)
     except (ValueError, RecursionError):
         return None
-    return found if isinstance(found, Mapping) and found.get("present") is True else None
+    return result if isinstance(result, Mapping) and result.get("present") is True else None
 
 
-def _files(told: Any) -> Iterator[tuple[str, bytes]]:
-    for file in told if isinstance(told, list) else ():
+def _files(files: Any) -> Iterator[tuple[str, bytes]]:
+    for file in files if isinstance(files, list) else ():
         if isinstance(file, Mapping):
             try:
                 yield str(file.get("name") or ""), base64.b64decode(str(file.get("content_b64") or ""), validate=True)

@@ -1,6 +1,6 @@
-"""Which of the files that a program leaves behind are taken: kinds, number and size (tools 3.3).
+"""Selects which files of a program are returned, by file type, number and size.
 
-What is not taken costs nobody the rest; it is told by name and reason.
+A file that is not returned does not affect the other files; it is listed by name and reason.
 """
 
 import os
@@ -14,11 +14,11 @@ from providers.interfaces import ProducedFile, SkippedFile
 MOST_FILES = 20
 LARGEST = 10 * 1024 * 1024  # bytes of one file
 MOST_BYTES = 64 * 1024 * 1024  # of all files together
-MOST_SKIPPED = 50  # files that are told of although they are not taken
-DEEPEST = 16  # folders in folders
+MOST_SKIPPED = 50  # skipped files that are listed
+DEEPEST = 16  # levels of nested folders
 
-NOT_PLAIN = "it is no plain file"
-OTHER_KIND = "its kind is not taken"
+NOT_PLAIN = "it is not a regular file"
+OTHER_KIND = "its file type is not supported"
 NO_ROOM = "there are too many files, or they are too large"
 BAD_NAME = "its name leads out of the folder"
 
@@ -32,49 +32,50 @@ MIME_TYPES: Mapping[str, str] = {
     ".png": "image/png",
     ".svg": "image/svg+xml",
 }
-"""The kinds of files that are taken, by their extension."""
+"""The supported file types, by extension."""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a program left behind: the files that are taken, and the others."""
+    """The files of a program: those that are returned, and those that are skipped."""
 
     files: list[ProducedFile] = field(default_factory=list[ProducedFile])
     skipped: list[SkippedFile] = field(default_factory=list[SkippedFile])
 
     def skip(self, name: str, reason: str) -> None:
+        """List a file as skipped, up to MOST_SKIPPED of them."""
         if len(self.skipped) < MOST_SKIPPED:
             self.skipped.append(SkippedFile(name, reason))
 
 
 def mime_type(name: str) -> str | None:
-    """What a file is by its name; None for a kind that is not taken."""
+    """Return the MIME type of a file by its name; None if the type is not supported."""
     return MIME_TYPES.get(os.path.splitext(name)[1].lower())
 
 
 def is_inside(name: str) -> bool:
-    """Whether a name that came from elsewhere stays below the folder that it is relative to."""
+    """Return whether a relative path from an untrusted source stays inside its folder."""
     path = PurePosixPath(name)
     return bool(path.parts) and not path.is_absolute() and ".." not in path.parts and "\x00" not in name
 
 
 def within_limits(files: Iterable[ProducedFile | SkippedFile]) -> Found:
-    """The first files that number and size allow; one that is too large does not cost the others."""
-    found = Found()
-    room = MOST_BYTES
+    """Return the first files within the limits of number and size; a file that is too large is skipped."""
+    selection = Found()
+    free = MOST_BYTES
     for file in files:
         if isinstance(file, SkippedFile):
-            found.skip(file.name, file.reason)
-        elif len(found.files) < MOST_FILES and len(file.data) <= min(LARGEST, room):
-            found.files.append(file)
-            room -= len(file.data)
+            selection.skip(file.name, file.reason)
+        elif len(selection.files) < MOST_FILES and len(file.data) <= min(LARGEST, free):
+            selection.files.append(file)
+            free -= len(file.data)
         else:
-            found.skip(file.name, NO_ROOM)
-    return found
+            selection.skip(file.name, NO_ROOM)
+    return selection
 
 
 def received(files: Iterable[tuple[str, bytes]]) -> Iterator[ProducedFile | SkippedFile]:
-    """Files that another machine has sent, each by its name and bytes."""
+    """Check the names and types of files that another machine has sent as (name, bytes)."""
     for name, data in files:
         kind = mime_type(name)
         if not is_inside(name):
@@ -86,12 +87,12 @@ def received(files: Iterable[tuple[str, bytes]]) -> Iterator[ProducedFile | Skip
 
 
 def collected(folder: Path) -> Found:
-    """The files below a folder that whoever filled it may have meant harm with: no links, nothing but plain files."""
+    """Return the files below a folder with untrusted content: only regular files, no links."""
     return within_limits(_plain_files(folder))
 
 
 def _plain_files(folder: Path) -> Iterator[ProducedFile | SkippedFile]:
-    if folder.is_symlink() or not os.access(folder, os.R_OK | os.X_OK):  # it is gone, elsewhere, or closed to us
+    if folder.is_symlink() or not os.access(folder, os.R_OK | os.X_OK):  # gone, a link, or not readable
         return
     for path, folders, names, opened in os.fwalk(folder, follow_symlinks=False):
         inside = Path(path).relative_to(folder)
@@ -103,15 +104,15 @@ def _plain_files(folder: Path) -> Iterator[ProducedFile | SkippedFile]:
 
 
 def _read(shown: str, kind: str, name: str, folder: int) -> ProducedFile | SkippedFile:
-    """A plain file; what is a link, a device, a second name of another file, or too large is only told of."""
+    """Read a regular file; links, devices, hard links and files that are too large are skipped."""
     try:
         file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
     except OSError:
         return SkippedFile(shown, NOT_PLAIN)
     with os.fdopen(file, "rb") as opened:
-        found = os.fstat(opened.fileno())
-        if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
+        status = os.fstat(opened.fileno())
+        if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
             return SkippedFile(shown, NOT_PLAIN)
-        if found.st_size > LARGEST:
+        if status.st_size > LARGEST:
             return SkippedFile(shown, NO_ROOM)
         return ProducedFile(shown, opened.read(LARGEST), kind)

@@ -1,12 +1,12 @@
-"""A program as one text for a machine that is not ours, and what it says there, read while it comes (tools 3.2).
+"""A program as one self-contained text for a remote machine, and the parser of its output.
 
-    wrapped = Wrapped.of(program)
-    said = Said(wrapped.mark)
-    said.hear(stdout=b"...")          # piece by piece; too much of it ends the program
-    result = said.result(exit_code)
+    remote = RemoteProgram.of(program)
+    output = RemoteOutput(remote.mark)
+    output.hear(stdout=b"...")          # for each part that arrives; raises ToolError if there is too much
+    result = output.result(exit_code)
 
-Arguments travel as data. The result is a line on standard output behind a mark with a nonce, so that nothing that a
-program prints passes for its result by chance. Of several such lines the last one counts.
+Arguments are sent as data. The result is a line on standard output after a mark with a nonce, so that ordinary output
+of a program is not mistaken for its result. If there are several such lines, the last one counts.
 """
 
 import base64
@@ -24,7 +24,7 @@ from providers.sandboxes import produced_files
 
 MOST_OUTPUT = 1024 * 1024  # bytes of stdout and stderr together
 MOST_RESULT = 16 * 1024 * 1024  # bytes of a result
-MOST_FILES_BYTES = 24 * 1024 * 1024  # of all files where they travel along with the result
+MOST_FILES_BYTES = 24 * 1024 * 1024  # of all files that are sent with the result
 
 _WRAPPERS = {"python": "wrapper.py", "nodejs": "wrapper.cjs"}
 _MARK = "__RAGFLOW_RESULT__"
@@ -33,29 +33,29 @@ _BASE64 = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz012345
 
 @dataclass(frozen=True, slots=True)
 class RemoteProgram:
-    """`text` is a whole program in the language of the one inside; `mark` begins the line with its result."""
+    """A program in its wrapper. `text` is the source code to run; the line with the result begins with `mark`."""
 
     text: str = field(repr=False)
     mark: bytes = field(repr=False)
 
     @classmethod
     def of(cls, program: Program, *, ends: bool = True, with_files: bool = False) -> "RemoteProgram":
-        """`ends`: the process ends with the program. `with_files`: what it leaves in `artifacts/` comes along."""
+        """Wrap a program. `ends`: the process ends with the program. `with_files`: send the files of `artifacts/`."""
         mark = f"{_MARK}{secrets.token_hex(16)}:"
-        told = {
+        job = {
             "mark": mark,
             "script": program.script,
             "arguments": dict(program.arguments),
             "ends": ends,
             "files": _file_limits() if with_files else None,
         }
-        packed = base64.b64encode(json.dumps(told).encode()).decode()
-        text = _wrapper(_WRAPPERS[program.language]).replace('TOLD = ""', f'TOLD = "{packed}"', 1)
+        packed = base64.b64encode(json.dumps(job).encode()).decode()
+        text = _wrapper(_WRAPPERS[program.language]).replace('JOB = ""', f'JOB = "{packed}"', 1)
         return cls(text, mark.encode())
 
 
 class RemoteOutput:
-    """What a program says, as far as it has come."""
+    """Collects the output of a program, with limits, and extracts its result."""
 
     def __init__(self, mark: bytes, *, output: int = MOST_OUTPUT, result: int = MOST_RESULT) -> None:
         self._mark = mark
@@ -63,23 +63,23 @@ class RemoteOutput:
         self._result = (result + MOST_FILES_BYTES) * 4 // 3 * 4 // 3
         self._stdout = bytearray()
         self._stderr = bytearray()
-        self._begin = -1  # of the first mark
+        self._begin = -1  # position of the first mark
 
     def hear(self, stdout: bytes = b"", stderr: bytes = b"") -> None:
-        """Raises ToolError as soon as it is more than a program may say."""
-        looked_at = max(0, len(self._stdout) - len(self._mark))
+        """Add output. Raises ToolError as soon as output or result exceeds its limit."""
+        searched = max(0, len(self._stdout) - len(self._mark))
         self._stdout += stdout
         self._stderr += stderr
         if self._begin < 0:
-            self._begin = self._stdout.find(self._mark, looked_at)
-        spoken = len(self._stdout) if self._begin < 0 else self._begin
-        if spoken + len(self._stderr) > self._output:
+            self._begin = self._stdout.find(self._mark, searched)
+        printed = len(self._stdout) if self._begin < 0 else self._begin
+        if printed + len(self._stderr) > self._output:
             raise ToolError(f"The program's output exceeded {self._output} bytes.")
-        if len(self._stdout) - spoken > self._result:
+        if len(self._stdout) - printed > self._result:
             raise ToolError(f"The program's result exceeded {self._result} bytes.")
 
     def result(self, exit_code: int, complaint: str = "") -> ProgramResult:
-        """All of it together. `complaint` is for a program that said nothing of its failure."""
+        """Return the result of the program. `complaint` is the error text if stderr is empty."""
         stdout, found = self._taken_out()
         files = produced_files.within_limits(_files(found))
         return ProgramResult(
@@ -93,24 +93,24 @@ class RemoteOutput:
         )
 
     def _taken_out(self) -> tuple[bytes, Mapping[str, Any]]:
-        """What was printed without the lines that carry a result, and the last of those that can be read."""
+        """Return stdout without the result lines, and the last valid result."""
         first, *others = bytes(self._stdout).split(self._mark)
-        kept, found = [first], dict[str, Any]()
+        printed, found = [first], dict[str, Any]()
         for part in others:
             end = next((number for number, byte in enumerate(part) if byte not in _BASE64), len(part))
-            carried = _carried(part[:end])
-            found = carried or found
-            kept.append(part[end:].removeprefix(b"\n") if carried else self._mark + part)
-        return b"".join(kept), found
+            result = _carried(part[:end])
+            found = result or found
+            printed.append(part[end:].removeprefix(b"\n") if result else self._mark + part)
+        return b"".join(printed), found
 
 
 def _carried(text: bytes) -> Mapping[str, Any] | None:
-    """What a line carries; None for one that only looks so."""
+    """Decode a result; return None if the text is not a valid one."""
     try:
-        found = json.loads(base64.b64decode(text, validate=True), parse_constant=lambda _: None)
+        result = json.loads(base64.b64decode(text, validate=True), parse_constant=lambda _: None)
     except (ValueError, RecursionError):
         return None
-    return found if isinstance(found, Mapping) and found.get("present") is True else None
+    return result if isinstance(result, Mapping) and result.get("present") is True else None
 
 
 def _files(found: Mapping[str, Any]) -> Iterator[ProducedFile | SkippedFile]:
@@ -120,8 +120,8 @@ def _files(found: Mapping[str, Any]) -> Iterator[ProducedFile | SkippedFile]:
             yield SkippedFile(str(skipped.get("name")), str(skipped.get("reason")))
 
 
-def _named(told: Any) -> Iterator[tuple[str, bytes]]:
-    for file in told if isinstance(told, list) else ():
+def _named(files: Any) -> Iterator[tuple[str, bytes]]:
+    for file in files if isinstance(files, list) else ():
         if isinstance(file, Mapping):
             try:
                 yield str(file.get("name") or ""), base64.b64decode(str(file.get("content_b64") or ""), validate=True)

@@ -1,4 +1,4 @@
-"""What is set for a sandbox, as a provider's own settings check it (tools 3.3)."""
+"""Reads and validates the settings of a sandbox provider."""
 
 import json
 from typing import Any, TypeVar
@@ -9,13 +9,13 @@ from canvas.errors import ToolError
 
 
 class SandboxSettings(BaseModel):
-    """Settings of one provider. Secrets show neither in its repr nor in what it says about a value it refuses."""
+    """Base class for the settings of a provider. Neither the repr nor validation errors contain secrets."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
 
 class InvalidSandboxSettings(ToolError):
-    """A provider refuses its settings. The message has the fields' names and never their values."""
+    """The settings of a provider are invalid. The message contains the names of the fields and never their values."""
 
     code = "sandbox_refused"
 
@@ -23,18 +23,20 @@ class InvalidSandboxSettings(ToolError):
 S = TypeVar("S", bound=SandboxSettings)
 
 
-def read_settings(kind: type[S], provider: str, text: str, **given: Any) -> S:
-    """The settings that a JSON object describes, `given` where it says nothing. Raises Refused."""
+def read_settings(kind: type[S], provider: str, text: str, **defaults: Any) -> S:
+    """Return the settings in a JSON object, completed by `defaults`. Raises InvalidSandboxSettings."""
     try:
-        told = json.loads(text or "{}")
+        values = json.loads(text or "{}")
     except (ValueError, RecursionError) as error:
         raise InvalidSandboxSettings(
-            f"The sandbox provider {provider} refuses its settings: they are no JSON."
+            f"The sandbox provider {provider} refuses its settings: they are not valid JSON."
         ) from error
-    if not isinstance(told, dict):
-        raise InvalidSandboxSettings(f"The sandbox provider {provider} refuses its settings: they are no JSON object.")
+    if not isinstance(values, dict):
+        raise InvalidSandboxSettings(
+            f"The sandbox provider {provider} refuses its settings: they are not a JSON object."
+        )
     try:
-        return kind.model_validate(given | told)
+        return kind.model_validate(defaults | values)
     except ValidationError as error:
         reasons = "; ".join(f"{'.'.join(map(str, each['loc'])) or 'all'}: {each['msg']}" for each in error.errors())
         raise InvalidSandboxSettings(f"The sandbox provider {provider} refuses its settings: {reasons}.") from error

@@ -1,10 +1,10 @@
-"""A sandbox on another machine, reached by SSH: a folder for each program, which goes when the program is done.
+"""A sandbox on another machine over SSH. Each program has a folder, which is removed when the program is done.
 
-The program runs as the user of the account in a process group of its own, with an empty environment and the shell's
-limits; the group is killed when its time is over, when nobody waits any more, and in the end. What the machine's user
-may do, the program may do: the machine is the boundary. It keeps the promise of `providers.interfaces.Sandbox`.
+The program runs as the user of the account in a process group of its own, with an empty environment and the limits of
+the shell. The group is killed when the program has ended, has timed out or was cancelled. The program may do whatever
+the user of the account may do: the machine is the boundary. Implements `providers.interfaces.Sandbox`.
 
-The connection goes to the address that was looked up here, and the host's key must be known under the host's own name.
+The connection goes to an address that was checked here, and the host's key must be known under the host's own name.
 """
 
 import asyncio
@@ -36,9 +36,9 @@ from providers.sandboxes.remote_program import RemoteOutput, RemoteProgram
 from providers.sandboxes.settings import SandboxSettings
 
 STEP_SECONDS = 10.0  # for connecting, and for each step around a program
-LAST_WORDS_SECONDS = 0.5  # for what a program said right before its end; others may hold its output open for ever
-LOOK_SECONDS = 0.05  # between two looks whether the program has ended, or nobody waits any more
-MOST_NAMES = 500  # of a folder of artifacts that are looked at
+LAST_WORDS_SECONDS = 0.5  # for the last output after a program's end; its child processes may keep the output open
+LOOK_SECONDS = 0.05  # between two checks whether the program has ended or was cancelled
+MOST_NAMES = 500  # entries of a folder of artifacts that are read
 AT_ONCE = 65536  # bytes
 
 _FOLDER = re.compile(r"ragflow-codeexec\.[A-Za-z0-9]+")
@@ -46,7 +46,7 @@ _SCRIPTS = {"python": "program.py", "nodejs": "program.cjs"}
 
 
 class SshSettings(SandboxSettings):
-    """`private_key` and `known_hosts` are the text itself, or the path of a file on every worker."""
+    """Settings of the SSH sandbox. `private_key` and `known_hosts` are text, or the path of a file on each worker."""
 
     host: str = Field(min_length=1)
     port: int = Field(default=22, ge=1, le=65535)
@@ -64,12 +64,12 @@ class SshSettings(SandboxSettings):
     @model_validator(mode="after")
     def _can_log_in(self) -> "SshSettings":
         if not self.password and not self.private_key:
-            raise ValueError("give a password or a private_key")
+            raise ValueError("set a password or a private_key")
         return self
 
 
 class SshSandbox:
-    """One account on one machine. Its programs may reach whatever the machine reaches, so none is run twice."""
+    """One account on one machine. Programs may reach whatever the machine reaches, so no program is run twice."""
 
     def __init__(self, settings: SshSettings, guard: Guard, *, resolve: Resolve = address_policy.looked_up) -> None:
         self._settings = settings
@@ -78,46 +78,46 @@ class SshSandbox:
 
     @property
     def repeatable(self) -> bool:
-        """Whether nothing outside can have changed by what a program did."""
+        """Return False: a program may change things outside of the sandbox."""
         return False
 
     async def run(self, program: Program) -> ProgramResult:
-        """Raises ToolError when it could not be run, or ran out of time."""
+        """Run a program and return its result. Raises ToolError if it could not be run or exceeded its timeout."""
         settings = self._settings
         if program.language not in _SCRIPTS:
             raise ToolError(f"The sandbox cannot run {program.language}.")
-        found = await addresses_of(settings.host, settings.port, self._guard, trusted=True, resolve=self._resolve)
-        visit = _Visit(settings, found, min(program.timeout, settings.timeout))
+        addresses = await addresses_of(settings.host, settings.port, self._guard, trusted=True, resolve=self._resolve)
+        execution = _Visit(settings, addresses, min(program.timeout, settings.timeout))
         thread = ThreadPoolExecutor(1, thread_name_prefix="ssh")
         try:
-            return await asyncio.get_running_loop().run_in_executor(thread, visit.run, program)
+            return await asyncio.get_running_loop().run_in_executor(thread, execution.run, program)
         except asyncio.CancelledError:
-            visit.call_off()
+            execution.call_off()
             raise
         finally:
             thread.shutdown(wait=False)
 
 
 class _CalledOff(Exception):
-    """Nobody waits for the program any more. Raised in its thread, where nobody sees it."""
+    """The program was cancelled. Raised in its thread, whose result is then ignored."""
 
 
 class _Visit:
-    """One program on the machine, in a thread of its own."""
+    """The execution of one program on the machine, controlled by a thread of its own."""
 
-    def __init__(self, settings: SshSettings, found: Sequence[str], seconds: float) -> None:
+    def __init__(self, settings: SshSettings, addresses: Sequence[str], seconds: float) -> None:
         self._settings = settings
-        self._found = found
+        self._found = addresses
         self._seconds = seconds
         self._called_off = threading.Event()
         self._paramiko: Any = None
 
     def call_off(self) -> None:
-        """End the program soon. May be called from any thread."""
+        """Cancel the program. May be called from any thread."""
         self._called_off.set()
 
     def run(self, program: Program) -> ProgramResult:
-        """Raises ToolError."""
+        """Run the program and return its result. Raises ToolError."""
         self._paramiko = _paramiko()
         try:
             with closing(self._connected()) as client:
@@ -133,7 +133,7 @@ class _Visit:
 
     def _connected(self) -> Any:
         settings = self._settings
-        client = self._paramiko.SSHClient()  # it refuses hosts whose key it does not know
+        client = self._paramiko.SSHClient()  # by default it refuses hosts with unknown keys
         client.load_system_host_keys()
         _know_hosts(client, settings.known_hosts, self._paramiko)
         key = _key_of(settings, self._paramiko)
@@ -154,41 +154,43 @@ class _Visit:
 
     def _made_folder(self, client: Any) -> str:
         base = self._settings.work_dir.rstrip("/")
-        told = _said_to(client, f"umask 077 && mktemp -d {quote(f'{base}/ragflow-codeexec.XXXXXX')}")
-        folder = told.strip().splitlines()[-1] if told.strip() else ""
+        printed = _said_to(client, f"umask 077 && mktemp -d {quote(f'{base}/ragflow-codeexec.XXXXXX')}")
+        folder = printed.strip().splitlines()[-1] if printed.strip() else ""
         if not folder.startswith(f"{base}/") or not _FOLDER.fullmatch(folder.removeprefix(f"{base}/")):
-            raise ToolError("Provider system execution failed: there is no folder for programs on the machine.")
+            raise ToolError(
+                f"Provider system execution failed: no folder could be created in {base}/ on the sandbox machine."
+            )
         return folder
 
     def _carried_out(self, client: Any, folder: str, program: Program) -> ProgramResult:
-        wrapped = RemoteProgram.of(program)
+        remote = RemoteProgram.of(program)
         script = _SCRIPTS[program.language]
         with closing(client.open_sftp()) as files:
             files.get_channel().settimeout(STEP_SECONDS)
-            files.putfo(io.BytesIO(wrapped.text.encode()), f"{folder}/{script}")
-        said, code = self._watched(client, command_of(self._settings, program.language, folder), wrapped)
+            files.putfo(io.BytesIO(remote.text.encode()), f"{folder}/{script}")
+        output, code = self._watched(client, command_of(self._settings, program.language, folder), remote)
         with closing(client.open_sftp()) as files:
             files.get_channel().settimeout(STEP_SECONDS)
-            found = produced_files.within_limits(_files_below(files, f"{folder}/artifacts"))
-        result = said.result(code, "" if code >= 0 else "The program was ended.")
+            artifacts = produced_files.within_limits(_files_below(files, f"{folder}/artifacts"))
+        result = output.result(code, "" if code >= 0 else "The program was ended.")
         return ProgramResult(
             stdout=result.stdout,
             stderr=result.stderr.replace(f"{folder}/", ""),
             exit_code=result.exit_code,
             value=result.value,
             has_value=result.has_value,
-            files=found.files,
-            skipped=found.skipped,
+            files=artifacts.files,
+            skipped=artifacts.skipped,
         )
 
-    def _watched(self, client: Any, command: str, wrapped: RemoteProgram) -> tuple[RemoteOutput, int]:
-        """What a program said and its exit code. Its group is gone afterwards, whatever has happened."""
+    def _watched(self, client: Any, command: str, remote: RemoteProgram) -> tuple[RemoteOutput, int]:
+        """Run a command and return the program's output and exit code. In any case its process group is killed."""
         mark = secrets.token_hex(16).encode()
-        said, head = RemoteOutput(wrapped.mark), _Head(mark)
+        output, head = RemoteOutput(remote.mark), _Head(mark)
         channel = client.get_transport().open_session(timeout=STEP_SECONDS)
         try:
             channel.exec_command(f"exec sh -c {quote(f'echo {mark.decode()}$$; {command}')}")
-            code = self._listened(channel, said, head)
+            code = self._listened(channel, output, head)
         finally:
             with suppress(OSError, EOFError, self._paramiko.SSHException):
                 if head.leader:
@@ -196,21 +198,22 @@ class _Visit:
                         client, f"kill -KILL -{head.leader} 2>/dev/null || kill -KILL {head.leader} 2>/dev/null; :"
                     )
             channel.close()
-        return said, code
+        return output, code
 
-    def _listened(self, channel: Any, said: RemoteOutput, head: "_Head") -> int:
+    def _listened(self, channel: Any, output: RemoteOutput, head: "_Head") -> int:
+        """Read the output until the program ends, and return its exit code."""
         end = time.monotonic() + self._seconds
-        last_words: float | None = None
+        drain_until: float | None = None
         while True:
             while channel.recv_ready():
-                said.hear(stdout=head.rest_of(channel.recv(AT_ONCE)))
+                output.hear(stdout=head.rest_of(channel.recv(AT_ONCE)))
             while channel.recv_stderr_ready():
-                said.hear(stderr=channel.recv_stderr(AT_ONCE))
+                output.hear(stderr=channel.recv_stderr(AT_ONCE))
             now = time.monotonic()
             if channel.exit_status_ready():
-                last_words = last_words or now + LAST_WORDS_SECONDS
+                drain_until = drain_until or now + LAST_WORDS_SECONDS
                 is_over = channel.eof_received and not channel.recv_ready() and not channel.recv_stderr_ready()
-                if is_over or now >= last_words:
+                if is_over or now >= drain_until:
                     return int(channel.recv_exit_status())
             elif channel.closed:
                 raise ToolError("Provider system execution failed: the connection broke.")
@@ -222,19 +225,20 @@ class _Visit:
 
 
 class _Head:
-    """The first thing on a program's output: the leader of its group. What a shell says before is left out."""
+    """Reads the first line of the output, a mark and the process group leader, and drops what came before it."""
 
     def __init__(self, mark: bytes) -> None:
         self._mark = mark
         self._kept = b""
         self.leader = 0
 
-    def rest_of(self, piece: bytes) -> bytes:
+    def rest_of(self, data: bytes) -> bytes:
+        """Return the part of the data that comes after the first line."""
         if self.leader:
-            return piece
-        self._kept += piece
-        _, found, behind = self._kept.partition(self._mark)
-        number, ended, rest = behind.partition(b"\n")
+            return data
+        self._kept += data
+        _, found, after_mark = self._kept.partition(self._mark)
+        number, ended, rest = after_mark.partition(b"\n")
         if found and ended and number.strip().isdigit():
             self.leader = int(number)
             return rest
@@ -242,14 +246,14 @@ class _Head:
 
 
 def command_of(settings: SshSettings, language: str, folder: str) -> str:
-    """What a shell is to do in a program's folder: limit itself, and become the program."""
+    """Return the shell command that sets limits in a program's folder and then executes the program."""
     seconds = int(settings.timeout) + 1
     place = quote(folder)
     limits = [f"ulimit -t {seconds}", "ulimit -c 0", "ulimit -f 131072"]
     if language == "python":
         limits.append(f"ulimit -v {settings.max_memory_mb * 1024}")
         program = f"{quote(settings.python_bin)} program.py"
-    else:  # Node reserves far more than it uses
+    else:  # Node reserves far more address space than it uses, so only its heap is limited
         program = f"{quote(settings.node_bin)} --max-old-space-size={settings.max_memory_mb} program.cjs"
     environment = f'HOME={place} TMPDIR={place} PATH="$PATH" LANG=C.UTF-8 MPLBACKEND=Agg PYTHONUNBUFFERED=1'
     bounds = "; ".join(f"{limit} 2>/dev/null" for limit in limits)
@@ -257,7 +261,7 @@ def command_of(settings: SshSettings, language: str, folder: str) -> str:
 
 
 def _said_to(client: Any, command: str) -> str:
-    """What a short command of our own prints."""
+    """Run a short command and return what it prints."""
     _, stdout, _ = client.exec_command(f"exec sh -c {quote(command)}", timeout=STEP_SECONDS)
     return str(stdout.read(AT_ONCE).decode("utf-8", "replace"))
 
@@ -265,7 +269,7 @@ def _said_to(client: Any, command: str) -> str:
 def _files_below(files: Any, folder: str, inside: str = "", depth: int = 0) -> Iterator[ProducedFile | SkippedFile]:
     try:
         entries = sorted(_entries(files, f"{folder}/{inside}"), key=lambda entry: entry.filename)
-    except OSError:  # it is gone, or closed to us
+    except OSError:  # the folder is gone or not readable
         return
     for entry in entries:
         name = f"{inside}{entry.filename}"
@@ -289,10 +293,10 @@ def _entries(files: Any, folder: str) -> Iterator[Any]:
         yield entry
 
 
-def _first_open(found: Sequence[str], port: int) -> socket.socket:
-    """A connection to the first address that answers. Raises OSError."""
+def _first_open(addresses: Sequence[str], port: int) -> socket.socket:
+    """Connect to the first address that answers. Raises OSError."""
     last: OSError | None = None
-    for address in found:
+    for address in addresses:
         try:
             return socket.create_connection((address, port), STEP_SECONDS)
         except OSError as error:
@@ -301,26 +305,25 @@ def _first_open(found: Sequence[str], port: int) -> socket.socket:
     raise last
 
 
-def _know_hosts(client: Any, told: str | None, paramiko: Any) -> None:
-    """Take over the keys of a known_hosts file. Raises ToolError for a line that cannot be taken as it is meant."""
-    if not told:
+def _know_hosts(client: Any, known_hosts: str | None, paramiko: Any) -> None:
+    """Add the keys of a known_hosts file to the client. Raises ToolError for a line that is not supported."""
+    if not known_hosts:
         return
-    text = told if any(mark in told for mark in " \n") else Path(told).read_text("utf-8")
+    is_text = any(mark in known_hosts for mark in " \n")
+    text = known_hosts if is_text else Path(known_hosts).read_text("utf-8")
     for line in text.splitlines():
         line = line.strip()
         if not line or line.startswith("#"):
             continue
         entry = None if line.startswith("@") else paramiko.hostkeys.HostKeyEntry.from_line(line)
         if entry is None:
-            raise ToolError(
-                "The sandbox provider ssh refuses its settings: known_hosts: there is a line that is no key."
-            )
+            raise ToolError("The sandbox provider ssh refuses its settings: known_hosts: a line is not a host key.")
         for name in entry.hostnames:
             client.get_host_keys().add(name, entry.key.get_name(), entry.key)
 
 
 def _key_of(settings: SshSettings, paramiko: Any) -> Any:
-    """The private key to log in with. Raises ToolError for one that cannot be read."""
+    """Return the private key to log in with. Raises ToolError if it cannot be read."""
     if settings.private_key is None:
         return None
     text = settings.private_key.get_secret_value()
@@ -328,7 +331,7 @@ def _key_of(settings: SshSettings, paramiko: Any) -> Any:
     if "PRIVATE KEY" not in text:
         text = Path(os.path.expanduser(text)).read_text("utf-8")
     for kind in (paramiko.Ed25519Key, paramiko.ECDSAKey, paramiko.RSAKey):
-        with suppress(paramiko.SSHException, ValueError):  # it is a key of another kind
+        with suppress(paramiko.SSHException, ValueError):  # a key of another kind
             return kind.from_private_key(io.StringIO(text), password=passphrase)
     raise ToolError("The sandbox provider ssh refuses its settings: private_key: it cannot be read.")
 

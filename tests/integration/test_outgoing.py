@@ -257,14 +257,14 @@ def test_a_body_that_unpacks_to_too_much_is_given_up():
 
     assert "larger than 100,000 bytes" in large.message
     assert "larger than 4,999 bytes" in declared.message
-    assert "packed more than 2 times" in failure_of(answers({"/": nested})).message
+    assert "compressed more than 2 times" in failure_of(answers({"/": nested})).message
     assert not large.retryable
 
 
 def test_a_body_that_cannot_be_unpacked_fails():
     failed = failure_of(answers({"/": reply(b"no gzip", Content_Encoding="gzip")}))
 
-    assert "cannot be unpacked" in failed.message
+    assert "cannot be decompressed" in failed.message
     assert not failed.retryable
 
 
@@ -278,7 +278,7 @@ def test_an_answer_that_dribbles_meets_the_deadline():
 
     failed = failure_of(dribble, "/?token=s3cret", timeout=0.1)
 
-    assert "no whole answer within 0.1 seconds" in failed.message
+    assert "no complete answer within 0.1 seconds" in failed.message
     assert "s3cret" not in failed.message
     assert failed.retryable
 
@@ -383,7 +383,7 @@ def test_a_proxy_that_opens_no_tunnel_fails_the_call():
 
     failed, asked = carried_out(work)
 
-    assert "the proxy refuses: 403" in failed.message
+    assert "the proxy refuses the request: 403" in failed.message
     assert asked.line == "CONNECT far.example:443 HTTP/1.1"
 
 

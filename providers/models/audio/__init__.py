@@ -1,1 +1,1 @@
-"""Text to speech, and speech to text."""
+"""Clients of models for text to speech and speech to text."""

@@ -1,6 +1,6 @@
-"""Speech to text over OpenAI's wire: POST {base}/audio/transcriptions, a form with the audio and the model's name.
+"""Speech to text over OpenAI's API: POST {base}/audio/transcriptions, a form with the audio and the model's name.
 
-No component of a canvas asks for it; it is here for whoever takes speech in.
+No component uses it; it is for code that receives speech from users.
 """
 
 from collections.abc import Mapping
@@ -20,13 +20,13 @@ from providers.models.wires.openai_responses import field_of, message_in
 from providers.models.wires.openai_sdk import Limits, Upload, answer_of, ask
 
 KIND = "asr"
-LARGEST = 25 * 1024 * 1024  # bytes of audio; what vendors take at most
+LARGEST = 25 * 1024 * 1024  # bytes of audio; the limit of most vendors
 _PATH = "/audio/transcriptions"
 
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """Audio that somebody has sent. Vendors tell what it is by the ending of its name."""
+    """An audio file. Vendors recognise its format by the extension of its name."""
 
     name: str
     data: bytes
@@ -34,17 +34,17 @@ class Recording:
 
 
 class Transcriber(Protocol):
-    """A model that writes down what is said."""
+    """A speech-to-text model."""
 
     async def transcribe(self, recording: Recording, *, language: str = "") -> str:
-        """What is said; "" where nothing is. `language` as ISO 639-1, if it is known. Raises ModelError."""
+        """Return the spoken text; "" if there is none. `language` is an ISO 639-1 code, if known. Raises ModelError."""
         ...
 
 
 def open_transcriber(
     spec: ModelSpec, limits: Limits | None = None, pace: RetryPolicy | None = None, meter: Meter | None = None
 ) -> Transcriber:
-    """A transcriber for a resolved spec. Raises ModelError if this build cannot ask the vendor for transcripts."""
+    """Return a transcriber for a resolved spec. Raises ModelError if the vendor's transcripts are not supported."""
     dialect = None if spec.stand_in else spoken_by(spec)
     if dialect not in (Dialect.OPENAI, Dialect.AZURE):
         raise _refused(spec, f"Models of {spec.factory} cannot be used as {KIND} (model {spec.name}). Pick another.")
@@ -53,7 +53,7 @@ def open_transcriber(
 
 
 class TranscriptsOfVendor:
-    """A speech-to-text model of one account. `asr_fields` of the account join each request."""
+    """A speech-to-text model of one account. `asr_fields` of the account are added to each request."""
 
     def __init__(self, spec: ModelSpec, limits: Limits, pace: RetryPolicy, *, meter: Meter, is_azure: bool) -> None:
         self._spec = spec
@@ -73,8 +73,8 @@ class TranscriptsOfVendor:
         return await call_with_retries(partial(self._once, recording, language), sent, self._meter, self._pace)
 
     async def _once(self, recording: Recording, language: str) -> tuple[str, int | None]:
-        said = {"language": language} if language else {}
-        body = {**self._fields, **said, "model": self._spec.name, "response_format": "json"}
+        options = {"language": language} if language else {}
+        body = {**self._fields, **options, "model": self._spec.name, "response_format": "json"}
         hears = self._meter.hear
         upload = Upload("file", recording.name, recording.data, recording.mime_type)
         reply = await ask(self._spec, _PATH, body, self._limits, is_azure=self._is_azure, upload=upload, hears=hears)
@@ -83,8 +83,8 @@ class TranscriptsOfVendor:
         if isinstance(text, str):
             return text.strip(), tokens_in(answer)
         if field_of(answer, "error"):
-            raise failure(message_in(answer) or "The provider sent an error in place of its answer.")
-        raise ProviderError(Code.MODEL_ERROR, "The provider's answer holds no text; is the base URL right?")
+            raise failure(message_in(answer) or "The provider sent an error instead of an answer.")
+        raise ProviderError(Code.MODEL_ERROR, "The provider's answer contains no text. Check the base URL.")
 
 
 def _refused(spec: ModelSpec, message: str) -> ModelError:

@@ -1,9 +1,9 @@
-"""Text to speech over OpenAI's wire (tools 11): a sentence in, the bytes of its audio out.
+"""Text to speech over OpenAI's API: returns the audio of a sentence.
 
     POST {base}/audio/speech {"model", "voice", "input", "response_format"?, ...}
 
-A sentence that was spoken before is taken from a cache. Its key names the tenant, model, voice and format besides the
-text, so nobody hears what another has paid for. The same sentence wanted twice at once is asked for once.
+Audio is cached by tenant, model, voice, format and text, so tenants do not share audio. If several callers need the
+same sentence at once, only one of them sends a request.
 """
 
 import re
@@ -28,28 +28,28 @@ from providers.models.vendors.vendors import UNLISTED, Voicing, vendors
 KIND = "tts"
 TIMEOUT = 60.0  # seconds of one sentence
 MOST_BYTES = 5 * 1024 * 1024  # of one sentence's audio
-KEPT = 16 * 1024 * 1024  # bytes of audio that a process keeps where no other cache is given
+KEPT = 16 * 1024 * 1024  # bytes of audio in the default cache of a process
 TTL = timedelta(days=7)
-_SHOWN = 200  # characters of what a vendor says about a failure
+_SHOWN = 200  # characters of a vendor's error that the message quotes
 _MARKUP = re.compile(r"\*\*|##\d+\$\$|#")
 
 
 def voicing_of(spec: ModelSpec, voice: str = "") -> Voicing:
-    """What the account says in `tts_voice`, `tts_format` and `tts_fields`, else what is usual for its vendor.
+    """Return the account's `tts_voice`, `tts_format` and `tts_fields`, completed by the defaults of the vendor.
 
-    `voice` is what the deployment has in place of the usual one.
+    `voice` is the deployment's default voice, which overrides the vendor's.
     """
-    usual = vendors().get(spec.factory, UNLISTED).speech
+    default = vendors().get(spec.factory, UNLISTED).speech
     fields = spec.extra.get("tts_fields")
     return Voicing(
-        voice=str(spec.extra.get("tts_voice") or voice or usual.voice),
-        format=str(spec.extra.get("tts_format") or usual.format),
-        fields=fields if isinstance(fields, Mapping) else usual.fields,
+        voice=str(spec.extra.get("tts_voice") or voice or default.voice),
+        format=str(spec.extra.get("tts_format") or default.format),
+        fields=fields if isinstance(fields, Mapping) else default.fields,
     )
 
 
 class AudioCache(Protocol):
-    """Audio by key. One that is out of reach finds and keeps nothing; it never raises."""
+    """A cache of audio. It never raises: a cache that is not available finds and stores nothing."""
 
     async def get(self, key: str) -> bytes | None: ...
 
@@ -57,12 +57,12 @@ class AudioCache(Protocol):
 
 
 class RecentAudio:
-    """The audio that this process has asked for last, as far as there is room."""
+    """An LRU cache of audio in this process, limited in bytes."""
 
     def __init__(self, room: int = KEPT, clock: Callable[[], float] = monotonic) -> None:
         self._room = room
         self._clock = clock
-        self._kept: OrderedDict[str, tuple[bytes, float]] = OrderedDict()  # audio, and until when it is good
+        self._kept: OrderedDict[str, tuple[bytes, float]] = OrderedDict()  # audio, and time of expiry
         self._size = 0
 
     async def get(self, key: str) -> bytes | None:
@@ -85,13 +85,13 @@ class RecentAudio:
 
 
 _RECENT = RecentAudio()
-_under_way: WeakValueDictionary[str, Lock] = WeakValueDictionary()  # one asks, the others wait for the cache
+_under_way: WeakValueDictionary[str, Lock] = WeakValueDictionary()  # by key: one caller sends, the others wait
 
 
 class OpenAISpeech:
     """A text-to-speech model of one tenant's account.
 
-    `trusted`: the address is an operator's choice, as a chat model's is, and may be private.
+    `trusted`: an operator chose the address, so it may be private.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class OpenAISpeech:
         meter: Meter | None = None,
     ) -> None:
         if not spec.base_url:
-            raise ModelError(f"The text-to-speech model {spec.id} has no address. Give its account a base_url.")
+            raise ModelError(f"The text-to-speech model {spec.id} has no base URL. Set `base_url` in its account.")
         self._spec = spec
         self._meter = meter or Meter(spec, KIND)
         self._url = f"{spec.base_url.rstrip('/')}/audio/speech"
@@ -119,7 +119,7 @@ class OpenAISpeech:
         self._trusted = trusted
 
     async def synthesize(self, text: str) -> bytes:
-        """Audio of a cleaned sentence; nothing for one that has only markup. Raises ModelError."""
+        """Return the audio of a sentence; b"" for a sentence that is only markup. Raises ModelError."""
         spoken = " ".join(_MARKUP.sub("", text).split())
         if not spoken:
             return b""
@@ -135,7 +135,7 @@ class OpenAISpeech:
             return audio
 
     def key_of(self, spoken: str) -> str:
-        """Where the cache has a sentence's audio."""
+        """Return the cache key of a sentence."""
         digest = sha256(spoken.encode()).hexdigest()
         return f"tts:cache:{self._tenant}:{self._spec.id}:{self._voice}:{self._voicing.format}:{digest}"
 
@@ -144,7 +144,7 @@ class OpenAISpeech:
         return self._voicing.voice.replace("{model}", self._spec.name)
 
     async def _ask(self, spoken: str) -> bytes:
-        """Audio that nobody has asked for yet. What was said stands already: it waits in place, and fails alone."""
+        """Request audio that is not cached. Waits for rate limits by blocking, since the text was sent already."""
         try:
             return await self._meter.passed(
                 partial(self._once, spoken), RequestSize(characters=len(spoken)), stays=True
@@ -155,7 +155,7 @@ class OpenAISpeech:
             raise ModelError(f"**Error**: {refused.message}") from refused
 
     async def _once(self, spoken: str) -> tuple[bytes, int | None]:
-        """The audio, and no tokens. Raises CallFailed."""
+        """Send one request; return the audio, and None for the tokens. Raises ProviderError."""
         body = {**self._voicing.fields, "model": self._spec.name, "voice": self._voice, "input": spoken}
         if self._voicing.format:
             body["response_format"] = self._voicing.format
@@ -176,10 +176,10 @@ class OpenAISpeech:
             raise ProviderError(code, f"**Error**: {self._redacted(error.message)}") from error
         self._meter.hear(reply.headers)
         if not _is_audio(reply):
-            told = self._redacted(clean(reply.content[: 4 * _SHOWN].decode(errors="replace")))[:_SHOWN]
+            excerpt = self._redacted(clean(reply.content[: 4 * _SHOWN].decode(errors="replace")))[:_SHOWN]
             status = reply.status if reply.status >= 400 else 400
             wait = retry_after(reply.headers, datetime.now(UTC))
-            raise ProviderError(classify(told, status), f"**Error**: {reply.status}, {told}", wait)
+            raise ProviderError(classify(excerpt, status), f"**Error**: {reply.status}, {excerpt}", wait)
         return reply.content, None
 
     def _redacted(self, text: str) -> str:
@@ -187,6 +187,6 @@ class OpenAISpeech:
 
 
 def _is_audio(reply: Reply) -> bool:
-    """Some vendors tell of a failure in JSON under status 200."""
+    """Return whether a response contains audio; some vendors report a failure as JSON with status 200."""
     kind = reply.headers.get("content-type", "")
     return reply.status == 200 and bool(reply.content) and not kind.startswith(("application/json", "text/"))

@@ -1,4 +1,4 @@
-"""A chat model that somebody pays for: each call reserves what it may need before it begins, and settles afterwards."""
+"""A chat model with a budget: each call reserves its estimated cost before it begins, and settles it afterwards."""
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
@@ -26,7 +26,7 @@ from providers.models.types.chat import (
 
 
 class BudgetedModel:
-    """A model as a run asks it whose spending is limited. Where there is nothing left a call raises BudgetExceeded."""
+    """A chat model for a run with a budget. A call that exceeds the budget raises BudgetExceeded."""
 
     def __init__(self, model: ChatModel, purse: Budget) -> None:
         self._model = model
@@ -37,24 +37,24 @@ class BudgetedModel:
         return self._model.spec
 
     async def stream(self, request: ChatRequest) -> AsyncGenerator[Delta, None]:
-        """Deltas as they come, one UsageDelta at the end. A call that is broken off is paid for as far as it came."""
+        """Yield deltas as they arrive, one UsageDelta at the end. A cancelled call pays for what it received."""
         reservation = await self._reserved(request)
         request, at_gate = _watched(request)
-        heard: list[str] = []
+        received: list[str] = []
         usage: Usage | None = None
         try:
             async with aclosing(cast("AsyncGenerator[Delta, None]", self._model.stream(request))) as deltas:
                 async for delta in deltas:
                     if isinstance(delta, UsageDelta):
                         usage = delta.usage
-                    heard += _words(delta)
+                    received += _words(delta)
                     yield delta
         finally:
             if reservation is not None:
-                await self._purse.settle(reservation, usage or at_gate.usage or self._so_far(request, heard))
+                await self._purse.settle(reservation, usage or at_gate.usage or self._so_far(request, received))
 
     async def complete(self, request: ChatRequest) -> Completion:
-        """The whole answer without streaming."""
+        """Return the whole answer without streaming."""
         reservation = await self._reserved(request)
         request, at_gate = _watched(request)
         usage: Usage | None = None
@@ -71,18 +71,18 @@ class BudgetedModel:
             return None
         spending = self._purse.spending
         price = spending.prices.of(self.spec)
-        asks = await in_untrusted_thread(estimate_chat, self.spec, request, price, spending.answer_tokens)
-        return await self._purse.reserve(self.spec, asks, price)
+        estimates = await in_untrusted_thread(estimate_chat, self.spec, request, price, spending.answer_tokens)
+        return await self._purse.reserve(self.spec, estimates, price)
 
-    def _so_far(self, request: ChatRequest, heard: Sequence[str]) -> Usage:
-        """What a call has used that nobody tells the usage of: its prompt, and what was heard."""
-        prompt, completion = prompt_tokens(request), count_tokens("".join(heard))
+    def _so_far(self, request: ChatRequest, received: Sequence[str]) -> Usage:
+        """Estimate the usage of a call that ended without reporting it: its prompt and the text received."""
+        prompt, completion = prompt_tokens(request), count_tokens("".join(received))
         usage = Usage(prompt, completion, prompt + completion, calls=1)
         return priced(usage, self._purse.spending.prices.of(self.spec))
 
 
 class _AtGate:
-    """The patience of a request that is paid for, and whether the request is still kept by it."""
+    """Wraps how a request waits for rate limits, and knows whether it is still waiting."""
 
     def __init__(self, patience: RateLimitWait | None) -> None:
         self._patience = patience
@@ -90,7 +90,7 @@ class _AtGate:
 
     @property
     def usage(self) -> Usage | None:
-        """Nothing, as long as it has not left; None where nobody knows."""
+        """Return zero usage while the request has not been sent; None afterwards, when it is not known."""
         return Usage() if self._is_kept else None
 
     def sends(self) -> None:

@@ -1,8 +1,7 @@
-"""What calls of models may cost, before they begin: what each asks of budgets, and how a process counts.
+"""Estimates the cost of model calls before they begin, and defines the protocol of a budget.
 
-The budgets themselves are rows (store/tenants/budgets.py), the rule is in canvas/budget.py. Whoever keeps a purse says
-which of them count: worker/context/run_budget.py those of a run, knowledge/billing.py those of a tenant where no run
-asks.
+Budgets are rows (store/tenants/budgets.py), and canvas/budget.py decides whether a call may begin. The implementations
+of `Budget` select the rows: worker/context/run_budget.py for a run, knowledge/billing.py for a tenant without a run.
 """
 
 import asyncio
@@ -18,9 +17,9 @@ from providers.models.billing.prices import FREE, Price, Prices
 from providers.models.text.context_window import count_tokens, message_tokens
 from providers.models.types.chat import ChatRequest, ModelSpec, Usage
 
-LEAST_ANSWER = 64  # tokens; a call does not begin for less, where its author has not said how long it may get
-AROUND = 4  # tokens around each message
-IMAGE = 1000  # tokens that an image is taken for
+LEAST_ANSWER = 64  # tokens; the smallest answer that a call without `max_tokens` reserves
+AROUND = 4  # tokens of overhead for each message
+IMAGE = 1000  # assumed tokens of an image
 
 
 def _utc_now() -> datetime:
@@ -29,7 +28,7 @@ def _utc_now() -> datetime:
 
 @dataclass(frozen=True, slots=True)
 class CostModel:
-    """How a process counts: prices, the longest answer that is reserved for, and the clock whose days count (UTC)."""
+    """How a process computes cost: prices, the longest answer to reserve for, and the clock that defines days (UTC)."""
 
     prices: Prices = field(default_factory=Prices)
     answer_tokens: int = 2048
@@ -38,74 +37,78 @@ class CostModel:
 
 
 class Budget(Protocol):
-    """What may be spent."""
+    """The budget that model calls are charged to."""
 
     @property
     def spending(self) -> CostModel: ...
 
     async def is_limited(self) -> bool:
-        """Whether any limit counts for the next call; asked before it is worked out what the call may need."""
+        """Return whether any limit applies to the next call, so that an estimate is needed."""
         ...
 
     async def reserve(self, spec: ModelSpec, asks: Mapping[str, CostEstimate], price: Price | None) -> Any:
-        """Reserve what a call asks for, once there is room for it; what `settle` wants to see again, None for nothing.
+        """Wait until the budget has room for a call, reserve its estimates, and return the reservation for `settle`.
 
-        Raises BudgetExceeded, or ModelError where no run asks, if it must not begin.
+        Returns None if nothing was reserved. Raises BudgetExceeded, or ModelError outside of a run, if the call must
+        not begin.
         """
         ...
 
     async def settle(self, reservation: Any, usage: Usage) -> None:
-        """Tell what the call has used, whatever happens to whoever asks meanwhile."""
+        """Replace a reservation by the actual usage, also if the caller is cancelled meanwhile."""
         ...
 
 
 def estimate_chat(spec: ModelSpec, request: ChatRequest, price: Price | None, usual: int) -> dict[str, CostEstimate]:
-    """What a call of a chat model asks for, whose answer nobody knows yet. May take a while for a long prompt."""
+    """Return the estimates of a chat call by measure; `usual` is the default length of an answer in tokens.
+
+    A long prompt takes a while to count.
+    """
     prompt = prompt_tokens(request)
     least, most = answer_tokens(spec, request, prompt, usual)
-    asks = {TOKENS: CostEstimate(prompt + least, prompt + most), CALLS: CostEstimate(1, 1, is_known=True)}
+    estimates = {TOKENS: CostEstimate(prompt + least, prompt + most), CALLS: CostEstimate(1, 1, is_known=True)}
     if price is not None and price is not FREE:
         cost = [price.of(Usage(prompt, answer, prompt + answer, calls=1)) for answer in (least, most)]
-        asks[price.currency] = CostEstimate(cost[0], cost[1])
-    return asks
+        estimates[price.currency] = CostEstimate(cost[0], cost[1])
+    return estimates
 
 
 def estimate_of(used: Usage, price: Price | None) -> dict[str, CostEstimate]:
-    """What a request asks for that will use about so much: one that is no chat."""
-    asks = {
+    """Return the estimates of a request with a known usage, which is any request except chat."""
+    estimates = {
         TOKENS: CostEstimate(used.total_tokens, used.total_tokens, is_known=True),
         CALLS: CostEstimate(1, 1, is_known=True),
     }
     if price is not None and price is not FREE:
         cost = used.costs.get(price.currency, 0)
-        asks[price.currency] = CostEstimate(cost, cost, is_known=True)
-    return asks
+        estimates[price.currency] = CostEstimate(cost, cost, is_known=True)
+    return estimates
 
 
 def asked_of(
     accounts: Sequence[Account], asks: Mapping[str, CostEstimate], price: Price | None
 ) -> Mapping[str, CostEstimate]:
-    """The same as these accounts see it: what costs nothing asks for nothing, in any currency."""
+    """Return the estimates for these accounts; a free model also has an estimate of 0 in each of their currencies."""
     if price is not FREE:
         return asks
     return {**asks, **{each.measure: CostEstimate(0, 0) for each in accounts if budget.is_money(each.measure)}}
 
 
 def amounts_of(usage: Usage) -> dict[str, int]:
-    """What was used, by measure."""
+    """Return the used amounts by measure."""
     return {TOKENS: usage.total_tokens, CALLS: usage.calls, **usage.costs}
 
 
 def prompt_tokens(request: ChatRequest) -> int:
-    """About how many tokens a request sends: its messages, the functions it offers, and its images."""
-    offered = count_tokens(json.dumps(list(request.tools), ensure_ascii=False, default=str)) if request.tools else 0
-    return message_tokens(request.messages) + offered + IMAGE * len(request.images) + AROUND * len(request.messages)
+    """Return the estimated tokens of a request: its messages, tools and images."""
+    tools = count_tokens(json.dumps(list(request.tools), ensure_ascii=False, default=str)) if request.tools else 0
+    return message_tokens(request.messages) + tools + IMAGE * len(request.images) + AROUND * len(request.messages)
 
 
 def answer_tokens(spec: ModelSpec, request: ChatRequest, prompt: int, usual: int) -> tuple[int, int]:
-    """The least and the most tokens of an answer: what its author allows, else a usual one as far as the model goes."""
-    asked = request.params.get("max_tokens")
-    if isinstance(asked, int) and not isinstance(asked, bool) and asked > 0:
-        return asked, asked
+    """Return the least and the most tokens of an answer: `max_tokens`, or up to `usual` if the context allows it."""
+    max_tokens = request.params.get("max_tokens")
+    if isinstance(max_tokens, int) and not isinstance(max_tokens, bool) and max_tokens > 0:
+        return max_tokens, max_tokens
     most = max(LEAST_ANSWER, min(usual, spec.context_tokens - prompt))
     return LEAST_ANSWER, most

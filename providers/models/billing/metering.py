@@ -1,15 +1,15 @@
-"""What every request to a model passes, and who pays for it: vectors, ranks, speech, and chat that nodes do not see.
+"""Meters requests to models other than the chat models of nodes: embeddings, ranks, speech, and chat below a node.
 
-    charge(Payer(patience, purse, spent=context.spent))     # once, in the task of an attempt
+    set_billing_context(BillingContext(patience, purse, spent=context.spent))  # once, in the task of an attempt
     ...
     meter = Meter(spec, "embedding", price, gate, otherwise=tenant)
-    vectors = await meter.passed(ask, sent)                 # anywhere below, however deep
+    vectors = await meter.passed(ask, sent)                                    # anywhere below
 
-A request waits for the limits of its account (providers/models/limits/gated_wire.py), is reserved in the budgets that
-count for it, and is counted as it was used, repeated ones each by themselves. Who pays goes along with the task and not
-from hand to hand: between a node and the model that turns its question into a vector there are four modules that have
-nothing to do with money. What no attempt asks for (documents that are read, commands, searches over HTTP) is its
-tenant's, who waits where he is, for a while.
+Each request, repeated ones included, waits for the rate limits of its account (providers/models/limits/gated_wire.py),
+is reserved in the budgets that apply, and is counted by its actual usage. The payer is a context variable of the task
+and not an argument, because the four modules between a node and its embedding model have nothing to do with money
+(docs/decisions/0028-who-pays-goes-along-with-the-task.md). Requests outside of an attempt (ingestion, commands,
+searches over HTTP) are charged to the tenant, and block for a limited time.
 """
 
 import asyncio
@@ -41,16 +41,16 @@ from providers.models.types.chat import (
 
 T = TypeVar("T")
 
-LONGEST_WAIT = 120.0  # seconds that one request of nobody's attempt waits for its turn
-STEP = 1.0  # seconds after which it asks again
+LONGEST_WAIT = 120.0  # seconds that a request outside of an attempt waits for rate limits
+STEP = 1.0  # seconds between two checks of the limits
 RATE_LIMIT_TIMEOUT = "ALLOWANCE_EXHAUSTED"
 
 
 @dataclass(frozen=True, slots=True)
 class RequestSize:
-    """What a request brings along: texts, characters that are read aloud, or bytes of something else.
+    """The content of a request: texts, characters to speak, or other bytes.
 
-    `tokens` counts those of the texts, which may take a while.
+    `tokens` counts the tokens of the texts, which may take a while.
     """
 
     texts: tuple[str, ...] = ()
@@ -58,15 +58,15 @@ class RequestSize:
     content: bytes = b""
 
     def tokens(self) -> int:
-        """About how many tokens the texts have."""
+        """Return the estimated tokens of the texts."""
         return sum(map(count_tokens, self.texts))
 
     def digest(self) -> str:
-        """What tells it from another request."""
-        said = sha256(self.content)
+        """Return a digest of the content."""
+        digest = sha256(self.content)
         for text in self.texts:
-            said.update(sha256(text.encode("utf-8", "surrogatepass")).digest())
-        return said.hexdigest()
+            digest.update(sha256(text.encode("utf-8", "surrogatepass")).digest())
+        return digest.hexdigest()
 
 
 def _nobody(_: Usage) -> None:
@@ -79,10 +79,10 @@ def _as_it_is(model: ChatModel) -> ChatModel:
 
 @dataclass(frozen=True, slots=True)
 class BillingContext:
-    """For whom requests leave: how they wait, what they may spend, and where what they used is counted.
+    """The payer of requests: how they wait for rate limits, their budget, and where their usage is counted.
 
-    `chat` makes a chat model one that the payer's own calls of it would go through. `repeats` has the keys of requests.
-    `longest` is how many seconds one of them waits at most where there is no patience.
+    `chat` wraps a chat model like the payer's own models. `repeats` generates idempotency keys. `longest` is the
+    longest wait of a request in seconds if there is no `patience`.
     """
 
     patience: RateLimitWait | None = None
@@ -97,13 +97,13 @@ _payer: ContextVar[BillingContext | None] = ContextVar("payer", default=None)
 
 
 def set_billing_context(payer: BillingContext) -> None:
-    """Have this task's requests, and those of the tasks it begins from here on, paid by him."""
+    """Set the payer of the current task, and of all tasks that it starts from now on."""
     _payer.set(payer)
 
 
 @contextmanager
 def count_usage(spent: Callable[[Usage], None]) -> Generator[None]:
-    """Count what is used within the block here, whoever pays for it."""
+    """Count the usage within the block with this function, for the same payer."""
     payer = _payer.get()
     if payer is None:
         yield
@@ -116,7 +116,7 @@ def count_usage(spent: Callable[[Usage], None]) -> Generator[None]:
 
 
 class BlockingWait:
-    """The patience of whoever has no place to give up: it waits where it is, and not for ever."""
+    """Waits for rate limits by blocking, for a limited time: for callers that cannot be rescheduled."""
 
     comes_back = False
 
@@ -127,10 +127,12 @@ class BlockingWait:
         pass
 
     async def wait(self, seconds: float, title: str) -> None:
-        """Wait a part of it. Raises ModelError once it has taken too long."""
+        """Wait for `seconds`, or for a part of them. Raises ModelError once all waits together took too long."""
         if self._left <= 0:
-            told = f"The limits of {title} let no request leave in time. Try again later, or raise them if they may be."
-            raise ModelError(told, retryable=True, kind=RATE_LIMIT_TIMEOUT)
+            message = (
+                f"The rate limits of {title} did not allow a request in time. Try again later, or raise these limits."
+            )
+            raise ModelError(message, retryable=True, kind=RATE_LIMIT_TIMEOUT)
         step = min(seconds, STEP)
         self._left -= step
         await asyncio.sleep(step)
@@ -138,7 +140,7 @@ class BlockingWait:
 
 @dataclass(frozen=True, slots=True)
 class Meter:
-    """What requests to one model pass. `otherwise` pays for those of no attempt."""
+    """Meters the requests to one model. `otherwise` is the payer of requests outside of an attempt."""
 
     spec: ModelSpec
     kind: str
@@ -149,39 +151,39 @@ class Meter:
     async def passed(
         self, ask: Callable[[], Awaitable[tuple[T, int | None]]], sent: RequestSize, *, stays: bool = False
     ) -> T:
-        """What a request gives that is sent once, when it may leave.
+        """Reserve, wait for the rate limits, send the request once with `ask`, count its usage and return its result.
 
-        `ask` also tells the tokens that the vendor has counted, if it has. `stays`: it waits where it is, though who
-        asks could give his place up.
+        `ask` also returns the tokens that the vendor has counted, or None. `stays`: block in the wait for rate limits
+        even if the attempt could be rescheduled.
         """
         payer = _payer.get() or self.otherwise
         expected = self._usage(sent, await _counted(sent))
         reservation = None
         if payer.purse is not None and await payer.purse.is_limited():
             reservation = await payer.purse.reserve(self.spec, estimate_of(expected, self.price), self.price)
-        used = Usage()  # nothing, until it leaves
+        used = Usage()  # zero until the request is sent
         try:
-            with _sending(payer, self.kind, self.spec.id, sent.digest()) as sending:
-                key = sending.key if sending is not None else None
+            with _sending(payer, self.kind, self.spec.id, sent.digest()) as keyed:
+                key = keyed.key if keyed is not None else None
                 patience = payer.patience if payer.patience is not None and not stays else BlockingWait(payer.longest)
-                leaving = PermitRequest(len("".join(sent.texts)), lambda: expected.total_tokens, None, key, patience)
-                admitted = await self.gate.enter(leaving) if self.gate is not None else None
-                used, failed, told = expected, None, None
+                request = PermitRequest(len("".join(sent.texts)), lambda: expected.total_tokens, None, key, patience)
+                permit = await self.gate.enter(request) if self.gate is not None else None
+                used, failed, tokens = expected, None, None
                 if payer.patience is not None:
                     payer.patience.sends()
                 try:
-                    given, told = await ask()
-                    used = self._usage(sent, expected.total_tokens if told is None else told)
-                    told = used.total_tokens
+                    result, tokens = await ask()
+                    used = self._usage(sent, expected.total_tokens if tokens is None else tokens)
+                    tokens = used.total_tokens
                 except ProviderError as problem:
                     failed, used = problem, self._usage(RequestSize(), 0)
                     raise
                 finally:
-                    if admitted is not None:
-                        admitted.leave(told, failed)
-                if sending is not None:
-                    sending.is_answered = True
-            return given
+                    if permit is not None:
+                        permit.leave(tokens, failed)
+                if keyed is not None:
+                    keyed.is_answered = True
+            return result
         finally:
             if used.calls:
                 payer.spent(used)
@@ -189,20 +191,20 @@ class Meter:
                 await payer.purse.settle(reservation, used)
 
     def hear(self, headers: Mapping[str, str]) -> None:
-        """What a vendor says beside an answer."""
+        """Read the rate limit headers of a response."""
         if self.gate is not None:
             self.gate.hear(headers)
 
     def _usage(self, sent: RequestSize, tokens: int) -> Usage:
-        """One request that has used so many tokens, with what that costs."""
-        told = {"calls": 1, "tokens": tokens, "characters": sent.characters}
-        kinds = {f"{self.kind}_{name}": count for name, count in told.items() if count}
+        """Return the usage of one request with so many tokens, including its cost."""
+        counts = {"calls": 1, "tokens": tokens, "characters": sent.characters}
+        kinds = {f"{self.kind}_{name}": count for name, count in counts.items() if count}
         usage = Usage(tokens, 0, tokens, calls=1, characters=sent.characters, kinds=kinds)
         return priced(usage, self.price)
 
 
 class MeteredModel:
-    """A chat model for steps that no component sees: whoever pays here pays for it, and it is counted there."""
+    """A chat model for calls that no component makes itself: charged to the payer of the current task."""
 
     def __init__(self, model: ChatModel, otherwise: BillingContext | None = None) -> None:
         self._model = model
@@ -213,7 +215,7 @@ class MeteredModel:
         return self._model.spec
 
     async def stream(self, request: ChatRequest) -> AsyncGenerator[Delta, None]:
-        """Deltas as they come, one UsageDelta at the end. Closing this closes the provider's connection."""
+        """Yield deltas as they arrive, one UsageDelta at the end. Closing the generator closes the connection."""
         payer = _payer.get() or self._otherwise
         deltas = cast("AsyncGenerator[Delta, None]", payer.chat(self._model).stream(_patient(request, payer)))
         async with aclosing(deltas):
@@ -223,7 +225,7 @@ class MeteredModel:
                 yield delta
 
     async def complete(self, request: ChatRequest) -> Completion:
-        """The whole answer without streaming."""
+        """Return the whole answer without streaming."""
         payer = _payer.get() or self._otherwise
         answer = await payer.chat(self._model).complete(_patient(request, payer))
         payer.spent(answer.usage)
@@ -231,16 +233,16 @@ class MeteredModel:
 
 
 def _patient(request: ChatRequest, payer: BillingContext) -> ChatRequest:
-    """For whoever is not given a patience of his own on the way."""
+    """Return the request with a blocking wait for rate limits if it has no other."""
     return request if request.patience is not None else replace(request, patience=BlockingWait(payer.longest))
 
 
-def _sending(payer: BillingContext, *said: str) -> AbstractContextManager[KeyedRequest | None]:
-    return payer.repeats.of(*said) if payer.repeats is not None else nullcontext()
+def _sending(payer: BillingContext, *content: str) -> AbstractContextManager[KeyedRequest | None]:
+    return payer.repeats.of(*content) if payer.repeats is not None else nullcontext()
 
 
 async def _counted(sent: RequestSize) -> int:
-    """Tokens of texts; many are counted beside the loop."""
+    """Count the tokens of texts; long texts are counted in a thread."""
     if sum(map(len, sent.texts)) <= 50_000:  # some ten milliseconds
         return sent.tokens()
     return await in_untrusted_thread(sent.tokens)

@@ -1,8 +1,8 @@
-"""What calls of models cost: prices as data, and a model that tells the cost of each call with its usage.
+"""Prices of model calls, and a chat model that adds the cost of each call to its usage.
 
-The account of a vendor comes first (`extra.prices`: model name pattern -> price), then the deployment's own file, then
-`prices.toml` beside this module. Where none has the model its price is unknown, which is told and never counts as zero.
-Money is whole billionths of its currency.
+A price is looked up in the vendor's account (`extra.prices`: model name pattern -> price), then in the deployment's own
+file, then in `prices.toml` beside this module. A model that none of them lists has an unknown price, which is reported
+and never counts as zero. Amounts are integers, in billionths of a currency.
 """
 
 import tomllib
@@ -25,7 +25,7 @@ MILLION, THOUSAND = 1_000_000, 1_000
 
 
 class Price(BaseModel):
-    """Money for a million tokens; also for a million characters that are read aloud, and for a thousand requests."""
+    """The price of a million tokens, of a million spoken characters, and of a thousand requests."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -34,10 +34,10 @@ class Price(BaseModel):
     cached: Decimal | None = Field(default=None, ge=0)
     characters: Decimal = Field(default=Decimal(0), ge=0)
     requests: Decimal = Field(default=Decimal(0), ge=0)
-    currency: str = Field(default="", pattern="^([A-Z]{3})?$")  # "": that of the factory, or USD
+    currency: str = Field(default="", pattern="^([A-Z]{3})?$")  # "": the currency of the factory, or USD
 
     def of(self, usage: Usage) -> int:
-        """What usage costs, in billionths, rounded up. Of a total without its split each is of the dearer kind."""
+        """Return the cost of usage in billionths, rounded up. Tokens of an unknown kind cost the higher price."""
         cached = self.input if self.cached is None else self.cached
         money = (
             self.input * (usage.prompt_tokens - usage.cached_tokens)
@@ -51,7 +51,7 @@ class Price(BaseModel):
 
 
 FREE = Price(input=Decimal(0), output=Decimal(0))
-"""The stand-ins cost nothing, whatever the currency."""
+"""The price of the built-in models, in any currency."""
 
 
 class _Factory(BaseModel):
@@ -63,12 +63,12 @@ class _Factory(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """All that a deployment knows of prices, by factory and model name pattern; its own come first."""
+    """The prices of a deployment, by factory and model name pattern; `own` comes before the built-in ones."""
 
     own: Mapping[str, Mapping[str, Price]] = field(default_factory=dict[str, Mapping[str, Price]])
 
     def of(self, spec: ModelSpec) -> Price | None:
-        """The price of a model; None where nobody knows it. Raises ModelError for an account's price that is none."""
+        """Return the price of a model; None if it is not known. Raises ModelError if its account has invalid prices."""
         if spec.stand_in:
             return FREE
         tables = (_of_account(spec), self.own.get(spec.factory, {}), _built_in().get(spec.factory, {}))
@@ -76,12 +76,12 @@ class Prices:
 
 
 def prices_from(path: Path) -> Prices:
-    """The prices of a deployment's own file. Raises ModelError, which names what is wrong with it."""
+    """Read the prices of a deployment's own file. Raises a ModelError that says what is wrong with the file."""
     return Prices(_read(path))
 
 
 class PricedModel:
-    """A model whose usage says what it has cost."""
+    """A chat model whose usage includes its cost."""
 
     def __init__(self, model: ChatModel, price: Price | None) -> None:
         self._model = model
@@ -92,19 +92,19 @@ class PricedModel:
         return self._model.spec
 
     async def stream(self, request: ChatRequest) -> AsyncGenerator[Delta, None]:
-        """Deltas as they come, one UsageDelta at the end. Closing this closes the provider's connection."""
+        """Yield deltas as they arrive, one UsageDelta at the end. Closing the generator closes the connection."""
         async with aclosing(cast("AsyncGenerator[Delta, None]", self._model.stream(request))) as deltas:
             async for delta in deltas:
                 yield UsageDelta(priced(delta.usage, self._price)) if isinstance(delta, UsageDelta) else delta
 
     async def complete(self, request: ChatRequest) -> Completion:
-        """The whole answer without streaming."""
+        """Return the whole answer without streaming."""
         answer = await self._model.complete(request)
         return replace(answer, usage=priced(answer.usage, self._price))
 
 
 def priced(usage: Usage, price: Price | None) -> Usage:
-    """Usage with its cost; without a price, with the number of calls that nobody can tell the cost of."""
+    """Return usage with its cost; without a price, count its calls as `unpriced_calls`."""
     if price is None:
         return replace(usage, unpriced_calls=usage.calls)
     cost = price.of(usage)
@@ -116,14 +116,14 @@ def _found(table: Mapping[str, Price], model: str) -> Price | None:
 
 
 def _of_account(spec: ModelSpec) -> Mapping[str, Price]:
-    given: Any = spec.extra.get("prices")
-    if not given:
+    prices: Any = spec.extra.get("prices")
+    if not prices:
         return {}
     try:
-        return _factory({"models": given})
+        return _factory({"models": prices})
     except ValidationError as problem:
         raise ModelError(
-            f"The account of {spec.factory} has prices that are none: {_first(problem)}",
+            f"The account of {spec.factory} has invalid prices: {_first(problem)}",
             kind="MODEL_ERROR",
             provider=spec.factory,
             model=spec.name,
@@ -140,8 +140,8 @@ def _read(path: Path) -> Mapping[str, Mapping[str, Price]]:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
         return {factory: _factory(block) for factory, block in table.items()}
     except (OSError, ValueError) as problem:  # a ValidationError is a ValueError
-        told = _first(problem) if isinstance(problem, ValidationError) else str(problem)
-        raise ModelError(f"The prices in {path} cannot be read: {told}") from None
+        reason = _first(problem) if isinstance(problem, ValidationError) else str(problem)
+        raise ModelError(f"The prices in {path} cannot be read: {reason}") from None
 
 
 def _factory(block: Any) -> Mapping[str, Price]:

@@ -1,9 +1,9 @@
-"""From a model id in a canvas to a model that can be asked (tools 10.1, components 4).
+"""Resolves the model ids of canvases, and opens chat models (docs/models.md#names).
 
 An id is the id of a stored model, `model@Factory`, `model@instance@Factory`, `model@Factory#instance`, or a bare model
-name. RAGFlow stores models of some factories with a suffix (`model___VLLM@VLLM`), which the server never sees. An id is
-looked up in the tenant's accounts; `vendors.toml` fills in what an account leaves open. The ids `scripted` and `echo`
-name the built-in stand-ins: by name only, no failure ever leads to them.
+name. RAGFlow stores models of some factories with a suffix (`model___VLLM@VLLM`), which is never sent to the server. An
+id is looked up in the tenant's accounts; `vendors.toml` supplies what an account does not set. The ids `scripted` and
+`echo` select the built-in models; they are never used as a fallback.
 """
 
 from collections.abc import Mapping, Sequence
@@ -41,20 +41,20 @@ __all__ = [
     "with_version",
 ]
 
-BUILTIN_FACTORY = "Easel"  # the factory of the stand-ins
+BUILTIN_FACTORY = "Easel"  # the factory of the built-in models
 
 
 def resolve(
     llm_id: str, accounts: Sequence[Account], table: Mapping[str, Vendor] | None = None, *, kind: str = "chat"
 ) -> ModelSpec:
-    """The model that `llm_id` names for the tenant whose accounts these are.
+    """Return the model that `llm_id` names, looked up in the tenant's accounts.
 
-    A model that can see can chat. Raises ModelError, whose text names provider and model and what to do.
+    Vision models are accepted as chat models. Raises a ModelError that names the provider, the model and what to do.
     """
     known = vendors() if table is None else table
-    stand_in = _stand_in(llm_id, accounts)
-    if stand_in is not None:
-        return stand_in
+    builtin = _stand_in(llm_id, accounts)
+    if builtin is not None:
+        return builtin
     account, name = _by_id(llm_id, accounts) or _by_name(llm_id, accounts, known)
     return _spec(llm_id, account, name, known.get(account.factory, UNLISTED), kind)
 
@@ -67,11 +67,11 @@ def open_chat(
     pace: RetryPolicy | None = None,
     gate: RateLimitGate | None = None,
 ) -> ChatModel:
-    """A chat model for a resolved spec. A script that is handed in answers for whatever model was asked for.
+    """Return a chat model for a resolved spec. If `scripted` is set, it answers in place of that model.
 
-    Its requests pass the gate, if there is one; those of stand-ins do not.
+    Requests wait for the rate limits of `gate`, if there is one; those of built-in models do not.
 
-    Raises ModelError if this build cannot speak to the vendor, or the scripted model has no rules.
+    Raises ModelError if a package for the vendor is missing, or the scripted model has no rules.
     """
     if scripted is not None:
         return RetryingModel(replace(spec, stand_in=True), ScriptedWire(scripted, spec.id), pace)
@@ -107,7 +107,9 @@ def _by_id(llm_id: str, accounts: Sequence[Account]) -> tuple[Account, str] | No
 def _by_name(llm_id: str, accounts: Sequence[Account], known: Mapping[str, Vendor]) -> tuple[Account, str]:
     parts = _parts(llm_id, accounts)
     if parts is None:
-        raise ModelError(f'"{llm_id}" is no model id. Write it as model@Factory.', kind="MODEL_ERROR", model=llm_id)
+        raise ModelError(
+            f'"{llm_id}" is not a valid model id. Write it as model@Factory.', kind="MODEL_ERROR", model=llm_id
+        )
     name, instance, factory = parts
     if not factory:
         account = _by_bare_name(name, accounts, known)
@@ -120,9 +122,9 @@ def _by_name(llm_id: str, accounts: Sequence[Account], known: Mapping[str, Vendo
 
 
 def _parts(llm_id: str, accounts: Sequence[Account]) -> tuple[str, str | None, str] | None:
-    """Return (name, instance, factory) of an id, the factory "" for a bare name; None for what is no id.
+    """Return (name, instance, factory) of an id, with factory "" for a bare name; None if the id is not valid.
 
-    `Factory#instance` names the account behind the factory, so the rest of the id is the model's name.
+    In `model@Factory#instance` the instance comes last, so everything before the "@" is the model's name.
     """
     name, _, place = llm_id.rpartition("@")
     factory, _, instance = place.rpartition("#")
@@ -137,7 +139,7 @@ def _parts(llm_id: str, accounts: Sequence[Account]) -> tuple[str, str | None, s
 
 
 def _listed_name(account: Account, name: str, known: Mapping[str, Vendor]) -> str:
-    """Return the name under which the account lists the model, with or without the suffix; else the name as it is."""
+    """Return the name that the account's list has for the model, with or without suffix, or the name unchanged."""
     vendor = known.get(account.factory, UNLISTED)
     if name in account.models:
         return name
@@ -146,7 +148,7 @@ def _listed_name(account: Account, name: str, known: Mapping[str, Vendor]) -> st
 
 
 def _by_bare_name(name: str, accounts: Sequence[Account], known: Mapping[str, Vendor]) -> Account:
-    """The first active account that lists the model, else the first without a list whose vendor is known to have it."""
+    """Return the first active account that lists the model, or the first without a list whose vendor has the model."""
     active = [account for account in accounts if account.status == "active"]
     listed = {id(account): _listed_name(account, name, known) for account in active}
     listing = [account for account in active if listed[id(account)] in account.models]
@@ -164,7 +166,7 @@ def _by_bare_name(name: str, accounts: Sequence[Account], known: Mapping[str, Ve
 
 
 def _instance(offered: Sequence[Account], instance: str | None, factory: str, name: str) -> Account:
-    """The account with that instance name. Unnamed: `default`, or the only active one."""
+    """Return the account with the instance name; without a name, `default` or the only active account."""
     for account in offered:
         if account.instance == (instance or "default"):
             return account
@@ -173,13 +175,13 @@ def _instance(offered: Sequence[Account], instance: str | None, factory: str, na
         return active[0]
     there = ", ".join(account.instance for account in offered)
     message = (
-        f"Instance {instance or 'default'} of provider {factory} not found for model {name}. There is: {there}. "
-        f"Name one of these, or add an account with this instance."
+        f"Instance {instance or 'default'} of provider {factory} not found for model {name}. "
+        f"Use one of these: {there}; or add an account with this instance."
     )
     raise _missing(message, factory, name)
 
 
-# -- what is known about it ------------------------------------------------------------------------------------------
+# -- the spec of a model ---------------------------------------------------------------------------------------------
 
 
 def _spec(llm_id: str, account: Account, name: str, vendor: Vendor, kind: str) -> ModelSpec:
@@ -195,8 +197,8 @@ def _spec(llm_id: str, account: Account, name: str, vendor: Vendor, kind: str) -
     _check_status(account, model, name, kind)
     key, payload = unwrapped(account.api_key)
     extra = {**account.extra, **payload}
-    own_families(extra)  # better here than in the middle of a run
-    is_tools = next((told for told in (model.is_tools, extra.get("is_tools")) if told is not None), vendor.is_tools)
+    own_families(extra)  # raises ModelError here rather than in the middle of a run
+    is_tools = next((flag for flag in (model.is_tools, extra.get("is_tools")) if flag is not None), vendor.is_tools)
     return ModelSpec(
         id=llm_id,
         name=sent,
@@ -212,7 +214,7 @@ def _spec(llm_id: str, account: Account, name: str, vendor: Vendor, kind: str) -
 
 
 def _paced(account: Account, model: AccountModel, name: str) -> RateLimitKey | None:
-    """The limits of a model: its own, else those that the models of its account share."""
+    """Return the rate limits of a model: its own, or those that all models of its account share."""
     place = f"{account.owner or 'all'}/{account.factory}/{account.instance}"
     title = f"{account.factory} ({account.instance})"
     if model.told:

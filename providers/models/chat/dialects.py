@@ -1,6 +1,6 @@
-"""Over which wire a model is asked: the vendor's own, or another one that the account names as `dialect`.
+"""Selects the wire of a model: the vendor's own protocol, or another one that the account sets as `dialect`.
 
-`openai` is what most speak. Whoever's base URL ends in `/openai` offers that wire there, whatever else it speaks.
+Most vendors use `openai`. A base URL that ends in `/openai` also selects that wire, for any vendor.
 """
 
 import re
@@ -10,8 +10,7 @@ from typing import Any, assert_never
 from urllib.parse import urlsplit, urlunsplit
 
 from canvas.errors import ModelError
-from providers.models.chat.retrying_model import ModelTransport
-from providers.models.types.chat import ModelSpec
+from providers.models.types.chat import ModelSpec, Wire
 from providers.models.vendors.vendors import UNLISTED, Vendor, vendors
 from providers.models.wires.anthropic import AnthropicWire
 from providers.models.wires.aws import region_of
@@ -22,7 +21,7 @@ from providers.models.wires.openai_sdk import HeaderObserver, Limits
 
 
 class Dialect(StrEnum):
-    """The wires we speak."""
+    """The supported protocols."""
 
     OPENAI = "openai"
     AZURE = "azure"
@@ -32,11 +31,11 @@ class Dialect(StrEnum):
 
 
 _VERSIONS = {Dialect.OPENAI: "v1", Dialect.ANTHROPIC: "v1", Dialect.GEMINI: "v1beta"}
-"""What is appended to a base URL that names no version, where the wire has one in its paths."""
+"""The version that is appended to a base URL without one, for wires that have a version in their paths."""
 
 
 def dialect_of(factory: str, vendor: Vendor, extra: Mapping[str, Any], base_url: str | None) -> Dialect:
-    """The wire for an account. Raises ModelError for one that nobody knows."""
+    """Return the dialect of an account. Raises ModelError for an unknown one."""
     own = extra.get("dialect")
     if (
         own is None
@@ -49,18 +48,19 @@ def dialect_of(factory: str, vendor: Vendor, extra: Mapping[str, Any], base_url:
     except ValueError as problem:
         known = ", ".join(Dialect)
         raise ModelError(
-            f'The account of provider {factory} names the dialect "{own}". There is: {known}.', kind="MODEL_ERROR"
+            f'The dialect "{own}" in the account of provider {factory} is not known. Use one of: {known}.',
+            kind="MODEL_ERROR",
         ) from problem
 
 
 def base_of(dialect: Dialect, base_url: str) -> str:
-    """A configured base URL as requests need it."""
+    """Return a configured base URL in the form that requests need."""
     version = _VERSIONS.get(dialect)
     return with_version(base_url, version) if version else base_url.strip().rstrip("/")
 
 
 def usual_base(dialect: Dialect, vendor: Vendor, spec_extra: Mapping[str, Any]) -> str | None:
-    """Where a vendor answers whose account does not say; None if only the account could."""
+    """Return the base URL for an account that sets none; None if the account has to set one."""
     if dialect is Dialect.BEDROCK:
         return f"https://bedrock-runtime.{region_of(spec_extra)}.amazonaws.com"
     if dialect is Dialect.OPENAI and vendor.openai_url:
@@ -69,14 +69,14 @@ def usual_base(dialect: Dialect, vendor: Vendor, spec_extra: Mapping[str, Any]) 
 
 
 def spoken_by(spec: ModelSpec) -> Dialect:
-    """The wire of a resolved model."""
+    """Return the dialect of a resolved model."""
     return dialect_of(spec.factory, vendors().get(spec.factory, UNLISTED), spec.extra, spec.base_url)
 
 
-def wire_to(spec: ModelSpec, limits: Limits, *, hears: HeaderObserver | None = None) -> ModelTransport:
-    """The wire to a resolved model. Raises ModelError where a package for it is missing.
+def wire_to(spec: ModelSpec, limits: Limits, *, hears: HeaderObserver | None = None) -> Wire:
+    """Return the wire of a resolved model. Raises ModelError if a package for it is missing.
 
-    `hears` is told what is said beside an answer, where the vendor says there what is left of a limit.
+    `hears` is called with the headers of each response, in which vendors report what is left of a rate limit.
     """
     vendor = vendors().get(spec.factory, UNLISTED)
     dialect = spoken_by(spec)
@@ -94,7 +94,7 @@ def wire_to(spec: ModelSpec, limits: Limits, *, hears: HeaderObserver | None = N
 
 
 def with_version(base_url: str, version: str = "v1") -> str:
-    """A configured base URL; the version is appended unless some path segment is one already."""
+    """Return a base URL with the version appended, unless a segment of its path is a version already."""
     parts = urlsplit(base_url.strip())
     path = parts.path.rstrip("/")
     if not any(re.match(r"v\d", segment) for segment in path.split("/")):

@@ -1,9 +1,9 @@
-"""The stand-in `echo`: a model for the offline demo that answers with what it was asked (decisions 26).
+"""The built-in model `echo`, which answers with the question, for the offline demo.
 
-It looks at the messages only, as any model would, and knows two prompts of ours by a line of their own in a system
-message. After `Categories:` the names stand as lines `- <name>`; the answer is the one that the last user message names
-first. After `JSON schema:` stands a JSON schema; the answer is a minimal instance of it. Any other request is answered
-with the text of its last user message. It never fails, calls no tools and takes no time.
+It reads only the messages, and recognises two of our prompts by a line in a system message. `Categories:` is followed
+by names as lines `- <name>`; the answer is the name that comes first in the last user message. `JSON schema:` is
+followed by a JSON schema; the answer is a minimal instance of it. Any other request is answered with the text of its
+last user message. The model never fails, calls no tools and answers at once.
 """
 
 import json
@@ -19,14 +19,14 @@ CATEGORIES_LINE = "Categories:"
 SCHEMA_LINE = "JSON schema:"
 
 _PIECE = 12  # characters
-_DEEPEST = 24  # levels of a schema; those that refer to themselves have no end
+_DEEPEST = 24  # levels of a schema; a schema that refers to itself is endless
 _CATEGORIES = re.compile(rf"^{CATEGORIES_LINE}[ \t]*\n((?:[ \t]*-[^\n]*(?:\n|\Z))+)", re.MULTILINE)
 _SCHEMA = re.compile(rf"^{SCHEMA_LINE}", re.MULTILINE)
 _LAST_TURN, _ARROW = 'USER: "', " →"
 
 
 class EchoWire:
-    """Answers at once."""
+    """Answers requests with `echo_of`."""
 
     async def send(self, request: ChatRequest, *, streamed: bool) -> AsyncGenerator[Delta, None]:
         text = echo_of(request.messages)
@@ -35,41 +35,41 @@ class EchoWire:
 
 
 def echo_spec(llm_id: str = "echo") -> ModelSpec:
-    """The echo model, labelled as the stand-in that it is."""
+    """Return the spec of the echo model."""
     return ModelSpec(id=llm_id, name="echo", factory="Easel", base_url=None, context_tokens=131072, stand_in=True)
 
 
 def echo_of(messages: Sequence[Mapping[str, Any]]) -> str:
-    """The answer to these messages."""
+    """Return the answer to these messages."""
     system = "\n".join(text_of(m.get("content")) for m in messages if m.get("role") == "system")
-    asked = next((text_of(m.get("content")) for m in reversed(messages) if m.get("role") == "user"), "")
+    question = next((text_of(m.get("content")) for m in reversed(messages) if m.get("role") == "user"), "")
     if found := _CATEGORIES.search(system):
         names = [line.strip().removeprefix("-").strip() for line in found.group(1).splitlines()]
-        return _first_named(names, asked) or asked
+        return _first_named(names, question) or question
     schema = _schema_in(system)
     if schema is not None:
         return json.dumps(instance_of(schema), ensure_ascii=False)
-    return asked
+    return question
 
 
 def instance_of(schema: Any) -> Any:
-    """A small value that a JSON schema describes: what is required, or every property if nothing is said to be."""
+    """Return a small instance of a JSON schema, with the required properties, or all if none are required."""
     return _instance(schema, schema, 0)
 
 
-def _first_named(names: Sequence[str], asked: str) -> str | None:
-    """The category whose name comes first in the question; only the last turn of a quoted conversation is looked at."""
-    question = _last_turn(asked).lower()
-    named = [(question.index(name.lower()), -len(name), name) for name in names if name and name.lower() in question]
+def _first_named(names: Sequence[str], question: str) -> str | None:
+    """Return the category that the question names first; of a quoted conversation only the last turn counts."""
+    text = _last_turn(question).lower()
+    named = [(text.index(name.lower()), -len(name), name) for name in names if name and name.lower() in text]
     return min(named)[2] if named else None
 
 
-def _last_turn(asked: str) -> str:
-    """What stands in the quotes of the last `USER: "..."`, if the text ends with it; else the whole text."""
-    quoted = asked.rstrip().removesuffix(_ARROW)
+def _last_turn(question: str) -> str:
+    """Return the quoted text of the last `USER: "..."` if the question ends with it, or the whole question."""
+    quoted = question.rstrip().removesuffix(_ARROW)
     start = quoted.rfind(_LAST_TURN, 0, len(quoted) - 1)
     is_turn = start >= 0 and quoted.endswith('"')
-    return quoted[start + len(_LAST_TURN) : -1] if is_turn else asked
+    return quoted[start + len(_LAST_TURN) : -1] if is_turn else question
 
 
 def _schema_in(system: str) -> Any:
@@ -124,7 +124,7 @@ def _plain_instance(schema: dict[str, Any], root: Any, depth: int) -> Any:
 
 
 def _referred(pointer: str, root: Any) -> Any:
-    """What a local `#/a/b` points at, None if nothing."""
+    """Return the schema that a local pointer `#/a/b` refers to, or None."""
     value = root
     for step in pointer.removeprefix("#").split("/")[1:]:
         value = value.get(step.replace("~1", "/").replace("~0", "~")) if isinstance(value, dict) else None
@@ -132,5 +132,5 @@ def _referred(pointer: str, root: Any) -> Any:
 
 
 def _size(least: Any) -> int:
-    """How many characters or items to give, kept small."""
+    """Return the number of characters or items to generate, at most 100."""
     return min(max(least, 0), 100) if isinstance(least, int) else 0

@@ -1,8 +1,8 @@
-"""A chat model over a wire: one call, made of as many requests as it takes (tools 10.4, components E12).
+"""A chat model over a wire: one call, made of one or more requests.
 
-A wire sends one request, once. What every wire needs around that is here and nowhere else: cleaning the text, setting
-reasoning apart, counting usage, and sending a request again when its failure may pass. This is the only layer that
-repeats requests; the SDK underneath is told not to.
+A wire sends one request, once. This module does everything that all wires need around that: it cleans the text,
+separates reasoning from the answer, counts usage, and repeats a request whose failure may be temporary. No other layer
+repeats requests; retries of the SDK are turned off.
 """
 
 import asyncio
@@ -11,7 +11,6 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from itertools import count
-from typing import Protocol
 
 import structlog
 
@@ -30,39 +29,28 @@ from providers.models.types.chat import (
     ToolCall,
     Usage,
     UsageDelta,
+    Wire,
 )
 
 log = structlog.get_logger()
 
-_LONGEST_WAIT = 60.0  # seconds; for waits of our own
-_LONGEST_WAIT_ASKED = 120.0  # seconds; who asks for more is not asked again, the failure is reported at once
-
-
-class ModelTransport(Protocol):
-    """A way to a model."""
-
-    def send(self, request: ChatRequest, *, streamed: bool) -> AsyncGenerator[Delta, None]:
-        """Send one request, once, and give what comes back; usage too, if the provider tells.
-
-        Raises CallFailed for whatever the provider does wrong; never gives an ErrorDelta. Closing the generator closes
-        the connection.
-        """
-        ...
+_LONGEST_WAIT = 60.0  # seconds; limit for the exponential backoff
+_LONGEST_WAIT_ASKED = 120.0  # seconds; if a provider asks for a longer wait, the failure is reported at once
 
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How waits before another request pass; tests hand in their own."""
+    """How often a request is repeated, and how to wait before; tests pass their own clock."""
 
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     jitter: Callable[[], float] = random.random  # share of the full wait, 0 to 1
-    retries: int = 5  # where a request leaves it open (LLM_MAX_RETRIES)
-    base_delay: float = 2.0  # seconds, likewise (LLM_BASE_DELAY)
+    retries: int = 5  # default for requests that set none (LLM_MAX_RETRIES)
+    base_delay: float = 2.0  # seconds; default for requests that set none (LLM_BASE_DELAY)
 
     def wait_before_next(
         self, failed: ProviderError, repeats: int, *, model: str, retries: int | None = None, delay: float | None = None
     ) -> float | None:
-        """Seconds until a request may be sent again that was repeated so often already; None if it may not."""
+        """Return the seconds to wait before the next repeat of a request; None if it must not be repeated again."""
         if repeats >= (self.retries if retries is None else retries) or not failed.may_be_repeated:
             return None
         first = self.base_delay if delay is None else delay
@@ -77,7 +65,7 @@ class RetryPolicy:
 
 @dataclass(slots=True)
 class _Spoken:
-    """What one request has said so far."""
+    """The answer to one request as far as it has been received."""
 
     text: list[str] = field(default_factory=list[str])
     reasoning: list[str] = field(default_factory=list[str])
@@ -95,13 +83,13 @@ class _Spoken:
             case UsageDelta(usage):
                 self.usage = usage
             case ErrorDelta():
-                raise AssertionError("a wire raises CallFailed instead")
+                raise AssertionError("a wire raises ProviderError instead")
 
 
 class RetryingModel:
-    """The ChatModel of providers/models/types/chat.py over any wire."""
+    """A `ChatModel` over any wire."""
 
-    def __init__(self, spec: ModelSpec, wire: ModelTransport, pace: RetryPolicy | None = None) -> None:
+    def __init__(self, spec: ModelSpec, wire: Wire, pace: RetryPolicy | None = None) -> None:
         self._spec = spec
         self._wire = wire
         self._pace = pace or RetryPolicy()
@@ -111,7 +99,7 @@ class RetryingModel:
         return self._spec
 
     async def stream(self, request: ChatRequest) -> AsyncGenerator[Delta, None]:
-        """Deltas as they come. Once any has been given, a failure ends the call: nothing is ever said twice."""
+        """Yield deltas as they arrive. A failure after the first delta ends the call, so no text is sent twice."""
         spent = Usage()
         for repeats in count():
             delivered = False
@@ -133,51 +121,51 @@ class RetryingModel:
         yield UsageDelta(spent)
 
     async def complete(self, request: ChatRequest) -> Completion:
-        """The whole answer. Nobody has heard a part of it, so a request that broke off half-way may be repeated too."""
+        """Return the whole answer. A request that fails in the middle may be repeated, since no text was passed on."""
         spent = Usage()
         for repeats in count():
-            spoken = _Spoken()
+            received = _Spoken()
             try:
                 async with aclosing(self._once(request, streamed=False)) as deltas:
                     async for delta in deltas:
-                        spoken.take(delta)
+                        received.take(delta)
             except ProviderError as failed:
-                spent += spoken.usage or Usage()
+                spent += received.usage or Usage()
                 wait = self._wait_before_next(request, repeats, failed)
                 if wait is None:
                     error = self._error(request, failed)
                     return Completion(text=str(error), usage=spent, error=error)
                 await self._pace.sleep(wait)
             else:
-                text = without_reasoning("".join(spoken.text))
-                spent += spoken.usage or Usage()
-                return Completion(text, "".join(spoken.reasoning), spoken.calls, spent)
+                text = without_reasoning("".join(received.text))
+                spent += received.usage or Usage()
+                return Completion(text, "".join(received.reasoning), received.calls, spent)
         raise AssertionError("unreachable: counting has no end")
 
     async def _once(self, request: ChatRequest, *, streamed: bool) -> AsyncGenerator[Delta, None]:
-        """One request, its text cleaned, with exactly one UsageDelta at the end, also before a CallFailed.
+        """Send one request and yield its cleaned text, and exactly one UsageDelta at the end or before a ProviderError.
 
-        A limit on how many requests this process or this provider has under way belongs around `send`.
+        A limit on the number of concurrent requests of a process or provider belongs around `send`.
         """
-        heard = _Spoken()
-        speech = _Speech()
+        received = _Spoken()
+        cleaner = _Speech()
         try:
             async with aclosing(self._wire.send(request, streamed=streamed)) as deltas:
                 async for delta in deltas:
-                    for cleaned in speech.cleaned(delta):
-                        heard.take(cleaned)
+                    for cleaned in cleaner.cleaned(delta):
+                        received.take(cleaned)
                         if not isinstance(cleaned, UsageDelta):
                             yield cleaned
-            for last in speech.rest():
-                heard.take(last)
+            for last in cleaner.rest():
+                received.take(last)
                 yield last
         except ProviderError:
-            for last in speech.rest():
-                heard.take(last)
+            for last in cleaner.rest():
+                received.take(last)
                 yield last
-            yield UsageDelta(_usage_of_failure(request, heard))
+            yield UsageDelta(_usage_of_failure(request, received))
             raise
-        yield UsageDelta(_usage(request, heard))
+        yield UsageDelta(_usage(request, received))
 
     def _wait_before_next(self, request: ChatRequest, repeats: int, failed: ProviderError) -> float | None:
         delay = None if request.retries is None else request.retry_delay
@@ -191,7 +179,7 @@ class RetryingModel:
 
 
 class _Speech:
-    """The text of one request on its way through the cleaners. A change between the two kinds of text flushes."""
+    """Cleans the text of one request and separates reasoning from the answer. Tool calls flush what is held back."""
 
     def __init__(self) -> None:
         self._answer = Cleaner()
@@ -219,17 +207,16 @@ class _Speech:
         return [ReasoningDelta(reasoning), *spoken] if reasoning else spoken
 
 
-def _usage(request: ChatRequest, heard: _Spoken) -> Usage:
-    """What the provider counted, else an estimate; one call either way."""
-    if heard.usage is not None:
-        told = heard.usage
-        return replace(told, calls=1)
+def _usage(request: ChatRequest, received: _Spoken) -> Usage:
+    """Return the usage that the provider counted, or an estimate; `calls` is 1 in both cases."""
+    if received.usage is not None:
+        return replace(received.usage, calls=1)
     prompt = message_tokens(request.messages)
-    arguments = (call.name + call.arguments for call in heard.calls)
-    completion = count_tokens("".join((*heard.reasoning, *heard.text, *arguments)))
+    arguments = (call.name + call.arguments for call in received.calls)
+    completion = count_tokens("".join((*received.reasoning, *received.text, *arguments)))
     return Usage(prompt, completion, prompt + completion, calls=1)
 
 
-def _usage_of_failure(request: ChatRequest, heard: _Spoken) -> Usage:
-    """A request refused at once costs nothing; one that broke off while speaking is paid for."""
-    return _usage(request, heard) if heard.usage or heard.text or heard.reasoning else Usage(calls=1)
+def _usage_of_failure(request: ChatRequest, received: _Spoken) -> Usage:
+    """Return the usage of a failed request: no tokens if it failed at once, otherwise those received so far."""
+    return _usage(request, received) if received.usage or received.text or received.reasoning else Usage(calls=1)

@@ -1,13 +1,13 @@
-"""The stand-in `scripted`: a model that replays rules. For tests, conformance cases and recorded runs.
+"""The built-in model `scripted`, which answers from a list of rules, for tests, conformance cases and recorded runs.
 
-A script is a list of rules; the first whose conditions all hold and whose `times` is not used up answers a request.
+A request is answered by the first rule whose conditions all hold and whose `times` is not used up.
 
-    {"model", "system", "user", "last", "last_role", "any", "times",           conditions; none: it always holds
-     "reply", "reasoning", "tool_calls", "error", "error_after", "delay_ms"}   what the endpoint does
+    {"model", "system", "user", "last", "last_role", "any", "times",           conditions, all of them optional
+     "reply", "reasoning", "tool_calls", "error", "error_after", "delay_ms"}   the answer
 
 Conditions on texts are matchers: a text (is contained), a list (all match), `{"regex"}` (searched, the dot matches
-line breaks), `{"equals"}`, `{"not": matcher}`. `system` looks at all system messages, `user` at the last user message,
-`last` at the last message of any role, `any` at all contents, joined by line breaks.
+line breaks), `{"equals"}`, `{"not": matcher}`. `system` tests all system messages, `user` the last user message, `last`
+the last message of any role, `any` all contents, joined by line breaks.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ Matcher = Annotated[Any, AfterValidator(_known_matcher)]
 
 
 class Called(BaseModel):
-    """A tool call of a scripted answer. Arguments that are no text are sent as JSON."""
+    """A tool call of a scripted answer. Arguments that are not a text are sent as JSON."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -52,11 +52,12 @@ class Called(BaseModel):
 
     @property
     def text(self) -> str:
+        """Return the arguments as text."""
         return self.arguments if isinstance(self.arguments, str) else json.dumps(self.arguments, ensure_ascii=False)
 
 
 class Rule(BaseModel):
-    """When it answers, and how."""
+    """A rule of a script: its conditions and its answer."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -75,7 +76,7 @@ class Rule(BaseModel):
     delay_ms: float = Field(default=0, ge=0)
 
     def answers(self, model: str, messages: Sequence[Mapping[str, Any]]) -> bool:
-        """Whether all conditions hold; `times` is the script's to count."""
+        """Return whether all conditions hold, except `times`, which the script counts."""
         last = messages[-1] if messages else {}
         return (
             self.model in (None, model)
@@ -89,7 +90,7 @@ class Rule(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class RecordedRequest:
-    """A request as the script saw it. `rule` is the index of the rule that answered, None if none did."""
+    """A request that a script received. `rule` is the index of the rule that answered it, None if no rule did."""
 
     model: str
     messages: tuple[Mapping[str, Any], ...]
@@ -99,7 +100,7 @@ class RecordedRequest:
 
 
 class Script:
-    """Rules, how often each has been used, and what was asked. Any number of models, threads and loops may share it."""
+    """A list of rules, with use counts and the recorded requests. Models, threads and event loops may share it."""
 
     def __init__(self, rules: Sequence[Mapping[str, Any] | Rule]) -> None:
         self.rules = tuple(_rule(number, rule) for number, rule in enumerate(rules))
@@ -109,12 +110,12 @@ class Script:
 
     @property
     def requests(self) -> tuple[RecordedRequest, ...]:
-        """All requests so far, in the order in which they came."""
+        """Return all requests so far, in order."""
         with self._lock:
             return tuple(self._seen)
 
     def answer(self, model: str, request: ChatRequest) -> tuple[Rule | None, int]:
-        """The rule for a request, or None, and the number of the request; uses the rule and notes the request."""
+        """Record a request, and return the rule that answers it (or None) and the number of the request."""
         messages = tuple(copy.deepcopy(dict(message)) for message in request.messages)
         tools = tuple(str(tool["function"]["name"]) for tool in request.tools)
         with self._lock:
@@ -132,7 +133,7 @@ class Script:
 
 
 class ScriptedWire:
-    """Answers requests to the model called `model` out of a script."""
+    """Answers requests to the model called `model` from a script."""
 
     def __init__(self, script: Script, model: str) -> None:
         self._script = script
@@ -146,10 +147,10 @@ class ScriptedWire:
             await asyncio.sleep(rule.delay_ms / 1000)
         if rule.error is not None:
             raise failure(rule.error)
-        for piece in _pieces(rule.reasoning):
-            yield ReasoningDelta(piece)
-        for piece in _pieces(rule.reply):
-            yield TextDelta(piece)
+        for part in _pieces(rule.reasoning):
+            yield ReasoningDelta(part)
+        for part in _pieces(rule.reply):
+            yield TextDelta(part)
         if rule.error_after is not None:
             raise failure(rule.error_after)
         if rule.tool_calls:
@@ -158,9 +159,9 @@ class ScriptedWire:
 
 
 def scripted_spec(llm_id: str, extra: Mapping[str, Any] | None = None) -> ModelSpec:
-    """What a script stands for when it answers for `llm_id`: it can chat, see and call tools, and has much room.
+    """Return the spec of a scripted model called `llm_id`, for chat, vision and tools, with a large context.
 
-    `extra` may name the file with the rules as `rules`.
+    `extra` may contain the path of the file with the rules as `rules`.
     """
     return ModelSpec(
         id=llm_id,
@@ -176,9 +177,9 @@ def scripted_spec(llm_id: str, extra: Mapping[str, Any] | None = None) -> ModelS
 
 
 def script_from(path: Path) -> Script:
-    """The script in a JSON or TOML file: a list of rules, or an object with the list as `rules` or `llm`.
+    """Read a script from a JSON or TOML file: a list of rules, or an object with the list as `rules` or `llm`.
 
-    Until the file changes, every caller of a process gets the same script, so that `times` counts over all of them.
+    Until the file changes, all callers in a process get the same script, so that `times` counts over all of them.
     """
     try:
         return _script_at(path.resolve(), path.stat().st_mtime_ns)
@@ -187,26 +188,28 @@ def script_from(path: Path) -> Script:
 
 
 def holds(matcher: Any, text: str) -> bool:
-    """Whether a matcher accepts a text. Raises ValueError if it is none."""
+    """Return whether a matcher accepts a text. Raises ValueError if the matcher is not valid."""
     match matcher:
         case None:
             return True
         case str():
             return matcher in text
         case list():
-            verdicts = [holds(one, text) for one in matcher]  # each is looked at, so that a bad one is found
+            verdicts = [holds(one, text) for one in matcher]  # all are evaluated, so that an invalid one is found
             return all(verdicts)
         case {"regex": str(pattern), **others} if not others:
             try:
                 return re.search(pattern, text, re.DOTALL) is not None
             except re.error as problem:
-                raise ValueError(f"{pattern!r} is no regular expression: {problem}") from problem
+                raise ValueError(f"{pattern!r} is not a valid regular expression: {problem}") from problem
         case {"equals": str(whole), **others} if not others:
             return text == whole
         case {"not": unwanted, **others} if not others:
             return not holds(unwanted, text)
         case _:
-            raise ValueError(f'{matcher!r} is no matcher; use a text, a list, {{"regex"}}, {{"equals"}} or {{"not"}}')
+            raise ValueError(
+                f'{matcher!r} is not a valid matcher; use a text, a list, {{"regex"}}, {{"equals"}} or {{"not"}}'
+            )
 
 
 @cache
@@ -215,7 +218,7 @@ def _script_at(path: Path, changed_at: int) -> Script:
     document: Any = tomllib.loads(content.decode()) if path.suffix == ".toml" else orjson.loads(content)
     rules = document.get("rules", document.get("llm")) if isinstance(document, dict) else document
     if not isinstance(rules, list):
-        raise ValueError("it has no list of rules")
+        raise ValueError("the file has no list of rules")
     return Script(rules)
 
 

@@ -1,1 +1,1 @@
-"""Embedding and reranking models."""
+"""Clients of embedding and reranking models."""

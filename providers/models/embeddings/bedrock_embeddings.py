@@ -1,10 +1,10 @@
-"""Vectors over Bedrock's wire: POST {base}/model/{model}/invoke, in the words of whoever made the model.
+"""Embeddings over Bedrock: POST {base}/model/{model}/invoke, with a body in the format of the model's maker.
 
     Amazon Titan   {"inputText": text}                     {"embedding": [numbers], "inputTextTokenCount"}
     Cohere Embed   {"texts": [texts], "input_type", ...}   {"embeddings": [[numbers]]}, or {"float": [[numbers]]} in it
 
-Titan takes one text at a time. What else a request says (`dimensions`, `normalize`, another `input_type`) is in the
-account's `embedding_fields`. Requests are signed as those of chat are (providers/models/wires/aws.py).
+Titan accepts one text per request. Further fields of a request (`dimensions`, `normalize`, another `input_type`) come
+from the account's `embedding_fields`. Requests are signed like those of chat (providers/models/wires/aws.py).
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,9 +25,9 @@ from providers.models.wires.openai_responses import field_of
 from providers.models.wires.openai_sdk import Limits
 
 _TITAN, _COHERE = "titan-embed", "cohere.embed"
-_BATCH = 96  # texts that Cohere's models take at once
-_LETTERS = 2048  # of one text, likewise, before the fourth version
-_COUNTED = "x-amzn-bedrock-input-token-count"  # a header
+_BATCH = 96  # texts per request of Cohere's models
+_LETTERS = 2048  # characters per text of Cohere's models before version 4
+_COUNTED = "x-amzn-bedrock-input-token-count"  # header with the counted tokens
 
 
 class BedrockEmbedder:
@@ -38,7 +38,7 @@ class BedrockEmbedder:
         self._is_cohere = _COHERE in spec.name
         if not self._is_cohere and _TITAN not in spec.name:
             raise ModelError(
-                f"Models of {spec.factory} cannot be used as embedding (model {spec.name}), but for Titan and Cohere.",
+                f"Model {spec.name} of {spec.factory} cannot be used as embedding. Use a Titan or Cohere model.",
                 kind="MODEL_ERROR",
                 provider=spec.factory,
                 model=spec.name,
@@ -63,23 +63,25 @@ class BedrockEmbedder:
         return cut[:_LETTERS] if self._is_cohere and "-v3" in self._spec.name else cut
 
     async def _once(self, batch: Sequence[str], length: int | None) -> tuple[EmbeddingResult, int | None]:
-        said: dict[str, Any] = (
+        body: dict[str, Any] = (
             {"texts": list(batch), "input_type": "search_document", "truncate": "END"}
             if self._is_cohere
             else {"inputText": batch[0]}
         )
-        sent = encoded({**said, **self._fields})
+        sent = encoded({**body, **self._fields})
         url = f"{(self._spec.base_url or '').rstrip('/')}/model/{quote(self._spec.name, safe='')}/invoke"
         headers = await self._aws.signed(url, sent, service="bedrock")
         async with post_json(self._spec, url, headers, sent, self._limits, hears=self._meter.hear) as response:
             answer = await whole_of(response)
             counted = response.headers.get(_COUNTED, "")
-        told = _vectors_of_cohere(answer) if self._is_cohere else [field_of(answer, "embedding")]
-        if told == [None] or told is None:
-            detail = "The provider's answer holds no vectors; is the base URL right, and is this such a model?"
+        raw = _vectors_of_cohere(answer) if self._is_cohere else [field_of(answer, "embedding")]
+        if raw == [None] or raw is None:
+            detail = (
+                "The provider's answer contains no vectors. Check the base URL, and that this is an embedding model."
+            )
             raise ProviderError(Code.MODEL_ERROR, detail)
-        as_others = {"data": [{"index": index, "embedding": vector} for index, vector in enumerate(told)]}
-        vectors = vectors_in(as_others, len(batch), length)
+        openai_form = {"data": [{"index": index, "embedding": vector} for index, vector in enumerate(raw)]}
+        vectors = vectors_in(openai_form, len(batch), length)
         tokens = int(counted) if counted.isdigit() else field_of(answer, "inputTextTokenCount")
         tokens = tokens if isinstance(tokens, int) else None
         return EmbeddingResult(vectors, tokens if tokens is not None else RequestSize(tuple(batch)).tokens()), tokens
@@ -87,5 +89,5 @@ class BedrockEmbedder:
 
 def _vectors_of_cohere(answer: Any) -> list[Any] | None:
     embeddings = field_of(answer, "embeddings")
-    listed = field_of(embeddings, "float") if isinstance(embeddings, dict) else embeddings
-    return listed if isinstance(listed, list) else None
+    vectors = field_of(embeddings, "float") if isinstance(embeddings, dict) else embeddings
+    return vectors if isinstance(vectors, list) else None

@@ -1,10 +1,10 @@
-"""The doors to models that turn texts into vectors, and to those that tell which texts answer a question (tools 10.7).
+"""Opens embedding models and reranking models.
 
     embedder = open_embedder(resolve("text-embedding-3-small@OpenAI", accounts, kind=EMBEDDING))
     vectors = (await embedder.embed(["a text", "another"])).vectors
 
-Whoever comes out of them raises ModelError, after the repeats that chat makes too. The stand-ins `echo` and `scripted`
-are deterministic and need no server; they are reached by these names only.
+They retry like chat models, and then raise ModelError. The built-in models `echo` and `scripted` are deterministic and
+need no server; they are selected only by these names.
 """
 
 from dataclasses import replace
@@ -28,24 +28,24 @@ __all__ = ["EMBEDDING", "RERANK", "Embedder", "EmbeddingResult", "Reranker", "op
 def open_embedder(
     spec: ModelSpec, limits: Limits | None = None, pace: RetryPolicy | None = None, meter: Meter | None = None
 ) -> Embedder:
-    """An embedder for a resolved spec. Raises ModelError if this build cannot ask the vendor for vectors."""
+    """Return an embedder for a resolved spec. Raises ModelError if the vendor's embeddings are not supported."""
     meter = meter or Meter(spec, EMBEDDING)
     if spec.stand_in:
         return HashedWordModel(spec, meter)
     if spoken_by(spec) is Dialect.BEDROCK:
         return BedrockEmbedder(spec, limits or Limits(), pace or RetryPolicy(), meter)
     vendor = vendors().get(spec.factory, UNLISTED)
-    way = _way(spec, EMBEDDING)
+    openai_spec = _way(spec, EMBEDDING)
     is_azure = spoken_by(spec) is Dialect.AZURE
     return VendorEmbedder(
-        way, vendor.embedding, limits or Limits(), pace or RetryPolicy(), meter=meter, is_azure=is_azure
+        openai_spec, vendor.embedding, limits or Limits(), pace or RetryPolicy(), meter=meter, is_azure=is_azure
     )
 
 
 def open_reranker(
     spec: ModelSpec, limits: Limits | None = None, pace: RetryPolicy | None = None, meter: Meter | None = None
 ) -> Reranker:
-    """A reranker for a resolved spec. Raises ModelError if this build cannot ask the vendor for ranks."""
+    """Return a reranker for a resolved spec. Raises ModelError if the vendor's reranking is not supported."""
     meter = meter or Meter(spec, RERANK)
     if spec.stand_in:
         return HashedWordModel(spec, meter)
@@ -54,7 +54,7 @@ def open_reranker(
 
 
 def _way(spec: ModelSpec, kind: str) -> ModelSpec:
-    """A model as it is asked over OpenAI's wire, which its vendor may offer beside its own."""
+    """Return the spec of a model for OpenAI's API, which some vendors offer in addition to their own."""
     match spoken_by(spec):
         case Dialect.OPENAI | Dialect.AZURE:
             return spec

@@ -1,8 +1,8 @@
-"""Vectors over OpenAI's wire (tools 10.7): POST {base}/embeddings {"model", "input": [texts]}.
+"""Embeddings over OpenAI's API: POST {base}/embeddings {"model", "input": [texts]}.
 
-Texts go in batches as large as the vendor takes and are cut to what the model reads. Of an answer nothing is taken for
-granted: vectors may come in any order of `index`, as numbers or in base64, and too few, too many, of several lengths or
-with numbers that are none. Whatever is wrong is an error; no text ever gets another one's vector.
+Texts are sent in batches of the vendor's size and truncated to the model's context. Answers are checked completely:
+vectors may come in any order of `index`, as numbers or in base64. Missing, surplus or invalid vectors and different
+lengths are errors, so a text never gets the vector of another text.
 """
 
 import struct
@@ -26,7 +26,7 @@ from providers.models.wires.openai_sdk import Limits, answer_of, ask
 
 EMBEDDING = "embedding"
 _PATH = "/embeddings"
-_BLANK = " "  # in place of an empty text, which vendors refuse
+_BLANK = " "  # replaces an empty text, which vendors refuse
 
 
 class VendorEmbedder:
@@ -69,36 +69,38 @@ class VendorEmbedder:
 
 
 Once = Callable[[Sequence[str], int | None], Awaitable[tuple[EmbeddingResult, int | None]]]
-"""One request: texts, and how long vectors are if that is known. What came, and the tokens if the vendor has told."""
+"""Sends one request: (texts, length of the vectors if known) -> (result, tokens if the vendor reports them)."""
 
 
 async def in_batches(texts: Sequence[str], size: int, once: Once, meter: Meter, pace: RetryPolicy) -> EmbeddingResult:
-    """Vectors of texts, of which a vendor takes so many at once. Raises ModelError."""
+    """Return the vectors of texts, requested in batches of `size`. Raises ModelError."""
     vectors: list[Sequence[float]] = []
     tokens = 0
     for start in range(0, len(texts), size):
         batch = texts[start : start + size]
         length = len(vectors[0]) if vectors else None
-        answered = await call_with_retries(partial(once, batch, length), RequestSize(tuple(batch)), meter, pace)
-        vectors += answered.vectors
-        tokens += answered.tokens
+        result = await call_with_retries(partial(once, batch, length), RequestSize(tuple(batch)), meter, pace)
+        vectors += result.vectors
+        tokens += result.tokens
     return EmbeddingResult(vectors, tokens)
 
 
 def vectors_in(answer: Any, count: int, length: int | None = None) -> list[Sequence[float]]:
-    """The vectors of an answer to `count` texts, in the order of the texts. Raises CallFailed."""
+    """Return the vectors of an answer to `count` texts, in the order of the texts. Raises ProviderError."""
     data = field_of(answer, "data")
     if not isinstance(data, list):
-        told = message_in(answer) if field_of(answer, "error") or field_of(answer, "message") else None
-        raise failure(told) if told else _wrong("holds no vectors; is the base URL right, and is this such a model?")
+        message = message_in(answer) if field_of(answer, "error") or field_of(answer, "message") else None
+        if message:
+            raise failure(message)
+        raise _wrong("contains no vectors. Check the base URL, and that this is an embedding model")
     if len(data) != count:
-        raise _wrong(f"holds {len(data)} vectors for {count} texts")
+        raise _wrong(f"contains {len(data)} vectors for {count} texts")
     found: dict[int, Sequence[float]] = {}
     for position, item in enumerate(data):
         index = field_of(item, "index")
         found[index if isinstance(index, int) else position] = _vector(field_of(item, "embedding"))
     if found.keys() != set(range(count)):
-        raise _wrong("numbers its vectors wrongly")
+        raise _wrong("has wrong indexes of vectors")
     vectors = [found[index] for index in range(count)]
     lengths = {len(vector) for vector in vectors} | ({length} if length is not None else set())
     if len(lengths) > 1:
@@ -107,27 +109,27 @@ def vectors_in(answer: Any, count: int, length: int | None = None) -> list[Seque
 
 
 def fitted(text: str, tokens: int) -> str:
-    """A text as it may be sent: not empty, and with at most so many tokens."""
+    """Return a text that may be sent: truncated to `tokens`, and not empty."""
     cut = text if most_tokens(text) <= tokens else truncate_to_tokens(text, tokens)
     return cut if cut.strip() else _BLANK
 
 
-def batch_of(own: Any, usual: int) -> int:
-    """How much goes in one request: what an account says, if it is a number that can be."""
-    return own if isinstance(own, int) and not isinstance(own, bool) and own > 0 else usual
+def batch_of(own: Any, default: int) -> int:
+    """Return the batch size of an account if it is a positive integer, or the default."""
+    return own if isinstance(own, int) and not isinstance(own, bool) and own > 0 else default
 
 
-def _vector(told: Any) -> Sequence[float]:
-    numbers = _unpacked(told) if isinstance(told, str) else told
+def _vector(value: Any) -> Sequence[float]:
+    numbers = _unpacked(value) if isinstance(value, str) else value
     if not isinstance(numbers, list) or not numbers:
-        raise _wrong("has a vector that is none")
+        raise _wrong("has an invalid vector")
     if not all(type(number) in (float, int) and _is_finite(number) for number in numbers):
-        raise _wrong("has a vector with something in it that is no number")
+        raise _wrong("has a vector with a value that is not a number")
     return [float(number) for number in numbers]
 
 
 def _unpacked(text: str) -> list[float]:
-    """A vector in base64: floats of four bytes, the lowest byte first."""
+    """Decode a vector in base64: floats of four bytes, little-endian."""
     try:
         packed = b64decode(text, validate=True)
         return list(struct.unpack(f"<{len(packed) // 4}f", packed))
@@ -143,14 +145,14 @@ def _is_finite(number: float) -> bool:
 
 
 def tokens_in(answer: Any) -> int | None:
-    """The tokens that a vendor has counted; None if it does not say."""
-    meta = field_of(answer, "meta")  # Cohere's way to say it
+    """Return the tokens that a vendor reports; None if it reports none."""
+    meta = field_of(answer, "meta")  # Cohere's form
     sources = (field_of(answer, "usage"), field_of(meta, "billed_units"), field_of(meta, "tokens"))
     for source in sources:
         for name in ("total_tokens", "prompt_tokens", "input_tokens"):
-            told = field_of(source, name)
-            if isinstance(told, int) and told > 0:
-                return told
+            tokens = field_of(source, name)
+            if isinstance(tokens, int) and tokens > 0:
+                return tokens
     return None
 
 

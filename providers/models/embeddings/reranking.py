@@ -1,10 +1,10 @@
-"""Which texts answer a question best, over the wire that vendors share (tools 10.7).
+"""Reranking: scores how well texts answer a question, over the API that most vendors share.
 
     POST {base}/rerank {"model", "query", "documents": [texts], "top_n"}
     {"results": [{"index", "relevance_score"}]}
 
-The list may also be called `data`, or be the whole answer, and a score just `score`. Scores outside of
-0 to 1 are scaled from the least to the greatest; a text that the answer leaves out has 0.
+The list may also be called `data`, or be the whole answer, and a score may be called `score`. Scores outside of 0 to 1
+are scaled linearly from the smallest to the greatest; a text that the answer omits has 0.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,7 +25,7 @@ from providers.models.wires.openai_responses import field_of, message_in
 from providers.models.wires.openai_sdk import Limits, answer_of, ask
 
 RERANK = "rerank"
-_MOST_OF_QUESTION = 0.5  # of what a model reads: beside a question without an end no text would have room
+_MOST_OF_QUESTION = 0.5  # share of the context for the question, so that a very long one leaves room for the texts
 
 
 class VendorReranker:
@@ -46,15 +46,15 @@ class VendorReranker:
         self._pace = pace
 
     async def rank(self, question: str, texts: Sequence[str]) -> Sequence[float]:
-        room = message_budget(self._spec.context_tokens)
-        asked = truncate_to_tokens(question, int(room * _MOST_OF_QUESTION))
-        room -= count_tokens(asked)
-        told: list[float | None] = []
+        tokens = message_budget(self._spec.context_tokens)
+        query = truncate_to_tokens(question, int(tokens * _MOST_OF_QUESTION))
+        tokens -= count_tokens(query)
+        scores: list[float | None] = []
         for start in range(0, len(texts), self._batch):
-            batch = [fitted(text, room) for text in texts[start : start + self._batch]]
-            sent = RequestSize((asked, *batch))
-            told += await call_with_retries(partial(self._once, asked, batch), sent, self._meter, self._pace)
-        return scaled(told)
+            batch = [fitted(text, tokens) for text in texts[start : start + self._batch]]
+            sent = RequestSize((query, *batch))
+            scores += await call_with_retries(partial(self._once, query, batch), sent, self._meter, self._pace)
+        return scaled(scores)
 
     async def _once(self, question: str, batch: Sequence[str]) -> tuple[list[float | None], int | None]:
         body = {**self._fields, "model": self._spec.name, "query": question, self._ranking.texts: list(batch)}
@@ -65,35 +65,37 @@ class VendorReranker:
 
 
 def scores_in(answer: Any, count: int) -> list[float | None]:
-    """The scores of an answer, in the order of the texts; None for those it leaves out. Raises CallFailed."""
+    """Return the scores of an answer in the order of the texts; None for omitted texts. Raises ProviderError."""
     output = field_of(answer, "output")  # DashScope's own envelope
     results = answer if isinstance(answer, list) else None
     for source, name in ((answer, "results"), (answer, "data"), (output, "results"), (answer, "rankings")):
         results = field_of(source, name) if results is None else results
     if not isinstance(results, list) or not results:
-        told = message_in(answer) if field_of(answer, "error") or field_of(answer, "message") else None
-        raise failure(told) if told else _wrong("holds no ranks; is the base URL right, and is this such a model?")
+        message = message_in(answer) if field_of(answer, "error") or field_of(answer, "message") else None
+        if message:
+            raise failure(message)
+        raise _wrong("contains no ranks. Check the base URL, and that this is a reranking model")
     scores: list[float | None] = [None] * count
     for item in results:
         index = field_of(item, "index")
         if not isinstance(index, int) or not 0 <= index < count or scores[index] is not None:
-            raise _wrong("ranks texts that it was not asked about, or one of them twice")
+            raise _wrong("ranks a text that was not in the request, or one text twice")
         scores[index] = _score(item)
     return scores
 
 
-def scaled(told: Sequence[float | None]) -> list[float]:
-    """Scores from 0 to 1: as told if all are, else scaled by least and greatest, or clamped where all are equal."""
-    scores = [score for score in told if score is not None]
+def scaled(raw: Sequence[float | None]) -> list[float]:
+    """Return scores from 0 to 1: unchanged if all are, clamped if all are equal, and scaled linearly otherwise."""
+    scores = [score for score in raw if score is not None]
     if not scores:
-        return [0.0] * len(told)
+        return [0.0] * len(raw)
     least, greatest = min(scores), max(scores)
     if least >= 0 and greatest <= 1:
-        return [0.0 if score is None else score for score in told]
+        return [0.0 if score is None else score for score in raw]
     if least == greatest:
-        return [0.0 if score is None else min(1.0, max(0.0, score)) for score in told]
-    reach = greatest / 2 - least / 2  # halves: the difference of two floats may be none
-    return [0.0 if score is None else min(1.0, (score / 2 - least / 2) / reach) for score in told]
+        return [0.0 if score is None else min(1.0, max(0.0, score)) for score in raw]
+    half_range = greatest / 2 - least / 2  # halves, since the difference of two floats may overflow
+    return [0.0 if score is None else min(1.0, (score / 2 - least / 2) / half_range) for score in raw]
 
 
 def _score(item: Any) -> float:
@@ -105,7 +107,7 @@ def _score(item: Any) -> float:
                     return float(score)
             except OverflowError:
                 break
-    raise _wrong("has a score that is no number")
+    raise _wrong("has a score that is not a number")
 
 
 def _wrong(what: str) -> ProviderError:

@@ -1,7 +1,7 @@
-"""A question with one whole answer, sent again while its failure may pass: vectors, ranks, transcripts.
+"""Repeats requests for embeddings, ranks and transcripts that failed temporarily.
 
-The rules are those of chat (tools 10.4), and each request passes the meter. In the end there is an answer, or a
-ModelError that names the model.
+The retry policy is that of chat, and the meter counts each request. A final failure is a ModelError that names the
+model.
 """
 
 from collections.abc import Awaitable, Callable
@@ -21,7 +21,7 @@ T = TypeVar("T")
 async def call_with_retries(
     ask: Callable[[], Awaitable[tuple[T, int | None]]], sent: RequestSize, meter: Meter, pace: RetryPolicy
 ) -> T:
-    """What `ask` gives in the end, without the tokens it tells of. Raises ModelError where it fails for good."""
+    """Call `ask` until it succeeds and return its result without the tokens. Raises ModelError after the last retry."""
     spec = meter.spec
     for repeats in count():
         try:
@@ -35,9 +35,9 @@ async def call_with_retries(
 
 
 def _error(failed: ProviderError, spec: ModelSpec) -> ModelError:
-    told = redact(clean(failed.detail), *spec.secrets)
+    detail = redact(clean(failed.detail), *spec.secrets)
     return ModelError(
-        f"Model {spec.id}: {failed.code} - {told}",
+        f"Model {spec.id}: {failed.code} - {detail}",
         retryable=failed.may_be_repeated,
         kind=str(failed.code),
         provider=spec.factory,

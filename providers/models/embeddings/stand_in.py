@@ -1,7 +1,7 @@
-"""The stand-in for models of vectors and ranks: how often which words stand in a text (decisions 26).
+"""The built-in embedding and reranking model, which counts the words of a text.
 
-No model and no server: a text's words are counted into a few hundred places that their hashes name. Texts that share
-words are near each other, texts that only mean the same are not. Chosen by the names `echo` and `scripted` only.
+It needs no server: each word is counted at a position of the vector that its hash selects. Texts with common words are
+similar; texts with the same meaning but other words are not. It is selected only by the names `echo` and `scripted`.
 """
 
 import re
@@ -13,13 +13,13 @@ from providers.models.billing.metering import Meter, RequestSize
 from providers.models.types.chat import ModelSpec
 from providers.models.types.embeddings import EmbeddingResult
 
-PLACES = 384  # numbers in a vector; the last is for texts without a word
+PLACES = 384  # length of a vector; the last position is for texts without words
 _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|[^\W_\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+")
-_ENDING = re.compile(r"(?<=\w{3})(?:ies|es|s)$")  # of an English plural, roughly
+_ENDING = re.compile(r"(?<=\w{3})(?:ies|es|s)$")  # roughly, the ending of an English plural
 
 
 class HashedWordModel:
-    """Vectors and ranks from words, the same on every machine."""
+    """Computes vectors and ranks from words, with the same result on every machine."""
 
     def __init__(self, spec: ModelSpec, meter: Meter) -> None:
         self._spec = spec
@@ -30,24 +30,24 @@ class HashedWordModel:
         return f"hashed-words@{self._spec.factory}"
 
     async def embed(self, texts: Sequence[str]) -> EmbeddingResult:
-        async def counted() -> tuple[EmbeddingResult, int | None]:
+        async def compute() -> tuple[EmbeddingResult, int | None]:
             tokens = sent.tokens()
             return EmbeddingResult([vector_of(text) for text in texts], tokens), tokens
 
         sent = RequestSize(tuple(texts))
-        return await self._meter.passed(counted, sent)
+        return await self._meter.passed(compute, sent)
 
     async def rank(self, question: str, texts: Sequence[str]) -> Sequence[float]:
-        async def compared() -> tuple[Sequence[float], int | None]:
-            asked = vector_of(question)
-            products = (sum(a * b for a, b in zip(asked, vector_of(text), strict=True)) for text in texts)
+        async def compare() -> tuple[Sequence[float], int | None]:
+            query = vector_of(question)
+            products = (sum(a * b for a, b in zip(query, vector_of(text), strict=True)) for text in texts)
             return [min(1.0, product) for product in products], None
 
-        return await self._meter.passed(compared, RequestSize((question, *texts)))
+        return await self._meter.passed(compare, RequestSize((question, *texts)))
 
 
 def vector_of(text: str) -> list[float]:
-    """A vector of length 1 without a negative number, so that two of them are 0 to 1 alike."""
+    """Return a unit vector without negative numbers, so that the similarity of two vectors is between 0 and 1."""
     counts = [0.0] * PLACES
     for word in _WORD.findall(text.lower()):
         digest = blake2b(_ENDING.sub("", word).encode("utf-8", "surrogatepass"), digest_size=8).digest()

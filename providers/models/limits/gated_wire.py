@@ -1,10 +1,10 @@
-"""A gate in front of a wire: no request leaves before the credential's limits allow it, whoever else sends.
+"""A wire that waits for rate limits: each request is sent only when the limits of its credential allow it.
 
     wire = GatedWire(OpenAIWire(...), gate)
 
-Every request passes, repeated ones too, those that are no chat by way of providers/models/billing/metering.py. What a
-request came to is told to the gate afterwards, so that a reservation which was too large is given back. How long may be
-waited in place is a matter of whoever asks: `PermitRequest.patience`.
+Every request needs a permit, repeated ones included; requests of other models than chat get theirs in
+providers/models/billing/metering.py. The tokens used are reported afterwards, so that the limiter returns what was
+reserved too much. `PermitRequest.patience` decides how the caller waits.
 """
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
@@ -14,22 +14,25 @@ from typing import Protocol
 
 from providers.errors import ProviderError
 from providers.models.text.context_window import count_tokens, message_tokens
-from providers.models.types.chat import ChatRequest, Delta, RateLimitWait, ReasoningDelta, TextDelta, Usage, UsageDelta
-
-
-class Wire(Protocol):
-    """What stands behind a gate (providers/models/chat/retrying_model.py)."""
-
-    def send(self, request: ChatRequest, *, streamed: bool) -> AsyncGenerator[Delta, None]: ...
+from providers.models.types.chat import (
+    ChatRequest,
+    Delta,
+    RateLimitWait,
+    ReasoningDelta,
+    TextDelta,
+    Usage,
+    UsageDelta,
+    Wire,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class PermitRequest:
-    """A request that wants to leave: what it brings along, and how whoever asks waits.
+    """A request that needs a permit: its size, and how the caller waits.
 
-    `count` gives the tokens of what it sends, and may take a while where there are many `letters`. `answer` is how many
-    an answer may have at most: 0 where nobody knows, None where answers have none. `key` is the same for every attempt
-    at the same request.
+    `count` returns the tokens that are sent, and may take a while for many `letters` (characters). `answer` is the
+    largest number of tokens of an answer; 0: not known; None: answers have no tokens. `key` is the same for every
+    attempt at the same request.
     """
 
     letters: int
@@ -40,27 +43,27 @@ class PermitRequest:
 
 
 class Permit(Protocol):
-    """One request's right to leave."""
+    """The permission to send one request."""
 
     def leave(self, tokens: int | None, failed: ProviderError | None) -> None:
-        """The request is over, and this is what it came to; None: nobody has said. Waits for nothing."""
+        """Report the end of the request and the tokens it used; None: not known. Does not wait."""
         ...
 
 
 class RateLimitGate(Protocol):
     """The limits of one credential."""
 
-    async def enter(self, leaving: PermitRequest) -> Permit:
-        """Wait until the request may leave."""
+    async def enter(self, request: PermitRequest) -> Permit:
+        """Wait until the request may be sent."""
         ...
 
     def hear(self, headers: Mapping[str, str]) -> None:
-        """What a vendor says beside an answer."""
+        """Read the rate limit headers of a response."""
         ...
 
 
 class GatedWire:
-    """A wire whose requests pass a gate. `prepare` has at hand what would keep a request that may leave."""
+    """A wire whose requests wait for a permit. `prepare` does slow preparations before the wait."""
 
     def __init__(self, wire: Wire, gate: RateLimitGate, prepare: Callable[[], Awaitable[None]] | None = None) -> None:
         self._wire = wire
@@ -68,13 +71,13 @@ class GatedWire:
         self._prepare = prepare
 
     async def send(self, request: ChatRequest, *, streamed: bool) -> AsyncGenerator[Delta, None]:
-        """Send one request, once, when it may leave."""
+        """Wait for a permit, and send one request, once."""
         if self._prepare is not None:
             await self._prepare()
-        admitted = await self._gate.enter(_leaving(request))
+        permit = await self._gate.enter(_leaving(request))
         usage: Usage | None = None
         failed: ProviderError | None = None
-        said: list[str] = []
+        texts: list[str] = []
         is_whole = False
         try:
             async with aclosing(self._wire.send(request, streamed=streamed)) as deltas:
@@ -82,34 +85,34 @@ class GatedWire:
                     if isinstance(delta, UsageDelta):
                         usage = delta.usage
                     elif isinstance(delta, TextDelta | ReasoningDelta):
-                        said.append(delta.text)
+                        texts.append(delta.text)
                     yield delta
             is_whole = True
         except ProviderError as problem:
             failed = problem
             raise
         finally:
-            admitted.leave(_tokens(request, usage, said) if usage or is_whole else None, failed)
+            permit.leave(_tokens(request, usage, texts) if usage or is_whole else None, failed)
 
 
 def _leaving(request: ChatRequest) -> PermitRequest:
-    asked_for = request.params.get("max_tokens")
+    max_tokens = request.params.get("max_tokens")
     return PermitRequest(
         sum(len(str(message.get("content") or "")) for message in request.messages),
         lambda: prompt_tokens(request),
-        asked_for if isinstance(asked_for, int) else 0,
+        max_tokens if isinstance(max_tokens, int) else 0,
         request.key,
         request.patience,
     )
 
 
-def _tokens(request: ChatRequest, usage: Usage | None, said: list[str]) -> int:
-    """What a request took of an allowance: as counted by the vendor, else as we count."""
+def _tokens(request: ChatRequest, usage: Usage | None, texts: list[str]) -> int:
+    """Return the tokens that a request used of a rate limit, as counted by the vendor or estimated."""
     if usage is not None:
         return usage.total_tokens or usage.prompt_tokens + usage.completion_tokens
-    return prompt_tokens(request) + count_tokens("".join(said))
+    return prompt_tokens(request) + count_tokens("".join(texts))
 
 
 def prompt_tokens(request: ChatRequest) -> int:
-    """About how many tokens a request brings along."""
+    """Return the estimated tokens of a request's messages and tools."""
     return message_tokens(request.messages) + count_tokens("".join(str(tool) for tool in request.tools))

@@ -1,12 +1,12 @@
-"""How whoever is reached tells a repeated request from a new one: `Idempotency-Key`, as HTTP services know it.
+"""Adds an `Idempotency-Key` to the requests of an activation, so that servers recognise repeated requests.
 
-    http = KeyedHttp(http, Repeats(activation_id))
+    http = IdempotentHttp(http, IdempotencyKeys(activation_id))
 
-The key of a request follows from the activation, from what is sent, and from how often the same was sent before. So it
-is the same in every attempt of the activation and in every try that brought no good answer, and another one for every
-other request. What only asks (GET, HEAD, OPTIONS) has none, and a key that was given stays as it is.
+The key follows from the activation, the content of the request, and how often the same request was answered before.
+So all attempts of the activation, and all tries without a successful answer, use the same key; every other request has
+another key. Requests that only read (GET, HEAD, OPTIONS) have no key, and a key that the caller has set is kept.
 
-By such a key a request is also known where it waits for its vendor's pace: in another attempt it keeps its place.
+The rate limiter uses the same key as a ticket: a request keeps its place in the queue in the next attempt.
 """
 
 import json
@@ -29,20 +29,20 @@ from providers.models.types.rate_limits import RateLimitKey
 HEADER = "Idempotency-Key"
 ONLY_ASKING = frozenset({"GET", "HEAD", "OPTIONS"})
 TOO_FAST = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE})
-"""How vendors with a pace answer those who do not keep it; the second if it says when to come again."""
+"""Statuses by which vendors refuse a request that exceeds their rate limit; 503 only with a `Retry-After`."""
 
 
 class VendorLimits(Protocol):
-    """Where the requests of one activation wait for the paces of their vendors."""
+    """The rate limits of vendors, for the requests of one activation."""
 
     async def take(self, paced: RateLimitKey, ticket: str) -> Permit:
-        """Wait until a request may leave, or be cancelled, to come back with the same ticket when it is time."""
+        """Wait until a request may be sent; the wait may cancel the attempt, which later asks with the same ticket."""
         ...
 
 
 @dataclass(slots=True)
 class KeyedRequest:
-    """One request under its key. Once it `is_answered`, the next one like it is another request."""
+    """A request with its key. After `is_answered` is set, the next equal request gets another key."""
 
     key: str
     is_answered: bool = False
@@ -50,32 +50,32 @@ class KeyedRequest:
 
 @dataclass(frozen=True, slots=True)
 class IdempotencyKeys:
-    """The keys of one activation's requests, or of a part of it. For one event loop."""
+    """Generates the keys for the requests of an activation, or of a part of it. For one event loop."""
 
     space: str
-    _taken: dict[str, set[int]] = field(default_factory=dict[str, set[int]])  # digest -> numbers that are used up
+    _taken: dict[str, set[int]] = field(default_factory=dict[str, set[int]])  # digest -> numbers in use
 
     @contextmanager
-    def of(self, *said: Any) -> Generator[KeyedRequest]:
-        """The key of a request that says this; what is JSON counts by its content, everything else by its repr."""
-        digest = sha256(json.dumps(said, sort_keys=True, default=repr).encode()).hexdigest()
-        taken = self._taken.setdefault(digest, set())
-        number = next(number for number in range(len(taken) + 1) if number not in taken)
-        taken.add(number)
-        sending = KeyedRequest(sha256(f"{self.space}\n{digest}\n{number}".encode()).hexdigest())
+    def of(self, *content: Any) -> Generator[KeyedRequest]:
+        """Return the key for a request with this content; JSON values count by value, everything else by its repr."""
+        digest = sha256(json.dumps(content, sort_keys=True, default=repr).encode()).hexdigest()
+        used = self._taken.setdefault(digest, set())
+        number = next(number for number in range(len(used) + 1) if number not in used)
+        used.add(number)
+        keyed = KeyedRequest(sha256(f"{self.space}\n{digest}\n{number}".encode()).hexdigest())
         try:
-            yield sending
+            yield keyed
         finally:
-            if not sending.is_answered:
-                taken.discard(number)
+            if not keyed.is_answered:
+                used.discard(number)
 
     def within(self, place: str) -> "IdempotencyKeys":
-        """The keys of a part of the activation: what is sent there is no repetition of anything outside of it."""
+        """Return the keys of a part of the activation; they differ from those of equal requests elsewhere."""
         return IdempotencyKeys(f"{self.space}/{place}")
 
 
 class IdempotentHttp:
-    """The way out of one activation."""
+    """The HTTP client of one activation: adds idempotency keys and waits for the rate limits of vendors."""
 
     def __init__(self, http: Http, repeats: IdempotencyKeys, turns: VendorLimits | None = None) -> None:
         self._http = http
@@ -83,35 +83,38 @@ class IdempotentHttp:
         self._turns = turns
 
     async def send(self, call: Call) -> Reply:
-        """Raises AddressRefused, or HttpFailed when no whole answer came (`retryable` says whether more may help)."""
+        """Send a request and return the response.
+
+        Raises AddressRefused, and HttpFailed if no complete response came; its `retryable` says whether to try again.
+        """
         if call.pace is None or self._turns is None:
             return await self._send(call)
         url = url_of(call.url)
-        with self._repeats.of("turn", *_said(call)) as sending:
+        with self._repeats.of("turn", *_said(call)) as keyed:
             with pause_timeouts():
-                turn = await self._turns.take(call.pace.at(url.netloc.decode("ascii")), sending.key)
+                permit = await self._turns.take(call.pace.at(url.netloc.decode("ascii")), keyed.key)
             reply = await self._send(call)
-            sending.is_answered = reply.is_success
-            refused = _refused(reply)
-            if refused is not None:
-                turn.leave(None, refused)
+            keyed.is_answered = reply.is_success
+            refusal = _refused(reply)
+            if refusal is not None:
+                permit.leave(None, refusal)
             return reply
 
     async def _send(self, call: Call) -> Reply:
         if call.method.upper() in ONLY_ASKING or any(name.strip().lower() == HEADER.lower() for name in call.headers):
             return await self._http.send(call)
-        with self._repeats.of(*_said(call)) as sending:
-            reply = await self._http.send(replace(call, headers={**call.headers, HEADER: sending.key}))
-            sending.is_answered = reply.is_success
+        with self._repeats.of(*_said(call)) as keyed:
+            reply = await self._http.send(replace(call, headers={**call.headers, HEADER: keyed.key}))
+            keyed.is_answered = reply.is_success
             return reply
 
     def within(self, place: str) -> "IdempotentHttp":
-        """The way out of a part of the activation."""
+        """Return the HTTP client of a part of the activation."""
         return IdempotentHttp(self._http, self._repeats.within(place), self._turns)
 
 
 class IdempotentModel:
-    """A model as one activation asks it."""
+    """A chat model for the requests of one activation: adds idempotency keys, and how to wait for rate limits."""
 
     def __init__(self, model: ChatModel, repeats: IdempotencyKeys, patience: RateLimitWait | None = None) -> None:
         self._model = model
@@ -123,36 +126,36 @@ class IdempotentModel:
         return self._model.spec
 
     async def stream(self, request: ChatRequest) -> AsyncGenerator[Delta, None]:
-        """Deltas as they come, one UsageDelta at the end. Closing this closes the provider's connection."""
-        with self._repeats.of(*_asked(request)) as sending:
+        """Yield deltas as they arrive, one UsageDelta at the end. Closing the generator closes the connection."""
+        with self._repeats.of(*_asked(request)) as keyed:
             has_failed = False
-            deltas = cast("AsyncGenerator[Delta, None]", self._model.stream(self._signed(request, sending)))
+            deltas = cast("AsyncGenerator[Delta, None]", self._model.stream(self._signed(request, keyed)))
             async with aclosing(deltas):
                 async for delta in deltas:
                     has_failed = has_failed or isinstance(delta, ErrorDelta)
                     self._has_heard()
                     yield delta
-            sending.is_answered = not has_failed
+            keyed.is_answered = not has_failed
 
     async def complete(self, request: ChatRequest) -> Completion:
-        """The whole answer without streaming."""
-        with self._repeats.of(*_asked(request)) as sending:
-            answer = await self._model.complete(self._signed(request, sending))
+        """Return the whole answer without streaming."""
+        with self._repeats.of(*_asked(request)) as keyed:
+            answer = await self._model.complete(self._signed(request, keyed))
             self._has_heard()
-            sending.is_answered = answer.error is None
+            keyed.is_answered = answer.error is None
             return answer
 
     def _has_heard(self) -> None:
-        """What was answered is lost if the attempt begins anew, also where no limit holds requests back."""
+        """Note that restarting the attempt would lose an answer, also if there are no rate limits."""
         if self._patience is not None:
             self._patience.sends()
 
-    def _signed(self, request: ChatRequest, sending: KeyedRequest) -> ChatRequest:
-        return replace(request, key=sending.key, patience=self._patience)
+    def _signed(self, request: ChatRequest, keyed: KeyedRequest) -> ChatRequest:
+        return replace(request, key=keyed.key, patience=self._patience)
 
 
 def within(http: Http, place: str) -> Http:
-    """The way out of a part of an activation, where requests have keys."""
+    """Return the client of a part of an activation if its requests have keys, and the client itself otherwise."""
     return http.within(place) if isinstance(http, IdempotentHttp) else http
 
 
@@ -161,7 +164,7 @@ def _said(call: Call) -> tuple[Any, ...]:
 
 
 def _refused(reply: Reply) -> ProviderError | None:
-    """What says that all must hold back; None for every other answer."""
+    """Return the error of a response that refuses a request because of a rate limit; None for other responses."""
     seconds = retry_after(reply.headers, datetime.now(UTC))
     if reply.status not in TOO_FAST or (reply.status == HTTPStatus.SERVICE_UNAVAILABLE and seconds is None):
         return None
@@ -169,11 +172,11 @@ def _refused(reply: Reply) -> ProviderError | None:
 
 
 def _digest(texts: Sequence[str]) -> str:
-    """What stands for texts that may be large."""
-    said = sha256()
+    """Return a digest of texts that may be large."""
+    digest = sha256()
     for text in texts:
-        said.update(sha256(text.encode()).digest())
-    return said.hexdigest()
+        digest.update(sha256(text.encode()).digest())
+    return digest.hexdigest()
 
 
 def _asked(request: ChatRequest) -> tuple[Any, ...]:

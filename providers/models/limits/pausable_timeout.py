@@ -1,10 +1,10 @@
-"""Time limits in which only work counts: they stand still while a request waits for its vendor's pace.
+"""Timeouts that count only work: they pause while a request waits for a rate limit.
 
-    async with WorkTime(12):
-        ...                      # somewhere below: `with waiting(): await its_turn()`
+    async with PausableTimeout(12):
+        ...                      # somewhere below: `with pause_timeouts(): await limiter.take(...)`
 
-A limit holds for the task that has entered it and for all tasks that this one begins. Past it, leaving the block raises
-TimeoutError, as `asyncio.timeout` does.
+A timeout applies to the task that entered it and to all tasks that this one starts. When it has expired, leaving the
+block raises TimeoutError, as `asyncio.timeout` does.
 """
 
 import asyncio
@@ -15,14 +15,14 @@ from types import TracebackType
 
 
 class PausableTimeout:
-    """One limit, in seconds; None only measures how long it has stood still."""
+    """One timeout, in seconds; None only measures how long it was paused."""
 
     def __init__(self, seconds: float | None) -> None:
         self._timeout = asyncio.timeout(seconds)
-        self._stood_still = 0.0  # seconds, of waits that are over
-        self._waiting = 0  # requests, side by side
-        self._since = 0.0  # on the loop's clock: when the first of them began to wait
-        self._left: float | None = None  # seconds of work that were left then
+        self._stood_still = 0.0  # seconds of pauses that are over
+        self._waiting = 0  # number of concurrent waits
+        self._since = 0.0  # on the loop's clock: start of the first of them
+        self._left: float | None = None  # seconds of work that were left at that time
         self._entered: Token[tuple[PausableTimeout, ...]] | None = None
 
     async def __aenter__(self) -> "PausableTimeout":
@@ -39,15 +39,15 @@ class PausableTimeout:
 
     @property
     def stood_still(self) -> float:
-        """Seconds that have not counted."""
+        """Return the seconds that did not count."""
         return self._stood_still + (_now() - self._since if self._waiting else 0.0)
 
     def expired(self) -> bool:
-        """Whether it was this limit that ended the work."""
+        """Return whether this timeout ended the work."""
         return self._timeout.expired()
 
     def stop(self) -> None:
-        """A request begins to wait."""
+        """Pause the timeout; call it at the start of each wait."""
         self._waiting += 1
         if self._waiting == 1:
             self._since, ends_at = _now(), self._timeout.when()
@@ -55,7 +55,7 @@ class PausableTimeout:
             self._set(None)
 
     def go_on(self) -> None:
-        """A request waits no more."""
+        """Continue the timeout after the last concurrent wait; call it at the end of each wait."""
         self._waiting -= 1
         if self._waiting == 0:
             now = _now()
@@ -72,7 +72,7 @@ _limits: ContextVar[tuple[PausableTimeout, ...]] = ContextVar("limits of work", 
 
 @contextmanager
 def pause_timeouts() -> Generator[None]:
-    """Around a wait that is no work: all limits of the task stand still."""
+    """Pause all timeouts of the current task during a wait that is not work."""
     limits = _limits.get()
     for limit in limits:
         limit.stop()

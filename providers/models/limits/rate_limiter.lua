@@ -1,28 +1,29 @@
--- The pace of one credential, for all workers: who may send now, and when the others may (docs/decisions/0027).
+-- The rate limits of one credential, for all workers: which request may be sent now, and when the others may
+-- (docs/decisions/0027-one-pace-for-all-workers.md).
 --
--- Times are milliseconds by the server's clock. A request that wants to leave has a ticket in a queue, and with it a
--- slot in time: its place in the queue times the distance between two requests. What has left is in a log for a little
--- longer than a window, and the log has the last word: in no window are there more requests or tokens than allowed.
+-- Times are milliseconds by the server's clock. A waiting request has a ticket in a queue, and with it a planned time:
+-- its place in the queue times the distance between two requests. Sent requests stay in a log for a little longer than
+-- a window. The log is decisive: no window ever has more requests or tokens than allowed.
 --
--- KEYS  state (hash) · queue (ticket -> order) · due (ticket -> when it is expected) · log (pass -> when it left)
+-- KEYS  state (hash) · queue (ticket -> order) · due (ticket -> time of its next try) · log (pass -> time it was sent)
 --       cost (pass -> tokens) · slots (pass -> end of its lease) · tags (tenant -> order of its last ticket)
 
 local STATE, QUEUE, DUE, LOG, COST, SLOTS, TAGS = unpack(KEYS)
 local verb, now, window = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 
-local FASTER = 1.03       -- than the limit: so a slot that nobody used can be made good; the log keeps the limit
-local MARGIN = 0.015      -- of a window, by which the log remembers longer: requests do not all travel equally fast
-local CREDIT = 0.05       -- of a window: so much of unused time may be made good at once
-local LATE = 2500         -- after which a ticket that is expected holds up nobody any more
-local GONE = 30000        -- after which it is forgotten: its run was cancelled, or Redis was away
-local FAR = 20000         -- whoever has to wait longer comes back half-way: by then more is known of what calls take
-local USUAL = 500         -- tokens of an answer, before any is known
-local LEAST = 0.1         -- of a limit: what is left of it at least, however often the vendor refuses
-local CUT = 0.95          -- what one refusal leaves of it
-local PAUSE = 2           -- windows that a vendor can hold an account back for; whoever asks then finds out the rest
-local GROWTH = 0.1        -- of the limit, that comes back in each window without a refusal
-local LEARNS = 0.1        -- share of the newest figure in an average
-local KEPT = 3600000      -- after which nothing is known of a credential that nobody uses
+local FASTER = 1.03       -- factor by which requests are planned faster than the limit, to make up for unused slots
+local MARGIN = 0.015      -- of a window, by which the log keeps requests longer, since their travel times differ
+local CREDIT = 0.05       -- of a window: how much unused time may be made up at once
+local LATE = 2500         -- ms after its due time from which a ticket no longer delays the tickets behind it
+local GONE = 30000        -- ms after its due time at which a ticket is dropped (its run was cancelled, or Redis was away)
+local FAR = 20000         -- ms; a longer wait is halved, since by then more is known about the cost of calls
+local USUAL = 500         -- assumed tokens of an answer before any is known
+local LEAST = 0.1         -- share of a limit that remains at least, however often the vendor refuses
+local CUT = 0.95          -- share of the limit that remains after one refusal
+local PAUSE = 2           -- windows for which a vendor can pause an account at most; later requests find out the rest
+local GROWTH = 0.1        -- share of the limit that returns in each window without a refusal
+local LEARNS = 0.1        -- weight of the newest value in an average
+local KEPT = 3600000      -- ms without use after which the state of a credential expires
 
 if now == 0 then
   local clock = redis.call('TIME')
@@ -55,7 +56,7 @@ end
 
 local function average(old, new) return old and old + LEARNS * (new - old) or new end
 
--- what the vendor takes now: the limit, less what refusals have cost
+-- the share of the limit that the vendor accepts now, after refusals
 local function share()
   return math.min(1, (s.share or 1) + GROWTH * (now - (s.cut_at or now)) / window)
 end
@@ -69,17 +70,17 @@ if verb == 'ask' then
   if tokens > 0 then tokens = tokens * share() end
   local each = requests > 0 and window / (requests * FASTER) or 0
   local a_token = tokens > 0 and window / (tokens * FASTER) or 0
-  local answer = most < 0 and 0 or s.answer and s.answer + s.spread or (most > 0 and most or USUAL)  -- what is too much comes back
+  local answer = most < 0 and 0 or s.answer and s.answer + s.spread or (most > 0 and most or USUAL)  -- the surplus is returned when the request ends
   local cost = math.max(1, math.min(prompt + answer, tokens > 0 and tokens or math.huge))
 
   local order = redis.call('ZSCORE', QUEUE, ticket)
-  if not order then  -- fair between tenants: each one's next ticket stands one further than its last
+  if not order then  -- fair between tenants: the next ticket of a tenant comes one place after its last one
     if redis.call('ZCARD', QUEUE) == 0 then redis.call('DEL', TAGS) end
     order = math.max(s.turn or 0, tonumber(redis.call('HGET', TAGS, tenant) or 0)) + 1
     redis.call('HSET', TAGS, tenant, order)
     redis.call('ZADD', QUEUE, order, ticket)
   end
-  redis.call('ZADD', DUE, now, ticket)  -- it is here, so it is not late
+  redis.call('ZADD', DUE, now, ticket)  -- this ticket is asking now, so it is not late
   local late = redis.call('ZCOUNT', DUE, '-inf', now - LATE)
   local place = math.max(0, redis.call('ZRANK', QUEUE, ticket) - late)
 
@@ -138,7 +139,7 @@ if verb == 'settle' then
     if tokens > 0 and s.tokens_at then s.tokens_at = s.tokens_at + (total - reserved) * window / (tokens * FASTER) end
   end
   if is_refused then
-    if now - (s.cut_at or 0) > window / 30 then  -- what was under way with it is refused for the same reason
+    if now - (s.cut_at or 0) > window / 30 then  -- requests sent at the same time are refused for the same reason
       s.share = math.max(LEAST, share() * CUT)
       s.cut_at = now
     end
@@ -147,7 +148,7 @@ if verb == 'settle' then
     if pause > 0 then s.paused = math.max(s.paused or 0, now + math.min(pause, CREDIT * window)) end
     if total >= 0 then
       s.cost = average(s.cost, total)
-      if prompt >= 0 then  -- less: vectors, ranks and speech have no answer that takes tokens
+      if prompt >= 0 then  -- -1: embeddings, ranks and speech have no answer that uses tokens
         s.spread = average(s.spread, math.abs(total - prompt - (s.answer or total - prompt)))
         s.answer = average(s.answer, total - prompt)
       end
@@ -158,7 +159,7 @@ if verb == 'settle' then
   return 0
 end
 
-if verb == 'forget' then  -- who waits no more, or was let through and does not know it
+if verb == 'forget' then  -- the request no longer waits, or was permitted and did not learn it
   local ticket, pass = ARGV[4], ARGV[5]
   redis.call('ZREM', QUEUE, ticket)
   redis.call('ZREM', DUE, ticket)

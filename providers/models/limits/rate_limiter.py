@@ -1,10 +1,12 @@
-"""One pace for all workers: who may send a request with a credential, and when (docs/decisions/0027).
+"""The rate limiter that all workers share: when a request with a credential may be sent.
 
-The vendors of tools that want to be asked slowly are asked at such a pace as well, each host by all tenants together.
+The same limiter applies the rate limits of tools' vendors, for each host and all tenants together. See
+docs/decisions/0027-one-pace-for-all-workers.md.
 
-What has left, and who waits, is in Redis, where every process sees it; a script decides in one round trip
-(`providers/models/limits/rate_limiter.lua`). Nothing there is a fact: a Redis that was emptied begins anew without a
-burst, and while it keeps silent each process goes by its own watch. A slot of a worker that died ends with its lease.
+Sent and waiting requests are stored in Redis, where every process sees them; a script decides in one round trip
+(`providers/models/limits/rate_limiter.lua`). Nothing stored there is a durable fact: an emptied Redis starts again
+without a burst, and while Redis does not answer each process limits its own requests. A slot of a worker that died ends
+with its lease.
 """
 
 import asyncio
@@ -28,20 +30,20 @@ from providers.models.types.rate_limits import MINUTE, RateLimitKey, reset_delay
 log = structlog.get_logger()
 
 WINDOW = MINUTE
-LEASE = 30.0  # seconds that a slot is kept for a call of which nothing is heard
+LEASE = 30.0  # seconds that a slot stays reserved without a renewal
 RENEWED_EVERY = 10.0  # seconds
-CLOSE_TIMEOUT = 1.0  # seconds for what is still to be told when the process goes down
-NO_COMPLETION = -1  # in place of tokens, to the script
-LONGEST_PAUSE = 30.0  # seconds that a vendor can hold all back for, where two of its spans are less
+CLOSE_TIMEOUT = 1.0  # seconds for pending script calls when the process shuts down
+NO_COMPLETION = -1  # number of answer tokens, for the script, of a request without an answer in tokens
+LONGEST_PAUSE = 30.0  # seconds that a vendor can pause all requests, if two of its windows are shorter
 QUICKLY_COUNTED = 50_000  # characters, whose tokens take some ten milliseconds to count
-MOST_ALONE = 1000  # paces that a process keeps by itself; beyond that those are forgotten whose time is over
+MOST_ALONE = 1000  # limits that a process tracks without Redis; beyond that, expired ones are dropped
 
 _SCRIPT = Path(__file__).with_name("rate_limiter.lua")
 _KEYS = ("state", "queue", "due", "log", "cost", "slots", "tags")
 
 
 class Silence(Protocol):
-    """Whether a server has kept silent of late (scheduler/messaging/circuit_breaker.py)."""
+    """The circuit breaker of a Redis server (implemented in scheduler/messaging/circuit_breaker.py)."""
 
     def holds(self) -> bool: ...
 
@@ -51,7 +53,7 @@ class Silence(Protocol):
 
 
 class Counters(Protocol):
-    """What a process counts of requests with a limit (scheduler/metrics.py)."""
+    """The metrics of rate-limited requests (implemented in scheduler/metrics.py)."""
 
     @property
     def waited(self) -> Callable[[], None]: ...
@@ -61,7 +63,7 @@ class Counters(Protocol):
 
 
 class RateLimiter:
-    """A process's way to the paces, by a client of its event loop. It asks nobody before a request that has a limit."""
+    """The rate limiter of a process, with the Redis client of its event loop. Connects on the first limited request."""
 
     def __init__(
         self,
@@ -78,34 +80,34 @@ class RateLimiter:
         self._script: Any = self._redis.register_script(_SCRIPT.read_text(encoding="utf-8"))
         self._silence = silence
         self._telling: set[asyncio.Task[Any]] = set()
-        self._alone_at: dict[str, float] = {}  # by key: when the next request may leave while Redis keeps silent
+        self._alone_at: dict[str, float] = {}  # by key: time of the next request while Redis does not answer
         self.counters = counters
 
     def gate(self, paced: RateLimitKey, tenant: str) -> "AccountLimiter":
-        """The limits of a credential, as requests of a tenant meet them."""
+        """Return the limiter of a credential for the requests of a tenant."""
         return AccountLimiter(self, paced, tenant)
 
-    async def call(self, paced: RateLimitKey, verb: str, *given: Any) -> float | None:
-        """What the script says; None if it cannot be asked."""
+    async def call(self, paced: RateLimitKey, verb: str, *arguments: Any) -> float | None:
+        """Run the script and return its result; None if Redis does not answer."""
         if self._silence.holds():
             return None
         keys = [f"easel:pace:{{{paced.key}}}:{name}" for name in _KEYS]
         now = self._clock() * 1000 if self._clock is not None else 0
         try:
-            said = cast(int, await self._script(keys, [verb, now, self.span(paced) * 1000, *given]))
+            result = cast(int, await self._script(keys, [verb, now, self.span(paced) * 1000, *arguments]))
         except redis.RedisError as error:
             self._silence.begins()
             log.warning("rate_limiter_unavailable", account=paced.title, error=str(error))
             return None
         self._silence.ends()
-        return float(said)
+        return float(result)
 
     def span(self, paced: RateLimitKey) -> float:
-        """Seconds in which these limits may be used up."""
+        """Return the seconds in which these limits may be used up."""
         return self.window * paced.minute / MINUTE
 
     def alone(self, paced: RateLimitKey) -> float:
-        """Seconds to wait where nobody can be asked: this process keeps the pace by itself, and others do likewise."""
+        """Return the seconds to wait while Redis does not answer; each process then limits only its own requests."""
         now, requests = time.monotonic(), paced.rates.requests_per_minute
         wait = self._alone_at.get(paced.key, now) - now
         if requests and wait <= 0:
@@ -114,49 +116,49 @@ class RateLimiter:
             self._alone_at[paced.key] = now + self.span(paced) / requests
         return max(0.0, wait)
 
-    def tell(self, telling: Awaitable[Any]) -> "asyncio.Task[Any]":
-        """Do something that nobody waits for."""
-        task = asyncio.ensure_future(telling)
+    def tell(self, call: Awaitable[Any]) -> "asyncio.Task[Any]":
+        """Run a call in the background; `close` waits for it."""
+        task = asyncio.ensure_future(call)
         self._telling.add(task)
         task.add_done_callback(self._telling.discard)
         return task
 
     async def close(self) -> None:
-        """Tell what is still to be told, and close the connections."""
-        telling = [task for task in self._telling if not task.done()]
-        if telling:
-            _, late = await asyncio.wait(telling, timeout=CLOSE_TIMEOUT)
-            for task in late:  # of calls that did not let go: their slots end with their leases
+        """Wait for background calls, at most CLOSE_TIMEOUT, and close the connections."""
+        running = [task for task in self._telling if not task.done()]
+        if running:
+            _, late = await asyncio.wait(running, timeout=CLOSE_TIMEOUT)
+            for task in late:  # slots that these do not release end with their leases
                 task.cancel()
         await self._redis.aclose()
 
 
 @dataclass
 class AccountLimiter:
-    """One credential's limits, on their way to the script."""
+    """The limiter of one credential, for the requests of one tenant."""
 
     governor: RateLimiter
     paced: RateLimitKey
     tenant: str
-    _pause: float = 0.0  # seconds that the vendor wants to be left alone, not yet told
+    _pause: float = 0.0  # seconds that the vendor asks all callers to wait, not yet reported to the script
 
-    async def enter(self, leaving: PermitRequest) -> "AccountPermit":
-        """Wait until the request may leave; in place, or by being cancelled, as its patience has it."""
-        prompt = await _counted(leaving) if self.paced.rates.tokens_per_minute else 0
-        most = NO_COMPLETION if leaving.answer is None else leaving.answer
-        return await self.admit(leaving.key or uuid4().hex, leaving.patience, prompt, most)
+    async def enter(self, request: PermitRequest) -> "AccountPermit":
+        """Wait until the request may be sent; `request.patience` waits or cancels the attempt."""
+        prompt = await _counted(request) if self.paced.rates.tokens_per_minute else 0
+        most = NO_COMPLETION if request.answer is None else request.answer
+        return await self.admit(request.key or uuid4().hex, request.patience, prompt, most)
 
     async def admit(
         self, ticket: str, patience: RateLimitWait | None, prompt: int = 0, most: int = 0
     ) -> "AccountPermit":
-        """The same for any request, whose ticket is known again in another attempt at it."""
-        admitted = uuid4().hex
-        asked = [*self._limits, ticket, admitted, self.tenant, prompt, most, LEASE * 1000]
+        """Do the same for any request; another attempt with the same ticket keeps its place in the queue."""
+        permit_id = uuid4().hex
+        arguments = [*self._limits, ticket, permit_id, self.tenant, prompt, most, LEASE * 1000]
         has_waited = False
         try:
             while True:
-                said = await self.governor.call(self.paced, "ask", *asked)
-                wait = self.governor.alone(self.paced) if said is None else said / 1000
+                delay_ms = await self.governor.call(self.paced, "ask", *arguments)
+                wait = self.governor.alone(self.paced) if delay_ms is None else delay_ms / 1000
                 if wait <= 0:
                     break
                 if not has_waited:
@@ -168,20 +170,20 @@ class AccountLimiter:
                     await asyncio.sleep(min(wait, 1.0))
         except asyncio.CancelledError:
             if patience is None or not patience.comes_back:
-                self.governor.tell(self.governor.call(self.paced, "forget", ticket, admitted))
+                self.governor.tell(self.governor.call(self.paced, "forget", ticket, permit_id))
             raise
         if patience is not None:
             patience.sends()
-        return AccountPermit(self, admitted, NO_COMPLETION if most == NO_COMPLETION else prompt)
+        return AccountPermit(self, permit_id, NO_COMPLETION if most == NO_COMPLETION else prompt)
 
     def hear(self, headers: Mapping[str, str]) -> None:
-        """Note that the vendor says that nothing is left; it is told with the next request that is over."""
+        """Remember that the vendor reports an exhausted limit; the script learns it when the next request ends."""
         self._pause = max(self._pause, reset_delay(headers) or 0.0)
 
     def pause(self) -> float:
-        """The seconds that were noted, once."""
-        noted, self._pause = self._pause, 0.0
-        return noted
+        """Return the remembered seconds and reset them."""
+        seconds, self._pause = self._pause, 0.0
+        return seconds
 
     @property
     def _limits(self) -> tuple[int, int, int]:
@@ -191,7 +193,7 @@ class AccountLimiter:
 
 @dataclass
 class AccountPermit:
-    """One request that has left."""
+    """The permit of one request that was sent."""
 
     gate: AccountLimiter
     id: str
@@ -204,7 +206,7 @@ class AccountPermit:
             self._renewing = self.gate.governor.tell(self._renew())
 
     def leave(self, tokens: int | None, failed: ProviderError | None) -> None:
-        """The request is over. Nobody waits for this to be told."""
+        """Report the end of the request to the script, in the background."""
         if self._renewing is not None:
             self._renewing.cancel()
         is_refused = failed is not None and failed.code is Code.RATE_LIMIT_EXCEEDED
@@ -217,11 +219,11 @@ class AccountPermit:
         took = (time.monotonic() - self.began) * 1000
         limit = self.gate.paced.rates.tokens_per_minute or 0
         longest = LONGEST_PAUSE * governor.window / MINUTE
-        told = [self.id, limit, total, self.prompt, took, int(is_refused), pause * 1000, longest * 1000]
-        governor.tell(governor.call(self.gate.paced, "settle", *told))
+        arguments = [self.id, limit, total, self.prompt, took, int(is_refused), pause * 1000, longest * 1000]
+        governor.tell(governor.call(self.gate.paced, "settle", *arguments))
 
     async def _renew(self) -> None:
-        """Keep the slot as long as the call goes on."""
+        """Renew the lease of the slot until the request ends."""
         while True:
             await asyncio.sleep(RENEWED_EVERY)
             await self.gate.governor.call(self.gate.paced, "renew", self.id, LEASE * 1000)
@@ -229,19 +231,17 @@ class AccountPermit:
 
 @dataclass(frozen=True, slots=True)
 class VendorLimiter:
-    """The paces of tools' vendors, as the requests of one attempt meet them
-    (providers/models/limits/idempotency_keys.py).
-    """
+    """The rate limits of tools' vendors, for the requests of one attempt; implements `VendorLimits`."""
 
     governor: RateLimiter
     tenant: str
     patience: RateLimitWait
 
     async def take(self, paced: RateLimitKey, ticket: str) -> AccountPermit:
-        """Wait until a request may leave; in place, or by being cancelled, as the attempt's patience has it."""
+        """Wait until a request may be sent; `patience` waits or cancels the attempt."""
         return await self.governor.gate(paced, self.tenant).admit(ticket, self.patience)
 
 
-async def _counted(leaving: PermitRequest) -> int:
-    """The tokens of a prompt; those of a long one are counted beside the loop."""
-    return leaving.count() if leaving.letters <= QUICKLY_COUNTED else await in_untrusted_thread(leaving.count)
+async def _counted(request: PermitRequest) -> int:
+    """Count the tokens of a prompt; a long prompt is counted in a thread."""
+    return request.count() if request.letters <= QUICKLY_COUNTED else await in_untrusted_thread(request.count)

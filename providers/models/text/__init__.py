@@ -1,1 +1,1 @@
-"""Texts of models: what fits into a context window, what is cut from an answer."""
+"""Processing of model texts: token estimates, context windows, cleaning of answers."""

@@ -1,11 +1,11 @@
-"""How many tokens a text has, and how messages are made to fit a model's context (components 7, tools 10.3).
+"""Estimates the tokens of texts, and shortens messages to fit a model's context.
 
 Tokens are estimated, not counted: the cl100k vocabulary is a download at run time, which an executor must not depend
-on. The estimate cuts a text where cl100k cuts it (words with the blank before them, up to three digits, runs of
-punctuation, white space) and prices each piece with rates measured against the real vocabulary. Measured that way,
-English prose, code, JSON and CJK come out within 7 %, French 10 % and German 23 % too low, Cyrillic and Indic scripts
-13 to 18 % too high. Everything that counts calls `count_tokens` and `cut_to`, so an exact vocabulary would replace
-these two functions and nothing else.
+on (docs/decisions/0006-tokens-are-estimated.md). The estimate splits a text where cl100k splits it (words with the
+blank before them, up to three digits, runs of punctuation, white space) and assigns each part a number of tokens that
+was measured against the real vocabulary. The measured error is within 7 % for English prose, code, JSON and CJK; French
+is estimated 10 % and German 23 % too low, Cyrillic and Indic scripts 13 to 18 % too high. All callers use
+`count_tokens` and `truncate_to_tokens`, so an exact vocabulary would replace only these two functions.
 """
 
 import re
@@ -14,21 +14,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import ceil
 from typing import Any
 
-FALLBACK_CONTEXT = 8192  # tokens; for models whose context nobody has declared
+FALLBACK_CONTEXT = 8192  # tokens; for models without a declared context
 _FREE_SHARE = 0.97
-_SYSTEM_HEAVY = 0.8  # above this share of the two together, the system text is what gives way
+_SYSTEM_HEAVY = 0.8  # if the system text has a larger share of both texts, it is shortened instead of the last message
 
 _PIECE = re.compile(
     r"(?P<word>(?:[^\r\n\w]|_)?[^\W\d_]+)|(?P<digits>\d{1,3})"
     r"|(?P<marks> ?(?:[^\s\w]++|_++)++[\r\n]*)|(?P<blank>\s*[\r\n]+|\s+(?!\S)|\s+)"
 )
-_COMMON_WORD = 7  # letters; ASCII words up to here are nearly always one token
-_FURTHER_LETTER = 0.28  # each letter of an ASCII word beyond
-_INNER_CAPITAL = 0.7  # each capital inside an ASCII word: namesLikeThis, CONSTANTS, base64
-_FURTHER_MARK = 0.4  # each mark in a run beyond the second
-_LONG_RUN = 20  # letters; a sentence of CJK or a page of base64 is one piece, and is cut inside
+_COMMON_WORD = 7  # letters; ASCII words up to this length are nearly always one token
+_FURTHER_LETTER = 0.28  # tokens of each further letter of an ASCII word
+_INNER_CAPITAL = 0.7  # tokens of each capital inside an ASCII word: namesLikeThis, CONSTANTS, base64
+_FURTHER_MARK = 0.4  # tokens of each punctuation mark in a run after the second
+_LONG_RUN = 20  # characters; a sentence of CJK or a page of base64 is one part, and may be cut inside
 
-# Price of one letter that is not ASCII, by the code point at which a range of scripts begins; measured per script.
+# Tokens of one character that is not ASCII, by the first code point of a range of scripts; measured per script.
 _SCRIPTS: tuple[tuple[int, float], ...] = (
     (0x0080, 0.7),  # Latin with accents
     (0x0370, 1.1),  # Greek
@@ -48,65 +48,65 @@ _SCRIPT_STARTS = [start for start, _ in _SCRIPTS]
 
 
 def count_tokens(text: str) -> int:
-    """About how many tokens a model reads in `text`."""
+    """Return the estimated number of tokens of `text`."""
     return ceil(sum(price for _, price in _pieces(text)))
 
 
 def most_tokens(text: str) -> int:
-    """As many tokens as `text` could have, without a look at its words: at most one for a letter of ASCII."""
+    """Return a fast upper bound of the tokens of `text`: at most one per ASCII character."""
     return len(text) if text.isascii() else ceil(len(text) * _DEAREST_LETTER)
 
 
 def truncate_to_tokens(text: str, tokens: int) -> str:
-    """The longest beginning of `text` that has at most `tokens` tokens. Words stay whole; long unbroken runs do not."""
+    """Return the longest beginning of `text` with at most `tokens` tokens. Only long unbroken runs are cut inside."""
     if tokens <= 0:
         return ""
     spent, end = 0.0, 0
-    for piece, price in _pieces(text):
+    for part, price in _pieces(text):
         if spent + price > tokens:
-            rest = _beginning(piece, int(tokens - spent)) if len(piece) > _LONG_RUN or not end else ""
+            rest = _beginning(part, int(tokens - spent)) if len(part) > _LONG_RUN or not end else ""
             return text[:end] + rest
         spent += price
-        end += len(piece)
+        end += len(part)
     return text
 
 
 def message_budget(context_tokens: int) -> int:
-    """The tokens that the messages of one request may take of a model's context."""
+    """Return the tokens of a model's context that the messages of one request may use."""
     return int((context_tokens if context_tokens > 0 else FALLBACK_CONTEXT) * _FREE_SHARE)
 
 
 def fit_messages(messages: Sequence[Mapping[str, Any]], max_tokens: int) -> list[dict[str, Any]]:
-    """The messages, shortened when they do not stay under `max_tokens` (8192 if that is not positive).
+    """Return the messages, shortened to less than `max_tokens` (8192 if that is not positive).
 
-    What gives way, in this order: everything but the system messages and the last message; then the end of the first
-    or of the last text, the system's when it has over 80 % of the two.
+    First all messages except the system messages and the last message are dropped. Then the end of the first or the
+    last text is cut: the system text if it has over 80 % of both.
     """
     limit = max_tokens if max_tokens > 0 else FALLBACK_CONTEXT
     whole = [dict(message) for message in messages]
     if sum(most_tokens(text_of(message.get("content"))) for message in whole) < limit or _total(whole) < limit:
         return whole
-    kept = [message for message in whole[:-1] if message.get("role") == "system"] + whole[-1:]
-    if _total(kept) < limit:
-        return kept
-    first, last = kept[0], kept[-1]
+    remaining = [message for message in whole[:-1] if message.get("role") == "system"] + whole[-1:]
+    if _total(remaining) < limit:
+        return remaining
+    first, last = remaining[0], remaining[-1]
     if first is last:
         _cut(last, limit)
-        return kept
+        return remaining
     system_tokens, last_tokens = _tokens(first), _tokens(last)
     if system_tokens + last_tokens == 0:
-        return kept
+        return remaining
     if system_tokens / (system_tokens + last_tokens) > _SYSTEM_HEAVY:
         _cut(last, limit)
         _cut(first, limit - _tokens(last))
     else:
         _cut(first, limit)
         _cut(last, limit - _tokens(first))
-    return kept
+    return remaining
 
 
 def text_of(content: Any) -> str:
-    """The text of a message's content, which is text, a list of parts, or null."""
+    """Return the text of a message's content, which is a text, a list of parts, or null."""
     if isinstance(content, str):
         return content
     if isinstance(content, list):
@@ -115,51 +115,51 @@ def text_of(content: Any) -> str:
 
 
 def message_tokens(messages: Sequence[Mapping[str, Any]]) -> int:
-    """The tokens of all contents together; images are not counted."""
+    """Return the estimated tokens of all contents together; images are not counted."""
     return _total(messages)
 
 
 def _pieces(text: str) -> Iterator[tuple[str, float]]:
     for found in _PIECE.finditer(text):
-        piece = found.group()
+        part = found.group()
         match found.lastgroup:
             case "word":
-                yield piece, _word_price(piece)
+                yield part, _word_price(part)
             case "marks":
-                yield piece, _marks_price(piece)
+                yield part, _marks_price(part)
             case _:
-                yield piece, 1.0
+                yield part, 1.0
 
 
-def _word_price(piece: str) -> float:
-    if piece.isascii():
-        price = 1.0 + max(0, len(piece) - 1 - _COMMON_WORD) * _FURTHER_LETTER
-        if piece.islower():
+def _word_price(word: str) -> float:
+    if word.isascii():
+        price = 1.0 + max(0, len(word) - 1 - _COMMON_WORD) * _FURTHER_LETTER
+        if word.islower():
             return price
-        return price + _INNER_CAPITAL * sum(1 for letter in piece[2:] if letter.isupper())
-    plain = sum(1 for letter in piece if letter.isascii())
-    return max(1.0, plain * 0.3 + sum(_letter_price(letter) for letter in piece if not letter.isascii()))
+        return price + _INNER_CAPITAL * sum(1 for letter in word[2:] if letter.isupper())
+    plain = sum(1 for letter in word if letter.isascii())
+    return max(1.0, plain * 0.3 + sum(_letter_price(letter) for letter in word if not letter.isascii()))
 
 
-def _marks_price(piece: str) -> float:
-    if piece.isascii():
-        return 1.0 + max(0, len(piece.strip()) - 2) * _FURTHER_MARK
-    return max(1.0, sum(0.5 if mark.isascii() else _letter_price(mark) for mark in piece))
+def _marks_price(marks: str) -> float:
+    if marks.isascii():
+        return 1.0 + max(0, len(marks.strip()) - 2) * _FURTHER_MARK
+    return max(1.0, sum(0.5 if mark.isascii() else _letter_price(mark) for mark in marks))
 
 
-def _letter_price(letter: str) -> float:
-    return _SCRIPTS[bisect_right(_SCRIPT_STARTS, ord(letter)) - 1][1]
+def _letter_price(character: str) -> float:
+    return _SCRIPTS[bisect_right(_SCRIPT_STARTS, ord(character)) - 1][1]
 
 
-def _beginning(piece: str, tokens: int) -> str:
-    low, high = 0, len(piece)
+def _beginning(part: str, tokens: int) -> str:
+    low, high = 0, len(part)
     while low < high:
         middle = (low + high + 1) // 2
-        if count_tokens(piece[:middle]) <= tokens:
+        if count_tokens(part[:middle]) <= tokens:
             low = middle
         else:
             high = middle - 1
-    return piece[:low]
+    return part[:low]
 
 
 def _total(messages: Sequence[Mapping[str, Any]]) -> int:
@@ -171,7 +171,7 @@ def _tokens(message: Mapping[str, Any]) -> int:
 
 
 def _cut(message: dict[str, Any], tokens: int) -> None:
-    """Shorten a message's text; of several parts the text parts share what is allowed, in order."""
+    """Shorten the text of a message to `tokens`; several text parts share them in order."""
     content = message.get("content")
     if isinstance(content, str):
         message["content"] = truncate_to_tokens(content, tokens)

@@ -1,41 +1,43 @@
-"""Model text made fit to store and to speak: no NUL, no lone surrogates, no markers of ours, reasoning set apart.
+"""Cleans the text of models for storage and speech: no NUL, lone surrogates or markers of ours, reasoning separated.
 
-Both cleaners work on a stream whose pieces are cut anywhere: what a cleaner holds back at the end of one piece comes
-out with the next, or at `rest()`. However a text is cut, the pieces put together are the same.
+Both classes work on streams that may be split anywhere: what is held back at the end of one part is returned with the
+next part, or by `rest()`. The joined output does not depend on how the input was split.
 """
 
 from providers.models.types.chat import ReasoningDelta, TextDelta
 
 _OPEN, _CLOSE = "<think>", "</think>"
-_UNSPEAKABLE = dict.fromkeys(map(ord, "\0\ufdd0\ufdd1\ufdd2\ufdd3"))  # NUL cannot be stored; then our markers in speech
+_UNSPEAKABLE = dict.fromkeys(map(ord, "\0\ufdd0\ufdd1\ufdd2\ufdd3"))  # NUL (cannot be stored), and our speech markers
 
 SpokenDelta = TextDelta | ReasoningDelta
 
 
 class Cleaner:
-    """Takes out what PostgreSQL, UTF-8 or the listeners could not bear.
+    """Removes characters that PostgreSQL, UTF-8 or the readers of a message stream cannot handle.
 
-    A character beyond the first plane may arrive as two surrogates in two pieces; they are joined.
+    A character beyond the basic plane may arrive as two surrogates in two parts; they are joined.
     """
 
     def __init__(self) -> None:
         self._held = ""
 
-    def feed(self, piece: str) -> str:
-        text, self._held = (self._held + piece).translate(_UNSPEAKABLE), ""
+    def feed(self, part: str) -> str:
+        """Return the clean text so far; a high surrogate at the end is held back."""
+        text, self._held = (self._held + part).translate(_UNSPEAKABLE), ""
         if text and _is_high(text[-1]):
             text, self._held = text[:-1], text[-1]
         return _clean(text)
 
     def rest(self) -> str:
+        """Return what is held back."""
         text, self._held = self._held, ""
         return _clean(text)
 
 
 class ReasoningSplitter:
-    """Tells reasoning written as `<think>...</think>` at the beginning of an answer from the answer itself.
+    """Separates reasoning in `<think>...</think>` at the beginning of an answer from the answer.
 
-    Providers without a field of its own for reasoning send it so. Tags further on are part of the answer.
+    Providers without a separate field for reasoning send it in this form. Later tags are part of the answer.
     """
 
     def __init__(self) -> None:
@@ -43,22 +45,24 @@ class ReasoningSplitter:
         self._is_open = False
         self._is_over = False
 
-    def feed(self, piece: str) -> list[SpokenDelta]:
+    def feed(self, part: str) -> list[SpokenDelta]:
+        """Return the deltas of the next part; text that may be a tag is held back."""
         if self._is_over:
-            return _spoken(piece)
-        self._held += piece
+            return _spoken(part)
+        self._held += part
         if not self._is_open:
             start = self._held.lstrip()
             if start.startswith(_OPEN):
                 self._is_open, self._held = True, start[len(_OPEN) :]
             elif _OPEN.startswith(start):
-                return []  # all of it may still become the opening tag
+                return []  # the text may still become the opening tag
             else:
                 self._is_over = True
                 return self.rest()
         return self._thinking()
 
     def rest(self) -> list[SpokenDelta]:
+        """Return what is held back."""
         text, self._held = self._held, ""
         return _thought(text) if self._is_open and not self._is_over else _spoken(text)
 
@@ -67,18 +71,18 @@ class ReasoningSplitter:
         if tag:
             self._is_over, self._held = True, ""
             return [*_thought(thought), *_spoken(answer)]
-        kept = _tail_that_may_be(_CLOSE, thought)
-        self._held = thought[len(thought) - kept :]
-        return _thought(thought[: len(thought) - kept])
+        end = len(thought) - _tail_that_may_be(_CLOSE, thought)
+        self._held = thought[end:]
+        return _thought(thought[:end])
 
 
 def clean(text: str) -> str:
-    """A whole text, cleaned."""
+    """Return a whole text without the characters that `Cleaner` removes."""
     return _clean(text)
 
 
 def without_reasoning(text: str) -> str:
-    """What follows the last `</think>`; all of it if there is none (a whole answer, tools 10.5)."""
+    """Return the part of a whole answer after the last `</think>`, or the whole answer if there is no such tag."""
     _, tag, answer = text.rpartition(_CLOSE)
     return answer.lstrip() if tag else text
 
@@ -92,12 +96,12 @@ def _clean(text: str) -> str:
     return text
 
 
-def _is_high(letter: str) -> bool:
-    return "\ud800" <= letter <= "\udbff"
+def _is_high(character: str) -> bool:
+    return "\ud800" <= character <= "\udbff"
 
 
 def _tail_that_may_be(tag: str, text: str) -> int:
-    """How many letters at the end of `text` may be the beginning of `tag`."""
+    """Return how many characters at the end of `text` may be the beginning of `tag`."""
     return next((size for size in range(min(len(tag) - 1, len(text)), 0, -1) if tag.startswith(text[-size:])), 0)
 
 

@@ -1,1 +1,1 @@
-"""HTTP connections to model servers, to addresses that the operator allows."""
+"""HTTP connections to model servers, limited to addresses that the operator allows."""

@@ -1,12 +1,11 @@
-"""SDK clients, and with them the connections to providers, kept for the next request.
+"""Pools SDK clients, and with them the connections to providers, for each event loop.
 
-A client belongs to one event loop, one base URL and one key, so no connection, cookie or key is ever shared between
-tenants. When there are too many, the ones that nobody uses are closed, oldest first. What clients share is what they
-trust: to load the authorities costs 20 ms and 0.8 MB.
+A client belongs to one event loop, one base URL and one key, so tenants never share connections, cookies or keys. If
+there are too many clients, unused ones are closed, the least recently used first. All clients share one TLS context,
+since loading the certificate authorities takes 20 ms and 0.8 MB.
 
-Requests go through the transport of `providers/models/transport/transport.py`, which checks where they lead. A proxy
-that the environment names is used only where the deployment has said so; what a name leads to is then the proxy's to
-say.
+Requests use the transport of `providers/models/transport/transport.py`, which checks addresses. A proxy from the
+environment is used only if the deployment allows it; the proxy then resolves the names.
 """
 
 import asyncio
@@ -31,8 +30,8 @@ if TYPE_CHECKING:
     import httpx2
     from openai import AsyncOpenAI
 
-_KEPT = 64  # clients per loop beyond which idle ones are closed; an idle client holds a few sockets
-_NO_KEY = "none"  # the SDK would look for a key in the environment if it were given an empty one
+_KEPT = 64  # clients per loop; more are closed when unused, since each holds a few sockets
+_NO_KEY = "none"  # for an empty key the SDK would use a key from the environment
 _AZURE_API_VERSION = "2024-02-01"
 
 Place: TypeAlias = tuple[Hashable, ...]
@@ -40,7 +39,7 @@ Place: TypeAlias = tuple[Hashable, ...]
 
 @dataclass(slots=True)
 class _Kept:
-    client: Any  # AsyncOpenAI, or httpx2.AsyncClient for vendors that are asked without an SDK
+    client: Any  # AsyncOpenAI, or httpx2.AsyncClient for vendors that need no SDK
     close: Callable[[], Awaitable[None]]
     borrowers: int = 0
 
@@ -52,21 +51,21 @@ class _Shelf:
     clients: "OrderedDict[Place, _Kept]" = field(default_factory=lambda: OrderedDict[Place, _Kept]())
 
     def borrow(self, place: Place, new: Callable[[], _Kept]) -> _Kept:
-        """The client that stands at a place."""
-        kept = self.clients.get(place)
-        if kept is None:
-            kept = self.clients[place] = new()
+        """Return the client of a key, created on first use, and count the borrower."""
+        entry = self.clients.get(place)
+        if entry is None:
+            entry = self.clients[place] = new()
         self.clients.move_to_end(place)
-        kept.borrowers += 1
-        return kept
+        entry.borrowers += 1
+        return entry
 
     def surplus(self) -> list[_Kept]:
-        """Take idle clients off the shelf until few enough are left."""
-        beyond = len(self.clients) - _KEPT
-        if beyond <= 0:
+        """Remove idle clients above the limit and return them."""
+        surplus = len(self.clients) - _KEPT
+        if surplus <= 0:
             return []
-        idle = [place for place, kept in self.clients.items() if not kept.borrowers]
-        return [self.clients.pop(place) for place in idle[:beyond]]
+        idle = [place for place, entry in self.clients.items() if not entry.borrowers]
+        return [self.clients.pop(place) for place in idle[:surplus]]
 
 
 _shelves: "WeakKeyDictionary[asyncio.AbstractEventLoop, _Shelf]" = WeakKeyDictionary()
@@ -76,7 +75,7 @@ _shelves: "WeakKeyDictionary[asyncio.AbstractEventLoop, _Shelf]" = WeakKeyDictio
 async def borrow_client(
     spec: ModelSpec, hosts: ModelAddressPolicy | None = None, *, is_azure: bool = False
 ) -> AsyncGenerator["AsyncOpenAI"]:
-    """The SDK client for a model's account on this event loop, for the time of one request. Raises CallFailed."""
+    """Borrow the SDK client of a model's account on this event loop for one request. Raises ProviderError."""
     version = str(spec.extra.get("api_version") or _AZURE_API_VERSION) if is_azure else ""
     group = str(spec.extra.get("group_id") or "")
 
@@ -86,7 +85,9 @@ async def borrow_client(
         try:
             client = _new_client(spec, hosts, version, group)
         except httpx2.InvalidURL as problem:
-            raise ProviderError(Code.MODEL_ERROR, f"The base URL of {spec.factory} is none: {problem}") from problem
+            raise ProviderError(
+                Code.MODEL_ERROR, f"The base URL of {spec.factory} is not valid: {problem}"
+            ) from problem
         return _Kept(client, client.close)
 
     async with _lent((*_account(spec), hosts, version, group), new) as client:
@@ -97,7 +98,7 @@ async def borrow_client(
 async def borrow_http_client(
     spec: ModelSpec, hosts: ModelAddressPolicy | None = None
 ) -> AsyncGenerator["httpx2.AsyncClient"]:
-    """A plain HTTP client of a model's account on this event loop, for the time of one request. It follows nothing."""
+    """Borrow a plain HTTP client of a model's account on this event loop for one request. It follows no redirects."""
 
     def new() -> _Kept:
         import httpx2
@@ -111,31 +112,31 @@ async def borrow_http_client(
 
 @asynccontextmanager
 async def _lent(place: Place, new: Callable[[], _Kept]) -> AsyncGenerator[Any]:
-    shelf = _shelves.setdefault(asyncio.get_running_loop(), _Shelf())
-    kept = shelf.borrow(place, new)
+    pool = _shelves.setdefault(asyncio.get_running_loop(), _Shelf())
+    entry = pool.borrow(place, new)
     try:
-        yield kept.client
+        yield entry.client
     finally:
-        kept.borrowers -= 1
-        for each in shelf.surplus():
+        entry.borrowers -= 1
+        for each in pool.surplus():
             await each.close()
 
 
 def warm_up() -> None:
-    """Load the SDK, which takes a second of computing: before the first request, that is, and not on an event loop."""
+    """Import the SDK, which takes a second of CPU time; call it before the first request, and not on an event loop."""
     import_module("openai")
 
 
 async def close_connections() -> None:
-    """Close all clients of this event loop; for a process that ends."""
-    shelf = _shelves.pop(asyncio.get_running_loop(), _Shelf())
-    for kept in shelf.clients.values():
-        await kept.close()
+    """Close all clients of this event loop, before its process ends."""
+    pool = _shelves.pop(asyncio.get_running_loop(), _Shelf())
+    for entry in pool.clients.values():
+        await entry.close()
 
 
 @cache
 def trusted() -> ssl.SSLContext:
-    """The authorities of this machine, for every client of the process."""
+    """Return the TLS context of all clients of the process, with the certificate authorities of this machine."""
     import httpx2
 
     context = httpx2.create_ssl_context()
@@ -144,12 +145,12 @@ def trusted() -> ssl.SSLContext:
 
 
 def _account(spec: ModelSpec) -> tuple[str, str]:
-    """Whose connections may be shared. What else an account keeps secret belongs to its key."""
+    """Return the key of an account in the pool: its base URL, and a digest of all its secrets."""
     return spec.base_url or "", sha256("\n".join(spec.secrets).encode()).hexdigest()
 
 
 def _way(base_url: str, hosts: ModelAddressPolicy | None) -> dict[str, Any]:
-    """How a client gets to an address: over connections of ours, or by a proxy. It heeds nothing else."""
+    """Return the arguments of a client: our transport or that of a proxy, and nothing from the environment."""
     from providers.models.transport.transport import Transport  # loads httpx2, which not every process needs
 
     hosts = hosts or ModelAddressPolicy()
@@ -170,7 +171,7 @@ def _new_client(spec: ModelSpec, hosts: ModelAddressPolicy | None, version: str,
 
     key = spec.api_key or _NO_KEY
     query: dict[str, Any] | None = {"GroupId": group} if group else None
-    # An account's base URL is the operator's and may be private; where its server points to was chosen by nobody.
+    # The operator chose the base URL, which may be private. Targets of redirects are not chosen, so none is followed.
     http = DefaultAsyncHttpxClient(**_way(spec.base_url or "", hosts), follow_redirects=False)
     client: AsyncOpenAI
     if version:
@@ -179,18 +180,18 @@ def _new_client(spec: ModelSpec, hosts: ModelAddressPolicy | None, version: str,
             http_client=http,
         )  # fmt: skip
     else:
-        bearer = {"Authorization": f"Bearer {key}"}  # said aloud, so that OPENAI_CUSTOM_HEADERS cannot say otherwise
+        bearer = {"Authorization": f"Bearer {key}"}  # explicit, so that OPENAI_CUSTOM_HEADERS cannot override it
         client = AsyncOpenAI(
             base_url=spec.base_url, api_key=key, max_retries=0, default_headers=bearer, default_query=query,
             http_client=http,
         )  # fmt: skip
-    # What the SDK found in the environment belongs to OpenAI and to the operator, not to this account.
+    # The SDK reads these from the environment, but they belong to the operator's OpenAI account and not to this one.
     client.organization = client.project = client.admin_api_key = None
     return client
 
 
 def proxy_for(base_url: str) -> str | None:
-    """The proxy that the environment names for an address (`HTTPS_PROXY`, `ALL_PROXY`, not in `NO_PROXY`)."""
+    """Return the proxy of the environment for a URL (`HTTPS_PROXY`, `ALL_PROXY`), unless `NO_PROXY` excludes it."""
     parts = urlsplit(base_url)
     proxies = getproxies()
     proxy = proxies.get(parts.scheme) or proxies.get("all")

@@ -1,10 +1,10 @@
-"""Sockets to the servers of models: a name is looked up when a connection is opened, checked, and never asked again.
+"""Opens sockets to model servers: resolves the host once, checks its addresses and connects to one of them.
 
-    connection = await dialled("ollama.internal", 11434, hosts)
+    connection = await open_checked_socket("ollama.internal", 11434, hosts)
 
-Which hosts those are an operator says, in accounts: private ones are the normal case for servers of one's own. What is
-connected to is an address that was checked; of several the first that answers, and the next is tried beside one that
-takes its time (RFC 8305). TLS is not begun here: whoever does it checks the certificate against the name.
+Operators name the hosts in accounts, and private hosts are common. The connection goes to the first checked address
+that answers; if an address is slow, the next one is tried in parallel (RFC 8305). TLS is started by the caller, which
+checks the certificate against the host name. See docs/decisions/0029-models-are-reached-where-an-operator-says.md.
 """
 
 import asyncio
@@ -15,18 +15,18 @@ from itertools import chain, zip_longest
 
 from providers.http.address_policy import Guard, Resolve, addresses_of, looking_up
 
-NEXT_SECONDS = 0.25  # until the next address is tried beside one that does not answer
-MOST_ADDRESSES = 8  # of one host that are tried
+NEXT_SECONDS = 0.25  # until the next address is tried in parallel to one that does not answer
+MOST_ADDRESSES = 8  # addresses of one host that are tried
 
-looked_up = looking_up("lookup-of-models")  # apart from those of tools: names of a canvas may be slow on purpose
+looked_up = looking_up("lookup-of-models")  # separate from look-ups of tools: a canvas may use slow names on purpose
 
 
 @dataclass(frozen=True, slots=True)
 class ModelAddressPolicy:
-    """Where requests to models may lead.
+    """The addresses that requests to models may use.
 
-    `private`: whether to private addresses and to this machine; else only to such as the guard lists. `by_proxy`:
-    whether the proxies that the environment names are used.
+    `private` allows private addresses and this machine; otherwise only those that the guard lists. `by_proxy` allows
+    the proxies of the environment.
     """
 
     guard: Guard = field(default_factory=Guard)
@@ -37,23 +37,28 @@ class ModelAddressPolicy:
 async def open_checked_socket(
     host: str, port: int, hosts: ModelAddressPolicy, resolve: Resolve = looked_up
 ) -> socket.socket:
-    """A connection to a host. Raises AddressRefused, ToolError for a name that nobody knows at present, and OSError."""
-    found = await addresses_of(host, port, hosts.guard, trusted=hosts.private, subject="The base URL", resolve=resolve)
-    return await first_open(interleave_families(found)[:MOST_ADDRESSES], port)
+    """Connect to a host and return the socket.
+
+    Raises AddressRefused, ToolError for a name that cannot be resolved at present, and OSError.
+    """
+    addresses = await addresses_of(
+        host, port, hosts.guard, trusted=hosts.private, subject="The base URL", resolve=resolve
+    )
+    return await first_open(interleave_families(addresses)[:MOST_ADDRESSES], port)
 
 
-def interleave_families(found: Sequence[str]) -> list[str]:
-    """Addresses in their order, but both families in turns, beginning with that of the first."""
-    six, four = ([each for each in found if (":" in each) is is_six] for is_six in (True, False))
-    turns = zip_longest(six, four) if found and ":" in found[0] else zip_longest(four, six)
-    return [each for each in chain.from_iterable(turns) if each is not None]
+def interleave_families(addresses: Sequence[str]) -> list[str]:
+    """Return addresses with IPv6 and IPv4 alternating, beginning with the family of the first."""
+    six, four = ([each for each in addresses if (":" in each) is is_six] for is_six in (True, False))
+    pairs = zip_longest(six, four) if addresses and ":" in addresses[0] else zip_longest(four, six)
+    return [each for each in chain.from_iterable(pairs) if each is not None]
 
 
-async def first_open(found: Sequence[str], port: int, wait: float = NEXT_SECONDS) -> socket.socket:
-    """A connection to the first of these addresses that answers. Raises the OSError of the last that did not."""
-    if len(found) == 1:
-        return await _opened(found[0], port)
-    left = list(found)
+async def first_open(addresses: Sequence[str], port: int, wait: float = NEXT_SECONDS) -> socket.socket:
+    """Connect to the first address that answers, and return the socket. Raises the OSError of the last failure."""
+    if len(addresses) == 1:
+        return await _opened(addresses[0], port)
+    left = list(addresses)
     tries: set[asyncio.Task[socket.socket]] = set()
     last = OSError("there is no address")
     try:
@@ -68,7 +73,7 @@ async def first_open(found: Sequence[str], port: int, wait: float = NEXT_SECONDS
                 except OSError as error:
                     last = error
                 else:
-                    tries.update(done - {each})  # others may have opened at the same moment
+                    tries.update(done - {each})  # others may have connected at the same time
                     return opened
         raise last
     finally:
@@ -78,7 +83,7 @@ async def first_open(found: Sequence[str], port: int, wait: float = NEXT_SECONDS
 
 
 def _closed(late: "asyncio.Task[socket.socket]") -> None:
-    """Close what nobody needs any more: a connection that was opened beside another."""
+    """Close a connection that was opened after another one had succeeded."""
     if not late.cancelled() and late.exception() is None:
         late.result().close()
 
@@ -88,7 +93,7 @@ async def _opened(address: str, port: int) -> socket.socket:
     try:
         connection.setblocking(False)
         await asyncio.get_running_loop().sock_connect(connection, (address, port))
-    except BaseException:  # also called off: a socket that nobody holds is closed here
+    except BaseException:  # also when cancelled: no other code closes the socket
         connection.close()
         raise
     return connection

@@ -1,8 +1,7 @@
-"""Requests to models by way of a proxy that a deployment has chosen (`providers/models/transport/clients.py` says
-when).
+"""The transport for requests to models through a proxy (`providers/models/transport/clients.py` decides when).
 
-The proxy looks names up and sees what we cannot, so what is checked here is what can be: an address that stands in the
-URL itself, names of metadata services, and every name where models may lead to public addresses only.
+The proxy resolves host names, and may see another network than we do. So only these are checked here: an IP address in
+the URL, names of metadata services, and all names if models may only use public addresses.
 """
 
 import ssl
@@ -16,7 +15,7 @@ KEPT = 100  # idle connections of one client
 
 
 class ProxyTransport(httpx2.AsyncBaseTransport):
-    """One for a client. It raises AddressRefused, and errors of httpx2."""
+    """The proxy transport of one client. It raises AddressRefused, and errors of httpx2."""
 
     def __init__(self, proxy: str, tls: ssl.SSLContext, hosts: ModelAddressPolicy) -> None:
         limits = httpx2.Limits(max_connections=None, max_keepalive_connections=KEPT)

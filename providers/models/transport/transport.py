@@ -1,11 +1,12 @@
-"""Connections to one provider: the HTTP transport that the SDK's client sends through.
+"""The HTTP transport to one provider, for the client of the SDK.
 
-A model is asked by one POST over one connection, and mostly waits. The general transport of `httpx2` looks at all of
-its connections whenever a request begins or ends, and reads through four layers; this one is a protocol of asyncio for
-each connection, and takes the last of those that are free. Each is opened to an address that was checked
-(`providers/models/transport/connect.py`). It knows nothing of proxies (`providers/models/transport/clients.py`).
+A model call is one POST over one connection, and mostly waits. The general transport of `httpx2` iterates over all of
+its connections whenever a request begins or ends, and reads through four layers. This transport has one asyncio
+protocol per connection, and reuses the free connection that was used last. Connections go to checked addresses
+(`providers/models/transport/connect.py`). Proxies are handled elsewhere (`providers/models/transport/clients.py`).
+See docs/decisions/0017-models-are-asked-over-connections-of-ours.md.
 
-A connection whose answer was not read to its end is closed, so whoever is cancelled takes the provider's work with it.
+A connection whose response was not read to the end is closed, so that cancelling a call also stops the provider's work.
 """
 
 import asyncio
@@ -22,14 +23,14 @@ from providers.models.transport.connect import ModelAddressPolicy, looked_up, op
 from providers.models.transport.http1 import Answer, MalformedResponse, request_bytes
 
 KEPT = 100  # idle connections of one client
-KEPT_SECONDS = 4.0  # many servers close idle ones after 5 s; one that is closed while we write costs a failed request
-MUCH = 256 * 1024  # bytes that nobody has read yet, after which a provider has to wait
+KEPT_SECONDS = 4.0  # many servers close idle connections after 5 s; a close during a write fails the request
+MUCH = 256 * 1024  # unread bytes of a response after which reading from the socket pauses
 
 _Place = tuple[str, str, int]  # scheme, host, port
 
 
 class Transport(httpx2.AsyncBaseTransport):
-    """One for a client; for one event loop, as its client is. It raises AddressRefused, and errors of httpx2."""
+    """The transport of one client on one event loop. It raises AddressRefused, and errors of httpx2."""
 
     def __init__(
         self, tls: ssl.SSLContext, hosts: ModelAddressPolicy | None = None, *, resolve: Resolve = looked_up
@@ -37,14 +38,14 @@ class Transport(httpx2.AsyncBaseTransport):
         self._tls = tls
         self._hosts = hosts or ModelAddressPolicy()
         self._resolve = resolve
-        self._idle: dict[_Place, dict[_Connection, None]] = {}  # the last used last
+        self._idle: dict[_Place, dict[_Connection, None]] = {}  # ordered, the most recently used last
         self._open: set[_Connection] = set()
         self._is_closed = False
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         url, limits = request.url, _limits(request)
         if url.scheme not in ("http", "https") or not url.host:
-            raise httpx2.UnsupportedProtocol(f"'{url.scheme}' is no protocol of the web")
+            raise httpx2.UnsupportedProtocol(f"'{url.scheme}' is not a supported URL scheme")
         place = (url.scheme, url.raw_host.decode("ascii"), url.port or (443 if url.scheme == "https" else 80))
         body = await request.aread()
         try:
@@ -66,7 +67,7 @@ class Transport(httpx2.AsyncBaseTransport):
             connection.close()
 
     def keep(self, connection: "_Connection") -> None:
-        """Take a connection back whose answer is over."""
+        """Keep a connection whose response is complete for the next request, or close it."""
         if not connection.is_reusable or len(self._idle.get(connection.place, ())) >= KEPT:
             connection.close()
             return
@@ -74,7 +75,7 @@ class Transport(httpx2.AsyncBaseTransport):
         self._idle.setdefault(connection.place, {})[connection] = None
 
     def forget(self, connection: "_Connection") -> None:
-        """A connection has gone."""
+        """Remove a closed connection."""
         self._open.discard(connection)
         idle = self._idle.get(connection.place, {})
         idle.pop(connection, None)
@@ -82,7 +83,7 @@ class Transport(httpx2.AsyncBaseTransport):
             self._idle.pop(connection.place, None)
 
     def _free(self, place: _Place) -> "_Connection | None":
-        """The connection that was used last, for the server is the least tired of it."""
+        """Return the idle connection that was used last, since the server is least likely to have closed it."""
         idle = self._idle.get(place)
         while idle:
             connection, _ = idle.popitem()
@@ -98,14 +99,14 @@ class Transport(httpx2.AsyncBaseTransport):
         except TimeoutError as error:
             raise httpx2.ConnectTimeout(f"no connection within {seconds:g} s" if seconds else str(error)) from error
         except AddressRefused as error:
-            if isinstance(error.__cause__, OSError):  # nobody knows the name, which may pass
+            if isinstance(error.__cause__, OSError):  # the name could not be resolved, which may be temporary
                 raise httpx2.ConnectError(error.message) from error
             raise
         except ToolError as error:
             raise httpx2.ConnectError(error.message) from error
-        except (OSError, UnicodeError) as error:  # certificates that nobody trusts, and names that are none, too
+        except (OSError, UnicodeError) as error:  # includes untrusted certificates and invalid host names
             raise httpx2.ConnectError(str(error) or type(error).__name__) from error
-        if self._is_closed:  # meanwhile
+        if self._is_closed:  # closed while the connection was being opened
             connection.close()
             raise httpx2.ConnectError("the client is closed")
         self._open.add(connection)
@@ -113,27 +114,27 @@ class Transport(httpx2.AsyncBaseTransport):
 
     async def _opened(self, place: _Place) -> "_Connection":
         scheme, host, port = place
-        is_secret = scheme == "https"
-        dialled_to = await open_checked_socket(host, port, self._hosts, self._resolve)
+        is_tls = scheme == "https"
+        opened = await open_checked_socket(host, port, self._hosts, self._resolve)
         try:
             _, connection = await asyncio.get_running_loop().create_connection(
                 lambda: _Connection(self, place),
-                sock=dialled_to,
-                ssl=self._tls if is_secret else None,
-                server_hostname=host if is_secret else None,
+                sock=opened,
+                ssl=self._tls if is_tls else None,
+                server_hostname=host if is_tls else None,
             )
-        except BaseException:  # called off as well: then nobody else knows the socket
-            dialled_to.close()
+        except BaseException:  # also when cancelled: no other code closes the socket
+            opened.close()
             raise
         return connection
 
 
 class _Connection(asyncio.Protocol):
-    """A connection, and the answer that comes over it."""
+    """A connection and the response that is received over it."""
 
     __slots__ = (
-        "_answer", "_error", "_is_paused", "_late_at", "_loop", "_owner", "_parts", "_seconds", "_timer", "_transport",
-        "_unread", "_waiter", "place",
+        "_answer", "_deadline", "_error", "_is_paused", "_loop", "_owner", "_parts", "_read_timeout", "_timer",
+        "_transport", "_unread", "_waiter", "place",
     )  # fmt: skip
 
     def __init__(self, owner: Transport, place: _Place) -> None:
@@ -147,47 +148,47 @@ class _Connection(asyncio.Protocol):
         self._is_paused = False
         self._error: Exception | None = None
         self._waiter: asyncio.Future[None] | None = None
-        self._timer: asyncio.TimerHandle | None = None  # until it has been idle, or silent, for too long
-        self._seconds: float | None = None  # that the provider may be silent
-        self._late_at = 0.0  # on the loop's clock
+        self._timer: asyncio.TimerHandle | None = None  # the idle timeout, or the read timeout during a response
+        self._read_timeout: float | None = None  # the read timeout
+        self._deadline = 0.0  # end of the read timeout on the loop's clock
 
-    # -- for whoever asks -----------------------------------------------------------------------------------------
+    # -- for callers ----------------------------------------------------------------------------------------------
     @property
     def is_reusable(self) -> bool:
-        """Whether it is open and nothing more is to come over it."""
+        """Return whether the connection is open and its response is complete."""
         is_done = self._answer is None or (self._answer.is_over and self._answer.is_reusable)
         return self._transport is not None and is_done
 
     @property
     def is_quiet(self) -> bool:
-        """Whether nothing lies there that a busy event loop has not seen yet; most likely, that the server has left."""
+        """Return whether the socket has no unread input, which would most likely mean that the server has closed it."""
         if self._transport is None:
             return False
-        look = select.poll()
-        look.register(self._transport.get_extra_info("socket").fileno(), select.POLLIN)
-        return not look.poll(0)
+        poll = select.poll()
+        poll.register(self._transport.get_extra_info("socket").fileno(), select.POLLIN)
+        return not poll.poll(0)
 
     async def ask(self, sent: bytes, method: str, seconds: float | None) -> Answer:
-        """Send a request; its answer, as soon as its head is here. Raises errors of httpx2."""
+        """Send a request, and return the response once its head is complete. Raises errors of httpx2."""
         self._stop_timer()
         self._answer = answer = Answer(method)
-        self._seconds = seconds
+        self._read_timeout = seconds
         try:
             if self._transport is not None:
                 self._transport.write(sent)
             while not answer.status:
-                await self._more()
-        except BaseException:  # whoever leaves here, cancelled or failed, leaves an answer that nobody reads
+                await self._wait_for_data()
+        except BaseException:  # cancelled or failed: no caller will read the response
             self.close()
             raise
         return answer
 
     async def part(self) -> bytes | None:
-        """The next part of the body; None at its end. Raises errors of httpx2."""
+        """Return the next part of the body; None at its end. Raises errors of httpx2."""
         while not self._parts:
             if self._answer is None or self._answer.is_over:
                 return None
-            await self._more()
+            await self._wait_for_data()
         part = self._parts.popleft()
         self._unread -= len(part)
         if self._is_paused and self._unread <= MUCH // 2 and self._transport is not None:
@@ -196,30 +197,30 @@ class _Connection(asyncio.Protocol):
         return part
 
     def rest(self, seconds: float) -> None:
-        """Stay open for a while, for the next request."""
+        """Stay open for the next request, at most for `seconds`."""
         self._answer = None
         self._stop_timer()
         self._timer = self._loop.call_later(seconds, self.close)
 
     def close(self) -> None:
-        """At once: what was not sent yet is not sent."""
+        """Close the connection at once, without sending buffered data."""
         transport, self._transport = self._transport, None
         if transport is not None:
             transport.abort()
         self._stop_timer()
         self._owner.forget(self)
 
-    async def _more(self) -> None:
-        """Wait until something has come."""
+    async def _wait_for_data(self) -> None:
+        """Wait until data has arrived. Raises errors of httpx2."""
         if self._error is not None:
             raise self._error
         if self._transport is None:
             raise httpx2.ReadError("the connection is closed")
         self._waiter = self._loop.create_future()
-        if self._seconds is not None:
-            self._late_at = self._loop.time() + self._seconds
+        if self._read_timeout is not None:
+            self._deadline = self._loop.time() + self._read_timeout
             if self._timer is None:
-                self._timer = self._loop.call_at(self._late_at, self._look_for_silence)
+                self._timer = self._loop.call_at(self._deadline, self._check_read_timeout)
         try:
             await self._waiter
         finally:
@@ -234,12 +235,12 @@ class _Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self._answer is None or self._answer.is_over:
-            self.close()  # of an answer that nobody has asked for
+            self.close()  # data without a request
             return
         try:
             parts = self._answer.feed(data)
         except MalformedResponse as error:
-            self._fails(httpx2.RemoteProtocolError(str(error)))
+            self._fail(httpx2.RemoteProtocolError(str(error)))
             return
         self._parts.extend(parts)
         self._unread += sum(map(len, parts))
@@ -252,32 +253,32 @@ class _Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
         if exc is not None:
-            self._fails(httpx2.ReadError(str(exc) or type(exc).__name__))
+            self._fail(httpx2.ReadError(str(exc) or type(exc).__name__))
         elif self._answer is not None and not self._answer.is_over:
             try:
                 self._answer.end()
             except MalformedResponse as error:
-                self._fails(httpx2.RemoteProtocolError(str(error)))
+                self._fail(httpx2.RemoteProtocolError(str(error)))
         self.close()
         self._wake()
 
-    def _look_for_silence(self) -> None:
-        """One timer for an answer, set again when it goes off too early: pieces come more often than silences do."""
+    def _check_read_timeout(self) -> None:
+        """Fail if the read timeout is over, or set the timer again (one timer per response, not one per part)."""
         self._timer = None
         if self._waiter is None:
-            return  # whoever reads is busy, and the next wait sets it again
-        if self._loop.time() < self._late_at:
-            self._timer = self._loop.call_at(self._late_at, self._look_for_silence)
+            return  # the reader is not waiting; its next wait sets the timer again
+        if self._loop.time() < self._deadline:
+            self._timer = self._loop.call_at(self._deadline, self._check_read_timeout)
         else:
-            self._fails(httpx2.ReadTimeout(f"nothing came for {self._seconds:g} s"))
+            self._fail(httpx2.ReadTimeout(f"no data was received for {self._read_timeout:g} s"))
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
-    def _fails(self, error: Exception) -> None:
-        self._error = self._error or error  # what comes after the first follows from it
+    def _fail(self, error: Exception) -> None:
+        self._error = self._error or error  # later errors are consequences of the first one
         self.close()
         self._wake()
 
@@ -287,7 +288,7 @@ class _Connection(asyncio.Protocol):
 
 
 class _Body(httpx2.AsyncByteStream):
-    """The body of an answer. Its connection is given back at its end, and closed if that is not waited for."""
+    """The body of a response. Its connection is reused after the end of the body, and closed if it ends earlier."""
 
     __slots__ = ("_connection", "_owner")
 

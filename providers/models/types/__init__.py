@@ -1,1 +1,1 @@
-"""What callers of models see: messages, answers, vectors, rate limits."""
+"""The types that callers of models use: requests, deltas, usage, embeddings, rate limits."""

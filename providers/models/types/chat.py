@@ -1,12 +1,12 @@
-"""Chat models: messages in, deltas and usage out.
+"""The types of chat models: requests with messages, deltas and usage as answers.
 
-A ChatModel is what a component gets from `ctx.model(llm_id)`. Its two calls never raise for what a provider does
-wrong: a failing call ends in an `ErrorDelta`, whose `str()` is the text form `**ERROR**: <CODE> - <detail>`
-(tools.md 10.4). Only configuration mistakes raise (ModelError).
+A component gets a ChatModel from `ctx.model(llm_id)`. Its two methods do not raise for failures of a provider: a
+failed call ends in an `ErrorDelta`, whose `str()` is the text form `**ERROR**: <CODE> - <detail>`. Only configuration
+mistakes raise (ModelError).
 """
 
 import re
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
@@ -17,12 +17,12 @@ _SECRET = re.compile(r"(?i)key|secret|token|password|_sk$|_ak$")  # names of fie
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens as the provider counted them (estimated with cl100k where it does not say); `calls` counts requests.
+    """Tokens as counted by the provider, or estimated if it does not report them; `calls` counts requests.
 
-    `cached_tokens` are those of the prompt that the provider had at hand. `costs` is money by currency, in billionths
-    (providers/models/billing/prices.py); the calls that nobody can tell the price of are `unpriced_calls`. `characters`
-    were read aloud. Of all this `kinds` has what did not come of chat: calls, tokens and characters by kind of model,
-    under names like `embedding_tokens`.
+    `cached_tokens` are prompt tokens from the provider's cache. `costs` are amounts by currency, in billionths
+    (providers/models/billing/prices.py); `unpriced_calls` are calls without a known price. `characters` were spoken.
+    `kinds` has the part of models other than chat: calls, tokens and characters by kind of model, under names like
+    `embedding_tokens`.
     """
 
     prompt_tokens: int = 0
@@ -53,10 +53,10 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A call the model asks for. `arguments` is the text as sent, JSON or not.
+    """A tool call of the model. `arguments` is the text as the model wrote it, which may not be valid JSON.
 
-    `extra` is what the vendor wants to see again with the call and nobody else understands: signed thoughts, mostly. It
-    goes back with the call, as its `extra_content`.
+    `extra` is opaque data that the vendor requires back with the call, such as signed thoughts. It is returned as
+    `extra_content` of the call.
     """
 
     id: str
@@ -67,7 +67,7 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class TextDelta:
-    """Visible answer text; strictly appended (components E22). Clean: no NUL, lone surrogate or think marker."""
+    """Visible text of an answer, to be appended. It contains no NUL, lone surrogates or `<think>` tags."""
 
     text: str
 
@@ -95,9 +95,9 @@ class UsageDelta:
 
 @dataclass(frozen=True, slots=True)
 class ErrorDelta:
-    """The call failed for good; always the last delta but for usage. What was said before stays said."""
+    """The call failed finally; the last delta except for usage. Text that was sent before remains valid."""
 
-    code: str  # of tools.md 10.4: RATE_LIMIT_EXCEEDED, AUTH_ERROR, INVALID_REQUEST, SERVER_ERROR, TIMEOUT, ...
+    code: str  # a `Code` of providers/errors.py: RATE_LIMIT_EXCEEDED, AUTH_ERROR, INVALID_REQUEST, ...
     detail: str
 
     def __str__(self) -> str:
@@ -108,50 +108,51 @@ Delta: TypeAlias = TextDelta | ReasoningDelta | CallsDelta | UsageDelta | ErrorD
 
 
 class RateLimitWait(Protocol):
-    """How the requests of one attempt wait for their turn (providers/models/limits/gated_wire.py)."""
+    """How the requests of one attempt wait for rate limits (providers/models/limits/gated_wire.py)."""
 
     def sends(self) -> None:
-        """A request leaves: from here on something would be lost if the attempt began anew."""
+        """Note that a request is being sent: from now on, restarting the attempt would lose its answer."""
         ...
 
     async def wait(self, seconds: float, title: str) -> None:
-        """Wait so long, or for a part of it, for what `title` names; or be cancelled, to come back when it is time."""
+        """Wait for `seconds`, or for a part of them, for the limits that `title` names; or postpone the attempt.
+
+        An attempt is postponed by cancelling it.
+        """
         ...
 
     @property
     def comes_back(self) -> bool:
-        """Whether the attempt that waits here was cancelled to come back later."""
+        """Return whether the waiting attempt was cancelled in order to continue later."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
-    """One call. `messages` are OpenAI-shaped: {role, content} with content text or parts, tool messages included.
+    """One call. `messages` have OpenAI's form: {role, content} with a text or parts as content, tool messages included.
 
-    `params` are generation parameters under their upstream names (temperature, top_p, max_tokens,
-    presence_penalty, frequency_penalty, thinking); the provider renames or drops them by family (tools.md 10.2).
-    `retries` is the number of extra requests after the first that the provider layer may make for errors that
-    repeating may mend; waits start at `retry_delay` seconds, double, and end at 60.
+    `params` are generation parameters with RAGFlow's names (temperature, top_p, max_tokens, presence_penalty,
+    frequency_penalty, thinking); providers/models/vendors/families.py renames or drops them for each model family.
+    `retries` is the number of repeats of a request that failed temporarily; waits start at `retry_delay` seconds and
+    double, up to 60.
     """
 
     messages: Sequence[Mapping[str, Any]]
     params: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    images: Sequence[str] = ()  # data URLs; they join the last user message
+    images: Sequence[str] = ()  # data URLs; they are added to the last user message
     tools: Sequence[Mapping[str, Any]] = ()  # OpenAI function schemas
     chat_template_kwargs: Mapping[str, Any] | None = None
-    retries: int | None = 0  # None: as often as the provider layer does by default (LLM_MAX_RETRIES)
+    retries: int | None = 0  # None: the default (LLM_MAX_RETRIES)
     retry_delay: float = 2.0
-    key: str | None = (
-        None  # the same for every attempt at the same request (providers/models/limits/idempotency_keys.py)
-    )
-    patience: "RateLimitWait | None" = None  # how whoever asks waits until the request may leave; None: where it is
+    key: str | None = None  # idempotency key (providers/models/limits/idempotency_keys.py)
+    patience: "RateLimitWait | None" = None  # how the caller waits for rate limits; None: it blocks
 
 
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
-    """A resolved model (tools.md 10.1): where to send, what it can, how much fits. The key never leaves providers."""
+    """A resolved model: its server, abilities and context size. Only `providers` uses the key."""
 
-    id: str  # as asked for, e.g. "gpt-5@OpenAI"
+    id: str  # as the canvas names it, e.g. "gpt-5@OpenAI"
     name: str
     factory: str
     base_url: str | None
@@ -159,35 +160,47 @@ class ModelSpec:
     kinds: frozenset[str] = frozenset({"chat"})
     context_tokens: int = 8192
     is_tools: bool = False
-    paced: RateLimitKey | None = None  # what may be sent, where there is a limit
-    stand_in: bool = False  # `scripted` and `echo`: shown wherever the model shows
+    paced: RateLimitKey | None = None  # the rate limits, if there are any
+    stand_in: bool = False  # True for the built-in models `scripted` and `echo`
     extra: Mapping[str, Any] = field(repr=False, default_factory=dict[str, Any])  # api_version, provider_order, ...
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """What must not be seen of it."""
-        beside = (value for name, value in self.extra.items() if _SECRET.search(name) and isinstance(value, str))
-        return (self.api_key, *beside)
+        """Return the values that must be masked in every text."""
+        others = (value for name, value in self.extra.items() if _SECRET.search(name) and isinstance(value, str))
+        return (self.api_key, *others)
+
+
+class Wire(Protocol):
+    """Sends requests to a model in the protocol of its vendor (providers/models/wires/)."""
+
+    def send(self, request: ChatRequest, *, streamed: bool) -> AsyncGenerator[Delta, None]:
+        """Send one request, once, and yield the answer, and the usage if the provider reports it.
+
+        Raises ProviderError for every failure of the provider, and never yields an ErrorDelta. Closing the generator
+        closes the connection.
+        """
+        ...
 
 
 class ChatModel(Protocol):
-    """A model bound to its credentials."""
+    """A chat model with the credentials to use it."""
 
     @property
     def spec(self) -> ModelSpec: ...
 
     def stream(self, request: ChatRequest) -> AsyncIterator[Delta]:
-        """Deltas as they come, one UsageDelta at the end. Cancelling the reader closes the provider's connection."""
+        """Yield deltas as they arrive, one UsageDelta at the end. Cancelling the reader closes the connection."""
         ...
 
     async def complete(self, request: ChatRequest) -> "Completion":
-        """The whole answer without streaming."""
+        """Return the whole answer without streaming."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """A whole answer. `text` has no reasoning; on failure it is the `**ERROR**` text and `error` is set."""
+    """A whole answer. `text` contains no reasoning; after a failure it is the `**ERROR**` text and `error` is set."""
 
     text: str
     reasoning: str = ""

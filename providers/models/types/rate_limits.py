@@ -1,9 +1,8 @@
-"""What a vendor allows with one credential, and what it says about that while it answers.
+"""The rate limits of credentials and vendors, and the response headers in which vendors report them.
 
-An account, or a model of it, names what may be sent in a minute and at the same time. How near the end of it is,
-vendors tell in headers beside their answers (`x-ratelimit-remaining-requests`, `anthropic-ratelimit-tokens-reset`), and
-when that is over as a span or as a moment. A tool's vendor that wants to be asked slowly has a pace in the tool's
-definition (`VendorRateLimit`).
+An account, or one of its models, sets limits per minute and a concurrency. Vendors report in response headers what is
+left of a limit (`x-ratelimit-remaining-requests`) and when it is reset (`anthropic-ratelimit-tokens-reset`), as a
+duration or a time. The definition of a tool sets the rate limit of the tool's vendor (`VendorRateLimit`).
 """
 
 import re
@@ -17,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 LIMITS = ("requests_per_minute", "tokens_per_minute", "concurrency")
 MINUTE = 60.0  # seconds
-SLACK = 0.1  # seconds, by which a request may travel faster than the one before it
+SLACK = 0.1  # seconds added to a window, since a request may travel faster than the one before it
 
 _SHOWN = "easel: shown to a vendor\n"
 _FAMILIES = ("x-ratelimit", "anthropic-ratelimit")
@@ -27,7 +26,7 @@ _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 class RateLimits(BaseModel):
-    """What may be sent; None is without a limit."""
+    """Limits for requests; None means no limit."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -37,21 +36,21 @@ class RateLimits(BaseModel):
 
     @classmethod
     def among(cls, fields: Mapping[str, Any]) -> "RateLimits":
-        """The limits among other fields of an account."""
+        """Return the limits among the fields of an account."""
         return cls.model_validate({name: fields[name] for name in LIMITS if name in fields})
 
     @property
     def told(self) -> dict[str, int]:
-        """The limits that there are."""
-        given = ((name, getattr(self, name)) for name in LIMITS)
-        return {name: limit for name, limit in given if limit is not None}
+        """Return the limits that are set, by name."""
+        limits = ((name, getattr(self, name)) for name in LIMITS)
+        return {name: limit for name, limit in limits if limit is not None}
 
 
 @dataclass(frozen=True, slots=True)
 class RateLimitKey:
-    """Limits, and what shares them: `key` is the same wherever one credential is used. `title` is for people.
+    """Limits and the key under which requests share them. `title` is the name in messages.
 
-    `minute` is in how many seconds the limits may be used up: a minute, unless a vendor counts otherwise.
+    `minute` is the window of the limits in seconds: 60, unless a vendor uses another window.
     """
 
     rates: RateLimits
@@ -62,30 +61,30 @@ class RateLimitKey:
 
 @dataclass(frozen=True, slots=True)
 class VendorRateLimit:
-    """How fast a tool's vendor wants to be asked at each of its hosts: so many requests in so many seconds.
+    """The rate limit of a tool's vendor for each of its hosts: a number of requests in a number of seconds.
 
-    Whoever shows a key may send `with_key` of them, if that is given, and is then counted by himself.
+    Requests with an API key may send `with_key` requests, if that is set, and then share no limit with other keys.
     """
 
     requests: int
     seconds: float
     with_key: int | None = None
-    account: str = ""  # what stands for the key, and does not tell it
+    account: str = ""  # a digest of the key
 
     def of(self, key: str) -> "VendorRateLimit":
-        """The pace of who shows this key; "" for nobody."""
+        """Return the limit for requests with this API key; "" for requests without a key."""
         if not key or self.with_key is None:
             return self
         return replace(self, requests=self.with_key, account=sha256(f"{_SHOWN}{key}".encode()).hexdigest()[:32])
 
     def at(self, host: str) -> RateLimitKey:
-        """The pace at one host, which all tenants share. What is asked there at another pace is counted by itself."""
+        """Return the limit at one host, which all tenants share. Requests with another limit are counted separately."""
         key = "/".join(("vendor", host, f"{self.requests} in {self.seconds:g}", self.account or "all"))
         return RateLimitKey(RateLimits(requests_per_minute=self.requests), key, host, self.seconds + SLACK)
 
 
 def reset_delay(headers: Mapping[str, str], now: datetime | None = None) -> float | None:
-    """Seconds until a vendor answers again that says that nothing is left; None if it does not say so."""
+    """Return the seconds until a vendor resets an exhausted limit; None if it does not report an exhausted one."""
     moment = now or datetime.now(UTC)
     found = [
         _seconds(headers.get(f"{family}-reset-{kind}") or headers.get(f"{family}-{kind}-reset"), moment)
@@ -97,7 +96,7 @@ def reset_delay(headers: Mapping[str, str], now: datetime | None = None) -> floa
 
 
 def _seconds(text: str | None, now: datetime) -> float | None:
-    """A span as vendors write it (`6m0s`, `120ms`, `1.5`), or how far away a moment is (`2026-01-27T12:00:30Z`)."""
+    """Parse a duration (`6m0s`, `120ms`, `1.5`) or the time until a moment (`2026-01-27T12:00:30Z`), in seconds."""
     if not text:
         return None
     text = text.strip()

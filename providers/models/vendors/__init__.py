@@ -1,1 +1,1 @@
-"""Which vendors and model families there are, and what each can do."""
+"""The tables of vendors and model families, and the accounts of tenants."""

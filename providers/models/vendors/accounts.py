@@ -1,4 +1,4 @@
-"""A tenant's accounts with model vendors: what they hold, and how they are written in a file."""
+"""A tenant's accounts with model vendors, and the reader of the accounts file."""
 
 import os
 import re
@@ -20,9 +20,9 @@ _REFERENCE = re.compile(r"\$\{env:([A-Za-z_]\w*)\}")
 
 
 class AccountModel(RateLimits):
-    """A model as an account enables it. What is None comes from the vendor table.
+    """A model that an account enables. Fields that are None come from the vendor table.
 
-    With limits of its own it shares none with the other models of its account.
+    A model with rate limits of its own does not share the limits of its account.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -31,7 +31,7 @@ class AccountModel(RateLimits):
     context_tokens: int | None = Field(default=None, gt=0)
     is_tools: bool | None = None
     status: str = "active"  # active, inactive, unsupported
-    id: str = ""  # of the stored row; a canvas may name the model by it
+    id: str = ""  # id of the stored row; a canvas may name the model by it
 
     @field_validator("kinds", mode="before")
     @classmethod
@@ -50,14 +50,15 @@ class Account:
     models: Mapping[str, AccountModel] = field(default_factory=dict[str, AccountModel])
     status: str = "active"
     extra: Mapping[str, Any] = field(repr=False, default_factory=dict[str, Any])
-    rates: RateLimits = field(default_factory=RateLimits)  # of all its models together
-    owner: str = ""  # the tenant whose account it is; nothing: it is everybody's
+    rates: RateLimits = field(default_factory=RateLimits)  # shared by all its models
+    owner: str = ""  # the tenant that owns the account; "": all tenants
 
 
 def accounts_from_toml(path: Path, environment: Mapping[str, str] | None = None) -> list[Account]:
-    """Accounts from a file of `[[account]]` blocks, each with its models as `[account.models."name"]`.
+    """Read accounts from a file of `[[account]]` blocks, each with models as `[account.models."name"]`.
 
-    `${env:NAME}` in any text stands for a variable of the environment, so that keys need not be written down.
+    `${env:NAME}` in any text is replaced by an environment variable, so that the file need not contain keys.
+    Raises ModelError.
     """
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -71,7 +72,7 @@ def accounts_from_toml(path: Path, environment: Mapping[str, str] | None = None)
 
 
 def kinds_of(value: int | str | Sequence[str]) -> frozenset[str]:
-    """Model kinds from stored bits, one name, or several; legacy names are understood."""
+    """Return model kinds from stored bits, one name, or several names; legacy names are accepted."""
     if isinstance(value, int):
         return frozenset(kind for bit, kind in enumerate(KINDS) if value >> bit & 1)
     names = [value] if isinstance(value, str) else value
@@ -79,7 +80,7 @@ def kinds_of(value: int | str | Sequence[str]) -> frozenset[str]:
 
 
 def unwrapped(api_key: str) -> tuple[str, dict[str, Any]]:
-    """The key itself, and what else a vendor needs, when both are stored together as a JSON object."""
+    """Return the API key and further fields, from a stored key that may be a JSON object with both."""
     if not api_key.lstrip().startswith("{"):
         return api_key.strip(), {}
     try:

@@ -1,9 +1,9 @@
-"""Which generation parameters a model takes, and under which names (tools 10.2, components 4).
+"""Adapts generation parameters to a model family: which ones are sent, and under which names.
 
-Canvases hold one set of parameters for all models; providers refuse what a model family does not know. `families.toml`
-is the table of what each family drops, fixes and how its thinking is switched. An account may describe `families` of
-its own, and drop and set more for all its models through `drop_params` and `set_params`. What is not in `_ALLOWED`
-never reaches a wire.
+Canvases use one set of parameters for all models, but providers refuse parameters that a model family does not support.
+`families.toml` lists for each family which parameters to drop or set, and how to turn thinking on and off. An account
+may define `families` of its own, and drop or set parameters for all its models with `drop_params` and `set_params`.
+Parameters of a canvas that are not in `_ALLOWED` are never sent.
 """
 
 import re
@@ -31,14 +31,14 @@ _VERY_LARGE = 200  # billion parameters
 class Switch(StrEnum):
     """How a model's thinking is turned on and off."""
 
-    NONE = "none"  # not at all: the author's choice is dropped
+    NONE = "none"  # not supported: the author's choice is dropped
     FLAG = "flag"  # enable_thinking: true | false
-    TEMPLATE = "template"  # the same, inside chat_template_kwargs: servers that render the prompt themselves
+    TEMPLATE = "template"  # the flag inside chat_template_kwargs, for servers that render the prompt themselves
     TYPE = "type"  # thinking: {type: enabled | disabled}
 
 
 class Family(BaseModel):
-    """Models whose names begin alike and what they take: a block of families.toml, whose head says what fields mean."""
+    """A block of families.toml: models whose names match a pattern. The comment at its top explains the fields."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -55,10 +55,11 @@ class Family(BaseModel):
         try:
             re.compile(value)
         except re.error as problem:
-            raise ValueError(f"{value!r} is no regular expression: {problem}") from problem
+            raise ValueError(f"{value!r} is not a valid regular expression: {problem}") from problem
         return value
 
     def describes(self, model: str) -> bool:
+        """Return whether the model belongs to this family."""
         return re.match(self.pattern, _plain_name(model)) is not None
 
 
@@ -67,15 +68,15 @@ _OWN = TypeAdapter(list[Family])
 
 @dataclass(frozen=True, slots=True)
 class ParameterRules:
-    """What a vendor's endpoint expects, whatever the model."""
+    """The rules of a vendor's endpoint, which apply to all its models."""
 
-    limit_field: str = "max_completion_tokens"  # how the length of an answer is limited
-    switches: frozenset[Switch] = frozenset()  # ways to switch thinking that it understands; others it may refuse
+    limit_field: str = "max_completion_tokens"  # the parameter that limits the length of an answer
+    switches: frozenset[Switch] = frozenset()  # supported ways to turn thinking on and off; others may be refused
 
 
 @dataclass(frozen=True, slots=True)
 class WireParams:
-    """Generation parameters as they go out: `body` are fields of OpenAI's API, `extra` are the vendor's own."""
+    """Generation parameters as they are sent: `body` has fields of OpenAI's API, `extra` fields of the vendor."""
 
     body: dict[str, Any]
     extra: dict[str, Any]
@@ -84,40 +85,40 @@ class WireParams:
 def wire_params(
     model: str, params: Mapping[str, Any], manners: ParameterRules, account: Mapping[str, Any]
 ) -> WireParams:
-    """The parameters of a request to `model`, renamed, dropped and set as its family and vendor need.
+    """Return the parameters of a request to `model`, renamed, dropped and set as its family and vendor require.
 
-    `account` may hold `drop_params` (a list) and `set_params` (a table), which have the last word.
+    `account` may contain `drop_params` (a list) and `set_params` (a table), which are applied last.
     """
     family = _family(model, account)
     body = {name: value for name, value in params.items() if name in _ALLOWED and value is not None}
     limit = body.pop("max_tokens", None) or body.pop("max_completion_tokens", None)
     if limit:
         body[manners.limit_field] = limit
-    kept = {name: value for name, value in body.items() if name not in family.drop} | dict(family.set)
+    body = {name: value for name, value in body.items() if name not in family.drop} | dict(family.set)
     dropped = account.get("drop_params") or ()
-    kept = {name: value for name, value in kept.items() if name not in dropped}
+    body = {name: value for name, value in body.items() if name not in dropped}
     own = account.get("set_params") or {}
     thinking = _thinking(model, family, params.get("thinking"), manners)
     return WireParams(
-        kept | {name: value for name, value in own.items() if name in _ALLOWED},
+        body | {name: value for name, value in own.items() if name in _ALLOWED},
         thinking | {name: value for name, value in own.items() if name not in _ALLOWED},
     )
 
 
 @cache
 def families() -> tuple[Family, ...]:
-    """The families that everybody has, read once per process."""
+    """Return the families of families.toml, read once per process."""
     table = tomllib.loads(Path(__file__).with_name("families.toml").read_text(encoding="utf-8"))
     return tuple(Family.model_validate(block) for block in table["family"])
 
 
 def own_families(account: Mapping[str, Any]) -> tuple[Family, ...]:
-    """The families that an account describes itself, in `families`. Raises ModelError for what is none."""
-    told = account.get("families")
-    if not told:
+    """Return the families that an account defines in `families`. Raises ModelError if they are not valid."""
+    blocks = account.get("families")
+    if not blocks:
         return ()
     try:
-        return tuple(_OWN.validate_python(told))
+        return tuple(_OWN.validate_python(blocks))
     except ValidationError as problem:
         first = problem.errors(include_input=False)[0]
         where = ".".join(map(str, first["loc"]))

@@ -1,4 +1,4 @@
-"""The vendor table: what is known about vendors whose models can be reached (vendors.toml, read once per process)."""
+"""The vendor table: how to reach the models of each vendor (vendors.toml, read once per process)."""
 
 import tomllib
 from collections.abc import Mapping
@@ -11,11 +11,11 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from providers.models.vendors.families import ParameterRules, Switch
 
-ANSWER = 8192  # tokens of an answer where nothing is known
+ANSWER = 8192  # tokens of an answer if the table has no value
 
 
 class Embedding(BaseModel):
-    """How a vendor is asked for vectors: texts in one request, and fields beside model and input."""
+    """Requests for embeddings of a vendor: texts per request, and fields besides model and input."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -24,10 +24,10 @@ class Embedding(BaseModel):
 
 
 class Ranking(BaseModel):
-    """How a vendor is asked which texts answer a question.
+    """Reranking requests of a vendor.
 
-    `path` is where, as seen from the base URL: `../rerank` is beside its last segment. `texts` and `limit` name the
-    fields with the texts and with how many are wanted back (empty: there is none).
+    `path` is relative to the base URL; `../rerank` replaces its last segment. `texts` and `limit` are the names of the
+    fields with the texts and with the number of results ("": there is no such field).
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -39,17 +39,17 @@ class Ranking(BaseModel):
 
 
 class Voicing(BaseModel):
-    """How a vendor is asked to speak. `{model}` in `voice` stands for the model's name; `fields` join each request."""
+    """Text-to-speech requests of a vendor. `{model}` in `voice` is the model's name; `fields` are added to requests."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     voice: str = "alloy"
-    format: str = ""  # `response_format`; empty: what the vendor sends by itself
+    format: str = ""  # `response_format`; "": the vendor's default
     fields: Mapping[str, Any] = {}
 
 
 class Vendor(BaseModel):
-    """A block of vendors.toml; its head says what the fields mean."""
+    """A block of vendors.toml; the comment at the top of the file explains the fields."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -68,32 +68,33 @@ class Vendor(BaseModel):
     speech: Voicing = Voicing()
 
     def without_suffix(self, model: str) -> str:
-        """Return a model's name as its server knows it: RAGFlow stores some names with a suffix and never sends it."""
+        """Return the name to send to the server: RAGFlow stores some names with a suffix that is never sent."""
         return model.removesuffix(self.suffix) or model
 
     @property
     def manners(self) -> ParameterRules:
+        """Return the parameter rules of the vendor's endpoint."""
         return ParameterRules(self.limit_field, self.switches)
 
     def context_of(self, model: str) -> int | None:
-        """The tokens that a model reads; None if nobody has said."""
+        """Return the context of a model in tokens; None if it is not known."""
         return next((tokens for pattern, tokens in self.contexts.items() if fnmatchcase(model, pattern)), None)
 
     def answer_of(self, model: str) -> int:
-        """The tokens that an answer may have, for wires that want to be told."""
+        """Return the tokens that an answer may have, for wires that require a limit."""
         return next((tokens for pattern, tokens in self.answers.items() if fnmatchcase(model, pattern)), ANSWER)
 
     def kinds_of(self, model: str) -> frozenset[str] | None:
-        """What a model is good for; None if nobody has said."""
+        """Return the kinds of a model; None if they are not known."""
         return next((kinds for pattern, kinds in self.kinds.items() if fnmatchcase(model, pattern)), None)
 
 
 UNLISTED = Vendor(limit_field="max_tokens")
-"""A factory that we do not know, with a base URL of its own."""
+"""The vendor for factories that the table does not list; their accounts set a base URL."""
 
 
 @cache
 def vendors() -> Mapping[str, Vendor]:
-    """Every vendor we know, by factory."""
+    """Return all vendors by factory."""
     table = tomllib.loads(Path(__file__).with_name("vendors.toml").read_text(encoding="utf-8"))
     return {factory: Vendor.model_validate(block) for factory, block in table.items()}

@@ -1,1 +1,1 @@
-"""Protocols of vendors: OpenAI, Anthropic, Gemini, Bedrock."""
+"""The protocols of vendors ("wires"): OpenAI, Anthropic, Gemini, Bedrock. A wire sends one request, once."""

@@ -1,7 +1,7 @@
-"""A request's messages as the turns of two speakers, for vendors whose wire is not OpenAI's.
+"""Converts the messages of a request to alternating messages of user and assistant, for vendors other than OpenAI.
 
-Those want the system's text apart, the user first, no two turns of one speaker in a row, no empty text, a call's
-arguments as an object, and its result in a turn of the user's.
+These vendors require a separate system text, a user message first, no two messages of one speaker in a row, no empty
+texts, the arguments of a tool call as an object, and the result of a tool call in a user message.
 """
 
 import json
@@ -16,19 +16,19 @@ from providers.models.wires.openai import with_images
 from providers.models.wires.openai_responses import field_of
 
 _DATA_URL = re.compile(r"data:([\w.+-]+/[\w.+-]+)?(?:;[\w=.+-]+)*;base64,(.*)", re.DOTALL)
-_UNSAID = "..."  # what the user says before an assistant that speaks first
+_UNSAID = "..."  # text of a user message that is inserted before an assistant that speaks first
 
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """What was said."""
+    """A text of a message."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """An image: its bytes in base64, or where it is."""
+    """An image: its bytes in base64, or its URL."""
 
     mime_type: str = ""
     data: str = ""
@@ -37,7 +37,7 @@ class Picture:
 
 @dataclass(frozen=True, slots=True)
 class ToolCallPart:
-    """A call that the assistant has made; `extra` as its vendor gave it (providers/models/types/chat.py)."""
+    """A tool call of the assistant; `extra` is the vendor's opaque data (providers/models/types/chat.py)."""
 
     id: str
     name: str
@@ -47,7 +47,7 @@ class ToolCallPart:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What came of a call."""
+    """The result of a tool call."""
 
     id: str
     name: str
@@ -59,7 +59,7 @@ Part: TypeAlias = Text | Picture | ToolCallPart | Result
 
 @dataclass(slots=True)
 class SpeakerMessage:
-    """What one speaker says until the other one does."""
+    """All that one speaker says before the other one speaks."""
 
     is_assistant: bool
     parts: list[Part]
@@ -67,18 +67,18 @@ class SpeakerMessage:
 
 @dataclass(frozen=True, slots=True)
 class Dialogue:
-    """A conversation. `system` is "" where nobody has set the scene."""
+    """A conversation of alternating messages. `system` is "" if there is no system message."""
 
     system: str
     turns: Sequence[SpeakerMessage]
 
 
 def dialogue_of(request: ChatRequest) -> Dialogue:
-    """The messages and images of a request."""
+    """Convert the messages and images of a request."""
     messages = with_images(request.messages, request.images)
     system = "\n\n".join(text for message in messages if _is_system(message) and (text := text_of(message["content"])))
     turns: list[SpeakerMessage] = []
-    names: dict[str, str] = {}  # of the calls so far
+    names: dict[str, str] = {}  # of tools, by the id of the call
     for message in messages:
         if _is_system(message):
             continue
@@ -94,19 +94,19 @@ def dialogue_of(request: ChatRequest) -> Dialogue:
 
 
 def picture_of(url: str) -> Picture:
-    """An image by its address, which may hold the image itself."""
+    """Return the image of a URL, which may be a data URL."""
     found = _DATA_URL.fullmatch(url)
     return Picture(found[1] or "image/png", found[2]) if found else Picture(url=url)
 
 
 def parameters_of(tool: Mapping[str, Any]) -> dict[str, Any]:
-    """The JSON schema of a function's parameters; one without any takes an empty object."""
-    told = tool["function"].get("parameters")
-    return dict(told) if told else {"type": "object", "properties": {}}
+    """Return the JSON schema of a function's parameters; an empty object if it has none."""
+    schema = tool["function"].get("parameters")
+    return dict(schema) if schema else {"type": "object", "properties": {}}
 
 
 def tools_called(dialogue: Dialogue) -> list[dict[str, Any]]:
-    """The functions that a conversation has used: some vendors refuse calls of functions that nobody declares."""
+    """Return the functions that a conversation has called, since some vendors refuse calls of undeclared functions."""
     names = {part.name: None for turn in dialogue.turns for part in turn.parts if isinstance(part, ToolCallPart)}
     return [{"function": {"name": name}} for name in names]
 
@@ -139,7 +139,7 @@ def _parts(message: Mapping[str, Any], names: dict[str, str]) -> Iterator[Part]:
 
 
 def _object_in(arguments: Any) -> Mapping[str, Any]:
-    """A call's arguments. Of those that are no object the model has been told in the call's result."""
+    """Return the arguments of a call; {} if they are not an object, which the result of the call reports."""
     try:
         read = json.loads(arguments) if isinstance(arguments, str) else arguments
     except (ValueError, RecursionError):

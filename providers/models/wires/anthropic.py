@@ -1,7 +1,7 @@
-"""A wire to vendors that speak Anthropic's messages: POST {base}/messages, streamed as events or whole.
+"""The wire for Anthropic's Messages API: POST {base}/messages, streamed as events or whole.
 
-Thoughts are signed, and a call is refused later unless the thoughts that led to it come back with it, as they were. So
-a round's first call carries them (`ToolCall.extra`). How long an answer may be must always be said.
+Thoughts are signed, and a tool call is refused later unless the thoughts before it are sent back unchanged. So the
+first call of a round contains them (`ToolCall.extra`). The length of an answer must always be limited.
 """
 
 import json
@@ -39,23 +39,29 @@ from providers.models.wires.alternating_messages import (
 )
 from providers.models.wires.event_stream import Chunks
 from providers.models.wires.json_post import encoded, post_json, whole_of
-from providers.models.wires.openai_responses import closed_with_its_task, field_of, finish_reason_error, message_in
+from providers.models.wires.openai_responses import (
+    NO_ANSWER,
+    closed_with_its_task,
+    field_of,
+    finish_reason_error,
+    message_in,
+)
 from providers.models.wires.openai_sdk import HeaderObserver, Limits
 
 VERSION = "2023-06-01"
-MARK = "anthropic"  # what is ours in the `extra` of a call
+MARK = "anthropic"  # our key in the `extra` of a call
 _THOUGHTS = ("thinking", "redacted_thinking")
 _LEAST_ANSWER = 1024  # tokens
-_LEAST_THOUGHT = 1024  # tokens; theirs
-_THOUGHT_SHARE = 0.5  # of the answer, where nobody says how much
-_ADAPTS = re.compile(r"(?:.*[./])?claude-[a-z]+-(?:4[-.][6-9](?!\d)|[5-9])")  # they see how much to think
+_LEAST_THOUGHT = 1024  # tokens; the vendor's minimum
+_THOUGHT_SHARE = 0.5  # share of the answer for thinking, if no budget is set
+_ADAPTS = re.compile(r"(?:.*[./])?claude-[a-z]+-(?:4[-.][6-9](?!\d)|[5-9])")  # models that choose how much to think
 _FINISHES = {"max_tokens": "length", "model_context_window_exceeded": "length", "refusal": "content_filter"}
 
 log = structlog.get_logger()
 
 
 class AnthropicWire:
-    """Requests to one model of one account. `answers` is how many tokens an answer may have where nobody says."""
+    """Requests to one model of one account. `answers` is the default limit of an answer in tokens."""
 
     def __init__(
         self,
@@ -96,11 +102,11 @@ class AnthropicWire:
 
 
 def body_of(request: ChatRequest, spec: ModelSpec, manners: ParameterRules, answers: int) -> dict[str, Any]:
-    """A request in Anthropic's words."""
+    """Return the body of a request for Anthropic's API."""
     dialogue = dialogue_of(request)
     params = wire_params(spec.name, request.params, manners, spec.extra)
-    told = dict(params.body)
-    limit = told.get("max_tokens") or told.get("max_completion_tokens") or _room(dialogue, spec, answers)
+    fields = dict(params.body)
+    limit = fields.get("max_tokens") or fields.get("max_completion_tokens") or _room(dialogue, spec, answers)
     body: dict[str, Any] = {
         "model": spec.name,
         "max_tokens": limit,
@@ -111,26 +117,26 @@ def body_of(request: ChatRequest, spec: ModelSpec, manners: ParameterRules, answ
     }
     if dialogue.system:
         body["system"] = dialogue.system
-    if stop := told.get("stop"):
+    if stop := fields.get("stop"):
         body["stop_sequences"] = [stop] if isinstance(stop, str) else list(stop)
     if request.tools and spec.is_tools:
         body["tools"] = [_tool(tool) for tool in request.tools]
-        body["tool_choice"] = _choice(told.get("tool_choice"))
+        body["tool_choice"] = _choice(fields.get("tool_choice"))
     elif request.tools:
         log.warning("tools_not_offered", model=spec.id, reason="the model is not declared to call tools")
     if "tools" not in body and (used := tools_called(dialogue)):
         body |= {"tools": [_tool(tool) for tool in used], "tool_choice": {"type": "none"}}
-    body |= _sampling(told)
+    body |= _sampling(fields)
     body |= _thinking(request.params.get("thinking"), spec, limit)
     if body.get("thinking", {}).get("type") in ("enabled", "adaptive"):
-        body.pop("temperature", None)  # thinking takes its own
+        body.pop("temperature", None)  # not allowed together with thinking
         body.pop("top_p", None)
         body["max_tokens"] = max(limit, body["thinking"].get("budget_tokens", 0) + _LEAST_ANSWER)
     return body | params.extra
 
 
 async def deltas_of_stream(stream: Chunks) -> AsyncGenerator[Delta, None]:
-    """What the events of an answer say. Raises CallFailed, also where they end before the answer does."""
+    """Yield the deltas of a streamed answer. Raises ProviderError, also if the stream ends before the answer."""
     blocks: dict[int, dict[str, Any]] = {}
     usage: dict[str, Any] = {}
     finish: str | None = None
@@ -146,9 +152,9 @@ async def deltas_of_stream(stream: Chunks) -> AsyncGenerator[Delta, None]:
                     if (delta := _spoken(block)) is not None:
                         yield delta
                 case "content_block_delta":
-                    piece = field_of(event, "delta")
-                    _extend(blocks.setdefault(_index(event), {}), piece)
-                    if (delta := _spoken(piece)) is not None:
+                    change = field_of(event, "delta")
+                    _extend(blocks.setdefault(_index(event), {}), change)
+                    if (delta := _spoken(change)) is not None:
                         yield delta
                 case "message_delta":
                     usage |= _figures(field_of(event, "usage"))
@@ -157,12 +163,12 @@ async def deltas_of_stream(stream: Chunks) -> AsyncGenerator[Delta, None]:
                     is_whole = True
                 case "error":
                     error = field_of(event, "error")
-                    told = message_in(error) or "The provider sent an error in place of its answer."
-                    raise failure(told, names=[field_of(error, "type")])
+                    detail = message_in(error) or "The provider sent an error instead of an answer."
+                    raise failure(detail, names=[field_of(error, "type")])
                 case _:
-                    pass  # pings, and what will be invented
+                    pass  # pings, and event types of the future
     if not is_whole and finish is None:
-        raise ProviderError(Code.SERVER_ERROR, "The provider ended the reply before it was whole.")
+        raise ProviderError(Code.SERVER_ERROR, "The provider ended the reply before it was complete.")
     for delta in _end([blocks[index] for index in sorted(blocks)], finish):
         yield delta
     if usage:
@@ -170,24 +176,24 @@ async def deltas_of_stream(stream: Chunks) -> AsyncGenerator[Delta, None]:
 
 
 def deltas_of_message(message: Any) -> list[Delta]:
-    """What a whole answer says. Raises CallFailed."""
+    """Return the deltas of a whole answer. Raises ProviderError."""
     content = field_of(message, "content")
     if not isinstance(content, list):
         error = field_of(message, "error")
-        told = message_in(error) or "The provider's reply holds no answer; is its base URL right?"
-        raise failure(told, names=[field_of(error, "type")]) if error else ProviderError(Code.MODEL_ERROR, told)
+        detail = message_in(error) or NO_ANSWER
+        raise failure(detail, names=[field_of(error, "type")]) if error else ProviderError(Code.MODEL_ERROR, detail)
     blocks = [dict(block) for block in content if isinstance(block, dict)]
-    spoken = [delta for block in blocks if (delta := _spoken(block)) is not None]
-    usage = _figures(field_of(message, "usage"))
-    told = [UsageDelta(_usage(usage))] if usage else []
-    return [*spoken, *_end(blocks, field_of(message, "stop_reason") or "end_turn"), *told]
+    texts = [delta for block in blocks if (delta := _spoken(block)) is not None]
+    figures = _figures(field_of(message, "usage"))
+    usage = [UsageDelta(_usage(figures))] if figures else []
+    return [*texts, *_end(blocks, field_of(message, "stop_reason") or "end_turn"), *usage]
 
 
-# -- how a request is said -------------------------------------------------------------------------------------------
+# -- writing a request -----------------------------------------------------------------------------------------------
 
 
 def _blocks(parts: Sequence[Part]) -> list[dict[str, Any]]:
-    """A turn's content. Results of calls come first, and signed thoughts stand where they stood."""
+    """Return the content of a message: signed thoughts, then results of tool calls, then the rest."""
     blocks: list[dict[str, Any]] = []
     thoughts: list[dict[str, Any]] = []
     for part in sorted(parts, key=lambda part: not isinstance(part, Result)):
@@ -197,8 +203,8 @@ def _blocks(parts: Sequence[Part]) -> list[dict[str, Any]]:
             case Picture():
                 blocks.append({"type": "image", "source": _source(part)})
             case ToolCallPart():
-                kept = part.extra.get(MARK)
-                thoughts += kept if isinstance(kept, list) else []
+                signed = part.extra.get(MARK)
+                thoughts += signed if isinstance(signed, list) else []
                 blocks.append({"type": "tool_use", "id": part.id, "name": part.name, "input": dict(part.arguments)})
             case Result():
                 blocks.append({"type": "tool_result", "tool_use_id": part.id, "content": part.text or "(nothing)"})
@@ -219,29 +225,29 @@ def _tool(tool: Mapping[str, Any]) -> dict[str, Any]:
     return {"name": function["name"], **described, "input_schema": parameters_of(tool)}
 
 
-def _choice(asked: Any) -> dict[str, Any]:
-    name = field_of(field_of(asked, "function"), "name")
+def _choice(tool_choice: Any) -> dict[str, Any]:
+    name = field_of(field_of(tool_choice, "function"), "name")
     if name:
         return {"type": "tool", "name": name}
-    return {"type": {"required": "any", "none": "none"}.get(str(asked), "auto")}
+    return {"type": {"required": "any", "none": "none"}.get(str(tool_choice), "auto")}
 
 
-def _sampling(told: Mapping[str, Any]) -> dict[str, Any]:
-    """Temperature, or else top_p: newer models refuse both together. Temperatures end at 1."""
-    if (temperature := told.get("temperature")) is not None:
+def _sampling(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return temperature (at most 1), or else top_p: newer models refuse both together."""
+    if (temperature := params.get("temperature")) is not None:
         return {"temperature": min(1.0, temperature)}
-    return {"top_p": told["top_p"]} if told.get("top_p") is not None else {}
+    return {"top_p": params["top_p"]} if params.get("top_p") is not None else {}
 
 
 def _thinking(chosen: Any, spec: ModelSpec, limit: int) -> dict[str, Any]:
-    """What the author says about thinking; unsaid, the model does what it does by default."""
+    """Return the thinking parameters; without a choice the model's default applies."""
     match chosen:
         case "enabled" if spec.extra.get("thinking_is_adaptive", bool(_ADAPTS.match(spec.name))):
             return {"thinking": {"type": "adaptive"}}
         case "enabled":
             own = spec.extra.get("thinking_budget")
-            wanted = own if isinstance(own, int) and own > 0 else int(limit * _THOUGHT_SHARE)
-            return {"thinking": {"type": "enabled", "budget_tokens": max(_LEAST_THOUGHT, wanted)}}
+            budget = own if isinstance(own, int) and own > 0 else int(limit * _THOUGHT_SHARE)
+            return {"thinking": {"type": "enabled", "budget_tokens": max(_LEAST_THOUGHT, budget)}}
         case "disabled":
             return {"thinking": {"type": "disabled"}}
         case _:
@@ -249,7 +255,7 @@ def _thinking(chosen: Any, spec: ModelSpec, limit: int) -> dict[str, Any]:
 
 
 def _room(dialogue: Dialogue, spec: ModelSpec, answers: int) -> int:
-    """The tokens that an answer may have: as many as the model gives, and as there is room for beside the question."""
+    """Return the tokens that an answer may have: the model's limit, or what the question leaves of the context."""
     texts = [dialogue.system]
     for turn in dialogue.turns:
         texts += [part.text for part in turn.parts if isinstance(part, Text | Result)]
@@ -258,27 +264,27 @@ def _room(dialogue: Dialogue, spec: ModelSpec, answers: int) -> int:
     return max(_LEAST_ANSWER, min(answers, spec.context_tokens - sum(map(count_tokens, texts))))
 
 
-# -- how an answer is read -------------------------------------------------------------------------------------------
+# -- reading an answer -----------------------------------------------------------------------------------------------
 
 
-def _spoken(piece: Any) -> Delta | None:
-    """What a block, or a piece of one, says at once."""
-    text, thought = field_of(piece, "text"), field_of(piece, "thinking")
+def _spoken(block: Any) -> Delta | None:
+    """Return the text or thought in a block, or in a change of a block, as a delta."""
+    text, thought = field_of(block, "text"), field_of(block, "thinking")
     if isinstance(text, str) and text:
         return TextDelta(text)
     return ReasoningDelta(thought) if isinstance(thought, str) and thought else None
 
 
-def _extend(block: dict[str, Any], piece: Any) -> None:
-    for name, kept in (
+def _extend(block: dict[str, Any], change: Any) -> None:
+    for name, target in (
         ("text", "text"),
         ("thinking", "thinking"),
         ("signature", "signature"),
         ("partial_json", "json"),
     ):
-        value = field_of(piece, name)
+        value = field_of(change, name)
         if isinstance(value, str):
-            block[kept] = block.get(kept, "") + value
+            block[target] = block.get(target, "") + value
 
 
 def _end(blocks: Sequence[dict[str, Any]], finish: str | None) -> list[Delta]:
@@ -311,12 +317,12 @@ def _index(event: Any) -> int:
     return index if isinstance(index, int) else 0
 
 
-def _figures(told: Any) -> dict[str, Any]:
-    return {name: value for name, value in told.items() if isinstance(value, int)} if isinstance(told, dict) else {}
+def _figures(raw: Any) -> dict[str, Any]:
+    return {name: value for name, value in raw.items() if isinstance(value, int)} if isinstance(raw, dict) else {}
 
 
-def _usage(told: Mapping[str, int]) -> Usage:
-    """What is read from their cache, and what is put there, is part of the prompt."""
-    cached = told.get("cache_creation_input_tokens", 0) + told.get("cache_read_input_tokens", 0)
-    prompt, completion = told.get("input_tokens", 0) + cached, told.get("output_tokens", 0)
+def _usage(figures: Mapping[str, int]) -> Usage:
+    """Return the usage; tokens read from and written to the vendor's cache count as prompt tokens."""
+    cached = figures.get("cache_creation_input_tokens", 0) + figures.get("cache_read_input_tokens", 0)
+    prompt, completion = figures.get("input_tokens", 0) + cached, figures.get("output_tokens", 0)
     return Usage(prompt, completion, prompt + completion)

@@ -1,8 +1,8 @@
-"""Who we are to AWS, and the frames it streams in: what `botocore` knows, without its way of sending.
+"""AWS credentials, signatures and stream frames, from `botocore` but without its HTTP client.
 
-An account may name keys (`bedrock_ak`, `bedrock_sk`, `aws_session_token`), a role to take on (`aws_role_arn`), both, or
-neither: then whoever this machine is asks (`auth_mode` says the same, and is not needed). A key that is no JSON is an
-API key of Bedrock's own, and nothing is signed.
+An account may set keys (`bedrock_ak`, `bedrock_sk`, `aws_session_token`), a role to assume (`aws_role_arn`), both, or
+neither; without keys the credentials of this machine are used (`auth_mode` is not needed). An API key that is not JSON
+is a Bedrock API key, and requests are not signed.
 """
 
 import asyncio
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 REGION = "us-east-1"
 _SESSION_NAME = "easel"
 _ROLE_SECONDS = 3600
-_EARLY = 300.0  # seconds before its end that a role is taken on anew
-_MOST_ROLES = 256  # that a process keeps in mind
+_EARLY = 300.0  # seconds before their expiry that the credentials of a role are renewed
+_MOST_ROLES = 256  # roles that a process caches
 
 
 @dataclass(frozen=True, slots=True)
 class AwsCredentials:
-    """What requests are signed with."""
+    """The credentials that requests are signed with."""
 
     access: str
     secret: str = field(repr=False)
@@ -43,11 +43,11 @@ class AwsCredentials:
 
 
 _roles: OrderedDict[tuple[str, AwsCredentials], tuple[AwsCredentials, float]] = OrderedDict()
-"""Keys of roles that were taken on, by role and by who took it on; and until when, on the monotonic clock."""
+"""Credentials of assumed roles, by role and own credentials, with their expiry on the monotonic clock."""
 
 
 class AwsSigner:
-    """One account's way to sign requests."""
+    """Signs the requests of one account."""
 
     def __init__(self, spec: ModelSpec, limits: Limits) -> None:
         self._spec = spec
@@ -55,7 +55,7 @@ class AwsSigner:
         _botocore(spec)
 
     async def signed(self, url: str, body: bytes, *, service: str, kind: str = "application/json") -> dict[str, str]:
-        """The headers of a POST, with who asks. Raises CallFailed."""
+        """Return the headers of a POST, including its signature. Raises ProviderError."""
         headers = {"content-type": kind}
         if self._spec.api_key:
             return {**headers, "authorization": f"Bearer {self._spec.api_key}"}
@@ -75,29 +75,29 @@ class AwsSigner:
         return keys
 
     async def _taken_on(self, role: str, own: AwsCredentials) -> AwsCredentials:
-        """The keys of a role, for an hour."""
+        """Assume a role and return its credentials, which are valid for an hour."""
         region = region_of(self._spec.extra)
         url = str(self._spec.extra.get("sts_url") or f"https://sts.{region}.amazonaws.com/")
-        asked = {
+        form = {
             "Action": "AssumeRole",
             "Version": "2011-06-15",
             "RoleArn": role,
             "RoleSessionName": _SESSION_NAME,
             "DurationSeconds": str(_ROLE_SECONDS),
         }
-        body = urlencode(asked).encode()
+        body = urlencode(form).encode()
         headers = _signature(url, body, {"content-type": "application/x-www-form-urlencoded"}, own, "sts", region)
         async with post_json(self._spec, url, headers, body, self._limits) as response:
             return _keys_of_role(await response.aread())
 
 
 def region_of(extra: Mapping[str, Any]) -> str:
-    """Where an account's models are."""
+    """Return the AWS region of an account."""
     return str(extra.get("bedrock_region") or extra.get("region") or REGION)
 
 
 async def frames_of(response: "httpx2.Response") -> AsyncGenerator[tuple[Mapping[str, Any], Any], None]:
-    """The frames of a stream: their headers, and their JSON. Raises CallFailed for what is none, or is damaged."""
+    """Yield the frames of a stream as (headers, JSON). Raises ProviderError for invalid or damaged frames."""
     from botocore.eventstream import EventStreamBuffer, ParserError
 
     buffer = EventStreamBuffer()
@@ -107,7 +107,7 @@ async def frames_of(response: "httpx2.Response") -> AsyncGenerator[tuple[Mapping
             for frame in buffer:
                 yield frame.headers, json_of(frame.payload) if frame.payload else {}
     except ParserError as problem:
-        raise ProviderError(Code.SERVER_ERROR, "The provider sent a reply that is no stream of events.") from problem
+        raise ProviderError(Code.SERVER_ERROR, "The provider sent a reply that is not an event stream.") from problem
 
 
 def _botocore(spec: ModelSpec) -> None:
@@ -128,20 +128,22 @@ def _keys_in(spec: ModelSpec) -> AwsCredentials | None:
 
 
 def _keys_of_machine() -> AwsCredentials:
-    """From the environment, the files or the metadata service of this machine. May read those, and renews what ends."""
+    """Return the credentials of this machine's environment, files or metadata service; may do I/O to renew them."""
     frozen = credentials_of_machine().get_frozen_credentials()
     return AwsCredentials(str(frozen.access_key), str(frozen.secret_key), frozen.token)
 
 
 @cache
 def credentials_of_machine() -> Any:
-    """Who this machine is, as AWS' own tools find it; once per process. Raises CallFailed."""
+    """Return the botocore credentials of this machine, found once per process. Raises ProviderError."""
     from botocore.session import Session
 
-    found = Session().get_credentials()
-    if found is None:
-        raise ProviderError(Code.AUTH_ERROR, "The account names no AWS keys, and this machine has none of its own.")
-    return found
+    credentials = Session().get_credentials()
+    if credentials is None:
+        raise ProviderError(
+            Code.AUTH_ERROR, "The account has no AWS keys, and this machine has no AWS credentials. Set either of them."
+        )
+    return credentials
 
 
 def _signature(
@@ -157,12 +159,12 @@ def _signature(
 
 
 def _keys_of_role(content: bytes) -> AwsCredentials:
-    """From a small document of AWS' own, in which these three names stand once."""
+    """Read the credentials from the XML answer of AssumeRole, which contains each of these three names once."""
     text = content.decode(errors="replace")
     access, secret, token = (
         found[1].strip() if (found := re.search(rf"<{name}>([^<]+)</{name}>", text)) else ""
         for name in ("AccessKeyId", "SecretAccessKey", "SessionToken")
     )
     if not access or not secret or not token:
-        raise ProviderError(Code.AUTH_ERROR, "AWS' answer about a role holds no keys.")
+        raise ProviderError(Code.AUTH_ERROR, "The AWS answer to AssumeRole contains no credentials.")
     return AwsCredentials(access, secret, token)

@@ -1,7 +1,7 @@
-"""A wire to Bedrock: POST {base}/model/{model}/converse, or converse-stream in AWS' own frames.
+"""The wire for Bedrock's Converse API: POST {base}/model/{model}/converse, or converse-stream in AWS event frames.
 
-Requests go over our connections like any other; `botocore` signs them and takes the frames apart, and finds the
-credentials of this machine where an account names none. Needs the extra `bedrock`.
+Requests use our own connections. `botocore` signs them, parses the frames, and finds the credentials of this machine if
+an account has none. Needs the extra `bedrock`.
 """
 
 import json
@@ -36,13 +36,19 @@ from providers.models.wires.alternating_messages import (
 )
 from providers.models.wires.aws import AwsSigner, frames_of
 from providers.models.wires.json_post import encoded, post_json, whole_of
-from providers.models.wires.openai_responses import closed_with_its_task, field_of, finish_reason_error, message_in
+from providers.models.wires.openai_responses import (
+    NO_ANSWER,
+    closed_with_its_task,
+    field_of,
+    finish_reason_error,
+    message_in,
+)
 from providers.models.wires.openai_sdk import HeaderObserver, Limits
 
 if TYPE_CHECKING:
     import httpx2
 
-MARK = "bedrock"  # what is ours in the `extra` of a call
+MARK = "bedrock"  # our key in the `extra` of a call
 _LEAST_ANSWER = 1024  # tokens
 _STATUSES = {
     "throttlingException": 429,
@@ -91,7 +97,7 @@ class BedrockWire:
 
 
 class Frames:
-    """The events of a streamed reply, read once: their names, and their JSON. Raises CallFailed."""
+    """The events of a streamed reply as (name, JSON), to be read once. Raises ProviderError."""
 
     def __init__(self, response: "httpx2.Response") -> None:
         self._response = response
@@ -104,16 +110,18 @@ class Frames:
                     yield str(headers.get(":event-type")), document
                     continue
                 name = str(headers.get(":exception-type") or headers.get(":error-code") or "")
-                told = message_in(document) or str(headers.get(":error-message") or name or "The provider broke off.")
-                raise failure(told, status=_STATUSES.get(name[:1].lower() + name[1:]), names=[name])
+                detail = message_in(document) or str(
+                    headers.get(":error-message") or name or "The provider ended the stream with an error."
+                )
+                raise failure(detail, status=_STATUSES.get(name[:1].lower() + name[1:]), names=[name])
 
     async def close(self) -> None:
-        """Close the connection, unless the reply is over."""
+        """Close the connection, unless the reply is complete."""
         await self._response.aclose()
 
 
 def body_of(request: ChatRequest, spec: ModelSpec, manners: ParameterRules) -> dict[str, Any]:
-    """A request in Bedrock's words."""
+    """Return the body of a request for Bedrock's API."""
     dialogue = dialogue_of(request)
     params = wire_params(spec.name.rpartition(".")[2], request.params, manners, spec.extra)
     body: dict[str, Any] = {
@@ -124,10 +132,10 @@ def body_of(request: ChatRequest, spec: ModelSpec, manners: ParameterRules) -> d
     }
     if dialogue.system:
         body["system"] = [{"text": dialogue.system}]
-    offered = list(request.tools) if spec.is_tools else []
-    if request.tools and not offered:
+    tools = list(request.tools) if spec.is_tools else []
+    if request.tools and not tools:
         log.warning("tools_not_offered", model=spec.id, reason="the model is not declared to call tools")
-    if declared := offered or tools_called(dialogue):
+    if declared := tools or tools_called(dialogue):
         body["toolConfig"] = {"tools": [_tool(tool) for tool in declared], **_choice(params.body.get("tool_choice"))}
     config, thinking = _config(params.body), {}
     if "claude" in spec.name:
@@ -141,7 +149,7 @@ def body_of(request: ChatRequest, spec: ModelSpec, manners: ParameterRules) -> d
 
 
 async def deltas_of_stream(stream: Frames) -> AsyncGenerator[Delta, None]:
-    """What the events of an answer say. Raises CallFailed, also where they end before the answer does."""
+    """Yield the deltas of a streamed answer. Raises ProviderError, also if the stream ends before the answer."""
     blocks: dict[int, dict[str, Any]] = {}
     usage: Usage | None = None
     finish: str | None = None
@@ -164,7 +172,7 @@ async def deltas_of_stream(stream: Frames) -> AsyncGenerator[Delta, None]:
                 case _:
                     pass
     if finish is None:
-        raise ProviderError(Code.SERVER_ERROR, "The provider ended the reply before it was whole.")
+        raise ProviderError(Code.SERVER_ERROR, "The provider ended the reply before it was complete.")
     for delta in _end([blocks[index] for index in sorted(blocks)], finish):
         yield delta
     if usage is not None:
@@ -172,27 +180,27 @@ async def deltas_of_stream(stream: Frames) -> AsyncGenerator[Delta, None]:
 
 
 def deltas_of_answer(answer: Any) -> list[Delta]:
-    """What a whole answer says. Raises CallFailed."""
+    """Return the deltas of a whole answer. Raises ProviderError."""
     content = field_of(field_of(field_of(answer, "output"), "message"), "content")
     if not isinstance(content, list):
-        raise ProviderError(Code.MODEL_ERROR, "The provider's reply holds no answer; is its base URL right?")
+        raise ProviderError(Code.MODEL_ERROR, NO_ANSWER)
     blocks: list[dict[str, Any]] = []
-    spoken: list[Delta] = []
-    for piece in content:
-        blocks.append({"toolUse": piece["toolUse"]} if field_of(piece, "toolUse") else {})
-        reasoning = field_of(piece, "reasoningContent")
-        delta = _extended(blocks[-1], {"reasoningContent": _flat(reasoning)} if reasoning else piece)
-        spoken += [delta] if delta is not None else []
+    texts: list[Delta] = []
+    for block in content:
+        blocks.append({"toolUse": block["toolUse"]} if field_of(block, "toolUse") else {})
+        reasoning = field_of(block, "reasoningContent")
+        delta = _extended(blocks[-1], {"reasoningContent": _flat(reasoning)} if reasoning else block)
+        texts += [delta] if delta is not None else []
     usage = _usage(field_of(answer, "usage"))
     finish = str(field_of(answer, "stopReason") or "end_turn")
-    return [*spoken, *_end(blocks, finish), *([UsageDelta(usage)] if usage else [])]
+    return [*texts, *_end(blocks, finish), *([UsageDelta(usage)] if usage else [])]
 
 
-# -- how a request is said -------------------------------------------------------------------------------------------
+# -- writing a request -----------------------------------------------------------------------------------------------
 
 
 def _blocks(parts: Sequence[Part]) -> list[dict[str, Any]]:
-    """A turn's content. Results of calls come first, and signed thoughts stand where they stood."""
+    """Return the content of a message: signed thoughts, then results of tool calls, then the rest."""
     blocks: list[dict[str, Any]] = []
     thoughts: list[dict[str, Any]] = []
     for part in sorted(parts, key=lambda part: not isinstance(part, Result)):
@@ -202,8 +210,8 @@ def _blocks(parts: Sequence[Part]) -> list[dict[str, Any]]:
             case Picture():
                 blocks.append({"image": _image(part)})
             case ToolCallPart():
-                kept = part.extra.get(MARK)
-                thoughts += kept if isinstance(kept, list) else []
+                signed = part.extra.get(MARK)
+                thoughts += signed if isinstance(signed, list) else []
                 blocks.append({"toolUse": {"toolUseId": part.id, "name": part.name, "input": dict(part.arguments)}})
             case Result():
                 blocks.append({"toolResult": {"toolUseId": part.id, "content": [{"text": part.text or "(nothing)"}]}})
@@ -214,7 +222,7 @@ def _blocks(parts: Sequence[Part]) -> list[dict[str, Any]]:
 
 def _image(picture: Picture) -> dict[str, Any]:
     if picture.url:
-        raise ProviderError(Code.INVALID_REQUEST, "Bedrock takes images, but no addresses of images.")
+        raise ProviderError(Code.INVALID_REQUEST, "Bedrock does not accept URLs of images. Send the image itself.")
     kind = picture.mime_type.rpartition("/")[2]
     return {"format": {"jpg": "jpeg"}.get(kind, kind), "source": {"bytes": picture.data}}
 
@@ -225,26 +233,26 @@ def _tool(tool: Mapping[str, Any]) -> dict[str, Any]:
     return {"toolSpec": {"name": function["name"], **described, "inputSchema": {"json": parameters_of(tool)}}}
 
 
-def _choice(asked: Any) -> dict[str, Any]:
-    name = field_of(field_of(asked, "function"), "name")
+def _choice(tool_choice: Any) -> dict[str, Any]:
+    name = field_of(field_of(tool_choice, "function"), "name")
     if name:
         return {"toolChoice": {"tool": {"name": name}}}
-    return {"toolChoice": {"any": {}}} if asked == "required" else {}
+    return {"toolChoice": {"any": {}}} if tool_choice == "required" else {}
 
 
-def _config(told: Mapping[str, Any]) -> dict[str, Any]:
-    stop = told.get("stop")
+def _config(params: Mapping[str, Any]) -> dict[str, Any]:
+    stop = params.get("stop")
     config = {
-        "maxTokens": told.get("max_tokens") or told.get("max_completion_tokens"),
-        "temperature": told.get("temperature"),
-        "topP": told.get("top_p"),
+        "maxTokens": params.get("max_tokens") or params.get("max_completion_tokens"),
+        "temperature": params.get("temperature"),
+        "topP": params.get("top_p"),
         "stopSequences": [stop] if isinstance(stop, str) else stop,
     }
     return {name: value for name, value in config.items() if value is not None}
 
 
 def _thinking(chosen: Any, spec: ModelSpec) -> dict[str, Any]:
-    """Claude's thinking, where an account says how much it may think."""
+    """Return Claude's thinking parameters if the account sets a `thinking_budget`."""
     budget = spec.extra.get("thinking_budget")
     if chosen == "enabled" and isinstance(budget, int) and budget > 0:
         return {"thinking": {"type": "enabled", "budget_tokens": budget}}
@@ -252,32 +260,32 @@ def _thinking(chosen: Any, spec: ModelSpec) -> dict[str, Any]:
 
 
 def _as_claude_takes_it(config: Mapping[str, Any], thinking: Mapping[str, Any]) -> dict[str, Any]:
-    """Temperature or top_p, never both, and neither while it thinks; an answer longer than the thoughts."""
-    kept = dict(config)
-    if "temperature" in kept:
-        kept.pop("topP", None)
+    """Adapt a config to Claude: temperature or top_p but not both, neither with thinking, and room for the thoughts."""
+    adapted = dict(config)
+    if "temperature" in adapted:
+        adapted.pop("topP", None)
     if thinking:
-        kept = {name: value for name, value in kept.items() if name not in ("temperature", "topP")}
+        adapted = {name: value for name, value in adapted.items() if name not in ("temperature", "topP")}
         budget = thinking["thinking"]["budget_tokens"]
-        if "maxTokens" in kept:
-            kept["maxTokens"] = max(kept["maxTokens"], budget + _LEAST_ANSWER)
-    return kept
+        if "maxTokens" in adapted:
+            adapted["maxTokens"] = max(adapted["maxTokens"], budget + _LEAST_ANSWER)
+    return adapted
 
 
-# -- how an answer is read -------------------------------------------------------------------------------------------
+# -- reading an answer -----------------------------------------------------------------------------------------------
 
 
-def _extended(block: dict[str, Any], piece: Any) -> Delta | None:
-    """Add a piece to a block; what it says at once."""
-    text, reasoning = field_of(piece, "text"), field_of(piece, "reasoningContent")
-    more = field_of(field_of(piece, "toolUse"), "input")
+def _extended(block: dict[str, Any], change: Any) -> Delta | None:
+    """Add a change to a block, and return its text or thought as a delta."""
+    text, reasoning = field_of(change, "text"), field_of(change, "reasoningContent")
+    more = field_of(field_of(change, "toolUse"), "input")
     if isinstance(more, str) and "toolUse" in block:
         block["toolUse"]["input"] += more
     if isinstance(reasoning, dict):
-        kept = block.setdefault("reasoning", {})
+        collected = block.setdefault("reasoning", {})
         for name in ("text", "signature", "redactedContent"):
             if isinstance(reasoning.get(name), str):
-                kept[name] = kept.get(name, "") + reasoning[name]
+                collected[name] = collected.get(name, "") + reasoning[name]
         return ReasoningDelta(reasoning["text"]) if reasoning.get("text") else None
     if isinstance(text, str) and text:
         block["text"] = block.get("text", "") + text
@@ -308,13 +316,13 @@ def _as_signed(reasoning: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _flat(reasoning: Any) -> Any:
-    """Reasoning of a whole answer, as it comes in a stream."""
+    """Return the reasoning of a whole answer in the form of a stream."""
     return field_of(reasoning, "reasoningText") or reasoning
 
 
-def _usage(told: Any) -> Usage | None:
+def _usage(raw: Any) -> Usage | None:
     prompt, completion, read, written = (
-        value if isinstance(value := field_of(told, name), int) else 0
+        value if isinstance(value := field_of(raw, name), int) else 0
         for name in ("inputTokens", "outputTokens", "cacheReadInputTokens", "cacheWriteInputTokens")
     )
     prompt += read + written

@@ -1,7 +1,7 @@
-"""A streamed reply as the chunks it is made of: server-sent events, each with a JSON document.
+"""Reads a streamed reply as chunks: server-sent events, each with a JSON document.
 
-The chunks are plain JSON. The SDK would make a tree of objects of each, which costs a hundred times as much as reading
-the one piece of text in it.
+The chunks are plain JSON. The SDK would build a tree of objects from each chunk, which costs a hundred times as much
+as reading the one text in it.
 """
 
 import asyncio
@@ -17,26 +17,27 @@ if TYPE_CHECKING:
     import httpx2
 
 _END = b"[DONE]"
-_REST_SECONDS = 0.1  # for the end of the reply behind its last event; without it the connection is not used again
+_REST_SECONDS = 0.1  # to read the end of the reply after its last event, so that the connection can be reused
 
 
 class SseParser:
-    """The data of server-sent events, fed with bytes cut anywhere. An event that is not ended is none."""
+    """Parses server-sent events from bytes in parts of any size. An event without its closing line is dropped."""
 
     def __init__(self) -> None:
-        self._line: list[bytes] = []  # pieces of a line that is not whole yet
+        self._line: list[bytes] = []  # parts of an incomplete line
         self._data: list[bytes] = []  # lines of an event
-        self._after_return = False  # a line ended with CR; a LF right behind it belongs to that end
+        self._after_return = False  # a line ended with CR; a LF that follows belongs to the same line end
 
-    def feed(self, piece: bytes) -> list[bytes]:
-        if self._after_return and piece:
-            piece = piece.removeprefix(b"\n")
+    def feed(self, part: bytes) -> list[bytes]:
+        """Return the data of the events that these bytes complete."""
+        if self._after_return and part:
+            part = part.removeprefix(b"\n")
             self._after_return = False
-        if not piece:
+        if not part:
             return []
-        self._after_return = piece.endswith(b"\r")
-        *lines, last = piece.splitlines(keepends=False)
-        if piece.endswith((b"\r", b"\n")):
+        self._after_return = part.endswith(b"\r")
+        *lines, last = part.splitlines(keepends=False)
+        if part.endswith((b"\r", b"\n")):
             lines.append(last)
             last = b""
         if lines and self._line:
@@ -47,7 +48,7 @@ class SseParser:
         return [data for line in lines if (data := self._take(line))]
 
     def _take(self, line: bytes) -> bytes:
-        """The data of the event that this line ends, if it does."""
+        """Process a line; return the data of the event if the line ends one."""
         if not line:
             data = b"\n".join(self._data)
             self._data.clear()
@@ -59,38 +60,38 @@ class SseParser:
 
 
 class Chunks:
-    """The chunks of a reply, read once. Raises CallFailed, and the errors of the response."""
+    """The chunks of a reply, to be read once. Raises ProviderError, and the errors of the response."""
 
     def __init__(self, response: "httpx2.Response") -> None:
         self._response = response
 
     async def __aiter__(self) -> AsyncGenerator[Any, None]:
         events = SseParser()
-        async with aclosing(self._response.aiter_bytes()) as pieces:
-            async for piece in pieces:
-                for data in events.feed(piece):
+        async with aclosing(self._response.aiter_bytes()) as parts:
+            async for part in parts:
+                for data in events.feed(part):
                     if data.startswith(_END):
-                        await _rest(pieces)
+                        await _rest(parts)
                         return
                     yield json_of(data)
 
     async def close(self) -> None:
-        """Close the connection, unless the reply is over."""
+        """Close the connection, unless the reply is complete."""
         await self._response.aclose()
 
 
 def json_of(text: bytes) -> Any:
-    """A document of a reply. Raises CallFailed. One of a pair of surrogates is taken as it is: the other may follow."""
+    """Parse a JSON document. Raises ProviderError. Lone surrogates are kept, since the other half may follow."""
     try:
         return json.loads(text.removeprefix(BOM_UTF8).decode())
     except (ValueError, RecursionError) as problem:
-        raise ProviderError(Code.SERVER_ERROR, "The provider sent a reply that is no JSON.") from problem
+        raise ProviderError(Code.SERVER_ERROR, "The provider sent a reply that is not valid JSON.") from problem
 
 
-async def _rest(pieces: AsyncGenerator[bytes, None]) -> None:
+async def _rest(parts: AsyncGenerator[bytes, None]) -> None:
     import httpx2
 
     with suppress(TimeoutError, httpx2.RequestError, OSError):
         async with asyncio.timeout(_REST_SECONDS):
-            async for _ in pieces:
+            async for _ in parts:
                 pass

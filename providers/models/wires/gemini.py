@@ -1,7 +1,7 @@
-"""A wire to Gemini's own API: POST {base}/models/{model}:generateContent, or :streamGenerateContent as events.
+"""The wire for Gemini's own API: POST {base}/models/{model}:generateContent, or :streamGenerateContent as events.
 
-Calls may carry a signature of the thoughts that led to them, and are refused later without it: it goes along in
-`ToolCall.extra`, under the names that Gemini's endpoint for clients of OpenAI's API uses as well.
+Tool calls may have a signature of the thoughts before them, and are refused later without it. `ToolCall.extra` keeps
+the signature, under the names that Gemini's OpenAI-compatible endpoint uses.
 """
 
 import json
@@ -37,7 +37,13 @@ from providers.models.wires.alternating_messages import (
 )
 from providers.models.wires.event_stream import Chunks
 from providers.models.wires.json_post import encoded, post_json, whole_of
-from providers.models.wires.openai_responses import closed_with_its_task, field_of, finish_reason_error, message_in
+from providers.models.wires.openai_responses import (
+    NO_ANSWER,
+    closed_with_its_task,
+    field_of,
+    finish_reason_error,
+    message_in,
+)
 from providers.models.wires.openai_sdk import HeaderObserver, Limits
 
 _SAMPLING = {
@@ -58,11 +64,11 @@ _IN_A_SCHEMA = frozenset(
     }
 )  # fmt: skip
 _QUIET: tuple[tuple[str, Mapping[str, Any]], ...] = (
-    (r"gemini-2\.5-pro", {"thinkingBudget": 128}),  # it cannot be told not to think
+    (r"gemini-2\.5-pro", {"thinkingBudget": 128}),  # the minimum; its thinking cannot be turned off
     (r"gemini-2\.5", {"thinkingBudget": 0}),
     (r"gemini-([3-9]|\d\d)", {"thinkingLevel": "low"}),
 )
-"""How models are told not to think, by the beginning of their names; those before them do not."""
+"""Parameters that turn thinking off, by the beginning of a model's name; older models do not think."""
 _WITHHELD = frozenset(
     {"SAFETY", "RECITATION", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "IMAGE_SAFETY", "LANGUAGE", "OTHER"}
 )
@@ -103,7 +109,7 @@ class GeminiWire:
 
 
 def body_of(request: ChatRequest, spec: ModelSpec, manners: ParameterRules) -> dict[str, Any]:
-    """A request in Gemini's words."""
+    """Return the body of a request for Gemini's API."""
     dialogue = dialogue_of(request)
     params = wire_params(spec.name, request.params, manners, spec.extra)
     body: dict[str, Any] = {
@@ -125,7 +131,7 @@ def body_of(request: ChatRequest, spec: ModelSpec, manners: ParameterRules) -> d
 
 
 async def deltas_of_stream(stream: Chunks) -> AsyncGenerator[Delta, None]:
-    """What the events of an answer say. Raises CallFailed, also where they end before the answer does."""
+    """Yield the deltas of a streamed answer. Raises ProviderError, also if the stream ends before the answer."""
     answer = _Answer()
     async with closed_with_its_task(stream):
         async for chunk in stream:
@@ -136,7 +142,7 @@ async def deltas_of_stream(stream: Chunks) -> AsyncGenerator[Delta, None]:
 
 
 class _Answer:
-    """An answer, as far as it has come."""
+    """Converts the chunks of an answer to deltas, and collects what the end of the answer needs."""
 
     def __init__(self) -> None:
         self._text: list[str] = []
@@ -146,12 +152,12 @@ class _Answer:
         self._usage: Usage | None = None
 
     def of(self, chunk: Any) -> list[Delta]:
-        """What a chunk says. Raises CallFailed where it is none."""
+        """Return the deltas of a chunk. Raises ProviderError for an error or an invalid chunk."""
         if error := field_of(chunk, "error"):
-            told = message_in(error) or "The provider sent an error in place of its answer."
-            raise failure(told, names=[field_of(error, "code"), field_of(error, "status")])
+            detail = message_in(error) or "The provider sent an error instead of an answer."
+            raise failure(detail, names=[field_of(error, "code"), field_of(error, "status")])
         if not isinstance(chunk, dict):
-            raise ProviderError(Code.MODEL_ERROR, "The provider's reply holds no answer; is its base URL right?")
+            raise ProviderError(Code.MODEL_ERROR, NO_ANSWER)
         self._usage = _usage(chunk.get("usageMetadata")) or self._usage
         if reason := field_of(chunk.get("promptFeedback"), "blockReason"):
             raise ProviderError(Code.CONTENT_FILTERED, f"The provider refuses the question: {reason}.")
@@ -161,17 +167,20 @@ class _Answer:
         return [delta for part in parts or () if (delta := self._said(part)) is not None]
 
     def end(self, *, is_whole: bool = False) -> list[Delta]:
-        """What follows the last chunk; a whole reply need not say that it ended. Raises CallFailed for no answer."""
+        """Return the deltas after the last chunk. `is_whole`: the reply was not streamed and may lack a finish reason.
+
+        Raises ProviderError if there is no answer.
+        """
         answer, finish = "".join(self._text), self._finish
         if is_whole and (answer or self._calls):
             finish = finish or "STOP"
         if finish is None:
-            raise ProviderError(Code.SERVER_ERROR, "The provider ended the reply before it was whole.")
+            raise ProviderError(Code.SERVER_ERROR, "The provider ended the reply before it was complete.")
         if finish in _BROKEN and not self._calls:
-            raise ProviderError(Code.SERVER_ERROR, f"The model's call of a function cannot be read: {finish}.")
-        meant = "content_filter" if finish in _WITHHELD else {"MAX_TOKENS": "length"}.get(finish, "stop")
-        said = finish_reason_error(answer, tuple(self._calls), meant, has_reasoned=self._has_thought)
-        return said if self._usage is None else [*said, UsageDelta(self._usage)]
+            raise ProviderError(Code.SERVER_ERROR, f"The model's function call is not valid: {finish}.")
+        reason = "content_filter" if finish in _WITHHELD else {"MAX_TOKENS": "length"}.get(finish, "stop")
+        deltas = finish_reason_error(answer, tuple(self._calls), reason, has_reasoned=self._has_thought)
+        return deltas if self._usage is None else [*deltas, UsageDelta(self._usage)]
 
     def _said(self, part: Any) -> Delta | None:
         call, text = field_of(part, "functionCall"), field_of(part, "text")
@@ -195,7 +204,7 @@ class _Answer:
         return TextDelta(text)
 
 
-# -- how a request is said -------------------------------------------------------------------------------------------
+# -- writing a request -----------------------------------------------------------------------------------------------
 
 
 def _part(part: Part) -> dict[str, Any]:
@@ -217,7 +226,7 @@ def _part(part: Part) -> dict[str, Any]:
 
 
 def _function(tool: Mapping[str, Any]) -> dict[str, Any]:
-    """A function. A schema that says more than Gemini's own kind of schema can is given as a JSON schema."""
+    """Return a function declaration. A schema beyond Gemini's own schema type is sent as JSON schema."""
     function = tool["function"]
     described = {"description": function["description"]} if function.get("description") else {}
     schema = parameters_of(tool)
@@ -228,7 +237,7 @@ def _function(tool: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _is_plain(schema: Any) -> bool:
-    """Whether Gemini's own kind of schema says the same: no references, one type each, no exclusions."""
+    """Return whether Gemini's own schema type can express a schema: no references, one type each, no exclusions."""
     if (
         not isinstance(schema, dict)
         or not _IN_A_SCHEMA.issuperset(schema)
@@ -236,22 +245,22 @@ def _is_plain(schema: Any) -> bool:
     ):
         return False
     properties: Sequence[Any] = list(schema.get("properties", {}).values())
-    within = [*properties, *schema.get("anyOf", ()), *([schema["items"]] if "items" in schema else [])]
-    return all(map(_is_plain, within)) and all(isinstance(value, str) for value in schema.get("enum", ()))
+    inner = [*properties, *schema.get("anyOf", ()), *([schema["items"]] if "items" in schema else [])]
+    return all(map(_is_plain, inner)) and all(isinstance(value, str) for value in schema.get("enum", ()))
 
 
-def _choice(asked: Any) -> dict[str, Any]:
-    name = field_of(field_of(asked, "function"), "name")
+def _choice(tool_choice: Any) -> dict[str, Any]:
+    name = field_of(field_of(tool_choice, "function"), "name")
     if name:
         return {"mode": "ANY", "allowedFunctionNames": [name]}
-    return {"mode": {"required": "ANY", "none": "NONE"}.get(str(asked), "AUTO")}
+    return {"mode": {"required": "ANY", "none": "NONE"}.get(str(tool_choice), "AUTO")}
 
 
-def _config(told: Mapping[str, Any]) -> dict[str, Any]:
-    config = {theirs: told[ours] for ours, theirs in _SAMPLING.items() if ours in told}
-    if stop := told.get("stop"):
+def _config(params: Mapping[str, Any]) -> dict[str, Any]:
+    config = {theirs: params[ours] for ours, theirs in _SAMPLING.items() if ours in params}
+    if stop := params.get("stop"):
         config["stopSequences"] = [stop] if isinstance(stop, str) else list(stop)
-    form = told.get("response_format")
+    form = params.get("response_format")
     if field_of(form, "type") in ("json_object", "json_schema"):
         config["responseMimeType"] = "application/json"
         if schema := field_of(field_of(form, "json_schema"), "schema"):
@@ -260,7 +269,7 @@ def _config(told: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _thinking(chosen: Any, model: str) -> dict[str, Any]:
-    """What the author says about thinking; unsaid, the model thinks as it does by default, and says nothing of it."""
+    """Return the thinking parameters; without a choice the model's default applies and thoughts are not returned."""
     if chosen == "enabled":
         return {"thinkingConfig": {"includeThoughts": True}}
     if chosen == "disabled":
@@ -270,12 +279,12 @@ def _thinking(chosen: Any, model: str) -> dict[str, Any]:
     return {}
 
 
-def _usage(told: Any) -> Usage | None:
-    """Thoughts are paid for like what is said."""
-    prompt, said, thought, used = (
-        value if isinstance(value := field_of(told, name), int) else 0
+def _usage(raw: Any) -> Usage | None:
+    """Return the reported usage; thoughts count as completion tokens."""
+    prompt, spoken, thought, tools = (
+        value if isinstance(value := field_of(raw, name), int) else 0
         for name in ("promptTokenCount", "candidatesTokenCount", "thoughtsTokenCount", "toolUsePromptTokenCount")
     )
-    if not (prompt or said or thought):
+    if not (prompt or spoken or thought):
         return None
-    return Usage(prompt + used, said + thought, prompt + used + said + thought)
+    return Usage(prompt + tools, spoken + thought, prompt + tools + spoken + thought)

@@ -1,9 +1,9 @@
-"""A request to a vendor that is asked without an SDK: one POST of JSON, once, and what its failures mean.
+"""Sends one POST with JSON, once, to a vendor that needs no SDK, and converts failures to ProviderError.
 
-    async with posted(spec, url, headers, body, limits) as response:
-        ...  # of status 2xx, its body not yet read
+    async with post_json(spec, url, headers, body, limits) as response:
+        ...  # a response with status 2xx and an unread body
 
-Over the same connections, with the same limits and the same codes of failure as requests of the SDK.
+Uses the same connections, timeouts and error codes as requests of the SDK.
 """
 
 import ssl
@@ -25,7 +25,7 @@ from providers.models.wires.openai_sdk import HeaderObserver, Limits, host_of
 if TYPE_CHECKING:
     import httpx2
 
-_MOST_OF_AN_ERROR = 64 * 1024  # bytes that are read of a page that only says what went wrong
+_MOST_OF_AN_ERROR = 64 * 1024  # bytes of an error response that are read
 _RETRY_INFO = "google.rpc.RetryInfo"
 
 
@@ -39,9 +39,10 @@ async def post_json(
     *,
     hears: HeaderObserver | None = None,
 ) -> AsyncGenerator["httpx2.Response"]:
-    """The answer to a request, unless it is a failure. Raises CallFailed, also for what breaks while it is read.
+    """Send a request and return the response with its body unread.
 
-    `hears` is told what the vendor says beside an answer.
+    Raises ProviderError if the request fails, or if the connection breaks while the caller reads the body. `hears` is
+    called with the headers of the response.
     """
     import httpx2
 
@@ -70,7 +71,7 @@ async def post_json(
 
 
 def encoded(body: Mapping[str, Any]) -> bytes:
-    """A body as it is sent. What no JSON can say (one of a pair of surrogates) is replaced."""
+    """Return a body as JSON bytes; values that JSON cannot represent, such as lone surrogates, are escaped."""
     try:
         return orjson.dumps(body)
     except TypeError:
@@ -80,29 +81,29 @@ def encoded(body: Mapping[str, Any]) -> bytes:
 
 
 async def whole_of(response: "httpx2.Response") -> Any:
-    """The JSON of a whole reply; None for a page that was never meant to be one. Raises CallFailed."""
+    """Read a whole reply and return its JSON; None if its content type is not JSON. Raises ProviderError."""
     content = await response.aread()
     kind = response.headers.get("content-type", "json").partition(";")[0].strip().lower()
     return json_of(content) if kind.endswith("json") else None
 
 
 def error_from_response(status: int, headers: Mapping[str, str], content: bytes) -> ProviderError:
-    """What an answer that is no 2xx means."""
-    told: Any = None
+    """Return the error of a response whose status is not 2xx."""
+    body: Any = None
     with suppress(ProviderError):
-        told = json_of(content)
-    told = told[0] if isinstance(told, list) and told else told  # Gemini's, where an answer would have been a list
-    error = field_of(told, "error")
-    source = error if isinstance(error, dict) else told
+        body = json_of(content)
+    body = body[0] if isinstance(body, list) and body else body  # Gemini's error for a request with a list as answer
+    error = field_of(body, "error")
+    source = error if isinstance(error, dict) else body
     names = [field_of(source, name) for name in ("type", "status", "__type", "code")]
     names += [field_of(detail, "reason") for detail in _details(source)]
     kind = headers.get("x-amzn-errortype", "").partition(":")[0]
-    asked = retry_after(headers, datetime.now(UTC))
+    seconds = retry_after(headers, datetime.now(UTC))
     return failure(
-        message_in(told) or field_of(told, "Message") or content.decode(errors="replace") or f"HTTP {status}",
+        message_in(body) or field_of(body, "Message") or content.decode(errors="replace") or f"HTTP {status}",
         status=status,
         names=[*names, kind],
-        retry_after=_delay_in(source) if asked is None else asked,
+        retry_after=_delay_in(source) if seconds is None else seconds,
     )
 
 
@@ -116,7 +117,7 @@ async def _beginning(response: "httpx2.Response") -> bytes:
 
 
 def _delay_in(error: Any) -> float | None:
-    """The seconds that an error of Google's asks to wait, "34.5s" among its details."""
+    """Return the seconds to wait from the details of a Google error ("34.5s"), if there are any."""
     for detail in _details(error):
         delay = field_of(detail, "retryDelay")
         if str(field_of(detail, "@type")).endswith(_RETRY_INFO) and isinstance(delay, str):

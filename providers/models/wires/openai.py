@@ -1,9 +1,9 @@
-"""A wire to every endpoint that speaks OpenAI's chat completions, over the `openai` SDK.
+"""The wire for endpoints with OpenAI's chat completions API, over the `openai` SDK.
 
-The SDK builds requests, signs them and tells errors apart; it repeats nothing (`max_retries=0`) and learns no key from
-the environment. It is asked by its door for any path, whose replies are responses and no trees of objects: those cost
-more than all the rest of a call, and five of their fields are read. Replies are JSON, read by name with nothing taken
-for granted: what calls itself compatible often is not quite.
+The SDK builds and signs requests and classifies errors; its retries are off (`max_retries=0`), and it gets no key from
+the environment. Requests use its generic `post`, which returns plain responses: building its trees of objects costs
+more than the rest of a call, and only five fields are read. All fields of replies are optional, because many endpoints
+are not fully compatible.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ class OpenAIWire:
         limits: Limits,
         *,
         is_azure: bool = False,
-        hears: HeaderObserver | None = None,  # what is said beside an answer
+        hears: HeaderObserver | None = None,  # called with the headers of each response
     ) -> None:
         self._spec = spec
         self._hears = hears
@@ -72,7 +72,7 @@ class OpenAIWire:
                 raise failure_of(problem, self._spec.base_url) from problem
 
     async def prepare(self) -> None:
-        """Load and open what the first request of a process takes a second for, before it has its turn."""
+        """Import the SDK and create the client, which takes a second, before the request waits for rate limits."""
         if not self._is_prepared:
             await asyncio.to_thread(warm_up)
             async with borrow_client(self._spec, self._limits.hosts, is_azure=self._is_azure):
@@ -96,16 +96,16 @@ class OpenAIWire:
             body |= {"stream": True, "stream_options": {"include_usage": True}}
         body |= params.extra
         if request.chat_template_kwargs:
-            given = params.extra.get("chat_template_kwargs", {})
-            body["chat_template_kwargs"] = {**given, **request.chat_template_kwargs}
-        if order := spec.extra.get("provider_order"):  # OpenRouter: which hosts to try, and in which order
+            defaults = params.extra.get("chat_template_kwargs", {})
+            body["chat_template_kwargs"] = {**defaults, **request.chat_template_kwargs}
+        if order := spec.extra.get("provider_order"):  # OpenRouter: the hosts to try, in this order
             names = order.split(",") if isinstance(order, str) else order
             body["provider"] = {"order": [str(name).strip() for name in names]}
         return body
 
     def _options(self, request: ChatRequest) -> Any:
-        """What is said beside the body."""
-        own = self._spec.extra.get("extra_headers")  # a gateway's, mostly
+        """Return the request options of the SDK: timeout and headers."""
+        own = self._spec.extra.get("extra_headers")  # mostly for gateways
         headers = {str(name): str(value) for name, value in own.items()} if isinstance(own, Mapping) else {}
         if request.key:
             headers[HEADER] = request.key
@@ -113,15 +113,15 @@ class OpenAIWire:
 
 
 def with_images(messages: Sequence[Mapping[str, Any]], images: Sequence[str]) -> list[dict[str, Any]]:
-    """The messages with the images put into the last one of the user, behind its text."""
-    given: list[dict[str, Any]] = [dict(message) for message in messages]
+    """Return the messages with the images added to the last user message, after its text."""
+    copies: list[dict[str, Any]] = [dict(message) for message in messages]
     if not images:
-        return given
-    last = next((message for message in reversed(given) if message.get("role") == "user"), None)
+        return copies
+    last = next((message for message in reversed(copies) if message.get("role") == "user"), None)
     if last is None:
         last = dict[str, Any](role="user", content="")
-        given.append(last)
+        copies.append(last)
     content = last.get("content")
     parts: list[Any] = list(content) if isinstance(content, list) else [{"type": "text", "text": content or ""}]
     last["content"] = [*parts, *({"type": "image_url", "image_url": {"url": image}} for image in images)]
-    return given
+    return copies

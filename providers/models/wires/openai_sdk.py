@@ -1,7 +1,7 @@
-"""One request through the SDK's client, and what its failures mean.
+"""Sends one request with the client of the `openai` SDK, and converts its errors to ProviderError.
 
-The SDK is asked by its door for any path. Its type of error and the HTTP status tell what went wrong; the words of a
-message are looked at last (`providers/errors.py`).
+Requests use the generic `post` of the SDK. Errors are classified by the SDK's error type and the HTTP status, and by
+the words of the message only if there is nothing else (`providers/errors.py`).
 """
 
 import ssl
@@ -25,13 +25,15 @@ if TYPE_CHECKING:
 
 
 HeaderObserver: TypeAlias = Callable[[Mapping[str, str]], None]
-"""Who is told the headers of an answer, in which vendors say what is left of a limit."""
+"""Receives the headers of a response, in which vendors report what is left of a rate limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How long one request may take (LLM_TIMEOUT_SECONDS): until it begins to answer, and between two pieces; and where
-    it may lead."""
+    """Timeouts of one request, and the addresses that it may use.
+
+    `request_timeout` (LLM_TIMEOUT_SECONDS) applies until the answer begins, and between two parts of it.
+    """
 
     request_timeout: timedelta = timedelta(seconds=600)
     connect_timeout: timedelta = timedelta(seconds=10)
@@ -40,7 +42,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """A file that goes along with a request."""
+    """A file that is sent with a request."""
 
     field: str
     name: str
@@ -58,14 +60,14 @@ async def ask(
     upload: Upload | None = None,
     hears: HeaderObserver | None = None,
 ) -> "httpx2.Response":
-    """Send one request, once; its whole answer. `path` may be a URL of its own. Raises CallFailed."""
+    """Send one request, once, and return the response. `path` may be a whole URL. Raises ProviderError."""
     import httpx2
 
     options: Any = {"timeout": timeout_of(limits)}
     files = None
     if upload is not None:
         files = [(upload.field, (upload.name, upload.data, upload.mime_type))]
-        options["headers"] = {"Content-Type": "multipart/form-data"}  # the SDK adds where one part ends
+        options["headers"] = {"Content-Type": "multipart/form-data"}  # the SDK adds the boundary
     async with borrow_client(spec, limits.hosts, is_azure=is_azure) as client:
         try:
             reply = await client.post(path, cast_to=httpx2.Response, body=body, files=files, options=options)
@@ -77,13 +79,13 @@ async def ask(
 
 
 def answer_of(reply: "httpx2.Response") -> Any:
-    """The JSON of a whole reply; None for a page that was never meant to be one. Raises CallFailed."""
+    """Return the JSON of a whole reply; None if its content type is not JSON. Raises ProviderError."""
     kind = reply.headers.get("content-type", "json").partition(";")[0].strip().lower()
     return json_of(reply.content) if kind.endswith("json") else None
 
 
 def timeout_of(limits: Limits) -> "Timeout":
-    """The limits as the SDK takes them."""
+    """Return the timeouts as a value of the SDK."""
     from openai import Timeout
 
     seconds = limits.request_timeout.total_seconds()
@@ -91,14 +93,14 @@ def timeout_of(limits: Limits) -> "Timeout":
 
 
 def request_errors() -> tuple[type[Exception], ...]:
-    """What a request, or the stream it opened, raises when the provider or the way to it fails."""
+    """Return the exceptions that a request or its stream raises if the provider or the connection fails."""
     import httpx2
 
     return (_api_error(), httpx2.RequestError, ssl.SSLError, AddressRefused)
 
 
 def failure_of(problem: Exception, base_url: str | None) -> ProviderError:
-    """What an error of the SDK, or of the stream it opened, means. Type and status speak first, words last."""
+    """Convert an error of the SDK, or of the stream it opened; type and status come before the words of the message."""
     import httpx2
     from openai import APIConnectionError, APIError, APIStatusError, APITimeoutError
 
@@ -111,8 +113,10 @@ def failure_of(problem: Exception, base_url: str | None) -> ProviderError:
             cause = problem.__cause__ or problem
             return ProviderError(Code.CONNECTION_ERROR, f"{host_of(base_url)}: {str(cause) or type(cause).__name__}")
         case APIStatusError() if problem.response.is_redirect:
-            told = f"{host_of(base_url)} redirects, and redirects are not followed. Set the base URL that it means."
-            return ProviderError(Code.MODEL_ERROR, told)
+            detail = (
+                f"{host_of(base_url)} redirects, and redirects are not followed. Set the base URL that it redirects to."
+            )
+            return ProviderError(Code.MODEL_ERROR, detail)
         case APIStatusError():
             return failure(
                 message_in(problem.body) or problem.message,
@@ -123,11 +127,11 @@ def failure_of(problem: Exception, base_url: str | None) -> ProviderError:
         case APIError():
             return failure(problem.message, names=_names(problem.body))
         case _:
-            raise AssertionError("no error of a provider") from problem
+            raise AssertionError("not an error of a provider") from problem
 
 
 def host_of(base_url: str | None) -> str:
-    """Where requests go, without what a URL may hold beside it (a password, a query)."""
+    """Return scheme, host and port of a URL, without a password or query."""
     parts = urlsplit(base_url or "")
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
 

@@ -1,1 +1,1 @@
-"""What runs inside a sandbox: the child process, its mounts, its system calls, the wrappers of programs."""
+"""Code that runs inside a sandbox: the child process, its mounts, its system call filter, and program wrappers."""

@@ -1,4 +1,4 @@
-// Runs a script's main(args) and writes what it gives, behind the nonce, to the descriptor that was named.
+// Runs a script's main(args) and writes the result, after the nonce, to the descriptor that the job names.
 "use strict";
 
 const fs = require("node:fs");
@@ -25,8 +25,8 @@ async function run() {
   write(nonce + text);
 }
 
-// The stack down to here: what lies below is not the script's.
-function told(error) {
+// Return the lines of the stack that belong to the script.
+function formatError(error) {
   const lines = error instanceof Error && error.stack ? error.stack.split("\n") : [String(error)];
   return lines.filter((line) => !line.includes(__filename) && !line.includes("node:internal")).join("\n");
 }
@@ -34,7 +34,7 @@ function told(error) {
 run().then(
   () => process.exit(0),
   (error) => {
-    console.error(told(error));
+    console.error(formatError(error));
     process.exit(1);
   },
 );

@@ -1,12 +1,11 @@
-"""What a program in the local sandbox sees of the machine: a root of its own, built of mounts that only it has.
+"""Builds the root file system of a program in the local sandbox, from mounts in a namespace of its own.
 
-    build(root, folder, shown, disk=..., files=...)
+    build_root(root, folder, shown, disk=..., files=...)
 
-The system's programs and libraries and the places in `shown` are there, to read; `folder` is there, to write, a file
-system in memory whose size is limited, whatever happens to its files; `/proc` shows its own processes, to read, and
-`/dev` has what any program needs. Nothing else is: no homes, no settings, no other program's files, and of `/etc` only
-what libraries look for. It needs the rights that the maker of a namespace has
-in it.
+The new root contains, read-only, the system's programs and libraries and the paths in `shown`; `folder`, writable, as a
+file system in memory of limited size; `/proc` with the program's own processes, read-only; and the usual devices in
+`/dev`. It does not contain home directories, settings or files of other programs, and of `/etc` only files that
+libraries look for. Building it needs the rights that the creator of a namespace has in it.
 """
 
 import contextlib
@@ -19,7 +18,7 @@ from pathlib import Path
 _READ_ONLY, _NO_SETUID, _NO_DEVICES, _NO_PROGRAMS = 1, 2, 4, 8
 _REMOUNT, _BIND, _RECURSIVE, _PRIVATE = 0x20, 0x1000, 0x4000, 0x40000
 _DETACH = 2
-_PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}  # numbers of a system call that the C library does not have
+_PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}  # system call numbers; the C library has no function for it
 
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _CONFIGURATION = (
@@ -37,10 +36,10 @@ _NOTHING = "size=4k,mode=555"
 _SMALL, _SCRATCH = "size=1m,mode=755", "size=32m,mode=1777,nr_inodes=2000"
 
 
-def build(root: str, folder: str, shown: Iterable[str], *, disk: int, files: int) -> None:
-    """Make this process, and all that it starts, see nothing but the new root. Raises OSError.
+def build_root(root: str, folder: str, shown: Iterable[str], *, disk: int, files: int) -> None:
+    """Build the new root and move this process, with all its later children, into it. Raises OSError.
 
-    The folder gets what it has outside, and holds `disk` bytes in `files` files at most.
+    The content of `folder` is copied into the new root, where the folder is limited to `disk` bytes and `files` files.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     _mount(libc, None, "/", None, _RECURSIVE | _PRIVATE)
@@ -48,7 +47,7 @@ def build(root: str, folder: str, shown: Iterable[str], *, disk: int, files: int
     for place in ("/tmp", "/var/tmp"):  # noqa: S108 (they are the program's own)
         os.makedirs(root + place)
         _mount(libc, "none", root + place, "tmpfs", _NO_SETUID | _NO_DEVICES, _SCRATCH)
-    for place in (*_SYSTEM, *_CONFIGURATION, *shown):  # some of them may lie in a folder that was just made
+    for place in (*_SYSTEM, *_CONFIGURATION, *shown):  # some of them may be inside the folders that were just created
         _show(libc, root, place)
     _make_etc(root)
     _make_devices(libc, root)
@@ -58,7 +57,7 @@ def build(root: str, folder: str, shown: Iterable[str], *, disk: int, files: int
     os.makedirs(f"{root}/proc")
     try:
         _mount(libc, "proc", f"{root}/proc", "proc", _NO_SETUID | _NO_DEVICES | _NO_PROGRAMS)
-    except OSError:  # parts of it are hidden from this machine itself; then the program has none at all
+    except OSError:  # parts of /proc are hidden on this machine, as in a container: the program gets an empty /proc
         _mount(libc, "none", f"{root}/proc", "tmpfs", _NO_SETUID | _NO_DEVICES | _NO_PROGRAMS)
     else:
         _hide(libc, root)
@@ -66,7 +65,7 @@ def build(root: str, folder: str, shown: Iterable[str], *, disk: int, files: int
 
 
 def _hide(libc: ctypes.CDLL, root: str) -> None:
-    """Leave out of `/proc` what tells of the kernel itself, and not of processes."""
+    """Hide those entries of `/proc` that describe the kernel and not processes."""
     for place in (f"{root}/proc/{name}" for name in _HIDDEN):
         if os.path.isdir(place):
             _mount(libc, "none", place, "tmpfs", _READ_ONLY | _NO_SETUID | _NO_DEVICES | _NO_PROGRAMS, _NOTHING)
@@ -75,7 +74,7 @@ def _hide(libc: ctypes.CDLL, root: str) -> None:
 
 
 def _show(libc: ctypes.CDLL, root: str, place: str) -> None:
-    """Let a place of the machine be seen under its own name, to read. One that is not there is left out."""
+    """Mount a path of the machine read-only at the same path in the new root; do nothing if it does not exist."""
     target = root + place
     if os.path.lexists(target) or not os.path.exists(place):
         return
@@ -89,12 +88,12 @@ def _show(libc: ctypes.CDLL, root: str, place: str) -> None:
     else:
         Path(target).touch()
     _mount(libc, place, target, None, _BIND | _RECURSIVE)
-    kept = os.statvfs(place).f_flag & (_NO_SETUID | _NO_DEVICES | _NO_PROGRAMS)  # what is so must stay so
-    _mount(libc, None, target, None, _BIND | _REMOUNT | _READ_ONLY | _NO_SETUID | kept)
+    flags = os.statvfs(place).f_flag & (_NO_SETUID | _NO_DEVICES | _NO_PROGRAMS)  # a remount may not clear these flags
+    _mount(libc, None, target, None, _BIND | _REMOUNT | _READ_ONLY | _NO_SETUID | flags)
 
 
 def _make_etc(root: str) -> None:
-    """The names of users and hosts: libraries look for them, and the machine's own are nobody's business."""
+    """Write minimal files of users and hosts: libraries need them, and those of the machine are private."""
     os.makedirs(f"{root}/etc", exist_ok=True)
     Path(f"{root}/etc/passwd").write_text(f"user:x:{os.getuid()}:{os.getgid()}:user:/tmp:/bin/sh\n")
     Path(f"{root}/etc/group").write_text(f"user:x:{os.getgid()}:\n")
@@ -113,7 +112,7 @@ def _make_devices(libc: ctypes.CDLL, root: str) -> None:
 
 
 def _enter(libc: ctypes.CDLL, root: str, folder: str) -> None:
-    """Go into the new root and let go of the old one."""
+    """Make the new root the root of this process and unmount the old one."""
     number = _PIVOT_ROOT.get(os.uname().machine)
     if number is None:
         raise OSError(f"the number of pivot_root is not known for {os.uname().machine}")
@@ -124,14 +123,14 @@ def _enter(libc: ctypes.CDLL, root: str, folder: str) -> None:
         _fail("the old root")
     _mount(libc, None, "/", None, _BIND | _REMOUNT | _READ_ONLY | _NO_SETUID | _NO_DEVICES)
     os.chdir(folder)
-    with contextlib.suppress(OSError):  # where there is no /proc, there is nothing to write
-        Path("/proc/sys/user/max_user_namespaces").write_text("0")  # nobody becomes the maker of another one
+    with contextlib.suppress(OSError):  # /proc may be empty
+        Path("/proc/sys/user/max_user_namespaces").write_text("0")  # the program cannot create namespaces
     _mount(libc, None, "/proc", None, _BIND | _REMOUNT | _READ_ONLY | _NO_SETUID | _NO_DEVICES | _NO_PROGRAMS)
 
 
 def _mount(libc: ctypes.CDLL, source: str | None, target: str, kind: str | None, flags: int, data: str = "") -> None:
-    given = (os.fsencode(text) if text is not None else None for text in (source, target, kind))
-    if libc.mount(*given, ctypes.c_ulong(flags), data.encode() or None) != 0:
+    texts = (os.fsencode(text) if text is not None else None for text in (source, target, kind))
+    if libc.mount(*texts, ctypes.c_ulong(flags), data.encode() or None) != 0:
         _fail(target)
 
 

@@ -1,11 +1,11 @@
-"""Which system calls a program in the local sandbox may not make: a seccomp filter, written as a BPF program.
+"""A seccomp filter, written as a BPF program, that refuses certain system calls of programs in the local sandbox.
 
-    refuse()   ->  True; False where the kernel or the processor is not known to have such filters
+    install_filter()   ->  True; False if the kernel or the processor does not support the filter
 
-The rest of the kernel is open: this is no list of what programs need. Refused are calls that reach the kernel's own
-machinery (modules, BPF, io_uring, keys, performance counters, userfaultfd), other processes' memory (ptrace and the
-like), mounts and namespaces, clocks and the machine's name; and sockets of all families but Unix and Internet, because
-AF_VSOCK, AF_NETLINK and others are not confined by a network namespace, or talk to the kernel.
+The filter is a list of refused calls; all others are allowed. It refuses calls that reach internals of the kernel
+(modules, BPF, io_uring, keys, performance counters, userfaultfd), memory of other processes (ptrace and similar),
+mounts and namespaces, clocks and the host name. It also refuses sockets of all families except Unix and Internet,
+because a network namespace does not confine AF_VSOCK, AF_NETLINK and others, or because they reach the kernel.
 """
 
 import ctypes
@@ -90,7 +90,7 @@ CALLS: Mapping[str, tuple[int | None, int | None]] = {
 
 @dataclass(frozen=True)  # no slots: the module is loaded by its path
 class Numbers:
-    """What one processor's kernel calls things: its name in a filter, and the calls that are looked into."""
+    """The numbers of one processor architecture: its id in a filter, and the calls whose arguments are checked."""
 
     arch: int
     clone: int
@@ -108,14 +108,14 @@ FAMILIES = (1, 2, 10)  # AF_UNIX, AF_INET, AF_INET6
 
 _PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP, _MODE_FILTER = 38, 22, 2
 _LOAD, _IF_EQUAL, _IF_AT_LEAST, _IF_ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
-_NUMBER, _ARCH, _FIRST_ARGUMENT = 0, 4, 16  # places in what a filter sees; the lower half of an argument comes first
+_NUMBER, _ARCH, _FIRST_ARGUMENT = 0, 4, 16  # offsets in the filter's input; the lower half of an argument comes first
 _ALLOW, _REFUSE, _KILL = 0x7FFF0000, 0x00050000, 0x80000000
-_X32 = 0x40000000  # numbers of another table of calls that a 64-bit kernel may have
+_X32 = 0x40000000  # first number of the x32 call table, which a 64-bit kernel may have
 _NEW_NAMESPACES = 0x7E020000  # flags of clone
 
 
-def refuse() -> bool:
-    """Refuse these calls to this process and all that it starts, for good; False where that is not possible."""
+def install_filter() -> bool:
+    """Install the filter for this process and all its later children, permanently; return False if not possible."""
     numbers = NUMBERS.get(os.uname().machine)
     if sys.platform != "linux" or numbers is None:
         return False
@@ -128,14 +128,16 @@ def refuse() -> bool:
 
 
 def filter_program(numbers: Numbers) -> bytes:
-    """The instructions of the filter. Each jump goes over the next instruction, or over a few."""
+    """Return the instructions of the filter. Each jump skips the next instruction, or a few."""
     refused = [pair[numbers.column] for pair in CALLS.values()]
     return b"".join(
         chain(
             [_instruction(_LOAD, _ARCH), _instruction(_IF_EQUAL, numbers.arch, 1, 0), _instruction(_RETURN, _KILL)],
             [_instruction(_LOAD, _NUMBER), _instruction(_IF_AT_LEAST, _X32, 0, 1), _refused(errno.ENOSYS)],
             *(_if_called(number, _refused(errno.EPERM)) for number in refused if number is not None),
-            _if_called(numbers.clone3, _refused(errno.ENOSYS)),  # its flags cannot be seen; C libraries then use clone
+            _if_called(
+                numbers.clone3, _refused(errno.ENOSYS)
+            ),  # a filter cannot read its flags; libc falls back to clone
             _if_called(
                 numbers.clone,
                 _instruction(_LOAD, _FIRST_ARGUMENT),
@@ -161,7 +163,7 @@ def _known_family() -> list[bytes]:
 
 
 def _if_called(number: int, *instructions: bytes) -> list[bytes]:
-    """Instructions for one call, which end by returning; for every other one they are jumped over."""
+    """Return instructions that run for one call only and end with a return; other calls skip them."""
     return [_instruction(_IF_EQUAL, number, 0, len(instructions)), *instructions]
 
 

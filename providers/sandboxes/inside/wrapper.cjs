@@ -1,16 +1,16 @@
-// What stands around a script on a machine that is not ours: it runs main(args) and says what came of it, in one line
-// behind a mark that no other run has. `providers/sandboxes/remote_program.py` fills in what to do, as base64 of JSON.
+// The wrapper of a script on a remote machine: runs main(args) and prints the result as one line after a mark that is
+// unique to the run. `providers/sandboxes/remote_program.py` fills in JOB, base64 of JSON.
 "use strict";
 
 (() => {
-  const TOLD = "";
+  const JOB = "";
 
   const fs = require("node:fs");
   const path = require("node:path");
   const { Module } = require("node:module");
   const { stringify } = JSON;
 
-  const told = JSON.parse(Buffer.from(TOLD, "base64").toString("utf8"));
+  const job = JSON.parse(Buffer.from(JOB, "base64").toString("utf8"));
   const file = path.join(process.cwd(), "main.cjs");
 
   async function value() {
@@ -18,12 +18,12 @@
     const loaded = new Module(file, null);
     loaded.filename = file;
     loaded.paths = Module._nodeModulePaths(process.cwd());
-    loaded._compile(told.script + "\n;if (typeof main === 'function') globalThis.main = main;\n", file);
+    loaded._compile(job.script + "\n;if (typeof main === 'function') globalThis.main = main;\n", file);
     const main = typeof globalThis.main === "function" ? globalThis.main : loaded.exports && loaded.exports.main;
     if (typeof main !== "function") {
       throw new Error("The script does not define a function main.");
     }
-    const text = stringify(await main(told.arguments));
+    const text = stringify(await main(job.arguments));
     if (text === undefined) {
       throw new Error("main() must return a value. Use null for an empty result.");
     }
@@ -39,7 +39,7 @@
   }
 
   function files(limits) {
-    const taken = [];
+    const selected = [];
     const skipped = [];
     let room = limits.room;
     for (const place of below("artifacts")) {
@@ -48,16 +48,16 @@
       let reason = "";
       if (!found.isFile() || found.nlink > 1) reason = limits.not_plain;
       else if (!limits.kinds.includes(path.extname(place).toLowerCase())) reason = limits.other_kind;
-      else if (found.size > Math.min(limits.largest, room) || taken.length === limits.most) reason = limits.no_room;
+      else if (found.size > Math.min(limits.largest, room) || selected.length === limits.most) reason = limits.no_room;
       if (!reason) {
         room -= found.size;
-        taken.push({ name, content_b64: fs.readFileSync(place).toString("base64") });
+        selected.push({ name, content_b64: fs.readFileSync(place).toString("base64") });
       } else if (skipped.length < limits.most_skipped) skipped.push({ name, reason });
     }
-    return { files: taken, skipped };
+    return { files: selected, skipped };
   }
 
-  // The stack down to here: what lies below is not the script's.
+  // Return the lines of the stack that belong to the script.
   function complaint(error) {
     const lines = error instanceof Error && error.stack ? error.stack.split("\n") : [String(error)];
     return lines.filter((line) => !/node:internal|sandbox_wrapper|\[eval\]|program\.cjs/.test(line)).join("\n");
@@ -76,14 +76,14 @@
 
   return value().then(
     (found) => {
-      const said = { present: true, value: found, type: "json", ...(told.files ? files(told.files) : {}) };
-      const line = told.mark + Buffer.from(stringify(said), "utf8").toString("base64") + "\n";
-      if (!told.ends) return console.log(line);
+      const result = { present: true, value: found, type: "json", ...(job.files ? files(job.files) : {}) };
+      const line = job.mark + Buffer.from(stringify(result), "utf8").toString("base64") + "\n";
+      if (!job.ends) return console.log(line);
       write(1, line);
       process.exit(0);
     },
     (error) => {
-      if (!told.ends) throw error;
+      if (!job.ends) throw error;
       write(2, complaint(error) + "\n");
       process.exit(1);
     },

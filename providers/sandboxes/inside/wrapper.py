@@ -1,12 +1,13 @@
-"""What stands around a program on a machine that is not ours: it runs `main` and says what came of it.
+"""The wrapper of a Python program on a remote machine: runs `main` and prints the result.
 
-The whole text goes there with the program in it (`providers/sandboxes/remote_program.py` fills in `TOLD`), runs in
-whatever Python is there, and knows nothing of Easel:
+The whole text is sent with the program in it (`providers/sandboxes/remote_program.py` fills in `JOB`). It runs in the
+Python of that machine and does not import Easel:
 
-    TOLD = base64 of {"mark", "script", "arguments", "ends", "files"}
+    JOB = base64 of {"mark", "script", "arguments", "ends", "files"}
 
-The result is one line on standard output, behind a mark that no other run has. `ends`: the process ends with the
-program; an interpreter that is shared is left alone. `files`: how many files of `artifacts/` go along, and how large.
+The result is one line on standard output, after a mark that is unique to the run. `ends`: the process ends with the
+program; False for an interpreter that other programs share. `files`: limits for the files of `artifacts/` that are sent
+with the result; null: no files are sent.
 """
 
 from __future__ import annotations
@@ -23,28 +24,29 @@ import traceback
 import types
 from typing import Any
 
-TOLD = ""
+JOB = ""
 _NAME = "main.py"
 
 
 def run() -> None:
-    told = json.loads(base64.b64decode(TOLD))
+    """Run the program of the job and print its result."""
+    job = json.loads(base64.b64decode(JOB))
     os.makedirs("artifacts", exist_ok=True)
     try:
-        value = json.loads(json.dumps(_value(told["script"], told["arguments"])), parse_constant=lambda _: None)
+        value = json.loads(json.dumps(_value(job["script"], job["arguments"])), parse_constant=lambda _: None)
     except SystemExit as end:
-        _end(told, end.code if isinstance(end.code, int) else int(end.code is not None))
-    except BaseException as error:  # noqa: BLE001 (whatever the code raises is told, and is the end of it)
+        _end(job, end.code if isinstance(end.code, int) else int(end.code is not None))
+    except BaseException as error:  # noqa: BLE001 (every error of the code is printed and ends the program)
         _tell(error)
-        _end(told, 1)
+        _end(job, 1)
     else:
-        said = {"present": True, "value": value, "type": "json"}
-        if told["files"]:
-            said.update(_files(told["files"]))
+        result = {"present": True, "value": value, "type": "json"}
+        if job["files"]:
+            result.update(_files(job["files"]))
         sys.stdout.flush()
-        line = told["mark"] + base64.b64encode(json.dumps(said).encode()).decode() + "\n"
+        line = job["mark"] + base64.b64encode(json.dumps(result).encode()).decode() + "\n"
         sys.stdout.write(line)
-        _end(told, 0)
+        _end(job, 0)
 
 
 def _value(script: str, arguments: dict[str, Any]) -> Any:
@@ -52,7 +54,7 @@ def _value(script: str, arguments: dict[str, Any]) -> Any:
     module.__file__ = _NAME
     sys.modules["main"] = module
     linecache.cache[_NAME] = (len(script), None, script.splitlines(keepends=True), _NAME)
-    exec(compile(script, _NAME, "exec"), vars(module))  # noqa: S102 (this is the place where it is to be run)
+    exec(compile(script, _NAME, "exec"), vars(module))  # noqa: S102 (running the program is the purpose of this file)
     if not callable(getattr(module, "main", None)):
         raise NameError("The script does not define a function main.")
     value = module.main(**arguments)
@@ -64,7 +66,7 @@ async def _awaited(value: Any) -> Any:
 
 
 def _tell(error: BaseException) -> None:
-    """The traceback from the script's own lines on."""
+    """Print the traceback, starting at the script's own lines."""
     place = error.__traceback__
     while place is not None and place.tb_frame.f_code.co_filename != _NAME:
         place = place.tb_next
@@ -72,42 +74,42 @@ def _tell(error: BaseException) -> None:
 
 
 def _files(limits: dict[str, Any]) -> dict[str, Any]:
-    """Plain files with a kind that is taken, as far as there is room; the rest by name and reason."""
-    taken: list[dict[str, str]] = []
+    """Return regular files of supported types within the limits, and the other files by name and reason."""
+    files: list[dict[str, str]] = []
     skipped: list[dict[str, str]] = []
-    room = limits["room"]
+    free = limits["room"]
     for folder, folders, names in os.walk("artifacts"):
         folders.sort()
         for name in sorted(names):
             path = os.path.join(folder, name)
             shown = os.path.relpath(path, "artifacts")
-            found = os.lstat(path)
+            status = os.lstat(path)
             reason = ""
-            if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
+            if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
                 reason = limits["not_plain"]
             elif os.path.splitext(name)[1].lower() not in limits["kinds"]:
                 reason = limits["other_kind"]
-            elif found.st_size > min(limits["largest"], room) or len(taken) == limits["most"]:
+            elif status.st_size > min(limits["largest"], free) or len(files) == limits["most"]:
                 reason = limits["no_room"]
             if not reason:
                 with open(path, "rb") as file:
                     data = file.read(limits["largest"])
-                room -= len(data)
-                taken.append({"name": shown, "content_b64": base64.b64encode(data).decode()})
+                free -= len(data)
+                files.append({"name": shown, "content_b64": base64.b64encode(data).decode()})
             elif len(skipped) < limits["most_skipped"]:
                 skipped.append({"name": shown, "reason": reason})
-    return {"files": taken, "skipped": skipped}
+    return {"files": files, "skipped": skipped}
 
 
-def _end(told: dict[str, Any], code: int) -> None:
-    """The end, whatever threads or exit handlers the code has left; where others go on, only a word of failure."""
+def _end(job: dict[str, Any], code: int) -> None:
+    """Exit at once, without threads and exit handlers of the code; in a shared interpreter only raise a failure."""
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
-    if told["ends"]:
+    if job["ends"]:
         os._exit(code & 0xFF)
     if code:
         raise RuntimeError(f"The program ended with exit code {code}.")
 
 
-if TOLD:
+if JOB:
     run()

@@ -33,7 +33,7 @@ class Hearing:
     def __init__(self) -> None:
         self.heard: list[Mapping[str, str]] = []
 
-    async def enter(self, leaving: Any) -> "Hearing":
+    async def enter(self, request: Any) -> "Hearing":
         return self
 
     def leave(self, tokens: int | None, failed: Any) -> None:
@@ -128,7 +128,7 @@ def test_a_throttled_request_is_sent_again():
 
 
 def test_what_is_no_vector_is_a_failure_that_shows_no_key():
-    with pytest.raises(ModelError, match="holds no vectors") as failed:
+    with pytest.raises(ModelError, match="contains no vectors") as failed:
         embed(TITAN, [whole({"results": []})], "one")
 
     assert SECRET not in str(failed.value)

@@ -207,7 +207,7 @@ def test_a_wrong_key_is_told_without_it(vendor: Vendor):
         (Response(envelope({"error": {"code": "unauthenticated", "message": "no"}}, 2)), "unauthenticated: no"),
         (Response(event(start={"pid": 1}) + envelope({}, 2)), "the stream ended before the program did."),
         (Response(event(start={"pid": 1})[:-3]), "the stream ended before the program did."),
-        (Response(envelope({}, flags=1)), "a message is packed, which was not asked for."),
+        (Response(envelope({}, flags=1)), "a message is compressed, which is not supported."),
         (Response(b"\x00\xff\xff\xff\xff"), "a message is larger than 67,108,864 bytes."),
     ],
 )
@@ -273,7 +273,7 @@ def test_an_answer_that_names_no_sandbox_leads_nowhere(httpserver: HTTPServer, n
     url = httpserver.url_for("")
     given = E2BSandbox(Outgoing(Guard()), E2BSettings(api_key=KEY, api_url=url, sandbox_url=f"{url}/{{id}}"))  # pyright: ignore[reportArgumentType]
 
-    with pytest.raises(ToolError, match="the answer names no sandbox"):
+    with pytest.raises(ToolError, match="the response has no valid sandbox id"):
         run(given, "def main(): return 1")
 
 

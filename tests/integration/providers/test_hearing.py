@@ -26,7 +26,7 @@ class Gate:
     def __init__(self) -> None:
         self.heard: list[Mapping[str, str]] = []
 
-    async def enter(self, leaving: Any) -> "Gate":
+    async def enter(self, request: Any) -> "Gate":
         return self
 
     def leave(self, tokens: int | None, failed: Any) -> None:

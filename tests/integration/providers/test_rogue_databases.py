@@ -30,7 +30,7 @@ from providers.interfaces import Rows
 DEADLINE = 60.0
 READING = 2.0  # seconds for which a session reads before its node ends
 MOST_MEMORY = MEMORY + 80 * MIB  # of a worker and one session together, beyond what the worker had before
-TOO_LARGE = r"^The rows hold more than 33,554,432 characters\. Ask for less of them\.$"
+TOO_LARGE = r"^The rows have more than 33,554,432 characters\. Select fewer or shorter rows\.$"
 PARAMS = {"host": "127.0.0.1", "database": "shop", "username": "u", "password": "p", "timeout": 30.0}
 PIECE = b"x" * MIB
 

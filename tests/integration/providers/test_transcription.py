@@ -55,7 +55,7 @@ def test_a_failure_that_passes_is_not_noticed():
     ("play", "complaint"),
     [
         (whole({"error": {"message": "bad sk-a-secret-key"}}, 401), r"AUTH_ERROR - bad \*\*\*"),
-        (whole({"words": []}), "MODEL_ERROR - The provider's answer holds no text"),
+        (whole({"words": []}), "MODEL_ERROR - The provider's answer contains no text"),
         (whole({"error": {"message": "invalid audio format"}}), "INVALID_REQUEST - invalid audio format"),
     ],
 )

@@ -182,5 +182,5 @@ def test_a_document_that_waits_for_vectors_too_long_is_put_back_without_a_strike
     with bench.database.transaction() as tx:
         tries = tx.scalar(text("select tries from knowledge_documents where id = :id"), id=waiting.id)
     assert (done.status, waiting.status, tries) == ("done", "pending", 0)
-    assert "The limits of OpenAI-API-Compatible (default) let no request leave in time" in waiting.error
+    assert "The rate limits of OpenAI-API-Compatible (default) did not allow a request in time" in waiting.error
     assert len(served.embedded) == 1

@@ -157,7 +157,7 @@ def test_a_name_that_nobody_has_is_no_dataset(answer: Reply):
         (reply({"code": 102, "message": "You don't own the dataset k9."}), "You don't own the dataset k9."),
         (
             reply({"code": 109, "message": "Authentication error: API key is invalid!"}, 401),
-            r"server of EASEL_RAGFLOW_URL refuses the key: .*API key is invalid! .* sets EASEL_RAGFLOW_API_KEY",
+            r"server at EASEL_RAGFLOW_URL refuses the key: .*API key is invalid! Set EASEL_RAGFLOW_API_KEY",
         ),
         (reply({"code": 102, "message": "Authorization is not valid!"}), "EASEL_RAGFLOW_URL refuses the key"),
         (reply({"code": 500}), "answers with code 500"),

@@ -71,14 +71,14 @@ def test_values_of_a_statement_arrive_as_values():
 def test_rows_that_nobody_could_hold_are_not_fetched_to_their_end():
     many = "WITH RECURSIVE c(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c) SELECT n, zeroblob(1000000) FROM c"
 
-    with pytest.raises(ToolError, match="Ask for less"):
+    with pytest.raises(ToolError, match="Select fewer"):
         asyncio.run(asked(servers(), many, most_rows=10**9))
 
 
 def test_a_value_that_is_larger_than_the_sessions_memory_is_refused_and_the_session_goes_on():
     async def both() -> Rows:
         async with servers().connect(PARAMS) as session:
-            with pytest.raises(ToolError, match="Ask for less"):
+            with pytest.raises(ToolError, match="Select fewer"):
                 await session.execute("SELECT zeroblob(900000000)", 1)
             return await session.execute("SELECT 1 AS n", 1)
 

@@ -155,7 +155,7 @@ def test_a_driver_whose_system_library_is_missing_says_so(monkeypatch: pytest.Mo
         DRIVERS["mssql"].connect(TARGET)
 
     assert str(failed.value) == (
-        "The dependency 'pyodbc' is installed and cannot be loaded: libodbc.so.2: cannot open shared object file: "
+        "The dependency 'pyodbc' is installed but cannot be loaded: libodbc.so.2: cannot open shared object file: "
         "No such file or directory. Install unixODBC (on Debian and Ubuntu: apt-get install unixodbc) on every worker."
     )
 

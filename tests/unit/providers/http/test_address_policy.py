@@ -231,7 +231,7 @@ def test_single_hosts_and_networks_can_be_allowed(allowed: str, host: str, is_al
 
 @pytest.mark.parametrize("entry", ["10.0.0.0/33", "http://searx", "searx:8080", "a b", "1.2.3", "*", "999.1.1.1"])
 def test_an_entry_that_is_no_host_and_no_network_is_an_error(entry: str):
-    with pytest.raises(ValueError, match="no host name, address or network"):
+    with pytest.raises(ValueError, match="not a host name, address or network"):
         Guard.parse(allowed=f"good.example,{entry}")
 
 

@@ -203,7 +203,7 @@ async def test_a_closed_pool_leaves_neither_processes_nor_threads():
 
     with pytest.raises(ResourceLimitExceeded):
         await busy
-    with pytest.raises(ResourceLimitExceeded, match="shuts down"):
+    with pytest.raises(ResourceLimitExceeded, match="shutting down"):
         await pool.run(work.process_id)
     await_end(process)
     assert "easel-limited" not in [thread.name for thread in set(threading.enumerate()) - before]

@@ -59,7 +59,7 @@ def said(result: Any, *items: Mapping[str, Any], status: str = "ok") -> Callable
     """An interpreter that gives this result behind the mark that it finds in the code."""
 
     def execute(body: Mapping[str, Any]) -> Any:
-        told = json.loads(base64.b64decode(re.search(r'TOLD = "([^"]+)"', body["code"])[1]))  # pyright: ignore[reportOptionalSubscript]
+        told = json.loads(base64.b64decode(re.search(r'JOB = "([^"]+)"', body["code"])[1]))  # pyright: ignore[reportOptionalSubscript]
         line = told["mark"] + base64.b64encode(json.dumps({"present": True, "value": result}).encode()).decode()
         stdout = [{"type": "stdout", "text": f"hello\n{line}\n"}] if result is not None else []
         return {"results": [*stdout, *items, {"type": "endOfExecution", "status": status}], "contextId": "k"}

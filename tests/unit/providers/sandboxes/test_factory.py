@@ -75,7 +75,7 @@ def test_a_library_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize(
     ("provider", "config", "told"),
     [
-        ("ssh", {"host": "h", "username": "u"}, "give a password or a private_key"),
+        ("ssh", {"host": "h", "username": "u"}, "set a password or a private_key"),
         ("ssh", SSH | {"port": 70000}, "port"),
         ("ssh", SSH | {"known_host": "x"}, "known_host: Extra inputs are not permitted"),
         ("e2b", {}, "api_key: Field required"),
@@ -83,8 +83,8 @@ def test_a_library_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatc
         ("aliyun_codeinterpreter", ALIYUN | {"timeout": 60}, "timeout"),
         ("aliyun_codeinterpreter", ALIYUN | {"region": "us-east-1"}, "region"),
         ("local", {"timeout": 0}, "timeout"),
-        ("local", "{", "they are no JSON."),
-        ("self_managed", "[1]", "they are no JSON object."),
+        ("local", "{", "they are not valid JSON."),
+        ("self_managed", "[1]", "they are not a JSON object."),
     ],
 )
 def test_a_provider_that_refuses_its_settings_says_so_and_no_secret(provider: str, config: Any, told: str):

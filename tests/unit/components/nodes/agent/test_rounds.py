@@ -8,9 +8,9 @@ from components.nodes.agent.rounds import ToolRounds
 from components.nodes.agent.tool_calls import ToolCalls
 from components.nodes.agent.tool_set import Entry, by_name, of_tool
 from components.nodes.llm.answer_stream import Aloud, Quietly
-from providers.models.chat.retrying_model import ModelTransport, RetryingModel
+from providers.models.chat.retrying_model import RetryingModel
 from providers.models.chat.scripted import Script
-from providers.models.types.chat import CallsDelta, ChatRequest, Completion, Delta, TextDelta, ToolCall
+from providers.models.types.chat import CallsDelta, ChatRequest, Completion, Delta, TextDelta, ToolCall, Wire
 from tests.fakes import FakeContext
 from tests.unit.components.nodes.agent.agents import Calls, EchoParams, calls, echo_tool, scripted, texts
 
@@ -38,7 +38,7 @@ def answered(
     max_rounds: int = 5,
     model: str = "m",
     aloud: bool = False,
-    wire: ModelTransport | None = None,
+    wire: Wire | None = None,
 ) -> Completion:
     ctx = ctx or FakeContext()
 

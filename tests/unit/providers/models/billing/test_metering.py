@@ -41,8 +41,8 @@ class Gate:
     entered: list[PermitRequest] = field(default_factory=list[PermitRequest])
     told: list[tuple[int | None, ProviderError | None]] = field(default_factory=list[Any])
 
-    async def enter(self, leaving: PermitRequest) -> "Gate":
-        self.entered.append(leaving)
+    async def enter(self, request: PermitRequest) -> "Gate":
+        self.entered.append(request)
         if self.closed:
             await asyncio.Event().wait()
         return self

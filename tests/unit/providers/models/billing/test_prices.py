@@ -59,5 +59,5 @@ def test_a_file_that_holds_no_prices_is_refused_by_name(tmp_path: Path, text: st
 
 
 def test_an_account_with_prices_that_are_none_is_told():
-    with pytest.raises(ModelError, match="prices that are none"):
+    with pytest.raises(ModelError, match="has invalid prices"):
         Prices().of(spec(extra={"prices": {"*": {"input": "much"}}}))

@@ -67,7 +67,7 @@ def test_several_instances_without_a_default_are_ambiguous():
     message = refusal("m@OpenAI", account("OpenAI", "m", instance="a"), account("OpenAI", "m", instance="b"))
 
     assert message == (
-        "Instance default of provider OpenAI not found for model m. There is: a, b. Name one of these, or add an "
+        "Instance default of provider OpenAI not found for model m. Use one of these: a, b; or add an "
         "account with this instance."
     )
 
@@ -109,8 +109,9 @@ def test_instance_behind_the_factory_names_the_account():
     assert resolve("nomic@q8_0@LM-Studio#x", [account("LM-Studio", instance="x", base_url="http://a:1")]).name == (
         "nomic@q8_0"
     )
-    assert "Instance other of provider OpenAI-API-Compatible not found for model m. There is: default, admin." in (
-        refusal("m@OpenAI-API-Compatible#other", a, b)
+    assert (
+        "Instance other of provider OpenAI-API-Compatible not found for model m. Use one of these: default, admin;"
+        in (refusal("m@OpenAI-API-Compatible#other", a, b))
     )
 
 
@@ -146,13 +147,13 @@ def test_an_account_without_a_list_is_open_to_every_model():
         ("m@Acme", "Provider Acme not found for model m. Add an account for Acme."),
         (
             "m@x@OpenAI",
-            "Instance x of provider OpenAI not found for model m. There is: default. Name one of these, or add an "
+            "Instance x of provider OpenAI not found for model m. Use one of these: default; or add an "
             "account with this instance.",
         ),
         ("o@OpenAI", "Model o is not enabled for provider OpenAI. Enable it or pick another."),
         ("lost", "Provider not found for model lost. Write it as lost@Factory, or add an account with it."),
-        ("", '"" is no model id. Write it as model@Factory.'),
-        ("@OpenAI", '"@OpenAI" is no model id. Write it as model@Factory.'),
+        ("", '"" is not a valid model id. Write it as model@Factory.'),
+        ("@OpenAI", '"@OpenAI" is not a valid model id. Write it as model@Factory.'),
     ],
 )
 def test_a_model_that_is_not_there_is_named_with_a_remedy(llm_id: str, complaint: str):
@@ -337,7 +338,9 @@ def test_a_model_is_asked_in_its_vendors_words_or_those_its_account_names(
 
 
 def test_a_dialect_that_nobody_knows_is_refused():
-    with pytest.raises(ModelError, match=r'names the dialect "latin"\. There is: openai, azure'):
+    with pytest.raises(
+        ModelError, match=r'The dialect "latin" in the account of .* is not known\. Use one of: openai, azure'
+    ):
         resolve("m@OpenAI", [Account("OpenAI", extra={"dialect": "latin"})])
 
 

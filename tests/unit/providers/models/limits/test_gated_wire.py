@@ -36,7 +36,7 @@ class Gate:
     entered: int = 0
     told: list[tuple[int | None, ProviderError | None]] = field(default_factory=list)
 
-    async def enter(self, leaving: PermitRequest) -> "Gate":
+    async def enter(self, request: PermitRequest) -> "Gate":
         self.entered += 1
         return self
 

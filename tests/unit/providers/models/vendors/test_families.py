@@ -152,7 +152,7 @@ def test_an_account_may_describe_families_of_its_own_which_come_first():
 @pytest.mark.parametrize(
     ("told", "complaint"),
     [
-        ([{"pattern": "("}], "0.pattern: .* is no regular expression"),
+        ([{"pattern": "("}], "0.pattern: .* is not a valid regular expression"),
         ([{"pattern": "a", "dorp": []}], "0.dorp: Extra inputs"),
         ({"pattern": "a"}, "families: Input should be a valid list"),
     ],
