@@ -6,8 +6,7 @@ from pathlib import Path
 
 from playwright.async_api import Download, Error
 
-from components.browsing.file_names import fit_name, free_name, name_from
-from components.browsing.files import DownloadedFile
+from components.browsing.files import DownloadedFile, fit_name, free_name, name_from
 
 BEGIN_SECONDS = 5.0  # for a download to begin
 FINISH_SECONDS = 120.0  # for all of them to be complete

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from canvas.errors import NodeFailure
-from components.browsing.file_names import fit_name, free_name, name_from
-from components.browsing.files import UploadedFile
+from components.browsing.files import UploadedFile, fit_name, free_name, name_from
 from components.context import NodeContext
 from components.text.templates.templates import format_text, value_text
 from providers.http.redirects import masked
