@@ -21,9 +21,13 @@ from components.context import NodeContext
 from components.nodes.agent import prompts
 from components.nodes.agent.artifacts import artifact_links
 from components.nodes.agent.deep_research import answering_from, researched
-from components.nodes.agent.rounds import ToolRounds, recalled, record
-from components.nodes.agent.rounds_in_prompts import AT_ONCE as AT_ONCE_IN_PROMPTS
-from components.nodes.agent.rounds_in_prompts import RoundsInPrompts
+from components.nodes.agent.rounds import (
+    PARALLEL_CALLS_IN_PROMPTS,
+    RoundsInPrompts,
+    ToolRounds,
+    load_reply,
+    record_reply,
+)
 from components.nodes.agent.tool_calls import AT_ONCE, ToolCalls
 from components.nodes.agent.tool_set import AGENT, Function
 from components.nodes.llm.answer_stream import Aloud, Listener, Quietly, unless_empty
@@ -112,10 +116,10 @@ class AgentAnswer:
         messages = self._prompt.messages
         if len(messages) < _COMPLETED_FROM:
             return self._prompt
-        said = await recalled(self._ctx, "question")
+        said = await load_reply(self._ctx, "question")
         if said is None:
             said = await self._whole_question()
-            await record(self._ctx, "question", said)
+            await record_reply(self._ctx, "question", said)
         return replace(self._prompt, messages=[*messages[:-1], *_turn(said.text)])
 
     async def _whole_question(self) -> Completion:
@@ -231,7 +235,7 @@ class AgentAnswer:
             self._ctx.warn("tools_not_offered", told)
             functions = {}
         ends_at = asyncio.get_running_loop().time() + self._ctx.time_limit(AGENT)
-        return ToolCalls(self._ctx, functions, ends_at, AT_ONCE_IN_PROMPTS if in_prompts else AT_ONCE)
+        return ToolCalls(self._ctx, functions, ends_at, PARALLEL_CALLS_IN_PROMPTS if in_prompts else AT_ONCE)
 
     def _rounds_of(self, how: Answering) -> ToolRounds | RoundsInPrompts:
         if not how.in_prompts:

@@ -18,7 +18,7 @@ from canvas.errors import ToolError
 from components.context import NodeContext
 from components.nodes.agent import research_prompts
 from components.nodes.agent.research_prompts import FollowUp
-from components.nodes.agent.rounds import recalled, record
+from components.nodes.agent.rounds import load_reply, record_reply
 from components.nodes.agent.tool_calls import figures
 from components.nodes.agent.tool_context import ToolContext
 from components.nodes.agent.tool_set import Function
@@ -162,10 +162,10 @@ class Research:
     async def _asked(self, key: str, messages: Sequence[Mapping[str, Any]]) -> str:
         """What the model says; "" where it fails, which ends this question and no other."""
         key = f"research/{key}"
-        said: Completion | None = await recalled(self._ctx, key)
+        said: Completion | None = await load_reply(self._ctx, key)
         if said is None:
             said = await Quietly(self._ctx, self._model).ask(ChatRequest(messages, retries=None))
-            await record(self._ctx, key, said)
+            await record_reply(self._ctx, key, said)
         if said.error:
             self._ctx.log.warning("research_not_checked", error=str(said.error))
             return ""
