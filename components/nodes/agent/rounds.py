@@ -3,12 +3,12 @@
 There are two ways, and each class has a method `answer`:
 
 - `ToolRounds`: the model has native function calling. Each round is one request. If the reply contains calls, they are
-  recorded and carried out, their results are appended to the messages, and the next round begins. A reply without calls
-  is the answer. After the last round, one more request without functions asks for the answer.
-- `RoundsInPrompts`: for `tool_mode: "prompt"`. The model first analyses the task. Each round then asks for the next calls
-  as a JSON array, carries them out, and asks the model to reflect on the results, until it calls `complete_task`. An
-  unreadable reply uses up its round, and the next request tells the model what was wrong. After the last round, one more
-  request asks for the answer.
+  recorded and carried out, their results are appended to the messages, and the next round begins. A reply without
+  calls is the answer. After the last round, one more request without functions asks for the answer.
+- `RoundsInPrompts`: for `tool_mode: "prompt"`. The model first analyses the task. Each round then asks for the next
+  calls as a JSON array, carries them out, and asks the model to reflect on the results, until it calls
+  `complete_task`. An unreadable reply uses up its round, and the next request tells the model what was wrong. After the
+  last round, one more request asks for the answer.
 
 Replies are recorded in the attempt's journal, so the next attempt of the activation continues where this one ended. A
 failed request ends the rounds with its error, because the provider layer has already repeated it as often as allowed.
@@ -220,7 +220,7 @@ async def record_reply(ctx: NodeContext, key: str, reply: Completion) -> None:
 
 
 async def load_reply(ctx: NodeContext, key: str) -> Completion | None:
-    """Return the reply that an earlier attempt recorded, or None. Its usage is added to this attempt's, which reports."""
+    """Return the reply that an earlier attempt recorded, or None. Its usage is added to the usage of this attempt."""
     entry = await ctx.recall(key)
     if entry is None:
         return None
