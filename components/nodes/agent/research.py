@@ -137,7 +137,7 @@ class Research:
 
     # -- one question -----------------------------------------------------------------------------------------------
     async def _look_into(self, this: _Question, most_calls: int) -> None:
-        """Search, then ask the model whether that is sufficient and what to search next, in at most `most_calls` requests."""
+        """Search, ask the model whether that suffices and what to search next, with `most_calls` requests at most."""
         async with self._room:
             await self._say(f"Searching by `{this.query}`...")
             this.found, elapsed = await self._gathered(this.query)
