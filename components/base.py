@@ -58,11 +58,11 @@ Run = Callable[[P, NodeContext], Outcome | Awaitable[Outcome]]
 class Component(Generic[P]):
     """A component as the registry lists it.
 
-    `effect` is the effect class; `effect_here` returns the one for given parameters, where it depends on them.
+    `effect` is the effect class; `effect_for` returns the one for given parameters, where it depends on them.
     `owns_errors`: the component reports its own errors, so with the exception method `comment` the engine writes the
     default value.
     `assigns`: the component writes variables, so later nodes must read them again.
-    `asks_for`: returns the seconds that an attempt with given parameters needs, instead of the component's usual limit.
+    `needed_seconds`: returns the time limit of an attempt with given parameters, instead of the component's usual one.
     """
 
     name: str

@@ -28,7 +28,7 @@ _QUIET = """([quiet, longest]) => new Promise((done) => {
 
 
 class Tabs:
-    """The open tabs, oldest first. `failed` is the address of the last page that could not be loaded."""
+    """The open tabs, oldest first. `failed_url` is the address of the last page that could not be loaded."""
 
     def __init__(self, context: BrowserContext, downloads: Downloads) -> None:
         self._context = context

@@ -31,8 +31,8 @@ def named(document: Document) -> Sources:
 def missing(document: Document, there: Sources, *, elsewhere: bool) -> Iterator[Finding]:
     """Yield a warning for every field that names a source which does not exist.
 
-    `there`: the tenant's sources. `elsewhere`: knowledge bases and memories may also exist on a search server, so they
-    are not reported.
+    `existing`: the tenant's sources. `may_be_external`: knowledge bases and memories may also exist on a search server,
+    so they are not reported.
     """
     for entry in document.entries.values():
         for field, kind, name in _named("", entry.params):

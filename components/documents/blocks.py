@@ -98,7 +98,7 @@ Block: TypeAlias = Heading | Paragraph | Code | Rule | Quote | Listing | Table
 def blocks_of(text: str) -> tuple[Block, ...]:
     """Parse a Markdown text (CommonMark with tables and strikethrough) into blocks.
 
-    Raises NodeFailure for a text of more than MOST_TOKENS tokens.
+    Raises NodeFailure for a text of more than MAX_TOKENS tokens.
     """
     tokens = markdown().parse(text)
     if len(tokens) > MOST_TOKENS:

@@ -19,7 +19,7 @@ MOST_DELIMITERS = 100_000  # characters of all delimiters together; each is a st
 def split_at(text: str, delimiters: Sequence[str]) -> list[str]:
     """Return the parts of a text between delimiters, including empty parts. Empty delimiters are ignored.
 
-    Raises NodeFailure for more than MOST_DELIMITERS characters of delimiters.
+    Raises NodeFailure for more than MAX_DELIMITER_CHARS characters of delimiters.
     """
     distinct = list(dict.fromkeys(filter(None, delimiters)))
     size = sum(map(len, distinct))

@@ -54,7 +54,7 @@ _ARGUMENTS: Mapping[str, str] = {
 class AgentParams(PromptParams):
     """Validated when the canvas is loaded, with tools and sub-agents.
 
-    Afterwards `tools` is a list of `Entry`, and `mcp` a list of `McpTool`.
+    Afterwards `tools` is a list of `ToolEntry`, and `mcp` a list of `McpTool`.
     """
 
     model_config = ConfigDict(hide_input_in_errors=True)  # tools hold keys

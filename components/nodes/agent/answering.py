@@ -1,4 +1,4 @@
-"""The answer of an Agent with tools: streamed into a Message (`aloud`), or as a whole (`quietly`).
+"""The answer of an Agent with tools: streamed into a Message (`stream`), or as a whole (`complete`).
 
 The rounds of tool calls are in `components/nodes/agent/rounds.py`. When streaming, a question in an ongoing
 conversation is first completed from the conversation, and the run's sources are cited: by a guide in the prompt, or, in

@@ -35,7 +35,7 @@ _SHOWN: Mapping[str, str] = {START + BREAK: "<retrieving>", END + BREAK: "</retr
 
 
 class DeepResearchParams(PromptParams):
-    """Validated when the canvas is loaded, with its tools. Afterwards `tools` is a list of `Entry`."""
+    """Validated when the canvas is loaded, with its tools. Afterwards `tools` is a list of `ToolEntry`."""
 
     model_config = ConfigDict(hide_input_in_errors=True)  # tools hold keys
     default_outputs = ("content", "formalized_content", "json")
@@ -109,7 +109,7 @@ def answering_from(text: str, model: ChatModel) -> str:
 
 
 def depth_of(value: Any, component: str) -> int:
-    """Return the depth of a research. Raises ValueError unless it is an integer from 1 to DEEPEST."""
+    """Return the depth of a research. Raises ValueError unless it is an integer from 1 to MAX_DEPTH."""
     if isinstance(value, str) and value.strip().isdecimal():
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= DEEPEST:

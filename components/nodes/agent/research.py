@@ -56,7 +56,7 @@ class Bounds:
 
 @dataclass
 class _Question:
-    """A question and its follow-up questions. `place` is its path in the tree: 0, 0.2, 0.2.1."""
+    """A question and its follow-up questions. `path` is its position in the tree: 0, 0.2, 0.2.1."""
 
     question: str
     query: str
@@ -74,7 +74,7 @@ class _Question:
 
 
 class Research:
-    """One research of a node. `sources` are functions that bring sources; `tell` receives each line of progress."""
+    """One research of a node. `sources` are functions that bring sources; `report_progress` receives lines of text."""
 
     def __init__(
         self,
@@ -137,7 +137,7 @@ class Research:
 
     # -- one question -----------------------------------------------------------------------------------------------
     async def _look_into(self, this: _Question, most_calls: int) -> None:
-        """Search, ask the model whether that suffices and what to search next, with `most_calls` requests at most."""
+        """Search, ask the model whether that suffices and what to search next, with `max_calls` requests at most."""
         async with self._room:
             await self._say(f"Searching by `{this.query}`...")
             this.found, elapsed = await self._gathered(this.query)

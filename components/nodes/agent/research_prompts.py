@@ -65,7 +65,7 @@ def answering(evidence: str) -> str:
 
 
 def verdict_in(answer: str) -> Verdict:
-    """Parse the answer to `check`."""
+    """Parse the answer to `check_prompt`."""
     found = read_json(answer)
     if not isinstance(found, Mapping) or _truth(found.get("is_sufficient")) is not False:
         return Verdict()
@@ -75,7 +75,7 @@ def verdict_in(answer: str) -> Verdict:
 
 
 def follow_ups_in(answer: str) -> list[FollowUp]:
-    """Parse the answer to `follow_ups`: at most MOST_FOLLOWING questions."""
+    """Parse the answer to `follow_up_prompt`: at most MAX_FOLLOW_UPS questions."""
     found = read_json(answer)
     listed = found.get("questions") if isinstance(found, Mapping) else found
     questions = [_follow_up(each) for each in listed] if isinstance(listed, list) else []

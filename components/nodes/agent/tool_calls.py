@@ -184,7 +184,7 @@ def _artifacts(run: ToolRun) -> list[Any]:
 
 
 def _short(result: Any) -> Any:
-    """Return the result, or the beginning of its text with a note if it is longer than MOST_BYTES."""
+    """Return the result, or the beginning of its text with a note if it is longer than MAX_RESULT_BYTES."""
     text = result if isinstance(result, str) else json_text(result)
     whole = text.encode()
     if len(whole) <= MOST_BYTES:

@@ -33,7 +33,7 @@ class VariableAssignerParams(Params):
 
 
 class AssignmentFailed(NodeFailure):
-    """Raised when a row cannot be carried out. `assigned` holds the earlier rows' assignments, as `Finished.assign`."""
+    """Raised when a row cannot be carried out. `assignments` are those of the earlier rows, as in `Finished.assign`."""
 
     code = "assignment_failed"
 

@@ -118,8 +118,8 @@ def opening(
 ) -> str | None:
     """Return the text of a Message before the content of a node, so that the node can write it in advance.
 
-    Return None if that text is not known yet. `known` returns whether a reference already has its value. The text that
-    the Message writes later begins with exactly this text.
+    Return None if that text is not known yet. `is_known` returns whether a reference already has its value. The text
+    that the Message writes later begins with exactly this text.
     """
     if not isinstance(params, MessageParams):
         params = MessageParams.model_validate(dict(params))

@@ -1,7 +1,7 @@
-"""Two ways to ask a model: `Aloud` streams the answer to the user, `Quietly` returns it as a whole.
+"""Two ways to ask a model: `StreamedAnswer` streams the answer to the user, `BufferedAnswer` returns it as a whole.
 
-LLM and Agent share them. Both have the interface `Listener`, so the tool rounds of an Agent do not depend on whether
-the answer is streamed.
+LLM and Agent share them. Both have the interface `AnswerListener`, so the tool rounds of an Agent do not depend on
+whether the answer is streamed.
 """
 
 from collections.abc import AsyncGenerator

@@ -18,7 +18,7 @@ A_CALL = 5  # steps that a method call counts, on top of one for each character 
 
 
 class _TooMuch(ValueError):
-    """Raised when repairing a text takes more than MOST_STEPS steps."""
+    """Raised when repairing a text takes more than MAX_STEPS steps."""
 
 
 class _Parser(JSONParser):
@@ -64,8 +64,9 @@ def read_json(answer: str) -> dict[str, Any] | list[Any] | None:
 
 
 def repaired(text: str) -> Any:
-    """Return the JSON value that a text contains, made storable by `plain`; None if it cannot be repaired in time, or
-    is nested too deeply.
+    """Return the JSON value that a text contains, made storable by `to_storable_json`.
+
+    Return None if the text cannot be repaired in time, or is nested too deeply.
     """
     try:
         return plain(_value_in(text))

@@ -130,7 +130,7 @@ def fallback(params: Params) -> Any | None:
 
 def pause(params: Params, attempt: int) -> float:
     """Return the seconds to wait after the given attempt; `attempt` is 0 for the first one."""
-    return min(LONGEST_WAIT, base_delay(params) * 2.0 ** min(attempt, 32))  # 2**32 s is far above LONGEST_WAIT
+    return min(LONGEST_WAIT, base_delay(params) * 2.0 ** min(attempt, 32))  # 2**32 s is far above MAX_RETRY_WAIT
 
 
 def base_delay(params: Params) -> float:

@@ -46,6 +46,6 @@ def cut(text: str) -> Iterator[str]:
 
 
 def cleaned(sentence: str) -> str:
-    """Return a sentence without tags, emoji and control characters, with single spaces, cut to LONGEST."""
+    """Return a sentence without tags, emoji and control characters, with single spaces, cut to MAX_SENTENCE_CHARS."""
     audible = _TAG.sub("", _SILENT.sub("", sentence))
     return _BLANKS.sub(" ", audible).strip()[:LONGEST].rstrip()

@@ -184,7 +184,7 @@ def reading(name: str, kind: Kind) -> Generator[None]:
 
 
 def check_unpacked(name: str, kind: Kind, data: bytes, most_xml: int) -> None:
-    """Raise FileTooLarge for an Office file that would unpack to more than the limits, or to more XML than `most_xml`.
+    """Raise FileTooLarge for an Office file that would unpack to more than the limits, or to more XML than `max_xml`.
 
     The sizes that an archive declares can be trusted, because reading stops there. Its files are counted before it is
     opened, because a directory of a million files takes a second and some hundred MB to read.

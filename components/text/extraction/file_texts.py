@@ -49,7 +49,7 @@ class UnreadFile:
         return await self._read(file_text)
 
     async def whole(self, most: int) -> str:
-        """Return the result of `whole_text`, computed where it cannot harm this process."""
+        """Return the result of `full_text`, computed where it cannot harm this process."""
         return await self._read(whole_text, most)
 
     async def count_pages(self) -> int:
@@ -112,7 +112,7 @@ def image(mime_type: str, data: bytes) -> str:
 
 
 def file_text(name: str, mime_type: str, data: bytes) -> str:
-    """Return a file as a value of a canvas. Some files take long: `UnreadFile.text` computes this off the event loop.
+    """Return a file as a value of a canvas. Some files take long: `UnparsedFile.text` computes this off the event loop.
 
     Raises FileUnreadable for a file that is damaged, locked, too large or of a kind without text, and NodeFailure if
     the library for its kind is not installed.
@@ -127,9 +127,9 @@ def file_text(name: str, mime_type: str, data: bytes) -> str:
 
 def whole_text(name: str, mime_type: str, data: bytes, most: int) -> str:
     """Return all of a file's text, without its name; "" for a scanned PDF. Some files take long: see
-    `UnreadFile.whole`.
+    `UnparsedFile.full_text`.
 
-    Raises the same errors as `file_text`, and FileTooLarge for a text of more than `most` characters, which is not cut.
+    Raises the same errors as `file_text`, and FileTooLarge for a text of more than `max_chars` characters.
     """
     kind = kind_of(name, mime_type, data)
     check_size(name, kind, data)

@@ -103,7 +103,7 @@ def text_of_page(html: str) -> str:
 
 
 def tree_of(html: str, *, remedy: str = "") -> "LexborHTMLParser":
-    """Parse a page. Raises NodeFailure like `text_of_page`; `remedy` is appended to the error of a too complex page."""
+    """Parse a page. Raises NodeFailure like `extract_page_text`; `remedy` is appended to the message of that error."""
     try:
         from selectolax.lexbor import LexborHTMLParser
     except ImportError as error:

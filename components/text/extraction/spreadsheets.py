@@ -62,7 +62,7 @@ def tables_of(name: str, data: bytes, selection: str = "all") -> dict[str, Table
 
 
 async def read_tables(name: str, data: bytes, selection: str = "all") -> dict[str, Table]:
-    """Return the same as `tables_of`; the file is read in a process with limits."""
+    """Return the same as `parse_tables`; the file is read in a process with limits."""
     try:
         grids = await in_limited_process(grids_of, name, data, selection)
     except ResourceLimitExceeded as limit:

@@ -1,6 +1,6 @@
 """The cost of template calls beyond reading their arguments, in characters read or written.
 
-    more_for("center", ["a", 10**9], [1, 9])   ->  10**9 and more
+    extra_cost("center", ["a", 10**9], [1, 9])   ->  10**9 and more
 
 Most calls take time in proportion to their arguments, and that is all they cost. The calls listed here multiply: they
 repeat a text, search a text for every character of another, or copy the rest of it at each step. The cost assumes the

@@ -3,7 +3,7 @@
 Upstream writes values in different forms, by the kind of parameter:
 
     value_text    prompts, `set` of VariableAssigner: null is "", text unchanged, everything else JSON
-    shown         Messages and merges: the same, but file descriptors are removed from the text
+    display_text  Messages and merges: the same, but file descriptors are removed from the text
     tips_text     forms: null is `null`, lists are joined with commas
     plain_text    URLs and headers: Python's text form
 
