@@ -1,4 +1,4 @@
-"""What a component is: its parameters, its function, and the names it goes by.
+"""The definition of a component: its parameters, its function, its name and its effect class.
 
     @component("Slugify", SlugifyParams, effect="pure")
     def slugify(params: SlugifyParams, ctx: NodeContext) -> Outcome: ...
@@ -16,26 +16,28 @@ from canvas.outcome import Outcome
 from components.context import NodeContext
 
 Effect: TypeAlias = Literal["pure", "idempotent", "keyed", "unsafe"]
-"""What repeating an attempt means whose worker was lost (docs/dsl.md, "What is repeated after a crash").
+"""The effect class: what repeating an attempt means after its worker was lost (docs/dsl.md, "What is repeated after a
+crash").
 
-`pure`: nothing outside is reached. `idempotent`: outside is only read, or what is done twice is done once. `keyed`: who
-is reached can tell a repetition, by a key or because results are recorded. `unsafe`: it may be done twice.
+`pure`: the attempt reaches nothing outside. `idempotent`: it only reads, or a second call has no further effect.
+`keyed`: the receiver recognises a repetition, by a key or because results are recorded. `unsafe`: the action may happen
+twice.
 """
 
 
 class Params(BaseModel):
-    """The fields every node's params carry (components 1.2). Unknown keys are kept and readable, never rejected."""
+    """The parameters that every node has. Unknown keys are kept and readable, never rejected."""
 
     model_config = ConfigDict(frozen=True, extra="allow", arbitrary_types_allowed=False)
 
     default_outputs: ClassVar[tuple[str, ...]] = ()
-    """Output names a node has when its DSL declares no `outputs`; they read as null until it runs."""
+    """Output names of a node whose DSL declares no `outputs`; they read as null until the node runs."""
     secrets: ClassVar[tuple[str, ...]] = ()
-    """Parameters whose values may never show, by dotted name: they are sealed where a canvas is stored."""
+    """Dotted names of parameters whose values are secret: they are encrypted in stored canvases and never shown."""
     secret_headers: ClassVar[tuple[str, ...]] = ()
-    """Parameters that hold HTTP headers, among which some may be secrets."""
+    """Parameters that hold HTTP headers, some of which may be secrets."""
     later_outputs: ClassVar[tuple[str, ...] | None] = None
-    """Further names that it may set by itself, but for those that begin with `_`; None: it may set any."""
+    """Further output names that the component may set, apart from names that begin with `_`; None: any name."""
 
     inputs: Any = Field(default_factory=dict)
     outputs: Any = Field(default_factory=dict)
@@ -56,10 +58,11 @@ Run = Callable[[P, NodeContext], Outcome | Awaitable[Outcome]]
 class Component(Generic[P]):
     """A component as the registry lists it.
 
-    `effect` says what repeating it means, `effect_here` what it means for these parameters, where that differs.
-    `owns_errors`: it reports its own errors, so that under `comment` the engine speaks the default (components 1.6).
-    `assigns`: it writes variables, so others must look for them.
-    `asks_for`: the seconds that an attempt with these parameters needs, in place of the class's usual limit.
+    `effect` is the effect class; `effect_for` returns the one for given parameters, where it depends on them.
+    `owns_errors`: the component reports its own errors, so with the exception method `comment` the engine writes the
+    default value.
+    `assigns`: the component writes variables, so later nodes must read them again.
+    `needed_seconds`: returns the time limit of an attempt with given parameters, instead of the component's usual one.
     """
 
     name: str
@@ -72,7 +75,7 @@ class Component(Generic[P]):
     assigns: bool = False
 
     def effect_of(self, params: P) -> Effect:
-        """What repeating a node with these parameters means."""
+        """Return the effect class of a node with these parameters."""
         return self.effect if self.effect_here is None else self.effect_here(params)
 
 
@@ -86,7 +89,7 @@ def component(
     effect_here: Callable[[P], Effect] | None = None,
     assigns: bool = False,
 ) -> Callable[[Run[P]], Component[P]]:
-    """Declare a component; the registry lists what this returns."""
+    """Declare a component: a decorator whose result the registry lists."""
 
     def declare(run: Run[P]) -> Component[P]:
         return Component(name, params, run, effect, owns_errors, asks_for, effect_here, assigns)

@@ -1,13 +1,13 @@
-"""Tools from outside: whatever packages of this environment offer under the entry-point group `easel.tools` (tools 8).
+"""Plugins: tools that installed packages offer under the entry-point group `easel.tools`.
 
     [project.entry-points."easel.tools"]
     bad_calculator = "my_package:BadCalculator"
 
-What is offered is a `Tool` (components/tools/framework/base.py), or a plain object: `get_metadata()` or `metadata`
-gives `{name, displayName, description, displayDescription, parameters: {name: {type, description, displayDescription,
-required}}}`, `invoke(**arguments)` gives a text and may be a coroutine function, and `effects` says what repeating a
-call means: `none`, `idempotent` or `external`. A class is instantiated once. Only names that the deployment allows are
-imported at all; what is broken, and a name that is taken, is logged and left out.
+A plugin is a `Tool` (components/tools/framework/base.py) or a plain object: `get_metadata()` or `metadata` gives
+`{name, displayName, description, displayDescription, parameters: {name: {type, description, displayDescription,
+required}}}`; `invoke(**arguments)` returns a text and may be a coroutine function; `effects` names the effect of
+repeating a call: `none`, `idempotent` or `external`. A class is instantiated once. Only entry points that the
+deployment allows are imported. A broken plugin, or one whose name is in use, is logged and skipped.
 """
 
 import asyncio
@@ -28,14 +28,14 @@ from components.tools.framework.base import Argument, Tool, ToolParams, ToolResu
 log = structlog.get_logger()
 
 GROUP = "easel.tools"
-EVERY = "*"  # among the allowed names: all of them
+EVERY = "*"  # in the list of allowed names: all names
 
 EFFECTS: Mapping[str, Effect] = {"none": "pure", "idempotent": "idempotent", "external": "unsafe"}
 
 
 @dataclass(frozen=True, slots=True)
 class Plugin:
-    """A tool from outside, and what it says about itself."""
+    """A loaded plugin: its tool and its own metadata."""
 
     entry: str
     tool: Tool[Any]
@@ -46,7 +46,7 @@ _loaded: dict[str, Plugin] = {}
 
 
 def load(allowed: Collection[str], offered: Iterable[EntryPoint] | None = None) -> None:
-    """Make the allowed plugins known to canvases. Safe to call again: what is loaded stays as it is."""
+    """Load the allowed plugins and register their tools. A second call keeps what is already loaded."""
     if not allowed:
         return
     for entry in entry_points(group=GROUP) if offered is None else offered:
@@ -55,7 +55,7 @@ def load(allowed: Collection[str], offered: Iterable[EntryPoint] | None = None) 
         try:
             plugin = plugin_of(entry.name, entry.load())
             registry.add(plugin.tool)
-        except Exception as error:  # noqa: BLE001 (somebody else's code may raise anything; the others are still wanted)
+        except Exception as error:  # noqa: BLE001 (a plugin's code may raise anything; the other plugins are still loaded)
             log.warning("plugin_left_out", plugin=entry.name, error=f"{type(error).__name__}: {error}")
         else:
             _loaded[entry.name] = plugin
@@ -63,52 +63,56 @@ def load(allowed: Collection[str], offered: Iterable[EntryPoint] | None = None) 
 
 
 def loaded() -> Sequence[Plugin]:
-    """The plugins of this process, in the order in which they came."""
+    """Return the loaded plugins of this process, in the order in which they were loaded."""
     return list(_loaded.values())
 
 
 def plugin_of(entry: str, offered: Any) -> Plugin:
-    """What an entry point has led to, as a tool. Raises ValueError that says what it lacks."""
+    """Build a plugin from the object that an entry point names. Raises ValueError with what the object lacks."""
     if isinstance(offered, Tool):
         return Plugin(entry, offered, _described(offered))
     made = offered() if isinstance(offered, type) else offered
-    told = made.get_metadata() if hasattr(made, "get_metadata") else getattr(made, "metadata", None)
-    if not isinstance(told, Mapping) or not isinstance(told.get("name"), str) or not told["name"].isidentifier():
-        raise ValueError("its metadata has no name that is one word")
+    metadata = made.get_metadata() if hasattr(made, "get_metadata") else getattr(made, "metadata", None)
+    if (
+        not isinstance(metadata, Mapping)
+        or not isinstance(metadata.get("name"), str)
+        or not metadata["name"].isidentifier()
+    ):
+        raise ValueError("its metadata must have a `name` that is a valid identifier")
     invoke = getattr(made, "invoke", None)
     if not callable(invoke):
-        raise ValueError("it has no function `invoke`")
-    effects = str(getattr(made, "effects", told.get("effects")))
+        raise ValueError("it must have a function `invoke`")
+    effects = str(getattr(made, "effects", metadata.get("effects")))
     if effects not in EFFECTS:
-        raise ValueError(f"it must declare `effects`: {', '.join(EFFECTS)}")
+        raise ValueError(f"it must declare `effects` as one of {', '.join(EFFECTS)}")
     tool = Tool(
-        told["name"],
-        told["name"].lower(),
+        metadata["name"],
+        metadata["name"].lower(),
         ToolParams,
-        description=value_text(told.get("description")),
-        arguments=_arguments(told.get("parameters") or {}),
+        description=value_text(metadata.get("description")),
+        arguments=_arguments(metadata.get("parameters") or {}),
         call=_calling(invoke),
         effect=EFFECTS[effects],
         empty=None,
         main_output="content",
         outputs=("content",),
     )
-    return Plugin(entry, tool, told)
+    return Plugin(entry, tool, metadata)
 
 
 def _arguments(parameters: Any) -> dict[str, Argument]:
     if not isinstance(parameters, Mapping):
-        raise ValueError("its parameters are no object")
+        raise ValueError("its `parameters` must be an object")
     found = dict[str, Argument]()
-    for name, told in parameters.items():
-        if not isinstance(told, Mapping) or not str(name).isidentifier():
-            raise ValueError(f"its parameter {name} is not described")
-        description = value_text(told.get("description"))
+    for name, details in parameters.items():
+        if not isinstance(details, Mapping) or not str(name).isidentifier():
+            raise ValueError(f"its parameter {name} must be an object under a name that is a valid identifier")
+        description = value_text(details.get("description"))
         found[str(name)] = Argument(
-            str(told.get("type") or "string"),
+            str(details.get("type") or "string"),
             description,
-            required=bool(told.get("required")),
-            default=told.get("default"),
+            required=bool(details.get("required")),
+            default=details.get("default"),
         )
     return found
 
@@ -116,16 +120,16 @@ def _arguments(parameters: Any) -> dict[str, Argument]:
 def _calling(invoke: Callable[..., Any]) -> Callable[[ToolParams, Mapping[str, Any], NodeContext], Any]:
     async def call(params: ToolParams, arguments: Mapping[str, Any], ctx: NodeContext) -> ToolResult:
         if inspect.iscoroutinefunction(invoke):
-            told = await invoke(**arguments)
+            result = await invoke(**arguments)
         else:
-            told = await asyncio.to_thread(invoke, **arguments)
-        return ToolResult({"content": value_text(told)}, answer=value_text(told))
+            result = await asyncio.to_thread(invoke, **arguments)
+        return ToolResult({"content": value_text(result)}, answer=value_text(result))
 
     return call
 
 
 def _described(tool: Tool[Any]) -> dict[str, Any]:
-    """A full tool in the words of a plain one."""
+    """Return the metadata of a `Tool`, in the form in which plain objects give theirs."""
     parameters = {
         name: {
             "type": argument.type,
@@ -135,5 +139,5 @@ def _described(tool: Tool[Any]) -> dict[str, Any]:
         }
         for name, argument in tool.arguments.items()
     }
-    told = {"name": tool.name, "displayName": tool.name, "description": tool.description}
-    return {**told, "displayDescription": tool.description, "parameters": parameters}
+    names = {"name": tool.name, "displayName": tool.name, "description": tool.description}
+    return {**names, "displayDescription": tool.description, "parameters": parameters}

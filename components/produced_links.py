@@ -1,4 +1,4 @@
-"""Where a reader gets a file that a component made."""
+"""Links to files that components produced."""
 
 from urllib.parse import urlencode
 

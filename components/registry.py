@@ -1,7 +1,7 @@
-"""Which components there are: a list to read, one line each; tools are listed in components/tools.
+"""The registry of components, one line each. Tools are listed in components/tools.
 
-A name on a canvas is found in any case. What a canvas stores for a component is checked against its Params here,
-when the canvas is loaded, so that a worker meets no surprise.
+Names are matched without regard to case. A canvas's parameters are validated here against the component's Params when
+the canvas is loaded, so that a worker never meets invalid ones.
 """
 
 from collections.abc import Mapping
@@ -74,35 +74,35 @@ COMPONENTS: Mapping[str, Component[Any]] = MappingProxyType(_by_name)
 
 
 def find(name: str) -> Component[Any] | None:
-    """The component of this name, in any case; None if there is none."""
+    """Return the component of this name, in any case; None if there is none."""
     return COMPONENTS.get(name.lower())
 
 
 def secret_fields(name: str) -> Declared | None:
-    """Which parameters of a component are secrets; None for one that we do not know."""
+    """Return which parameters of a component are secrets; None for an unknown component."""
     found = find(canonical(name))
     return Declared(found.name, found.params.secrets, found.params.secret_headers) if found is not None else None
 
 
 def add(tool: Tool[Any]) -> None:
-    """Make a tool from outside known, as a node and as an Agent's (components/plugins.py).
+    """Register a plugin's tool, as a node and as a tool of Agents (components/plugins.py).
 
-    Raises ValueError if its name or its function's name is taken, in any case.
+    Raises ValueError if its name or its function's name is in use, in any case.
     """
-    taken = [name for name in (tool.name, tool.function) if canonical(name).lower() in _by_name]
-    if taken:
-        raise ValueError(f"the name {taken[0]} is taken")
+    in_use = [name for name in (tool.name, tool.function) if canonical(name).lower() in _by_name]
+    if in_use:
+        raise ValueError(f"the name {in_use[0]} is already in use. Choose another one.")
     tools.add(tool)
     _by_name[tool.name.lower()] = _by_name[tool.function.lower()] = on_canvas(tool)
 
 
 def check(document: Document) -> list[tuple[str, str | None, str]]:
-    """Everything wrong with the components of a document and their parameters: (node id, field, message)."""
+    """Return every error in the components of a document and their parameters: (node id, field, message)."""
     return [finding for entry in document.entries.values() for finding in _check_entry(entry)]
 
 
 def default_outputs(entry: Entry) -> tuple[str, ...]:
-    """The outputs a node has before it runs: those its canvas declares, else those of its component."""
+    """Return the output names a node has before it runs: those its canvas declares, else its component's."""
     declared = entry.params.get("outputs")
     if "outputs" in entry.params:
         return tuple(declared) if isinstance(declared, Mapping) else ()

@@ -1,1 +1,1 @@
-"""A browser that a model drives: what it is told, what it may do, and the Chromium that does it."""
+"""The component Browser: a model drives a Chromium, with actions on pages, uploads and downloads."""

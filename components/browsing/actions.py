@@ -1,7 +1,7 @@
-"""What a model may do with a browser, and how its reply is read.
+"""The actions that a model may take in a browser, and the parser of its replies.
 
 A reply is one JSON object `{"thought": text, "actions": [{"action": "click", "index": 3}, ...]}`. Damaged JSON is
-repaired; a bare action, a bare list of them, and `{"click": {"index": 3}}` for an action are understood as well.
+repaired; a bare action, a bare list of actions, and `{"click": {"index": 3}}` for an action are accepted as well.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,8 +12,8 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError,
 
 from components.nodes.llm.json_in_text import read_json
 
-MOST_ACTIONS = 8  # of one reply; what a model plans further ahead seldom fits the page it then finds
-LONGEST_SHOWN = 100  # characters of an argument that the model reads again
+MOST_ACTIONS = 8  # per reply; actions planned further ahead seldom fit the page that the earlier ones lead to
+LONGEST_SHOWN = 100  # characters of an argument in the list of earlier steps
 LONGEST_WAIT = 10.0  # seconds
 _RESULT_NAMES = ("text", "answer", "content", "summary", "message", "output", "response", "value")
 
@@ -22,10 +22,10 @@ class _Action(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore", coerce_numbers_to_str=True)
 
     def __str__(self) -> str:
-        """The action as the model wrote it, one line."""
-        words = self.model_dump(exclude={"action"}, exclude_defaults=True)
-        shown = ", ".join(f"{name}={repr(value)[:LONGEST_SHOWN]}" for name, value in words.items())
-        return f"{getattr(self, 'action', '')}({shown})"
+        """Return the action as one line: `click(index=3)`."""
+        arguments = self.model_dump(exclude={"action"}, exclude_defaults=True)
+        listed = ", ".join(f"{name}={repr(value)[:LONGEST_SHOWN]}" for name, value in arguments.items())
+        return f"{getattr(self, 'action', '')}({listed})"
 
 
 class Goto(_Action):
@@ -77,7 +77,7 @@ class Upload(_Action):
 
 
 class Download(_Action):
-    """Of an element that downloads when clicked, or of an address."""
+    """Download a file: click an element that starts the download (`index`), or fetch a URL."""
 
     action: Literal["download"]
     index: int | None = None
@@ -91,18 +91,18 @@ class Download(_Action):
 
 
 class Done(_Action):
-    """`result` is the answer; models also call it `text`, `answer` and so on."""
+    """End the task. `result` is the answer; models also name it `text`, `answer` and so on."""
 
     action: Literal["done"]
     result: Any = None
 
     @model_validator(mode="before")
     @classmethod
-    def _named_otherwise(cls, given: Any) -> Any:
-        if not isinstance(given, Mapping) or given.get("result") is not None:
-            return given
-        other = next((given[name] for name in _RESULT_NAMES if given.get(name) is not None), None)
-        return {**given, "result": other}
+    def _named_otherwise(cls, fields: Any) -> Any:
+        if not isinstance(fields, Mapping) or fields.get("result") is not None:
+            return fields
+        other = next((fields[name] for name in _RESULT_NAMES if fields.get(name) is not None), None)
+        return {**fields, "result": other}
 
 
 PageAction: TypeAlias = Goto | Click | Type | Select | Scroll | Back | Wait | Upload | Download
@@ -116,18 +116,18 @@ _NAMES = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a model wants done, in order, and what it was thinking."""
+    """A model's reply: the actions to take, in order, and the thought behind them."""
 
     actions: tuple[Action, ...]
     thought: str = ""
 
 
 class BadReply(Exception):
-    """A reply that holds no actions, or one that there is not. The text is for the model."""
+    """Raised when a reply contains no actions, or an unknown one. The text is for the model."""
 
 
 def read_reply(text: str) -> Reply:
-    """Raises BadReply."""
+    """Parse a model's reply. Raises BadReply if it contains no valid actions."""
     found = read_json(text)
     if found is None:
         raise BadReply("The reply is no JSON. Reply with one JSON object and nothing else.")
@@ -150,10 +150,10 @@ def _listed(found: Mapping[str, Any] | Sequence[Any]) -> Sequence[Any]:
 def _action(item: Any) -> Action:
     if not isinstance(item, Mapping):
         raise BadReply(f"An action is a JSON object, and {str(item)[:100]!r} is none.")
-    if "action" not in item and len(named := [name for name in item if name in _NAMES]) == 1:
-        arguments = item[named[0]]
-        bare = {"result": arguments} if named[0] == "done" else {}
-        item = {**(arguments if isinstance(arguments, Mapping) else bare), "action": named[0]}
+    if "action" not in item and len(names := [name for name in item if name in _NAMES]) == 1:
+        arguments = item[names[0]]
+        bare = {"result": arguments} if names[0] == "done" else {}
+        item = {**(arguments if isinstance(arguments, Mapping) else bare), "action": names[0]}
     try:
         return _ACTION.validate_python(item)
     except ValidationError as error:

@@ -1,9 +1,9 @@
 """Browser: a model drives a web browser until it has carried out a task.
 
 DSL: `llm_id`, `prompts` (references as in any prompt), `max_steps`, `headless`, `chromium_sandbox`, `persist_session`,
-`upload_sources`, `temperature`, `max_retries`; `enable_default_extensions` is accepted and means nothing here. The loop
-is our own (`components/browsing/`), so that any chat model will do; the Chromium it drives reaches the network only
-through `providers/http/browser_proxy.py`, which checks every address (components E25, tools 1.11).
+`upload_sources`, `temperature`, `max_retries`; `enable_default_extensions` is accepted and has no effect. The loop
+(`components/browsing/loop.py`) works with any chat model. Chromium reaches the network only through
+`providers/http/browser_proxy.py`, which checks every address.
 """
 
 import asyncio
@@ -32,8 +32,8 @@ from providers.models.text.context_window import fit_messages, message_budget
 from providers.models.text.sanitizer import clean
 from providers.models.types.chat import ChatModel, ChatRequest
 
-MOST_TEXT = 8000  # characters of a page's text that a model sees at once
-LEAST_TEXT = 2000  # the same for a model with a small context
+MOST_TEXT = 8000  # characters of page text in one request to the model
+LEAST_TEXT = 2000  # the same, for a model with a small context window
 
 _LABELS = {
     "headless": "Headless",
@@ -90,7 +90,7 @@ class BrowserParams(Params):
 async def browser(params: BrowserParams, ctx: NodeContext) -> Finished:
     settings = ctx.services.browser
     if settings is None:
-        raise NodeFailure("No browser is configured on this worker, so the component Browser cannot run here.")
+        raise NodeFailure("This worker has no browser configured, so the component Browser cannot run here.")
     task = filled_and_noted(value_text(params.prompts), ctx)
     sources = sources_of(params.upload_sources, ctx)
     model = await ctx.model(params.llm_id)
@@ -106,13 +106,13 @@ async def browser(params: BrowserParams, ctx: NodeContext) -> Finished:
         )
         async with opened(settings, wanted, ctx.log) as (page, downloads):
             result = await carry_out(_with_files(task, files), page, _asking(params, ctx, model), params.max_steps)
-            kept = [entry for file in await downloads.finished() if (entry := await _stored(file, ctx)) is not None]
-    return Finished(outputs={"content": clean(result), "downloaded_files": kept})
+            stored = [entry for file in await downloads.finished() if (entry := await _stored(file, ctx)) is not None]
+    return Finished(outputs={"content": clean(result), "downloaded_files": stored})
 
 
 @asynccontextmanager
 async def _scratch() -> AsyncGenerator[Path]:
-    """A folder for everything that the browser needs and nobody keeps."""
+    """Create a folder for the browser's temporary files; it is removed afterwards."""
     folder = Path(mkdtemp(prefix="easel-browser-"))
     try:
         (folder / "uploads").mkdir()
@@ -122,18 +122,18 @@ async def _scratch() -> AsyncGenerator[Path]:
 
 
 def _remove(folder: Path) -> None:
-    for _ in range(3):  # a process that was killed may write to its end
+    for _ in range(3):  # a killed process may still write until it has ended
         shutil.rmtree(folder, ignore_errors=True)
         if not folder.exists():
             return
 
 
 def _profile_name(ctx: NodeContext) -> str:
-    """A name that this node of this canvas has in every run."""
+    """Return a profile name that is the same in every run of this node of this canvas."""
     return sha256(f"{ctx.canvas_id}\n{ctx.node_id}".encode()).hexdigest()[:32]
 
 
-# -- what the model is asked ------------------------------------------------------------------------------------------
+# -- requests to the model --------------------------------------------------------------------------------------------
 
 
 def _with_files(task: str, files: Sequence[UploadedFile]) -> str:
@@ -144,7 +144,7 @@ def _with_files(task: str, files: Sequence[UploadedFile]) -> str:
 
 
 def _asking(params: BrowserParams, ctx: NodeContext, model: ChatModel) -> Ask:
-    """How the loop asks the model. Raises NoAnswer when the provider fails."""
+    """Return the function by which the loop asks the model. It raises NoAnswer when the provider fails."""
     temperature = number(params.temperature)
     generation = {} if temperature is None else {"temperature": temperature}
     kwargs = template_kwargs(ctx)
@@ -168,11 +168,11 @@ def _asking(params: BrowserParams, ctx: NodeContext, model: ChatModel) -> Ask:
     return ask
 
 
-# -- what is kept -----------------------------------------------------------------------------------------------------
+# -- downloads --------------------------------------------------------------------------------------------------------
 
 
 async def _stored(file: DownloadedFile, ctx: NodeContext) -> dict[str, Any] | None:
-    """A downloaded file, stored for the tenant; None for one that is not to be had."""
+    """Store a downloaded file for the tenant and return its output entry; None (and a warning) if that fails."""
     try:
         if file.path is None:
             raise NodeFailure(file.problem)

@@ -1,7 +1,7 @@
-"""A Chromium of our own: found, started behind an egress, and gone for sure in the end.
+"""The Chromium process: find the program, start it behind the proxy, and make sure that it ends.
 
-Playwright starts it through a driver process and ends it when asked. Where Playwright does not get that done, because
-it hangs or was still starting when the attempt was called off, Chromium's process group is killed: the lock in its
+Playwright starts Chromium through a driver process and ends it on request. If Playwright fails to end it, because it
+hangs or was still starting when the attempt was cancelled, Chromium's process group is killed: the lock file in its
 profile names the process.
 """
 
@@ -19,11 +19,11 @@ from playwright.async_api import BrowserContext, Error, Playwright, async_playwr
 
 from canvas.errors import NodeFailure
 
-CLOSE_SECONDS = 2.0  # for a browser to put its profile in order
-STOP_SECONDS = 3.0  # for the driver to end; what takes longer ends in the background
+CLOSE_SECONDS = 2.0  # for the browser to write its profile and close
+STOP_SECONDS = 3.0  # for the driver to end; afterwards it ends in the background
 LAUNCH_SECONDS = 60.0
 LONGEST_REASON = 500  # characters
-LONGEST_TEMPORARY = 56  # characters of the path: Chromium has a socket below it, and those may have 103
+LONGEST_TEMPORARY = 56  # characters of the path: Chromium puts a socket below it, and a socket's path may have 103
 
 _COMMANDS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 _PLACES = (
@@ -37,11 +37,11 @@ _PLACES = (
 )
 _FLAGS = (
     "--disable-gpu",
-    "--disable-quic",  # it would go around the proxy
+    "--disable-quic",  # QUIC would bypass the proxy
     "--webrtc-ip-handling-policy=disable_non_proxied_udp",
-    "--force-webrtc-ip-handling-policy=disable_non_proxied_udp",  # what older ones call it
+    "--force-webrtc-ip-handling-policy=disable_non_proxied_udp",  # the name in older versions
     "--proxy-bypass-list=<-loopback>",  # loopback goes through the proxy as well
-    "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1",  # nothing but the proxy can be connected to by name
+    "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1",  # names are not resolved here, only by the proxy
     "--no-pings",
 )
 _PASSED_ON = (
@@ -49,14 +49,19 @@ _PASSED_ON = (
     "XDG_RUNTIME_DIR", "FONTCONFIG_FILE", "FONTCONFIG_PATH", "LD_LIBRARY_PATH",
 )  # fmt: skip
 _LOCK = "SingletonLock"
-_TELLING = ("FATAL:", "error while loading", "Missing X server", "No usable sandbox")  # in what Chromium says
+_TELLING = (
+    "FATAL:",
+    "error while loading",
+    "Missing X server",
+    "No usable sandbox",
+)  # lines of its output that name a cause
 
-ending: set[asyncio.Task[None]] = set()  # what goes on in the background needs somebody to hold it
+ending: set[asyncio.Task[None]] = set()  # references to background tasks, which asyncio itself holds only weakly
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """How to start a browser. `scratch` is a folder for all it writes beside its profile, `proxy` its only way out."""
+    """How to start a browser. Files outside the profile go to `scratch`; all traffic goes through `proxy`."""
 
     profile: Path
     scratch: Path
@@ -68,7 +73,7 @@ class Launch:
 
 @asynccontextmanager
 async def running(launch: Launch) -> AsyncGenerator[BrowserContext]:
-    """A browser with one empty tab. Raises NodeFailure where none can be started. It is gone afterwards."""
+    """Start a browser with one empty tab, and end it afterwards. Raises NodeFailure if it cannot be started."""
     starting = asyncio.ensure_future(async_playwright().start())
     opening = asyncio.ensure_future(_opened(starting, launch))
     try:
@@ -82,9 +87,9 @@ async def running(launch: Launch) -> AsyncGenerator[BrowserContext]:
 
 
 def kill(profile: Path) -> None:
-    """End the browser that uses a profile, and all it has started, at once."""
+    """Kill the browser that uses a profile, with all its child processes."""
     lock = profile / _LOCK
-    with suppress(OSError, ValueError):  # it has no lock, or is no more
+    with suppress(OSError, ValueError):  # there is no lock, or the process has ended
         group = os.getpgid(int(os.readlink(lock).rpartition("-")[2]))
         if group != os.getpgrp():
             os.killpg(group, signal.SIGKILL)
@@ -92,11 +97,11 @@ def kill(profile: Path) -> None:
 
 
 def executable_of(named: str | None) -> str | None:
-    """The Chromium to start: what a deployment names, else the first found in the usual places; None if none is."""
+    """Return the Chromium to start: the configured one, else the first in the usual places; None if there is none."""
     if named:
         found = shutil.which(named)
         if found is None:
-            raise NodeFailure(f'There is no browser "{named}". Set BROWSER_USE_EXECUTABLE_PATH to a Chromium.')
+            raise NodeFailure(f'The browser "{named}" was not found. Set BROWSER_USE_EXECUTABLE_PATH to a Chromium.')
         return found
     return next((found for place in (*_COMMANDS, *_PLACES) if (found := shutil.which(place))), None)
 
@@ -105,7 +110,7 @@ async def _opened(starting: "asyncio.Future[Playwright]", launch: Launch) -> Bro
     playwright = await asyncio.shield(starting)
     executable = executable_of(launch.executable) or playwright.chromium.executable_path
     if not Path(executable).exists():
-        raise NodeFailure("No Chromium was found. Install one, or set BROWSER_USE_EXECUTABLE_PATH to where it is.")
+        raise NodeFailure("No Chromium was found. Install one, or set BROWSER_USE_EXECUTABLE_PATH to its path.")
     return await playwright.chromium.launch_persistent_context(
         launch.profile,
         executable_path=executable,
@@ -124,7 +129,7 @@ async def _opened(starting: "asyncio.Future[Playwright]", launch: Launch) -> Bro
 
 
 def _environment(scratch: Path) -> dict[str, str | float | bool]:
-    """What a browser needs to know of ours, and nothing else: there are secrets in it."""
+    """Return the browser's environment: a few variables of ours, because the others may contain secrets."""
     passed_on = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
     temporary = {"TMPDIR": str(scratch)} if len(str(scratch)) <= LONGEST_TEMPORARY else {}
     return {**passed_on, **temporary, "HOME": str(scratch)}
@@ -148,13 +153,13 @@ async def _closed(
 
 
 async def _stopped(starting: "asyncio.Future[Playwright]") -> None:
-    """End the driver, as soon as it has begun. With it goes a browser that it was about to start."""
-    with suppress(Exception):  # a driver that broke off raises just that; there is nobody left to tell
+    """End the driver once it has started. A browser that it was about to start ends with it."""
+    with suppress(Exception):  # a driver that failed to start raises its error here, which was reported before
         await (await starting).stop()
 
 
 async def _uninterrupted(work: Coroutine[Any, Any, None]) -> None:
-    """Do this to its end, also when the attempt is called off meanwhile, once or more; then that counts again."""
+    """Run the coroutine to its end even if the task is cancelled meanwhile; raise the cancellation afterwards."""
     task = asyncio.create_task(work)
     cancelled: asyncio.CancelledError | None = None
     while not task.done():
@@ -169,5 +174,5 @@ async def _uninterrupted(work: Coroutine[Any, Any, None]) -> None:
 def _not_started(error: Error, launch: Launch) -> NodeFailure:
     lines = error.message.strip().splitlines() or ["no reason given"]
     reason = next((line for line in lines if any(word in line for word in _TELLING)), lines[0])
-    advice = "" if launch.headless else " With `headless` off it needs a display."
+    advice = "" if launch.headless else " Without `headless` it needs a display."
     return NodeFailure(f"The browser could not be started: {reason.strip()[:LONGEST_REASON]}.{advice}")

@@ -1,4 +1,4 @@
-"""What a browser downloads: noticed as it begins, waited for, and handed over with names that differ."""
+"""Downloads of a browser: noted when they begin, awaited, and returned under distinct names."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -6,17 +6,16 @@ from pathlib import Path
 
 from playwright.async_api import Download, Error
 
-from components.browsing.file_names import fit_name, free_name, name_from
-from components.browsing.files import DownloadedFile
+from components.browsing.files import DownloadedFile, fit_name, free_name, name_from
 
-BEGIN_SECONDS = 5.0  # for a download to begin
-FINISH_SECONDS = 120.0  # for all of them to be complete
-MOST_FILES = 100  # of one browser; what comes later is left
-MOST_BYTES = 100 * 1024 * 1024  # of one file
+BEGIN_SECONDS = 5.0  # how long to wait for a download to begin
+FINISH_SECONDS = 120.0  # how long to wait for all downloads to finish
+MOST_FILES = 100  # per browser; later downloads are ignored
+MOST_BYTES = 100 * 1024 * 1024  # per file
 
 
 class Downloads:
-    """The downloads of one browser, in order. `folder` takes files that the browser showed instead of keeping."""
+    """The downloads of one browser, in order. Files that the browser displays instead of saving go to `folder`."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -25,17 +24,17 @@ class Downloads:
         self.names: list[str] = []
 
     def add(self, download: Download) -> None:
-        """A download that has begun."""
+        """Note a download that has begun."""
         self._add(download.suggested_filename, download)
 
     async def keep(self, url: str, headers: Mapping[str, str], content: bytes) -> None:
-        """A file that came as an answer."""
+        """Save the body of a response as a download."""
         path = self._folder / f"kept-{len(self.names)}"
         await asyncio.to_thread(path.write_bytes, content)
         self._add(name_from(url, headers), path)
 
     async def more_than(self, number: int) -> bool:
-        """Whether more downloads than these have begun; waits for one for a while."""
+        """Return whether more than `number` downloads have begun; wait up to BEGIN_SECONDS for the next one."""
         try:
             async with asyncio.timeout(BEGIN_SECONDS):
                 while len(self.names) <= number:
@@ -46,13 +45,13 @@ class Downloads:
         return True
 
     async def finished(self) -> Sequence[DownloadedFile]:
-        """All of them, each complete or with what is wrong with it."""
+        """Wait for all downloads and return them; one that failed names its problem."""
         pairs = zip(self.names, self._sources, strict=True)
         return await asyncio.gather(*(_finished(name, source) for name, source in pairs))
 
     def _add(self, name: str, source: Download | Path) -> None:
         if len(self.names) == MOST_FILES:
-            return  # some pages offer files without end
+            return  # some pages start downloads without end
         self.names.append(free_name(fit_name(name, "download"), self.names))
         self._sources.append(source)
         self._begun.set()
@@ -64,11 +63,11 @@ async def _finished(name: str, source: Download | Path) -> DownloadedFile:
             path = source if isinstance(source, Path) else await source.path()
         size = path.stat().st_size
     except TimeoutError:
-        return DownloadedFile(name, None, f"it was not complete after {FINISH_SECONDS:g} seconds")
+        return DownloadedFile(name, None, f"the download did not finish within {FINISH_SECONDS:g} seconds")
     except (Error, OSError) as error:
         return DownloadedFile(name, None, " ".join(str(error).split())[:200])
     if not size:
-        return DownloadedFile(name, None, "it is empty")
+        return DownloadedFile(name, None, "the file is empty")
     if size > MOST_BYTES:
-        return DownloadedFile(name, None, f"it is larger than {MOST_BYTES:,} bytes")
+        return DownloadedFile(name, None, f"the file is larger than {MOST_BYTES:,} bytes")
     return DownloadedFile(name, path)

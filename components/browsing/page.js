@@ -1,6 +1,6 @@
-// What can be used and read in one frame. Runs inside the page, changes nothing in it, and returns
-// {elements: [Element], described: [{role, name, value, states, options}], text, above, below}; null for a frame that
-// nobody sees. Elements further up than the scroll position come last, so that they are the first to be cut.
+// Reads the usable elements and the text of one frame. Runs inside the page, changes nothing in it, and returns
+// {elements: [Element], described: [{role, name, value, states, options}], text, above, below}; null for an invisible
+// frame. Elements above the scroll position come last, so that they are the first to be cut.
 ([mostElements, mostText]) => {
   if (innerWidth < 2 || innerHeight < 2 || !document.documentElement) return null;
 
@@ -23,7 +23,7 @@
   const isFile = (element) => element.tagName === "INPUT" && element.type === "file";
 
   const isVisible = (element) => {
-    if (isFile(element)) return true; // often hidden behind a button of the page's own
+    if (isFile(element)) return true; // often hidden behind the page's own button
     if (!element.getClientRects().length) return false;
     const box = element.getBoundingClientRect();
     if (box.width < 1 || box.height < 1) return false;

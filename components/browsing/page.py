@@ -1,7 +1,7 @@
-"""The browser as the loop knows it: one page to look at and to act on, in Playwright's terms.
+"""The loop's view of the browser, on top of Playwright: one current page to read and to act on.
 
-Elements are those of the last look: one that has gone meanwhile fails the action that names it. `back` in a tab that
-has nothing to go back to closes it.
+Element numbers are those of the last view; an action on an element that has disappeared since then fails. `back` closes
+a tab that has no earlier page.
 """
 
 import asyncio
@@ -44,16 +44,16 @@ _SCHEMES = frozenset({"http", "https", "about", "blob", "data", "chrome-error", 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A page as it stands in the browser: where it came from in the end, with which status, and its HTML."""
+    """A loaded page: its URL after redirects, the HTTP status, and the HTML as the browser has it now."""
 
     url: str
     status: int
-    kind: str  # as its server calls it
+    kind: str  # the Content-Type header
     html: str
 
 
 class LivePage:
-    """The pages of one browser. `refused` tells why hosts could not be reached; `files` may be uploaded."""
+    """The pages of one browser. `refused` maps hosts to the reason they were refused; `files` may be uploaded."""
 
     def __init__(
         self,
@@ -71,9 +71,9 @@ class LivePage:
         self._most_text = most_text
         self._elements: list[ElementHandle] = []
 
-    # -- looking --------------------------------------------------------------------------------------------------
+    # -- reading --------------------------------------------------------------------------------------------------
     async def look(self) -> View:
-        """What there is to see now. A page that does not respond is closed. Raises NodeFailure if the browser ended."""
+        """Return the current page; one that does not respond is closed. Raises NodeFailure if the browser has ended."""
         for is_last in (False, True):
             page = await self._tabs.current()
             self._elements = []
@@ -82,7 +82,7 @@ class LivePage:
                     return await self._view(page)
             except TimeoutError:
                 break
-            except Error:  # it may just be going elsewhere
+            except Error:  # the page may be navigating
                 if is_last:
                     break
         self._elements = []
@@ -93,21 +93,21 @@ class LivePage:
         seen: list[Element] = []
         texts: list[str] = []
         above = below = 0.0
-        room = self._most_text
+        text_left = self._most_text
         for frame in page.frames[:MOST_FRAMES]:
-            found = await self._read(frame, MOST_ELEMENTS - len(seen), room)
+            found = await self._read(frame, MOST_ELEMENTS - len(seen), text_left)
             if found is None:
                 continue
             seen += [Element.read(described) for described in found["described"]]
             texts.append(found["text"])
-            room -= len(found["text"])
+            text_left -= len(found["text"])
             if frame == page.main_frame:
                 above, below = found["above"], found["below"]
         text = "\n\n".join(filter(None, texts))
         return View(page.url, await page.title(), seen, text, above, below, self._remarked())
 
     async def _read(self, frame: Frame, most_elements: int, most_text: int) -> dict[str, Any] | None:
-        """What page.js finds in a frame; its elements are kept."""
+        """Run page.js in a frame and return its result; remember the elements for later actions."""
         try:
             found = await frame.evaluate_handle(_LOOK, [max(0, most_elements), max(0, most_text)])
             read = await found.evaluate("(found) => found && { ...found, elements: null }")
@@ -117,7 +117,7 @@ class LivePage:
         except Error:
             if frame == frame.page.main_frame:
                 raise
-            return None  # it has gone, as frames do
+            return None  # the frame was removed meanwhile
         self._elements += [element for handle in handles.values() if (element := handle.as_element()) is not None]
         return read
 
@@ -130,7 +130,7 @@ class LivePage:
         return remarks
 
     async def read(self, url: str, most: int) -> Loaded:
-        """The page at an address, once its scripts have come to rest. Raises ActionFailed."""
+        """Load a URL and return the page once its scripts are quiet. Raises ActionFailed."""
         page = await self._tabs.current()
         self._tabs.failed = ""
         try:
@@ -150,12 +150,12 @@ class LivePage:
 
     # -- acting ---------------------------------------------------------------------------------------------------
     async def act(self, action: actions.PageAction) -> str:
-        """Carry out an action, and say what came of it. Raises ActionFailed."""
+        """Carry out an action and return its result as text. Raises ActionFailed."""
         page = await self._tabs.current()
         self._tabs.failed = ""
         try:
             async with asyncio.timeout(ACTION_SECONDS):
-                said = await self._done(action, page)
+                result = await self._done(action, page)
                 await self._tabs.settled()
         except Error as error:
             raise ActionFailed(self._refusal(page.url) or reason_of(error)) from error
@@ -167,7 +167,7 @@ class LivePage:
             raise ActionFailed("only pages of the web may be shown")
         if refusal := self._refusal(page.url):
             raise ActionFailed(refusal)
-        return said
+        return result
 
     async def _done(self, action: actions.PageAction, page: Page) -> str:
         match action:
@@ -207,7 +207,7 @@ class LivePage:
         except Error as error:
             if "interrupted by another navigation" not in error.message:
                 raise
-        await page.wait_for_load_state("domcontentloaded")  # the end of an earlier one: an error page, a redirect
+        await page.wait_for_load_state("domcontentloaded")  # an earlier navigation ends: an error page, a redirect
         return await page.goto(address, wait_until="domcontentloaded", timeout=GOTO_SECONDS * 1000)
 
     async def _go_back(self, page: Page) -> str:
@@ -227,14 +227,14 @@ class LivePage:
         except Error as error:
             if "not an <input>" not in error.message:
                 raise
-            await element.click(timeout=CLICK_SECONDS * 1000)  # a field of the page's own making
+            await element.click(timeout=CLICK_SECONDS * 1000)  # an editable element that is not an <input>
             await page.keyboard.type(action.text)
         if action.submit:
             await element.press("Enter", timeout=CLICK_SECONDS * 1000)
 
     async def _upload(self, action: actions.Upload, page: Page) -> str:
-        wanted = action.file.strip()
-        file = next((file for file in self._files if wanted in (file.id, file.name)), None)
+        name = action.file.strip()
+        file = next((file for file in self._files if name in (file.id, file.name)), None)
         if file is None:
             names = ", ".join(file.name for file in self._files) or "none"
             raise ActionFailed(f"there is no such file to upload; there are: {names}")
@@ -262,7 +262,7 @@ class LivePage:
         return f"{self._downloads.names[-1]} was downloaded"
 
     async def _fetch(self, url: str, tab: Page, before: int) -> None:
-        """A file in a tab of its own. What the browser would rather show than keep is kept as it came."""
+        """Download a URL in its own tab. A file that the browser displays instead is saved from the response."""
         try:
             response = await tab.goto(url, wait_until="load", timeout=GOTO_SECONDS * 1000)
         except Error as error:
@@ -280,27 +280,27 @@ class LivePage:
         return self._elements[index - 1]
 
     def _refusal(self, url: str) -> str:
-        """Why the page at an address, or the last one that could not be loaded, may not be reached."""
-        for place in filter(None, (self._tabs.failed, url)):
-            host = (urlsplit(place).hostname or "").lower()
+        """Return why the URL, or the last page that failed to load, may not be reached; "" if it may."""
+        for address in filter(None, (self._tabs.failed, url)):
+            host = (urlsplit(address).hostname or "").lower()
             if host in self._refused:
                 return f"{host} cannot be reached: {self._refused[host]}"
         return ""
 
 
 def web_address(url: str) -> str:
-    """An address to go to; without a scheme it is https. Raises ActionFailed for one that is not of the web."""
+    """Return the URL, with https if it has no scheme. Raises ActionFailed unless it is http or https."""
     url = url.strip()
     address = url if "://" in url else f"https://{url}"
     try:
         split = urlsplit(address)
     except ValueError as error:
-        raise ActionFailed(f"{url!r} is no address") from error
+        raise ActionFailed(f"{url!r} is not a valid address") from error
     if split.scheme.lower() not in ("http", "https") or not split.hostname:
-        raise ActionFailed(f"{url!r} is no address of the web; only http and https are allowed")
+        raise ActionFailed(f"{url!r} is not a web address; only http and https are allowed")
     return address
 
 
 def _is_a_download(error: Error) -> bool:
-    """Whether a page did not come because it is a file."""
+    """Return whether a navigation failed because its target is a file."""
     return "Download is starting" in error.message or "net::ERR_ABORTED" in error.message

@@ -1,4 +1,4 @@
-"""A page as a model sees it: where it is, what can be used, what there is to read."""
+"""The text that shows a page to a model: its address, its usable elements, and its text."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ LONGEST_VALUE = 200
 
 @dataclass(frozen=True, slots=True)
 class Element:
-    """Something on a page that can be used."""
+    """A usable element of a page: a link, a button, a field."""
 
     role: str
     name: str
@@ -23,7 +23,7 @@ class Element:
 
     @classmethod
     def read(cls, found: Mapping[str, Any]) -> "Element":
-        """An element as page.js describes it."""
+        """Build an element from the description that page.js returns."""
         return cls(
             _line(found.get("role"), 40),
             _line(found.get("name"), LONGEST_NAME),
@@ -44,7 +44,7 @@ class Element:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What there is to see. `above` and `below` count screens that scrolling would show."""
+    """The visible part of a page. `above` and `below` count the screens that scrolling would show."""
 
     url: str
     title: str = ""
@@ -52,7 +52,7 @@ class View:
     text: str = ""
     above: float = 0.0
     below: float = 0.0
-    remarks: Sequence[str] = ()  # open tabs, dialogs, files downloaded, what went wrong with the page
+    remarks: Sequence[str] = ()  # open tabs, dialogs, downloaded files, problems of the page
 
     def shown(self) -> str:
         lines = ["# The page now", f"Address: {_line(self.url, 500)}", f"Title: {_line(self.title, 200)}"]
@@ -64,6 +64,6 @@ class View:
 
 
 def _line(value: Any, longest: int) -> str:
-    """A text from a page, on one line."""
+    """Return a text from a page on one line, cut to `longest` characters."""
     text = " ".join(clean(str(value or "")).split())
     return text if len(text) <= longest else text[: longest - 3] + "..."

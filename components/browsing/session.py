@@ -1,10 +1,16 @@
-"""A browser ready to be driven: its profile, its guarded way out, its process, and the page in it.
+"""A browser session: the profile folder, the proxy, the Chromium process and the page that a model drives.
 
-All of it is gone when the `async with` ends, but for a profile that was lent. Playwright, an optional library, is
-imported by the modules that are imported here when the first browser is wanted.
+Everything is removed when the `async with` block ends, except a named profile: cookies and logins stay in it from run
+to run. A named profile is one folder per node, and one browser at a time uses it. A lock on a file beside the folder
+enforces this, between processes and, where the shared file system supports such locks, between machines. The lock ends
+with its process, even if the process is killed.
+
+Playwright is an optional library. It is imported when the first browser is opened.
 """
 
 import asyncio
+import fcntl
+import json
 import os
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -14,7 +20,6 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from canvas.errors import NodeFailure
-from components.browsing import profiles
 from components.browsing.files import UploadedFile
 from providers.http.browser_proxy import Egress
 from providers.interfaces import BrowserSettings
@@ -23,10 +28,16 @@ if TYPE_CHECKING:
     from components.browsing.downloads import Downloads
     from components.browsing.page import LivePage
 
+PROFILE_LOCK_WAIT = 3.0  # seconds to wait for a profile that another browser uses
+PROFILE_LOCK_RETRY = 0.1  # seconds between two attempts to lock a profile
+
+_SINGLETON_FILES = ("SingletonLock", "SingletonCookie", "SingletonSocket")  # Chromium's own marks of a profile in use
+_PREFERENCES = {"plugins": {"always_open_pdf_externally": True}}  # download a PDF instead of showing it
+
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a node wants of its browser. `profile` names what it remembers from run to run; None: nothing."""
+    """How to open a browser. `profile` names a profile to keep from run to run; None means an empty one."""
 
     scratch: Path
     profile: str | None = None
@@ -38,7 +49,7 @@ class Wanted:
 
 @asynccontextmanager
 async def opened(settings: BrowserSettings, wanted: Wanted, log: Any) -> "AsyncGenerator[tuple[LivePage, Downloads]]":
-    """A page, and what is downloaded from it. Raises NodeFailure where no browser can be started."""
+    """Open a browser; give its page and its downloads. Raises NodeFailure if no browser can be started."""
     await asyncio.to_thread(_need_playwright)
     from components.browsing import chromium
     from components.browsing.downloads import Downloads
@@ -48,7 +59,7 @@ async def opened(settings: BrowserSettings, wanted: Wanted, log: Any) -> "AsyncG
     if is_root:
         log.warning("browser_without_sandbox", reason="Chromium cannot use its sandbox as root; run workers as a user")
     async with AsyncExitStack() as stack:
-        profile = await _profile(settings.profiles, wanted, log, stack)
+        profile = await _enter_profile(settings.profiles, wanted, log, stack)
         egress = await stack.enter_async_context(Egress(settings.guard))
         launch = chromium.Launch(
             profile=profile,
@@ -65,7 +76,7 @@ async def opened(settings: BrowserSettings, wanted: Wanted, log: Any) -> "AsyncG
 
 
 def _need_playwright() -> ModuleType:
-    """Import it, which takes most of a second the first time. Raises NodeFailure where it is not installed."""
+    """Import Playwright; the first import takes almost a second. Raises NodeFailure if it is not installed."""
     try:
         import playwright.async_api
     except ModuleNotFoundError as error:
@@ -73,11 +84,58 @@ def _need_playwright() -> ModuleType:
     return playwright.async_api
 
 
-async def _profile(home: Path | None, wanted: Wanted, log: Any, stack: AsyncExitStack) -> Path:
-    """The profile that was asked for, or an empty one for this time only."""
+# -- profiles ---------------------------------------------------------------------------------------------------------
+
+
+async def _enter_profile(home: Path | None, wanted: Wanted, log: Any, stack: AsyncExitStack) -> Path:
+    """Return the named profile, locked until the stack closes; an empty profile if there is no name or it is in use."""
     if wanted.profile is not None and home is not None:
-        lent = await stack.enter_async_context(profiles.lent(home, wanted.profile))
-        if lent is not None:
-            return lent
-        log.warning("browser_profile_in_use", reason="another run has it; this one starts with an empty profile")
-    return profiles.prepared(wanted.scratch / "profile")
+        profile = await stack.enter_async_context(lock_profile(home, wanted.profile))
+        if profile is not None:
+            return profile
+        log.warning("browser_profile_in_use", reason="another run uses it; this run starts with an empty profile")
+    return prepare_profile(wanted.scratch / "profile")
+
+
+@asynccontextmanager
+async def lock_profile(home: Path, name: str, wait: float = PROFILE_LOCK_WAIT) -> AsyncGenerator[Path | None]:
+    """Lock the profile of this name and give its folder; give None if it is in use for longer than `wait` seconds."""
+    lock = await asyncio.to_thread(_open_lock_file, home, name)
+    try:
+        if await _acquire(lock, wait):
+            yield await asyncio.to_thread(prepare_profile, home / name)
+        else:
+            yield None
+    finally:
+        os.close(lock)
+
+
+def prepare_profile(folder: Path) -> Path:
+    """Make the folder ready for Chromium: create it with our preferences, and remove the marks of a killed browser."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for name in _SINGLETON_FILES:
+        (folder / name).unlink(missing_ok=True)
+    preferences = folder / "Default" / "Preferences"
+    if not preferences.exists():
+        preferences.parent.mkdir(mode=0o700, exist_ok=True)
+        preferences.write_text(json.dumps(_PREFERENCES))
+    return folder
+
+
+def _open_lock_file(home: Path, name: str) -> int:
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return os.open(home / f"{name}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+
+async def _acquire(lock: int, wait: float) -> bool:
+    loop = asyncio.get_running_loop()
+    until = loop.time() + wait
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if loop.time() >= until:
+                return False
+            await asyncio.sleep(PROFILE_LOCK_RETRY)
+        else:
+            return True

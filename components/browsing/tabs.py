@@ -1,6 +1,7 @@
-"""The tabs of a browser: which one is looked at, and whether anything is still on its way to it.
+"""The tabs of a browser: which tab is current, and whether it is still loading.
 
-The newest tab is the one. Dialogs are accepted at once, for a page stands still until they are; the model is told.
+The newest tab is the current one. Dialogs are accepted at once, because a page is blocked until then; the model is
+told of them.
 """
 
 import asyncio
@@ -10,12 +11,12 @@ from playwright.async_api import BrowserContext, Dialog, Download, Error, Page, 
 from canvas.errors import NodeFailure
 from components.browsing.downloads import Downloads
 
-QUIET_SECONDS = 0.15  # without a change of the page: nothing more is coming
-LONGEST_UNQUIET = 2.0  # some pages never rest
-LOADING_SECONDS = 10.0  # for a page that has begun to load
+QUIET_SECONDS = 0.15  # a page without changes for so long counts as complete
+LONGEST_UNQUIET = 2.0  # seconds; some pages change without end
+LOADING_SECONDS = 10.0  # how long to wait for a page that has begun to load
 CLOSE_SECONDS = 3.0
 LONGEST_REASON = 300  # characters of what Playwright says
-MOST_REMARKS = 10  # told at one look: some pages ask without end
+MOST_REMARKS = 10  # remarks per view; some pages open dialogs without end
 
 _QUIET = """([quiet, longest]) => new Promise((done) => {
   let timer = setTimeout(finish, quiet);
@@ -27,7 +28,7 @@ _QUIET = """([quiet, longest]) => new Promise((done) => {
 
 
 class Tabs:
-    """The open tabs, oldest first. `failed` is the address of the last page that could not be loaded."""
+    """The open tabs, oldest first. `failed_url` is the address of the last page that could not be loaded."""
 
     def __init__(self, context: BrowserContext, downloads: Downloads) -> None:
         self._context = context
@@ -46,7 +47,7 @@ class Tabs:
         return len(self._open)
 
     async def current(self) -> Page:
-        """The newest tab; an empty one if the last was closed. Raises NodeFailure when the browser has ended."""
+        """Return the newest tab, or a new one if all were closed. Raises NodeFailure when the browser has ended."""
         if not self._open:
             try:
                 await self.another()
@@ -55,11 +56,11 @@ class Tabs:
         return self._open[-1]
 
     async def another(self) -> Page:
-        """A new tab, which is the newest now."""
+        """Open a new tab, which becomes the current one."""
         return await self._context.new_page()
 
     async def give_up(self, page: Page) -> None:
-        """Close a tab that does nothing any more; if it cannot be closed, it is out of sight at least."""
+        """Close an unresponsive tab. If it cannot be closed, it is at least no longer the current one."""
         self._forget(page)
         await self.current()
         try:
@@ -69,7 +70,7 @@ class Tabs:
             return
 
     async def settled(self) -> None:
-        """Wait until pages that are loading have come, and the newest one rests; not for ever."""
+        """Wait until all pages have loaded and the newest one is quiet, at most LOADING_SECONDS."""
         try:
             async with asyncio.timeout(LOADING_SECONDS):
                 await self._rest()
@@ -77,10 +78,10 @@ class Tabs:
                     await self._loaded.wait()
                     await self._rest()
         except (Error, TimeoutError):
-            return  # the next look shows what there is
+            return  # the next view shows the page as it is
 
     def remarked(self) -> list[str]:
-        """What has happened in the tabs and has not been told yet."""
+        """Return the remarks about the tabs since the last call, and clear them."""
         remarks, self._remarks = self._remarks, []
         return remarks
 
@@ -89,11 +90,11 @@ class Tabs:
         try:
             await page.wait_for_load_state("domcontentloaded")
             await page.evaluate(_QUIET, [QUIET_SECONDS * 1000, LONGEST_UNQUIET * 1000])
-        except Error:  # it went elsewhere meanwhile
+        except Error:  # the page navigated meanwhile
             page = await self.current()
             await page.wait_for_load_state("domcontentloaded")
 
-    # -- what tabs tell -------------------------------------------------------------------------------------------
+    # -- events of tabs -------------------------------------------------------------------------------------------
     def _watch(self, page: Page) -> None:
         self._open.append(page)
         page.on("close", self._forget)
@@ -117,7 +118,7 @@ class Tabs:
         try:
             await dialog.accept()
         except Error:
-            return  # it went with its page
+            return  # the page was closed, and the dialog with it
 
     def _note(self, download: Download) -> None:
         self._downloads.add(download)
@@ -136,7 +137,7 @@ class Tabs:
 
 
 def reason_of(error: Error) -> str:
-    """What Playwright says, without its name for the call and its log."""
+    """Return Playwright's message without the call's name and the call log."""
     text = error.message.partition("Call log:")[0].partition(": ")
     return " ".join((text[2] or text[0]).split())[:LONGEST_REASON]
 
@@ -144,5 +145,5 @@ def reason_of(error: Error) -> str:
 def _is_a_page(request: Request) -> bool:
     try:
         return request.is_navigation_request() and request.frame.parent_frame is None
-    except Error:  # of a service worker, or of a frame that is not there yet
+    except Error:  # the request belongs to a service worker, or to a frame that does not exist yet
         return False

@@ -1,7 +1,7 @@
-"""Files that a browser may offer to a page: found in the node's parameter, fetched, and laid into a folder.
+"""Uploads of a browser: read from the parameter `upload_sources`, fetched, and written to a folder.
 
-The parameter is whatever an author or a form made of it: ids and addresses as text, lists, objects, references to any
-of these (components 3.11). Only what the author wrote is searched for references; a value that one brought is not.
+The parameter is what an author or a form wrote: ids and URLs as text, lists, objects, and references to any of these.
+Only the author's text is searched for references, never the value of a reference.
 """
 
 import asyncio
@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from canvas.errors import NodeFailure
-from components.browsing.file_names import fit_name, free_name, name_from
-from components.browsing.files import UploadedFile
+from components.browsing.files import UploadedFile, fit_name, free_name, name_from
 from components.context import NodeContext
 from components.text.templates.templates import format_text, value_text
 from providers.http.redirects import masked
@@ -22,7 +21,7 @@ from providers.interfaces import Call
 
 FETCH_SECONDS = 30.0
 REDIRECTS = 5
-DEEPEST = 20  # values in one another
+DEEPEST = 20  # levels of nested values
 MOST_FILES = 100
 
 _ID_KEYS = ("file_id", "id", "url", "value", "doc_id")
@@ -32,7 +31,7 @@ _URL = re.compile(r"https?://", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where a file comes from: the id of a stored one or an address, and its name as far as it is known."""
+    """The source of a file: the id of a stored file or a URL, and the file's name ("" if unknown)."""
 
     key: str
     name: str = ""
@@ -42,28 +41,28 @@ class Source:
         return _URL.match(self.key) is not None
 
 
-def sources_of(given: Any, ctx: NodeContext) -> list[Source]:
-    """Every file that the parameter names, each once, in order."""
+def sources_of(parameter: Any, ctx: NodeContext) -> list[Source]:
+    """Return every file that the parameter names, each once, in order."""
     found: dict[str, Source] = {}
-    for source in _flat(given, ctx, 0, is_authored=True):
+    for source in _flat(parameter, ctx, 0, is_authored=True):
         if source.key and source.key not in found:
             found[source.key] = source
     return list(found.values())
 
 
 def filled_and_noted(text: str, ctx: NodeContext) -> str:
-    """A text with the values it refers to, which are noted as inputs."""
+    """Return the text with its references replaced by their values, and note the values as inputs."""
 
     def text_of(expression: str) -> Any:
-        shown = value_text(ctx.lookup(expression))
-        ctx.note_input(expression, shown)
-        return shown
+        text = value_text(ctx.lookup(expression))
+        ctx.note_input(expression, text)
+        return text
 
     return format_text(text, text_of)
 
 
 async def collected(sources: Sequence[Source], folder: Path, most_bytes: int, ctx: NodeContext) -> list[UploadedFile]:
-    """The files, laid into the folder under names that differ. What cannot be had is left out with a warning."""
+    """Write the files to the folder under distinct names and return them. A file that fails is logged and skipped."""
     files: list[UploadedFile] = []
     for source in sources[:MOST_FILES]:
         try:
@@ -77,7 +76,7 @@ async def collected(sources: Sequence[Source], folder: Path, most_bytes: int, ct
     return files
 
 
-# -- what the parameter names -----------------------------------------------------------------------------------------
+# -- reading the parameter --------------------------------------------------------------------------------------------
 
 
 def _flat(value: Any, ctx: NodeContext, depth: int, *, is_authored: bool) -> Iterator[Source]:
@@ -101,7 +100,7 @@ def _flat(value: Any, ctx: NodeContext, depth: int, *, is_authored: bool) -> Ite
 
 def _of_text(text: str, ctx: NodeContext, depth: int, *, is_authored: bool) -> Iterator[Source]:
     if is_authored and ctx.is_reference(text):
-        value = ctx.descriptors(text) or ctx.lookup(text)  # a form's file field has the text of its files as value
+        value = ctx.descriptors(text) or ctx.lookup(text)  # the value of a form's file field is the text of its files
         ctx.note_input(text.strip("{} "), value_text(value))
         yield from _flat(value, ctx, depth + 1, is_authored=False)
     elif _URL.match(text):
@@ -116,11 +115,11 @@ def _of_text(text: str, ctx: NodeContext, depth: int, *, is_authored: bool) -> I
 
 
 def _of_object(value: Mapping[str, Any], ctx: NodeContext, depth: int, *, is_authored: bool) -> Iterator[Source]:
-    named = next((value[key] for key in _ID_KEYS if value.get(key) not in (None, "")), None)
-    inner = [named] if named is not None else list(value.values())
+    identifier = next((value[key] for key in _ID_KEYS if value.get(key) not in (None, "")), None)
+    inner = [identifier] if identifier is not None else list(value.values())
     found = [source for item in inner for source in _flat(item, ctx, depth + 1, is_authored=is_authored)]
     name = next((str(value[key]) for key in _NAME_KEYS if value.get(key)), "")
-    if named is not None and len(found) == 1 and name:
+    if identifier is not None and len(found) == 1 and name:
         found = [Source(found[0].key, name)]
     yield from found
 
@@ -139,11 +138,11 @@ def _filled(text: str, ctx: NodeContext) -> str:
     return filled_and_noted(text, ctx).strip()
 
 
-# -- where the files are ----------------------------------------------------------------------------------------------
+# -- fetching the files -----------------------------------------------------------------------------------------------
 
 
 async def _content(source: Source, most_bytes: int, ctx: NodeContext) -> tuple[str, bytes]:
-    """Name and bytes. Raises NodeFailure for what is not there, is empty, or may not be reached."""
+    """Return the file's name and bytes. Raises NodeFailure if it does not exist, is empty, or may not be reached."""
     if source.is_address:
         call = Call("GET", source.key, timeout=FETCH_SECONDS, redirects=REDIRECTS, most_bytes=most_bytes)
         reply = await ctx.services.http.send(call)

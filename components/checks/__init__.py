@@ -1,1 +1,1 @@
-"""What a canvas must satisfy before it runs: models, sources, outputs, parameters."""
+"""Checks of a canvas before it runs: its models, sources, outputs and parameters."""

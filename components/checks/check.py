@@ -1,7 +1,6 @@
-"""Whether a canvas can run, and whether it will do what its author means: everything that its document, its nodes and
-its graph have against it.
+"""The check of a canvas: errors that keep it from running, and warnings about what its author may not have meant.
 
-Whether the models are there depends on whose canvas it is; `chosen_models` looks them up.
+Missing models and sources depend on the tenant; `missing_models` and `missing_sources` check them.
 """
 
 from collections.abc import Iterator
@@ -13,28 +12,28 @@ from canvas.validation.findings import Finding, errors_of
 from components import registry
 from components.checks import known_outputs, parameter_warnings
 
-MOST = 1000  # warnings; whoever has more has another problem
+MOST = 1000  # warnings; a longer list helps no reader
 
 
 def findings_of(document: Document) -> list[Finding]:
-    """Every finding, errors first: across nodes, in their parameters, and what keeps it from being compiled."""
-    errors, suspicions = check.check(document, known_outputs.outputs_of)
-    warnings = list(islice(chain(suspicions, parameter_warnings.about(document)), MOST + 1))
+    """Return every finding, errors first: those of the graph, then those of the nodes' parameters, then warnings."""
+    errors, document_warnings = check.check(document, known_outputs.outputs_of)
+    warnings = list(islice(chain(document_warnings, parameter_warnings.about(document)), MOST + 1))
     if len(warnings) > MOST:
-        warnings[MOST:] = [Finding("warning", None, None, f"There is more than these {MOST} warnings.", "more")]
+        warnings[MOST:] = [Finding("warning", None, None, f"There are more than {MOST} warnings.", "more")]
     return [*errors, *_of_parameters(document), *warnings]
 
 
 def errors_in(document: Document) -> list[Finding]:
-    """Only what keeps a canvas from running, found faster."""
+    """Return only the errors, which is faster than all findings."""
     errors, _ = check.check(document)
     return [*errors, *_of_parameters(document)]
 
 
 def refusals_of(document: Document, findings: list[Finding]) -> list[Finding]:
-    """The errors for which a new canvas is not even stored.
+    """Return the errors for which a new canvas is not stored at all.
 
-    A model that has not been chosen is none of them: templates come without one, and the author picks it next.
+    A model that has not been chosen is not one of them: templates come without a model, and the author picks it next.
     """
     return [finding for finding in errors_of(findings) if not _lacks_a_model(document, finding)]
 

@@ -1,4 +1,4 @@
-"""Which outputs a node may have: those its author declared, those its component sets, those named in its params."""
+"""The outputs that a node may have: those its author declared, those its component sets, those named in its params."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,18 +10,18 @@ from components.nodes.flow import form_fields
 
 
 def outputs_of(entry: Entry) -> frozenset[str] | None:
-    """The outputs that a node may have; None for one that may have any, and for components that nobody listed."""
+    """Return the names of the outputs that a node may have; None if it may have any, or its component is unknown."""
     params = entry.params
     usual = _usual(entry.component)
     if usual is None or (entry.component == "Begin" and params.get("mode") == "Webhook"):
         return None
     declared = params.get("outputs")
-    known = usual | set(map(str, declared if isinstance(declared, Mapping) else ())) | _named(entry.component, params)
-    return known | {"result"} if params.get("exception_default_value") else known
+    names = usual | set(map(str, declared if isinstance(declared, Mapping) else ())) | _named(entry.component, params)
+    return names | {"result"} if params.get("exception_default_value") else names
 
 
 def _usual(component: str) -> frozenset[str] | None:
-    """What a component sets by itself, whatever its author declares."""
+    """Return the outputs that a component sets by itself, whatever the author declares; None if it may set any."""
     tool = tools.find(component)
     if tool is not None:
         return frozenset((*tool.outputs, tool.main_output)) if tool.outputs else None
@@ -32,7 +32,7 @@ def _usual(component: str) -> frozenset[str] | None:
 
 
 def _named(component: str, params: Mapping[str, Any]) -> set[str]:
-    """Outputs that bear the names of what the author listed."""
+    """Return the outputs that are named after the author's form fields, loop variables or groups."""
     match component:
         case "Begin" | "UserFillUp":
             return set(form_fields.schema(params.get("inputs")))

@@ -1,4 +1,4 @@
-"""The models that a canvas names, held against the accounts that a tenant has."""
+"""Warnings about models that a canvas names and its tenant does not have."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -15,17 +15,17 @@ AGENT = "agent"
 
 
 def missing(document: Document, accounts: Sequence[Account]) -> Iterator[Finding]:
-    """A warning for every field that names a model which these accounts do not have, Agents' tools included.
+    """Yield a warning for every field that names a model which these accounts do not have, in Agents' tools as well.
 
-    Likewise for every Agent with tools whose model is declared to call none.
-    The stand-ins are always there. A model that has not been chosen at all is another finding.
+    Also yield one for every Agent with tools whose model is declared to support no tool calls.
+    The built-in models are always available. A model that has not been chosen is a different finding.
     """
     for entry in document.entries.values():
         for field, llm_id in _named("", entry.params):
             try:
                 resolve(llm_id, accounts)
-            except ModelError as lacking:
-                yield warning(entry, field, "unknown_model", lacking.message.rstrip("."))
+            except ModelError as error:
+                yield warning(entry, field, "unknown_model", error.message.rstrip("."))
         if entry.component.lower() == AGENT:
             yield from _without_tools(entry, "", entry.params, accounts)
 
@@ -33,11 +33,11 @@ def missing(document: Document, accounts: Sequence[Account]) -> Iterator[Finding
 def _without_tools(
     entry: Entry, field: str, params: Mapping[str, Any], accounts: Sequence[Account]
 ) -> Iterator[Finding]:
-    """A warning for an Agent whose model will be offered none of its tools, and for each such sub-agent."""
+    """Yield a warning for an Agent whose model will not be offered its tools, and for each such sub-agent."""
     tools: Any = params.get("tools") or []
     servers, llm_id = params.get("mcp"), params.get("llm_id")
-    wants_tools = bool(tools or servers) and params.get("tool_mode") != "prompt"
-    spec = _found(llm_id, accounts) if wants_tools and isinstance(llm_id, str) else None
+    offers_tools = bool(tools or servers) and params.get("tool_mode") != "prompt"
+    spec = _found(llm_id, accounts) if offers_tools and isinstance(llm_id, str) else None
     if spec is not None and not spec.is_tools:
         yield warning(entry, field + ("tools" if tools else "mcp"), "tools_not_offered", without_tools(spec))
     listed: list[Any] = tools if isinstance(tools, list) else []
@@ -48,7 +48,7 @@ def _without_tools(
 
 
 def _found(llm_id: str, accounts: Sequence[Account]) -> ModelSpec | None:
-    """The model, if these accounts have it."""
+    """Return the model, or None if these accounts do not have it."""
     try:
         return resolve(llm_id, accounts)
     except ModelError:
@@ -56,7 +56,7 @@ def _found(llm_id: str, accounts: Sequence[Account]) -> ModelSpec | None:
 
 
 def _named(field: str, value: Any) -> Iterator[tuple[str, str]]:
-    """(field, id) of every model inside of params; `parse` has bounded their depth."""
+    """Yield (field, id) of every model inside params, whose depth `parse` has limited."""
     if isinstance(value, Mapping):
         for key, item in value.items():
             inner = f"{field}.{key}" if field else str(key)

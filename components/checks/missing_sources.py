@@ -1,4 +1,4 @@
-"""The knowledge bases, memories and MCP servers that a canvas names, held against those that its tenant has."""
+"""Warnings about knowledge bases, memories and MCP servers that a canvas names and its tenant does not have."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ _LISTS = {"dataset_ids": "datasets", "kb_ids": "datasets", "memory_ids": "memori
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """Entries as canvases write them: ids, and names of bases and memories as well."""
+    """Sources as canvases name them: by id, and knowledge bases and memories also by name."""
 
     datasets: frozenset[str] = frozenset()
     memories: frozenset[str] = frozenset()
@@ -20,7 +20,7 @@ class Sources:
 
 
 def named(document: Document) -> Sources:
-    """What a document names, Agents' tools included. A reference says only at run time what it names."""
+    """Return the sources that a document names, in Agents' tools as well. References resolve only at run time."""
     found: dict[str, set[str]] = {"datasets": set(), "memories": set(), "servers": set()}
     for entry in document.entries.values():
         for _, kind, name in _named("", entry.params):
@@ -29,9 +29,10 @@ def named(document: Document) -> Sources:
 
 
 def missing(document: Document, there: Sources, *, elsewhere: bool) -> Iterator[Finding]:
-    """A warning for every field that names what is not there.
+    """Yield a warning for every field that names a source which does not exist.
 
-    `elsewhere`: a search server may have the knowledge bases and memories that are not the tenant's own.
+    `existing`: the tenant's sources. `may_be_external`: knowledge bases and memories may also exist on a search server,
+    so they are not reported.
     """
     for entry in document.entries.values():
         for field, kind, name in _named("", entry.params):
@@ -44,7 +45,7 @@ def missing(document: Document, there: Sources, *, elsewhere: bool) -> Iterator[
 
 
 def _named(field: str, value: Any) -> Iterator[tuple[str, str, str]]:
-    """(field, kind, entry) of everything that is named inside of params; `parse` has bounded their depth."""
+    """Yield (field, kind, name) of every source inside params, whose depth `parse` has limited."""
     if isinstance(value, Mapping):
         for key, item in value.items():
             inner = f"{field}.{key}" if field else str(key)

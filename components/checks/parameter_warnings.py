@@ -1,8 +1,7 @@
-"""What a node's parameters will come to when it runs, though its component takes them: rows that are incomplete,
-operators that nobody knows, loops that never begin, templates that do not parse.
+"""Warnings about parameters that are accepted but will fail or do nothing when the node runs: incomplete rows, unknown
+operators, loops that never run, templates that do not parse.
 
-None of it keeps a canvas from being stored and run, as upstream takes it all; the node fails or does nothing when a run
-gets there.
+Upstream accepts all of these, so they do not keep a canvas from being stored and run.
 """
 
 import math
@@ -22,7 +21,7 @@ from components.text.templates import templates
 
 Params: TypeAlias = Mapping[str, Any]
 
-PARSED = 400_000  # characters of templates in one canvas that are parsed to see whether they do
+PARSED = 400_000  # characters of templates in one canvas that are checked for syntax
 
 _SIGNS = frozenset({*TEXT_OPERATORS, *ORDER_OPERATORS, "=", "≠", "empty", "not empty", *SAME_AS})
 _SIGNS_OF_LOOPS = _SIGNS | {"is", "is not"}
@@ -39,17 +38,17 @@ class Doubt:
 
 
 def about(document: Document) -> Iterator[Finding]:
-    """Every doubt about the parameters of single nodes."""
+    """Yield every warning about the parameters of single nodes."""
     left = PARSED
     for entry in document.entries.values():
-        raised = _BY_COMPONENT.get(entry.component)
-        doubts = list(raised(entry.params)) if raised else []
+        check = _BY_COMPONENT.get(entry.component)
+        warnings = list(check(entry.params)) if check else []
         for field, text in _templates(entry):
             left -= len(text)
             if left >= 0 and (broken := _not_a_template(text)) is not None:
-                doubts.append(Doubt(field, "bad_template", f"the template does not parse, {_FAILS}: {broken}"))
-        for doubt in doubts:
-            yield warning(entry, doubt.field, doubt.code, doubt.reason.rstrip("."))
+                warnings.append(Doubt(field, "bad_template", f"the template does not parse, {_FAILS}: {broken}"))
+        for found in warnings:
+            yield warning(entry, found.field, found.code, found.reason.rstrip("."))
 
 
 # -- containers -------------------------------------------------------------------------------------------------------
@@ -68,7 +67,8 @@ def _loop(params: Params) -> Iterator[Doubt]:
         yield from _condition(f"loop_termination_condition[{place}]", row)
     if not conditions and operator == "and":
         reason = (
-            "no condition counts as one that holds, so the body never runs. Give one, or set logical_operator to or"
+            "there is no condition, which counts as met under and, so the body never runs. "
+            "Add a condition, or set logical_operator to or"
         )
         yield Doubt("loop_termination_condition", "loop_never_runs", reason)
     yield from _maximum(params.get("maximum_loop_count"))
@@ -86,7 +86,7 @@ def _condition(field: str, row: Params) -> Iterator[Doubt]:
     if not row.get("variable") or not row.get("operator"):
         yield Doubt(field, "incomplete_row", f"it needs a variable and an operator, {_FAILS}")
     elif str(row["operator"]) not in _SIGNS_OF_LOOPS:
-        reason = f"{_short(row['operator'])} is no operator, so the node fails unless the value is null"
+        reason = f"{_short(row['operator'])} is not a valid operator, so the node fails unless the value is null"
         yield Doubt(f"{field}.operator", "bad_operator", reason)
     if mode not in ("constant", "variable"):
         yield Doubt(f"{field}.input_mode", "bad_mode", f"{_short(mode)} is neither constant nor variable, {_FAILS}")
@@ -96,18 +96,18 @@ def _maximum(count: Any) -> Iterator[Doubt]:
     field = "maximum_loop_count"
     maximum = 0.0 if count is None or count == "" else _number(count)
     if maximum is None:
-        yield Doubt(field, "not_a_number", f"{_short(count)} is no number, {_FAILS}")
+        yield Doubt(field, "not_a_number", f"{_short(count)} is not a number, {_FAILS}")
     elif maximum <= 0:
         yield Doubt(field, "loop_never_runs", "with a maximum of 0 the body never runs. Set how often it may run")
 
 
 def _iteration(params: Params) -> Iterator[Doubt]:
     if not params.get("items_ref"):
-        yield Doubt("items_ref", "no_list", f"it names no list, {_FAILS}. Refer to one")
-    wanted = params.get("max_concurrency")
-    number = 0.0 if wanted is None or wanted == "" else _number(wanted)
+        yield Doubt("items_ref", "no_list", f"it is empty, {_FAILS}. Enter a reference to a list")
+    concurrency = params.get("max_concurrency")
+    number = 0.0 if concurrency is None or concurrency == "" else _number(concurrency)
     if number is None or not number.is_integer():
-        reason = f"{_short(wanted)} is no whole number, so items run as if nothing were said"
+        reason = f"{_short(concurrency)} is not a whole number, so the setting is ignored"
         yield Doubt("max_concurrency", "not_a_number", reason)
 
 
@@ -122,7 +122,7 @@ def _switch(params: Params) -> Iterator[Doubt]:
             yield Doubt(f"conditions[{place}].items", "never_holds", reason)
         for number, item in items:
             if str(item.get("operator")) not in _SIGNS:
-                reason = f"{_short(item.get('operator'))} is no operator, {_FAILS}"
+                reason = f"{_short(item.get('operator'))} is not a valid operator, {_FAILS}"
                 yield Doubt(f"conditions[{place}].items[{number}].operator", "bad_operator", reason)
 
 
@@ -132,10 +132,13 @@ def _assigner(params: Params) -> Iterator[Doubt]:
         if not row.get("variable") or not operator or (parameter is None and operator not in WITHOUT_PARAMETER):
             yield Doubt(field, "incomplete_row", f"it needs a variable, an operator and a parameter, {_FAILS}")
         elif str(operator) not in _ASSIGNING:
-            reason = f"{_short(operator)} is no operator, so the variable becomes null"
+            reason = f"{_short(operator)} is not a valid operator, so the variable becomes null"
             yield Doubt(f"{field}.operator", "bad_operator", reason)
         elif operator in _SUMS and (isinstance(parameter, bool) or not isinstance(parameter, int | float)):
-            reason = f"{_short(parameter)} is no number, so the variable becomes an ERROR text. References do not count"
+            reason = (
+                f"{_short(parameter)} is not a number, so the variable becomes an ERROR text. "
+                "References are not resolved here"
+            )
             yield Doubt(f"{field}.parameter", "not_a_number", reason)
 
 
@@ -146,7 +149,7 @@ def _categorize(params: Params) -> Iterator[Doubt]:
 
 def _searxng(params: Params) -> Iterator[Doubt]:
     if not str(params.get("searxng_url") or "").strip():
-        reason = "it has no address, so the node finds nothing. Name an instance"
+        reason = "it is empty, so the node finds nothing. Enter the address of a SearXNG instance"
         yield Doubt("searxng_url", "no_address", reason)
 
 
@@ -164,7 +167,7 @@ _BY_COMPONENT: Mapping[str, Callable[[Params], Iterator[Doubt]]] = {
 
 
 def _templates(entry: Entry) -> Iterator[tuple[str, str]]:
-    """(field, text) of every text that is rendered as a template."""
+    """Yield (field, text) of every text that is rendered as a template."""
     params = entry.params
     match entry.component:
         case "Message":
@@ -182,7 +185,7 @@ def _templates(entry: Entry) -> Iterator[tuple[str, str]]:
 
 
 def _not_a_template(text: str) -> str | None:
-    """Why a text does not parse; None if it does. References stand for a name, as they do when it is rendered."""
+    """Return why a text does not parse, or None if it does. References are replaced by a name, as in rendering."""
     source = "".join(
         piece if isinstance(piece, str) else text[piece.start : piece.end] if piece.ref.is_alias else "ref"
         for piece in templates.pieces(text)
@@ -190,14 +193,14 @@ def _not_a_template(text: str) -> str | None:
     try:
         ImmutableSandboxedEnvironment().parse(source)
     except TemplateSyntaxError as error:
-        return error.message or "it is no template"
+        return error.message or "it is not a valid template"
     except RecursionError:
         return "it is nested too deeply"
     return None
 
 
 def _number(value: Any) -> float | None:
-    """A finite number, also one written as text."""
+    """Return the value as a finite number, also if it is written as text; None if it is not one."""
     try:
         number = float(value)
     except (TypeError, ValueError, OverflowError):

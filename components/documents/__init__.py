@@ -1,4 +1,4 @@
-"""Markdown as documents: PDF, DOCX, HTML, plain text, normalised Markdown and workbooks."""
+"""Documents made from Markdown: PDF, DOCX, HTML, plain text, normalised Markdown and Excel workbooks."""
 
 from components.documents.cleaning import without_reasoning
 from components.documents.page.layout import Layout

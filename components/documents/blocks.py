@@ -1,7 +1,7 @@
-"""Markdown as blocks: what a text is made of, read once for every format that lays it out anew.
+"""Markdown parsed into blocks, for the formats with their own layout.
 
-Raw HTML in a text is text. Pictures come from `data:` URIs alone: nothing is ever fetched for a document, an image
-elsewhere is named by its description and address.
+Raw HTML in a text is treated as text. Images come only from `data:` URIs: nothing is fetched for a document, and any
+other image is replaced by its description and URL.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from markdown_it import MarkdownIt
     from markdown_it.token import Token
 
-DEEPEST = 40  # quotes in one another, or half as many lists; deeper text is left out (at 100, "[" costs seconds)
+DEEPEST = 40  # nested quotes, or half as many nested lists; deeper text is left out (with 100, "[" takes seconds)
 
-MOST_TOKENS = 1_000_000  # three for a paragraph or a cell: a minute of work
+MOST_TOKENS = 1_000_000  # three for each paragraph or cell: a minute of work
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A stretch of text in one style. A line break within a paragraph is a span of its own: a line feed."""
+    """A part of a text in one style. A line break within a paragraph is a separate span: a line feed."""
 
     text: str
     bold: bool = False
@@ -47,7 +47,7 @@ class Heading:
 
 @dataclass(frozen=True, slots=True)
 class Paragraph:
-    """A paragraph; a tight one is an item of a list whose items lie close."""
+    """A paragraph; a tight one is an item of a list without blank lines between its items."""
 
     content: Inlines
     tight: bool = False
@@ -70,19 +70,19 @@ class Quote:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """A list; `start` is the number of its first item, None where items have bullets."""
+    """A list; `start` is the number of its first item, None for a bullet list."""
 
     items: "tuple[tuple[Block, ...], ...]"
     start: int | None
 
     def mark(self, position: int) -> str:
-        """What stands before an item, counted from 0."""
+        """Return the mark before an item, whose position is counted from 0: `•`, `3.`."""
         return "•" if self.start is None else f"{self.start + position}."
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table; every row is as long as the header, and so is `alignments`."""
+    """A table; every row has as many cells as the header, and so has `alignments`."""
 
     header: tuple[Inlines, ...]
     rows: tuple[tuple[Inlines, ...], ...]
@@ -96,45 +96,47 @@ Block: TypeAlias = Heading | Paragraph | Code | Rule | Quote | Listing | Table
 
 
 def blocks_of(text: str) -> tuple[Block, ...]:
-    """A Markdown text (CommonMark with tables and strikethrough) as blocks, in order.
+    """Parse a Markdown text (CommonMark with tables and strikethrough) into blocks.
 
-    Raises NodeFailure for a text of more parts than anybody reads.
+    Raises NodeFailure for a text of more than MAX_TOKENS tokens.
     """
     tokens = markdown().parse(text)
     if len(tokens) > MOST_TOKENS:
-        raise NodeFailure("The text has too many paragraphs and cells for one document. Make several of it.")
+        raise NodeFailure(
+            "The text has too many paragraphs and cells for one document. Split it into several documents."
+        )
     return _blocks(iter(tokens), None)
 
 
 def plain_text(content: Sequence[Inline]) -> str:
-    """The words of a content without their looks; a picture is its description, a link is followed by its address."""
+    """Return a content as plain text; an image becomes its description, a link is followed by its URL."""
     words: list[str] = []
-    shown = ""  # the text of the link so far
+    link_text = ""
     for inline, following in zip_longest(content, content[1:]):
         if isinstance(inline, Picture):
             words.append(inline.description)
             continue
         words.append(inline.text)
-        shown += inline.text if inline.link else ""
+        link_text += inline.text if inline.link else ""
         if inline.link and not (isinstance(following, Span) and following.link == inline.link):
-            words.append("" if inline.link.removeprefix("mailto:") in shown else f" ({inline.link})")
-            shown = ""
+            words.append("" if inline.link.removeprefix("mailto:") in link_text else f" ({inline.link})")
+            link_text = ""
     return "".join(words)
 
 
 @lru_cache(maxsize=1)
 def markdown() -> "MarkdownIt":
-    """The reader of Markdown, which keeps nothing of what it reads."""
+    """Return the Markdown parser, which has no state and is shared."""
     try:
         from markdown_it import MarkdownIt
     except ImportError as missing:
-        raise NodeFailure("Reading Markdown needs markdown-it-py: pip install easel[docs].") from missing
+        raise NodeFailure('Reading Markdown needs the extra "docs": pip install easel[docs].') from missing
     reader = MarkdownIt("commonmark", {"html": False, "maxNesting": DEEPEST})
     return reader.enable(["table", "strikethrough"])
 
 
 def _blocks(tokens: "Iterator[Token]", end: str | None) -> tuple[Block, ...]:
-    """The blocks up to the token `end`, which is taken along."""
+    """Return the blocks up to the token `end`, and consume that token."""
     found: list[Block] = []
     for token in tokens:
         match token.type:
@@ -154,7 +156,7 @@ def _blocks(tokens: "Iterator[Token]", end: str | None) -> tuple[Block, ...]:
                 found.append(_table(tokens))
             case _ if token.type == end:
                 break
-            case _:  # the closing tokens of what was taken whole
+            case _:  # closing tokens of blocks that were read as a whole
                 pass
     return tuple(found)
 
@@ -192,7 +194,7 @@ def _table(tokens: "Iterator[Token]") -> Table:
 
 
 def _alignment(token: "Token") -> Alignment:
-    """How a column stands, by the colons of the line below its head (`:-:`, `--:`)."""
+    """Return a column's alignment, which the colons below its header declare (`:-:`, `--:`)."""
     match str(token.attrs.get("style", "")):
         case "text-align:right":
             return "right"

@@ -1,4 +1,4 @@
-"""A Markdown text as a file, in any of the formats we make."""
+"""Rendering of a Markdown text as a file, in any of the formats of MIME_TYPES."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
@@ -18,10 +18,10 @@ from providers.isolation.untrusted_threads import in_untrusted_thread
 
 Render: TypeAlias = Callable[[str, Layout], bytes]
 
-LONGEST = 2_000_000  # characters: some 800 printed pages, a minute of work
-MOST_BRACKETS = 200_000  # brackets without a partner cost a Markdown reader the square of their number
+LONGEST = 2_000_000  # characters: about 800 printed pages, a minute of work
+MOST_BRACKETS = 200_000  # opening brackets; the parser's time grows with the square of unmatched ones
 
-SMALL = 16 * 1024  # characters: less than 0.1 s of work in a format without pictures and fonts
+SMALL = 16 * 1024  # characters: less than 0.1 s of work in a format without images and fonts
 _LIGHT = frozenset({"txt", "markdown", "html"})
 
 _RENDERERS: Mapping[str, Render] = {
@@ -44,30 +44,33 @@ EXTENSIONS: Mapping[str, str] = {name: "md" if name == "markdown" else name for 
 
 
 async def make_document(text: str, output_format: str, layout: Layout = BARE) -> bytes:
-    """The same as `render`, in a process with limits of memory and time, but for what is light and small."""
+    """Return the same as `render`. Large texts and heavy formats are rendered in a process with limits."""
     if output_format in _LIGHT and len(text) <= SMALL:
         return await in_untrusted_thread(render, text, output_format, layout)
     return await in_limited_process(render_laid_out, text, output_format, asdict(layout))
 
 
 def render_laid_out(text: str, output_format: str, layout: Mapping[str, Any]) -> bytes:
-    """`render` with the fields of a layout."""
+    """Call `render` with a layout given as a dict of its fields, which can be sent to another process."""
     return render(text, output_format, Layout(**layout))
 
 
 def render(text: str, output_format: str, layout: Layout = BARE) -> bytes:
-    """The file that shows a Markdown text. It computes for a while: see `make_document`.
+    """Return a file that shows a Markdown text. This may take long: see `make_document`.
 
-    Takes the formats of MIME_TYPES. Raises NodeFailure for a text that is too long or too intricate, and where a
-    library of the extra `docs` is missing.
+    `output_format` is one of MIME_TYPES. Raises NodeFailure for a text that is too long or too complex, and if the
+    extra `docs` is not installed.
     """
     if len(text) > LONGEST:
-        raise NodeFailure(f"The text has {len(text)} characters. A document takes up to {LONGEST}; make several of it.")
+        raise NodeFailure(
+            f"The text has {len(text)} characters, but a document holds at most {LONGEST}. "
+            "Split it into several documents."
+        )
     if text.count("[") > MOST_BRACKETS:
-        raise NodeFailure(f"The text has more than {MOST_BRACKETS} opening brackets. Make several documents of it.")
+        raise NodeFailure(f"The text has more than {MOST_BRACKETS} opening brackets. Split it into several documents.")
     try:
         return _RENDERERS[output_format](printable(text), layout)
     except NodeFailure:
         raise
-    except Exception as error:  # a boundary: five libraries end here, each of which raises what it likes
+    except Exception as error:  # the boundary to five libraries, which may raise anything
         raise NodeFailure(f"The {output_format} could not be made: {type(error).__name__}: {error}") from error

@@ -1,1 +1,1 @@
-"""Texts: templates, and what is read from files and pages."""
+"""Texts: templates, splitting, and extraction from files and web pages."""

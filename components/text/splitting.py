@@ -1,9 +1,9 @@
-"""Cut a text at several words, or replace them, in a time that grows with the text alone.
+"""Split a text at several words, or replace them, in a time that depends only on the length of the text.
 
-The places are those of a regular expression `first|second|...`: from left to right, and where several words stand at
-one place, the first of them in their order. A regular expression tries each word at each place in one call, which holds
-the interpreter's lock to its end. Here an Aho-Corasick automaton reads the text once, from its end to its beginning:
-reversed words that end at a place are the words that begin there.
+The matches are those of a regular expression `first|second|...`: from left to right, and if several words match at a
+position, the first one in the given order. A regular expression would try each word at each position in one call, which
+holds the interpreter's lock until its end. Here an Aho-Corasick automaton reads the text once, from its end to its
+beginning: reversed words that end at a position are the words that begin there.
 """
 
 import re
@@ -13,53 +13,53 @@ from dataclasses import dataclass, field
 
 from canvas.errors import NodeFailure
 
-MOST_DELIMITERS = 100_000  # characters of all of them; each is a state of the automaton
+MOST_DELIMITERS = 100_000  # characters of all delimiters together; each is a state of the automaton
 
 
 def split_at(text: str, delimiters: Sequence[str]) -> list[str]:
-    """The pieces of a text between delimiters, empty ones too. Empty delimiters cut nothing.
+    """Return the parts of a text between delimiters, including empty parts. Empty delimiters are ignored.
 
-    Raises NodeFailure for more than MOST_DELIMITERS characters of delimiters.
+    Raises NodeFailure for more than MAX_DELIMITER_CHARS characters of delimiters.
     """
-    wanted = list(dict.fromkeys(filter(None, delimiters)))
-    size = sum(map(len, wanted))
+    distinct = list(dict.fromkeys(filter(None, delimiters)))
+    size = sum(map(len, distinct))
     if size > MOST_DELIMITERS:
         raise NodeFailure(f"The delimiters have {size:,} characters. Use up to {MOST_DELIMITERS:,}.")
-    if not wanted:
+    if not distinct:
         return [text]
-    if len(wanted) == 1:
-        return text.split(wanted[0])
-    if all(len(delimiter) == 1 for delimiter in wanted):
-        return re.split(f"[{''.join(map(re.escape, wanted))}]", text)
-    pieces: list[str] = []
+    if len(distinct) == 1:
+        return text.split(distinct[0])
+    if all(len(delimiter) == 1 for delimiter in distinct):
+        return re.split(f"[{''.join(map(re.escape, distinct))}]", text)
+    parts: list[str] = []
     end = 0
-    for place, word in Words(wanted).places(text):
-        pieces.append(text[end:place])
-        end = place + len(word)
-    return [*pieces, text[end:]]
+    for start, word in Words(distinct).places(text):
+        parts.append(text[end:start])
+        end = start + len(word)
+    return [*parts, text[end:]]
 
 
 def replaced(text: str, by_word: Mapping[str, str]) -> str:
-    """The text with other texts in the places of words. What is put in is not looked through again."""
-    pieces: list[str] = []
+    """Replace words in a text by other texts, which are not searched again."""
+    parts: list[str] = []
     end = 0
-    for place, word in Words(list(filter(None, by_word))).places(text):
-        pieces += [text[end:place], by_word[word]]
-        end = place + len(word)
-    return "".join([*pieces, text[end:]])
+    for start, word in Words(list(filter(None, by_word))).places(text):
+        parts += [text[end:start], by_word[word]]
+        end = start + len(word)
+    return "".join([*parts, text[end:]])
 
 
 @dataclass(slots=True)
 class _State:
-    """The end of what was read, as far as it begins a reversed word."""
+    """A state of the automaton: the longest end of the text read so far that begins a reversed word."""
 
     following: "dict[str, _State]" = field(default_factory=lambda: dict[str, _State]())
-    shorter: "_State | None" = None  # the longest other state that ends in the same way; None: this is the first state
-    number: int | None = None  # of the first word that ends here
+    shorter: "_State | None" = None  # the longest other state with the same end; None in the first state
+    number: int | None = None  # the number of the first word that ends here
 
 
 class Words:
-    """Words, none of them empty, that are looked for in texts."""
+    """A search for several non-empty words in texts."""
 
     def __init__(self, words: Sequence[str]) -> None:
         self._words = words
@@ -68,15 +68,15 @@ class Words:
         self._candidates = re.compile(f"[{last_letters}]") if last_letters else None
 
     def places(self, text: str) -> Iterator[tuple[int, str]]:
-        """Where words stand, from the left, none within another: (position, word)."""
+        """Yield (position, word) of each match, from left to right, without overlaps."""
         end = 0
-        for place, word in self._all(text):
-            if place >= end:
-                yield place, word
-                end = place + len(word)
+        for start, word in self._all(text):
+            if start >= end:
+                yield start, word
+                end = start + len(word)
 
     def _all(self, text: str) -> Iterator[tuple[int, str]]:
-        """Each place at which a word begins, and the first word in their order that does."""
+        """Yield each position at which a word begins, with the first such word in the given order."""
         if self._candidates is None:
             return
         first, backwards = self._first, text[::-1]
@@ -95,8 +95,8 @@ class Words:
             read += 1
             if state.number is not None:
                 found.append((size - read, state.number))
-        for place, number in reversed(found):
-            yield place, self._words[number]
+        for start, number in reversed(found):
+            yield start, self._words[number]
 
 
 def _automaton(words: Sequence[str]) -> _State:

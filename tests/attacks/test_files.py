@@ -14,7 +14,7 @@ import pytest
 
 from api.http.uploads import LONGEST_NAME, file_name
 from canvas.errors import NodeFailure
-from components.browsing.file_names import fit_name, name_from
+from components.browsing.files import fit_name, name_from
 from components.text.extraction.file_kinds import FileUnreadable
 from components.text.extraction.file_texts import MOST_CHARACTERS, UnreadFile, file_text
 from components.text.extraction.page_text import SMALL_PAGE

@@ -279,7 +279,7 @@ def scratch() -> Iterator[Path]:
 
 
 def test_a_browser_that_is_named_and_not_there_is_no_reason_to_take_another():
-    with pytest.raises(NodeFailure, match="There is no browser"):
+    with pytest.raises(NodeFailure, match="was not found"):
         chromium.executable_of("/nowhere/chromium")
 
 

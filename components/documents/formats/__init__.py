@@ -1,1 +1,1 @@
-"""Documents as PDF, DOCX, HTML, plain text and workbooks."""
+"""Document formats: PDF, DOCX, HTML, Markdown, plain text and Excel workbooks."""

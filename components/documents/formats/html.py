@@ -1,4 +1,4 @@
-"""HTML and Markdown: the formats that keep Markdown's own structure."""
+"""HTML and normalised Markdown."""
 
 from collections.abc import Sequence
 from html import escape
@@ -33,9 +33,9 @@ UNTITLED = "Document"
 
 
 def html(text: str, layout: Layout) -> bytes:
-    """A page in UTF-8. HTML in the text is shown as text, and links that run scripts are none.
+    """Return a web page in UTF-8. HTML in the text is shown as text, and links that would run scripts stay text.
 
-    Its title is the first heading of the text.
+    The page's title is the first heading of the text.
     """
     reader = markdown()
     tokens = reader.parse(_stamped(text, layout))
@@ -46,7 +46,7 @@ def html(text: str, layout: Layout) -> bytes:
 
 
 def _title(tokens: "Sequence[Token]") -> str:
-    """The words of the first heading that has any."""
+    """Return the text of the first heading that is not empty."""
     for opening, content in pairwise(tokens):
         if opening.type == "heading_open":
             words = "".join(part.content for part in content.children or () if part.type in ("text", "code_inline"))
@@ -56,9 +56,9 @@ def _title(tokens: "Sequence[Token]") -> str:
 
 
 def normalised(text: str, layout: Layout) -> bytes:
-    """The Markdown itself in UTF-8: no blanks at line ends but the two that break a line, one line feed at the end."""
-    kept = "\n".join(map(_trimmed, _stamped(text, layout).split("\n"))).strip("\n")
-    return f"{kept}\n".encode() if kept else b""
+    """Return the Markdown in UTF-8, without trailing spaces (except two at a line break) and with one final newline."""
+    lines = "\n".join(map(_trimmed, _stamped(text, layout).split("\n"))).strip("\n")
+    return f"{lines}\n".encode() if lines else b""
 
 
 def _trimmed(line: str) -> str:

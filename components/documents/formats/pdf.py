@@ -1,4 +1,4 @@
-"""PDF: blocks laid out on paper, line by line."""
+"""PDF: blocks laid out on pages, line by line."""
 
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -23,24 +23,24 @@ from components.documents.page.lines import Cell, Run, broken, natural_width
 from components.documents.page.paper import BOTTOM, MARGIN, TOP, WIDTH, Paper, length
 from components.documents.page.pictures import Picture
 
-_LEADING = 1.45 * 25.4 / 72  # millimetres of line height for a point of font size
-_STEP = 7.0  # how far a list or quote stands in
-_DEEPEST = 12  # steps; what is nested deeper stands no further in
-_PIXEL = 25.4 / 96
-_NARROWEST = 4.0  # size of the letters in a very wide table
-_PADDING = 1.2  # of a table's cells
-_SHIFTS: Mapping[Alignment, float] = {"left": 0.0, "center": 0.5, "right": 1.0}  # of the room beside a line
+_LEADING = 1.45 * 25.4 / 72  # line height in millimetres for a point of font size
+_STEP = 7.0  # millimetres by which a list or quote is indented
+_DEEPEST = 12  # indents; deeper blocks are not indented further
+_PIXEL = 25.4 / 96  # millimetres
+_NARROWEST = 4.0  # points; the font size in a very wide table
+_PADDING = 1.2  # millimetres; of a table's cells
+_SHIFTS: Mapping[Alignment, float] = {"left": 0.0, "center": 0.5, "right": 1.0}  # share of free space before a line
 
 
 def pdf(blocks: Sequence[Block], layout: Layout) -> bytes:
-    """The blocks as a PDF document."""
+    """Return the blocks as a PDF document."""
     writer = _Writer(layout)
     writer.blocks(blocks)
     return writer.paper.output()
 
 
 class _Writer:
-    """Where writing stands: how far in, behind which bars of quotes, and what mark the next line bears."""
+    """Writes blocks to pages. The state is the indent, the bars of open quotes, and the list mark of the next line."""
 
     def __init__(self, layout: Layout) -> None:
         self.paper = Paper(layout)
@@ -88,7 +88,7 @@ class _Writer:
     def _heading(self, level: int, content: Inlines) -> None:
         size = self._size + HEADING_GROWTH.get(level, 0)
         self._gap(0.4)
-        self.paper.make_room(size * _LEADING + 2 * self._size * _LEADING)  # not alone at the end of a page
+        self.paper.make_room(size * _LEADING + 2 * self._size * _LEADING)  # keep the heading with the text after it
         self._content([replace(part, bold=True) if isinstance(part, Span) else part for part in content], size)
         self._gap(0.3)
 
@@ -110,7 +110,7 @@ class _Writer:
             self._line(runs, size)
 
     def _line(self, runs: Sequence[Run], size: float, shade: int | None = None) -> None:
-        """One line, with its mark, its bars, and a shade behind it."""
+        """Draw one line with its list mark, its quote bars, and a shaded background."""
         height = size * _LEADING
         self.paper.make_room(height)
         self._draw_bars(height)
@@ -122,9 +122,9 @@ class _Writer:
 
     def _draw_bars(self, height: float) -> None:
         for x in self._bars:
-            pen = self.paper.y
+            before = self.paper.y
             self.paper.shade(x, 0.8, height, 200)
-            self.paper.y = pen
+            self.paper.y = before
 
     def _draw_mark(self, size: float) -> None:
         if not self._mark:
@@ -135,7 +135,7 @@ class _Writer:
         self._mark = ""
 
     def _gap(self, lines: float) -> None:
-        """Leave some of a line free, but not at the top of a page."""
+        """Leave vertical space of so many lines, but not at the top of a page."""
         if self.paper.y > TOP:
             height = self._size * _LEADING * lines
             self._draw_bars(min(height, max(0.0, BOTTOM - self.paper.y)))
@@ -169,7 +169,7 @@ class _Writer:
                 self._mark = listing.mark(position)
                 self.blocks(item)
                 if self._mark:
-                    self._line((), self._size)  # an item without content shows that it is there
+                    self._line((), self._size)  # an empty item still shows its mark
         self._gap(0.3 if self._depth == 0 else 0.0)
 
     @contextmanager
@@ -193,7 +193,7 @@ class _Writer:
         self._gap(0.6)
 
     def _cells(self, content: Inlines, bold: bool = False) -> list[Cell]:
-        """What a cell of a table shows; a picture in it is its description."""
+        """Return the glyphs of a table's cell; an image in it is replaced by its description."""
         spans = [part if isinstance(part, Span) else Span(part.description) for part in content]
         return self.paper.cells([replace(span, bold=span.bold or bold) for span in spans])
 
@@ -226,14 +226,14 @@ class _Writer:
 
 
 def _widths(rows: Sequence[Sequence[Sequence[Cell]]], size: float, width: float) -> list[float]:
-    """How wide the columns of a table are: as wide as their texts, but the widest share what is left for them."""
-    wanted = [
+    """Return the widths of a table's columns: the widths of their texts, but the widest columns share what is left."""
+    natural = [
         length(max(natural_width(row[column]) for row in rows), size) + 2 * _PADDING + 0.1
         for column in range(len(rows[0]))
     ]
-    given = [0.0] * len(wanted)
+    widths = [0.0] * len(natural)
     left = width
-    for rank, column in enumerate(sorted(range(len(wanted)), key=wanted.__getitem__)):
-        given[column] = min(wanted[column], left / (len(wanted) - rank))
-        left -= given[column]
-    return given
+    for rank, column in enumerate(sorted(range(len(natural)), key=natural.__getitem__)):
+        widths[column] = min(natural[column], left / (len(natural) - rank))
+        left -= widths[column]
+    return widths

@@ -1,4 +1,4 @@
-"""Plain text: Markdown without its marks, for readers that show a text as it is."""
+"""Plain text: Markdown without its markup."""
 
 import unicodedata
 from collections.abc import Iterator, Sequence
@@ -18,19 +18,19 @@ from components.documents.blocks import (
 from components.documents.page.layout import Layout
 
 _RULE = "-" * 40
-_WIDEST = 40  # columns of a table are not padded beyond that
+_WIDEST = 40  # characters; the columns of a table are padded up to this width
 _GAP = "  "
 
 
 def plain(blocks: Sequence[Block], layout: Layout) -> bytes:
-    """The blocks as UTF-8 text, after the timestamp."""
+    """Return the blocks as UTF-8 text, after the timestamp."""
     stamp = f"{layout.timestamp}\n\n" if layout.timestamp else ""
     text = "\n".join(_lines(blocks))
     return f"{stamp}{text}\n".encode() if stamp or text else b""
 
 
 def _lines(blocks: Sequence[Block]) -> Iterator[str]:
-    """The lines of some blocks: an empty one between them, but not around tight paragraphs."""
+    """Yield the lines of the blocks, with an empty line between blocks, but not after tight paragraphs."""
     previous: Block | None = None
     for block in blocks:
         if previous is not None and not _is_tight(previous):
@@ -85,5 +85,5 @@ def _padded(text: str, width: int) -> str:
 
 
 def _columns(text: str) -> int:
-    """How many columns a text takes where Chinese, Japanese and Korean characters take two."""
+    """Return the display width of a text; Chinese, Japanese and Korean characters count twice."""
     return sum(2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in text)

@@ -1,6 +1,6 @@
-"""A workbook of the tables in a Markdown text, one sheet each (components 3.3.2).
+"""An Excel workbook with the tables of a Markdown text, one sheet each.
 
-Text stays text whatever it begins with, so that no cell becomes a formula.
+A text is always written as a text, so that no cell becomes a formula.
 """
 
 import io
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from openpyxl.worksheet._write_only import WriteOnlyWorksheet
 
 _LONGEST_TITLE = 31
-_LONGEST_CELL = 32_767  # characters; spreadsheets have no room for more
+_LONGEST_CELL = 32_767  # characters; Excel's limit
 _MOST_ROWS, _MOST_COLUMNS = 1_048_576, 16_384
-_MOST_CELLS = 1_000_000  # short rows are filled up, so a small text can ask for very many
+_MOST_CELLS = 1_000_000  # short rows are padded, so a small text can mean very many cells
 
 _SEPARATOR = frozenset("|:- \t")
 _NO_TITLE = re.compile(r"[*?\[\]:]")
@@ -31,25 +31,25 @@ _MOST_DIGITS = 308  # of a number that spreadsheets can hold
 
 @dataclass(slots=True)
 class Grid:
-    """A table as it is read: its title, "" if nothing names it, and its rows, the first of which is the header."""
+    """A table of the text: its title ("" if it has none) and its rows, of which the first is the header."""
 
     title: str
     rows: list[list[str]] = field(default_factory=list[list[str]])
 
 
 def sheets(text: str) -> bytes:
-    """The workbook; a text without any table is one cell of a sheet `Data`."""
+    """Return the workbook; a text without any table becomes one cell of a sheet `Data`."""
     try:
         from openpyxl import Workbook
     except ImportError as missing:
-        raise NodeFailure("Making a workbook needs openpyxl: pip install easel[docs].") from missing
+        raise NodeFailure('Making a workbook needs the extra "docs": pip install easel[docs].') from missing
     grids = [grid for grid in grids_of(text) if len(grid.rows) > 1 and grid.rows[0]]
     if sum(len(grid.rows) * len(grid.rows[0]) for grid in grids) > _MOST_CELLS:
-        raise NodeFailure(f"The tables have more than {_MOST_CELLS} cells. Make several workbooks of them.")
+        raise NodeFailure(f"The tables have more than {_MOST_CELLS} cells. Split them into several workbooks.")
     workbook = Workbook(write_only=True)
-    taken: set[str] = set()
+    used: set[str] = set()
     for number, grid in enumerate(grids, start=1):
-        sheet = workbook.create_sheet(_distinct(_title(grid.title) or f"Table_{number}", taken))
+        sheet = workbook.create_sheet(_distinct(_title(grid.title) or f"Table_{number}", used))
         _fill(sheet, grid.rows)
     if not grids:
         _fill(workbook.create_sheet("Data"), [["Content"], [text]], typed=False)
@@ -59,7 +59,7 @@ def sheets(text: str) -> bytes:
 
 
 def grids_of(text: str) -> Iterator[Grid]:
-    """Every run of table lines, with the nearest title before it. Separator rows and empty cells are left out."""
+    """Yield every group of table lines, with the nearest title before it, without separator rows and empty cells."""
     title = ""
     grid: Grid | None = None
     for raw in text.split("\n"):
@@ -79,7 +79,7 @@ def grids_of(text: str) -> Iterator[Grid]:
 
 
 def typed_value(cell: str) -> str | int | float:
-    """The number that a cell spells, else its text. Numbers with a leading zero are codes, and text."""
+    """Return a cell's value: a number if it is written as one, else its text. A number with a leading zero is text."""
     number = cell.replace(",", "") if _GROUPED.fullmatch(cell) else cell
     if _LEADING_ZERO.fullmatch(number) or len(number) > _MOST_DIGITS or not number.isascii():
         return cell
@@ -93,7 +93,7 @@ def typed_value(cell: str) -> str | int | float:
 def _fill(sheet: "WriteOnlyWorksheet", rows: Sequence[Sequence[str]], typed: bool = True) -> None:
     width = len(rows[0])
     if width > _MOST_COLUMNS or len(rows) > _MOST_ROWS:
-        raise NodeFailure(f"A sheet holds {_MOST_ROWS} rows of {_MOST_COLUMNS} cells. Make several tables of this one.")
+        raise NodeFailure(f"A sheet holds {_MOST_ROWS} rows of {_MOST_COLUMNS} cells. Split the table into several.")
     sheet.append([_text_cell(sheet, name) for name in rows[0]])
     for row in rows[1:]:
         cells = [*row[:width], *[""] * (width - len(row))]
@@ -102,7 +102,7 @@ def _fill(sheet: "WriteOnlyWorksheet", rows: Sequence[Sequence[str]], typed: boo
 
 
 def _text_cell(sheet: "WriteOnlyWorksheet", text: str) -> Any:
-    """A cell that is text, even where it begins like a formula."""
+    """Return a cell that is text, even if the text looks like a formula."""
     from openpyxl.cell import WriteOnlyCell
 
     cell = WriteOnlyCell(sheet, text[:_LONGEST_CELL])
@@ -115,12 +115,12 @@ def _title(line: str) -> str:
     return _NO_TITLE.sub("", cut.replace("/", "_").replace("\\", "_")).strip(" '")
 
 
-def _distinct(title: str, taken: set[str]) -> str:
-    """The title, numbered if an earlier sheet has it; case does not tell sheets apart."""
+def _distinct(title: str, used: set[str]) -> str:
+    """Return the title, with a number if an earlier sheet has the same title in any case."""
     name, number = title, 0
-    while name.casefold() in taken:
+    while name.casefold() in used:
         number += 1
         suffix = f"_{number}"
         name = title[: _LONGEST_TITLE - len(suffix)] + suffix
-    taken.add(name.casefold())
+    used.add(name.casefold())
     return name

@@ -1,4 +1,4 @@
-"""DOCX: blocks as paragraphs in Word's own styles, so that a reader can restyle the document."""
+"""DOCX: blocks as paragraphs in Word's own styles, so that readers can change the styles of the document."""
 
 import io
 from collections.abc import Sequence
@@ -28,21 +28,21 @@ if TYPE_CHECKING:
     from docx.text.run import Run
 
 _FONT, _WIDE_FONT, _CODE_FONT = "Arial", "Microsoft YaHei", "Consolas"
-_INDENT = 0.75  # centimetres that a list or quote stands in
-_DEEPEST = 12  # indents; what is nested deeper stands no further in
+_INDENT = 0.75  # centimetres by which a list or quote is indented
+_DEEPEST = 12  # indents; deeper blocks are not indented further
 _TEXT_WIDTH = 16.0  # centimetres between the margins
-_MOST_COLUMNS = 63  # Word opens no table with more
-_MOST_LINKS = 2000  # every further address is found by looking through all; links beyond show theirs as text
+_MOST_COLUMNS = 63  # Word cannot open a table with more
+_MOST_LINKS = 2000  # python-docx searches all links for each new one; later links show their URL as text
 
 
 def word(blocks: Sequence[Block], layout: Layout) -> bytes:
-    """The blocks as a DOCX document."""
+    """Return the blocks as a DOCX document."""
     try:
         import docx
 
         from components.documents.formats import word_frame
     except ImportError as missing:
-        raise NodeFailure("Making a DOCX needs python-docx: pip install easel[docs].") from missing
+        raise NodeFailure('Making a DOCX needs the extra "docs": pip install easel[docs].') from missing
     document = docx.Document()
     word_frame.prepare(document, layout, _FONT, _WIDE_FONT, _CODE_FONT)
     writer = _Writer(document)
@@ -53,11 +53,11 @@ def word(blocks: Sequence[Block], layout: Layout) -> bytes:
 
 
 class _Writer:
-    """Adds to the end of a document's body. `_depth` is how far in, `_mark` the numbering of the next paragraph."""
+    """Appends blocks to a document. `_depth` is the current indent, `_mark` the list mark of the next paragraph."""
 
     def __init__(self, document: "Document") -> None:
         self._document = document
-        self._end: Any = document.element.body.sectPr  # what is added goes before it
+        self._end: Any = document.element.body.sectPr  # new elements are inserted before it
         self._numbering: Any = document.part.numbering_part.element
         self._next_number = max(int(number.numId) for number in self._numbering.num_lst) + 1
         known: Any = document.styles["List Number"].element
@@ -104,11 +104,11 @@ class _Writer:
             self._mark = ("ListBullet" if number is None else "ListNumber", number)
             self.blocks(item)
             if self._mark:
-                self._paragraph(self._style)  # an item without content shows that it is there
+                self._paragraph(self._style)  # an empty item still shows its mark
         self._depth -= 1
 
     def _numbered(self, start: int) -> int:
-        """A numbering of its own for one list, counting from `start`."""
+        """Add a numbering for one list, which counts from `start`; return its id."""
         from docx.oxml.numbering import CT_Num
 
         numbering: Any = CT_Num.new(self._next_number, self._kind)
@@ -126,7 +126,7 @@ class _Writer:
         self._inlines(paragraph, content)
 
     def _paragraph(self, style: str) -> "WordParagraph":
-        """A new last paragraph, in a style by its id, as far in as we are, with the mark that is due."""
+        """Append a paragraph in a style (by its id), with the current indent and the pending list mark."""
         from docx.oxml.parser import OxmlElement
         from docx.shared import Cm
         from docx.text.paragraph import Paragraph as WordParagraph
@@ -209,11 +209,11 @@ class _Writer:
                 if (alignment := table.alignment(column)) != "left":
                     paragraph.alignment = WD_ALIGN_PARAGRAPH[alignment.upper()]
                 self._inlines(paragraph, cell, bold=number == 0)
-        self._paragraph("NoSpacing")  # two tables in a row would grow together
+        self._paragraph("NoSpacing")  # Word would merge two adjacent tables
 
 
 def _dress(run: "Run", span: Span, bold: bool) -> None:
-    """Give a run the looks of its span."""
+    """Apply a span's style to a run."""
     if span.bold or bold:
         run.bold = True
     if span.italic:

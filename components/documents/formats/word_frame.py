@@ -1,4 +1,4 @@
-"""The frame of a DOCX document: fonts and sizes of its styles, page, header, footer and watermark."""
+"""The layout of a DOCX document: page size, styles and fonts, header, footer and watermark."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +27,7 @@ _BEHIND_THE_TEXT = (
     "mso-position-vertical:center;mso-position-vertical-relative:margin"
 )
 
-# A line of text along a path, as Word draws text effects: shape type 136.
+# Text along a path, by which Word draws text effects: shape type 136.
 _TEXT_SHAPE = """
 <w:pict {namespaces} xmlns:v="urn:schemas-microsoft-com:vml" xmlns:o="urn:schemas-microsoft-com:office:office">
   <v:shapetype id="_x0000_t136" coordsize="21600,21600" o:spt="136" path="m,l21600,m,21600l21600,21600e">
@@ -44,7 +44,7 @@ _TEXT_SHAPE = """
 
 
 def prepare(document: "Document", layout: Layout, font: str, wide_font: str, code_font: str) -> None:
-    """Set up an empty document."""
+    """Set up the page, the styles, the header, the footer and the watermark of an empty document."""
     section = document.sections[0]
     section.page_width, section.page_height = Cm(21.0), Cm(29.7)
     section.left_margin = section.right_margin = Cm(2.5)
@@ -75,10 +75,12 @@ def _set_styles(document: "Document", layout: Layout, font: str, wide_font: str,
 
 
 def _set_font(style: "CharacterStyle | ParagraphStyle", font: str, wide_font: str, size: float | None) -> None:
-    """One font for Latin letters, another for Chinese, Japanese and Korean; the theme's fonts would go before both."""
+    """Set a font for Latin letters and one for Chinese, Japanese and Korean; the theme's fonts, which would take
+    precedence, are removed.
+    """
     style.font.name = font
     if size is not None:
-        style.font.size = Pt(round(size * 2) / 2)  # Word counts half points
+        style.font.size = Pt(round(size * 2) / 2)  # Word counts in half points
     fonts: Any = style.element.rPr.rFonts
     for name in ("asciiTheme", "hAnsiTheme", "eastAsiaTheme", "cstheme"):
         fonts.attrib.pop(qn(f"w:{name}"), None)
@@ -86,7 +88,7 @@ def _set_font(style: "CharacterStyle | ParagraphStyle", font: str, wide_font: st
 
 
 def _footer(paragraph: "Paragraph", layout: Layout) -> None:
-    """Left the text, in the middle the timestamp, right the number of the page."""
+    """Write the footer: its text on the left, the timestamp in the middle, the page number on the right."""
     stops = paragraph.paragraph_format.tab_stops
     inherited: Any = paragraph.style
     for stop in inherited.paragraph_format.tab_stops if inherited is not None else ():
@@ -105,7 +107,7 @@ def _footer(paragraph: "Paragraph", layout: Layout) -> None:
 
 
 def _small(paragraph: "Paragraph", text: str) -> Any:
-    """A run of grey small print at the end of a paragraph."""
+    """Append a run of small grey text to a paragraph, and return its XML element."""
     run = paragraph.add_run(text)
     run.font.size = Pt(_RIM_SIZE)
     run.font.color.rgb = _GREY

@@ -1,1 +1,1 @@
-"""Pages of a PDF: fonts, lines, layout, pictures."""
+"""Pages: layout, fonts, lines and images."""

@@ -1,9 +1,9 @@
-"""Fonts: which face draws a character in a PDF.
+"""Fonts of a PDF: the typeface that draws each character.
 
-The faces lie in `typefaces/`, so that a bare machine prints like any other: DejaVu Sans for Latin, Greek, Cyrillic and
-symbols, Droid Sans Fallback for Chinese, Japanese and Korean. A face is loaded when a first character asks for it, and
-a document carries only the characters it uses. What no face knows, colour emoji for example, is drawn as a box.
-Hebrew and Arabic letters stand in the order in which they are stored, unjoined.
+The typefaces are files in `typefaces/`, so that every machine prints the same: DejaVu Sans for Latin, Greek, Cyrillic
+and symbols, Droid Sans Fallback for Chinese, Japanese and Korean. A face is loaded when a character first needs it, and
+a document contains only the characters that it uses. A character that no face has, a colour emoji for example, is drawn
+as a box. Hebrew and Arabic letters are drawn unjoined, in their stored order.
 """
 
 import unicodedata
@@ -26,13 +26,13 @@ _FILES = {
     ("code", ""): "DejaVuSansMono.ttf",
     ("wide", ""): "DroidSansFallback.ttf",
 }
-_UNSEEN = ("Cf", "Mn", "Me")  # joiners, variation selectors, accents: nothing is drawn where a face lacks them
+_UNSEEN = ("Cf", "Mn", "Me")  # joiners, variation selectors, accents: not drawn if no face has them
 _SKIN_TONES = range(0x1F3FB, 0x1F400)
 
 
 @dataclass(frozen=True, slots=True)
 class Face:
-    """A typeface as fpdf2 names it; a `heavy` one is drawn with an outline, for want of a bold cut."""
+    """A typeface as fpdf2 names it; a `heavy` one is drawn with an outline, because it has no bold style."""
 
     family: str
     style: str = ""
@@ -41,7 +41,7 @@ class Face:
 
 @dataclass(frozen=True, slots=True)
 class Glyph:
-    """A character as it will be drawn. `width` is in thousandths of the font size; `wide` ones stand in a square."""
+    """A character to draw. `width` is in thousandths of the font size; a `wide` one is as wide as it is high."""
 
     char: str
     face: Face
@@ -50,14 +50,14 @@ class Glyph:
 
 
 class Fonts:
-    """The faces of one document."""
+    """The typefaces of one document."""
 
     def __init__(self, pdf: "FPDF") -> None:
         self._pdf = pdf
         self._known: dict[tuple[str, bool, bool, bool], Glyph | None] = {}
 
     def glyph(self, char: str, span: Span) -> Glyph | None:
-        """How a character of a span is drawn; None if there is nothing to see."""
+        """Return the glyph for a character of a span; None for an invisible character."""
         key = (char, span.bold, span.italic, span.code)
         if key not in self._known:
             self._known[key] = self._found(char, span)
@@ -72,7 +72,7 @@ class Fonts:
         return self._found(MISSING, span)
 
     def _width(self, face: Face, char: str) -> float | None:
-        """The width of a character in a face, None if the face lacks it."""
+        """Return the width of a character in a face, None if the face does not have it."""
         key = face.family + face.style
         if key not in self._pdf.fonts:
             self._pdf.add_font(face.family, face.style, _FOLDER / _FILES[face.family, face.style])  # pyright: ignore[reportArgumentType] - any style may be given as text
@@ -81,6 +81,6 @@ class Fonts:
 
 
 def _candidates(span: Span) -> list[Face]:
-    """The faces to try for a span, best first."""
+    """Return the faces to try for a span, best first."""
     own = Face("code") if span.code else Face("text", "B" if span.bold else "I" if span.italic else "")
     return [own, Face("text"), Face("wide", heavy=span.bold)]

@@ -1,13 +1,13 @@
-"""Layout: what a document shows besides its text."""
+"""The layout of a document: header, footer, watermark, page numbers, timestamp, font size."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The frame of a document's pages. Formats without pages show the timestamp alone, before the text.
+    """What a document's pages show beside the text. Formats without pages show only the timestamp, before the text.
 
-    `timestamp` is the whole line ("Generated: 2026-08-01 12:00:00"). `font_size` is that of the body, in points.
+    `timestamp` is the whole line ("Generated: 2026-08-01 12:00:00"). `font_size` is the size of the body, in points.
     """
 
     header: str = ""
@@ -19,4 +19,4 @@ class Layout:
 
 
 BARE = Layout()
-HEADING_GROWTH = {1: 6, 2: 4, 3: 2}  # points that a heading is larger than the body, by level
+HEADING_GROWTH = {1: 6, 2: 4, 3: 2}  # points by which a heading is larger than the body, by level

@@ -1,7 +1,7 @@
-"""Lines: a paragraph cut where it must be to fit a width.
+"""Line breaking: a paragraph split into lines that fit a width.
 
-Breaks fall at blanks and beside Chinese, Japanese and Korean characters, but never before a closing or after an opening
-mark. A word that is wider than a line is cut anywhere.
+Lines break at spaces and beside Chinese, Japanese and Korean characters, but never before a closing mark or after an
+opening mark. A word that is wider than a line is split anywhere.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -20,7 +20,7 @@ _NEVER_LAST = frozenset("（([{【「『〈《“‘$¥￥")
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Characters of one look that stand beside each other. `width` as in Glyph."""
+    """Adjacent characters of one style. `width` is as in Glyph."""
 
     text: str
     face: Face
@@ -29,7 +29,7 @@ class Run:
 
 
 def cells_of(spans: Iterable[Span], glyph_of: GlyphOf) -> list[Cell]:
-    """The characters of a paragraph as they will be drawn; a line feed stays one, tabs and odd blanks are blanks."""
+    """Return the characters of a paragraph as glyphs; line feeds stay, tabs and unusual spaces become spaces."""
     cells: list[Cell] = []
     for span in spans:
         for char in span.text:
@@ -41,12 +41,12 @@ def cells_of(spans: Iterable[Span], glyph_of: GlyphOf) -> list[Cell]:
 
 
 def broken(cells: Sequence[Cell], width: float, *, verbatim: bool = False) -> list[list[Run]]:
-    """The lines of a paragraph, none wider than `width` (in thousandths of the font size) where that can be.
+    """Break a paragraph into lines of at most `width` (in thousandths of the font size) where possible.
 
-    Verbatim text keeps its blanks and is cut just where the width ends.
+    Verbatim text keeps its spaces and is broken exactly at the width.
     """
     lines: list[list[Run]] = []
-    start, used, cut = 0, 0.0, 0  # where this line begins, how wide it is so far, where it may end (0: nowhere yet)
+    start, used, cut = 0, 0.0, 0  # this line's start, its width so far, its last possible break (0: none yet)
     for position, (glyph, _) in enumerate(cells):
         if glyph is _LINE_FEED:
             lines.append(_runs(cells[start:position], verbatim))
@@ -65,7 +65,7 @@ def broken(cells: Sequence[Cell], width: float, *, verbatim: bool = False) -> li
 
 
 def natural_width(cells: Sequence[Cell]) -> float:
-    """How wide a text is that is never cut but at its line feeds."""
+    """Return the width of a text that is broken only at its line feeds."""
     widest = used = 0.0
     for glyph, _ in cells:
         used = 0.0 if glyph is _LINE_FEED else used + glyph.width
@@ -74,15 +74,15 @@ def natural_width(cells: Sequence[Cell]) -> float:
 
 
 def shortened(cells: Sequence[Cell], width: float, glyph_of: GlyphOf) -> list[Run]:
-    """One line of the text; what does not fit gives way to three dots."""
+    """Return the text as one line; an end that does not fit is replaced by an ellipsis."""
     if natural_width(cells) <= width:
         return _runs(cells, verbatim=False)
     dots = cells_of([Span("…")], glyph_of)
     left = width - natural_width(dots)
-    kept = 0
-    while kept < len(cells) and (left := left - cells[kept][0].width) >= 0:
-        kept += 1
-    return _runs([*cells[:kept], *dots], verbatim=False)
+    count = 0
+    while count < len(cells) and (left := left - cells[count][0].width) >= 0:
+        count += 1
+    return _runs([*cells[:count], *dots], verbatim=False)
 
 
 _LINE_FEED = Glyph("\n", Face("text"), 0.0, False)
@@ -97,7 +97,7 @@ def _may_part(before: Glyph, after: Glyph) -> bool:
 
 
 def _runs(cells: Sequence[Cell], verbatim: bool) -> list[Run]:
-    """Neighbours of one look joined; blanks at the ends of a line fall away unless it is verbatim."""
+    """Join adjacent characters of one style; spaces at the ends of a line are removed unless it is verbatim."""
     start, end = 0, len(cells)
     if not verbatim:
         while end > start and cells[end - 1][0].char == " ":
@@ -109,8 +109,8 @@ def _runs(cells: Sequence[Cell], verbatim: bool) -> list[Run]:
         (glyph, span), stop = cells[start], start
         while stop < end and cells[stop][0].face == glyph.face and cells[stop][1] is span:
             stop += 1
-        taken = cells[start:stop]
-        text = "".join(part.char for part, _ in taken)
-        runs.append(Run(text, glyph.face, span, sum(part.width for part, _ in taken)))
+        group = cells[start:stop]
+        text = "".join(part.char for part, _ in group)
+        runs.append(Run(text, glyph.face, span, sum(part.width for part, _ in group)))
         start = stop
     return runs

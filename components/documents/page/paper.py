@@ -1,7 +1,7 @@
-"""Paper: the pages of a PDF, with what stands on each of them, and a pen for lines of text.
+"""Pages of a PDF: their header, footer and watermark, and methods that draw lines of text, images and rectangles.
 
-A4. The header stands top left, the footer bottom left, the timestamp bottom centre, the number of the page bottom
-right, the watermark behind the text. Lengths are millimetres, font sizes are points.
+The format is A4. The header is top left, the footer bottom left, the timestamp bottom centre, the page number bottom
+right, and the watermark behind the text. Lengths are in millimetres, font sizes in points.
 """
 
 import io
@@ -17,7 +17,7 @@ from components.documents.page.lines import Cell, Run, cells_of, natural_width, 
 from components.documents.page.pictures import Picture
 
 MARGIN = 20.0
-TOP, BOTTOM = 22.0, 275.0  # where text begins and ends on a page
+TOP, BOTTOM = 22.0, 275.0  # vertical bounds of the text on a page
 WIDTH = 170.0  # between the margins
 MOST_PAGES = 5000
 
@@ -31,14 +31,14 @@ _BLACK, _GREY, _BLUE = (0, 0, 0), (128, 128, 128), (5, 80, 180)
 
 
 class Paper:
-    """A growing pile of pages; `y` is where the next line goes."""
+    """The pages of a PDF; `y` is the vertical position of the next line."""
 
     def __init__(self, layout: Layout) -> None:
         try:
             from fpdf import FPDF
         except ImportError as missing:
-            raise NodeFailure("Making a PDF needs fpdf2: pip install easel[docs].") from missing
-        logging.getLogger("fontTools").setLevel(logging.WARNING)  # it tells of every table of every font it cuts down
+            raise NodeFailure('Making a PDF needs the extra "docs": pip install easel[docs].') from missing
+        logging.getLogger("fontTools").setLevel(logging.WARNING)  # it logs every table of every font that it reduces
         self._pdf = FPDF(unit="mm", format="A4")
         self._pdf.set_auto_page_break(False)
         self._layout = layout
@@ -53,23 +53,23 @@ class Paper:
         return cells_of(spans, self._fonts.glyph)
 
     def turn(self) -> None:
-        """Go on at the top of a new page."""
+        """Begin a new page, and move to its top."""
         if self._pdf.page_no() >= MOST_PAGES:
-            raise NodeFailure(f"The document would have more than {MOST_PAGES} pages. Make several of it.")
+            raise NodeFailure(f"The document would have more than {MOST_PAGES} pages. Split it into several documents.")
         self._pdf.add_page()
         self.y = TOP
         self._watermark()
         self._rim()
 
     def make_room(self, height: float) -> bool:
-        """Turn the page if so much does not fit on it any more; whether that was done."""
+        """Begin a new page if `height` does not fit on this one; return whether a new page was begun."""
         if self.y + height <= BOTTOM or self.y <= TOP:
             return False
         self.turn()
         return True
 
     def write(self, runs: Sequence[Run], x: float, size: float, *, grey: bool = False) -> None:
-        """Write a line at the height of the pen; the pen stays where it is. Links are blue and lead there."""
+        """Draw a line of text at the current position, which does not change. Links are blue and clickable."""
         baseline = self.y + size * _MILLIMETRES
         for run in runs:
             width = length(run.width, size)
@@ -85,7 +85,7 @@ class Paper:
             x += width
 
     def shade(self, x: float, width: float, height: float, grey: int) -> None:
-        """Fill a rectangle that begins at the height of the pen."""
+        """Fill a rectangle whose top is the current position."""
         self._pdf.set_fill_color(grey)
         self._pdf.rect(x, self.y, width, height, style="F")
 
@@ -111,13 +111,13 @@ class Paper:
         self._note(page, _FOOTER_LINE, WIDTH * 0.2, 1.0)
 
     def _note(self, text: str, y: float, width: float, shift: float) -> None:
-        """A grey line on the rim, which keeps to `width`: left (shift 0), centred (0.5) or right (1)."""
+        """Draw a grey line in a margin, cut to `width`: left (shift 0), centred (0.5) or right (1)."""
         cells = self.cells([Span(one_line(text))])
         runs = shortened(cells, width / length(1, _RIM_SIZE), self._fonts.glyph)
-        wide = sum(length(run.width, _RIM_SIZE) for run in runs)
-        pen, self.y = self.y, y
-        self.write(runs, MARGIN + (WIDTH - wide) * shift, _RIM_SIZE, grey=True)
-        self.y = pen
+        drawn_width = sum(length(run.width, _RIM_SIZE) for run in runs)
+        before, self.y = self.y, y
+        self.write(runs, MARGIN + (WIDTH - drawn_width) * shift, _RIM_SIZE, grey=True)
+        self.y = before
 
     def _watermark(self) -> None:
         cells = self.cells([Span(one_line(self._layout.watermark), bold=True)])
@@ -135,5 +135,5 @@ class Paper:
 
 
 def length(width: float, size: float) -> float:
-    """The millimetres of a width in thousandths of a font size."""
+    """Return a width in thousandths of a font size as millimetres."""
     return width * size * _MILLIMETRES / 1000

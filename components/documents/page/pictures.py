@@ -1,4 +1,4 @@
-"""Pictures in a text: PNG and JPEG images that a `data:` URI carries along."""
+"""Images in a document: PNG and JPEG from `data:` URIs."""
 
 import base64
 import binascii
@@ -6,15 +6,15 @@ import io
 import re
 from dataclasses import dataclass, field
 
-LARGEST = 2 * 1024 * 1024  # bytes of one picture
-MOST_PIXELS = 16_000_000  # a small file can unfold into a huge picture: 16 million take 64 MB
+LARGEST = 2 * 1024 * 1024  # bytes of one image
+MOST_PIXELS = 16_000_000  # a small file can unpack to a huge image: 16 million pixels take 64 MB
 
 _DATA = re.compile(r"data:image/(png|jpe?g);base64,", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A picture with its size in pixels."""
+    """An image with its size in pixels."""
 
     data: bytes = field(repr=False)
     width: int
@@ -23,7 +23,7 @@ class Picture:
 
 
 def embedded(address: str, description: str) -> Picture | None:
-    """The picture that a `data:` URI holds; None if it is no PNG or JPEG, broken or too large."""
+    """Return the image in a `data:` URI; None if it is not a PNG or JPEG, is damaged, or is too large."""
     start = _DATA.match(address)
     if start is None or len(address) > LARGEST * 4 // 3 + 100:
         return None
@@ -38,7 +38,7 @@ def embedded(address: str, description: str) -> Picture | None:
 
 
 def _size(data: bytes) -> tuple[int, int] | None:
-    """Width and height of an image that can be read to its end."""
+    """Return the width and height of an image; None if it cannot be read to its end."""
     try:
         from PIL import Image
     except ImportError:
@@ -48,5 +48,5 @@ def _size(data: bytes) -> tuple[int, int] | None:
             if image.width * image.height <= MOST_PIXELS:
                 image.load()
             return image.size
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError):  # what Pillow says of a broken file
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError):  # Pillow's errors for a damaged file
         return None

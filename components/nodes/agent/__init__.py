@@ -1,1 +1,1 @@
-"""The Agent component: tools, rounds of tool calls, deep research."""
+"""The components Agent and DeepResearch: tools, rounds of tool calls, research."""

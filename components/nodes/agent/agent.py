@@ -1,12 +1,12 @@
-"""Agent: an LLM that may call tools, sub-agents and MCP servers on its way to an answer.
+"""Agent: an LLM that may call tools, sub-agents and MCP servers before it answers.
 
-DSL: what an LLM reads, and `tools` (`{component_name, name, id, params}`; an Agent in there is a sub-agent), `mcp`
+DSL: the fields of LLM, and `tools` (`{component_name, name, id, params}`; an Agent among them is a sub-agent), `mcp`
 (`{mcp_id, tools: {name: {description, inputSchema}}}`), `max_rounds`, `user_prompt` and `description` (as a sub-agent),
-`custom_header`, `tool_mode` (`prompt` for models that call no functions by themselves; ours), `deep_research` (ours:
-the question is researched before it is answered; `true`, or how deep).
+`custom_header`. Additions to upstream: `tool_mode` (`prompt` for models without native function calling) and
+`deep_research` (`true`, or the depth: research the question before answering it).
 
-Without any tool it is an LLM. How it answers with tools is in `components/nodes/agent/answering.py`. As the tool of
-another Agent it is the same again, but with that Agent's question in place of its prompts, and heard by nobody.
+Without any tool an Agent is an LLM. Answers with tools are in `components/nodes/agent/answering.py`. A sub-agent is the
+same, but answers the question of the Agent above instead of its own prompts, and its answer is not streamed.
 """
 
 from collections.abc import Mapping
@@ -52,7 +52,10 @@ _ARGUMENTS: Mapping[str, str] = {
 
 
 class AgentParams(PromptParams):
-    """Checked at load, tools and sub-agents with it. `tools` then holds an `Entry` each, `mcp` an `McpTool` each."""
+    """Validated when the canvas is loaded, with tools and sub-agents.
+
+    Afterwards `tools` is a list of `ToolEntry`, and `mcp` a list of `McpTool`.
+    """
 
     model_config = ConfigDict(hide_input_in_errors=True)  # tools hold keys
     default_outputs: ClassVar[tuple[str, ...]] = ("content",)
@@ -86,16 +89,16 @@ class AgentParams(PromptParams):
     @field_validator("deep_research")
     @classmethod
     def _researches_something(cls, value: Any, info: ValidationInfo) -> int:
-        """The depth, 0 for none; `true` is the usual one."""
-        given = value.get("depth", USUAL_DEPTH) if isinstance(value, Mapping) else value
-        if given in (None, "", False):
+        """Return the depth: 0 for no research, the usual depth for `true`."""
+        depth = value.get("depth", USUAL_DEPTH) if isinstance(value, Mapping) else value
+        if depth in (None, "", False):
             return 0
         entries: list[Entry] = info.data.get("tools", [])
         if "tools" in info.data and not any(_brings_sources(entry) for entry in entries):
             raise ValueError(
                 "[Agent] Deep research needs a tool that brings sources, such as Retrieval or TavilySearch"
             )
-        return depth_of(USUAL_DEPTH if given is True else given, "Agent")
+        return depth_of(USUAL_DEPTH if depth is True else depth, "Agent")
 
     @field_validator("max_rounds")
     @classmethod
@@ -113,7 +116,7 @@ class AgentParams(PromptParams):
 
 
 def effect_here(params: AgentParams) -> Effect:
-    """Without tools it only asks a model; with them it goes on from its journal."""
+    """Return `idempotent` without tools, when the node only asks a model; with tools its calls are in the journal."""
     return "keyed" if params.tools or params.mcp else "idempotent"
 
 
@@ -124,12 +127,12 @@ async def agent(params: AgentParams, ctx: NodeContext) -> Outcome:
     try:
         return await _answer(params, ctx)
     finally:
-        if ctx.services.mcp is not None:  # its sessions are those of sub-agents as well
+        if ctx.services.mcp is not None:  # also closes the sessions of sub-agents
             await ctx.services.mcp.close()
 
 
 def functions_of(params: AgentParams) -> dict[str, Function]:
-    """What the Agent offers to its model, by the names it offers them under."""
+    """Return the functions that the Agent offers to its model, by the name that the model sees."""
     entries: list[Entry] = params.tools
     own = [of_tool(it, n) if it.tool is not None else _of_agent(it, n) for n, it in enumerate(entries)]
     headers = _headers(params.custom_header)
@@ -162,7 +165,7 @@ async def _answer(params: AgentParams, ctx: NodeContext, question: str | None = 
 
 
 def _of_agent(entry: Entry, number: int) -> Function:
-    """The function that gives a task to a sub-agent."""
+    """Return the function that gives a task to a sub-agent."""
     params: AgentParams = entry.params
     name = numbered(entry.name, number)
 
@@ -174,7 +177,7 @@ def _of_agent(entry: Entry, number: int) -> Function:
 
 
 def _parameters(params: AgentParams) -> dict[str, Any]:
-    properties = {name: {"type": "string", "description": told} for name, told in _ARGUMENTS.items()}
+    properties = {name: {"type": "string", "description": text} for name, text in _ARGUMENTS.items()}
     usual = value_text(params.user_prompt)
     if usual and not references.find(usual):
         properties["user_prompt"]["default"] = usual
@@ -182,35 +185,38 @@ def _parameters(params: AgentParams) -> dict[str, Any]:
 
 
 def _question(params: AgentParams, arguments: Mapping[str, Any], ctx: NodeContext) -> str | None:
-    """What a call asks; None leaves it to the sub-agent's own prompts. What a model wrote is never filled in."""
-    asked, reasoning, context = (value_text(arguments.get(name)) for name in _ARGUMENTS)
-    if not asked:
-        asked = templates.format_text(value_text(params.user_prompt), ctx.lookup)
-    if not asked:
+    """Return the question of a call, or None if the sub-agent's own prompts apply.
+
+    References in a text that a model wrote are never filled in.
+    """
+    task, reasoning, context = (value_text(arguments.get(name)) for name in _ARGUMENTS)
+    if not task:
+        task = templates.format_text(value_text(params.user_prompt), ctx.lookup)
+    if not task:
         return None
-    blocks = [("REASONING", reasoning), ("CONTEXT", context), ("QUERY", asked)]
+    blocks = [("REASONING", reasoning), ("CONTEXT", context), ("QUERY", task)]
     if not reasoning and not context:
-        return asked
+        return task
     return "".join(f"\n{title}:\n{text}\n" for title, text in blocks if text)
 
 
 def _told(outcome: Outcome) -> ToolRun:
-    """What the Agent above gets: the structured answer, the text, or the error."""
+    """Return the result for the Agent above: the structured answer, the text, or the error."""
     match outcome:
         case Finished(outputs=outputs):
-            told = outputs["structured"] if "structured" in outputs else outputs.get("content")
-            return ToolRun(outputs, "" if told is None else told)
+            answer = outputs["structured"] if "structured" in outputs else outputs.get("content")
+            return ToolRun(outputs, "" if answer is None else answer)
         case Failed(error=error):
             return ToolRun({}, error, error)
         case _:
             raise AssertionError(f"an Agent does not report {type(outcome).__name__}")
 
 
-def _headers(written: Any) -> dict[str, str]:
-    """What an author has written as headers for MCP servers."""
-    if not isinstance(written, Mapping):
+def _headers(custom_header: Any) -> dict[str, str]:
+    """Return the author's headers for MCP servers."""
+    if not isinstance(custom_header, Mapping):
         return {}
-    return {str(name): value_text(value) for name, value in written.items() if value is not None}
+    return {str(name): value_text(value) for name, value in custom_header.items() if value is not None}
 
 
 def _brings_sources(entry: Entry) -> bool:
@@ -218,7 +224,7 @@ def _brings_sources(entry: Entry) -> bool:
 
 
 def _levels(tools: Any) -> int:
-    """How deep Agents are nested, the one with these tools included."""
+    """Return how many levels of Agents there are, including the one with these tools."""
     nested = [tool.get("params") for tool in tools or () if isinstance(tool, Mapping) and _is_agent(tool)]
     return 1 + max((_levels(params.get("tools")) for params in nested if isinstance(params, Mapping)), default=0)
 

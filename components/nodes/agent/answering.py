@@ -1,12 +1,12 @@
-"""How an Agent with tools comes to its answer: aloud in the turn of a Message, or quietly, as a whole (components 3.5).
+"""The answer of an Agent with tools: streamed into a Message (`stream`), or as a whole (`complete`).
 
-Between question and answer lie the rounds of calls (`components/nodes/agent/rounds.py`). Aloud, a question that goes on
-with a conversation is completed first, and what the run has found is cited: by a guide beforehand or, where the
-conversation is long, in a second request that puts the citations into the answer. Quietly, the answer may have to be
+The rounds of tool calls are in `components/nodes/agent/rounds.py`. When streaming, a question in an ongoing
+conversation is first completed from the conversation, and the run's sources are cited: by a guide in the prompt, or, in
+a long conversation, by a second request that adds the citations to the answer. As a whole, the answer may have to be
 JSON.
 
-Rounds, tool results and the answers that later requests rest on are recorded, so that another attempt of the activation
-neither asks nor acts again (decisions 29).
+Rounds, tool results, and the answers that later requests build on are recorded in the attempt's journal, so that the
+next attempt of the activation neither asks nor acts again.
 """
 
 import asyncio
@@ -21,9 +21,13 @@ from components.context import NodeContext
 from components.nodes.agent import prompts
 from components.nodes.agent.artifacts import artifact_links
 from components.nodes.agent.deep_research import answering_from, researched
-from components.nodes.agent.rounds import ToolRounds, recalled, record
-from components.nodes.agent.rounds_in_prompts import AT_ONCE as AT_ONCE_IN_PROMPTS
-from components.nodes.agent.rounds_in_prompts import RoundsInPrompts
+from components.nodes.agent.rounds import (
+    PARALLEL_CALLS_IN_PROMPTS,
+    RoundsInPrompts,
+    ToolRounds,
+    load_reply,
+    record_reply,
+)
 from components.nodes.agent.tool_calls import AT_ONCE, ToolCalls
 from components.nodes.agent.tool_set import AGENT, Function
 from components.nodes.llm.answer_stream import Aloud, Listener, Quietly, unless_empty
@@ -34,27 +38,27 @@ from providers.isolation.untrusted_threads import in_untrusted_thread
 from providers.models.text.sanitizer import without_reasoning
 from providers.models.types.chat import ChatModel, ChatRequest, Completion, ModelSpec
 
-_COMPLETED_FROM = 4  # messages; the last question of so many is completed
-_CITED_AFTERWARDS_FROM = 7  # messages, the system's among them; the answer to so many is cited in a second request
+_COMPLETED_FROM = 4  # messages; in a conversation of this length the last question is completed
+_CITED_AFTERWARDS_FROM = 7  # messages with the system message; from this length on, a second request adds citations
 
 
 @dataclass(frozen=True, slots=True)
 class Answering:
-    """How the author wants the answer. With a `schema` it is JSON, and never said aloud."""
+    """The author's settings for the answer. With a `schema` the answer is JSON and never streamed."""
 
     params: PromptParams
     max_rounds: int
     in_prompts: bool = False
-    research_depth: int = 0  # 0: it does not research before it answers
+    research_depth: int = 0  # 0: no research before the answer
     schema: Mapping[str, Any] | None = None
 
 
 class _NotJson(NoAnswer):
-    """An answer could not be read as JSON, however often it was said anew."""
+    """Raised when no answer could be read as JSON, even after repetitions."""
 
 
 class AgentAnswer:
-    """One Agent on its way to its answer."""
+    """One answer of an Agent with tools."""
 
     def __init__(
         self,
@@ -73,60 +77,60 @@ class AgentAnswer:
         self._calls = self._calls_with(functions)
         self._rounds = self._rounds_of(how)
 
-    # -- aloud --------------------------------------------------------------------------------------------------
+    # -- streamed -----------------------------------------------------------------------------------------------
     async def aloud(self) -> Outcome:
-        """Say the answer as it comes. An error, or the default value in its place, is the last piece."""
-        speech = Aloud(self._ctx, self._model)
+        """Stream the answer. An error, or the default value in its place, is written last."""
+        stream = Aloud(self._ctx, self._model)
         try:
-            await self._say_answer(speech)
-            await speech.say(artifact_links(speech.content, self._calls.artifacts))
+            await self._say_answer(stream)
+            await stream.say(artifact_links(stream.content, self._calls.artifacts))
         except NoAnswer as failure:
-            speech.error = speech.error or failure.message
-        outcome = await speech.end(self._params)
+            stream.error = stream.error or failure.message
+        outcome = await stream.end(self._params)
         return replace(outcome, outputs={**outcome.outputs, **self._used()})
 
-    async def _say_answer(self, speech: Aloud) -> None:
-        prompt = await self._researched(await self._with_whole_question(), speech)
+    async def _say_answer(self, stream: Aloud) -> None:
+        prompt = await self._researched(await self._with_whole_question(), stream)
         call = await self._request(prompt)
         if not await self._may_cite():
-            await self._answered(call, speech)
+            await self._answered(call, stream)
         elif _size(call.messages) < _CITED_AFTERWARDS_FROM:
-            await self._answered(await self._request(prompt.with_system(self._citing())), speech)
+            await self._answered(await self._request(prompt.with_system(self._citing())), stream)
         else:
             uncited = await self._answered(call, self._quiet(), is_final=False)
-            await self._say_cited(without_reasoning(uncited), speech)
+            await self._say_cited(without_reasoning(uncited), stream)
 
-    async def _say_cited(self, text: str, speech: Aloud) -> None:
-        """Say an answer with the citations that it lacks, or as it is where there is nothing to cite."""
+    async def _say_cited(self, text: str, stream: Aloud) -> None:
+        """Add citations to a finished answer and write it; write it unchanged if there is nothing to cite."""
         chunks = (await self._ctx.references()).get("chunks")
         cited = ""
         if chunks:
             sources = await in_untrusted_thread(prompts.source_blocks, chunks, self._model.spec.context_tokens)
-            asked = Prompt(prompts.cite_afterwards(self._citing(), sources), _turn(text))
-            cited = (await self._aside(await self._request(asked), speech)).text
+            citing = Prompt(prompts.cite_afterwards(self._citing(), sources), _turn(text))
+            cited = (await self._aside(await self._request(citing), stream)).text
         if not cited:
-            await speech.say(text)
+            await stream.say(text)
 
     async def _with_whole_question(self) -> Prompt:
-        """The prompt with its last message completed from the conversation, where there is one."""
+        """Return the prompt; in a conversation, its last question is completed so that it can be read on its own."""
         messages = self._prompt.messages
         if len(messages) < _COMPLETED_FROM:
             return self._prompt
-        said = await recalled(self._ctx, "question")
-        if said is None:
-            said = await self._whole_question()
-            await record(self._ctx, "question", said)
-        return replace(self._prompt, messages=[*messages[:-1], *_turn(said.text)])
+        question = await load_reply(self._ctx, "question")
+        if question is None:
+            question = await self._whole_question()
+            await record_reply(self._ctx, "question", question)
+        return replace(self._prompt, messages=[*messages[:-1], *_turn(question.text)])
 
     async def _whole_question(self) -> Completion:
         messages = self._prompt.messages
         clock = asyncio.get_running_loop()
         began = clock.time()
-        asked = Prompt(prompts.full_question(messages, today(self._ctx)), _turn(prompts.FULL_QUESTION_TURN))
-        answer = await self._aside(replace(await self._request(asked), params={}), self._quiet())
-        said = without_reasoning(answer.text).strip()
-        is_none = not said or answer.error or said == prompts.FULL_QUESTION_TURN.strip()
-        question = messages[-1]["content"] if is_none else said
+        completing = Prompt(prompts.full_question(messages, today(self._ctx)), _turn(prompts.FULL_QUESTION_TURN))
+        answer = await self._aside(replace(await self._request(completing), params={}), self._quiet())
+        completed = without_reasoning(answer.text).strip()
+        is_useless = not completed or answer.error or completed == prompts.FULL_QUESTION_TURN.strip()
+        question = messages[-1]["content"] if is_useless else completed
         await self._ctx.trace(
             {
                 "path": self._ctx.name or self._ctx.node_id,
@@ -139,7 +143,7 @@ class AgentAnswer:
         return Completion(question, usage=answer.usage)
 
     async def _researched(self, prompt: Prompt, listener: Listener) -> Prompt:
-        """The prompt with the evidence for its question, where the author wants it researched (tools 9)."""
+        """Return the prompt with the evidence for its question, if the author set `deep_research`."""
         depth, question = self._how.research_depth, str(prompt.messages[-1]["content"]) if prompt.messages else ""
         if not depth or not question.strip():
             return prompt
@@ -150,7 +154,7 @@ class AgentAnswer:
         return prompt.with_system(await in_untrusted_thread(answering_from, text, self._model))
 
     async def _may_cite(self) -> bool:
-        """Whether there are sources to cite, or a tool may bring some (components E11)."""
+        """Return whether there are sources to cite, or a tool that may bring some."""
         if not self._params.cite:
             return False
         if any(function.brings_sources for function in self._calls.functions.values()):
@@ -160,9 +164,9 @@ class AgentAnswer:
     def _citing(self) -> str:
         return citation_guide(self._prompt.guides.get("citation_guidelines", ""))
 
-    # -- quietly ------------------------------------------------------------------------------------------------
+    # -- as a whole ---------------------------------------------------------------------------------------------
     async def quietly(self) -> Outcome:
-        """The answer as a whole. A request that failed is not put again here; the provider layer has done that."""
+        """Return the answer as a whole. A failed request is not repeated here; the provider layer has done that."""
         listener = self._quiet()
         schema = self._how.schema
         try:
@@ -182,14 +186,14 @@ class AgentAnswer:
         return {"content": text + artifact_links(text, self._calls.artifacts)}
 
     async def _as_json(self, answer: str, schema: Mapping[str, Any], listener: Listener) -> dict[str, Any]:
-        """What an answer says as JSON. One that cannot be read is said anew, max_retries + 1 times at most."""
+        """Read the answer as JSON; ask the model to rewrite an unreadable one, at most max_retries + 1 times."""
         structured = read_json(answer)
         for _ in range(self._params.max_retries + 1):
             if structured is not None:
                 break
-            asked = Prompt(prompts.reformat(schema), _turn(answer))
-            said = await self._aside(await self._request(asked), listener)
-            answer = answer if said.error else said.text or answer
+            rewriting = Prompt(prompts.reformat(schema), _turn(answer))
+            reply = await self._aside(await self._request(rewriting), listener)
+            answer = answer if reply.error else reply.text or answer
             structured = read_json(answer)
         if structured is None:
             raise _NotJson(
@@ -199,16 +203,16 @@ class AgentAnswer:
 
     # -- both ---------------------------------------------------------------------------------------------------
     async def _answered(self, call: ChatRequest, listener: Listener, *, is_final: bool = True) -> str:
-        """What the rounds lead to. Raises NoAnswer with the error that stands for an answer."""
+        """Run the rounds and return the answer's text. Raises NoAnswer with the error of a failed request."""
         answer = await self._rounds.answer(call, listener, is_final=is_final)
         if answer.error:
             raise NoAnswer(answer.text, kind=answer.error.code)
         return answer.text
 
     async def _aside(self, call: ChatRequest, listener: Listener) -> Completion:
-        """A request beside the rounds. Upstream offers the tools here too; what is called is not carried out."""
-        offered: Sequence[Mapping[str, Any]] = () if self._how.in_prompts else self._calls.schemas
-        return await listener.ask(replace(call, tools=offered))
+        """Send a request outside the rounds. Like upstream, it offers the tools, but calls are not carried out."""
+        schemas: Sequence[Mapping[str, Any]] = () if self._how.in_prompts else self._calls.schemas
+        return await listener.ask(replace(call, tools=schemas))
 
     async def _request(self, prompt: Prompt) -> ChatRequest:
         params = self._params
@@ -226,12 +230,11 @@ class AgentAnswer:
     def _calls_with(self, functions: Mapping[str, Function]) -> ToolCalls:
         spec, in_prompts = self._model.spec, self._how.in_prompts
         if not in_prompts and not spec.is_tools:
-            offered = ", ".join(functions)
-            told = f"The Agent works without its tools ({offered}). {without_tools(spec)}."
-            self._ctx.warn("tools_not_offered", told)
+            names = ", ".join(functions)
+            self._ctx.warn("tools_not_offered", f"The Agent works without its tools ({names}). {without_tools(spec)}.")
             functions = {}
         ends_at = asyncio.get_running_loop().time() + self._ctx.time_limit(AGENT)
-        return ToolCalls(self._ctx, functions, ends_at, AT_ONCE_IN_PROMPTS if in_prompts else AT_ONCE)
+        return ToolCalls(self._ctx, functions, ends_at, PARALLEL_CALLS_IN_PROMPTS if in_prompts else AT_ONCE)
 
     def _rounds_of(self, how: Answering) -> ToolRounds | RoundsInPrompts:
         if not how.in_prompts:
@@ -241,21 +244,21 @@ class AgentAnswer:
 
 
 def without_tools(spec: ModelSpec) -> str:
-    """Return why a model is offered no tools, and what to do about it."""
+    """Return why a model is not offered any tools, and what to do about it."""
     if spec.stand_in:
-        return f'"{spec.id}" is a stand-in that calls no tools. Choose a model that does'
+        return f'The built-in model "{spec.id}" calls no tools. Choose a model that does'
     return (
-        f'The account of model "{spec.id}" says that the model calls no tools. If it does call tools, declare that '
+        f'The account of model "{spec.id}" declares that the model calls no tools. If it does call tools, declare that '
         '(`easel models add ... --tools`, or `"is_tools": true`). If it does not, choose another model, or let the '
         'Agent ask for tools in its prompt (`"tool_mode": "prompt"`)'
     )
 
 
 def today(ctx: NodeContext) -> date:
-    """The day of the run, the same for every attempt; where the run does not know, this day."""
-    told = ctx.lookup("sys.date") if ctx.exists("sys.date") else None
+    """Return the run's date from `sys.date`, the same for every attempt; today's date if the run has none."""
+    value = ctx.lookup("sys.date") if ctx.exists("sys.date") else None
     try:
-        return date.fromisoformat(str(told)[:10])
+        return date.fromisoformat(str(value)[:10])
     except ValueError:
         return date.today()
 
@@ -265,5 +268,5 @@ def _turn(text: str) -> list[dict[str, str]]:
 
 
 def _size(messages: Sequence[Mapping[str, Any]]) -> int:
-    """How many messages there are, the system's counted also where it has no text."""
+    """Return the number of messages, counting a system message even if there is none."""
     return 1 + sum(1 for message in messages if message.get("role") != "system")

@@ -1,11 +1,11 @@
-"""Files that tools made, as links behind an answer."""
+"""Links to files that tools produced, appended to an Agent's answer."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 
 def artifact_links(answer: str, artifacts: Iterable[Mapping[str, Any]]) -> str:
-    """What is to follow an answer: each {name, url, mime_type} it does not show yet, as a picture or a download."""
+    """Return the text to append to an answer: for each {name, url, mime_type} not yet in it, an image or a link."""
     links: dict[str, None] = {}
     for artifact in artifacts:
         name, url = str(artifact.get("name") or ""), str(artifact.get("url") or "")

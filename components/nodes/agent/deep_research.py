@@ -1,10 +1,10 @@
-"""DeepResearch: search, see what is missing, search again, and answer from all of it (tools 9).
+"""DeepResearch: search, determine what is missing, search again, and answer from all the evidence.
 
-DSL: what an LLM reads, and `tools` (those of an Agent that bring sources: Retrieval and searches of the web), `query`
-(what is researched), `depth` (1 to 4), `answers` (false: the evidence alone), `empty_response` (instead of an answer
-where nothing was found).
+DSL: the fields of LLM, and `tools` (tools of an Agent that bring sources: Retrieval and web searches), `query` (the
+question), `depth` (1 to 4), `answers` (false: output only the evidence), `empty_response` (the answer if nothing was
+found).
 
-Lines of progress are thoughts: heard in the turn of a Message, and else, or without an answer, in `thinking`. An Agent
+Lines of progress are written as reasoning: into the message stream if the node streams, else into `thinking`. An Agent
 with `deep_research` does the same before it answers (components/nodes/agent/answering.py).
 """
 
@@ -35,7 +35,7 @@ _SHOWN: Mapping[str, str] = {START + BREAK: "<retrieving>", END + BREAK: "</retr
 
 
 class DeepResearchParams(PromptParams):
-    """Checked at load, tools with it. `tools` then holds an `Entry` each."""
+    """Validated when the canvas is loaded, with its tools. Afterwards `tools` is a list of `ToolEntry`."""
 
     model_config = ConfigDict(hide_input_in_errors=True)  # tools hold keys
     default_outputs = ("content", "formalized_content", "json")
@@ -55,9 +55,9 @@ class DeepResearchParams(PromptParams):
         entries = [entry_of(tool, _no_agent) for tool in stored]
         for number, entry in enumerate(entries):
             if not of_tool(entry, number).brings_sources:
-                raise ValueError(f"[DeepResearch] Tools: {entry.component} finds nothing that could be cited")
+                raise ValueError(f"[DeepResearch] Tools: {entry.component} brings no sources that could be cited")
         if not entries:
-            raise ValueError("[DeepResearch] Tools are empty; give it something to search")
+            raise ValueError("[DeepResearch] Tools are empty; add a tool that searches")
         return entries
 
     @field_validator("depth")
@@ -78,7 +78,9 @@ async def deep_research(params: DeepResearchParams, ctx: NodeContext) -> Outcome
     question = templates.format_text(value_text(params.query), ctx.lookup).strip()
     ctx.note_input("query", question)
     model = await ctx.model(params.llm_id)
-    is_aloud = params.answers and ctx.speaks and ctx.heard  # without an answer `content` is empty, progress included
+    is_aloud = (
+        params.answers and ctx.speaks and ctx.heard
+    )  # without an answer `content` stays empty, so no progress is streamed
     listener = Aloud(ctx, model) if is_aloud else Quietly(ctx, model)
     try:
         outputs = await _carried_out(question, params, ctx, model, listener)
@@ -92,22 +94,22 @@ async def deep_research(params: DeepResearchParams, ctx: NodeContext) -> Outcome
 async def researched(
     question: str, depth: int, ctx: NodeContext, model: ChatModel, sources: Sequence[Function], listener: Listener
 ) -> tuple[list[Chunk], str]:
-    """All evidence for a question, and its text; whoever listens hears how it is found, as thoughts."""
+    """Return all evidence for a question, and its text. Progress goes to the listener as reasoning."""
 
-    async def tell(line: str) -> None:
+    async def report_progress(line: str) -> None:
         await listener.retell(Completion("", _SHOWN.get(line, line)))
 
-    found = await Research(ctx, model, sources, tell, Bounds(depth=depth)).carry_out(question)
+    found = await Research(ctx, model, sources, report_progress, Bounds(depth=depth)).carry_out(question)
     return found, await cited(found, ctx)
 
 
 def answering_from(text: str, model: ChatModel) -> str:
-    """What joins a system text so that the model answers from evidence, in half of what it reads at most."""
+    """Return the text that tells a model to answer from the evidence; it takes at most half of the context window."""
     return research_prompts.answering(truncate_to_tokens(text, model.spec.context_tokens // 2))
 
 
 def depth_of(value: Any, component: str) -> int:
-    """How deep to look. Raises ValueError for what is no depth."""
+    """Return the depth of a research. Raises ValueError unless it is an integer from 1 to MAX_DEPTH."""
     if isinstance(value, str) and value.strip().isdecimal():
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= DEEPEST:
@@ -118,7 +120,7 @@ def depth_of(value: Any, component: str) -> int:
 async def _carried_out(
     question: str, params: DeepResearchParams, ctx: NodeContext, model: ChatModel, listener: Aloud | Quietly
 ) -> dict[str, Any]:
-    """Research and answer: the outputs. What was said aloud is not among them."""
+    """Research and answer; return the outputs."""
     empty = value_text(params.empty_response)
     found, text = list[Chunk](), ""
     if question:
@@ -142,7 +144,10 @@ async def _carried_out(
 
 
 async def _failed(failure: NodeFailure, params: DeepResearchParams, listener: Aloud | Quietly) -> Outcome:
-    """Aloud the error, or the author's default, is what is said; else the default is the answer, or the node fails."""
+    """End a failed research: write the error or the author's default value to a stream, else output the default.
+
+    Without a default value, a node that does not stream fails.
+    """
     if isinstance(listener, Aloud):
         listener.error = listener.error or failure.message
         return await listener.end(params)
@@ -153,4 +158,4 @@ async def _failed(failure: NodeFailure, params: DeepResearchParams, listener: Al
 
 
 def _no_agent(_: Any) -> Any:
-    raise ValueError("a sub-agent is no source")
+    raise ValueError("a sub-agent cannot be a source")

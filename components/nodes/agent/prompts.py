@@ -1,8 +1,8 @@
-"""What Easel itself says to an Agent's model: completing a question, adding citations, mending JSON, and the steps of
-an Agent whose model calls no functions by itself (components 7).
+"""Easel's own prompts for an Agent: complete a question, add citations, repair JSON, and the steps of an Agent whose
+model has no native function calling.
 
-The texts are ours; values are put in by position and never read as templates. Where the author's system prompt brings a
-guide of its own for a step, that guide takes the place of ours.
+Values are inserted by position and never read as templates. A guide for a step in the author's system prompt replaces
+ours.
 """
 
 from collections.abc import Mapping, Sequence
@@ -69,57 +69,57 @@ is missing or contradicts itself, and what to do next. One or two sentences are 
 
 
 def full_question(messages: Sequence[Mapping[str, str]], today: date) -> str:
-    """Ask for the last question of a conversation, made complete. The user's turn is `FULL_QUESTION_TURN`."""
-    said = (f"{m['role'].upper()}: {m['content']}" for m in messages if m["role"] in ("user", "assistant"))
+    """Return the prompt that asks to complete the last question of a conversation, sent with `FULL_QUESTION_TURN`."""
+    lines = (f"{m['role'].upper()}: {m['content']}" for m in messages if m["role"] in ("user", "assistant"))
     return _FULL_QUESTION.format(
         today=today.isoformat(),
         yesterday=(today - timedelta(days=1)).isoformat(),
         tomorrow=(today + timedelta(days=1)).isoformat(),
-        conversation="\n".join(said),
+        conversation="\n".join(lines),
     )
 
 
 def cite_afterwards(guide: str, sources: str) -> str:
-    """Ask for citations in a text that is there already."""
+    """Return the prompt that asks to add citations to a finished text."""
     return _CITE_AFTERWARDS.format(guide=guide, sources=sources)
 
 
 def source_blocks(chunks: Mapping[str, Any], context_tokens: int) -> str:
-    """The sources of a run as a model reads them: one block each, as many as fit."""
-    room = int(context_tokens * _SHARE_OF_SOURCES)
+    """Return the sources of a run as text for a model: one block each, as many as fit."""
+    tokens_left = int(context_tokens * _SHARE_OF_SOURCES)
     blocks: list[str] = []
     for number, chunk in chunks.items():
-        if room <= 0:
+        if tokens_left <= 0:
             break
         block = _source_block(number, chunk)
-        room -= count_tokens(block)
+        tokens_left -= count_tokens(block)
         blocks.append(block)
     return "\n".join(blocks)
 
 
 def reformat(schema: Mapping[str, Any]) -> str:
-    """Ask for JSON in place of a text that cannot be read as such."""
+    """Return the prompt that asks to rewrite an unreadable text as JSON."""
     return _REFORMAT + structured_output_guide(schema)
 
 
 def analyse_task(own: str, agent: str, functions: Sequence[Mapping[str, Any]]) -> str:
-    """Ask for a judgement of the task and a plan."""
+    """Return the prompt that asks for a judgement of the task and a plan; `own` is the author's guide."""
     return _sections((own or _ANALYSE, ""), (agent, "The agent"), (_described(functions), "Its functions"))
 
 
 def next_step(own: str, agent: str, analysis: str, functions: Sequence[Mapping[str, Any]], today: date) -> str:
-    """Ask for the next calls."""
+    """Return the prompt that asks for the next calls; `own` is the author's guide."""
     form = _NEXT_STEP.format(today=today.isoformat(), stop=STOP, complete=COMPLETE)
     return _sections((agent, ""), (form, ""), (own, "Rules"), (_described(functions), "Functions"), (analysis, "Plan"))
 
 
 def reflect(own: str, goal: str, results: str) -> str:
-    """Ask what the results of a step mean for the goal."""
+    """Return the prompt that asks what the results of a step mean for the goal; `own` is the author's guide."""
     return _sections((own or _REFLECT, ""), (goal, "Goal"), (results, "Results"))
 
 
 def observed(results: str, reflection: str) -> str:
-    """A step's results and what was thought of them, as they join the conversation."""
+    """Return the message with a step's results and the model's reflection on them."""
     return _sections((results, "Observation"), (reflection, "Reflection"))
 
 
@@ -128,15 +128,15 @@ def _described(functions: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _sections(*parts: tuple[str, str]) -> str:
-    """Texts one below the other, those with a title under it; empty ones are left out."""
+    """Join the non-empty texts, each under its title if it has one."""
     return "\n\n".join(f"## {title}\n{text}" if title else text for text, title in parts if text)
 
 
 def _source_block(number: str, chunk: Mapping[str, Any]) -> str:
     lines = [f"\nID: {number}"]
     metadata = chunk.get("document_metadata")
-    told = [("Title", chunk.get("document_name")), ("URL", chunk.get("url"))]
-    told += list(metadata.items()) if isinstance(metadata, Mapping) else []
-    lines += [f"├── {name}: {' '.join(value_text(value).splitlines())}" for name, value in told if value]
+    facts = [("Title", chunk.get("document_name")), ("URL", chunk.get("url"))]
+    facts += list(metadata.items()) if isinstance(metadata, Mapping) else []
+    lines += [f"├── {name}: {' '.join(value_text(value).splitlines())}" for name, value in facts if value]
     lines += ["└── Content:", value_text(chunk.get("content"))]
     return "\n".join(lines)

@@ -1,11 +1,13 @@
-"""Deep research: look for evidence, ask a model whether it is enough, and look for what is missing (tools 9).
+"""Deep research: search for evidence, ask a model whether it is sufficient, and search for what is missing.
 
-A question is searched in every source. Where what was found is not enough, the model names up to three questions more,
-and each of them is looked into in the same way, one level further down. A level is worked on side by side and ended
-before the next one begins, so what is asked, in which order, and what is left out when a limit is reached, follows from
-the answers alone. Evidence comes in the order of the questions: one, then whatever came of it, then the next.
+A question is searched in every source. If the evidence is not sufficient, the model names up to three follow-up
+questions, and each of them is researched in the same way, one level deeper. The questions of a level run in parallel,
+and a level ends before the next one begins. So the questions, their order, and what is dropped when a limit is reached
+depend only on the answers. Evidence is in the order of the questions: a question's own evidence, that of its
+follow-ups, then the next question's.
 
-Searches and answers are recorded, so that another attempt of the activation neither searches nor asks again.
+Searches and answers are recorded in the journal, so that the next attempt of the activation neither searches nor asks
+again.
 """
 
 import asyncio
@@ -18,7 +20,7 @@ from canvas.errors import ToolError
 from components.context import NodeContext
 from components.nodes.agent import research_prompts
 from components.nodes.agent.research_prompts import FollowUp
-from components.nodes.agent.rounds import recalled, record
+from components.nodes.agent.rounds import load_reply, record_reply
 from components.nodes.agent.tool_calls import figures
 from components.nodes.agent.tool_context import ToolContext
 from components.nodes.agent.tool_set import Function
@@ -33,16 +35,16 @@ from providers.models.types.chat import ChatModel, ChatRequest, Completion, Usag
 
 START, END = "<START_DEEP_RESEARCH>", "<END_DEEP_RESEARCH>"
 BREAK = "<br/>"  # at the end of every line of progress
-WEB_RESULTS = 6  # of a search outside; knowledge bases give as many as their author wants
+WEB_RESULTS = 6  # results of a web search; knowledge bases return as many as the author configured
 
-Chunk: TypeAlias = Mapping[str, Any]  # as references keep it
+Chunk: TypeAlias = Mapping[str, Any]  # in the form in which the run's references store it
 Tell = Callable[[str], Awaitable[None]]
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """How much a research may do, whatever a model asks for. `depth` is how many questions follow from each other."""
+    """The limits of a research, whatever the model asks for. `depth` counts the levels of questions."""
 
     depth: int = 3
     searches: int = 24
@@ -54,25 +56,25 @@ class Bounds:
 
 @dataclass
 class _Question:
-    """A question on its way, and those that followed from it. `place` is its path in the tree: 0, 0.2, 0.2.1."""
+    """A question and its follow-up questions. `path` is its position in the tree: 0, 0.2, 0.2.1."""
 
     question: str
     query: str
     place: str
     found: Sequence[Chunk] = ()
-    calls: int = 0  # of the model
+    calls: int = 0  # requests to the model
     asked_for: Sequence[FollowUp] = ()
     followers: "list[_Question]" = field(default_factory=list["_Question"])
 
     def evidence(self) -> Iterator[Chunk]:
-        """Its own, then that of its followers, in their order."""
+        """Yield the question's own evidence, then that of its follow-ups, in their order."""
         yield from self.found
         for follower in self.followers:
             yield from follower.evidence()
 
 
 class Research:
-    """One research of a node. `sources` are functions that bring sources; `tell` hears each line of progress."""
+    """One research of a node. `sources` are functions that bring sources; `report_progress` receives lines of text."""
 
     def __init__(
         self,
@@ -94,7 +96,7 @@ class Research:
         self._room = asyncio.Semaphore(self._bounds.at_once)
 
     async def carry_out(self, question: str) -> list[Chunk]:
-        """All evidence for a question, each chunk once. Raises ToolError where searching failed and found nothing."""
+        """Return all evidence for a question, each chunk once. Raises ToolError if all searches failed."""
         root = _Question(question, " ".join(question.split())[: research_prompts.LONGEST], "0")
         self._known.add(normalised(root.query))
         await self._say(START)
@@ -125,7 +127,7 @@ class Research:
                 return
 
     def _new(self, parent: _Question) -> Sequence[_Question]:
-        """The questions that follow and were not looked into before."""
+        """Return the follow-up questions that have not been researched before."""
         found = list[_Question]()
         for number, each in enumerate(parent.asked_for, 1):
             if normalised(each.query) not in self._known:
@@ -135,7 +137,7 @@ class Research:
 
     # -- one question -----------------------------------------------------------------------------------------------
     async def _look_into(self, this: _Question, most_calls: int) -> None:
-        """Search, and ask whether that is enough and what to search next, as far as there are calls for it."""
+        """Search, ask the model whether that suffices and what to search next, with `max_calls` requests at most."""
         async with self._room:
             await self._say(f"Searching by `{this.query}`...")
             this.found, elapsed = await self._gathered(this.query)
@@ -144,47 +146,47 @@ class Research:
                 return
             this.calls += 1
             await self._say("Checking the sufficiency for retrieved information.")
-            shown = await in_untrusted_thread(blocks, this.found, self._model.spec.context_tokens // 2)
-            said = await self._asked(f"check:{this.place}", research_prompts.check(this.question, shown))
-            verdict = research_prompts.verdict_in(said)
+            text = await in_untrusted_thread(blocks, this.found, self._model.spec.context_tokens // 2)
+            answer = await self._asked(f"check:{this.place}", research_prompts.check(this.question, text))
+            verdict = research_prompts.verdict_in(answer)
             if verdict.is_sufficient:
                 await self._say(f"Yes, the retrieved information is sufficient for '{this.question}'.")
                 return
             if this.calls == most_calls:
                 return
             this.calls += 1
-            asked = research_prompts.follow_ups(this.question, this.query, verdict.missing, shown)
-            this.asked_for = research_prompts.follow_ups_in(await self._asked(f"follow:{this.place}", asked))
+            messages = research_prompts.follow_ups(this.question, this.query, verdict.missing, text)
+            this.asked_for = research_prompts.follow_ups_in(await self._asked(f"follow:{this.place}", messages))
             if this.asked_for:
                 listed = "".join(f"</br> - {each.question}" for each in this.asked_for)
                 await self._say("Next step is to search for the following questions:" + listed)
 
     async def _asked(self, key: str, messages: Sequence[Mapping[str, Any]]) -> str:
-        """What the model says; "" where it fails, which ends this question and no other."""
+        """Return the model's answer; "" if the request fails, which ends only this question."""
         key = f"research/{key}"
-        said: Completion | None = await recalled(self._ctx, key)
-        if said is None:
-            said = await Quietly(self._ctx, self._model).ask(ChatRequest(messages, retries=None))
-            await record(self._ctx, key, said)
-        if said.error:
-            self._ctx.log.warning("research_not_checked", error=str(said.error))
+        reply: Completion | None = await load_reply(self._ctx, key)
+        if reply is None:
+            reply = await Quietly(self._ctx, self._model).ask(ChatRequest(messages, retries=None))
+            await record_reply(self._ctx, key, reply)
+        if reply.error:
+            self._ctx.log.warning("research_not_checked", error=str(reply.error))
             return ""
-        return said.text
+        return reply.text
 
     async def _gathered(self, query: str) -> tuple[list[Chunk], float]:
-        """What all sources have on a query, in their order, and the milliseconds that took."""
-        kept = await _together(self._searched(query, number) for number in range(len(self._sources)))
-        self._errors += [each["error"] for each in kept if each["error"]]
-        found = _each_once(chunk for each in kept for chunk in each["chunks"])
-        return found, max((each["elapsed_ms"] for each in kept), default=0.0)
+        """Search all sources; return their results in the sources' order, and the milliseconds of the slowest one."""
+        searches = await _together(self._searched(query, number) for number in range(len(self._sources)))
+        self._errors += [search["error"] for search in searches if search["error"]]
+        found = _each_once(chunk for search in searches for chunk in search["chunks"])
+        return found, max((search["elapsed_ms"] for search in searches), default=0.0)
 
     async def _searched(self, query: str, number: int) -> Mapping[str, Any]:
-        """What is recorded of one source's search: {chunks, error, elapsed_ms, usage}."""
+        """Search one source, or read the result of an earlier attempt: {chunks, error, elapsed_ms, usage}."""
         key = f"research/search:{sha256(query.encode()).hexdigest()[:32]}:{number}"
-        kept = await self._ctx.recall(key)
-        if kept is not None:
-            self._ctx.spent(Usage(*kept["usage"]))
-            return kept
+        search = await self._ctx.recall(key)
+        if search is not None:
+            self._ctx.spent(Usage(*search["usage"]))
+            return search
         clock = asyncio.get_running_loop()
         began = clock.time()
         source = self._sources[number]
@@ -192,26 +194,26 @@ class Research:
         error = await self._called(source, query, inner)
         found = inner.chunks if source.component == "Retrieval" else inner.chunks[:WEB_RESULTS]
         elapsed = clock.time() - began
-        kept = {
+        search = {
             "chunks": found,
             "error": error,
             "elapsed_ms": elapsed * 1000,
             "usage": figures(inner.usage),
         }
-        await self._ctx.record(key, kept)
-        told = error or f"{len(found)} results"
-        arguments = {argument_of(source): query}
-        call = {
-            "path": self._ctx.name or self._ctx.node_id,
-            "tool_name": source.name,
-            "arguments": arguments,
-            "result": told,
-        }
-        await self._ctx.trace({**call, "elapsed_time": elapsed})
-        return kept
+        await self._ctx.record(key, search)
+        await self._ctx.trace(
+            {
+                "path": self._ctx.name or self._ctx.node_id,
+                "tool_name": source.name,
+                "arguments": {argument_of(source): query},
+                "result": error or f"{len(found)} results",
+                "elapsed_time": elapsed,
+            }
+        )
+        return search
 
     async def _called(self, source: Function, query: str, inner: "Gathering") -> str:
-        """Let a source search; what went wrong, "" for nothing."""
+        """Call a source's function within its time limit; return the error, "" if there is none."""
         limit = source.limit if source.limit is not None else self._ctx.time_limit(source.component)
         time = PausableTimeout(limit)
         try:
@@ -229,7 +231,7 @@ class Research:
 
 
 class Gathering(ToolContext):
-    """The world as a search of a research sees it: what it cites is gathered, and cited when all of it is in order."""
+    """The context of one search of a research: it collects citations, which are added later, in the right order."""
 
     def __init__(self, ctx: NodeContext, function: Function, place: str) -> None:
         super().__init__(ctx, function, place)
@@ -241,7 +243,7 @@ class Gathering(ToolContext):
 
 
 async def cited(found: Sequence[Chunk], ctx: NodeContext) -> str:
-    """Add evidence to the run's references, in its order; its text for a model."""
+    """Add the evidence to the run's references, in its order; return its text for a model."""
     documents = [
         {
             "doc_name": chunk.get("document_name"),
@@ -255,33 +257,33 @@ async def cited(found: Sequence[Chunk], ctx: NodeContext) -> str:
 
 
 def argument_of(source: Function) -> str:
-    """The argument of a search that takes its question."""
+    """Return the name of a search function's argument for the query."""
     return str(source.schema["function"]["parameters"]["required"][0])
 
 
 def normalised(question: str) -> str:
-    """A question without what makes no difference: two that are the same here are searched once."""
+    """Return a question without case, punctuation and extra spaces; two with the same result are searched once."""
     return " ".join("".join(letter if letter.isalnum() else " " for letter in question.casefold()).split())
 
 
 def blocks(found: Sequence[Chunk], tokens: int) -> str:
-    """Evidence as the model reads it to judge it, up to so many tokens."""
+    """Return the evidence as text for the model, at most `tokens` tokens of it."""
     return "\n".join(evidence.block(number, chunk) for number, chunk in enumerate(_within(found, tokens), 1))
 
 
 def _within(found: Sequence[Chunk], tokens: int) -> list[Chunk]:
-    """The first chunks that have room; the one that passes the limit, and all behind it, are left out."""
-    kept, spent = list[Chunk](), 0
+    """Return the chunks up to the first one that does not fit into `tokens`."""
+    fitting, used = list[Chunk](), 0
     for chunk in found:
-        spent += count_tokens(str(chunk.get("content") or ""))
-        if spent > tokens:
+        used += count_tokens(str(chunk.get("content") or ""))
+        if used > tokens:
             break
-        kept.append(chunk)
-    return kept
+        fitting.append(chunk)
+    return fitting
 
 
 def _each_once(chunks: Iterable[Chunk]) -> list[Chunk]:
-    """Chunks in their order; one that came before, by its own id and its document's, is left out."""
+    """Return the chunks in order without duplicates, which have the same chunk id and document id."""
     found = dict[tuple[str, str], Chunk]()
     for chunk in chunks:
         found.setdefault((str(chunk.get("chunk_id")), str(chunk.get("document_id"))), chunk)
@@ -289,10 +291,10 @@ def _each_once(chunks: Iterable[Chunk]) -> list[Chunk]:
 
 
 async def _together(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    """Do all of it side by side; results keep their order. What one raises ends the others, and is raised."""
+    """Run coroutines in parallel and return their results in order. Raise the first error, and cancel the others."""
     try:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(each) for each in work]
     except BaseExceptionGroup as several:
-        raise several.exceptions[0] from None  # a lost lease must look like one to those above
+        raise several.exceptions[0] from None  # callers must see a lost lease as such, not as a group
     return [task.result() for task in tasks]

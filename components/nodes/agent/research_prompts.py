@@ -1,6 +1,6 @@
-"""What a research asks its model, and how the answers are read (tools 9).
+"""The prompts of a deep research, and the parsers of the answers.
 
-What cannot be read as asked for ends a question: evidence then counts as sufficient, and no questions follow.
+An unreadable answer ends its question: the evidence counts as sufficient, and no questions follow.
 """
 
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from typing import Any
 from components.nodes.llm.json_in_text import read_json
 from components.text.templates.templates import value_text
 
-MOST_FOLLOWING = 3  # questions that follow from one
+MOST_FOLLOWING = 3  # follow-up questions of one question
 LONGEST = 1000  # characters of a question
 
 _CHECK = (
@@ -33,7 +33,7 @@ _NOTHING = "(nothing was found)"
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a model thinks of the evidence for a question."""
+    """A model's judgement of the evidence for a question."""
 
     is_sufficient: bool = True
     missing: tuple[str, ...] = ()
@@ -41,67 +41,67 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class FollowUp:
-    """A question that follows from another one, and what to search for."""
+    """A follow-up question, and the words to search for."""
 
     question: str
     query: str
 
 
 def check(question: str, evidence: str) -> list[dict[str, str]]:
-    """Whether the evidence is enough."""
+    """Return the messages that ask whether the evidence is sufficient."""
     return _messages(_CHECK, _sections(Question=question, Information=evidence or _NOTHING))
 
 
 def follow_ups(question: str, query: str, missing: tuple[str, ...], evidence: str) -> list[dict[str, str]]:
-    """What to look for next."""
-    lacking = "\n".join(f"- {each}" for each in missing) or "(not told)"
-    asked = {"Question": question, "Searched for": query, "Missing": lacking, "Information": evidence or _NOTHING}
-    return _messages(_FOLLOW, _sections(**asked))
+    """Return the messages that ask what to search for next."""
+    gaps = "\n".join(f"- {each}" for each in missing) or "(not told)"
+    parts = {"Question": question, "Searched for": query, "Missing": gaps, "Information": evidence or _NOTHING}
+    return _messages(_FOLLOW, _sections(**parts))
 
 
 def answering(evidence: str) -> str:
-    """What joins the system text of whoever answers from evidence."""
+    """Return the text that tells a model to answer from the evidence, for its system message."""
     return f"{_ANSWER}\n\nGathered information:\n{evidence or _NOTHING}"
 
 
 def verdict_in(answer: str) -> Verdict:
-    """What an answer says."""
-    told = read_json(answer)
-    if not isinstance(told, Mapping) or _truth(told.get("is_sufficient")) is not False:
+    """Parse the answer to `check_prompt`."""
+    found = read_json(answer)
+    if not isinstance(found, Mapping) or _truth(found.get("is_sufficient")) is not False:
         return Verdict()
-    missing = told.get("missing_information")
+    missing = found.get("missing_information")
     listed = missing if isinstance(missing, list) else [missing]
     return Verdict(False, tuple(text for each in listed if (text := _text(each))))
 
 
 def follow_ups_in(answer: str) -> list[FollowUp]:
-    """The questions that an answer names, three at most."""
-    told = read_json(answer)
-    listed = told.get("questions") if isinstance(told, Mapping) else told
-    found = [_follow_up(each) for each in listed] if isinstance(listed, list) else []
-    return [each for each in found if each is not None][:MOST_FOLLOWING]
+    """Parse the answer to `follow_up_prompt`: at most MAX_FOLLOW_UPS questions."""
+    found = read_json(answer)
+    listed = found.get("questions") if isinstance(found, Mapping) else found
+    questions = [_follow_up(each) for each in listed] if isinstance(listed, list) else []
+    return [each for each in questions if each is not None][:MOST_FOLLOWING]
 
 
-def _follow_up(told: Any) -> FollowUp | None:
-    if not isinstance(told, Mapping):
-        told = {"question": told}
-    question, query = _text(told.get("question")), _text(told.get("query"))
+def _follow_up(item: Any) -> FollowUp | None:
+    if not isinstance(item, Mapping):
+        item = {"question": item}
+    question, query = _text(item.get("question")), _text(item.get("query"))
     return FollowUp(question or query, query or question) if question or query else None
 
 
-def _text(told: Any) -> str:
-    return " ".join(value_text(told).split())[:LONGEST] if isinstance(told, str | int | float) else ""
+def _text(value: Any) -> str:
+    return " ".join(value_text(value).split())[:LONGEST] if isinstance(value, str | int | float) else ""
 
 
-def _truth(told: Any) -> bool | None:
-    """A truth as models write it; None for what is none."""
-    if isinstance(told, str):
-        return {"true": True, "yes": True, "false": False, "no": False}.get(told.strip().lower())
-    return told if isinstance(told, bool) else None
+def _truth(value: Any) -> bool | None:
+    """Return a boolean as models write it; None for any other value."""
+    if isinstance(value, str):
+        return {"true": True, "yes": True, "false": False, "no": False}.get(value.strip().lower())
+    return value if isinstance(value, bool) else None
 
 
-def _messages(system: str, asked: str) -> list[dict[str, str]]:
-    return [{"role": "system", "content": system}, {"role": "user", "content": asked}]
+def _messages(system: str, question: str) -> list[dict[str, str]]:
+    return [{"role": "system", "content": system}, {"role": "user", "content": question}]
 
 
 def _sections(**parts: str) -> str:

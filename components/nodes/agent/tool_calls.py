@@ -1,8 +1,8 @@
-"""Carrying out what a model asks for: the calls of one round, side by side, each of them once.
+"""Tool calls of one round: carried out in parallel, each of them once.
 
-Whatever is wrong with a call becomes its result, for the model to react to. A finished call is recorded before the
-Agent goes on, so another attempt of the activation reads its result instead of acting again (decisions 29). Results
-keep the order of the calls, whichever was done first.
+An error of a call becomes its result, so that the model can react. A finished call is recorded in the attempt's journal
+before the Agent continues, so the next attempt of the activation reads its result instead of acting again. Results keep
+the order of the calls, whichever finished first.
 """
 
 import asyncio
@@ -22,18 +22,18 @@ from providers.models.billing.metering import count_usage
 from providers.models.limits.pausable_timeout import PausableTimeout
 from providers.models.types.chat import ToolCall, Usage
 
-AT_ONCE = 8
+AT_ONCE = 8  # calls of one round that run at the same time
 MOST_BYTES = 64 * 1024  # of one result
 _CUT = "\n[The result was too long and ends here.]"
 
 
 class _BadCall(Exception):
-    """A call cannot be carried out as the model wrote it. The message is its result."""
+    """Raised when a call cannot be carried out as the model wrote it. The message is its result."""
 
 
 @dataclass(frozen=True, slots=True)
 class Used:
-    """A call that is over. `result` is JSON, or the text of what would be too long as JSON."""
+    """A finished call. `result` is JSON, or the cut text of a result that is too long."""
 
     name: str
     arguments: Any
@@ -41,13 +41,13 @@ class Used:
 
     @property
     def text(self) -> str:
-        """The result as a message: text as it is, everything else as JSON."""
+        """The result as a message to the model: text unchanged, anything else as JSON."""
         return self.result if isinstance(self.result, str) else json_text(self.result)
 
 
 @dataclass
 class ToolCalls:
-    """The calls of one Agent in one attempt. `ends_at` is when its own time is up, on the clock of the event loop."""
+    """The calls of one Agent in one attempt. `ends_at` is the Agent's deadline, in the event loop's time."""
 
     ctx: NodeContext
     functions: Mapping[str, Function]
@@ -58,19 +58,19 @@ class ToolCalls:
 
     @property
     def schemas(self) -> list[Mapping[str, Any]]:
-        """The functions as they are offered."""
+        """The schemas of the functions, as the model is offered them."""
         return [function.schema for function in self.functions.values()]
 
     async def carry_out(self, calls: Sequence[ToolCall], place: str) -> list[Used]:
-        """The results of a round's calls, in their order. `place` tells the round from every other one."""
-        room = asyncio.Semaphore(self.at_once)
+        """Carry out a round's calls and return their results, in order. `place` identifies the round in the journal."""
+        slots = asyncio.Semaphore(self.at_once)
         refused: list[BudgetExceeded] = []
 
         async def one(call: ToolCall, index: int) -> Mapping[str, Any]:
-            async with room:
+            async with slots:
                 try:
                     return await self._carried_out(call, f"{place}:{index}")
-                except BudgetExceeded as exceeded:  # the others go on: what they were paid for is recorded
+                except BudgetExceeded as exceeded:  # the other calls continue, and their paid results are recorded
                     refused.append(exceeded)
                     return {}
 
@@ -78,21 +78,23 @@ class ToolCalls:
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(one(call, index)) for index, call in enumerate(calls)]
         except BaseExceptionGroup as several:
-            raise several.exceptions[0] from None  # a lost lease must look like one to those above
+            raise several.exceptions[0] from None  # callers must see a lost lease as such, not as a group
         if refused:
             raise refused[0]
-        done = [task.result() for task in tasks]
-        used = [Used(call.name, kept["arguments"], kept["result"]) for call, kept in zip(calls, done, strict=True)]
+        entries = [task.result() for task in tasks]
+        used = [
+            Used(call.name, entry["arguments"], entry["result"]) for call, entry in zip(calls, entries, strict=True)
+        ]
         self.used += used
-        self.artifacts += [artifact for kept in done for artifact in kept["artifacts"]]
+        self.artifacts += [artifact for entry in entries for artifact in entry["artifacts"]]
         return used
 
     async def _carried_out(self, call: ToolCall, place: str) -> Mapping[str, Any]:
-        """What is recorded of a call: {arguments, result, artifacts, usage}. What is recorded is not done again."""
-        kept = await self.ctx.recall(f"call:{place}")
-        if kept is not None:
-            self.ctx.spent(Usage(*kept["usage"]))
-            return kept
+        """Return the journal entry of a call, {arguments, result, artifacts, usage}; make the call if there is none."""
+        entry = await self.ctx.recall(f"call:{place}")
+        if entry is not None:
+            self.ctx.spent(Usage(*entry["usage"]))
+            return entry
         function = self.functions.get(call.name)
         if function is None or function.effect != "unsafe":
             return await self._once(call, place)
@@ -118,13 +120,13 @@ class ToolCalls:
             result, artifacts = _short(_plain(run.answer)), _artifacts(run)
         except (_BadCall, NodeFailure) as failure:
             result = _short(plain(str(failure)))
-        kept = {
+        entry = {
             "arguments": arguments,
             "result": result,
             "artifacts": artifacts,
             "usage": figures(usage),
         }
-        await self.ctx.record(f"call:{place}", kept)
+        await self.ctx.record(f"call:{place}", entry)
         await self.ctx.trace(
             {
                 "path": self.ctx.name or self.ctx.node_id,
@@ -134,7 +136,7 @@ class ToolCalls:
                 "elapsed_time": clock.time() - began,
             }
         )
-        return kept
+        return entry
 
     async def _in_time(self, function: Function, arguments: Mapping[str, Any], ctx: NodeContext) -> ToolRun:
         left = self.ends_at - asyncio.get_running_loop().time()
@@ -150,18 +152,18 @@ class ToolCalls:
             limited = "" if function.limit is not None else function.component
             raise _BadCall(timed_out(round(seconds, 1), limited if own <= left else AGENT)) from None
         finally:
-            self.ends_at += limit.stood_still  # as the attempt's own time (worker/context/rate_limit_wait.py)
+            self.ends_at += limit.stood_still  # paused time does not count (worker/context/rate_limit_wait.py)
 
 
 def figures(usage: Usage) -> list[Any]:
-    """Usage as it is recorded; what an older release has recorded ends after four figures."""
+    """Return the usage in the form of journal entries; entries of an older release end after the first four items."""
     counted = [usage.prompt_tokens, usage.completion_tokens, usage.total_tokens, usage.calls]
     further = [usage.cached_tokens, dict(usage.costs), usage.unpriced_calls, usage.characters, dict(usage.kinds)]
     return [*counted, *further]
 
 
 def _arguments(call: ToolCall) -> dict[str, Any]:
-    """The arguments of a call. No text at all is no arguments: models write so for functions without any."""
+    """Parse the arguments of a call. An empty text means no arguments, as models write it."""
     found = repaired(call.arguments) if call.arguments.strip() else {}
     if not isinstance(found, dict):
         raise _BadCall(f"Tool arguments for {call.name} must be an object, got {type(found).__name__}")
@@ -176,13 +178,13 @@ def _plain(answer: Any) -> Any:
 
 
 def _artifacts(run: ToolRun) -> list[Any]:
-    """The files that a call brought along: {name, url, mime_type}."""
+    """Return the files that a call produced: {name, url, mime_type}."""
     listed = run.outputs.get("_ARTIFACTS")
     return [plain(item) for item in listed if isinstance(item, Mapping)] if isinstance(listed, list) else []
 
 
 def _short(result: Any) -> Any:
-    """The result, or the beginning of its text, with a note, if a message would be too long with it."""
+    """Return the result, or the beginning of its text with a note if it is longer than MAX_RESULT_BYTES."""
     text = result if isinstance(result, str) else json_text(result)
     whole = text.encode()
     if len(whole) <= MOST_BYTES:

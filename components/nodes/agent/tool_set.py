@@ -1,9 +1,9 @@
-"""Which functions an Agent offers to its model, and under which names (components 3.5, tools 1.3).
+"""The functions that an Agent offers to its model, and their names.
 
-A tool's function is named `<function>_<i>` by its place in the list, so that two of a kind can be told apart; the tools
-of MCP servers follow, and the numbers go on. What an author configured is checked when the canvas is loaded: `entry_of`
-makes an `Entry` of it, and `of_tool`, `of_mcp` make the functions when the Agent runs. Sub-agents are functions too;
-`components/nodes/agent/agent.py` makes those.
+A tool's function is named `<function>_<i>` by its position in the list, so that two tools of one kind have different
+names. The tools of MCP servers follow, with the next numbers. The author's configuration is validated when the canvas
+is loaded: `entry_of` builds an `Entry`; `of_tool` and `of_mcp` build the functions when the Agent runs. Sub-agents are
+functions too; `components/nodes/agent/agent.py` builds those.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -24,14 +24,14 @@ from providers.interfaces import McpCall
 
 AGENT = "Agent"
 NO_ARGUMENTS: Mapping[str, Any] = {"type": "object", "properties": {}}
-MCP_SECONDS = 620.0  # to open a session, to list, and the longest call that a server's row may allow
+MCP_SECONDS = 620.0  # for opening a session, listing the tools, and the longest call that can be configured
 
 CallFunction: TypeAlias = Callable[[Mapping[str, Any], NodeContext], Awaitable[ToolRun]]
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A tool as its author put it into an Agent. Without a `tool` it is a sub-agent, and `params` are its own."""
+    """A tool that an author added to an Agent. Without a `tool` it is a sub-agent with these `params`."""
 
     name: str
     component: str
@@ -41,10 +41,10 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """What a model may call. `limit` is in seconds; where it is None, the limit of the component's class holds."""
+    """A function that a model may call. `limit` is in seconds; None means the component's usual time limit."""
 
     name: str
-    label: str  # what people call it
+    label: str  # the display name
     component: str
     schema: Mapping[str, Any]
     call: CallFunction
@@ -55,9 +55,9 @@ class Function:
 
 @dataclass(frozen=True, slots=True)
 class McpTool:
-    """A tool of an MCP server, as it was stored with the Agent. `name` is the server's own.
+    """A tool of an MCP server as stored with the Agent. `name` is the server's name for it.
 
-    Where the Agent has no `schema`, the pinned one counts: see `with_pinned_schema`.
+    If the Agent has no `schema`, the pinned one applies: see `with_pinned_schema`.
     """
 
     server: str
@@ -67,48 +67,47 @@ class McpTool:
 
 
 def entry_of(stored: Any, check_agent: Callable[[Any], Any]) -> Entry:
-    """A stored tool, checked. Raises ValueError with the text that a load error shows."""
+    """Validate a stored tool and return it. Raises ValueError with the text of the load error."""
     if isinstance(stored, str):
         stored = {"component_name": stored}
     if not isinstance(stored, Mapping) or not isinstance(stored.get("component_name"), str):
         raise ValueError("[Agent] Tools: each is an object with component_name, name and params")
     component = component_names.canonical(stored["component_name"])
     name = str(stored.get("name") or component)
-    params = stored.get("params")
-    given = {} if params is None else params
+    fields: Any = {} if stored.get("params") is None else stored["params"]
     tool = None if component == AGENT else tools.find(component)
     if tool is None and component != AGENT:
         raise ValueError(f"Can't import {component}")
     try:
-        checked = check_agent(given) if tool is None else tool.params.model_validate(given)
+        params = check_agent(fields) if tool is None else tool.params.model_validate(fields)
     except ValidationError as invalid:
         raise ValueError(f"{component} configuration error: {_reason(invalid)}") from None
-    return Entry(name, component, checked, tool)
+    return Entry(name, component, params, tool)
 
 
 def mcp_tools(stored: Any) -> list[McpTool]:
-    """The stored tools of MCP servers, in order. Raises ValueError for what is none."""
+    """Validate the stored tools of MCP servers and return them in order. Raises ValueError for an invalid one."""
     found: list[McpTool] = []
     for server in stored or ():
         if not isinstance(server, Mapping) or not isinstance(server.get("tools") or {}, Mapping):
             raise ValueError("[Agent] MCP: each is an object with mcp_id and tools by name")
-        for name, told in (server.get("tools") or {}).items():
-            described = told if isinstance(told, Mapping) else {}
+        for name, value in (server.get("tools") or {}).items():
+            details = value if isinstance(value, Mapping) else {}
             found.append(
                 McpTool(
                     server=str(server.get("mcp_id") or ""),
                     name=str(name),
-                    description=str(described.get("description") or ""),
-                    schema=schema_in(described),
+                    description=str(details.get("description") or ""),
+                    schema=schema_in(details),
                 )
             )
     return found
 
 
 def of_tool(entry: Entry, number: int) -> Function:
-    """The function that calls an entry's tool."""
+    """Return the function that calls an entry's tool."""
     tool = entry.tool
-    assert tool is not None  # sub-agents are made elsewhere
+    assert tool is not None  # agent.py builds the functions of sub-agents
     params = tool.for_models(entry.params)
     name = numbered(str(getattr(params, "function_name", None) or tool.function), number)
 
@@ -127,13 +126,13 @@ def of_tool(entry: Entry, number: int) -> Function:
 
 
 async def with_pinned_schema(tool: McpTool, ctx: NodeContext) -> McpTool:
-    """Return the tool with the words that were pinned when somebody saw it, if the Agent has no schema of its own."""
+    """Return the tool with its pinned description and schema, if the Agent has no schema of its own."""
     if tool.schema is not None or ctx.services.mcp is None:
         return tool
     try:
         pinned = await ctx.services.mcp.pinned(tool.server, tool.name)
     except NodeFailure:
-        pinned = None  # an unknown server: calling the tool says so
+        pinned = None  # an unknown server; a call of the tool reports it
     if pinned is None:
         ctx.log.warning("mcp_tool_without_schema", server=tool.server, tool=tool.name)
         return tool
@@ -141,7 +140,7 @@ async def with_pinned_schema(tool: McpTool, ctx: NodeContext) -> McpTool:
 
 
 def of_mcp(tool: McpTool, number: int, headers: Mapping[str, str] | None = None) -> Function:
-    """The function that calls a tool of an MCP server, with the Agent's own headers."""
+    """Return the function that calls a tool of an MCP server, with the Agent's own headers."""
     name = numbered(tool.name, number)
 
     async def call(arguments: Mapping[str, Any], ctx: NodeContext) -> ToolRun:
@@ -152,17 +151,17 @@ def of_mcp(tool: McpTool, number: int, headers: Mapping[str, str] | None = None)
 
 
 def by_name(functions: Iterable[Function]) -> dict[str, Function]:
-    """Functions as they are looked up; their numbers keep names apart."""
+    """Return the functions by name; their numbers make the names unique."""
     return {function.name: function for function in functions}
 
 
 def numbered(name: str, number: int) -> str:
-    """The name under which the function at this place is offered."""
+    """Return the name that the model sees for the function at this position."""
     return f"{name.replace(' ', '_')}_{number}"
 
 
 def schema_of(name: str, description: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """A function as a model is offered it."""
+    """Return the JSON schema by which a model is offered a function."""
     return {
         "type": "function",
         "function": {"name": name, "description": description, "parameters": dict(parameters)},
@@ -172,7 +171,7 @@ def schema_of(name: str, description: str, parameters: Mapping[str, Any]) -> dic
 async def _call_mcp(
     tool: McpTool, arguments: Mapping[str, Any], headers: Mapping[str, str], ctx: NodeContext
 ) -> ToolRun:
-    """Call a tool by the server's own name for it. What could not be called is an answer as well."""
+    """Call a tool under the server's name for it. An error becomes the result, for the model to read."""
     servers = ctx.services.mcp
     if servers is None:
         text = f"MCP server {tool.server} is not configured for this tenant."
@@ -185,19 +184,19 @@ async def _call_mcp(
 
 
 def _given(tool: Tool[Any], params: ToolParams, arguments: Mapping[str, Any], ctx: NodeContext) -> dict[str, Any]:
-    """The arguments that the tool knows. Of those that need not be given, what the author has stored stands in.
+    """Return the arguments that the tool knows. A missing optional argument gets the author's stored value.
 
-    Raises UnresolvedReference where that is a reference to what the canvas does not have.
+    Raises UnresolvedReference if that value refers to something that the canvas does not have.
     """
-    given = {name: arguments.get(name) for name in (*tool.arguments, *params.further_arguments)}
+    values = {name: arguments.get(name) for name in (*tool.arguments, *params.further_arguments)}
     for name, argument in tool.arguments.items():
-        if not argument.required and argument.is_left_out(given[name]):
-            given[name] = resolved(argument, tool.stored(params, name, argument), ctx)
-    return {name: value for name, value in given.items() if value is not None}
+        if not argument.required and argument.is_left_out(values[name]):
+            values[name] = resolved(argument, tool.stored(params, name, argument), ctx)
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _reason(invalid: ValidationError) -> str:
-    """The first thing that is wrong with params, without what they hold."""
+    """Return the first error of the params, without their values."""
     details = invalid.errors(include_url=False, include_input=False)[0]
     error = details.get("ctx", {}).get("error")
     if error is not None:

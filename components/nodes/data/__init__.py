@@ -1,1 +1,1 @@
-"""Components that change data: lists, texts, variables, HTTP calls, workbooks, documents."""
+"""Components that work on data: lists, texts, variables, HTTP requests, spreadsheets, documents."""

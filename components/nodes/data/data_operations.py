@@ -2,8 +2,8 @@
 
 DSL: `query` (references, each to an object or a list of objects), `operations` and, by operation, `select_keys`,
 `remove_keys`, `filter_values[] {key, operator, value}`, `updates[] {key, value}`, `rename_keys[] {old_key, new_key}`.
-All objects that the references hold are the rows, in order; other values are passed over. `result` is the list of new
-rows, for `combine` one object. Rows are never changed in place, so that no other node sees what was done here.
+The rows are all objects that the references hold, in order; other values are ignored. `result` is the list of new rows;
+for `combine` it is one object. Rows are never changed in place, so other nodes do not see the changes.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -73,7 +73,7 @@ def data_operations(params: DataOperationsParams, ctx: NodeContext) -> Finished:
 
 
 def _listed(value: Any) -> list[Any]:
-    """A list, or the only element that was given instead of one."""
+    """Return the value as a list; a single value becomes a list of one, an empty value an empty list."""
     if isinstance(value, list | tuple):
         return list(value)
     return [value] if value else []
@@ -98,7 +98,7 @@ def _literal_eval(rows: Rows, params: DataOperationsParams, ctx: NodeContext) ->
 
 
 def _read(value: Any) -> Any:
-    """The value with every text in it read as a literal. What a literal holds is not read again."""
+    """Return the value with every text in it read as a literal. Texts inside a literal are not read again."""
     match value:
         case str():
             return literal(value)
@@ -111,7 +111,7 @@ def _read(value: Any) -> Any:
 
 
 def _combine(rows: Rows, params: DataOperationsParams, ctx: NodeContext) -> Row:
-    """One object of all rows: a key that comes again collects its values in a list, and lists are spread in it."""
+    """Combine all rows into one object. The values of a repeated key are collected in a list; lists are flattened."""
     values: dict[str, list[Any]] = {}
     for row in rows:
         for key, value in row.items():
@@ -126,10 +126,10 @@ def _spread(values: list[Any]) -> list[Any]:
 def _filter_values(rows: Rows, params: DataOperationsParams, ctx: NodeContext) -> list[Row]:
     rules = [(_key(rule), _operator(rule), _operand(rule, ctx)) for rule in params.filter_values]
 
-    def is_kept(row: Row) -> bool:
+    def matches_all(row: Row) -> bool:
         return all(key in row and matches(row[key], operator, text) for key, operator, text in rules)
 
-    return [row for row in rows if is_kept(row)]
+    return [row for row in rows if matches_all(row)]
 
 
 def _key(rule: Row) -> str:
@@ -142,14 +142,14 @@ def _operator(rule: Row) -> str:
 
 
 def _operand(rule: Row, ctx: NodeContext) -> str:
-    """The text to compare with. A reference that has nothing to say stays as it is written."""
+    """Return the text to compare with. A text whose references are all empty stays as it is written."""
     value = rule.get("value")
     return str(_filled(value, ctx)) if isinstance(value, str) else templates.plain_text(value)
 
 
 def _append_or_update(rows: Rows, params: DataOperationsParams, ctx: NodeContext) -> list[Row]:
-    named = ((_name(rule, "key"), rule.get("value")) for rule in params.updates)
-    updates = {key: _filled(value, ctx) for key, value in named if key}
+    pairs = ((_name(rule, "key"), rule.get("value")) for rule in params.updates)
+    updates = {key: _filled(value, ctx) for key, value in pairs if key}
     return [{**row, **updates} for row in rows]
 
 
@@ -163,12 +163,12 @@ def _rename_keys(rows: Rows, params: DataOperationsParams, ctx: NodeContext) -> 
 
 
 def _renamed(row: Row, pairs: Iterable[tuple[str, str]]) -> Row:
-    """The row under its new names, one after the other: a new name comes last, unless it was there already."""
-    renamed = dict(row)
+    """Rename the row's keys, one after the other. A new key comes last, unless the row already has it."""
+    result = dict(row)
     for old, new in pairs:
-        if old in renamed:
-            renamed[new] = renamed.pop(old)
-    return renamed
+        if old in result:
+            result[new] = result.pop(old)
+    return result
 
 
 def _name(rule: Row, field: str) -> str:

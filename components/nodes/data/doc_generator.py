@@ -1,9 +1,9 @@
-"""DocGenerator: make a document of a Markdown text and offer it for download.
+"""DocGenerator: turn a Markdown text into a document and offer it for download.
 
 DSL: `content` (Markdown with references), `output_format` (`pdf`, `docx`, `txt`, `markdown`, `html`), `filename`,
 `header_text`, `footer_text`, `watermark_text`, `add_page_numbers`, `add_timestamp`, `font_size`,
-`include_download_info_in_content`. A reference that leads nowhere is shown in the text as an error, and the document is
-made all the same. A second attempt makes the same file, with the time of the first.
+`include_download_info_in_content`. An unresolved reference appears in the text as an error, and the document is made
+nevertheless. A second attempt makes the same file, with the time of the first attempt.
 """
 
 import base64
@@ -27,10 +27,10 @@ from components.text.templates import templates
 FORMATS = ("pdf", "docx", "txt", "markdown", "html")
 SMALLEST_FONT = 12
 LONGEST_NAME = 180  # characters, without the extension
-INLINE_BYTES = 256 * 1024  # a larger file is not carried in the download's text
+INLINE_BYTES = 256 * 1024  # a larger file is not embedded in the output `download`
 
 _NOT_IN_NAMES = re.compile(r'[\\/?#%*:|<>"\x00-\x1f\x7f-\x9f\ud800-\udfff]')
-_BEGUN = "begun"  # when the first attempt began
+_BEGUN = "begun"  # journal key: when the first attempt began
 
 
 class DocGeneratorParams(Params):
@@ -84,18 +84,18 @@ async def doc_generator(params: DocGeneratorParams, ctx: NodeContext) -> Finishe
         data = await make_document(without_reasoning(text), params.output_format, _layout(params, begun))
         if not data:
             raise NodeFailure("the file is empty")
-        kept = await ctx.save_file(name, data, mime_type)
+        saved = await ctx.save_file(name, data, mime_type)
     except NodeFailure as failure:
         raise NodeFailure(f"Document generation failed: {failure.message}", retryable=failure.retryable) from failure
-    file = {key: kept[key] for key in ("doc_id", "filename", "mime_type", "size")}
+    file = {key: saved[key] for key in ("doc_id", "filename", "mime_type", "size")}
     return Finished(outputs={**file, "download": json.dumps(_download(file, data, params), ensure_ascii=False)})
 
 
-def file_name(given: str, output_format: str) -> str:
-    """The name an author gave, fit for any file system and with the extension of the format; "" if none was given."""
-    if not given:
+def file_name(authored: str, output_format: str) -> str:
+    """Return the author's file name, fit for any file system and with the format's extension; "" if there is none."""
+    if not authored:
         return ""
-    name = _trimmed(_NOT_IN_NAMES.sub(" ", given))
+    name = _trimmed(_NOT_IN_NAMES.sub(" ", authored))
     base, dot, _ = name.rpartition(".")
     base = _trimmed(_trimmed(base if dot else name)[:LONGEST_NAME])
     return f"{base or 'file'}.{EXTENSIONS[output_format]}"
@@ -111,7 +111,7 @@ def _default_name(params: DocGeneratorParams, ctx: NodeContext, begun: datetime)
 
 
 def _resolved(content: str, ctx: NodeContext) -> str:
-    """Resolver H: null is empty, text is itself, everything else is JSON, and what cannot be found is an error."""
+    """Fill the references: null as empty, text unchanged, other values as JSON, an unresolved one as an error text."""
     texts: dict[str, str] = {}
     for found in templates.mentions([content]):
         if found.expression in texts:
@@ -125,7 +125,7 @@ def _resolved(content: str, ctx: NodeContext) -> str:
 
 
 async def _begun(ctx: NodeContext) -> datetime:
-    """When the first attempt began, to the second."""
+    """Return the time at which the first attempt began, to the second."""
     recorded = await ctx.recall(_BEGUN)
     if recorded is not None:
         return datetime.fromisoformat(recorded)
@@ -146,7 +146,7 @@ def _layout(params: DocGeneratorParams, begun: datetime) -> Layout:
 
 
 def _download(file: dict[str, Any], data: bytes, params: DocGeneratorParams) -> dict[str, Any]:
-    """What a Message offers its reader: the file's particulars and where to get it."""
+    """Return the output `download`, which a Message offers to its reader: the file's details and its links."""
     return {
         **file,
         **({"base64": base64.b64encode(data).decode()} if len(data) <= INLINE_BYTES else {}),

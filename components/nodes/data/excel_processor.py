@@ -1,9 +1,9 @@
-"""ExcelProcessor: read spreadsheets, merge them, make data ready for them, and write them.
+"""ExcelProcessor: read spreadsheets, merge them, prepare data for them, and write them.
 
 DSL: `operation` (`read`, `merge`, `transform`, `output`), `input_files`, `sheet_selection`, `merge_strategy`,
-`join_on`, `transform_data`, `output_format`, `output_filename`; `write`, `file_ref`, `output_data` and `sheet_name` in
-the other shape. Files may also come as lists and from a form (components E14). A file that cannot be read counts as
-having no sheets, and the output `errors` says why.
+`join_on`, `transform_data`, `output_format`, `output_filename`; in the other form of the DSL `write`, `file_ref`,
+`output_data` and `sheet_name`. Files may also be lists and come from a form. A file that cannot be read counts as a
+file without sheets, and the output `errors` gives the reason.
 """
 
 import base64
@@ -28,7 +28,7 @@ from providers.models.text.sanitizer import without_reasoning
 
 OPERATIONS = ("read", "merge", "transform", "output")
 FORMATS: Mapping[str, str] = {"xlsx": spreadsheets.XLSX, "csv": spreadsheets.CSV}
-ROWS_SHOWN = 10  # of a table that was read
+ROWS_SHOWN = 10  # of each table
 MERGED_ROWS_SHOWN = 20
 NAMES_SHOWN = 5
 SHOWN_OF_VALUE = 200  # characters, in an error
@@ -72,7 +72,7 @@ class ExcelProcessorParams(Params):
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    """A file that the node was given: its bytes, or where to read them."""
+    """An input file: the descriptor of a stored file, or a data URI."""
 
     name: str
     descriptor: Mapping[str, Any]
@@ -93,7 +93,7 @@ async def excel_processor(params: ExcelProcessorParams, ctx: NodeContext) -> Fin
     return Finished(outputs={"data": {}, "summary": "", "markdown": "", **outputs})
 
 
-# -- what it does -----------------------------------------------------------------------------------------------------
+# -- operations -------------------------------------------------------------------------------------------------------
 
 
 async def _read(params: ExcelProcessorParams, ctx: NodeContext) -> dict[str, Any]:
@@ -129,14 +129,14 @@ async def _merge(params: ExcelProcessorParams, ctx: NodeContext) -> dict[str, An
 
 
 def _merged(sources: Sequence[tuple[str, Table]], on: str) -> Table:
-    filled = [(name, table) for name, table in sources if table.columns]
-    if not on or not filled:
-        return tables.stacked([table for _, table in filled])
-    for name, table in filled:
+    non_empty = [(name, table) for name, table in sources if table.columns]
+    if not on or not non_empty:
+        return tables.stacked([table for _, table in non_empty])
+    for name, table in non_empty:
         if on not in table.columns:
             raise NodeFailure(f'Column "{on}" to join on is missing in {name}. Name another, or use concat.')
-    merged = filled[0][1]
-    for _, table in filled[1:]:
+    merged = non_empty[0][1]
+    for _, table in non_empty[1:]:
         merged = tables.joined(merged, table, on)
     return merged
 
@@ -146,13 +146,13 @@ def _transform(value: Any) -> dict[str, Any]:
         return {"summary": "No data to transform"}
     found = tables.of_value(value)
     if found is None:
-        data, shown = {"raw": tables.text_of(value)}, ""
+        data, markdown = {"raw": tables.text_of(value)}, ""
     elif tables.has_sheets(value):
-        data, shown = value, _shown(found)
+        data, markdown = value, _shown(found)
     else:
         table = found[tables.ONLY_SHEET]
-        data, shown = table.rows, tables.markdown(table, ROWS_SHOWN)
-    return {"data": data, "summary": "Transformed data ready for processing", "markdown": shown}
+        data, markdown = table.rows, tables.markdown(table, ROWS_SHOWN)
+    return {"data": data, "summary": "Transformed data ready for processing", "markdown": markdown}
 
 
 async def _write(params: ExcelProcessorParams, ctx: NodeContext) -> dict[str, Any]:
@@ -181,7 +181,7 @@ async def _write(params: ExcelProcessorParams, ctx: NodeContext) -> dict[str, An
 
 
 def _attachment(saved: Mapping[str, Any], ending: str, name: str) -> dict[str, Any]:
-    """The file as other nodes know it, and as a Message offers it to its reader."""
+    """Return the output `attachment`: the file as other nodes read it, and as a Message offers it for download."""
     doc_id, mime_type = saved["doc_id"], FORMATS[ending]
     file = {"filename": name, "mime_type": mime_type, "size": saved["size"]}
     return {
@@ -193,23 +193,23 @@ def _attachment(saved: Mapping[str, Any], ending: str, name: str) -> dict[str, A
     }
 
 
-def _not_written(why: str, value: Any) -> dict[str, Any]:
+def _not_written(reason: str, value: Any) -> dict[str, Any]:
     if value is None or value == "":
-        return {"summary": why}
-    shown = tables.text_of(value)
-    beginning = shown[:SHOWN_OF_VALUE] + ("..." if len(shown) > SHOWN_OF_VALUE else "")
-    return {"summary": why, "errors": [f"No file was made of this value, which has no rows: {beginning}"]}
+        return {"summary": reason}
+    text = tables.text_of(value)
+    beginning = text[:SHOWN_OF_VALUE] + ("..." if len(text) > SHOWN_OF_VALUE else "")
+    return {"summary": reason, "errors": [f"No file was made of this value, which has no rows: {beginning}"]}
 
 
 def _content(sheets: Mapping[str, Table], ending: str) -> bytes:
     return spreadsheets.csv_of(next(iter(sheets.values()))) if ending == "csv" else spreadsheets.xlsx_of(sheets)
 
 
-# -- what it is given -------------------------------------------------------------------------------------------------
+# -- inputs -----------------------------------------------------------------------------------------------------------
 
 
 async def _data(params: ExcelProcessorParams, ctx: NodeContext) -> Any:
-    """The value to transform or to write. A text that is JSON, as models write it, stands for its value."""
+    """Return the value to transform or to write. A text that is JSON, as models write it, is parsed."""
     value = _given(params, ctx)
     if not isinstance(value, str):
         return value
@@ -218,7 +218,7 @@ async def _data(params: ExcelProcessorParams, ctx: NodeContext) -> Any:
 
 
 def _json_in(text: str) -> Any:
-    """The object or array that a text is, a fence around it and reasoning before it aside; None for other texts."""
+    """Return the object or array in a text, without a fence around it and reasoning before it; None for other texts."""
     bare = without_reasoning(text).strip()
     fenced = _FENCED.search(bare)
     bare = fenced[1].strip() if fenced else bare
@@ -226,7 +226,7 @@ def _json_in(text: str) -> Any:
 
 
 def _given(params: ExcelProcessorParams, ctx: NodeContext) -> Any:
-    """The value that a reference points at, or that the canvas itself holds."""
+    """Return the value of `transform_data`: of its reference, or the value that the canvas itself holds."""
     source = params.transform_data
     if not isinstance(source, str):
         return source
@@ -240,10 +240,10 @@ def _given(params: ExcelProcessorParams, ctx: NodeContext) -> Any:
 async def _tables(
     params: ExcelProcessorParams, ctx: NodeContext, selection: str
 ) -> tuple[list[tuple[str, dict[str, Table]]], dict[str, Any]]:
-    """The sheets of each input file that has any, and `{"errors": [...]}` where files could not be read."""
+    """Return the sheets of each input file that has any, and `{"errors": [...]}` if files could not be read."""
     found: list[tuple[str, dict[str, Table]]] = []
     errors: list[str] = []
-    room = tables.MOST_CELLS
+    cells_left = tables.MOST_CELLS
     for file in _files(params, ctx):
         try:
             content = await _bytes(file, ctx)
@@ -251,18 +251,18 @@ async def _tables(
         except FileUnreadable as failure:
             errors.append(failure.message)
             continue
-        room -= sum(len(table.columns) * len(table.rows) for table in sheets.values())
-        if room < 0:
-            raise NodeFailure(f"The input files have more than {tables.MOST_CELLS:,} cells together. Take fewer.")
+        cells_left -= sum(len(table.columns) * len(table.rows) for table in sheets.values())
+        if cells_left < 0:
+            raise NodeFailure(f"The input files have more than {tables.MOST_CELLS:,} cells together. Use fewer files.")
         if sheets:
             found.append((file.name, sheets))
     return found, {"errors": errors} if errors else {}
 
 
 def _files(params: ExcelProcessorParams, ctx: NodeContext) -> list[_File]:
-    given = params.input_files
+    sources = params.input_files
     files: list[_File] = []
-    for source in given if isinstance(given, list | tuple) else [given]:
+    for source in sources if isinstance(sources, list | tuple) else [sources]:
         if not isinstance(source, str):
             files += _files_in(source)
             continue
@@ -275,7 +275,7 @@ def _files(params: ExcelProcessorParams, ctx: NodeContext) -> list[_File]:
 
 
 def _files_in(value: Any) -> list[_File]:
-    """The files that a value stands for; what is no file is passed over."""
+    """Return the files in a value; other values are ignored."""
     if isinstance(value, list):
         return [file for item in value for file in _files_in(item) if not isinstance(item, list)]
     if isinstance(value, Mapping):
@@ -304,10 +304,10 @@ def _decoded(file: _File) -> bytes:
     try:
         return base64.b64decode(file.uri.partition(",")[2])
     except ValueError as error:
-        raise unreadable(file.name, Kind.EXCEL, "is no whole data URI", "Send all of its base64 text.") from error
+        raise unreadable(file.name, Kind.EXCEL, "is not a complete data URI", "Send all of its base64 text.") from error
 
 
-# -- how it reads -----------------------------------------------------------------------------------------------------
+# -- texts of the result ----------------------------------------------------------------------------------------------
 
 
 def _described(key: str, table: Table) -> str:
@@ -319,17 +319,17 @@ def _shown(found: Mapping[str, Table]) -> str:
     return "\n\n".join(f"### {key}\n\n{tables.markdown(table, ROWS_SHOWN)}" for key, table in found.items())
 
 
-def _free(key: str, taken: Mapping[str, Any]) -> str:
-    """The key, or `key (2)` and so on: two files of one name do not hide each other."""
-    number, found = 1, key
-    while found in taken:
+def _free(key: str, used: Mapping[str, Any]) -> str:
+    """Return the key, or the first of `key (2)` and so on that is not in use: files may have the same name."""
+    number, free = 1, key
+    while free in used:
         number += 1
-        found = f"{key} ({number})"
-    return found
+        free = f"{key} ({number})"
+    return free
 
 
 def _file_name(name: str, ending: str) -> str:
-    """A file's name without folders and without its ending."""
+    """Return a file name without folders and without its extension."""
     bare = _NOT_IN_A_NAME.sub("_", name).strip(". ")
     bare = bare[: -len(ending) - 1] if bare.lower().endswith(f".{ending}") else bare
     return bare[:180] or "output"

@@ -1,11 +1,11 @@
-"""Invoke: one HTTP request to wherever the author says.
+"""Invoke: send one HTTP request to a URL.
 
 DSL: `url`, `method`, `headers`, `variables[] {key, ref, value}`, `datatype` (`json`, `formdata`), `proxy`, `timeout`,
-`clean_html`, `max_retries`, `delay_after_error`; ours: `body`, the methods `patch` and `delete`, and an
-`Idempotency-Key` on everything but GET, which is the same in every attempt, and the output `status_code`. Every status
-counts as an answer; one of 500 and more is asked for again as often as `max_retries` says. Redirects are not followed,
-and the run has a warning of them. An author whose server does not look at keys says so with `on_unknown`: what may have
-reached it is then not sent once more by itself.
+`clean_html`, `max_retries`, `delay_after_error`. Additions to upstream: `body`, the methods `patch` and `delete`, an
+`Idempotency-Key` header on every request but GET, which is the same in every attempt, and the output `status_code`. A
+response of any status is a result; a status of 500 or more is retried up to `max_retries` times. Redirects are not
+followed, and the run gets a warning. An author whose server ignores idempotency keys sets `on_unknown`: a request that
+may have reached the server is then not repeated automatically.
 """
 
 import asyncio
@@ -32,10 +32,10 @@ from providers.interfaces import Call, Reply
 
 METHODS = ("get", "post", "put", "patch", "delete")
 DATATYPES = ("json", "formdata")
-SERVER_ERROR = 500  # statuses from here on are the server's failures, which may pass
-LEAST_SECONDS = 3.0  # of the node's time limit
-TO_SPARE = 5.0  # seconds that the time limit leaves beyond requests and pauses
-LONGEST = 86_400.0  # seconds that a request or a pause may take at all
+SERVER_ERROR = 500  # statuses from here on are errors of the server, which may be temporary
+LEAST_SECONDS = 3.0  # the node's shortest time limit
+TO_SPARE = 5.0  # seconds of the time limit beyond requests and pauses
+LONGEST = 86_400.0  # seconds; the limit for a request's timeout and for a pause
 
 _SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://")
 _NO_PROXY = re.compile(r"(?:[a-zA-Z][a-zA-Z0-9+.-]*:)?/*")
@@ -45,7 +45,7 @@ _HEADER_NAME = re.compile(r"\{[ \t]*+([a-zA-Z_][a-zA-Z0-9_.@-]*+)[ \t]*+\}")
 class InvokeParams(Params):
     default_outputs = ("result",)
     later_outputs = ("status_code",)
-    secrets = ("proxy",)  # its address may hold a name and a password
+    secrets = ("proxy",)  # its URL may contain a user name and a password
     secret_headers = ("headers",)
 
     url: Any = Field(default="", validate_default=True)
@@ -91,13 +91,13 @@ class InvokeParams(Params):
 
 
 def time_limit(params: InvokeParams) -> float:
-    """Seconds that the node may take: all its requests, all its pauses, and some to spare."""
+    """Return the node's time limit in seconds: all its requests, all its pauses, and a reserve."""
     each = _number(params.timeout) + _number(params.delay_after_error)
     return max(LEAST_SECONDS, each * _tries(params) + TO_SPARE)
 
 
 def effect_here(params: InvokeParams) -> Effect:
-    """Whoever says what follows an unknown outcome knows that the server does not look at keys."""
+    """Return `unsafe` if the author set `on_unknown`, because the server then ignores idempotency keys."""
     if not uncertain_outcomes.is_unset((params.model_extra or {}).get(uncertain_outcomes.FIELD)):
         return "unsafe"
     return "idempotent" if params.method == "get" else "keyed"
@@ -110,15 +110,18 @@ async def invoke(params: InvokeParams, ctx: NodeContext) -> Finished:
     if reply.status in REDIRECTS and reply.headers.get("location"):
         ctx.warn("redirect_not_followed", _redirect(reply))
     kind = reply.headers.get("content-type", "")
-    size = len(reply.content) if params.clean_html else 0  # what is no page takes no longer than it is long
+    size = (
+        len(reply.content) if params.clean_html else 0
+    )  # without HTML cleaning a text of any size is read quickly, so not in a child process
     text = await read_page(size, text_of_reply, reply.content, kind, is_page=bool(params.clean_html))
     return Finished(outputs={"result": text, "status_code": reply.status})
 
 
 async def _answer(call: Call, params: InvokeParams, ctx: NodeContext) -> Reply:
-    """The answer, after as many tries as the author allows. What cannot succeed is not tried again.
+    """Send the request, retry it as often as the author allows, and return the response.
 
-    The last answer counts whatever its status. A request that must not be sent twice is not repeated for its status.
+    An error that a retry cannot mend is raised at once. The last response counts, whatever its status. A request that
+    must not be sent twice is not repeated because of its status.
     """
     left = _tries(params)
     while True:
@@ -160,14 +163,14 @@ def _call(params: InvokeParams, ctx: NodeContext) -> Call:
     )
 
 
-# -- what is sent -----------------------------------------------------------------------------------------------
+# -- the request ------------------------------------------------------------------------------------------------
 def _url(params: InvokeParams, ctx: NodeContext) -> str:
     url = templates.format_text(str(params.url), ctx.lookup, templates.plain_text).strip()
     return url if _SCHEME.match(url) else f"http://{url}"
 
 
 def _proxy(proxy: Any) -> str | None:
-    """The proxy, if the field says more than a scheme."""
+    """Return the proxy's URL, or None if the field is empty or holds only a scheme."""
     text = str(proxy or "").strip()
     if _NO_PROXY.fullmatch(text):
         return None
@@ -175,7 +178,7 @@ def _proxy(proxy: Any) -> str | None:
 
 
 def _arguments(params: InvokeParams, ctx: NodeContext) -> dict[str, Any]:
-    """The request's arguments by key, each noted as the input that its reference brought."""
+    """Return the request's arguments by key; the value of each reference is noted as an input."""
     arguments: dict[str, Any] = {}
     rows = params.variables or ()
     if not isinstance(rows, list | tuple):
@@ -194,16 +197,16 @@ def _arguments(params: InvokeParams, ctx: NodeContext) -> dict[str, Any]:
 
 
 def _value(ref: str, value: Any, ctx: NodeContext) -> Any:
-    referred = ctx.lookup(ref) if ref else None
-    if referred is not None:
-        return referred
+    looked_up = ctx.lookup(ref) if ref else None
+    if looked_up is not None:
+        return looked_up
     if isinstance(value, str):
         return templates.format_text(value, ctx.lookup, templates.plain_text)
     return "" if value is None else value
 
 
 def _as_json(key: str, value: Any) -> Any:
-    """What a text says in JSON if it does, other values as they are. Raises NodeFailure for what JSON cannot say."""
+    """Return the value of a JSON text; return other values unchanged. Raises NodeFailure if JSON has no such value."""
     if isinstance(value, str):
         try:
             value = json.loads(value)
@@ -217,7 +220,7 @@ def _as_json(key: str, value: Any) -> Any:
 
 
 def _raw_body(params: InvokeParams, ctx: NodeContext) -> bytes | None:
-    """The author's own body, references in it as JSON writes their values."""
+    """Return the author's body, with references replaced by their values as JSON."""
     if params.body is None:
         return None
     text = templates.format_text(templates.value_text(params.body), ctx.lookup)
@@ -225,7 +228,7 @@ def _raw_body(params: InvokeParams, ctx: NodeContext) -> bytes | None:
 
 
 def _texts(value: Any) -> list[str]:
-    """An argument as a query or form has it, upstream's way: a list item by item, an object key by key, `True`."""
+    """Return an argument as texts for a query or form, like upstream: each item of a list, each key of an object."""
     return [str(part) for item in _items(value) if item is not None for part in _items(item)]
 
 
@@ -233,29 +236,29 @@ def _items(value: Any) -> Iterable[Any]:
     return value if isinstance(value, list | Mapping) else (value,)
 
 
-def _headers(given: Any, ctx: NodeContext) -> dict[str, str]:
-    """The author's headers. Numbers and the like are written as JSON has them, null is no header."""
-    if given is None or (isinstance(given, str) and not given.strip()):
+def _headers(headers: Any, ctx: NodeContext) -> dict[str, str]:
+    """Return the author's headers. Values that are not texts are written as JSON; a null value omits the header."""
+    if headers is None or (isinstance(headers, str) and not headers.strip()):
         return {}
-    if isinstance(given, str):
+    if isinstance(headers, str):
         try:
-            given = json.loads(given)
+            headers = json.loads(headers)
         except (ValueError, RecursionError):
-            given = None
-    if not isinstance(given, Mapping):
+            headers = None
+    if not isinstance(headers, Mapping):
         raise NodeFailure("Invoke headers must be a JSON object.")
     return {
         str(name): _header_text(value, ctx) if isinstance(value, str) else templates.json_text(value)
-        for name, value in given.items()
+        for name, value in headers.items()
         if value is not None
     }
 
 
 def _header_text(text: str, ctx: NodeContext) -> str:
-    """Resolver G2: any global or output by its name. Ids with a colon are none of its names, and stay as written."""
+    """Fill the references of a header like upstream: globals and outputs by name; ids with a colon stay unchanged."""
     return "".join(
-        _with_names(piece, ctx) if isinstance(piece, str) else _header_piece(text, piece, ctx)
-        for piece in templates.pieces(text)
+        _with_names(part, ctx) if isinstance(part, str) else _header_piece(text, part, ctx)
+        for part in templates.pieces(text)
     )
 
 
@@ -272,16 +275,16 @@ def _with_names(text: str, ctx: NodeContext) -> str:
 
 
 def _has(headers: Mapping[str, str], name: str) -> bool:
-    return any(given.strip().lower() == name.lower() for given in headers)
+    return any(header.strip().lower() == name.lower() for header in headers)
 
 
-# -- what comes back --------------------------------------------------------------------------------------------
+# -- the response -----------------------------------------------------------------------------------------------
 def _redirect(reply: Reply) -> str:
-    """What a redirect is told as. Its address loses what may be secret in it."""
+    """Return the warning about a redirect, without the parts of its URL that may be secret."""
     target = masked(reply.headers["location"]).partition("?")[0]
     return (
-        f"HTTP {reply.status} leads to {target}, and Invoke follows no redirects: `result` is what the redirect itself "
-        f"says ({len(reply.content)} bytes). Set `url` to the address that it leads to."
+        f"HTTP {reply.status} redirects to {target}, but Invoke does not follow redirects: `result` is the body of the "
+        f"redirect itself ({len(reply.content)} bytes). Set `url` to the address that it redirects to."
     )
 
 
@@ -291,10 +294,10 @@ def _tries(params: InvokeParams) -> int:
 
 
 def _number(value: Any) -> float:
-    """A number from 0 on, also one that was typed into a text field; 0 for anything else."""
+    """Return the value as a number of 0 or more, also if it is written as text; 0 for anything else."""
     try:
         number = float(value or 0)
-    except OverflowError:  # a whole number beyond all floats
+    except OverflowError:  # an integer that is too large for a float
         return LONGEST if value > 0 else 0.0
     except (TypeError, ValueError):
         return 0.0

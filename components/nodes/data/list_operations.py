@@ -1,8 +1,8 @@
-"""ListOperations: take a part of a list, filter it, put it in order, or drop what is in it twice.
+"""ListOperations: select a part of a list, filter it, sort it, or drop duplicates.
 
 DSL: `query` (a reference to a list), `operations` (`nth`, `head`, `tail`, `filter`, `sort`, `drop_duplicates`), `n`,
-`strict`, `sort_method`, `sort_by`, `filter {operator, value}`. Values compare as Python's do: 1, 1.0 and true are the
-same, and what has no order among itself cannot be sorted. All three outputs are always set, declared or not.
+`strict`, `sort_method`, `sort_by`, `filter {operator, value}`. Values compare as in Python: 1, 1.0 and true are equal,
+and values of types without a common order cannot be sorted. All three outputs are always set, declared or not.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -93,12 +93,12 @@ def list_operations(params: ListOperationsParams, ctx: NodeContext) -> Finished:
 
 
 def _nth(items: list[Any], params: ListOperationsParams) -> list[Any]:
-    """The one item at a place counted from 1, or from the end by negative numbers."""
-    place = params.n - 1 if params.n > 0 else len(items) + params.n
-    if params.n and 0 <= place < len(items):
-        return [items[place]]
+    """Return the item at position `n`, counted from 1, or from the end if negative."""
+    index = params.n - 1 if params.n > 0 else len(items) + params.n
+    if params.n and 0 <= index < len(items):
+        return [items[index]]
     if params.strict:
-        raise NodeFailure(f"nth: there is no item {params.n} in a list of {len(items)}.")
+        raise NodeFailure(f"nth: a list of {len(items)} has no item {params.n}.")
     return []
 
 
@@ -111,9 +111,9 @@ def _tail(items: list[Any], params: ListOperationsParams) -> list[Any]:
 
 
 def _count(items: list[Any], params: ListOperationsParams) -> int:
-    """How many items to take. Strictly, there must be as many."""
+    """Return how many items to select. With `strict` the list must have as many."""
     if params.strict and not 1 <= params.n <= len(items):
-        raise NodeFailure(f"{params.operations}: {params.n} items can't be taken from a list of {len(items)}.")
+        raise NodeFailure(f"{params.operations}: a list of {len(items)} has no {params.n} items to select.")
     return min(max(params.n, 0), len(items))
 
 
@@ -123,7 +123,7 @@ def _filter(items: list[Any], params: ListOperationsParams) -> list[Any]:
 
 
 def _sort(items: list[Any], params: ListOperationsParams) -> list[Any]:
-    """Stable in both directions. Objects go by the keys named, else by all that is in them; others as they are."""
+    """Sort the items, stable in both directions. Objects are compared by the keys in `sort_by`, else by all pairs."""
     if not items:
         return []
     by_object = isinstance(items[0], Mapping)
@@ -133,7 +133,7 @@ def _sort(items: list[Any], params: ListOperationsParams) -> list[Any]:
     try:
         return sorted(items, key=_order(params.sort_by) if by_object else None, reverse=params.sort_method == "desc")
     except TypeError as error:
-        raise NodeFailure(f"sort: these items have no order: {error}.") from error
+        raise NodeFailure(f"sort: the items cannot be compared: {error}.") from error
 
 
 def _order(keys: Sequence[str]) -> Callable[[Mapping[str, Any]], Any]:
@@ -143,7 +143,7 @@ def _order(keys: Sequence[str]) -> Callable[[Mapping[str, Any]], Any]:
 
 
 def _ordered(value: Any) -> Any:
-    """A value with an order, if it can have one: objects go by their pairs, by key."""
+    """Return a value's sort key, in which an object is a tuple of its pairs, sorted by key."""
     match value:
         case Mapping():
             return tuple((key, _ordered(value[key])) for key in sorted(value))
@@ -161,7 +161,7 @@ def _drop_duplicates(items: list[Any], params: ListOperationsParams) -> list[Any
 
 
 def _identity(value: Any) -> Any:
-    """What two equal values have in common and no others: hashable, by content, 1 like 1.0 and true."""
+    """Return a hashable value that is the same for equal values only; 1, 1.0 and true are equal."""
     match value:
         case Mapping():
             return "object", frozenset((key, _identity(item)) for key, item in value.items())
@@ -172,7 +172,7 @@ def _identity(value: Any) -> Any:
 
 
 def _no_order(one: Any, other: Any) -> NodeFailure:
-    return NodeFailure(f"sort: a {type(one).__name__} and a {type(other).__name__} have no order.")
+    return NodeFailure(f"sort: a {type(one).__name__} cannot be compared with a {type(other).__name__}.")
 
 
 _OPERATIONS: Mapping[str, Callable[[list[Any], ListOperationsParams], list[Any]]] = {

@@ -1,7 +1,7 @@
-"""StringTransform: cut a text into a list, or make a text of several values.
+"""StringTransform: split a text into a list, or merge several values into a text.
 
-DSL: `method` (`split`, `merge`), `split_ref`, `script`, `delimiters`. Splitting tries the delimiters in their order at
-each place; merging joins lists with the first of them.
+DSL: `method` (`split`, `merge`), `split_ref`, `script`, `delimiters`. Splitting tries the delimiters in order at each
+position; merging joins lists with the first delimiter.
 """
 
 from typing import Any
@@ -63,7 +63,9 @@ def _merge(params: StringTransformParams, ctx: NodeContext) -> str:
     delimiter = params.delimiters[0]
     for expression, value in values.items():
         if isinstance(value, list) and len(value) * len(delimiter) > MOST_JOINED:
-            raise NodeFailure(f"{expression}: its {len(value):,} items and the delimiter make too long a text.")
+            raise NodeFailure(
+                f"{expression}: its {len(value):,} items, joined with the delimiter, make too long a text."
+            )
     texts = {name: templates.shown(value, delimiter=delimiter) for name, value in values.items()}
     for expression, text in texts.items():
         ctx.note_input(expression, text)

@@ -1,7 +1,7 @@
-"""VariableAggregator: of several values take the first that is there; so branches meet again.
+"""VariableAggregator: output the first of several variables that has a value, so that branches can be joined.
 
-DSL: `groups[] {group_name, variables[] {value}}`; a variable may be a plain text too. Empty values (null, "", 0, false,
-[], {}) are passed over. A group without any value leaves its output as it was.
+DSL: `groups[] {group_name, variables[] {value}}`; a variable may also be a plain text. Empty values (null, "", 0,
+false, [], {}) are skipped. A group without any value leaves its output as it was.
 """
 
 from collections.abc import Mapping
@@ -43,7 +43,7 @@ def variable_aggregator(params: VariableAggregatorParams, ctx: NodeContext) -> F
         ctx.note_input(f"{group['group_name']}.variables", group["variables"])
         try:
             value = _first_value(group["variables"], ctx)
-        except UnresolvedReference as unknown:  # what earlier groups found is kept
+        except UnresolvedReference as unknown:  # the outputs of earlier groups are kept
             return Failed(error=unknown.message, code=unknown.code, outputs=outputs)
         if value:
             outputs[group["group_name"]] = value

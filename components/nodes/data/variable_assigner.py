@@ -1,9 +1,9 @@
 """VariableAssigner: change variables, and outputs of other nodes.
 
-DSL: `variables[] {variable, operator, parameter}`. Rows run in order, and each sees what those before it wrote. A row
-that cannot be carried out fails the node, and what was written before it stays: `AssignmentFailed` carries it. An
-operator that does not fit its values writes an `ERROR:` text into the variable instead; these texts are listed in the
-output `errors` as well.
+DSL: `variables[] {variable, operator, parameter}`. Rows run in order, and each sees the assignments of earlier rows. A
+row that cannot be carried out fails the node, but earlier assignments stay: `AssignmentFailed` carries them. An
+operator that does not fit its values writes an `ERROR:` text into the variable instead; the output `errors` lists these
+texts as well.
 """
 
 import math
@@ -23,7 +23,7 @@ PARAMETER_NOT_LIST = "ERROR:PARAMETER_NOT_LIST"
 OTHER_ELEMENT_TYPE = "ERROR:PARAMETER_NOT_LIST_ELEMENT_TYPE"
 NOT_NUMBER = "ERROR:VARIABLE_NOT_NUMBER or PARAMETER_NOT_NUMBER"
 DIVIDE_BY_ZERO = "ERROR:DIVIDE_BY_ZERO"
-LONGEST_NUMBER = 4096  # bits; far more than anybody counts, and Python refuses to print much longer ones
+LONGEST_NUMBER = 4096  # bits; Python refuses to print much longer integers
 
 
 class VariableAssignerParams(Params):
@@ -33,7 +33,7 @@ class VariableAssignerParams(Params):
 
 
 class AssignmentFailed(NodeFailure):
-    """A row could not be carried out. `assigned` is what the rows before it wrote, like `Finished.assign`."""
+    """Raised when a row cannot be carried out. `assignments` are those of the earlier rows, as in `Finished.assign`."""
 
     code = "assignment_failed"
 
@@ -55,7 +55,7 @@ def variable_assigner(params: VariableAssignerParams, ctx: NodeContext) -> Finis
 
 
 class _Assignment:
-    """The rows carried out so far: what they wrote, by the name of the whole value it belongs to."""
+    """The assignments of the rows so far, by the name of the whole variable or output."""
 
     def __init__(self, ctx: NodeContext) -> None:
         self.written: dict[str, Any] = {}
@@ -75,7 +75,7 @@ class _Assignment:
         self.written[_whole(ref)] = references.assign_path(self._root(ref), ref.path, value)
 
     def lookup(self, expression: str) -> Any:
-        """Like the node's own lookup, over what was written so far. Unknown nodes and globals raise."""
+        """Return a reference's value after the assignments so far. Raises UnresolvedReference like `ctx.lookup`."""
         ref = references.parse_reference(expression)
         if _whole(ref) in self.written:
             return references.get_path(self.written[_whole(ref)], ref.path)

@@ -1,1 +1,1 @@
-"""Components that route: Begin, Switch, Categorize, Iteration, Loop, forms, Message."""
+"""Components that control the run: Begin, Switch, Categorize, Iteration, Loop, forms, Answer, Message."""

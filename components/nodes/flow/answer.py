@@ -1,8 +1,9 @@
-"""Answer: end the user's turn, and wait for the next. Older canvases are built around it, often in a circle.
+"""Answer: end the user's turn and wait for the next one. Older canvases are built around it, often in a cycle.
 
-DSL: none of its own. Loading it adds `says`: the texts of the nodes before it that no Message says. Coming to it, what
-was not said yet of these is said as one message; then the run waits, like a form without fields. The query of the
-next request is the answer. A text counts as said until its node has run again: it is marked beside that node's outputs.
+DSL: no fields of its own. Loading the canvas adds `says`: the texts of earlier nodes that no Message writes. The node
+writes those texts that the user has not seen yet as one message; then the run waits, like a form without fields. The
+query of the next request is the node's output. A text counts as written until its node has run again; a mark beside
+that node's outputs records this.
 """
 
 from collections.abc import Iterator
@@ -20,25 +21,25 @@ class AnswerParams(Params):
     default_outputs = ("answer", "content")
     later_outputs = ()
 
-    says: Any = ()  # {text, said}: references to a text, and to the mark that it was said
+    says: Any = ()  # {text, said}: references to a text, and to the mark that it was written
 
 
 @component("Answer", AnswerParams, effect="pure", assigns=True)
 async def answer(params: AnswerParams, ctx: NodeContext) -> Finished | WaitingForInput:
-    unsaid = list(_unsaid(params, ctx))
+    unwritten = list(_unsaid(params, ctx))
     if ctx.answers is None:
-        await ctx.say("\n".join(text for _, text in unsaid))
+        await ctx.say("\n".join(text for _, text in unwritten))
         return WaitingForInput(inputs={})
     query = ctx.answers.get("query")
     if not query:
-        return WaitingForInput(inputs={})  # others were answered
+        return WaitingForInput(inputs={})  # the request answered other forms
     ctx.note_input("query", query)
-    return Finished(outputs={"answer": query, "content": query}, assign={mark: True for mark, _ in unsaid})
+    return Finished(outputs={"answer": query, "content": query}, assign={mark: True for mark, _ in unwritten})
 
 
 def _unsaid(params: AnswerParams, ctx: NodeContext) -> Iterator[tuple[str, str]]:
-    """The mark and the text of every node before this one that has something new to say."""
-    for told in params.says:
-        text = templates.value_text(ctx.lookup(told["text"])).translate(_NO_MARKERS)
-        if text and not ctx.lookup(told["said"]):
-            yield told["said"].strip("{}"), text
+    """Yield the mark and the text of every earlier node whose text has not been written yet."""
+    for source in params.says:
+        text = templates.value_text(ctx.lookup(source["text"])).translate(_NO_MARKERS)
+        if text and not ctx.lookup(source["said"]):
+            yield source["said"].strip("{}"), text

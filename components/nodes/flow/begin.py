@@ -1,9 +1,9 @@
-"""Begin: turn what the request brings into outputs.
+"""Begin: turn the request into outputs.
 
-DSL: `mode`, `inputs` (the form), `layout_recognize`. Without inputs the query fills the form: an object fills the
-fields it names, anything else the only field there is. Values preset in the form are not emitted. A webhook's payload
-becomes outputs as it is, but for its `input`, which is shown as the input `request`. The output `_files` keeps what
-describes the files of the form.
+DSL: `mode`, `inputs` (the form), `layout_recognize`. If the request has no inputs, its query fills the form: an object
+fills the fields it names, anything else the form's only field. Values preset in the form do not become outputs. A
+webhook's payload becomes outputs unchanged, except for its `input`, which is shown as the input `request`. The output
+`_files` keeps the descriptors of the form's files.
 """
 
 from collections.abc import Mapping
@@ -61,7 +61,7 @@ async def begin(params: BeginParams, ctx: NodeContext) -> Finished:
 
 
 def _from_query(form: Mapping[str, Any], ctx: NodeContext) -> Mapping[str, Any]:
-    """The answers a query stands for when the request has no inputs."""
+    """Return the answers that the query stands for when the request has no inputs."""
     query = ctx.lookup("sys.query") if ctx.exists("sys.query") else None
     if not form or query is None or query == "":
         return {}

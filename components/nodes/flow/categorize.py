@@ -1,11 +1,11 @@
-"""Categorize: a model names the category of what the user said, and the run goes where that category leads.
+"""Categorize: a model names the category of the user's message, and the run continues at that category's nodes.
 
 DSL: `category_description` (name -> description, examples, to), `query` (a reference), `default_category`, `llm_id`,
-the generation parameters and `message_history_window_size`. Of these only the categories and the window are checked at
-load, as upstream does; `max_retries` is not used, the provider layer retries on its own account.
+the generation parameters and `message_history_window_size`. Like upstream, only the categories and the window are
+validated when the canvas is loaded. `max_retries` is not used, because the provider layer retries by its own rules.
 
-The answer need not be exact: the name it mentions most often wins, at a tie the one that stands first, and if it
-mentions none the last category is taken.
+The model's answer need not be exact: the name that it mentions most often wins, and in a tie the first one. If it
+mentions none, the default category counts, or else the last one.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ from providers.models.text.sanitizer import without_reasoning
 
 
 class Category(BaseModel):
-    """One category as its author described it, and the nodes it leads to."""
+    """One category: its description and examples, and the nodes to which it routes."""
 
     model_config = ConfigDict(frozen=True, extra="allow")
 
@@ -51,7 +51,7 @@ class Category(BaseModel):
 
 
 class CategorizeParams(GenerationParams):
-    """Categories in the author's order, which decides ties and the last resort."""
+    """The categories stay in the author's order, which decides ties and the category of last resort."""
 
     default_outputs = ("category_name",)
     later_outputs = ("category",)
@@ -99,9 +99,9 @@ async def categorize(params: CategorizeParams, ctx: NodeContext) -> Outcome:
 
 
 def chosen(names: Sequence[str], answer: str, default: Any = None) -> str:
-    """The name that stands in the answer most often, in any case; without any, the default or the last name."""
-    said = answer.lower()
-    mentions = {name: said.count(name.lower()) for name in names}
+    """Return the name that the answer mentions most often, in any case; if none, the default or the last name."""
+    lowered = answer.lower()
+    mentions = {name: lowered.count(name.lower()) for name in names}
     best = max(names, key=lambda name: mentions[name])  # the first of several
     if mentions[best]:
         return best
@@ -109,11 +109,11 @@ def chosen(names: Sequence[str], answer: str, default: Any = None) -> str:
 
 
 async def _conversation(params: CategorizeParams, ctx: NodeContext) -> list[Message]:
-    """What the user and the agent have said lately; the last entry says what is to be sorted."""
+    """Return the latest messages of the conversation; the last one holds the query to categorize."""
     reference = str(params.query or "sys.query")
     query = value_text(ctx.lookup(reference))
     ctx.note_input(reference.strip("{} "), query)
     entries = await ctx.history(window(params))
-    said = [{"role": str(entry["role"]), "content": value_text(entry["content"])} for entry in entries]
-    last = said[-1]["role"] if said else "user"
-    return [*said[:-1], {"role": last, "content": query}]
+    messages = [{"role": str(entry["role"]), "content": value_text(entry["content"])} for entry in entries]
+    role = messages[-1]["role"] if messages else "user"
+    return [*messages[:-1], {"role": role, "content": query}]

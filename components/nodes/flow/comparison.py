@@ -1,8 +1,8 @@
-"""How values are compared: the operators of Switch, and those that end a Loop.
+"""Comparison of values: the operators of Switch, and those of a Loop's termination conditions.
 
-They look alike and differ everywhere. Switch reads its operand as the kind of value it meets and compares texts
-without regard to case (components 3.7). A Loop offers operators by the type of the value and changes nothing on the
-way, but for numbers written as text where an order is asked for (3.9).
+The two sets look alike, but follow different rules. Switch converts its operand to the kind of the value that it is
+compared with, and compares texts without regard to case. A Loop has a set of operators for each type of value and
+converts nothing, except a number written as text in an order comparison.
 """
 
 from collections.abc import Callable, Mapping
@@ -30,7 +30,7 @@ ORDER_OPERATORS: Mapping[str, Callable[[Any, Any], bool]] = {
 
 
 def switch_holds(left: Any, operator: Any, operand: Any) -> bool:
-    """Whether one item of a Switch's condition is true. Raises NodeFailure for what cannot be compared."""
+    """Return whether one item of a Switch's condition holds. Raises NodeFailure if the values cannot be compared."""
     operator = _canonical(operator)
     if operator in ("empty", "not empty"):
         return bool(left) == (operator == "not empty")
@@ -49,7 +49,7 @@ def switch_holds(left: Any, operator: Any, operand: Any) -> bool:
 
 
 def loop_holds(left: Any, operator: Any, operand: Any) -> bool:
-    """Whether one termination condition of a Loop is true. Raises NodeFailure for an operator the type has not."""
+    """Return whether one termination condition of a Loop holds. Raises NodeFailure if the type lacks the operator."""
     match left:
         case None:
             return operator == "empty"
@@ -99,7 +99,7 @@ def _verdict(verdicts: Mapping[str, bool], operator: Any, left: Any) -> bool:
 
 
 def _as_number(left: Any, operand: Any) -> tuple[Any, bool]:
-    """The operand as the number that a number is compared with, and whether it is none."""
+    """Return the operand converted to a number for a comparison with one, and whether the conversion failed."""
     number = _float(operand)
     if number is not None:
         return number, False
@@ -109,7 +109,7 @@ def _as_number(left: Any, operand: Any) -> tuple[Any, bool]:
 
 
 def _ordered(left: Any, operator: str, operand: Any) -> bool:
-    """As numbers if both can be read as such, else as what they are: texts go by their letters."""
+    """Compare by order: as numbers if both values can be read as numbers, else unconverted (texts alphabetically)."""
     one, other = _float(left), _float(operand)
     try:
         if one is not None and other is not None:

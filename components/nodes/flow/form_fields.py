@@ -1,8 +1,8 @@
-"""Fields of a form: their schema, and what a given answer stands for. Begin and UserFillUp share them.
+"""Fields of a form: their schema, and the value of an answer. Begin and UserFillUp share them.
 
-An answer is a bare value or `{value, type, optional}`. Files become their texts, objects written as text become
-objects (components 3.1.1). Beside the texts the descriptors of the files are kept, in the output `_files` by field, so
-that a node can still reach the bytes (components E14).
+An answer is a bare value or `{value, type, optional}`. A file becomes its text, an object written as text becomes an
+object. The descriptors of the files are kept by field in the output `_files`, so that a later node can still read the
+bytes.
 """
 
 import json
@@ -16,7 +16,7 @@ FILES = "_files"  # the output with the descriptors
 
 
 def schema(inputs: Any) -> dict[str, Any]:
-    """The fields of a form by name, in order. A list of fields is keyed by `key`, else `name`."""
+    """Return the fields of a form by name, in order. A list of fields is keyed by `key`, else by `name`."""
     if isinstance(inputs, Mapping):
         return dict(inputs)
     if not isinstance(inputs, list):
@@ -26,18 +26,18 @@ def schema(inputs: Any) -> dict[str, Any]:
 
 
 def is_file(field: Any) -> bool:
-    """Whether a field, or an answer, is about files."""
+    """Return whether a field, or an answer, is of a file type."""
     return isinstance(field, Mapping) and "file" in str(field.get("type") or "").lower()
 
 
 def descriptors(answers: Mapping[str, Any]) -> dict[str, list[Any]]:
-    """The file descriptors that answers hold, by field; fields without files are left out."""
+    """Return the file descriptors in the answers, by field; fields without files are left out."""
     files = {name: _described(answer.get("value")) for name, answer in answers.items() if is_file(answer)}
     return {name: listed for name, listed in files.items() if listed}
 
 
 async def resolve(name: str, answer: Any, layout_recognize: str, ctx: NodeContext) -> Any:
-    """The value an answer stands for. Raises NodeFailure for a required file that is missing."""
+    """Return the value of an answer. Raises NodeFailure if a required file is missing."""
     if not isinstance(answer, Mapping):
         return answer
     value = answer.get("value")
@@ -63,7 +63,7 @@ async def _file_texts(
 
 
 def _described(value: Any) -> list[Any]:
-    """One descriptor or several, as a list."""
+    """Return one descriptor or several as a list."""
     if value is None or value == "":
         return []
     return value if isinstance(value, list) else [value]

@@ -1,10 +1,10 @@
 """Iteration and IterationItem: run a body once for every element of a list.
 
-DSL of Iteration: `items_ref`, `outputs {name: {ref: "<child>@<output>"}}`, `max_concurrency`. It opens the body and
-empties what it will collect. The item node is visited before each pass and once after the last: there it reads the
-list anew, so that a body may change what is still to come, and gives out the element, or ends the container with what
-was collected. With `max_concurrency` above 1 the items run side by side, and null counts as an empty list. Without it
-the engine may let items overlap where nobody can tell; this file has no part in that.
+DSL of Iteration: `items_ref`, `outputs {name: {ref: "<child>@<output>"}}`, `max_concurrency`. Iteration opens the body
+and clears the outputs that it will collect. IterationItem runs before each iteration and once after the last one. It
+reads the list each time, so that the body may change the elements still to come, and outputs the next element, or ends
+the container with the collected outputs. With `max_concurrency` above 1 the items run in parallel, and null counts as
+an empty list. Otherwise the engine may overlap items where this has no visible effect; this module is not involved.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from canvas.outcome import ContainerExited, ContainerOpened, NextIteration
 from components.base import Params, component
 from components.context import NodeContext
 
-RESULTS = "_result"  # of side-by-side items: one {item, index, "<child>": outputs} each
+RESULTS = "_result"  # the output of parallel items: a list of {item, index, "<child>": outputs}
 
 
 class IterationParams(Params):
@@ -25,16 +25,16 @@ class IterationParams(Params):
     items_ref: Any = ""
     variable: Any = None
     max_concurrency: Any = 0
-    wrap_single: Any = False  # written as `items`: a value that is no list is a list of one
+    wrap_single: Any = False  # the DSL wrote `items`: a value that is not a list counts as a list of one
 
     @property
     def concurrency(self) -> int:
-        """How many items run side by side."""
+        """How many items run in parallel."""
         return max(1, parallel_items.requested_concurrency({"max_concurrency": self.max_concurrency}))
 
     @property
     def collecting(self) -> list[str]:
-        """The outputs that collect something from the body."""
+        """The names of the outputs that collect values from the body."""
         declared = self.outputs if isinstance(self.outputs, Mapping) else {}
         return [name for name, output in declared.items() if isinstance(output, Mapping) and output.get("ref")]
 
@@ -66,7 +66,7 @@ def iteration_item(params: IterationItemParams, ctx: NodeContext) -> NextIterati
 
 
 def _items(params: IterationParams, ctx: NodeContext) -> list[Any]:
-    """The list itself. Raises NodeFailure for anything else."""
+    """Return the list to iterate over. Raises NodeFailure if the value is not a list."""
     items = ctx.lookup(str(params.items_ref or ""))
     if isinstance(items, list):
         return items

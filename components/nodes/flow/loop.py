@@ -2,8 +2,9 @@
 
 DSL of Loop: `loop_variables[] {variable, type, input_mode, value}`, `loop_termination_condition[] {variable, operator,
 input_mode, value}`, `logical_operator`, `maximum_loop_count`. Loop sets its variables as outputs and opens the body.
-The item node decides before each pass: so conditions that hold already, no condition at all under `and`, or a maximum
-of 0 mean no pass. ExitLoop leaves the Loop around it from inside the body, and does nothing elsewhere.
+LoopItem decides before each iteration whether it runs. So the body never runs if the conditions already hold, if there
+is no condition under `and`, or if the maximum is 0. ExitLoop, inside the body, ends the Loop around it; elsewhere it
+does nothing.
 """
 
 import math
@@ -56,12 +57,12 @@ def exit_loop(params: ExitLoopParams, ctx: NodeContext) -> ContainerExited | Fin
 
 
 def _is_used(row: Mapping[str, Any]) -> bool:
-    """The editor leaves rows without a name behind; they mean nothing."""
+    """Return whether a row has a variable name; the editor also stores rows without one, which have no meaning."""
     return bool(row.get("variable"))
 
 
 def _initial(row: Mapping[str, Any], ctx: NodeContext) -> tuple[str, Any]:
-    """A loop variable and what it starts with."""
+    """Return a loop variable's name and its initial value."""
     mode, value = row.get("input_mode"), row.get("value")
     if (
         not row.get("type")
@@ -74,7 +75,7 @@ def _initial(row: Mapping[str, Any], ctx: NodeContext) -> tuple[str, Any]:
 
 
 def _maximum(count: Any) -> float:
-    """How often the body runs at most; nothing means never."""
+    """Return the maximum number of iterations; an empty parameter means 0."""
     if count is None or count == "":
         return 0
     try:
@@ -82,12 +83,12 @@ def _maximum(count: Any) -> float:
     except (TypeError, ValueError, OverflowError) as error:
         raise NodeFailure(f"The maximum loop count {count!r} is not a number.") from error
     if not math.isfinite(maximum):
-        raise NodeFailure(f"The maximum loop count {count!r} has no end.")
+        raise NodeFailure(f"The maximum loop count {count!r} is not a finite number.")
     return maximum
 
 
 def _is_over(parent: LoopParams, ctx: NodeContext) -> bool:
-    """Whether the conditions hold, all of them under `and`, any under `or`."""
+    """Return whether the termination conditions hold: all of them under `and`, any of them under `or`."""
     operator = parent.logical_operator or "and"
     if operator not in ("and", "or"):
         raise NodeFailure(f"Invalid logical operator {operator!r}, it should be 'and' or 'or'.")
@@ -110,7 +111,7 @@ def _holds(condition: Mapping[str, Any], parent: LoopParams, ctx: NodeContext) -
 
 
 def _lookup(expression: str, parent: LoopParams, ctx: NodeContext) -> Any:
-    """A value; a bare name is a variable of this Loop, unless a global has that name."""
+    """Return a reference's value; a bare name is a variable of this Loop, unless a global has that name."""
     name = expression.strip("{} ")
     names = {str(row["variable"]) for row in _rows(parent.loop_variables) if _is_used(row)}
     if name in names and not ctx.exists(name):

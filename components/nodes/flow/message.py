@@ -1,16 +1,16 @@
-"""Message: what the user reads.
+"""Message: write a text to the user.
 
-DSL: `content` (alternatives of one text with references), `stream`, `status`; `auto_play` reads the answer aloud
+DSL: `content` (alternative texts with references), `stream`, `status`; `auto_play` reads the answer aloud
 (components/nodes/llm/read_aloud.py), `output_format` makes a file of it (components/nodes/flow/message_file.py),
-`memory_ids` and `user_id` have it remembered. One alternative is taken, among those whose nodes have all run; the
-choice depends on the visit alone, so a second attempt says the same. A plain text is said piece by piece, a text with
-Jinja in it, or one that shall not stream, as a whole.
+`memory_ids` and `user_id` save it to memories. One alternative is chosen, among those whose nodes have all run. The
+choice depends only on the activation, so a second attempt writes the same text. A plain text is written in parts; a
+text that contains Jinja, or is not to be streamed, is written as a whole.
 
-Reasoning of a model node that speaks in this Message's turn stands in its content between think tags. It is said
-between THINK_START and THINK_END and is no part of the stored `content` (components E23). Other values are said as
-they are, files are taken out of them and become `downloads`.
+A model node that streams into this Message puts its reasoning into its content between think tags. The reasoning is
+written between THINK_START and THINK_END and is not part of the stored `content`. Other values are written unchanged,
+except that files are removed from them and become `downloads`.
 
-Once the text is said nothing fails the node any more: audio, file and memory are extras.
+Once the text is written, nothing fails the node any more: audio, file and memory are optional extras.
 """
 
 import hashlib
@@ -65,7 +65,7 @@ class MessageParams(Params):
 
 
 def effect_here(params: MessageParams) -> Effect:
-    """What is remembered is kept under the activation's key, so that twice is once."""
+    """Return `keyed` for a Message that saves to memories: they recognise a repetition by the activation's id."""
     return "keyed" if params.memory_ids else "idempotent"
 
 
@@ -85,13 +85,13 @@ async def message(params: MessageParams, ctx: NodeContext) -> Finished:
     for part in parts:
         if part:
             await ctx.say(part)
-    said = "".join(parts)
-    content = _without_thoughts(said)
+    written = "".join(parts)
+    content = _without_thoughts(written)
     if params.stream and params.auto_play:
         await read_aloud(ctx, content)
-    wanted = message_file.wanted(params.output_format)
-    attachment = await message_file.exported(ctx, wanted, content) if wanted else None
-    extras = {"attachment": attachment, "memory_error": await _remembered(params, ctx, said)}
+    file_format = message_file.wanted(params.output_format)
+    attachment = await message_file.exported(ctx, file_format, content) if file_format else None
+    extras = {"attachment": attachment, "memory_error": await _remembered(params, ctx, written)}
     downloads = _distinct(files)
     return Finished(
         outputs={"content": content, "downloads": downloads, **_told(extras, ctx)},
@@ -99,14 +99,14 @@ async def message(params: MessageParams, ctx: NodeContext) -> Finished:
     )
 
 
-def _without_thoughts(said: str) -> str:
-    """What was said without reasoning between its marks. Reasoning that does not end stays."""
+def _without_thoughts(written: str) -> str:
+    """Return the written text without the reasoning between its markers. Reasoning without an end marker stays."""
     parts: list[str] = []
     position = 0
-    while (start := said.find(THINK_START, position)) >= 0 and (end := said.find(THINK_END, start)) >= 0:
-        parts.append(said[position:start])
+    while (start := written.find(THINK_START, position)) >= 0 and (end := written.find(THINK_END, start)) >= 0:
+        parts.append(written[position:start])
         position = end + len(THINK_END)
-    return "".join([*parts, said[position:]])
+    return "".join([*parts, written[position:]])
 
 
 def opening(
@@ -116,37 +116,38 @@ def opening(
     known: Callable[[Ref], bool],
     listens_to: Callable[[str], bool] = lambda _: False,
 ) -> str | None:
-    """What a Message says before the content of a node, for that node to say ahead; None if it cannot be known.
+    """Return the text of a Message before the content of a node, so that the node can write it in advance.
 
-    `known` tells whether a reference has its value already. What the Message says later begins with just this text.
+    Return None if that text is not known yet. `is_known` returns whether a reference already has its value. The text
+    that the Message writes later begins with exactly this text.
     """
     if not isinstance(params, MessageParams):
         params = MessageParams.model_validate(dict(params))
     if len(params.content) != 1 or not _is_piecewise(params, params.content[0]):
         return None
-    said: list[str] = []
-    for piece in templates.pieces(params.content[0]):
-        if isinstance(piece, str):
-            said.append(piece)
+    parts: list[str] = []
+    for part in templates.pieces(params.content[0]):
+        if isinstance(part, str):
+            parts.append(part)
             continue
-        if piece.ref == Ref(node_id, "content"):
-            return "".join(said)
-        if piece.ref.node == node_id or not known(piece.ref):
+        if part.ref == Ref(node_id, "content"):
+            return "".join(parts)
+        if part.ref.node == node_id or not known(part.ref):
             return None
-        values = templates.values_of([piece.expression.join("{}")], lookup)
-        texts = {name: _spoken(piece.ref, templates.shown(value), listens_to) for name, value in values.items()}
-        said.extend(_pieces(params.content[0][piece.start : piece.end], texts))
+        values = templates.values_of([part.expression.join("{}")], lookup)
+        texts = {name: _spoken(part.ref, templates.shown(value), listens_to) for name, value in values.items()}
+        parts.extend(_pieces(params.content[0][part.start : part.end], texts))
     return None
 
 
-async def _remembered(params: MessageParams, ctx: NodeContext, said: str) -> str | None:
-    """Save the answer, reasoning in tags, into the memories; why that failed, if it did (components 5)."""
-    named = [params.memory_ids] if isinstance(params.memory_ids, str) else params.memory_ids
-    memory_ids = [str(memory_id) for memory_id in named if memory_id] if isinstance(named, list) else []
+async def _remembered(params: MessageParams, ctx: NodeContext, written: str) -> str | None:
+    """Save the answer, with its reasoning in think tags, to the memories; return an error message if that fails."""
+    listed = [params.memory_ids] if isinstance(params.memory_ids, str) else params.memory_ids
+    memory_ids = [str(memory_id) for memory_id in listed if memory_id] if isinstance(listed, list) else []
     if not memory_ids:
         return None
     try:
-        answer = said.replace(THINK_START, "<think>").replace(THINK_END, "</think>")
+        answer = written.replace(THINK_START, "<think>").replace(THINK_END, "</think>")
         await ctx.remember(memory_ids, _user(params.user_id, ctx), answer)
     except ExecutorError as error:
         ctx.log.warning("memory_not_saved", memory_ids=memory_ids, error=error.message)
@@ -155,24 +156,27 @@ async def _remembered(params: MessageParams, ctx: NodeContext, said: str) -> str
 
 
 def _user(user_id: Any, ctx: NodeContext) -> str:
-    """Whose memory it is: a text, or the value of the one reference that the text is."""
+    """Return the user id for the memory: the text, or the reference's value if the text is a single reference."""
     is_reference = isinstance(user_id, str) and _REFERENCE.fullmatch(user_id)
     return templates.value_text(ctx.lookup(user_id) if is_reference else user_id)
 
 
 def _told(extras: Mapping[str, Any], ctx: NodeContext) -> dict[str, Any]:
-    """The outputs that this visit has, and null for those that an earlier one has left."""
+    """Return the outputs of this activation, with null for those that only an earlier activation has set."""
     return {name: value for name, value in extras.items() if value is not None or ctx.previous_output(name) is not None}
 
 
 async def _reference(ctx: NodeContext) -> Mapping[str, Any] | None:
-    """The turn's evidence, if there is any."""
+    """Return the sources that the run has found, or None if there are none."""
     found = await ctx.references()
     return found if found.get("chunks") or found.get("doc_aggs") else None
 
 
 def _alternative(texts: Sequence[str], ctx: NodeContext) -> str:
-    """One of the texts whose nodes have all run; one of all texts if there is none. Passes of a container differ."""
+    """Choose one of the texts whose nodes have all run, or one of all texts if there is none.
+
+    The choice differs between iterations of a container and between activations.
+    """
     eligible = [text for text in texts if all(map(ctx.has_run, _nodes(text)))] or texts
     seed = f"{ctx.run_id}\n{ctx.node_id}\n{ctx.scope_item}\n{ctx.visit}".encode()
     return eligible[int.from_bytes(hashlib.sha256(seed).digest()[:8]) % len(eligible)]
@@ -187,21 +191,19 @@ def _is_piecewise(params: MessageParams, text: str) -> bool:
 
 
 def _pieces(text: str, texts: Mapping[str, str]) -> list[str]:
-    def said(piece: str | ReferenceMatch) -> str:
-        if isinstance(piece, str):
-            return piece
-        return texts.get(piece.expression, text[piece.start : piece.end])
+    def fill(part: str | ReferenceMatch) -> str:
+        return part if isinstance(part, str) else texts.get(part.expression, text[part.start : part.end])
 
-    return [said(piece) for piece in templates.pieces(text)]
+    return [fill(part) for part in templates.pieces(text)]
 
 
 async def _rendered(text: str, texts: Mapping[str, str]) -> str:
-    """The whole text as Jinja makes it; a template may take most of a second, so not on the event loop."""
+    """Render the whole text with Jinja, off the event loop, because a template may take almost a second."""
     return await in_untrusted_thread(templates.rendered, text, texts)
 
 
 def _spoken(ref: Ref, text: str, listens_to: Callable[[str], bool]) -> str:
-    """A value as it is said: no markers but those of the reasoning of a node that is listened to."""
+    """Return a value's text as it is written: without markers, except around the reasoning of a node that streams."""
     text = text.translate(_NO_MARKERS)
     if ref.node is None or ref.root != "content" or ref.path or not listens_to(ref.node):
         return text
@@ -209,17 +211,17 @@ def _spoken(ref: Ref, text: str, listens_to: Callable[[str], bool]) -> str:
 
 
 def _with_markers(text: str) -> str:
-    """The text with markers for its pairs of think tags; a tag without its other half stays."""
-    said: list[str] = []
+    """Replace each pair of think tags by markers; a tag without its counterpart stays."""
+    parts: list[str] = []
     position = 0
     while (start := text.find(_THINK, position)) >= 0 and (end := text.find(_THOUGHT, start)) >= 0:
-        said += (text[position:start], THINK_START, text[start + len(_THINK) : end], THINK_END)
+        parts += (text[position:start], THINK_START, text[start + len(_THINK) : end], THINK_END)
         position = end + len(_THOUGHT)
-    return "".join([*said, text[position:]])
+    return "".join([*parts, text[position:]])
 
 
 def _distinct(files: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Every file once, by `doc_id`, the first description of each."""
+    """Return every file once, by `doc_id`, with its first description."""
     first: dict[str, dict[str, Any]] = {}
     for file in files:
         first.setdefault(templates.json_text(file["doc_id"]), file)

@@ -1,7 +1,7 @@
 """Switch: send the run down the first branch whose condition holds.
 
-DSL: `conditions[] {logical_operator, items[] {cpn_id, operator, value}, to[]}`, `end_cpn_ids` for "else". Operands
-are taken as written, references in them are not resolved. A condition without a usable item never holds.
+DSL: `conditions[] {logical_operator, items[] {cpn_id, operator, value}, to[]}`, `end_cpn_ids` for "else". References
+in operands are not resolved. A condition without a usable item never holds.
 """
 
 from collections.abc import Mapping
@@ -53,11 +53,11 @@ def switch(params: SwitchParams, ctx: NodeContext) -> Routed:
 
 
 def _matches(condition: Mapping[str, Any], ctx: NodeContext) -> bool:
-    """Whether all items hold under `and` or a missing operator, any item under every other.
+    """Return whether all items hold under `and` or a missing operator; whether any holds under any other operator.
 
-    Under `and` every item is evaluated, so that one that cannot be fails the node wherever it stands.
+    Under `and` every item is evaluated, so an item that cannot be compared fails the node at any position.
     """
-    wants_all = condition.get("logical_operator") in ("and", None)
+    needs_all = condition.get("logical_operator") in ("and", None)
     verdicts: list[bool] = []
     for item in condition.get("items") or []:
         reference = str(item.get("cpn_id") or "").strip()
@@ -66,7 +66,7 @@ def _matches(condition: Mapping[str, Any], ctx: NodeContext) -> bool:
         left = ctx.lookup(reference)
         ctx.note_input(reference.strip("{} "), left)
         verdicts.append(switch_holds(left, item.get("operator"), item.get("value", "")))
-        if verdicts[-1] and not wants_all:
+        if verdicts[-1] and not needs_all:
             return True
     return bool(verdicts) and all(verdicts)
 
@@ -76,7 +76,7 @@ def _to(target: Any, ctx: NodeContext) -> Routed:
     return Routed(to=ids, outputs={"next": [ctx.display_name(node_id) for node_id in ids], "_next": list(ids)})
 
 
-def _targets(given: Any) -> tuple[str, ...]:
-    """The node ids that a target names; what cannot be one is passed over."""
-    listed = given if isinstance(given, list | tuple) else (given,)
+def _targets(target: Any) -> tuple[str, ...]:
+    """Return the node ids that a target names; other values are ignored."""
+    listed = target if isinstance(target, list | tuple) else (target,)
     return tuple(node_id for node_id in listed if isinstance(node_id, str) and node_id)

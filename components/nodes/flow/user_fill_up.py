@@ -1,9 +1,9 @@
 """UserFillUp: ask a person to fill in a form; the run waits for the answer.
 
 DSL: `inputs` (the form), `tips` (a text with references), `enable_tips`, `layout_recognize`, `expires_after` (how long
-the form waits; the engine sees to it). Coming back to a form empties it, so that a form in a loop asks again each time;
-only optional files keep what they had. A form with nothing to ask does not stop the run. With an answer the node
-finishes, whatever the answer leaves open. The output `_files` keeps what describes the files of the form.
+the form waits; the engine enforces it). When the run reaches the form again, its values are cleared, so that a form in
+a loop asks each time; only optional file fields keep their files. A form with no open field does not stop the run. Any
+answer finishes the node, even if it leaves fields open. The output `_files` keeps the descriptors of the form's files.
 """
 
 from collections.abc import Mapping
@@ -43,12 +43,12 @@ async def user_fill_up(params: UserFillUpParams, ctx: NodeContext) -> Finished |
         ctx.note_input(name, _kept(name, field, ctx))
     if not ctx.answers:
         return _ask(form, tips, shown, ctx)
-    outputs: dict[str, Any] = {**_emptied(form), **shown}  # what is left open holds nothing of an earlier round
+    outputs: dict[str, Any] = {**_emptied(form), **shown}  # a field without an answer keeps no earlier value
     for name, answer in ctx.answers.items():
         outputs[name] = await form_fields.resolve(name, answer, str(params.layout_recognize or ""), ctx)
         ctx.note_input(name, outputs[name])
-    kept = {name: files for name, files in _kept_files(form, ctx).items() if name not in ctx.answers}
-    outputs |= _files({**kept, **form_fields.descriptors(ctx.answers)}, ctx)
+    earlier = {name: files for name, files in _kept_files(form, ctx).items() if name not in ctx.answers}
+    outputs |= _files({**earlier, **form_fields.descriptors(ctx.answers)}, ctx)
     return Finished(outputs=outputs)
 
 
@@ -59,7 +59,7 @@ def _tips(params: UserFillUpParams, ctx: NodeContext) -> str:
 
 
 def _ask(form: Mapping[str, Any], tips: str, shown: Mapping[str, Any], ctx: NodeContext) -> Finished | WaitingForInput:
-    """Empty the form and ask for what is open then; nothing open is no reason to wait."""
+    """Clear the form's values and wait for its open fields; finish at once if no field is open."""
     outputs: dict[str, Any] = {**_emptied(form), **shown, **_files(_kept_files(form, ctx), ctx)}
     open_fields = {name: _question(field) for name, field in form.items() if _is_open(name, field, ctx)}
     if not open_fields:
@@ -75,8 +75,8 @@ def _is_open(name: str, field: Any, ctx: NodeContext) -> bool:
     if not isinstance(field, Mapping):
         return field is None
     if not _is_optional_file(field):
-        return True  # it has just been emptied
-    return ctx.previous_output(name) in ([], "")  # null is a fine answer to what is optional
+        return True  # its value has just been cleared
+    return ctx.previous_output(name) in ([], "")  # null is a valid answer to an optional field
 
 
 def _is_optional_file(field: Any) -> bool:
@@ -88,10 +88,10 @@ def _kept(name: str, field: Any, ctx: NodeContext) -> Any:
 
 
 def _kept_files(form: Mapping[str, Any], ctx: NodeContext) -> dict[str, Any]:
-    """The descriptors of the files that the form keeps, as it keeps their texts."""
+    """Return the descriptors of earlier files in optional file fields, whose texts are kept as well."""
     earlier = ctx.previous_output(form_fields.FILES)
-    known: Mapping[str, Any] = earlier if isinstance(earlier, Mapping) else {}
-    return {name: files for name, files in known.items() if _is_optional_file(form.get(name))}
+    by_field: Mapping[str, Any] = earlier if isinstance(earlier, Mapping) else {}
+    return {name: files for name, files in by_field.items() if _is_optional_file(form.get(name))}
 
 
 def _files(files: Mapping[str, Any], ctx: NodeContext) -> dict[str, Any]:

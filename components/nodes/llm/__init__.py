@@ -1,1 +1,1 @@
-"""The LLM component, and what it shares with Agent and Categorize."""
+"""The LLM component, and the model calls that Agent and Categorize share with it."""

@@ -1,7 +1,7 @@
-"""An answer on its way to whoever waits for it: aloud, piece by piece, or quietly, as a whole.
+"""Two ways to ask a model: `StreamedAnswer` streams the answer to the user, `BufferedAnswer` returns it as a whole.
 
-LLM and Agent share this. `Aloud` and `Quietly` ask in the same way, so that the tool rounds of an Agent need not know
-whether anybody hears them.
+LLM and Agent share them. Both have the interface `AnswerListener`, so the tool rounds of an Agent do not depend on
+whether the answer is streamed.
 """
 
 from collections.abc import AsyncGenerator
@@ -29,27 +29,27 @@ from providers.models.types.chat import (
 
 
 class Listener(Protocol):
-    """Who gets what a model says."""
+    """The receiver of a model's answers."""
 
     async def ask(self, call: ChatRequest) -> Completion:
-        """Put a question; the answer is passed on as it comes. A failed one has an `error`, and that as its text."""
+        """Send a request and pass the answer on as it arrives. A failed answer has an `error`, which is its text."""
         ...
 
     async def retell(self, answer: Completion) -> None:
-        """Pass on what the model said in an earlier attempt."""
+        """Pass on an answer that an earlier attempt recorded."""
         ...
 
     async def say(self, text: str) -> None:
-        """Pass on a text that no model gave as an answer of its own."""
+        """Pass on a text that is not itself a model's answer."""
         ...
 
     async def running(self, function: str) -> None:
-        """A tool is about to be called."""
+        """Report that a tool is about to be called."""
         ...
 
 
 class Quietly:
-    """Whole answers that nobody hears."""
+    """Answers as a whole, which are not streamed."""
 
     def __init__(self, ctx: NodeContext, model: ChatModel) -> None:
         self._ctx = ctx
@@ -77,9 +77,9 @@ class Quietly:
 
 
 class Aloud:
-    """Answers as the user hears them, and as they will be stored: reasoning inside `<think>..</think>`.
+    """Answers as they are streamed to the user, and as they are stored: with reasoning inside `<think>..</think>`.
 
-    Reasoning goes on until a text is said, also over several answers. After an error nothing more is said.
+    Reasoning continues until a text is written, also across several answers. After an error nothing more is written.
     """
 
     def __init__(self, ctx: NodeContext, model: ChatModel) -> None:
@@ -99,9 +99,9 @@ class Aloud:
         return "".join(self._reasoning)
 
     async def ask(self, call: ChatRequest) -> Completion:
-        """Say the whole answer. After an error nothing more is said, but the call is still paid for."""
-        said: list[str] = []
-        thought: list[str] = []
+        """Stream an answer to its end. After an error nothing more is written, but the usage still counts."""
+        texts: list[str] = []
+        thoughts: list[str] = []
         calls: tuple[ToolCall, ...] = ()
         usage = Usage()
         error: ErrorDelta | None = None
@@ -110,10 +110,10 @@ class Aloud:
             async for delta in stream:
                 match delta:
                     case TextDelta(text):
-                        said.append(text)
+                        texts.append(text)
                         await self.say(text)
                     case ReasoningDelta(text):
-                        thought.append(text)
+                        thoughts.append(text)
                         await self._reason(text)
                     case ErrorDelta():
                         error = delta
@@ -121,12 +121,12 @@ class Aloud:
                     case UsageDelta(used):
                         usage += used
                         self._ctx.spent(used)
-                    case CallsDelta(called):
-                        calls = called
+                    case CallsDelta(new_calls):
+                        calls = new_calls
         finally:
-            if isinstance(stream, AsyncGenerator):  # a listener that fails leaves no open connection behind
+            if isinstance(stream, AsyncGenerator):  # close the connection also if writing fails
                 await stream.aclose()
-        return Completion(self.error or "".join(said), "".join(thought), calls, usage, error or _marked(self.error))
+        return Completion(self.error or "".join(texts), "".join(thoughts), calls, usage, error or _marked(self.error))
 
     async def retell(self, answer: Completion) -> None:
         await self._reason(answer.reasoning)
@@ -145,7 +145,7 @@ class Aloud:
         await self._think(f"Running the {function} tool...")
 
     async def end(self, params: Params) -> Finished:
-        """What was said, as an outcome. An error, or the default value in its place, is the last piece."""
+        """Return what was written, as an outcome. An error, or the default value in its place, is written last."""
         await self._end_thinking()
         if not self.error:
             outputs = {"content": self.content, **unless_empty(self._ctx, "thinking", self.reasoning)}
@@ -177,12 +177,12 @@ class Aloud:
 
 
 def _marked(text: str) -> ErrorDelta | None:
-    """The failure that a text is which the model gave as an answer."""
+    """Return the error that an answer's text carries the mark of, or None."""
     return ErrorDelta(Code.GENERIC_ERROR, text) if is_error(text) else None
 
 
 def unless_empty(ctx: NodeContext, name: str, value: Any) -> dict[str, Any]:
-    """An output that is there only where it says something; an earlier pass leaves none behind."""
+    """Return the output if it is not empty; return null for it if only an earlier activation has set it."""
     if value or ctx.previous_output(name) is not None:
         return {name: value or None}
     return {}

@@ -1,4 +1,4 @@
-"""Images in values: data URIs, wherever they stand in JSON (components 3.4)."""
+"""Images in values: data URIs at any place in JSON."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -7,7 +7,7 @@ _IMAGE_TYPES = ("image_url", "input_image", "image")
 
 
 def images_in(value: Any) -> list[str]:
-    """Every image data URI in a value, in reading order. Of an object with `content` only that counts."""
+    """Return every image data URI in a value, in reading order. Of an object with `content`, only that is searched."""
     match value:
         case str():
             return [value.strip()] if is_image(value) else []
@@ -21,13 +21,13 @@ def images_in(value: Any) -> list[str]:
 
 
 def without_images(value: Any) -> Any:
-    """The value with its images taken out, and what they leave empty; None if nothing remains."""
+    """Return the value without its images and the containers that they leave empty; None if nothing remains."""
     match value:
         case str():
             return None if is_image(value) else value
         case list():
-            kept = [left for item in value for left in _remaining(item)]
-            return kept if kept or not value else None
+            items = [left for item in value for left in _remaining(item)]
+            return items if items or not value else None
         case dict():
             if value.get("type") in _IMAGE_TYPES and images_in(value):
                 return None
@@ -38,12 +38,12 @@ def without_images(value: Any) -> Any:
 
 
 def is_image(text: str) -> bool:
-    """Whether a text is an image."""
+    """Return whether a text is an image data URI."""
     return text.lstrip().startswith("data:image/")
 
 
 def _remaining(item: Any) -> Iterator[Any]:
-    """The item without its images, or nothing at all if it held nothing else."""
+    """Yield the item without its images; yield nothing if the item held nothing else."""
     left = without_images(item)
     if left is not None or item is None:
         yield left

@@ -1,7 +1,7 @@
-"""JSON that a model wrote: found in an answer, repaired where it is damaged, and made fit to store.
+"""JSON in a model's answer: find it, repair it if it is damaged, and make it storable.
 
-Repairing looks ahead for what may be missing, over and over, so that some texts would keep it busy for hours. Its steps
-are counted, and what takes too many of them is no JSON.
+The repair library searches ahead again and again, so that some texts would take hours. Its steps are counted, and a
+text that takes too many steps counts as not repairable.
 """
 
 import json
@@ -13,16 +13,16 @@ from json_repair.json_parser import JSONParser
 
 from providers.models.text.sanitizer import clean, without_reasoning
 
-MOST_STEPS = 4_000_000  # about a second; a text of 100 KB that can be mended takes a quarter
-A_CALL = 5  # what asking for a character costs more than looking at one
+MOST_STEPS = 4_000_000  # about a second; a repairable text of 100 KB takes a quarter of that
+A_CALL = 5  # steps that a method call counts, on top of one for each character it passes
 
 
 class _TooMuch(ValueError):
-    """A text could only be repaired with more patience than it is worth."""
+    """Raised when repairing a text takes more than MAX_STEPS steps."""
 
 
 class _Parser(JSONParser):
-    """The library's, as long as it comes to an end."""
+    """The library's parser with a limit on its steps."""
 
     left = MOST_STEPS
 
@@ -41,7 +41,7 @@ class _Parser(JSONParser):
         return found
 
     def parenthesized_is_explicit_tuple(self) -> bool:
-        self._spend((len(self.json_str) - self.index) // 2)  # it may look at all the rest
+        self._spend((len(self.json_str) - self.index) // 2)  # it may search the whole rest
         return super().parenthesized_is_explicit_tuple()
 
     def top_level_parenthesized_can_start_value(self) -> bool:
@@ -55,16 +55,19 @@ class _Parser(JSONParser):
 
 
 def read_json(answer: str) -> dict[str, Any] | list[Any] | None:
-    """The object or array in an answer, repaired where it is damaged; None if there is none.
+    """Return the object or array in an answer, repaired if it is damaged; None if there is none.
 
-    Reasoning and a fence around it do not count. What comes out can be stored: no NaN, no infinity, no NUL.
+    Reasoning and a fence around the JSON are ignored. The result can be stored: no NaN, no infinity, no NUL.
     """
     found = repaired(without_reasoning(answer).rpartition("```json")[2].rstrip().removesuffix("```"))
     return found if isinstance(found, dict | list) else None
 
 
 def repaired(text: str) -> Any:
-    """The JSON value that a text means, plain; None for what is nested too deeply, or cannot be repaired in time."""
+    """Return the JSON value that a text contains, made storable by `to_storable_json`.
+
+    Return None if the text cannot be repaired in time, or is nested too deeply.
+    """
     try:
         return plain(_value_in(text))
     except (ValueError, RecursionError):
@@ -72,7 +75,7 @@ def repaired(text: str) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """The same value as JSON that every encoder and the database take; what is no JSON value becomes its text."""
+    """Return the value as JSON that every encoder and the database accept; a value of another type becomes text."""
     match value:
         case None | bool() | int():
             return value

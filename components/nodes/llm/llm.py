@@ -1,12 +1,12 @@
-"""LLM (alias Generate): one question to a model.
+"""LLM (alias Generate): one request to a model.
 
 DSL: `llm_id`, `sys_prompt`, `prompts`, the generation parameters and their switches, `thinking`, `cite`,
 `visual_files_var`, `outputs.structured` (a JSON schema), `max_retries`, `delay_after_error`,
 `message_history_window_size`, and the exception policy.
 
-There are three ways to ask, and the first that fits is taken: for a structured answer, aloud in the turn of a Message
-(the node `speaks`), or plainly. Aloud, the provider layer does the authored retries, and an error is said as if it were
-the answer, for its beginning may have been heard already (components E10). Otherwise the loop here asks again (E12).
+There are three ways to ask, and the first that applies is used: ask for a structured answer; stream the answer into a
+Message; ask for a whole answer. When streaming, the provider layer does the author's retries, and an error is written
+like an answer, because its beginning may already have been sent. Otherwise the loop in this module retries.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ from providers.models.types.chat import ChatModel, ChatRequest, Completion
 
 
 class LLMParams(PromptParams):
-    """Checked at load; `outputs` declares the answer's schema."""
+    """Validated when the canvas is loaded; `outputs` declares the answer's schema."""
 
     default_outputs = ("content",)
     later_outputs = ("thinking",)
@@ -51,7 +51,7 @@ async def llm(params: LLMParams, ctx: NodeContext) -> Outcome:
 
 
 async def answer_to(params: PromptParams, ctx: NodeContext, prompt: Prompt) -> Outcome:
-    """Ask in the way that fits the node. An Agent without tools asks like this too."""
+    """Ask in the way that fits the node. An Agent without tools uses this as well."""
     model = await ctx.model(params.llm_id)
     schema = answer_schema(params.outputs)
     if schema is not None:
@@ -62,9 +62,10 @@ async def answer_to(params: PromptParams, ctx: NodeContext, prompt: Prompt) -> O
 
 
 def answer_schema(outputs: Any) -> Mapping[str, Any] | None:
-    """The JSON schema an answer must fit: `outputs.structured`, or the `schema` or `structured` in it, with properties.
+    """Return the JSON schema of the answer: `outputs.structured`, or the `schema` or `structured` in it; None if none.
 
-    A stored document also keeps the last answer in there, under `value`; it is no part of the schema.
+    A schema needs `properties`. A stored document also keeps the last answer there, under `value`, which is not part of
+    the schema.
     """
     schema = structured_schema({"outputs": outputs})
     if schema is None or not isinstance(schema.get("properties"), Mapping):
@@ -75,29 +76,29 @@ def answer_schema(outputs: Any) -> Mapping[str, Any] | None:
 async def _ask_for_json(
     params: PromptParams, ctx: NodeContext, model: ChatModel, prompt: Prompt, schema: Mapping[str, Any]
 ) -> Outcome:
-    """Until an answer holds an object or array. The default value has no part in this (components 3.4)."""
+    """Ask until an answer contains an object or array. The author's default value is not used here."""
     guided = prompt.with_system(structured_output_guide(schema))
-    error = ""
     try:
         call = await request(guided, params, model.spec)
-    except NoAnswer as unfit:
-        return _failed(unfit.message)
+    except NoAnswer as error:
+        return _failed(error.message)
+    reason = ""
     for attempt in range(params.max_retries + 1):
         if attempt:
             await asyncio.sleep(pause(params, attempt - 1))
         answer = await _complete(ctx, model, call)
         if is_error(answer.text):
-            error = answer.text
+            reason = answer.text
             continue
         structured = read_json(answer.text)
         if structured is not None:
             return Finished(outputs={"structured": structured, **unless_empty(ctx, "thinking", answer.reasoning)})
-        error = "The model's answer cannot be parsed as JSON; ask for it more plainly or choose another model."
-    return _failed(error)
+        reason = "The model's answer cannot be parsed as JSON; ask for it more plainly or choose another model."
+    return _failed(reason)
 
 
 async def _ask_plainly(params: PromptParams, ctx: NodeContext, model: ChatModel, prompt: Prompt) -> Outcome:
-    """Until an answer is no error; after that the author's default value, if there is one."""
+    """Ask until an answer is not an error; if all fail, finish with the author's default value, if there is one."""
     try:
         answer = await _answer(params, ctx, model, await request(prompt, params, model.spec))
     except NoAnswer:
@@ -122,14 +123,14 @@ async def _answer(params: PromptParams, ctx: NodeContext, model: ChatModel, call
 
 
 async def _ask_aloud(params: PromptParams, ctx: NodeContext, model: ChatModel, prompt: Prompt) -> Outcome:
-    """Every piece is said as it comes. An error, or the default value in its place, is the last piece."""
-    speech = Aloud(ctx, model)
+    """Stream the answer to the user. An error, or the default value in its place, is written last."""
+    stream = Aloud(ctx, model)
     try:
         call = await request(prompt, params, model.spec, retries=params.max_retries, retry_delay=base_delay(params))
-        await speech.ask(call)
-    except NoAnswer as unfit:
-        speech.error = unfit.message
-    return await speech.end(params)
+        await stream.ask(call)
+    except NoAnswer as error:
+        stream.error = error.message
+    return await stream.end(params)
 
 
 async def _complete(ctx: NodeContext, model: ChatModel, call: ChatRequest) -> Completion:
@@ -139,5 +140,5 @@ async def _complete(ctx: NodeContext, model: ChatModel, call: ChatRequest) -> Co
 
 
 def _failed(error: str) -> Failed:
-    """Reported, not raised: of what is raised, `comment` would make a result, and here the default is only spoken."""
+    """Return the failure instead of raising it: a raised error would get the default value as its result."""
     return Failed(error=error, code=ModelError.code)

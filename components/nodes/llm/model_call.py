@@ -1,8 +1,8 @@
-"""What every node that asks a model has in common: its parameters, its prompt, and how its answer is read.
+"""The parts that all nodes with a model call share: parameters, prompt, request, and recognition of errors.
 
-A prompt is put together in the order of components 3.4: texts with their references filled in, the author's guides
-cut out of the system text, files, history, then the fit into the model's context. The errors of a provider arrive as
-answer texts; `is_error` alone knows them.
+A prompt is assembled in this order: fill the references in the texts, cut the author's guides out of the system text,
+add files, add the history, and fit everything into the model's context window. A provider's error arrives as an
+answer's text; only `is_error` recognises it.
 """
 
 import json
@@ -26,8 +26,8 @@ from providers.models.types.chat import ChatRequest, ModelSpec
 
 ERROR_MARK = "**ERROR**"
 LONGEST_WAIT = 60.0  # seconds between two attempts
-_MOST_TURNS = 1_000_000  # of a conversation; nobody has more, and the database counts no further than it must
-_QUICKLY_COUNTED = 50_000  # characters, whose tokens take some ten milliseconds to count
+_MOST_TURNS = 1_000_000  # turns of a conversation to read at most; more than any conversation has
+_QUICKLY_COUNTED = 50_000  # characters; counting their tokens takes about ten milliseconds
 
 Message = dict[str, str]  # {role, content}
 
@@ -44,7 +44,7 @@ _LABELS = {
 
 
 class GenerationParams(Params):
-    """How the model is to write. A value is sent only where its `...Enabled` switch is on."""
+    """The generation parameters of a model. A value is sent only if its `...Enabled` switch is on."""
 
     llm_id: Any = ""
     temperature: Any = 0
@@ -61,7 +61,7 @@ class GenerationParams(Params):
 
 
 class PromptParams(GenerationParams):
-    """Params of the nodes whose author writes the prompt, with the checks of components 3.4."""
+    """The parameters of nodes whose author writes the prompt. They are validated when the canvas is loaded."""
 
     llm_id: Any = Field(default="", validate_default=True)
     sys_prompt: Any = ""
@@ -101,7 +101,7 @@ class PromptParams(GenerationParams):
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """What a node is about to ask, before it is fitted: texts with their values, and the images they brought along."""
+    """A node's prompt before it is fitted into the context window: texts with values filled in, and their images."""
 
     system: str
     messages: Sequence[Message]
@@ -110,36 +110,36 @@ class Prompt:
     guides: Mapping[str, str] = field(default_factory=dict[str, str])  # the author's own, by lower-case tag
 
     def with_system(self, *added: str) -> "Prompt":
-        """The same prompt with more at the end of its system text."""
+        """Return the prompt with texts appended to its system text."""
         return replace(self, system=join_sections(self.system, *added))
 
 
 class NoAnswer(ModelError):
-    """A question brought no answer, or could not be put. The message is the `**ERROR**` text that stands for one."""
+    """Raised when a model gave no answer, or could not be asked. The message is the `**ERROR**` text."""
 
 
 def is_error(answer: str) -> bool:
-    """Whether an answer is a provider's error in its text form (tools 10.4), or a text that carries the mark."""
+    """Return whether an answer is a provider's error in its text form, or any text with the error mark."""
     return ERROR_MARK in answer
 
 
 def fallback(params: Params) -> Any | None:
-    """The author's answer for a failed call: the default value under `comment`, None if there is none."""
+    """Return the author's answer to a failed call: the default value under `comment`, None if there is none."""
     return (params.exception_default_value or None) if params.exception_method == "comment" else None
 
 
 def pause(params: Params, attempt: int) -> float:
-    """Seconds to wait after the attempt of this number, 0 for the first (components E12)."""
-    return min(LONGEST_WAIT, base_delay(params) * 2.0 ** min(attempt, 32))  # 2**32 s: long past the longest wait
+    """Return the seconds to wait after the given attempt; `attempt` is 0 for the first one."""
+    return min(LONGEST_WAIT, base_delay(params) * 2.0 ** min(attempt, 32))  # 2**32 s is far above MAX_RETRY_WAIT
 
 
 def base_delay(params: Params) -> float:
-    """Seconds to wait after the first failed request."""
+    """Return the seconds to wait after the first failed request."""
     return float(min(max(0, number(params.delay_after_error) or 0), LONGEST_WAIT))
 
 
 def number(value: Any) -> float | int | None:
-    """A number, also one that was typed into a text field; None for anything else, NaN and infinities included."""
+    """Return the value as a number, also if it is written as text; None for anything else, NaN and infinities."""
     if isinstance(value, str):
         try:
             value = float(value)
@@ -151,12 +151,12 @@ def number(value: Any) -> float | int | None:
 
 
 def window(params: Params) -> int:
-    """How many turns of the conversation the node wants to see."""
+    """Return how many turns of the conversation the node includes in its prompt."""
     return int(min(number(params.message_history_window_size) or 0, _MOST_TURNS))
 
 
 def generation(params: GenerationParams) -> dict[str, Any]:
-    """The generation parameters to send, under their upstream names."""
+    """Return the generation parameters to send, under their upstream names."""
     sent: dict[str, Any] = {}
     limit = number(params.max_tokens)
     if params.max_tokens_enabled and limit is not None and limit >= 1:
@@ -180,9 +180,9 @@ def generation(params: GenerationParams) -> dict[str, Any]:
 async def assemble(
     params: PromptParams, ctx: NodeContext, *, question: str | None = None, cites: bool = True
 ) -> Prompt:
-    """The node's prompt with every value filled in; what was resolved is noted as the node's inputs.
+    """Return the node's prompt with every reference filled in; the values are noted as the node's inputs.
 
-    A `question` takes the place of the prompts and is taken as it is. `cites`: sources bring the citation guide.
+    A `question` replaces the prompts and is used unchanged. `cites`: add the citation guide if the run has sources.
     Raises UnresolvedReference for a reference to an unknown node or global.
     """
     authored = params.prompts if question is None else []
@@ -207,18 +207,18 @@ async def assemble(
 
 
 def join_sections(*texts: str) -> str:
-    """Texts one below the other, a blank line between them."""
+    """Join the non-empty texts with a blank line between them."""
     return "\n\n".join(text for text in texts if text)
 
 
 async def history(params: Params, ctx: NodeContext) -> list[Message]:
-    """What was said before the question of this run, which is the last entry and left out."""
+    """Return the conversation before this run's question, which is the last entry and left out."""
     entries = await ctx.history(window(params))
     return [{"role": str(entry["role"]), "content": value_text(entry["content"])} for entry in entries[:-1]]
 
 
 def continue_history(before: Sequence[Message], prompts: Sequence[Message]) -> list[Message]:
-    """Prompts after the history. Where the history ends with a prompt's own role, the prompt takes that place."""
+    """Append prompts to the history. A last message with the same role as the first prompt is replaced by it."""
     messages = list(before)
     for prompt in prompts:
         if messages and len(messages) == len(before) and messages[-1]["role"] == prompt["role"]:
@@ -231,15 +231,15 @@ def continue_history(before: Sequence[Message], prompts: Sequence[Message]) -> l
 async def request(
     prompt: Prompt, params: GenerationParams, spec: ModelSpec, *, retries: int | None = 0, retry_delay: float = 2.0
 ) -> ChatRequest:
-    """The prompt as a call that fits the model. A model without eyes gets no images.
+    """Return the prompt as a request that fits the model. A model without vision gets no images.
 
-    Other nodes need not wait for a long one to be counted. Raises NoAnswer with an `**ERROR**` text when no question is
-    left.
+    The tokens of a long prompt are counted in a thread, so that other nodes do not wait. Raises NoAnswer with an
+    `**ERROR**` text if no question is left.
     """
-    letters = len(prompt.system) + sum(len(message["content"]) for message in prompt.messages)
-    quick = letters <= _QUICKLY_COUNTED
+    length = len(prompt.system) + sum(len(message["content"]) for message in prompt.messages)
+    is_short = length <= _QUICKLY_COUNTED
     return ChatRequest(
-        messages=_fitted(prompt, spec) if quick else await in_untrusted_thread(_fitted, prompt, spec),
+        messages=_fitted(prompt, spec) if is_short else await in_untrusted_thread(_fitted, prompt, spec),
         params=generation(params),
         images=prompt.images if "vision" in spec.kinds else (),
         chat_template_kwargs=prompt.template_kwargs,
@@ -249,7 +249,7 @@ async def request(
 
 
 def template_kwargs(ctx: NodeContext) -> Mapping[str, Any] | None:
-    """`sys.chat_template_kwargs`: an object or the JSON text of one; anything else is left out with a warning."""
+    """Return `sys.chat_template_kwargs`: an object or its JSON text. Anything else is ignored with a warning."""
     value = ctx.lookup(_TEMPLATE_KWARGS) if ctx.exists(_TEMPLATE_KWARGS) else None
     if value in (None, ""):
         return None
@@ -264,7 +264,7 @@ def template_kwargs(ctx: NodeContext) -> Mapping[str, Any] | None:
 
 
 class _Filling:
-    """The values that go into the texts of one prompt."""
+    """Fills the references in the texts of one prompt, and collects the images in their values."""
 
     def __init__(self, ctx: NodeContext) -> None:
         self._ctx = ctx
@@ -279,13 +279,13 @@ class _Filling:
 
 
 def _references_to_images(stored: Any) -> list[str]:
-    """`visual_files_var`: one reference, or a list of them."""
+    """Return the references in `visual_files_var`, which is one reference or a list of them."""
     listed: list[Any] = stored if isinstance(stored, list) else [stored]
     return [reference for reference in listed if isinstance(reference, str) and reference.strip()]
 
 
 def _with_files(prompts: list[Message], files: Any) -> list[Message]:
-    """Prompts with the texts of uploaded files behind the last user message."""
+    """Append the texts of uploaded files to the last user message."""
     texts = [file for file in files if isinstance(file, str) and not is_image(file)] if isinstance(files, list) else []
     if not texts:
         return prompts
@@ -297,7 +297,7 @@ def _with_files(prompts: list[Message], files: Any) -> list[Message]:
 
 
 def _fitted(prompt: Prompt, spec: ModelSpec) -> list[dict[str, Any]]:
-    """The messages as they are sent; a system message without text is not."""
+    """Return the messages to send, cut to the context window, without an empty system message."""
     system: Message = {"role": "system", "content": prompt.system}
     fitted = fit_messages([system, *prompt.messages], message_budget(spec.context_tokens))
     if len(fitted) < 2:

@@ -1,8 +1,8 @@
-"""What Easel itself says to a model: how to cite, how to answer in JSON, how to choose a category (components 7).
+"""Easel's own prompts: how to cite, how to answer in JSON, how to choose a category.
 
-The texts are ours. Values are put in by position and never read as templates. Two lines are agreed with the `echo`
-stand-in, which sees nothing but messages: `Categories:` is followed by one line `- <name>` each, and `JSON schema:`
-by the schema, which ends the message.
+Values are inserted by position and never read as templates. The built-in model `echo`, which sees only the messages,
+relies on two lines: `Categories:` is followed by one line `- <name>` for each category, and `JSON schema:` by the
+schema, which ends the message.
 """
 
 import json
@@ -46,7 +46,7 @@ JSON schema:
 
 
 class Described(Protocol):
-    """A category as the prompt needs it."""
+    """The fields of a category that the prompt uses."""
 
     @property
     def description(self) -> str: ...
@@ -56,7 +56,7 @@ class Described(Protocol):
 
 
 def cut_guides(system: str) -> tuple[str, dict[str, str]]:
-    """Take the sections `<TAG>..</TAG>` out of a system prompt; what they said comes back by lower-case tag."""
+    """Remove the sections `<TAG>..</TAG>` from a system prompt; return it and their texts by lower-case tag."""
     guides: dict[str, str] = {}
     for tag in _TAGS:
         system, sections = _cut(system, tag)
@@ -66,17 +66,17 @@ def cut_guides(system: str) -> tuple[str, dict[str, str]]:
 
 
 def citation_guide(own: str = "") -> str:
-    """How to cite sources; `own` is the author's guide and takes the place of ours."""
+    """Return the guide for citing sources; `own` is the author's guide, which replaces ours."""
     return f"{own.strip() or _CITING}\n\n{_IDS_ARE_EXAMPLES}"
 
 
 def structured_output_guide(schema: Mapping[str, Any]) -> str:
-    """Ask for JSON that fits a schema. The guide ends with the schema."""
+    """Return the guide that asks for JSON that fits a schema. It ends with the schema."""
     return _ANSWER_IN_JSON + json.dumps(schema, ensure_ascii=False, indent=2)
 
 
 def categorize_guide(categories: Mapping[str, Described]) -> str:
-    """Ask for the name of one category. The order is the author's, for it decides ties."""
+    """Return the guide that asks for the name of one category, in the author's order, which decides ties."""
     described = [f"{_line(name)}: {_line(c.description)}" for name, c in categories.items() if c.description.strip()]
     examples = [
         f'USER: "{_on_one_line(example)}" → {_line(name)}'
@@ -97,9 +97,9 @@ def categorize_guide(categories: Mapping[str, Described]) -> str:
 
 
 def conversation_line(messages: Sequence[Mapping[str, str]]) -> str:
-    """The conversation a category is asked for: `USER: "u1" | ASSISTANT: "a1" →`."""
-    said = (f'{m["role"].upper()}: "{"".join(m["content"].splitlines())}"' for m in messages)
-    return " | ".join(said) + " →"
+    """Return the conversation to categorize as one line: `USER: "u1" | ASSISTANT: "a1" →`."""
+    entries = (f'{m["role"].upper()}: "{"".join(m["content"].splitlines())}"' for m in messages)
+    return " | ".join(entries) + " →"
 
 
 def _on_one_line(example: str) -> str:
@@ -111,12 +111,12 @@ def _line(text: str) -> str:
 
 
 def _cut(text: str, tag: str) -> tuple[str, list[str]]:
-    """All sections of one tag, in one pass over the text: no backtracking, whatever the text holds."""
-    kept: list[str] = []
+    """Remove all sections of one tag; return the rest and the sections. One pass over any text, no backtracking."""
+    rest: list[str] = []
     sections: list[str] = []
     start = 0
     while (opened := _OPENING[tag].search(text, start)) and (closed := _CLOSING[tag].search(text, opened.end())):
-        kept.append(text[start : opened.start()])
+        rest.append(text[start : opened.start()])
         sections.append(text[opened.end() : closed.start()])
         start = closed.end()
-    return "".join([*kept, text[start:]]), sections
+    return "".join([*rest, text[start:]]), sections

@@ -1,8 +1,8 @@
-"""Reading an answer aloud: sentence by sentence, some at once, heard in their order (engine 5.5, tools 11).
+"""Text-to-speech for an answer: sentence by sentence, some at the same time, written in their order.
 
-A sentence's audio is kept as a file, and what is said is a marker that names it, so that no audio goes through the
-turn's text, the bus or the rows of the run. An answer stands whatever becomes of its audio: a sentence that cannot be
-spoken is passed over, and too much audio, or too slow, ends early. Nothing here fails the node.
+A sentence's audio is stored as a file, and only a marker with the file's id is written, so that no audio passes through
+the message stream, Redis or the rows of the run. Audio never fails the node: a sentence that cannot be synthesised is
+skipped, and audio that gets too large or too slow ends early.
 """
 
 import asyncio
@@ -15,15 +15,15 @@ from components.nodes.llm.sentences import sentences
 from providers.interfaces import Speech
 
 AT_ONCE = 2  # sentences that are synthesised at the same time
-AHEAD = AT_ONCE + 4  # sentences taken up before the next one is heard
+AHEAD = AT_ONCE + 4  # sentences begun before the first of them is written
 MOST_BYTES = 5 * 1024 * 1024  # of audio in one answer
-PART_OF_THE_LIMIT = 0.5  # of the node's time: speech that takes longer must not cost the answer
+PART_OF_THE_LIMIT = 0.5  # the share of the node's time limit for speech, so that slow speech does not fail the answer
 COMPONENT = "Message"
 MIME_TYPE = "audio/mpeg"
 
 
 async def read_aloud(ctx: NodeContext, text: str) -> None:
-    """Say a text's audio, as far as there is a model for it."""
+    """Write the audio of a text, if the tenant has a text-to-speech model."""
     speech = ctx.services.speech
     if speech is None:
         ctx.log.warning("answer_not_spoken", reason="the tenant has no text-to-speech model")
@@ -49,14 +49,14 @@ async def read_aloud(ctx: NodeContext, text: str) -> None:
 async def _say(ctx: NodeContext, number: int, audio: bytes) -> None:
     try:
         file = await ctx.save_file(f"speech-{number}.mp3", audio, MIME_TYPE)
-    except Exception as error:  # noqa: BLE001 (storage fails in its own ways, and the answer stands without its audio)
+    except Exception as error:  # noqa: BLE001 (storage may fail in any way; the answer stays without this audio)
         _passed_over(ctx, error)
     else:
         await ctx.say(f"{AUDIO_START}{file['doc_id']}{AUDIO_END}")
 
 
 async def _in_order(ctx: NodeContext, speech: Speech, text: str) -> AsyncGenerator[bytes]:
-    """The audio of every sentence, in order; nothing for one that failed. Leaving it stops what is under way."""
+    """Yield the audio of every sentence in order, b"" for one that failed. Closing the generator cancels the rest."""
     places = asyncio.Semaphore(AT_ONCE)
     ahead: deque[asyncio.Task[bytes]] = deque()
     try:
@@ -76,7 +76,7 @@ async def _audio(ctx: NodeContext, speech: Speech, sentence: str, places: asynci
     async with places:
         try:
             return await speech.synthesize(sentence)
-        except Exception as error:  # noqa: BLE001 (whatever a vendor does, the sentence is passed over, engine 5.5)
+        except Exception as error:  # noqa: BLE001 (whatever the vendor's error, only this sentence is skipped)
             _passed_over(ctx, error)
             return b""
 

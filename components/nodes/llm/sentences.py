@@ -1,25 +1,25 @@
-"""An answer as sentences that can be read aloud (engine 5.5, tools 11).
+"""Split an answer into sentences that can be read aloud.
 
-A text is cut where sentences end, in whatever language: after a full stop that something blank follows, and after
-every mark of East Asian writing, semicolon or line end, together with the quotes and brackets that close behind it.
-What is left of a sentence once everything is gone that has no sound may be nothing at all; such ones are passed over.
+A text is cut where sentences end, in any language: after a full stop followed by whitespace, and after every East Asian
+end mark, semicolon or line end, together with the closing quotes and brackets behind it. Characters without a sound are
+removed, and a sentence with nothing left is skipped.
 """
 
 import re
 from collections.abc import Iterator
 
 LONGEST = 500  # code points of one sentence
-MOST_TEXT = 100_000  # code points of an answer that are read aloud: over an hour of speech
+MOST_TEXT = 100_000  # code points of an answer that are read aloud: more than an hour of speech
 
 _END = re.compile(r"[。！？!?；;\n][”’\"』」】》）)]*|(?<=[.!?])(?=\s|$)")
 _THOUGHT = re.compile("<think>.*?(?:</think>|$)", re.DOTALL)
 _SILENT = re.compile(
     "["
     "\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f"  # control characters but tab, line feed and carriage return
-    "\ud800-\udfff\ufdd0-\ufdef\ufffd-\uffff"  # what could not be decoded, and what no text has
-    "\u20e3\u231a\u231b\u23e9-\u23fa\u2600-\u27bf\u2b1b\u2b1c\u2b50\u2b55"  # pictures of the first plane
-    "\u200d\ufe0e\ufe0f\U000e0020-\U000e007f"  # what joins and varies them
-    "\U0001f000-\U0001faff"  # pictures
+    "\ud800-\udfff\ufdd0-\ufdef\ufffd-\uffff"  # replacement characters and noncharacters
+    "\u20e3\u231a\u231b\u23e9-\u23fa\u2600-\u27bf\u2b1b\u2b1c\u2b50\u2b55"  # emoji of the Basic Multilingual Plane
+    "\u200d\ufe0e\ufe0f\U000e0020-\U000e007f"  # joiners and variation selectors
+    "\U0001f000-\U0001faff"  # emoji and pictographs
     "]"
 )
 _TAG = re.compile("<[^<>]+>")
@@ -27,7 +27,7 @@ _BLANKS = re.compile(r"\s+")
 
 
 def sentences(text: str) -> Iterator[str]:
-    """The sentences of an answer, each as it is to be read; reasoning is no part of it."""
+    """Yield the sentences of an answer as they are read aloud, without its reasoning."""
     for piece in cut(_THOUGHT.sub("", text)[:MOST_TEXT]):
         sentence = cleaned(piece)
         if any(map(str.isalnum, sentence)):
@@ -35,7 +35,7 @@ def sentences(text: str) -> Iterator[str]:
 
 
 def cut(text: str) -> Iterator[str]:
-    """The text in pieces that end where a sentence does; put together they are the text."""
+    """Yield the text in parts that end where a sentence ends; joined, they are the text again."""
     start = 0
     for end in _END.finditer(text):
         if end.end() > start:
@@ -46,6 +46,6 @@ def cut(text: str) -> Iterator[str]:
 
 
 def cleaned(sentence: str) -> str:
-    """A sentence without tags, pictures and what cannot be shown, its blanks collapsed, cut to LONGEST."""
+    """Return a sentence without tags, emoji and control characters, with single spaces, cut to MAX_SENTENCE_CHARS."""
     audible = _TAG.sub("", _SILENT.sub("", sentence))
     return _BLANKS.sub(" ", audible).strip()[:LONGEST].rstrip()

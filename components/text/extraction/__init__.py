@@ -1,1 +1,1 @@
-"""Text from files and pages: PDF, DOCX, HTML, workbooks, pictures."""
+"""Extraction of text, tables and images from files and web pages: PDF, DOCX, HTML, spreadsheets, scans."""

@@ -1,8 +1,8 @@
-"""Bytes to text, when nobody says for sure how the text was encoded.
+"""Decoding of bytes whose charset is not known for certain.
 
-A byte order mark decides; then what the file says of itself (XML and HTML do); then UTF-8, which hardly anything else
-can be mistaken for, even with a few damaged bytes in it. What is left is GB18030 if its high bytes come in pairs as
-Chinese does, else Windows-1252, which takes nearly everything.
+The order is: a byte order mark; the charset that an XML or HTML file declares; UTF-8, which other encodings are hardly
+ever mistaken for, even with a few damaged bytes; GB18030, if the high bytes come in pairs, as in Chinese; and
+Windows-1252, which accepts almost all bytes.
 """
 
 import codecs
@@ -10,7 +10,7 @@ import re
 
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
-    (codecs.BOM_UTF32_LE, "utf-32"),  # begins like UTF-16's, so it goes first
+    (codecs.BOM_UTF32_LE, "utf-32"),  # begins like the mark of UTF-16, so it is tested first
     (codecs.BOM_UTF32_BE, "utf-32"),
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
@@ -21,17 +21,17 @@ _KNOWN = re.compile(
     re.IGNORECASE,
 )
 _NAMED = re.compile(r"charset\s*=\s*[\"']?([A-Za-z0-9_.:-]{1,40})", re.IGNORECASE)
-_NO_CHARSETS = frozenset({"idna", "punycode", "unicode-escape", "raw-unicode-escape"})  # notations, some of them slow
-_LOOKED_AT = 1024  # bytes in which a file may declare itself
-_SAMPLE = 65536  # bytes in which pairs are counted
+_NO_CHARSETS = frozenset({"idna", "punycode", "unicode-escape", "raw-unicode-escape"})  # codecs, but not charsets
+_LOOKED_AT = 1024  # bytes that are searched for a declaration
+_SAMPLE = 65536  # bytes in which high bytes are counted
 _HIGH = re.compile(rb"[\x80-\xff]+")
 _BEYOND_ASCII = re.compile(r"[^\x00-\x7f]")
 
 
 def decoded(data: bytes, *, may_declare: bool = False) -> str:
-    """The text of some bytes. Never raises; a byte that stands for nothing becomes U+FFFD.
+    """Decode bytes. Never raises; an invalid byte becomes U+FFFD.
 
-    `may_declare`: the bytes are XML or HTML, which may name their own encoding.
+    `may_declare`: the bytes are XML or HTML, which may declare their charset.
     """
     for mark, encoding in _MARKS:
         if data.startswith(mark):
@@ -45,18 +45,18 @@ def decoded(data: bytes, *, may_declare: bool = False) -> str:
 
 
 def named(content_type: str) -> str | None:
-    """The charset that a content type names; None if it names none, or one that there is not."""
+    """Return the charset that a content type names; None if it names none, or an unknown one."""
     found = _NAMED.search(content_type)
     try:
         charset = codecs.lookup(found[1]).name if found else ""
-        b" ".decode(charset or "ascii", "replace")  # `hex` and the like are codecs, and no charsets
+        b" ".decode(charset or "ascii", "replace")  # `hex` and the like are codecs, but not charsets
     except (LookupError, ValueError):
         return None
     return charset if charset and charset.replace("_", "-") not in _NO_CHARSETS else None
 
 
 def _is_damaged_utf8(data: bytes) -> bool:
-    """Whether nearly all that is beyond ASCII reads as UTF-8."""
+    """Return whether nearly all bytes beyond ASCII are valid UTF-8."""
     text = data[:_SAMPLE].decode("utf-8", "replace")
     return 10 * text.count("\ufffd") < len(_BEYOND_ASCII.findall(text))
 
@@ -68,7 +68,7 @@ def _declared(data: bytes) -> tuple[str, ...]:
 
 
 def _guessed(data: bytes) -> str:
-    """GB18030 where high bytes seldom stand alone, as the accents of western languages do."""
+    """Return `gb18030` if single high bytes are rare; the accents of western languages are single high bytes."""
     runs = [len(run) for run in _HIGH.findall(data[:_SAMPLE])]
     alone = sum(1 for length in runs if length == 1)
     if 2 * alone < len(runs):

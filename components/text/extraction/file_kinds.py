@@ -1,7 +1,7 @@
-"""What kind of file an upload is, and how one that cannot be read says so.
+"""Kinds of uploaded files, and the errors of files that cannot be read.
 
-A clear mime type decides, else the extension, else the first bytes. Browsers call a .csv an Excel file and a .docx an
-archive, so mime types that are often wrong decide nothing.
+The kind follows from a reliable MIME type, else from the extension, else from the first bytes. Browsers call a .csv an
+Excel file and a .docx an archive, so MIME types that are often wrong are ignored.
 """
 
 import zipfile
@@ -14,13 +14,13 @@ from canvas.errors import NodeFailure
 
 MOST_BYTES = 64 * 1024 * 1024  # of a file, as for an upload
 MOST_MEMBERS = 10_000  # files in an archive
-MOST_UNPACKED = 512 * 1024 * 1024  # bytes of an archive's files together, pictures included
-_MEMBER = b"PK\x01\x02"  # how each file begins in an archive's directory
-_LOOKED_AT = 8192  # bytes that tell text from anything else
+MOST_UNPACKED = 512 * 1024 * 1024  # bytes of all files in an archive together, images included
+_MEMBER = b"PK\x01\x02"  # the first bytes of each entry in an archive's directory
+_LOOKED_AT = 8192  # bytes that are searched for NUL, to tell text from binary files
 
 
 class Kind(StrEnum):
-    """A kind of file, as its name stands in a message."""
+    """A kind of file. The value is its name in error messages."""
 
     IMAGE = "image"
     TEXT = "text"
@@ -37,7 +37,7 @@ class Kind(StrEnum):
 
 
 REMEDIES: Mapping[Kind, str] = {
-    Kind.IMAGE: "Upload its text, or show it to a model that sees.",
+    Kind.IMAGE: "Upload its text, or use a model with vision.",
     Kind.SLIDES: "Save it as PDF, and upload that.",
     Kind.OLD_OFFICE: "Save it as .docx, .xlsx or PDF, and upload that.",
     Kind.OTHER_DOCUMENT: "Save it as .docx or PDF, and upload that.",
@@ -45,7 +45,7 @@ REMEDIES: Mapping[Kind, str] = {
     Kind.ARCHIVE: "Unpack it, and upload the files.",
     Kind.UNKNOWN: "Upload text, HTML, PDF, .docx, .xlsx or an image.",
 }
-"""The kinds without a text that we can get at, and what to do instead."""
+"""The kinds whose text cannot be extracted, and what the user can do instead."""
 
 _BY_MIME: Mapping[str, Kind] = {
     "application/json": Kind.TEXT,
@@ -105,25 +105,25 @@ _MEMBERS: Mapping[str, Kind] = {"word/": Kind.WORD, "xl/": Kind.EXCEL, "ppt/": K
 
 
 class FileUnreadable(NodeFailure):
-    """A file is damaged, locked, too large, or of a kind that has no text we can get at."""
+    """Raised for a file that is damaged, locked, too large, or of a kind whose text cannot be extracted."""
 
     code = "file_unreadable"
 
 
 class FileTooLarge(FileUnreadable):
-    """A file has more in it than we read."""
+    """Raised for a file whose contents exceed a limit."""
 
     code = "file_too_large"
 
 
 class LibraryMissing(NodeFailure):
-    """The installation left out an optional library that a file needs."""
+    """Raised when an optional library that a file needs is not installed."""
 
     code = "library_missing"
 
 
 def kind_of(name: str, mime_type: str, data: bytes) -> Kind:
-    """What a file is. Anything that reads as text and is nothing else is text."""
+    """Return the kind of a file. A file of no other kind that looks like text is text."""
     if image_type(name, mime_type, data):
         return Kind.IMAGE
     mime = _bare(mime_type)
@@ -137,7 +137,7 @@ def kind_of(name: str, mime_type: str, data: bytes) -> Kind:
 
 
 def image_type(name: str, mime_type: str, data: bytes) -> str:
-    """The mime type of an image, "" for any other file."""
+    """Return the MIME type of an image, "" for any other file."""
     if "image" in mime_type:
         return mime_type
     mime, extension = _bare(mime_type), _extension(name)
@@ -151,43 +151,43 @@ def image_type(name: str, mime_type: str, data: bytes) -> str:
 
 
 def unreadable(name: str, kind: Kind, why: str, remedy: str) -> FileUnreadable:
-    """The failure of a file: which one, what it is, what is wrong with it, and what to do."""
+    """Build the error for a file: its name, its kind, what is wrong with it, and what to do."""
     return FileUnreadable(f'The file "{name}" ({kind}) {why}. {remedy}', file=name)
 
 
 def too_large(name: str, kind: Kind, why: str) -> FileTooLarge:
-    """The failure of a file that has more in it than we read."""
+    """Build the error for a file whose contents exceed a limit."""
     return FileTooLarge(unreadable(name, kind, why, "Split it, and upload the parts.").message, file=name)
 
 
 def check_size(name: str, kind: Kind, data: bytes) -> None:
-    """Refuse a file that could not have been uploaded."""
+    """Raise FileTooLarge for a file that is larger than an upload may be."""
     if len(data) > MOST_BYTES:
         raise too_large(name, kind, f"is larger than {MOST_BYTES // 1024 // 1024} MiB")
 
 
 def lacking(extra: str, what: str) -> LibraryMissing:
-    """The failure of whatever needs an optional library: which extra brings it."""
+    """Build the error for a missing optional library: which files need it, and which extra installs it."""
     return LibraryMissing(f'{what} need the extra "{extra}" on every worker: pip install easel[{extra}]')
 
 
 @contextmanager
 def reading(name: str, kind: Kind) -> Generator[None]:
-    """Whatever a library finds wrong with a file is said as FileUnreadable."""
+    """Convert any error of a library inside the block to FileUnreadable."""
     try:
         yield
     except NodeFailure:
         raise
-    except Exception as error:  # parsers of foreign formats raise anything for a damaged file
-        why = f"is damaged, or no {kind} at all ({type(error).__name__})"
+    except Exception as error:  # parsers may raise anything for a damaged file
+        why = f"is damaged, or not a valid {kind} ({type(error).__name__})"
         raise unreadable(name, kind, why, "Open it where it was made, save it again, and upload that.") from error
 
 
 def check_unpacked(name: str, kind: Kind, data: bytes, most_xml: int) -> None:
-    """Refuse an Office file that would unpack to more than its kind may have, `most_xml` bytes of XML among it.
+    """Raise FileTooLarge for an Office file that would unpack to more than the limits, or to more XML than `max_xml`.
 
-    The sizes that an archive declares can be trusted: reading stops there. Its files are counted before it is opened,
-    for a directory of a million takes a second and some hundred MB to read.
+    The sizes that an archive declares can be trusted, because reading stops there. Its files are counted before it is
+    opened, because a directory of a million files takes a second and some hundred MB to read.
     """
     if data.startswith(b"\xd0\xcf\x11\xe0"):
         raise unreadable(name, kind, "is locked by a password, or in an old format", REMEDIES[Kind.OLD_OFFICE])

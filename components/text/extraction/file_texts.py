@@ -1,7 +1,7 @@
-"""Uploaded files as a canvas sees them: images as data URIs, everything else as one block of text (engine 3.6).
+"""Uploaded files as values of a canvas: images as data URIs, all other files as one block of text.
 
-Files are read in child processes with limits of memory and time, but for those whose work is in proportion to their
-size (texts, images) or that are small (`SMALL_PAGE`).
+Files are read in child processes with limits on memory and time, except texts, images and small web pages
+(`SMALL_PAGE`), whose cost is low or in proportion to their size.
 """
 
 import base64
@@ -32,32 +32,32 @@ from providers.isolation.untrusted_threads import in_untrusted_thread
 
 T = TypeVar("T")
 
-MOST_CHARACTERS = 2_000_000  # of a file's text; more than any model reads
+MOST_CHARACTERS = 2_000_000  # of a file's text; more than the context window of any model
 CUT = f"\n[The rest of the file is left out: a file reads as {MOST_CHARACTERS:,} characters at most.]"
 
 
 @dataclass(frozen=True, slots=True)
 class UnreadFile:
-    """A file that is still to be read."""
+    """A file that has not been parsed yet."""
 
     name: str
     mime_type: str
     data: bytes
 
     async def text(self) -> str:
-        """What `file_text` gives, without harm to this process."""
+        """Return the result of `file_text`, computed where it cannot harm this process."""
         return await self._read(file_text)
 
     async def whole(self, most: int) -> str:
-        """What `whole_text` gives, without harm to this process."""
+        """Return the result of `full_text`, computed where it cannot harm this process."""
         return await self._read(whole_text, most)
 
     async def count_pages(self) -> int:
-        """Return how many pages a picture or a PDF has."""
+        """Return how many pages an image or a PDF has."""
         return await self._in_child(count_pages)
 
     async def pages_as_images(self, first: int, count: int) -> Sequence[str]:
-        """Return pages of a picture or a PDF as data URIs, `count` of them from `first` on."""
+        """Return `count` pages of an image or a PDF as data URIs, from page `first` on (0 is the first page)."""
         return await self._in_child(pages_as_images, first, count)
 
     @property
@@ -65,7 +65,7 @@ class UnreadFile:
         return kind_of(self.name, self.mime_type, self.data)
 
     def text_blocking(self) -> str:
-        """The same as `text`, for a thread that may wait."""
+        """Return the same as `text`, for a thread that may block."""
         if self._is_harmless():
             return file_text(self.name, self.mime_type, self.data)
         try:
@@ -102,20 +102,20 @@ class UnreadFile:
 
 
 def block(name: str, text: str) -> str:
-    """A file's text under its name."""
+    """Return a file's text under its name, in upstream's format."""
     return f"\n -----------------\nFile: {name}\nContent as following: \n{text}"
 
 
 def image(mime_type: str, data: bytes) -> str:
-    """An image as a data URI."""
+    """Return an image as a data URI."""
     return f"data:{mime_type};base64,{base64.b64encode(data).decode()}"
 
 
 def file_text(name: str, mime_type: str, data: bytes) -> str:
-    """What a file reads as. Computes for long on some files: `UnreadFile.text` does so where nobody waits for it.
+    """Return a file as a value of a canvas. Some files take long: `UnparsedFile.text` computes this off the event loop.
 
-    Raises FileUnreadable for a file that is damaged, locked, too large or of a kind without text, and NodeFailure
-    where the library for its kind is not installed.
+    Raises FileUnreadable for a file that is damaged, locked, too large or of a kind without text, and NodeFailure if
+    the library for its kind is not installed.
     """
     kind = kind_of(name, mime_type, data)
     check_size(name, kind, data)
@@ -126,23 +126,24 @@ def file_text(name: str, mime_type: str, data: bytes) -> str:
 
 
 def whole_text(name: str, mime_type: str, data: bytes, most: int) -> str:
-    """All of a file's text, without its name; "" for a scanned PDF. Computes for long on some: see `UnreadFile.whole`.
+    """Return all of a file's text, without its name; "" for a scanned PDF. Some files take long: see
+    `UnparsedFile.full_text`.
 
-    Raises what `file_text` does; FileTooLarge also for a text of more than `most` characters, which is never cut.
+    Raises the same errors as `file_text`, and FileTooLarge for a text of more than `max_chars` characters.
     """
     kind = kind_of(name, mime_type, data)
     check_size(name, kind, data)
-    kept, room = list[str](), most
+    parts, left = list[str](), most
     for part in _parts(kind, name, data):
-        room -= len(part)
-        if room < 0:
+        left -= len(part)
+        if left < 0:
             raise too_large(name, kind, f"has more than {most:,} characters in it")
-        kept.append(_whole(part))
-    return "".join(kept)
+        parts.append(_whole(part))
+    return "".join(parts)
 
 
 def _parts(kind: Kind, name: str, data: bytes) -> Iterator[str]:
-    """A file's text in pieces, so that no more of it is worked out than is shown."""
+    """Yield a file's text in parts, so that only as much is computed as is used."""
     match kind:
         case Kind.TEXT:
             yield decoded(data, may_declare=data[:5] == b"<?xml")
@@ -169,19 +170,19 @@ def _page_text(name: str, html: str) -> str:
 
 
 def _shortened(parts: Iterable[str]) -> str:
-    kept: list[str] = []
-    room = MOST_CHARACTERS
+    texts: list[str] = []
+    left = MOST_CHARACTERS
     for part in parts:
-        kept.append(_whole(part[:room]))
-        room -= len(part)
-        if room < 0:
-            kept.append(CUT)
+        texts.append(_whole(part[:left]))
+        left -= len(part)
+        if left < 0:
+            texts.append(CUT)
             break
-    return "".join(kept)
+    return "".join(texts)
 
 
 def _whole(text: str) -> str:
-    """Text that can be stored: no NUL, and no half of a surrogate pair, which damaged PDFs are full of."""
+    """Return the text without NUL and lone surrogates, which damaged PDFs often contain and which cannot be stored."""
     text = text.replace("\x00", "")
     try:
         text.encode()

@@ -1,7 +1,7 @@
-"""Which part of a web page is what it is about, and which is what every page of a site has.
+"""The main content of a web page, without the parts that every page of a site repeats.
 
-Menus, heads, feet, forms and advertisements go; of what is left the element counts whose own paragraphs say most, by
-their length and commas, and least by links.
+Menus, headers, footers, forms and advertisements are removed. Of the rest, the main element is the one with the highest
+score of its own paragraphs: long texts with commas score high, links do not count.
 """
 
 import re
@@ -14,7 +14,7 @@ from components.text.extraction.page_markdown import is_unspoken
 if TYPE_CHECKING:
     from selectolax.lexbor import LexborNode
 
-ENOUGH = 200  # characters that an article has at least
+ENOUGH = 200  # characters that a main element must have
 _AROUND = frozenset({"nav", "footer", "aside", "form", "button", "dialog", "menu"})
 _ROLES = frozenset(
     {"navigation", "banner", "contentinfo", "complementary", "search", "dialog", "alert", "menu", "menubar"}
@@ -28,18 +28,18 @@ _NAMES = re.compile(
 _MAY_BE_IT = re.compile(r"article|body|content|main|page|post|story|text", re.IGNORECASE)
 _NEVER_DROPPED = frozenset({"html", "body", "main", "article"})
 _PARAGRAPHS = frozenset({"p", "pre", "blockquote", "td", "li", "dd"})
-_SHORTEST = 25  # characters of a paragraph that counts
+_SHORTEST = 25  # characters; shorter paragraphs do not score
 
 
 def main_part(body: "LexborNode") -> "LexborNode":
-    """The element with the page's own text. What is around it is taken out of the tree."""
+    """Return the element with the page's main content, after removing the parts around it from the tree."""
     for node in list(_around(body)):
         node.decompose()
     return _marked(body) or _best(body) or body
 
 
 def _around(body: "LexborNode") -> Iterator["LexborNode"]:
-    """Elements that are not what the page is about, outermost only."""
+    """Yield the elements that are not main content; of nested ones, only the outermost."""
     node = body.child
     while node is not None and node.mem_id != body.mem_id:
         dropped = not (node.tag or "").startswith("-") and _is_around(node)
@@ -67,8 +67,8 @@ def _is_around(node: "LexborNode") -> bool:
         return True
     if tag == "header":
         return not _is_within(node, "article")
-    named = " ".join(attributes.get(name) or "" for name in ("class", "id"))
-    return bool(_NAMES.search(named)) and not _MAY_BE_IT.search(named)
+    names = " ".join(attributes.get(name) or "" for name in ("class", "id"))
+    return bool(_NAMES.search(names)) and not _MAY_BE_IT.search(names)
 
 
 def _is_within(node: "LexborNode", tag: str) -> bool:
@@ -79,16 +79,16 @@ def _is_within(node: "LexborNode", tag: str) -> bool:
 
 
 def _marked(body: "LexborNode") -> "LexborNode | None":
-    """What the page itself says is its main part, if there is one with enough text."""
-    for wanted in ("main article", "main, [role=main]", "article"):
-        found = body.css(wanted)
+    """Return the element that the page itself marks as its main part, if there is a single one with enough text."""
+    for selector in ("main article", "main, [role=main]", "article"):
+        found = body.css(selector)
         if len(found) == 1 and len(found[0].text(deep=True).strip()) >= ENOUGH:
             return found[0]
     return None
 
 
 def _best(body: "LexborNode") -> "LexborNode | None":
-    """The element whose paragraphs say most. Each text counts once, for the innermost paragraph around it."""
+    """Return the element with the highest score. Each text counts once, for the innermost paragraph around it."""
     scores: dict[int, float] = {}
     nodes: dict[int, LexborNode] = {}
     open_ones: list[_Paragraph] = []
@@ -129,7 +129,7 @@ class _Paragraph:
 
 
 def _walked(top: "LexborNode") -> "Iterator[tuple[LexborNode, bool]]":
-    """Every node of a tree where it begins and where it ends, the top first and last."""
+    """Yield every node of a tree twice: (node, False) at its start and (node, True) at its end."""
     node = top
     while True:
         yield node, False

@@ -1,4 +1,4 @@
-"""A web page as HTML that can be kept and shown: without scripts, styles, comments, and addresses that would run."""
+"""A web page as HTML that is safe to store and show: without scripts, styles, comments and executable URLs."""
 
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,7 @@ _RUNNING = ("javascript:", "vbscript:", "data:")
 
 
 def cleaned(body: "LexborNode") -> str:
-    """The HTML of a page's body. Takes what does not belong there out of the tree."""
+    """Remove everything unsafe from the tree of a page's body and return its HTML."""
     for node in list(body.traverse(include_text=True)):
         if node.is_comment_node:
             node.decompose()
@@ -26,5 +26,5 @@ def cleaned(body: "LexborNode") -> str:
 
 
 def _runs(address: str) -> bool:
-    """Whether an address is none, but a program or the thing itself. Browsers pass over blanks and controls in it."""
+    """Return whether a URL is a script or inline data. Browsers ignore whitespace and control characters in it."""
     return "".join(address.split()).lstrip("\0\x01\x02\x03").lower().startswith(_RUNNING)

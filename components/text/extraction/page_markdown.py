@@ -1,7 +1,7 @@
-"""A web page as Markdown: headings, lists, links, tables and code, without what is no text.
+"""A web page as Markdown: headings, lists, links, tables and code.
 
-Addresses are made absolute; those of scripts and inline data go, as do elements that a page hides. The tree is walked
-without recursion, for pages are as deep as they like to be.
+URLs are made absolute; script and inline data URLs are removed, and so are hidden elements. The tree is traversed
+without recursion, because pages may be nested deeply.
 """
 
 import re
@@ -12,9 +12,9 @@ from urllib.parse import quote, urljoin, urlsplit
 if TYPE_CHECKING:
     from selectolax.lexbor import LexborNode
 
-MOST_NODES = 300_000  # that are read: elements and texts; no page that people read has as many
-LONGEST_ADDRESS = 2000  # characters; longer ones lead nowhere, and a page may say one beginning for all its addresses
-MOST_ADDRESSES = 5_000  # of a page; what follows is words alone
+MOST_NODES = 300_000  # elements and texts that are read; far more than usual pages have
+LONGEST_ADDRESS = 2000  # characters; a longer URL is dropped, also because a long base URL is repeated in every link
+MOST_ADDRESSES = 5_000  # links of a page; later ones become plain text
 
 UNSPOKEN = frozenset(
     {
@@ -42,7 +42,7 @@ _LINKED = frozenset({"http", "https", "mailto", "tel"})
 
 
 def markdown_of(top: "LexborNode", base: str, *, with_links: bool = True) -> str:
-    """The Markdown of an element. `base` is the address of its page; without links only words are left."""
+    """Return an element as Markdown. `base` is the URL of its page; without links the result is plain words."""
     page = _Page(base, with_links)
     node = top
     for _ in range(MOST_NODES):
@@ -58,7 +58,7 @@ def markdown_of(top: "LexborNode", base: str, *, with_links: bool = True) -> str
 
 
 def absolute(base: str, address: str) -> str:
-    """An address of a page, whole; "" for one that leads to no page."""
+    """Return a link's absolute URL; "" for a URL that cannot be linked to."""
     if len(base) > LONGEST_ADDRESS or len(address) > LONGEST_ADDRESS:
         return ""
     try:
@@ -71,7 +71,7 @@ def absolute(base: str, address: str) -> str:
 
 @dataclass
 class _Frame:
-    """What was read so far of an element that puts something of its own around its text."""
+    """The content read so far of an element that adds Markdown around its content."""
 
     node: "LexborNode"
     blocks: list[str] = field(default_factory=list[str])
@@ -92,7 +92,7 @@ class _Frame:
 
 
 class _Page:
-    """The page as it is read: a stack of elements that are open."""
+    """The state of the traversal: a stack of open elements."""
 
     def __init__(self, base: str, with_links: bool) -> None:
         self._base = base
@@ -100,17 +100,17 @@ class _Page:
         self._frames: list[_Frame] = []
         self._result = ""
         self._addresses_left = MOST_ADDRESSES if with_links else 0
-        self._open_marks: list[tuple[int, int]] = []  # of emphasis: (frame, pieces before it)
+        self._open_marks: list[tuple[int, int]] = []  # open emphasis: (frame, parts of its line before it)
 
     def text(self) -> str:
-        """All that was read, also where elements are still open."""
+        """Close all open elements and return the text."""
         while self._frames:
             frame = self._frames.pop()
             self._close(frame.node.tag or "", frame.node, frame)
         return self._result
 
     def enter(self, node: "LexborNode") -> "LexborNode | None":
-        """Take in an element; its first child if there is something to read in it."""
+        """Read the start of an element; return its first child if its content is to be read, else None."""
         tag = node.tag or ""
         if not self._frames:
             self._frames.append(_Frame(node))
@@ -146,7 +146,7 @@ class _Page:
             self._open_marks.append((len(self._frames), len(frame.line)))
 
     def leave(self, node: "LexborNode") -> None:
-        """The end of an element that was entered, or of one that had nothing in it."""
+        """Read the end of an element."""
         frame = self._frames[-1]
         tag = node.tag or ""
         if frame.node.mem_id == node.mem_id:
@@ -158,7 +158,7 @@ class _Page:
             self._mark(_MARKS[tag], frame)
 
     def _mark(self, mark: str, frame: _Frame) -> None:
-        """Put emphasis around what was read since, if it stands on one line."""
+        """Put emphasis around the text since its opening mark, if the text is on one line."""
         depth, before = self._open_marks.pop()
         if depth != len(self._frames) or before > len(frame.line):
             return
@@ -201,8 +201,8 @@ class _Page:
         text = " ".join(_HEADING.sub("", frame.text("\n")).split())
         target = node.attributes.get("href") or ""
         address = self._absolute(target) if text else ""
-        shown = f"[{text}]({address})" if address else text
-        return f"{before}{shown}{after}"
+        link = f"[{text}]({address})" if address else text
+        return f"{before}{link}{after}"
 
     def _image(self, node: "LexborNode") -> str:
         source = node.attributes.get("src") or ""
@@ -217,7 +217,7 @@ class _Page:
 
 
 def is_unspoken(node: "LexborNode") -> bool:
-    """Whether an element is no text of the page, or hidden."""
+    """Return whether an element is hidden or has no text for readers."""
     if (node.tag or "") in UNSPOKEN:
         return True
     attributes = node.attributes
@@ -225,7 +225,7 @@ def is_unspoken(node: "LexborNode") -> bool:
 
 
 def _item(text: str, of: _Frame) -> str:
-    """One item of a list, its further lines below its first."""
+    """Return a list item; its further lines are indented below the first."""
     mark = f"{_first_number(of) + of.count - 1}." if of.node.tag == "ol" else "-"
     return f"{mark} {text}".replace("\n", "\n" + " " * (len(mark) + 1)) if text else ""
 
@@ -243,7 +243,7 @@ def _fenced(text: str) -> str:
 
 
 def _table(rows: list[list[str]]) -> list[str]:
-    """A table, its first row as the head; nothing if all cells are empty."""
+    """Return a table with its first row as the header; [] if all cells are empty."""
     rows = [row for row in rows if any(row)]
     if not rows:
         return []

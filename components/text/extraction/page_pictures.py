@@ -1,7 +1,7 @@
-"""Pictures, scans and their pages as JPEG data URIs, for models that see.
+"""Images and scanned pages as JPEG data URIs, for models with vision.
 
-A picture is one page, but for a TIFF, which may be a fax or a scan of several. The pages of a PDF are drawn. Everything
-here works on foreign formats: call it in a limited process.
+An image has one page, except a TIFF, which may be a fax or a scan of several pages. The pages of a PDF are rendered.
+These functions parse untrusted files: call them in a limited process.
 """
 
 import base64
@@ -14,13 +14,13 @@ from components.text.extraction.file_kinds import Kind, kind_of, lacking, readin
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-LONGEST_SIDE = 2000  # pixels: letters of a printed A4 page are still legible, and vendors shrink what is larger
-_FORMATS = ("PNG", "JPEG", "GIF", "WEBP", "BMP", "TIFF")  # the decoders that may see foreign bytes
-_QUALITY = 85  # of a JPEG
+LONGEST_SIDE = 2000  # pixels: a printed A4 page stays legible, and vendors scale larger images down
+_FORMATS = ("PNG", "JPEG", "GIF", "WEBP", "BMP", "TIFF")  # the decoders that may read untrusted bytes
+_QUALITY = 85  # of the JPEG
 
 
 def count_pages(name: str, mime_type: str, data: bytes) -> int:
-    """Return how many pages a picture or a PDF has. Raises FileUnreadable."""
+    """Return how many pages an image or a PDF has. Raises FileUnreadable."""
     if kind_of(name, mime_type, data) is Kind.PDF:
         pdfium = _pdfium()
         with reading(name, Kind.PDF), pdfium.PdfDocument(data) as pdf:
@@ -58,17 +58,17 @@ def _frame(picture: "Image", at: int) -> str:
 def _uri(picture: "Image") -> str:
     from PIL import Image
 
-    if picture.mode in ("RGBA", "LA", "PA", "P"):  # what is transparent is paper
-        seen = picture.convert("RGBA")
-        paper = Image.new("RGBA", seen.size, "white")
-        picture = Image.alpha_composite(paper, seen)
-    written = BytesIO()
-    picture.convert("RGB").save(written, "JPEG", quality=_QUALITY)
-    return f"data:image/jpeg;base64,{base64.b64encode(written.getvalue()).decode()}"
+    if picture.mode in ("RGBA", "LA", "PA", "P"):  # show transparency as white
+        foreground = picture.convert("RGBA")
+        background = Image.new("RGBA", foreground.size, "white")
+        picture = Image.alpha_composite(background, foreground)
+    file = BytesIO()
+    picture.convert("RGB").save(file, "JPEG", quality=_QUALITY)
+    return f"data:image/jpeg;base64,{base64.b64encode(file.getvalue()).decode()}"
 
 
 def _frames(picture: "Image") -> int:
-    """The pages of a TIFF; an animation is the picture that it begins with."""
+    """Return the number of pages of a TIFF; 1 for other formats, because only an animation's first frame is used."""
     return int(getattr(picture, "n_frames", 1)) if picture.format == "TIFF" else 1
 
 

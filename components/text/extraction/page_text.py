@@ -1,7 +1,7 @@
-"""What a web page says, as text (components 3.10, `clean_html`).
+"""The text of a web page (`clean_html` of Invoke).
 
-Each block of the page is a line of its own, with blanks folded and headings marked as Markdown does; `<br>` breaks a
-line. Tables stay HTML and come at the end. Scripts, styles and comments are no part of what a page says.
+Each block of the page is a line, with collapsed whitespace and headings marked as in Markdown; `<br>` breaks a line.
+Tables stay HTML and come at the end. Scripts, styles and comments are left out.
 """
 
 import re
@@ -19,12 +19,10 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 T = TypeVar("T")
 
-DEEPEST = 512  # elements in one another; browsers show no deeper ones, and what deeper pages cost grows with the depth
-SMALL_PAGE = (
-    16 * 1024
-)  # bytes or characters that cost less than 0.1 s whatever they are, so that a thread may read them
-MOST_TAGS = 300_000  # opening and closing ones
-MOST_ATTRIBUTES = 1000  # of a tag; what more cost grows with the square of their number
+DEEPEST = 512  # nested elements; browsers show no deeper ones, and the cost of a page grows with its depth
+SMALL_PAGE = 16 * 1024  # bytes or characters; any page of this size takes less than 0.1 s, so a thread may read it
+MOST_TAGS = 300_000  # opening and closing tags
+MOST_ATTRIBUTES = 1000  # of a tag; the cost of a tag grows with the square of their number
 
 _UNSPOKEN = frozenset({"script", "style", "template"})
 _HEADINGS = {f"h{level}": "#" * level for level in range(1, 7)}
@@ -45,26 +43,26 @@ _RAW = {
     name: re.compile(rf"</{name}(?=[\s/>])", re.IGNORECASE)
     for name in ("script", "style", "textarea", "title", "xmp", "iframe", "noembed", "noframes")
 }
-"""Elements whose content has no tags, and where they end."""
+"""Elements whose content has no tags, and the pattern of their end."""
 _FORMATTING = frozenset(
     {
         "b", "big", "code", "em", "font", "i", "nobr", "s", "small", "strike", "strong", "tt", "u",
     }
 )  # fmt: skip
-"""A closing tag ends the innermost of them, also one around blocks that are open."""
+"""A closing tag of these ends the innermost such element, even around open blocks."""
 _PLAIN = frozenset(
     {
         "abbr", "bdi", "bdo", "cite", "data", "del", "dfn", "ins", "kbd", "label", "map", "mark", "output", "q",
         "ruby", "samp", "span", "sub", "sup", "time", "var",
     }
 )  # fmt: skip
-"""A closing tag of theirs ends none that is around a block."""
+"""A closing tag of these does not end an element around an open block."""
 _WALLS = frozenset(
     {
         "applet", "caption", "marquee", "object", "select", "table", "template",
     }
 )  # fmt: skip
-"""A closing tag within them ends nothing that is around them."""
+"""A closing tag inside these does not end an element around them."""
 _NEVER_NESTED = frozenset(  # void, or closed by the next one of their kind
     {
         "area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param", "source", "track", "wbr",
@@ -75,13 +73,13 @@ _NEVER_NESTED = frozenset(  # void, or closed by the next one of their kind
 
 
 async def read_page(size: int, read: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-    """Read a page of this size (bytes): a small one in a thread, a larger one in a process with limits."""
+    """Run `read` for a page of `size` bytes: in a thread if the page is small, else in a process with limits."""
     place = in_untrusted_thread if size <= SMALL_PAGE else in_limited_process
     return await place(read, *arguments, **named)
 
 
 def text_of_reply(content: bytes, content_type: str, *, is_page: bool) -> str:
-    """The text of a body that came over HTTP; of a page (`is_page`) what it says."""
+    """Return the text of an HTTP body; with `is_page` the text of the web page."""
     declared = charsets.named(content_type)
     if declared:
         text = content.decode(declared, "replace")
@@ -92,9 +90,9 @@ def text_of_reply(content: bytes, content_type: str, *, is_page: bool) -> str:
 
 
 def text_of_page(html: str) -> str:
-    """The text of a page, "" if it has none. Takes its time on large pages, so not on an event loop.
+    """Return the text of a page, "" if it has none. Large pages take long, so do not call this on an event loop.
 
-    Raises NodeFailure for a page that is nested beyond reason, and where the library is missing.
+    Raises NodeFailure for a page that is nested too deeply, and if the library is not installed.
     """
     page = tree_of(html, remedy=" Use it without clean_html.")
     if page.body is None:
@@ -105,7 +103,7 @@ def text_of_page(html: str) -> str:
 
 
 def tree_of(html: str, *, remedy: str = "") -> "LexborHTMLParser":
-    """A page as a tree. Raises NodeFailure as above; `remedy` is what may be done about a page that is too deep."""
+    """Parse a page. Raises NodeFailure like `extract_page_text`; `remedy` is appended to the message of that error."""
     try:
         from selectolax.lexbor import LexborHTMLParser
     except ImportError as error:
@@ -127,7 +125,7 @@ class _Blocks:
         self._parts.append(text)
 
     def end(self, mark: str = "") -> None:
-        """What was read so far is a line; the next one begins with the mark."""
+        """End the current line; the next one begins with the mark."""
         line = " ".join("".join(self._parts).split())
         if line:
             self.lines.append(f"{self._mark} {line}" if self._mark else line)
@@ -135,12 +133,12 @@ class _Blocks:
         self._mark = mark
 
     def begin(self, mark: str = "") -> None:
-        """A new line, in a block of its own or in the same. A mark that nothing followed yet waits for its line."""
+        """Begin a new line. A mark whose line is still empty is kept for the new line."""
         self.end(mark or ("" if "".join(self._parts).strip() else self._mark))
 
 
 def _read(top: "LexborNode", blocks: _Blocks) -> None:
-    """Read a tree in its own order, without recursion: pages are as deep as they like to be."""
+    """Read a tree in document order, without recursion, because pages may be nested deeply."""
     node = top
     while True:
         following = _enter(node, blocks)
@@ -155,7 +153,7 @@ def _read(top: "LexborNode", blocks: _Blocks) -> None:
 
 
 def _enter(node: "LexborNode", blocks: _Blocks) -> "LexborNode | None":
-    """Take in what a node says itself, and give its first child if there is more to read in it."""
+    """Read a node itself; return its first child if its content is to be read as well, else None."""
     tag = node.tag or ""
     if tag == "-text":
         blocks.add(node.text_content or "")
@@ -172,7 +170,7 @@ def _enter(node: "LexborNode", blocks: _Blocks) -> "LexborNode | None":
 
 
 def _table(node: "LexborNode") -> str:
-    """A table as HTML, without what no table says."""
+    """Return a table as HTML, without scripts, styles and comments."""
     for unspoken in node.css(", ".join(sorted(_UNSPOKEN))):
         unspoken.decompose()
     for each in list(node.traverse(include_text=True)):
@@ -182,21 +180,20 @@ def _table(node: "LexborNode") -> str:
 
 
 def _check(html: str, remedy: str) -> None:
-    """Refuse a page that would take long to read. Raises NodeFailure.
+    """Raise NodeFailure for a page that would take long to read.
 
-    This is an estimate, and a page that is made for it can get past it; so larger pages are read in a process that has
-    limits.
+    This is an estimate that a malicious page can evade, so larger pages are read in a process with limits.
     """
     open_names: list[str] = []
-    place = 0
+    position = 0
     for _ in range(MOST_TAGS):
-        tag = _TAG.search(html, place)
+        tag = _TAG.search(html, position)
         if tag is None:
             return
-        place = tag.end()
+        position = tag.end()
         if tag["comment"]:
-            place = html.find("-->", place)
-            if place < 0:
+            position = html.find("-->", position)
+            if position < 0:
                 return
             continue
         if len(tag["attributes"]) > MOST_ATTRIBUTES:
@@ -207,10 +204,10 @@ def _check(html: str, remedy: str) -> None:
         if tag["closing"]:
             _close(name, open_names)
         elif name in _RAW:
-            end = _RAW[name].search(html, place)
+            end = _RAW[name].search(html, position)
             if end is None:
                 return
-            place = end.start()
+            position = end.start()
         elif name not in _NEVER_NESTED:
             open_names.append(name)
             if len(open_names) > DEEPEST:
@@ -219,16 +216,16 @@ def _check(html: str, remedy: str) -> None:
 
 
 def _close(name: str, open_names: list[str]) -> None:
-    """Take what a closing tag ends from the names of open elements."""
+    """Remove the elements that a closing tag ends from the open ones."""
     if name in _NEVER_NESTED:
         return
-    for place in range(len(open_names) - 1, -1, -1):
-        each = open_names[place]
+    for index in range(len(open_names) - 1, -1, -1):
+        each = open_names[index]
         if each == name:
             if name in _FORMATTING:
-                del open_names[place]
+                del open_names[index]
             else:
-                del open_names[place:]
+                del open_names[index:]
             return
         if each in _WALLS or (name in _PLAIN and each not in _PLAIN | _FORMATTING):
             return

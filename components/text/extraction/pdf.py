@@ -1,4 +1,4 @@
-"""The text of a PDF, page by page. Pictures of pages have none: `page_pictures` shows them to a model that sees."""
+"""The text of a PDF, page by page. Scanned pages have no text: `page_pictures` makes images of them for a model."""
 
 import time
 from collections.abc import Iterator
@@ -11,12 +11,12 @@ if TYPE_CHECKING:
     from pypdf import PdfReader
 
 MOST_PAGES = 1000
-MOST_SECONDS = 60.0  # a page can be built to take very long; the process that reads it is ended after 120 s
+MOST_SECONDS = 60.0  # a page can be made to take very long; the process that reads it is killed after 120 s
 WITHOUT_TEXT = "[This PDF has no text in it. It may be a scan: upload its pages as images.]"
 
 
 def pdf_parts(name: str, data: bytes) -> Iterator[str]:
-    """The pages that have text, a blank line between them; nothing at all for a scan. Raises FileUnreadable."""
+    """Yield the text of the pages, with a blank line between them; nothing for a scan. Raises FileUnreadable."""
     try:
         from pypdf import PdfReader
     except ImportError as error:
@@ -26,7 +26,7 @@ def pdf_parts(name: str, data: bytes) -> Iterator[str]:
         if pdf.is_encrypted and not pdf.decrypt(""):
             raise unreadable(name, Kind.PDF, "is locked by a password", "Save it without one, and upload that.")
         count, started, has_text = len(pdf.pages), time.monotonic(), False
-        notes = list[str]()  # on damaged pages before the first text: they are no text by themselves
+        notes = list[str]()  # notes on damaged pages before the first text; alone they do not count as text
         for number in range(min(count, MOST_PAGES)):
             text, is_damaged = _page_text(pdf, number)
             if is_damaged and not has_text:
@@ -50,7 +50,7 @@ def pdf_parts(name: str, data: bytes) -> Iterator[str]:
 
 
 def _page_text(pdf: "PdfReader", number: int) -> tuple[str, bool]:
-    """Return a page's text, or a note and True for a page that cannot be read; it does not cost the others."""
+    """Return a page's text and False, or a note and True for a damaged page, which does not affect other pages."""
     try:
         return pdf.pages[number].extract_text().strip(), False
     except Exception:  # noqa: BLE001 (a damaged page raises anything)

@@ -1,8 +1,7 @@
-"""Spreadsheet files: the sheets of a workbook or a CSV file, as text and as tables, and tables as files.
+"""Spreadsheet files: read workbooks and CSV files as text and as tables, and write tables as files.
 
-Cells become JSON: dates are ISO texts, errors and what stands for "no value" are null. Formulas are read as the values
-they had when the file was saved. A text is written as a text, whatever it begins with, so that no cell of ours is a
-formula.
+Cells become JSON: dates are ISO texts; errors and markers of missing values are null. Formulas are read as the values
+that they had when the file was saved. A text is always written as a text, so that no written cell is a formula.
 """
 
 import csv
@@ -32,12 +31,12 @@ from providers.isolation.untrusted_threads import in_untrusted_thread
 XLSX = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
 CSV = "text/csv"
 
-MOST_XML = 256 * 1024 * 1024  # bytes; a workbook is read cell by cell, its shared texts are in memory at once
-MOST_ROWS = 1_048_576  # of a file, empty ones too; what Excel allows a sheet
+MOST_XML = 256 * 1024 * 1024  # bytes; a workbook is read cell by cell, but its shared texts are held in memory
+MOST_ROWS = 1_048_576  # of a file, including empty rows; Excel's limit for a sheet
 LONGEST_CELL = 32_767  # characters, Excel's own limit
 LONGEST_TITLE = 31
 MOST_COLUMNS = 16_384
-_EXACT = 10**15  # whole numbers from here on lose digits in a workbook
+_EXACT = 10**15  # integers from here on lose digits in a workbook
 
 _NO_VALUE = frozenset([
     "", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A", "NA",
@@ -45,7 +44,7 @@ _NO_VALUE = frozenset([
 ])  # fmt: skip
 _WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
 _NUMBER = re.compile(r"[+-]?(?:[0-9]{1,18}(?:\.[0-9]{0,40})?|\.[0-9]{1,40})(?:[eE][+-]?[0-9]{1,3})?")
-_DECIMAL_COMMA = re.compile(r"[+-]?[0-9]{1,18}(?:,[0-9]{1,40})?")  # as in countries whose CSV files have semicolons
+_DECIMAL_COMMA = re.compile(r"[+-]?[0-9]{1,18}(?:,[0-9]{1,40})?")  # used in countries where CSV files have semicolons
 _DELIMITERS = (",", ";", "\t", "|")
 _SEPARATOR = re.compile(r"sep=([,;\t|])", re.IGNORECASE)
 LINES_COMPARED = 20
@@ -55,16 +54,15 @@ _UNWRITABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff\ud800-\udfff]"
 
 
 def tables_of(name: str, data: bytes, selection: str = "all") -> dict[str, Table]:
-    """The sheets of a file by name, as tables. A name that ends in `.csv` means one sheet.
+    """Return the sheets of a file by name, as tables. A file name that ends in `.csv` means one sheet.
 
-    `selection`: `all`, `first`, or names with commas between them; a name that no sheet has means nothing.
-    Raises FileUnreadable.
+    `selection`: `all`, `first`, or names separated by commas; unknown names are ignored. Raises FileUnreadable.
     """
     return {sheet: of_grid(grid) for sheet, grid in grids_of(name, data, selection).items()}
 
 
 async def read_tables(name: str, data: bytes, selection: str = "all") -> dict[str, Table]:
-    """The same as `tables_of`, without harm to this process: the file is read in one with limits."""
+    """Return the same as `parse_tables`; the file is read in a process with limits."""
     try:
         grids = await in_limited_process(grids_of, name, data, selection)
     except ResourceLimitExceeded as limit:
@@ -76,24 +74,24 @@ async def read_tables(name: str, data: bytes, selection: str = "all") -> dict[st
 
 
 def grids_of(name: str, data: bytes, selection: str = "all") -> dict[str, list[list[Any]]]:
-    """The sheets of a file by name, as lines of cells. Raises FileUnreadable."""
+    """Return the sheets of a file by name, as lists of rows of cells. Raises FileUnreadable."""
     grids: dict[str, list[list[Any]]] = {}
-    room = MOST_CELLS
+    cells_left = MOST_CELLS
     for sheet, rows in _sheets(name, data):
         if not _is_selected(sheet, selection, is_first=not grids):
             continue
         grid = _trimmed(
             [[_value(cell) if number else _heading(cell) for cell in row] for number, row in enumerate(rows)]
         )
-        room -= size_of(grid)
-        if room < 0:
+        cells_left -= size_of(grid)
+        if cells_left < 0:
             raise too_large(name, Kind.EXCEL, f"has more than {MOST_CELLS:,} cells")
         grids[sheet] = grid
     return grids
 
 
 def text_parts(name: str, data: bytes) -> Iterator[str]:
-    """A workbook as text: each sheet's name, then its rows, cells apart by tabs. Raises FileUnreadable."""
+    """Yield a workbook as text: each sheet's name, then its rows, with tabs between cells. Raises FileUnreadable."""
     is_first = True
     for sheet, rows in _workbook(name, data):
         yield f"Sheet: {sheet}\n" if is_first else f"\nSheet: {sheet}\n"
@@ -109,7 +107,7 @@ def text_parts(name: str, data: bytes) -> Iterator[str]:
 
 
 def xlsx_of(sheets: Mapping[str, Table]) -> bytes:
-    """A workbook with these sheets, under names as Excel allows them. Raises NodeFailure if Excel cannot hold it."""
+    """Return a workbook with these sheets, named as Excel allows. Raises NodeFailure if Excel cannot hold them."""
     try:
         from openpyxl import Workbook
         from openpyxl.cell import WriteOnlyCell
@@ -119,7 +117,7 @@ def xlsx_of(sheets: Mapping[str, Table]) -> bytes:
     titles: set[str] = set()
     for name, table in sheets.items():
         if len(table.columns) > MOST_COLUMNS:
-            raise NodeFailure(f'Sheet "{name}" has more than {MOST_COLUMNS:,} columns. Excel takes no more.')
+            raise NodeFailure(f'Sheet "{name}" has more than {MOST_COLUMNS:,} columns, the maximum of Excel.')
         page: Any = workbook.create_sheet(_title(name, titles))
         for row in (dict(zip(table.columns, table.columns, strict=True)), *table.rows):
             cells: list[Any] = [_written(row[column]) for column in table.columns]
@@ -134,7 +132,7 @@ def xlsx_of(sheets: Mapping[str, Table]) -> bytes:
 
 
 def csv_of(table: Table) -> bytes:
-    """A CSV file in UTF-8. A text that a spreadsheet would take for a formula gets an apostrophe before it."""
+    """Return a CSV file in UTF-8. A text that a spreadsheet would read as a formula is prefixed with an apostrophe."""
     file = io.StringIO(newline="")
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow([_as_text(name) for name in table.columns])
@@ -153,7 +151,7 @@ def _sheets(name: str, data: bytes) -> Iterator[tuple[str, Iterator[Sequence[Any
 
 
 def _workbook(name: str, data: bytes) -> Iterator[tuple[str, Iterator[Sequence[Any]]]]:
-    """The sheets of a workbook and the rows of each, to be read before the next sheet is asked for."""
+    """Yield the name and the rows of each sheet. The rows must be read before the next sheet is requested."""
     try:
         from openpyxl import load_workbook
     except ImportError as error:
@@ -164,12 +162,12 @@ def _workbook(name: str, data: bytes) -> Iterator[tuple[str, Iterator[Sequence[A
         room = _Room(name)
         for sheet in workbook.worksheets:
             page: Any = sheet
-            page.reset_dimensions()  # what a file says of its own size is often wrong
+            page.reset_dimensions()  # the size that a file declares is often wrong
             yield str(page.title), room.taken(page.iter_rows(values_only=True))
 
 
 class _Room:
-    """How much of a file may still be read. A few bytes of a workbook can stand for millions of empty cells."""
+    """The rows and cells of a file that may still be read: a few bytes of a workbook can mean millions of cells."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -187,7 +185,7 @@ class _Room:
 
 
 def _csv_grid(name: str, data: bytes) -> list[list[Any]]:
-    """Lines that are not blank; a column whose values are all numbers, or all truth values, has them as such."""
+    """Return the non-blank lines. A column with only numbers, or only booleans, is converted to that type."""
     with reading(name, Kind.TEXT):
         text = decoded(data)
         delimiter, text = _delimited(text)
@@ -201,13 +199,14 @@ def _csv_grid(name: str, data: bytes) -> list[list[Any]]:
 
 
 def _delimited(text: str) -> tuple[str, str]:
-    """The sign between the cells of a CSV file, and the file without Excel's line `sep=;`, which says so.
+    """Return the delimiter of a CSV file, and its text without Excel's line `sep=;`, which declares one.
 
-    A comma, unless the file's first lines have equally many cells, more than one, with another sign alone.
+    The delimiter is the first one with which all of the first lines have the same number of cells, more than one; a
+    comma if there is none.
     """
     first, _, rest = text.partition("\n")
-    if (said := _SEPARATOR.fullmatch(first.strip())) is not None:
-        return said[1], rest
+    if (declared := _SEPARATOR.fullmatch(first.strip())) is not None:
+        return declared[1], rest
     for delimiter in _DELIMITERS:
         lines = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
         widths = {len(line) for line in islice((line for line in lines if line), LINES_COMPARED)}
@@ -230,7 +229,7 @@ def _typed(texts: list[str], delimiter: str) -> list[Any]:
 
 
 def _value(cell: Any) -> Any:
-    """A cell as JSON."""
+    """Return a cell as JSON."""
     match cell:
         case str():
             return None if cell in _NO_VALUE else cell
@@ -245,26 +244,26 @@ def _value(cell: Any) -> Any:
 
 
 def _heading(cell: Any) -> Any:
-    """A cell that names a column; `NA` is as good a name as any."""
+    """Return a cell that names a column; here `NA` is a name and not a missing value."""
     return (cell or None) if isinstance(cell, str) else _value(cell)
 
 
 def _number(value: float) -> int | float | None:
-    """Excel knows no whole numbers: 3.0 is 3."""
+    """Return a float as JSON; Excel has no integers, so 3.0 becomes 3. Infinities and NaN become null."""
     if not math.isfinite(value):
         return None
     return int(value) if value.is_integer() and abs(value) < _EXACT else value
 
 
 def _shown(cell: Any) -> str:
-    """A cell as a person reads it."""
+    """Return a cell as text for readers."""
     if isinstance(cell, datetime) and cell.time() == time():
         return cell.date().isoformat()
     return str(cell).upper() if isinstance(cell, bool) else text_of(_number(cell) if isinstance(cell, float) else cell)
 
 
 def _trimmed(grid: list[list[Any]]) -> list[list[Any]]:
-    """Without the empty cells at the end of lines, and the empty lines at the end."""
+    """Remove the empty cells at the end of lines, and the empty lines at the end."""
     for line in grid:
         while line and line[-1] is None:
             line.pop()
@@ -286,19 +285,19 @@ def _is_selected(sheet: str, selection: str, *, is_first: bool) -> bool:
 # -- writing ----------------------------------------------------------------------------------------------------------
 
 
-def _title(name: str, taken: set[str]) -> str:
-    """A sheet's name as Excel allows it: short, without its own signs, and in no case twice."""
+def _title(name: str, used: set[str]) -> str:
+    """Return a sheet's name as Excel allows it: short, without forbidden characters, unique in any case."""
     title = _UNTITLED.sub("_", _UNWRITABLE.sub("", name)).strip("' ")[:LONGEST_TITLE] or "Sheet"
-    number, found = 0, title
-    while found.lower() in taken:
+    number, free = 0, title
+    while free.lower() in used:
         number += 1
-        found = f"{title[: LONGEST_TITLE - 1 - len(str(number))]}_{number}"
-    taken.add(found.lower())
-    return found
+        free = f"{title[: LONGEST_TITLE - 1 - len(str(number))]}_{number}"
+    used.add(free.lower())
+    return free
 
 
 def _written(value: Any) -> Any:
-    """A value as a workbook takes it."""
+    """Return a value in a type that a workbook can hold."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, int | float) and abs(value) < _EXACT:

@@ -1,6 +1,6 @@
-"""Tables as canvases hold them: named columns, and rows that are objects. Made of grids or values, stacked and joined.
+"""Tables: named columns, and rows that are objects. Functions build them from grids or values, stack and join them.
 
-The rules for names and columns are those of the data frames that upstream keeps its sheets in.
+The rules for column names are those of pandas, whose data frames upstream uses.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from canvas.errors import NodeFailure
 from components.text.templates.templates import json_text
 
-MOST_CELLS = 1_000_000  # of a table, and of all tables of a node together
+MOST_CELLS = 1_000_000  # in a table, and in all tables of a node together
 ONLY_SHEET = "Sheet1"
 
 Row: TypeAlias = dict[str, Any]
@@ -19,14 +19,14 @@ Key: TypeAlias = tuple[int, Any]
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Every row has every column, in this order; what is missing is null."""
+    """A table. Every row has every column, in this order; a missing value is null."""
 
     columns: Sequence[str]
     rows: Sequence[Row]
 
 
 def of_grid(grid: Sequence[Sequence[Any]]) -> Table:
-    """A table whose first line names the columns.
+    """Build a table from a grid whose first line names the columns.
 
     A column without a name is `Unnamed: 2`, by its position; a name's second and third column are `x.1` and `x.2`.
     """
@@ -40,12 +40,12 @@ def of_grid(grid: Sequence[Sequence[Any]]) -> Table:
 
 
 def size_of(grid: Sequence[Sequence[Any]]) -> int:
-    """How many cells a grid has once its lines are equally long."""
+    """Return the number of cells of a grid when all lines are padded to the same length."""
     return max(map(len, grid), default=0) * len(grid)
 
 
 def of_rows(rows: Sequence[Any]) -> Table:
-    """A table with every column that any of the rows has, in order of first appearance. A bare value is column `0`."""
+    """Build a table with the columns of all rows, in order of first appearance. A bare value is column `0`."""
     objects: list[Mapping[str, Any]] = [row if isinstance(row, Mapping) else {"0": row} for row in rows]
     columns = list(dict.fromkeys(name for row in objects for name in row))
     if len(columns) * len(objects) > MOST_CELLS:
@@ -54,10 +54,10 @@ def of_rows(rows: Sequence[Any]) -> Table:
 
 
 def of_value(value: Any) -> dict[str, Table] | None:
-    """The sheets that a value stands for, by name; None for a value without rows.
+    """Return the sheets in a value, by name; None for a value without rows.
 
-    An object of lists has a sheet in each of them, any other object is one row, a list is rows. A list of lists is a
-    grid whose first line names the columns.
+    An object of lists has a sheet in each list; any other object is one row; a list is a list of rows. A list of lists
+    is a grid whose first line names the columns.
     """
     if has_sheets(value):
         return {name: _of_list(rows) for name, rows in value.items()}
@@ -67,12 +67,12 @@ def of_value(value: Any) -> dict[str, Table] | None:
 
 
 def has_sheets(value: Any) -> bool:
-    """Whether a value is an object of lists."""
+    """Return whether a value is an object of lists."""
     return isinstance(value, Mapping) and all(isinstance(rows, list) for rows in value.values())
 
 
 def stacked(tables: Sequence[Table]) -> Table:
-    """All rows of all tables, one table after the other."""
+    """Return a table with all rows of all tables, one table after the other."""
     columns = list(dict.fromkeys(name for table in tables for name in table.columns))
     count = sum(len(table.rows) for table in tables)
     if len(columns) * count > MOST_CELLS:
@@ -81,15 +81,15 @@ def stacked(tables: Sequence[Table]) -> Table:
 
 
 def joined(left: Table, right: Table, on: str) -> Table:
-    """The full outer join on a column: each row of one with each row of the other that has the same value there.
+    """Return the full outer join of two tables on a column.
 
-    Ordered by that value, null last. Other columns that both have become `x_x` and `x_y`.
+    The rows are ordered by that column, null last. Other columns that both tables have become `x_x` and `x_y`.
     """
     shared = set(left.columns) & set(right.columns) - {on}
-    taken = {*left.columns, *right.columns}
-    here = {name: _suffixed(name, "_x", shared, taken) for name in left.columns}
-    there = {name: _suffixed(name, "_y", shared, taken) for name in right.columns if name != on}
-    columns = [*here.values(), *there.values()]
+    used = {*left.columns, *right.columns}
+    left_names = {name: _suffixed(name, "_x", shared, used) for name in left.columns}
+    right_names = {name: _suffixed(name, "_y", shared, used) for name in right.columns if name != on}
+    columns = [*left_names.values(), *right_names.values()]
     lefts, rights = _by_key(left, on), _by_key(right, on)
     count = sum(max(1, len(lefts.get(key, ()))) * max(1, len(rights.get(key, ()))) for key in lefts | rights)
     if count * len(columns) > MOST_CELLS:
@@ -99,15 +99,15 @@ def joined(left: Table, right: Table, on: str) -> Table:
     for key in sorted(lefts | rights):
         for one in lefts.get(key, nothing):
             for other in rights.get(key, nothing):
-                row = {named: one.get(name) for name, named in here.items()}
-                row |= {named: other.get(name) for name, named in there.items()}
+                row = {new: one.get(name) for name, new in left_names.items()}
+                row |= {new: other.get(name) for name, new in right_names.items()}
                 row[on] = one[on] if on in one else other[on]
                 rows.append(row)
     return Table(columns, rows)
 
 
 def markdown(table: Table, most_rows: int) -> str:
-    """The first rows as a Markdown table; "" for a table without columns."""
+    """Return the first rows as a Markdown table; "" for a table without columns."""
     if not table.columns:
         return ""
     lines = [_line(table.columns), _line(["---"] * len(table.columns))]
@@ -116,7 +116,7 @@ def markdown(table: Table, most_rows: int) -> str:
 
 
 def text_of(value: Any) -> str:
-    """A value in a cell of text: null is empty, objects and lists are JSON."""
+    """Return a value as the text of a cell: null is empty, objects and lists are JSON."""
     if value is None:
         return ""
     return json_text(value) if isinstance(value, Mapping | list) else str(value)
@@ -128,27 +128,27 @@ def _of_list(items: list[Any]) -> Table:
 
 
 def _named(cells: Sequence[Any]) -> list[str]:
-    wanted = [text_of(cell) or f"Unnamed: {position}" for position, cell in enumerate(cells)]
-    taken, numbers, names = set(wanted), dict.fromkeys(wanted, 0), list[str]()
-    for name in wanted:
-        found = name
-        while numbers[name] and found in taken:
-            found = f"{name}.{numbers[name]}"
-            numbers[name] += 1
-        numbers[name] = max(1, numbers[name])
-        taken.add(found)
-        names.append(found)
+    headings = [text_of(cell) or f"Unnamed: {position}" for position, cell in enumerate(cells)]
+    used, numbers, names = set(headings), dict.fromkeys(headings, 0), list[str]()
+    for heading in headings:
+        name = heading
+        while numbers[heading] and name in used:
+            name = f"{heading}.{numbers[heading]}"
+            numbers[heading] += 1
+        numbers[heading] = max(1, numbers[heading])
+        used.add(name)
+        names.append(name)
     return names
 
 
-def _suffixed(name: str, suffix: str, shared: set[str], taken: set[str]) -> str:
+def _suffixed(name: str, suffix: str, shared: set[str], used: set[str]) -> str:
     if name not in shared:
         return name
-    found = name + suffix
-    while found in taken:
-        found += suffix
-    taken.add(found)
-    return found
+    new = name + suffix
+    while new in used:
+        new += suffix
+    used.add(new)
+    return new
 
 
 def _by_key(table: Table, on: str) -> dict[Key, list[Row]]:
@@ -159,7 +159,7 @@ def _by_key(table: Table, on: str) -> dict[Key, list[Row]]:
 
 
 def _key(value: Any) -> Key:
-    """A value as it is compared and ordered: numbers, then texts, then null. A number is no text that spells it."""
+    """Return a value's key for comparison and order: numbers, then texts, then null. 1 and "1" are different."""
     if value is None:
         return (2, "")
     return (0, value) if isinstance(value, bool | int | float) else (1, text_of(value))
@@ -174,4 +174,4 @@ def _cell(value: Any) -> str:
 
 
 def _too_large() -> NodeFailure:
-    return NodeFailure(f"The table would have more than {MOST_CELLS:,} cells. Take fewer rows or columns.")
+    return NodeFailure(f"The table would have more than {MOST_CELLS:,} cells. Use fewer rows or columns.")

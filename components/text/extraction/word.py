@@ -1,7 +1,7 @@
-"""The text of a Word document: paragraphs and tables, in the order in which they stand.
+"""The text of a Word document: its paragraphs and tables, in their order.
 
-The document's XML is walked rather than python-docx's objects: these leave out what stands in content controls and in
-accepted insertions. Headers, footers, footnotes and deleted text are no part of it.
+This module reads the document's XML, because python-docx's objects leave out content controls and accepted insertions.
+Headers, footers, footnotes and deleted text are not included.
 """
 
 from collections.abc import Iterator
@@ -10,15 +10,17 @@ from typing import Any
 
 from components.text.extraction.file_kinds import Kind, check_unpacked, lacking, reading
 
-MOST_XML = 64 * 1024 * 1024  # bytes; all of a document's XML is in memory at once, several times as large
+MOST_XML = 64 * 1024 * 1024  # bytes; a document's whole XML is held in memory, where it is several times as large
 _WORD = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
 _PARAGRAPH = f"{_WORD}p"
-_FALLBACK = "{http://schemas.openxmlformats.org/markup-compatibility/2006}Fallback"  # says the same once more
+_FALLBACK = (
+    "{http://schemas.openxmlformats.org/markup-compatibility/2006}Fallback"  # repeats the content for older programs
+)
 _SIGNS = {f"{_WORD}tab": "\t", f"{_WORD}br": "\n", f"{_WORD}cr": "\n", f"{_WORD}noBreakHyphen": "-"}
 
 
 def word_parts(name: str, data: bytes) -> Iterator[str]:
-    """A line for each paragraph and each row of a table, cells apart by ` | `. Raises FileUnreadable."""
+    """Yield a line for each paragraph and each table row, with ` | ` between cells. Raises FileUnreadable."""
     try:
         from docx import Document
     except ImportError as error:
@@ -30,7 +32,7 @@ def word_parts(name: str, data: bytes) -> Iterator[str]:
 
 
 def _lines(parent: Any) -> Iterator[str]:
-    """What stands directly in a body, a cell or a wrapper around paragraphs (content controls, insertions)."""
+    """Yield the lines of a body, a cell, or a wrapper around paragraphs (content controls, insertions)."""
     for element in parent:
         if element.tag == _PARAGRAPH:
             yield _text(element)
@@ -41,13 +43,13 @@ def _lines(parent: Any) -> Iterator[str]:
 
 
 def _row(row: Any) -> str:
-    """A table's row on one line; what stands in a cell in several lines is joined by blanks."""
+    """Return a table row as one line; the lines of a cell are joined by spaces."""
     cells = (" ".join(line for line in _lines(cell) if line) for cell in _inside(row, f"{_WORD}tc"))
     return " | ".join(cell.replace("\n", " ") for cell in cells)
 
 
 def _inside(parent: Any, tag: str) -> Iterator[Any]:
-    """The nearest elements of a tag: those of an inner table belong to it."""
+    """Yield the nearest elements of a tag, without those of nested tables."""
     for element in parent:
         if element.tag == tag:
             yield element
@@ -62,4 +64,6 @@ def _text(element: Any) -> str:
         return _SIGNS[element.tag]
     if element.tag == _FALLBACK or element.tag == f"{_WORD}pPr":
         return ""
-    return "".join(f"{_text(part)}\n" if part.tag == _PARAGRAPH else _text(part) for part in element)  # in text boxes
+    return "".join(
+        f"{_text(part)}\n" if part.tag == _PARAGRAPH else _text(part) for part in element
+    )  # a paragraph in a text box

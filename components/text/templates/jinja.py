@@ -1,14 +1,13 @@
-"""Jinja, as far as an author's text may use it: sandboxed, and with a bound on time and memory.
+"""Jinja in a sandbox, with limits on time and memory.
 
-The sandbox keeps templates away from Python. It does not keep them from `'a' * 10**9` or from loops in loops, and
-they run on the event loop that also renews leases. So every step spends from a budget: items of a loop, characters
-read, written, compared and multiplied. What a template costs is estimated before it is done, and whatever reads a value
-to its end pays for it: a list that holds itself twice, forty times over, is short to write and without end to compare.
-What calls cost beside that is in `components/text/templates/jinja_cost.py`; a series that is made as it is read pays
-item by item.
+The sandbox keeps templates away from Python. It does not keep them from `'a' * 10**9` or from nested loops, which would
+block a thread and the interpreter's lock. So every step spends from a budget: items of a loop, characters read,
+written, compared and multiplied. The cost of a step is estimated before it runs, and an operation that reads a value to
+its end pays for the whole value: a list that contains another twice, forty levels deep, is short to write and endless
+to compare. The extra costs of calls are in `components/text/templates/jinja_cost.py`. A lazy series pays item by item.
 
-Values never become template text: `markers` names the places in the source that stand for them, and these places are
-filled in the syntax tree.
+Values never become template text: `markers` are the names in the source that stand for values, and they are replaced in
+the syntax tree.
 """
 
 import re
@@ -32,29 +31,29 @@ from canvas.errors import NodeFailure
 from components.text.splitting import Words
 from components.text.templates.jinja_cost import each_costs, more_for, widest
 
-BUDGET = 4_000_000  # characters read or written: well under a second, and far more than anybody reads
-ITEM = 10  # what one item of a loop costs, or a call, in characters
-DEEPEST = 100  # levels of values in one another, or of filters in a chain; nobody writes down as many
-SOURCE = 10  # what compiling one character of source costs
-TAG = 1000  # what compiling one tag costs, or one value in the source: Python's compiler keeps the lock meanwhile
-PART = 150  # what compiling one operand, argument or item costs
+BUDGET = 4_000_000  # characters read or written: well under a second, and far more than any useful text needs
+ITEM = 10  # the cost of a loop's item, or of a call, in characters
+DEEPEST = 100  # levels of nested values, or of filters in a chain
+SOURCE = 10  # the cost of compiling one character of source
+TAG = 1000  # the cost of compiling a tag, or a value in the source: Python's compiler holds the interpreter's lock
+PART = 150  # the cost of compiling an operand, an argument or an item
 _NOTHING = re.compile(r"\{\{[+-]?\s*+[+-]?\}\}")
 _PARTING = re.compile(r"[-,(\[|~+*/.:=<>]")
 
 
 class TemplateTooCostly(NodeFailure):
-    """A template needs more time or memory than any text is worth."""
+    """Raised when a template needs more time or memory than the budget allows."""
 
 
 class RenderFailed(Exception):
-    """A template that parses failed while it was rendered; the caller falls back to plain substitution."""
+    """Raised when a template parses but fails to render; the caller falls back to plain substitution."""
 
 
 def render(source: str, markers: Mapping[str, str], names: Mapping[str, str]) -> str:
-    """The rendered text. Each key of `markers` stands for its value wherever it occurs in `source`.
+    """Render a template. Each key of `markers` stands for its value wherever it occurs in `source`.
 
-    `names` are further variables that expressions may use. Raises NodeFailure for a text that does not parse,
-    TemplateTooCostly, and RenderFailed for everything else that goes wrong.
+    `names` are further variables for expressions. Raises NodeFailure for a text that does not parse, TemplateTooCostly
+    if the budget is spent, and RenderFailed for any other error.
     """
     environment = _Environment()
     try:
@@ -65,37 +64,37 @@ def render(source: str, markers: Mapping[str, str], names: Mapping[str, str]) ->
         template = Template.from_code(environment, environment.compile(tree), {**environment.globals})
     except TemplateSyntaxError as error:
         raise NodeFailure(error.message or "The template does not parse.", line=error.lineno) from error
-    except ValueError as error:  # of Python, for a number of very many digits
+    except ValueError as error:  # Python raises it for an integer of very many digits
         raise NodeFailure(f"The template does not parse: {error}") from error
-    except (RecursionError, SyntaxError) as error:  # of our compiler, or of Python's for what Jinja made of it
+    except (RecursionError, SyntaxError) as error:  # raised by Jinja's compiler, or by Python's for Jinja's output
         raise NodeFailure("The template is nested too deeply.") from error
     try:
         return template.render({**names, **markers})
     except NodeFailure:
         raise
-    except Exception as error:  # template code is the author's: whatever it raises is a render-time error
+    except Exception as error:  # the author's template code may raise anything
         raise RenderFailed(str(error)) from error
 
 
 def _compiling(source: str) -> int:
-    """What reading and compiling a source costs: by its length, its tags, and the signs that part expressions."""
+    """Return the cost of compiling a source: by its length, its tags, and the separators in its expressions."""
     tags = source.count("{{") + source.count("{%")
     return SOURCE * len(source) + TAG * tags + PART * len(_PARTING.findall(source))
 
 
 def _parsed(environment: "_Environment", source: str) -> nodes.Template:
-    """The template of a text. A text does not fail for empty braces: they stand for nothing."""
+    """Parse a template. Empty braces are not an error: they are removed."""
     try:
         return environment.parse(source)
     except TemplateSyntaxError:
-        filled = _NOTHING.sub("", source)
-        if filled == source:
+        without_empty = _NOTHING.sub("", source)
+        if without_empty == source:
             raise
-        return environment.parse(filled)
+        return environment.parse(without_empty)
 
 
 class _Environment(ImmutableSandboxedEnvironment):
-    """One rendering's environment: the sandbox with a budget."""
+    """The environment of one rendering: the sandbox with a budget."""
 
     intercepted_binops = frozenset({"+", "-", "*", "/", "//", "%", "**"})
 
@@ -116,14 +115,14 @@ class _Environment(ImmutableSandboxedEnvironment):
             raise TemplateTooCostly("The template needs too much time or memory. Make its loops or texts smaller.")
 
     def weight(self, value: Any) -> int:
-        """About how many characters a value has as text; gives up once the budget is passed. Refuses deep values."""
+        """Return about how many characters a value has as text, stopping at the budget. Raises for a deep value."""
         return len(value) if type(value) is str else self._measured(value)[0]
 
     def _measured(self, value: Any) -> tuple[int, int]:
-        """A value's weight, and how many levels it has.
+        """Return a value's weight and its number of levels.
 
-        Hashing a tuple, and freeing a chain of series, recurses in C without a limit, and ends the process if the value
-        is deep enough. So whatever a template reads, looks up or compares passes here first.
+        Hashing a tuple and freeing a chain of series recurse in C without a limit, which kills the process if the value
+        is deep enough. So every value that a template reads, looks up or compares is measured here first.
         """
         total = levels = deepest = 0
         level: list[Any] = [value]
@@ -158,16 +157,16 @@ class _Environment(ImmutableSandboxedEnvironment):
     def call(self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:
         self.spend(ITEM)
         if isinstance(__obj, Macro | LoopContext):
-            self.spend(self.text_length)  # a body may write its whole text again
+            self.spend(self.text_length)  # the body may write the whole template text again
         owner, name = getattr(__obj, "__self__", None), getattr(__obj, "__name__", "")
         levels = self._pay(name, args if owner is None else (owner, *args), kwargs)
         metered = (self._metered(value, _size_of(owner)) for value in args)
         return _limited(super().call(__context, __obj, *metered, **kwargs), levels)
 
     def getitem(self, obj: Any, argument: Any) -> Any:
-        self.spend(self.weight(argument))  # what is looked up is read to its end
+        self.spend(self.weight(argument))  # the lookup reads the whole argument
         found = super().getitem(obj, argument)
-        if not isinstance(obj, str | list | tuple | dict):  # a filter by attributes has not paid for what others hold
+        if not isinstance(obj, str | list | tuple | dict):  # a filter by attribute has not paid for these contents yet
             self.spend(self.weight(found))
         return found
 
@@ -205,7 +204,7 @@ class _Environment(ImmutableSandboxedEnvironment):
         return paid
 
     def _pay(self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> int:
-        """Pay for reading the arguments, and for what the call makes of them; return how many levels they have."""
+        """Pay for reading the arguments and for the call's extra cost; return the arguments' number of levels."""
         values = [*args, *kwargs.values()]
         measured = [self._measured(value) for value in values]
         weights = [weight for weight, _ in measured]
@@ -214,20 +213,20 @@ class _Environment(ImmutableSandboxedEnvironment):
         return levels
 
     def _guarded(self, name: str, call: Any) -> Any:
-        own = 1 if hasattr(call, "jinja_pass_arg") else 0  # the first argument may be Jinja's own
+        own = 1 if hasattr(call, "jinja_pass_arg") else 0  # Jinja may pass its environment as the first argument
 
         @wraps(call)
         def guarded(*args: Any, **kwargs: Any) -> Any:
-            given = args[own:]
+            values = args[own:]
             self.spend(ITEM)
-            levels = self._pay(name, given, kwargs)
-            each = each_costs(name, [*given, *kwargs.values()])
-            return _limited(call(*args[:own], *(self._metered(value, each) for value in given), **kwargs), levels)
+            levels = self._pay(name, values, kwargs)
+            each = each_costs(name, [*values, *kwargs.values()])
+            return _limited(call(*args[:own], *(self._metered(value, each) for value in values), **kwargs), levels)
 
         return guarded
 
     def _metered(self, value: Any, each: int) -> Any:
-        """The value; a series that is made as it is read has no weight, so each of its items pays when it comes."""
+        """Return the value; a lazy series is wrapped, so that each item pays when it is read."""
         if not isinstance(value, Iterator) or isinstance(value, LoopContext):
             return value
         return _Series(self._paying(value, each), value.levels if isinstance(value, _Series) else 0)
@@ -238,7 +237,7 @@ class _Environment(ImmutableSandboxedEnvironment):
             yield item
 
     def _counted(self, items: Iterable[Any], text: int) -> Iterator[Any]:
-        """The items of a loop whose body writes `text` characters of its own."""
+        """Yield the items of a loop, and pay for each the `text` characters that the body writes itself."""
         for item in items:
             self.spend(ITEM + text)
             yield item
@@ -253,7 +252,7 @@ class _Environment(ImmutableSandboxedEnvironment):
 
 
 class _Series(Iterator[Any]):
-    """Items that a filter makes as they are read. Filters may stand in a chain, which `levels` counts."""
+    """A lazy series of items from a filter. `levels` counts the filters of a chain."""
 
     def __init__(self, items: Iterator[Any], levels: int) -> None:
         self._items = items
@@ -264,13 +263,13 @@ class _Series(Iterator[Any]):
 
 
 def _limited(value: Any, levels: int) -> Any:
-    """What a call gave, made of arguments of so many levels."""
+    """Return the result of a call; a lazy series gets one level more than the call's arguments."""
     is_series = isinstance(value, Iterator) and not isinstance(value, LoopContext | _Series)
     return _Series(value, levels + 1) if is_series else value
 
 
 def _parts(value: Any) -> Sequence[Collection[Any]]:
-    """What a value holds that a template can get at."""
+    """Return the contents of a value that a template can reach."""
     match value:
         case dict():
             return (value.keys(), value.values())
@@ -289,7 +288,7 @@ def _parts(value: Any) -> Sequence[Collection[Any]]:
 
 
 class _Instrumented(NodeTransformer):
-    """Puts values in their places and makes loops and concatenations pay."""
+    """Replaces markers by values in the syntax tree, and makes loops, comparisons and concatenations pay."""
 
     def __init__(self, markers: Mapping[str, str], spend: Callable[[int], None]) -> None:
         self.markers = Words(list(markers))
@@ -297,16 +296,16 @@ class _Instrumented(NodeTransformer):
 
     def visit_TemplateData(self, node: nodes.TemplateData) -> Any:
         return [
-            nodes.Name(piece, "load", lineno=node.lineno) if marked else nodes.TemplateData(piece, lineno=node.lineno)
-            for marked, piece in self._pieces(node.data)
+            nodes.Name(part, "load", lineno=node.lineno) if is_marker else nodes.TemplateData(part, lineno=node.lineno)
+            for is_marker, part in self._pieces(node.data)
         ]
 
     def visit_Const(self, node: nodes.Const) -> nodes.Node:
         if not isinstance(node.value, str):
             return node
         parts: list[nodes.Expr] = [
-            nodes.Name(piece, "load", lineno=node.lineno) if marked else nodes.Const(piece, lineno=node.lineno)
-            for marked, piece in self._pieces(node.value)
+            nodes.Name(part, "load", lineno=node.lineno) if is_marker else nodes.Const(part, lineno=node.lineno)
+            for is_marker, part in self._pieces(node.value)
         ]
         return (
             node if len(parts) < 2 and not any(isinstance(part, nodes.Name) for part in parts) else _join(parts, node)
@@ -337,25 +336,25 @@ class _Instrumented(NodeTransformer):
 
     def visit_Getitem(self, node: nodes.Getitem) -> nodes.Node:
         self.generic_visit(node)
-        if isinstance(node.arg, nodes.Slice):  # which copies
+        if isinstance(node.arg, nodes.Slice):  # a slice copies
             node.node = _weighed(node.node)
         return node
 
     def _pieces(self, text: str) -> Iterator[tuple[bool, str]]:
-        """The text cut at its markers, in order: (is a marker, piece)."""
+        """Yield the parts of a text in order: (whether it is a marker, part)."""
         position = 0
-        for place, marker in self.markers.places(text):
-            if place > position:
-                yield False, text[position:place]
+        for start, marker in self.markers.places(text):
+            if start > position:
+                yield False, text[position:start]
             self.spend(TAG)
             yield True, marker
-            position = place + len(marker)
+            position = start + len(marker)
         if position < len(text):
             yield False, text[position:]
 
 
 def _weighed(value: nodes.Expr) -> nodes.Expr:
-    """The expression, which pays for its whole value; a number or a text of the source has been paid for."""
+    """Return the expression, wrapped so that it pays for its whole value; a constant has been paid for."""
     if isinstance(value, nodes.Const):
         return value
     return nodes.Filter(value, "easel_weighed", [], [], None, None, lineno=value.lineno)
@@ -367,12 +366,12 @@ def _join(parts: list[nodes.Expr], at: nodes.Node) -> nodes.Filter:
 
 
 def _size_of(owner: Any) -> int:
-    """What a text writes between two items that it joins."""
+    """Return the length of the separator that `join` writes: its receiver, if that is a text."""
     return len(owner) if isinstance(owner, str | bytes) else 0
 
 
 class _Formatter(SandboxedFormatter):
-    """Pays for every width, once it is known: it may be made of several arguments."""
+    """Pays for every width once it is known, because several arguments may make up a width."""
 
     def format_field(self, value: Any, format_spec: str) -> str:
         cast(_Environment, self._env).spend(widest(format_spec, ()))
@@ -391,7 +390,7 @@ def _escaping(environment: _Environment, pattern: Markup) -> _EscapeFormatter:
 
 @pass_environment
 def _summed(environment: Any, items: Iterable[Any], attribute: Any = None, start: Any = 0) -> Any:
-    """`sum`, which puts lists together without copying what it has at each step."""
+    """The filter `sum`, which concatenates lists without a copy at each step."""
     found = items if attribute is None else map(make_attrgetter(environment, attribute), items)
     if isinstance(start, list | tuple):
         return type(start)([*start, *(inner for item in found for inner in _like(start, item))])
@@ -399,14 +398,14 @@ def _summed(environment: Any, items: Iterable[Any], attribute: Any = None, start
 
 
 def _like(start: Any, item: Any) -> Any:
-    """A list among lists, a tuple among tuples; what else there is cannot be added to them."""
+    """Return the item if it has the type of `start`. Raises TypeError otherwise, like `+`."""
     if not isinstance(item, type(start)):
         raise TypeError(f"a {type(item).__name__} cannot be added to a {type(start).__name__}")
     return item
 
 
 def _chosen(items: Any) -> Any:
-    """`random`, made repeatable: the same items give the same choice, so a second attempt says the same."""
+    """The filter `random`, made repeatable: the same items give the same choice in every attempt."""
     choices = list(items)
     return choices[zlib.crc32(repr(choices).encode(errors="replace")) % len(choices)] if choices else ""
 

@@ -1,10 +1,10 @@
-"""What the calls of a template cost beyond reading what they are given, in characters that they read or write.
+"""The cost of template calls beyond reading their arguments, in characters read or written.
 
-    more_for("center", ["a", 10**9], [1, 9])   ->  10**9 and more
+    extra_cost("center", ["a", 10**9], [1, 9])   ->  10**9 and more
 
-Most calls do work that grows with what they are given, and pay for that alone. These here multiply: they repeat a text,
-go through one for every character of another, or copy the rest of it at each step. A price is what the worst of values
-would take, so that honest ones stay far below any bound.
+Most calls take time in proportion to their arguments, and that is all they cost. The calls listed here multiply: they
+repeat a text, search a text for every character of another, or copy the rest of it at each step. The cost assumes the
+worst values of a size; usual values stay far below any limit.
 """
 
 import re
@@ -19,24 +19,24 @@ BY_ATTRIBUTE = {
     "map", "select", "reject", "selectattr", "rejectattr", "sort", "groupby", "sum", "unique", "min", "max", "join",
 }  # fmt: skip
 STRIPPING = {"strip", "lstrip", "rstrip", "trim"}
-FROM_THE_END = {"rfind", "rindex", "rsplit", "rpartition"}  # forwards, Python needs no second look
+FROM_THE_END = {"rfind", "rindex", "rsplit", "rpartition"}  # a forward search reads each character once
 PLAIN_CODECS = {"utf8", "ascii", "latin1", "iso88591", "cp1252", "utf16", "utf32"}
 
-A_DIGIT = 10  # of a number that `round` moves the point of
-A_SEARCH = 8  # characters of a text that are looked through as fast as one is read otherwise
-A_COPY = 2500  # bytes that are copied in the time of one character
-A_LOOK = 4  # characters that `pprint` looks at again for one, and once more on each level
-A_NAME = 100  # characters that an error handler of a codec may write for one
+A_DIGIT = 10  # the cost of each digit of precision in `round`
+A_SEARCH = 8  # characters that a search passes in the time of one cost unit
+A_COPY = 2500  # bytes that are copied in the time of one cost unit
+A_LOOK = 4  # the cost of one character in `pprint`, plus 1 for each level
+A_NAME = 100  # characters that a codec's error handler may write for one
 
 _WIDTH = re.compile(r"\d+")
-_WRAPPED_AT = re.compile("[\t\n\x0b\x0c\r ]+")  # the blanks at which textwrap parts words; there are others
-_BEYOND = 10**9  # for widths of very many digits
+_WRAPPED_AT = re.compile("[\t\n\x0b\x0c\r ]+")  # the whitespace at which textwrap splits words; there is more
+_BEYOND = 10**9  # the width assumed for a number of very many digits
 
 
 def more_for(name: str, values: Sequence[Any], weights: Sequence[int], levels: int = 0) -> int:
-    """What a call costs beside its values' weights; the first value is the one it is called on, or filters.
+    """Return the cost of a call beyond its values' weights; the first value is the receiver or the filter's input.
 
-    `levels`: how deep the values are at most.
+    `levels` is the depth of the deepest value.
     """
     if not values:
         return 0
@@ -75,7 +75,7 @@ def more_for(name: str, values: Sequence[Any], weights: Sequence[int], levels: i
 
 
 def each_costs(name: str, values: Sequence[Any]) -> int:
-    """What each item of a series costs a filter that looks into it, or writes something between two of them."""
+    """Return the cost for each item of a series in a filter that reads its attributes, or writes between items."""
     if name not in BY_ATTRIBUTE:
         return 0
     texts = [value for value in values[1:] if isinstance(value, str)]
@@ -85,10 +85,10 @@ def each_costs(name: str, values: Sequence[Any]) -> int:
 
 
 def widest(pattern: str, arguments: Any) -> int:
-    """The largest width that a text of the form `%5d` may ask for; only a star takes it from the arguments."""
-    asked = [_BEYOND if len(digits) > 9 else int(digits) for digits in _WIDTH.findall(pattern)]
-    given = arguments if isinstance(arguments, list | tuple) else [arguments]
-    return max([0, *asked, *(abs(value) for value in given if isinstance(value, int) and "*" in pattern)])
+    """Return the largest width in a format such as `%5d`; a star takes the width from the arguments."""
+    widths = [_BEYOND if len(digits) > 9 else int(digits) for digits in _WIDTH.findall(pattern)]
+    values = arguments if isinstance(arguments, list | tuple) else [arguments]
+    return max([0, *widths, *(abs(value) for value in values if isinstance(value, int) and "*" in pattern)])
 
 
 def _size(value: Any) -> int:
@@ -96,13 +96,13 @@ def _size(value: Any) -> int:
 
 
 def _wrapping(word: str) -> int:
-    """A word is copied for each line that it is cut into, and looked through if it may be nothing but blanks."""
+    """Return the cost of wrapping a word: a copy for each line, and a search if it contains whitespace."""
     has_blanks = word[:1].isspace() or word[-1:].isspace() or len(word.split(maxsplit=1)) > 1
     return len(word) ** 2 // (A_SEARCH if has_blanks else A_COPY)
 
 
 def _coding(values: Sequence[Any]) -> int:
-    """Some codecs look through a text for every character of it, and some handlers write long names for one."""
+    """Return the cost of a codec: some search the text for every character, some error handlers write long names."""
     codec = values[1] if len(values) > 1 and isinstance(values[1], str) else "utf8"
     is_plain = codec.lower().replace("-", "").replace("_", "") in PLAIN_CODECS
     size = _size(values[0])

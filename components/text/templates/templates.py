@@ -1,15 +1,15 @@
-"""Text with references: how a value reads in a text, and how a text is filled with values.
+"""Texts with references: the text form of a value, and the filling of a text with values.
 
-Each resolver of the specification (components 1.4) is a form of `filled` with another way to write a value:
+Upstream writes values in different forms, by the kind of parameter:
 
-    B, C  value_text    prompts, `set` of the assigner: null is "", text as it is, everything else JSON
-    D, E  shown         Messages and merges: the same, but files are taken out of the text
-    F     tips_text     forms: null is `null`, lists are joined with commas
-    G     plain_text    addresses and headers: Python's own text form
+    value_text    prompts, `set` of VariableAssigner: null is "", text unchanged, everything else JSON
+    display_text  Messages and merges: the same, but file descriptors are removed from the text
+    tips_text     forms: null is `null`, lists are joined with commas
+    plain_text    URLs and headers: Python's text form
 
-Values are looked up once, put in as they are, and never read as templates themselves. `{item}`, `{index}` and
-`{result}` are references inside an Iteration and plain text elsewhere. What is left in a text that looks like Jinja
-is rendered by `components/text/templates/jinja.py`.
+Values are looked up once, inserted unchanged, and never read as templates. `{item}`, `{index}` and `{result}` are
+references inside an Iteration and plain text elsewhere. Jinja in a text is rendered by
+`components/text/templates/jinja.py`.
 """
 
 import json
@@ -30,34 +30,34 @@ _UNNAMEABLE = re.compile(r"[@:.]")
 
 
 def json_text(value: Any) -> str:
-    """JSON as canvases show it: one line, blanks after separators, no escapes for other alphabets."""
+    """Return a value as JSON on one line, with spaces after separators and without escapes for other alphabets."""
     return json.dumps(value, ensure_ascii=False)
 
 
 def value_text(value: Any) -> str:
-    """Resolvers B and C: null is empty, text is itself, everything else is JSON."""
+    """Return a value's text form in prompts: null is empty, text unchanged, everything else JSON."""
     if value is None:
         return ""
     return value if isinstance(value, str) else json_text(value)
 
 
 def plain_text(value: Any) -> str:
-    """Resolver G: null is empty, everything else is written Python's way (`True`, `[1]`)."""
+    """Return a value's text form in URLs and headers: null is empty, everything else as Python prints it (`True`)."""
     return "" if value is None else str(value)
 
 
 def tips_text(value: Any) -> str:
-    """Resolver F: the items of a list are joined with commas, null is the word `null`."""
+    """Return a value's text form in forms: list items joined with commas, null as `null`."""
     if isinstance(value, list):
         return ",".join(str(item) for item in value)
     return value if isinstance(value, str) else json_text(value)
 
 
 def shown(value: Any, files: list[dict[str, Any]] | None = None, *, delimiter: str | None = None) -> str:
-    """Resolvers D and E: like `value_text`, but descriptors of files are no text and join `files`.
+    """Return a value's text form in Messages: like `value_text`, but file descriptors give "" and are added to `files`.
 
-    They are text after all (without the key that asks for it) if any of them has `include_download_info_in_content`.
-    With a delimiter, lists are joined with it.
+    If any of the descriptors has `include_download_info_in_content`, they are text as well, without that key. With a
+    delimiter, lists are joined with it.
     """
     found = _files_in(value)
     if found is None:
@@ -74,19 +74,19 @@ def shown(value: Any, files: list[dict[str, Any]] | None = None, *, delimiter: s
 
 
 def format_text(text: str, lookup: Lookup, to_text: TextForm = value_text) -> str:
-    """The text with every reference replaced by the text form of its value."""
+    """Return the text with every reference replaced by the text form of its value."""
     return filled(text, texts_of([text], lookup, to_text))
 
 
 def texts_of(texts: Iterable[str], lookup: Lookup, to_text: TextForm = value_text) -> dict[str, str]:
-    """The text form of every reference that some texts make, by expression, in order of first mention."""
+    """Return the text form of every reference in the texts, by expression, in order of first mention."""
     return {expression: to_text(value) for expression, value in values_of(texts, lookup).items()}
 
 
 def values_of(texts: Iterable[str], lookup: Lookup) -> dict[str, Any]:
-    """The value of every reference that some texts make, each looked up once.
+    """Return the value of every reference in the texts, each looked up once.
 
-    Raises UnresolvedReference for an unknown node or global. An alias outside of an Iteration is no reference.
+    Raises UnresolvedReference for an unknown node or global. An alias outside of an Iteration is not a reference.
     """
     values: dict[str, Any] = {}
     for found in mentions(texts):
@@ -101,20 +101,20 @@ def values_of(texts: Iterable[str], lookup: Lookup) -> dict[str, Any]:
 
 
 def input_value(param: Any, lookup: Lookup, is_reference: Callable[[str], bool]) -> Any:
-    """What a parameter of a declared input stands for: a whole reference keeps its type, other texts are filled."""
+    """Return the value of a declared input's parameter: a single reference keeps its type, other texts are filled."""
     if not isinstance(param, str):
         return param
     return lookup(param) if is_reference(param) else format_text(param, lookup)
 
 
 def mentions(texts: Iterable[str]) -> Iterator[ReferenceMatch]:
-    """Every reference and alias in some texts, as often as it is written."""
+    """Yield every reference and alias in the texts, each as often as it occurs."""
     for text in texts:
         yield from references.find(text, with_aliases=True)
 
 
 def pieces(text: str) -> Iterator[str | ReferenceMatch]:
-    """The text cut at its references, in order: literal parts, never empty, and references."""
+    """Yield the parts of a text in order: non-empty literal texts, and references."""
     position = 0
     for found in references.find(text, with_aliases=True):
         if found.start > position:
@@ -126,41 +126,41 @@ def pieces(text: str) -> Iterator[str | ReferenceMatch]:
 
 
 def filled(text: str, texts: Mapping[str, str]) -> str:
-    """The text with the references that `texts` knows replaced; others stay as they are written."""
+    """Return the text with the references in `texts` replaced; other references stay unchanged."""
     return "".join(
-        piece if isinstance(piece, str) else texts.get(piece.expression, text[piece.start : piece.end])
-        for piece in pieces(text)
+        part if isinstance(part, str) else texts.get(part.expression, text[part.start : part.end])
+        for part in pieces(text)
     )
 
 
 def looks_like_jinja(text: str) -> bool:
-    """Whether more than references is in braces: a block, or a pair of them (components 3.3)."""
-    rest = " ".join(piece for piece in pieces(text) if isinstance(piece, str))
+    """Return whether a text contains Jinja: a block in `{% %}`, or double braces beside references."""
+    rest = " ".join(part for part in pieces(text) if isinstance(part, str))
     block = rest.find("{%")
     return "{{" in rest or "}}" in rest or (block >= 0 and rest.find("%}", block + 2) >= 0)
 
 
 def rendered(text: str, texts: Mapping[str, str]) -> str:
-    """The text as a Jinja template, its references bound to their text forms.
+    """Render the text as a Jinja template, with its references bound to their text forms.
 
-    References may stand anywhere, in expressions too, and are known there under their flattened names as well
-    (`begin@x` as `begin_x`). A failure while rendering leaves Jinja's part of the text as it is written; a text that
-    does not parse raises NodeFailure.
+    References may occur anywhere, also in expressions, where they can also be written with underscores (`begin@x` as
+    `begin_x`). If rendering fails, Jinja's part of the text stays unchanged. Raises NodeFailure for a text that does
+    not parse.
     """
     prefix = "ref_"
     while prefix in text:
         prefix += "_"
     markers: dict[str, str] = {}
     source: list[str] = []
-    for piece in pieces(text):
-        if isinstance(piece, str):
-            source.append(piece)
-        elif piece.expression in texts:
+    for part in pieces(text):
+        if isinstance(part, str):
+            source.append(part)
+        elif part.expression in texts:
             marker = f"{prefix}{len(markers)}_"
-            markers[marker] = texts[piece.expression]
+            markers[marker] = texts[part.expression]
             source.append(marker)
         else:
-            source.append(text[piece.start : piece.end])
+            source.append(text[part.start : part.end])
     names = {_UNNAMEABLE.sub("_", expression): value for expression, value in texts.items()}
     try:
         return jinja.render("".join(source), markers, names)
@@ -169,7 +169,7 @@ def rendered(text: str, texts: Mapping[str, str]) -> str:
 
 
 def _files_in(value: Any) -> tuple[list[dict[str, Any]], bool] | None:
-    """The descriptors a value consists of, and whether it is a single one; None if it is anything else."""
+    """Return the file descriptors of a value and whether it is a single one; None if it is anything else."""
     if isinstance(value, str):
         if not value.lstrip().startswith(("{", "[")) or "doc_id" not in value:
             return None

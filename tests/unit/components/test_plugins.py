@@ -171,9 +171,9 @@ def test_what_is_broken_is_left_out_and_the_others_are_loaded(log: Logged):
     assert [plugin.tool.name for plugin in plugins.loaded()] == ["bad_calculator"]
     assert log.errors == [
         "ModuleNotFoundError: No module named 'no_such_package'",
-        "ValueError: it must declare `effects`: none, idempotent, external",
+        "ValueError: it must declare `effects` as one of none, idempotent, external",
         "RuntimeError: no licence",
-        "ValueError: the name retrieval is taken",
+        "ValueError: the name retrieval is already in use. Choose another one.",
     ]
 
 
@@ -182,4 +182,4 @@ def test_of_two_plugins_with_one_name_the_first_counts(log: Logged):
 
     plugins.load({"*"}, [*offered("BadCalculator"), again])
 
-    assert log.errors == ["ValueError: the name bad_calculator is taken"]
+    assert log.errors == ["ValueError: the name bad_calculator is already in use. Choose another one."]

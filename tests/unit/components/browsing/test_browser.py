@@ -177,7 +177,7 @@ def test_downloads_are_stored_and_those_that_fail_are_left_out(browsers: Opened,
     (tmp_path / "x").write_bytes(b"%PDF")
     browsers.downloads = [
         DownloadedFile("a.pdf", tmp_path / "x"),
-        DownloadedFile("b.pdf", None, "it is empty"),
+        DownloadedFile("b.pdf", None, "the file is empty"),
         DownloadedFile("c.pdf", tmp_path / "gone"),
     ]
 
@@ -214,7 +214,7 @@ def test_a_session_is_kept_for_the_same_node_of_the_same_canvas(browsers: Opened
 def test_without_a_configured_browser_the_node_says_so():
     ctx = FakeContext(globals={"sys.query": "Q"}, models={"m": Model()})
 
-    with pytest.raises(NodeFailure, match="No browser is configured"):
+    with pytest.raises(NodeFailure, match="has no browser configured"):
         run(browser, {"llm_id": "m"}, ctx)
 
 

@@ -42,4 +42,4 @@ def test_downloads_are_waited_for_together(tmp_path: Path, monkeypatch: pytest.M
 
     problems = asyncio.run(told())
 
-    assert problems == ["it was not complete after 0.02 seconds"] * (MOST_FILES - 1) + [""]
+    assert problems == ["the download did not finish within 0.02 seconds"] * (MOST_FILES - 1) + [""]

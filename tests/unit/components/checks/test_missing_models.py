@@ -44,7 +44,7 @@ def test_agent_whose_model_is_declared_to_call_no_tools_is_a_warning_at_its_tool
     found = told(agent, gpu)
 
     assert [field for field, _ in found] == ["tools", "tools[1].params.mcp"]
-    assert 'The account of model "m@VLLM" says that the model calls no tools.' in found[0][1]
+    assert 'The account of model "m@VLLM" declares that the model calls no tools.' in found[0][1]
     assert told({**agent, "tool_mode": "prompt", "tools": agent["tools"][:1]}, gpu) == []
     assert told({"llm_id": "m@VLLM"}, gpu) == []
 

@@ -370,10 +370,10 @@ def test_an_agents_depth_may_be_written_in_several_ways(given_depth: Any):
 @pytest.mark.parametrize(
     ("params", "reason"),
     [
-        ({}, "give it something to search"),
+        ({}, "add a tool that searches"),
         ({"tools": "Finder"}, "must be a list"),
-        ({"tools": ["Echo"]}, "Echo finds nothing that could be cited"),
-        ({"tools": ["Agent"]}, "a sub-agent is no source"),
+        ({"tools": ["Echo"]}, "Echo brings no sources that could be cited"),
+        ({"tools": ["Agent"]}, "a sub-agent cannot be a source"),
         ({"tools": ["Nothing"]}, "Can't import Nothing"),
         ({"tools": [SEARCH], "depth": 0}, "Depth 0 not supported"),
         ({"tools": [SEARCH], "answers": "perhaps"}, "must be true or false"),

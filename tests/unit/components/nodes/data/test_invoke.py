@@ -384,7 +384,7 @@ def test_redirect_that_is_not_followed_is_a_warning_of_the_run_without_what_may_
     ((code, told),) = ctx.warnings
     assert outcome.outputs == {"result": "", "status_code": 301}
     assert code == "redirect_not_followed"
-    assert "HTTP 301 leads to https://x.example/new, and Invoke follows no redirects" in told
+    assert "HTTP 301 redirects to https://x.example/new, but Invoke does not follow redirects" in told
     assert "s3cret" not in told
 
 

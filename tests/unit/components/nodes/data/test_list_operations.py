@@ -165,7 +165,7 @@ def test_objects_inside_of_objects_have_an_order_too():
     ],
 )  # fmt: skip
 def test_items_without_an_order_fail_the_node(items: list[Any], keys: str):
-    with pytest.raises(NodeFailure, match="order"):
+    with pytest.raises(NodeFailure, match="cannot be compared"):
         result(items, "sort", sort_by=keys)
 
 

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from components.browsing.file_names import LONGEST, fit_name, free_name, name_from
+from components.browsing.files import LONGEST, fit_name, free_name, name_from
 
 
 @pytest.mark.parametrize(
