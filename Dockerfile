@@ -10,7 +10,8 @@ COPY requirements.lock .
 RUN pip download --no-cache-dir --no-deps --only-binary :all: --require-hashes -r requirements.lock -d /wheels
 COPY pyproject.toml README.md LICENSE local.py settings.py telemetry.py ./
 COPY api api
-COPY bench bench
+COPY bench/__init__.py bench/
+COPY bench/compare bench/compare
 COPY canvas canvas
 COPY cli cli
 COPY components components

@@ -8,12 +8,11 @@ import psycopg
 import redis
 
 from bench.compare.control_side import ControlSide
+from bench.compare.counters import Counters
 from bench.compare.easel_side import EaselSide
-from bench.compare.results import Played
+from bench.compare.servers import servers
 from bench.compare.side import Side
-from bench.compare.workloads import Incomplete, Workload
-from bench.measuring.counters import Counters
-from bench.servers.servers import servers
+from bench.compare.workloads import Incomplete, Played, Workload
 
 WARM_UP_RUNS, WARM_UP_SIZE = 4, 5
 WARM_UP_PATIENCE = 30.0  # seconds

@@ -12,10 +12,9 @@ import psycopg
 import redis
 
 from bench.compare import control
-from bench.compare.results import CONTROL
-from bench.compare.side import Work
-from bench.servers.processes import Deadline, Process, stop_all
-from bench.servers.servers import ROOT, Servers
+from bench.compare.processes import Deadline, Process, stop_all
+from bench.compare.servers import ROOT, Servers
+from bench.compare.side import CONTROL, Work
 
 COMES_UP_WITHIN = 60.0  # seconds
 LOOK_EVERY = 0.02

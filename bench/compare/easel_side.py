@@ -15,12 +15,11 @@ import psycopg
 import redis
 
 import settings
+from bench.compare import canvases
 from bench.compare.control_side import await_blocked, blocked
-from bench.compare.results import EASEL
-from bench.compare.side import Work
-from bench.fixtures import canvases
-from bench.servers.processes import Deadline, Process, stop_all
-from bench.servers.servers import ROOT, Servers
+from bench.compare.processes import Deadline, Process, stop_all
+from bench.compare.servers import ROOT, Servers
+from bench.compare.side import EASEL, Work
 from scheduler.bootstrap import build_coordinator
 from scheduler.coordinator.run_start import Request
 from scheduler.lifecycle.accept import Start

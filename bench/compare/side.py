@@ -4,6 +4,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+CONTROL, EASEL = "control", "easel"  # names of the two sides
+
 
 @dataclass(frozen=True, slots=True)
 class Work:

@@ -7,8 +7,8 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from bench.compare.results import CONTROL, EASEL, Played
-from bench.compare.workloads import Row
+from bench.compare.side import CONTROL, EASEL
+from bench.compare.workloads import Played, Row
 
 COSTS = {"cpu_ms": "CPU ms", "transactions": "PG write tx", "wal": "WAL bytes", "commands": "Redis commands"}
 """Per node, of both sides."""

@@ -11,13 +11,13 @@ W6  50 runs of 20 nodes of 50 ms, kill -9 at 40 % what is lost, done twice, and 
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TypeAlias
 
-from bench.compare.side import Side, Work
-from bench.measuring.counters import Counters, cost
-from bench.servers.processes import Deadline
+from bench.compare.counters import Counters, cost
+from bench.compare.processes import Deadline
+from bench.compare.side import CONTROL, EASEL, Side, Work
 
 PATIENCE = 60.0  # seconds in which no run ends and no event comes
 DOWN = 1.0  # seconds between a kill and the new start
@@ -68,6 +68,20 @@ class Workload:
     measure: Callable[[Side, Counters], Figures]
     rows: Sequence[Row]
     is_crash: bool = False
+
+
+@dataclass
+class Played:
+    """A workload and its figures: those of one repetition stand at the same place of both sides' lists."""
+
+    workload: Workload
+    figures: dict[str, list[Figures]] = field(default_factory=lambda: {CONTROL: [], EASEL: []})
+    problem: str = ""
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether there is something to compare."""
+        return not self.problem and bool(self.figures[EASEL])
 
 
 @dataclass(frozen=True, slots=True)

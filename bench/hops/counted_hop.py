@@ -3,9 +3,9 @@
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from bench.compare.cells import row, shown
 from bench.hops.floor import COMMIT, TASK, floors
 from bench.hops.hops import SERVERS, Passed, Stand
+from bench.measuring.cells import row, shown
 from bench.measuring.tally import Tally
 
 LEAST = 0.02  # a hop: what is counted less often is left out

@@ -16,8 +16,8 @@ import psycopg
 import redis
 
 import embedded
-from bench.compare import bare
-from bench.fixtures.canvases import QUERY
+from bench.compare.canvases import QUERY
+from bench.hops import bare
 from bench.hops.hops import ROOT
 from bench.measuring import cpu
 
@@ -97,7 +97,7 @@ def _bare_hop(redis_url: str, folder: Path, valkey: int) -> Part:
         "-m",
         "celery",
         "-A",
-        "bench.compare.bare",
+        "bench.hops.bare",
         "worker",
         "-P",
         "threads",

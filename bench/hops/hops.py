@@ -23,13 +23,13 @@ import redis
 from sqlalchemy import text
 
 import embedded
-from bench.fixtures.canvases import QUERY, chain
+from bench.compare.canvases import QUERY, chain
+from bench.compare.processes import Process, stop_all
 from bench.measuring import cpu
 from bench.measuring.counted_wire import CountedWire, Wires, wires
 from bench.measuring.postgres_protocol import PostgresTalk
 from bench.measuring.redis_protocol import RedisTalk
 from bench.measuring.tally import Tally
-from bench.servers.processes import Process, stop_all
 from scheduler.coordinator.coordinator import Coordinator
 from scheduler.coordinator.run_start import Request
 from scheduler.coordinator.version_cache import VersionCache

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 
-from bench.compare.cells import row
 from bench.hops.capacity import FULL, MACHINES, ROUND_TRIP, Cost, reach
 from bench.hops.hops import Stand
+from bench.measuring.cells import row
 
 
 def scale_table(stand: Stand, runs: int, workers: Sequence[int] = (1, 2, 4, 8)) -> Iterator[str]:

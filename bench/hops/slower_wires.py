@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import psycopg
 import redis
 
-from bench.compare.cells import shown
 from bench.hops.hops import SERVERS, Stand
+from bench.measuring.cells import shown
 
 EACH_WAY = 0.005  # seconds that a slower wire adds in each direction: enough to stand out from a machine's noise
 

@@ -18,9 +18,9 @@ from uuid import UUID
 
 from sqlalchemy import text
 
-from bench.compare.cells import shown
 from bench.fixtures import past
 from bench.fixtures.growing import Growing, Made, chain, iterating, merging, node, stage, wide
+from bench.measuring.cells import shown
 from canvas.document import parsing
 from canvas.graph.canvas import compile_canvas
 from scheduler.sweeper.maintenance import apply_retention

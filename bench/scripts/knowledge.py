@@ -26,7 +26,7 @@ import psycopg
 from psycopg import sql
 
 import embedded
-from bench.servers.servers import plain
+from bench.compare.servers import plain
 from knowledge.bases.search import Wanted
 from knowledge.index.index_cache import Asked, Shelf
 from knowledge.index.tokenizer import words_of

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from bench.compare.results import CONTROL, EASEL, Played
+from bench.compare.side import CONTROL, EASEL
 from bench.compare.table import markdown, told
-from bench.compare.workloads import QUICK, Wanted, workloads
+from bench.compare.workloads import QUICK, Played, Wanted, workloads
 
 COSTS = {"cpu_ms": 2.0, "transactions": 1.0, "wal": 1000.0, "commands": 10.0}
 

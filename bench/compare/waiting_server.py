@@ -1,6 +1,6 @@
 """A model provider that answers 1 KB after as many milliseconds as its model's name says (`wait-100`): raw TCP.
 
-python -m bench.servers.waiting_server    # prints its port
+python -m bench.compare.waiting_server    # prints its port
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """A bare Celery task that sends the next one: what a hop costs before anything of it is durable.
 
-celery -A bench.compare.bare worker -P threads -c 8, with BARE_BROKER_URL.
+celery -A bench.hops.bare worker -P threads -c 8, with BARE_BROKER_URL.
 """
 
 import os

@@ -83,7 +83,7 @@ def _database(url: str) -> Generator[str]:
 @contextmanager
 def _model() -> Generator[int]:
     """A model provider in a process of its own; its port."""
-    argv = [sys.executable, "-m", "bench.servers.waiting_server"]
+    argv = [sys.executable, "-m", "bench.compare.waiting_server"]
     with subprocess.Popen(  # noqa: S603 (ours)
         argv, cwd=ROOT, stdout=subprocess.PIPE, text=True, start_new_session=True,
         preexec_fn=die_with_parent(signal.SIGTERM),
