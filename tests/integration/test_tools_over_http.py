@@ -210,5 +210,5 @@ def test_rubbish_is_an_error_in_words_or_a_page(server: HTTPServer, vendor: Vend
     if vendor.tool == "Crawler":
         assert len(text_in(outcome)) <= 200_000
     else:
-        assert error_in(outcome).startswith("The answer is no JSON")
+        assert error_in(outcome).startswith("The answer is not valid JSON")
         assert len(error_in(outcome)) < 300

@@ -1,7 +1,7 @@
-"""BGPT: findings of scientific papers, with their methods, limits and blind spots.
+"""BGPT: search of scientific papers, with their methods, limitations and blind spots.
 
-DSL: `query`, `top_n`, `api_key`, `days_back`. An error reads `HTTP error: ` where the vendor refuses for good, and
-`Network error: ` where another try may help, as upstream.
+DSL: `query`, `top_n`, `api_key`, `days_back`. A final error begins with `HTTP error: `, a transient one with
+`Network error: `, as upstream.
 """
 
 from collections.abc import Mapping
@@ -42,11 +42,11 @@ _LINES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("Blind spots", ("study_blindspots",)),
     ("How to falsify", ("how_to_falsify",)),
 )
-"""What a model reads of a paper: each line's label, and the members that may hold its text."""
+"""The lines that a model gets of a paper: each line's label, and the members that may hold its text."""
 
 
 def _days(value: Any) -> int | None:
-    """Whole days; None where nothing is given, and 0 is nothing."""
+    """Return a number of days; None for no value and for 0. Raises ValueError for anything else."""
     number = 0 if value is None or value == "" else whole(value)
     if number is None or number < 0:
         raise ValueError(f"BGPT days back {value} not supported, should be positive integer")
@@ -98,7 +98,7 @@ def _hit(row: Mapping[str, Any]) -> Hit:
 
 
 def _first(row: Mapping[str, Any], names: tuple[str, ...]) -> str:
-    """The first member that is not blank; a list or an object as Python writes it, as upstream."""
+    """Return the first member that is not blank; a list or an object as its Python `repr`, as upstream."""
     found = (plain_text(row.get(name)).strip() for name in names)
     return next((text for text in found if text), "")
 

@@ -1,7 +1,7 @@
-"""GoogleScholar: scholarly articles, read from the pages that scholar.google.com shows.
+"""GoogleScholar: scholarly articles, read from the result pages of scholar.google.com.
 
-DSL: `query`, `top_n`, `sort_by`, `year_low`, `year_high`, `patents`. The vendor has no interface for programs: a page
-that asks whether we are one is an error, and nothing is done to get around it.
+DSL: `query`, `top_n`, `sort_by`, `year_low`, `year_high`, `patents`. The vendor has no API: a page with a CAPTCHA is an
+error, and the tool does not try to get around it.
 """
 
 import re
@@ -70,7 +70,7 @@ async def _page(asked: Mapping[str, Any], ctx: NodeContext) -> list[dict[str, An
 
 
 def _rows_in(page: str) -> list[dict[str, Any]]:
-    """The articles of a page: {bib: {title, author, abstract, pub_year, venue}, pub_url, num_citations}."""
+    """Return the articles of a page: {bib: {title, author, abstract, pub_year, venue}, pub_url, num_citations}."""
     try:
         from selectolax.lexbor import LexborHTMLParser
     except ImportError as missing:
@@ -99,7 +99,7 @@ def _rows_in(page: str) -> list[dict[str, Any]]:
 
 
 def _byline(text: str) -> tuple[list[str], str, str]:
-    """Authors, venue and year out of `A Lee, B Li - Journal of Widgets, 2024 - example.org`."""
+    """Parse authors, venue and year of `A Lee, B Li - Journal of Widgets, 2024 - example.org`."""
     names, _, rest = text.partition(" - ")
     where = rest.partition(" - ")[0]
     year = _YEAR.search(where)

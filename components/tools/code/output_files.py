@@ -1,4 +1,4 @@
-"""Files that a program left behind: kept, linked, and put into words for a model (tools 3.1).
+"""Files that a program wrote: stored, linked, and described for a model.
 
 kept = await keep(result.files, ctx)
 kept.artifacts    [{"name", "url", "mime_type", "size"}]
@@ -23,12 +23,12 @@ from providers.models.text.sanitizer import clean
 
 MOST_TEXT = 20_000  # characters of one file
 _SHOWN_AS_TEXT = frozenset({"csv", "json", "html", "txt", "md", "xml", "tsv"})
-_DIGITS = 8  # of a file's digest, in the name under which it is kept
+_DIGITS = 8  # of a file's digest, in its stored name
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What a node says of the files. All three are empty where there are none."""
+    """A node's outputs about its files; all are empty if there are none."""
 
     artifacts: list[dict[str, Any]]
     links: list[str]
@@ -36,7 +36,7 @@ class Kept:
 
 
 async def keep(files: Sequence[ProducedFile], ctx: NodeContext) -> Kept:
-    """Store the files and describe them, in order."""
+    """Store the files; return their descriptions, in order."""
     artifacts: list[dict[str, Any]] = []
     links: list[str] = []
     told: list[str] = []
@@ -56,7 +56,7 @@ async def keep(files: Sequence[ProducedFile], ctx: NodeContext) -> Kept:
 
 
 async def _stored(name: str, file: ProducedFile, ctx: NodeContext) -> str:
-    """Keep a file; its address. Calls of one node that make different files of one name do not share it."""
+    """Store a file and return its URL. The digest in its name separates different files of the same name."""
     digest = sha256(file.data).hexdigest()[:_DIGITS]
     bare = name.rpartition("/")[2]
     saved = await ctx.save_file(f"{digest}-{bare}", file.data, file.mime_type)
@@ -66,7 +66,7 @@ async def _stored(name: str, file: ProducedFile, ctx: NodeContext) -> str:
 
 
 async def _shown(name: str, kind: str, data: bytes) -> str | None:
-    """What a file says; None if it has no text that we can get at."""
+    """Return the beginning of a file's text; None if it has no text that can be read, as images do."""
     try:
         if kind in _SHOWN_AS_TEXT:
             return await in_untrusted_thread(_beginning, data, may_declare=kind == "html")
@@ -82,12 +82,12 @@ def _beginning(data: bytes, *, may_declare: bool) -> str:
 
 
 def beginning_of_pdf(name: str, data: bytes) -> str:
-    """The beginning of a PDF's text."""
+    """Return the beginning of a PDF's text."""
     return _first(pdf_parts(name, data))
 
 
 def _first(parts: Iterable[str]) -> str:
-    """The beginning of a text that comes in parts."""
+    """Return the beginning of a text that comes in parts."""
     kept: list[str] = []
     room = MOST_TEXT
     for part in parts:

@@ -1,7 +1,7 @@
-"""TuShare: financial news by source and time, out of which those with a word are kept.
+"""TuShare: financial news by source and time, filtered by a keyword.
 
-DSL: `token`, `src`, `start_date`, `end_date` (empty: the time of the turn, so that another attempt asks the same),
-`keyword`, and `query`, which stands in for a keyword. Upstream the node does nothing (row T11).
+DSL: `token`, `src`, `start_date`, `end_date` (empty: the time of the turn, so that another attempt asks for the same),
+`keyword`, and `query`, which is used if there is no keyword. Upstream the node does nothing (docs/tools.md, row T11).
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ CONTENT = "content"  # the column that is searched
 class TuShareParams(ToolParams):
     secrets: ClassVar[tuple[str, ...]] = ("token",)
 
-    token: Any = "xxx"  # noqa: S105 (what a canvas has before anybody gives one)
+    token: Any = "xxx"  # noqa: S105 (a new node's placeholder)
     src: Annotated[str, one_of("Quick News Source", SOURCES)] = "eastmoney"
     start_date: Any = "2024-01-01 09:00:00"
     end_date: Any = ""
@@ -41,13 +41,13 @@ async def news(params: TuShareParams, arguments: Mapping[str, Any], ctx: NodeCon
     body = {"api_name": "news", "token": value_text(params.token), "params": asked}
     answer = http.object_of(await http.fetch(ctx, "TuShare", Call("POST", VENDOR, json=body)))
     if answer.get("code") not in (0, "0"):
-        raise ToolError(value_text(answer.get("msg")) or f"The vendor says code {value_text(answer.get('code'))}.")
+        raise ToolError(value_text(answer.get("msg")) or f"The vendor returned code {value_text(answer.get('code'))}.")
     text = _table(*_told(answer), keyword)
     return ToolResult({"formalized_content": text}, answer=text)
 
 
 def _end(params: TuShareParams, ctx: NodeContext) -> str:
-    """Up to when news are asked for."""
+    """Return the end of the period, and record it as an input of the node."""
     given = value_text(params.end_date)
     if not given and ctx.exists("sys.date"):
         given = value_text(ctx.lookup("sys.date"))
@@ -57,18 +57,18 @@ def _end(params: TuShareParams, ctx: NodeContext) -> str:
 
 
 def _told(answer: Mapping[str, Any]) -> tuple[list[str], list[list[Any]]]:
-    """Columns and rows of an answer. Raises ToolError."""
+    """Return the columns and rows of an answer. Raises ToolError."""
     data = answer.get("data")
     if data is None:
         return [], []
     if not isinstance(data, Mapping):
-        raise ToolError(f'The answer\'s "data" is no object but {type(data).__name__}.')
+        raise ToolError(f'The answer\'s "data" is not an object: it is of type {type(data).__name__}.')
     fields = [value_text(name) for name in http.rows_of(data.get("fields"), "fields")]
     return fields, [row for row in http.rows_of(data.get("items"), "items") if isinstance(row, list)]
 
 
 def _table(fields: Sequence[str], rows: Sequence[Sequence[Any]], keyword: str) -> str:
-    """The rows whose content has the keyword, under the numbers that they have among all; "" if none has it."""
+    """Return a table of the rows whose content has the keyword, with their numbers among all rows; "" for none."""
     if CONTENT not in fields:
         return ""
     at, wanted = fields.index(CONTENT), keyword.casefold()

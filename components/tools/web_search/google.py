@@ -1,8 +1,8 @@
-"""Google: web search by way of serpapi.com.
+"""Google: web search through serpapi.com.
 
-DSL: `q`, `start`, `num`, `api_key`, `country` (Google's `gl`), `language` (its `hl`). Unlike upstream `start` and `num`
-are sent, and the snippet of a page goes before the description of its site (row T8). Codes of countries and languages
-are Google's to judge.
+DSL: `q`, `start`, `num`, `api_key`, `country` (Google's `gl`), `language` (its `hl`). Unlike upstream, `start` and
+`num` are sent, and the snippet of a page goes before the description of its site (docs/tools.md, row T8). Country and
+language codes are checked by Google only.
 """
 
 from collections.abc import Mapping
@@ -56,7 +56,7 @@ def _hit(row: Mapping[str, Any]) -> Hit:
 
 
 def _about(row: Mapping[str, Any]) -> Any:
-    """What Google knows about the site: `about_this_result.source.description`."""
+    """Return Google's description of the site, `about_this_result.source.description`; None if there is none."""
     value: Any = row
     for name in ("about_this_result", "source", "description"):
         value = value.get(name) if isinstance(value, Mapping) else None

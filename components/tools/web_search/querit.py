@@ -1,8 +1,8 @@
-"""QueritSearch and QueritContents: the web by way of querit.ai.
+"""QueritSearch and QueritContents: web search and web pages through querit.ai.
 
 DSL of the search: `query`, `count`, `chunks_per_doc`, `site_include`, `site_exclude`, `time_range`, `country_include`,
-`language_include`, `api_key`. DSL of the contents: `urls`, `format`, `crawl_timeout`, `extras_meta`, `api_key`. Where a
-node has no key, the deployment's counts (`QUERIT_API_KEY`). What may pass is tried again twice, whatever the node says.
+`language_include`, `api_key`. DSL of the contents: `urls`, `format`, `crawl_timeout`, `extras_meta`, `api_key`. A node
+without a key uses the deployment's (`QUERIT_API_KEY`). Transient failures are retried twice, whatever the node says.
 """
 
 from collections.abc import Mapping
@@ -73,7 +73,7 @@ async def search(params: QueritSearchParams, arguments: Mapping[str, Any], ctx: 
 
 
 async def contents(params: QueritContentsParams, arguments: Mapping[str, Any], ctx: NodeContext) -> ToolResult:
-    """What pages say. Only the form of their addresses is checked, for it is the vendor that fetches them."""
+    """Return the contents of pages. Only the form of their addresses is checked, because the vendor fetches them."""
     seconds = held(options.crawl_timeout, arguments["crawl_timeout"])
     asked = {
         "urls": held(options.urls, arguments.get("urls")),
@@ -90,7 +90,7 @@ async def contents(params: QueritContentsParams, arguments: Mapping[str, Any], c
 
 
 def _filters(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """What narrows the search, without parts that are empty."""
+    """Return the filters of the search that are not empty."""
     include, exclude = held(_SITE_INCLUDE, arguments["site_include"]), held(_SITE_EXCLUDE, arguments["site_exclude"])
     sites = {name: listed for name, listed in (("include", include), ("exclude", exclude)) if listed}
     date_range = held(options.time_range, arguments["time_range"])

@@ -1,7 +1,7 @@
-"""Wikipedia: the introductions of the articles that fit a question, found with one request (row T10).
+"""Wikipedia: the introductions of matching articles, found with one request (docs/tools.md, row T10).
 
-DSL: `query`, `top_n`, `language`. Disambiguation pages are left out. The vendor asks for a User-Agent that says whom to
-contact: EASEL_CONTACT is where a deployment puts it.
+DSL: `query`, `top_n`, `language`. Disambiguation pages are left out. The vendor asks for a User-Agent with a contact
+address: a deployment sets it as EASEL_CONTACT.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from components.tools.framework.evidence import Hit
 from components.tools.framework.parameters import one_of, positive
 from providers.interfaces import Call
 
-MOST_PAGES = 20  # for which the vendor gives introductions in one answer
+MOST_PAGES = 20  # the most whose introductions the vendor returns in one answer
 LANGUAGES = (
     *("af", "pl", "ar", "ast", "az", "bg", "nan", "bn", "be", "ca", "cs", "cy", "da", "de", "et", "el", "en", "es"),
     *("eo", "eu", "fa", "fr", "gl", "ko", "hy", "hi", "hr", "id", "it", "he", "ka", "lld", "la", "lv", "lt", "hu"),
@@ -53,7 +53,7 @@ async def search(params: WikipediaParams, arguments: Mapping[str, Any], ctx: Nod
 
 
 def _pages(body: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The articles, best first."""
+    """Return the articles, the best match first. Raises ToolError."""
     error = body.get("error")
     if error:
         raise ToolError(value_text(error.get("info") if isinstance(error, Mapping) else error))

@@ -57,7 +57,7 @@ def test_the_key_tells_which_service_it_is_for(key: str, host: str):
         (reply(f"wrong key {KEY}", 403), "DeepL error: HTTP 403: wrong key [REDACTED]", 1),
         (reply("quota", 456), "DeepL error: HTTP 456: quota", 1),
         (reply("slow", 429), "DeepL error: HTTP 429: slow", 3),
-        (reply("<html>"), "DeepL error: The answer is no JSON: <html>", 1),
+        (reply("<html>"), "DeepL error: The answer is not valid JSON: <html>", 1),
         (json_reply({"translations": []}), "DeepL error: the answer has no translation", 1),
     ],
 )

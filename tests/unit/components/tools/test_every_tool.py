@@ -347,4 +347,4 @@ def test_an_answer_that_is_nested_without_end_is_told_as_such(name: str, depth: 
 
     done, _ = called(EVERY[name], {"query": "q"}, http, api_key=SECRET)
 
-    assert done.error is None or re.match(r"The answer is (no JSON|nested too deeply)", done.error), done.error
+    assert done.error is None or re.match(r"The answer is (not valid JSON|nested too deeply)", done.error), done.error

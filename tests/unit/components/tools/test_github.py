@@ -54,7 +54,7 @@ def test_no_repositories_are_no_error():
         (json_reply({"message": "API rate limit exceeded"}, 403), "API rate limit exceeded"),
         (json_reply({}), "GitHub search returned no items."),
         (reply("<html>", 502), "HTTP 502: <html>"),
-        (reply("<html>"), "The answer is no JSON: <html>"),
+        (reply("<html>"), "The answer is not valid JSON: <html>"),
     ],
 )
 def test_the_vendors_own_words_are_the_error(answer: Any, error: str):

@@ -75,7 +75,7 @@ def test_no_articles_are_no_error():
     [
         (feed(REFUSED), "bad query"),
         (reply("busy", 503), "HTTP 503: busy"),
-        (reply("not xml"), "The answer is no XML"),
+        (reply("not xml"), "The answer is not valid XML"),
         (reply('<!DOCTYPE f [<!ENTITY a "ha">]><feed>&a;</feed>'), "entities of its own"),
     ],
 )
@@ -110,4 +110,4 @@ def test_the_vendor_is_asked_three_times_at_most():
 def test_a_page_that_happens_to_be_xml_is_no_empty_feed():
     page = reply("<html><body><p>We are busy.</p></body></html>", content_type="text/html")
 
-    assert error_of(ARXIV, {"query": "q"}, vendor(page)).startswith("The answer is no feed: <html>")
+    assert error_of(ARXIV, {"query": "q"}, vendor(page)).startswith("The answer is not a feed: <html>")

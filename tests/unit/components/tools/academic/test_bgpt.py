@@ -112,7 +112,7 @@ def test_without_a_question_nobody_is_asked(query: Any):
         (json_reply({}), "Invalid results format from BGPT"),
         (json_reply({"results": {}}), "Invalid results format from BGPT"),
         (json_reply({"results": None}), "Invalid results format from BGPT"),
-        (reply("<html>"), "The answer is no JSON: <html>"),
+        (reply("<html>"), "The answer is not valid JSON: <html>"),
         (reply("who are you", 401), "HTTP error: HTTP 401: who are you"),
         (reply("gone", 410), "HTTP error: HTTP 410: gone"),
         (reply("slow", 408), "HTTP error: HTTP 408: slow"),

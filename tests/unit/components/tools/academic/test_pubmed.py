@@ -144,7 +144,9 @@ def test_an_error_in_the_list_of_hits_is_no_empty_list(answer: Any):
 def test_a_page_that_happens_to_be_xml_holds_no_hits_and_no_articles(hits: Any):
     http = pubmed(reply("<html><p>We are busy.</p></html>"), hits)
 
-    assert re.match("The answer is no (eSearchResult|PubmedArticleSet): <html>", error_of(PUBMED, {"query": "q"}, http))
+    assert re.match(
+        "The answer is not of type (eSearchResult|PubmedArticleSet): <html>", error_of(PUBMED, {"query": "q"}, http)
+    )
 
 
 def test_an_error_in_place_of_articles_is_told():

@@ -259,7 +259,7 @@ def test_no_more_recipients_are_addressed_than_a_server_takes():
     outcome = sent(Office(), to_email=everybody)
 
     assert isinstance(outcome, Failed)
-    assert outcome.error == "A message goes to 100 recipients at most."
+    assert outcome.error == "A message can have 100 recipients at most. Send several messages."
 
 
 def test_where_mail_is_not_offered_the_node_says_so():

@@ -77,13 +77,16 @@ def test_without_a_code_nobody_is_asked():
 @pytest.mark.parametrize(
     ("answer", "error"),
     [
-        (reply("<html>(no)</html>"), "The answer is no JSONP: <html>(no)</html>"),
-        (reply("easel(<html>)"), "The answer is no JSON: <html>"),
-        (reply("easel([1])"), "The answer is no JSON object but list."),
+        (reply("<html>(no)</html>"), "The answer is not valid JSONP: <html>(no)</html>"),
+        (reply("easel(<html>)"), "The answer is not valid JSON: <html>"),
+        (reply("easel([1])"), "The answer is not a JSON object: it is of type list."),
         (jsonp({"code": 500, "msg": "overloaded"}), "overloaded"),
-        (jsonp({"code": 500}), "The vendor says code 500."),
-        (jsonp({"result": [1]}), 'The answer\'s "result" is no object but list.'),
-        (jsonp({"result": {"cmsArticleWebOld": {}}}), 'The answer\'s "cmsArticleWebOld" is no list but dict.'),
+        (jsonp({"code": 500}), "The vendor returned code 500."),
+        (jsonp({"result": [1]}), 'The answer\'s "result" is not an object: it is of type list.'),
+        (
+            jsonp({"result": {"cmsArticleWebOld": {}}}),
+            'The answer\'s "cmsArticleWebOld" is not a list: it is of type dict.',
+        ),
         (reply("no", 403), "HTTP 403: no"),
     ],
 )

@@ -100,10 +100,10 @@ def test_without_a_query_nobody_is_asked():
     ("reply_", "error"),
     [
         (json_reply({"status": 403, "message": f"bad {KEY}"}), "bad [REDACTED]"),
-        (json_reply({}), "The vendor says status ."),
-        (json_reply({"status": 200, "data": "x"}), 'The answer\'s "data" is no list but str.'),
+        (json_reply({}), "The vendor returned status ."),
+        (json_reply({"status": 200, "data": "x"}), 'The answer\'s "data" is not a list: it is of type str.'),
         (reply("who?", 401), "HTTP 401: who?"),
-        (reply("<html>"), "The answer is no JSON: <html>"),
+        (reply("<html>"), "The answer is not valid JSON: <html>"),
     ],
 )
 def test_what_is_no_answer_is_an_error(reply_: Reply, error: str):

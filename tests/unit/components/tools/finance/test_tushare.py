@@ -86,10 +86,10 @@ def test_without_a_word_nobody_is_asked():
     [
         (json_reply({"code": 2002, "msg": "no permission"}), "no permission"),
         (json_reply({"code": 2002, "msg": f"bad {TOKEN}"}), "bad [REDACTED]"),
-        (json_reply({"code": 2002}), "The vendor says code 2002."),
-        (json_reply({"code": 0, "data": [1]}), 'The answer\'s "data" is no object but list.'),
-        (json_reply({"code": 0, "data": {"fields": {}}}), 'The answer\'s "fields" is no list but dict.'),
-        (reply("<html>"), "The answer is no JSON: <html>"),
+        (json_reply({"code": 2002}), "The vendor returned code 2002."),
+        (json_reply({"code": 0, "data": [1]}), 'The answer\'s "data" is not an object: it is of type list.'),
+        (json_reply({"code": 0, "data": {"fields": {}}}), 'The answer\'s "fields" is not a list: it is of type dict.'),
+        (reply("<html>"), "The answer is not valid JSON: <html>"),
         (reply("no", 401), "HTTP 401: no"),
     ],
 )

@@ -133,7 +133,7 @@ def test_without_a_code_the_report_is_empty(code: Any):
 
 @pytest.mark.parametrize("code", ["Not Found", "../v1/test", "a" * 21, "AC?ME", ["A", "B"]])
 def test_what_is_no_stock_code_is_refused_before_anybody_is_asked(code: Any):
-    assert "is no stock code" in error_of(YAHOO_FINANCE, {"stock_code": code}, FakeHttp(no_network))
+    assert "is not a valid stock code" in error_of(YAHOO_FINANCE, {"stock_code": code}, FakeHttp(no_network))
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def test_what_is_no_stock_code_is_refused_before_anybody_is_asked(code: Any):
         ),
         (json_reply({"quoteSummary": {"result": []}}), "Yahoo Finance has no data for this stock code."),
         (json_reply({}), "Yahoo Finance has no data for this stock code."),
-        (reply("<html>"), "The answer is no JSON: <html>"),
+        (reply("<html>"), "The answer is not valid JSON: <html>"),
     ],
 )
 def test_what_the_vendor_refuses_is_an_error(answer: Reply, error: str):

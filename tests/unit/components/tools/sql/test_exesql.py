@@ -152,7 +152,7 @@ def test_without_databases_the_node_says_so():
     outcome = run(on_canvas(EXESQL), {**STORED, "sql": "SELECT 1"}, ctx)
 
     assert isinstance(outcome, Failed)
-    assert "lets its canvases reach no databases" in outcome.error
+    assert "does not allow its canvases to reach databases" in outcome.error
 
 
 @pytest.mark.parametrize(

@@ -196,7 +196,7 @@ def test_no_character_that_a_server_may_take_for_white_space_hides_a_statement(b
 
     told = refusal(statement, "mssql")
 
-    assert told == f"SQL Execution Failed: {statement}\nThere are control characters outside of its texts."
+    assert told == f"SQL Execution Failed: {statement}\nThere are control characters outside of quoted texts."
     assert refusal(f"SELECT ${blank}EXEC xp_cmdshell 'dir'", "mssql") is not None
 
 

@@ -142,7 +142,7 @@ def test_being_blocked_is_an_error_that_another_try_may_mend(blocked: Any, chann
 def test_news_that_cannot_be_read_are_an_error():
     http = by_path({"/news.js": reply("<html>"), "duckduckgo.com/": reply(NEWS_PAGE)})
 
-    assert "no JSON" in error_of(DUCKDUCKGO, {"query": "w", "channel": "news"}, http)
+    assert "not valid JSON" in error_of(DUCKDUCKGO, {"query": "w", "channel": "news"}, http)
 
 
 def test_trouble_on_the_way_is_an_error():

@@ -77,7 +77,7 @@ def test_a_page_without_any_text_is_no_evidence():
         (json_reply({"organic_results": {}}), "SerpApi returned no organic_results."),
         (reply("<html>no</html>", 403), "HTTP 403: <html>no</html>"),
         (json_reply({"error": 7}, 403), 'HTTP 403: {"error": 7}'),
-        (reply("<html>"), "The answer is no JSON: <html>"),
+        (reply("<html>"), "The answer is not valid JSON: <html>"),
     ],
 )
 def test_the_vendors_own_words_are_the_error_and_it_is_not_asked_again(answer: Any, error: str):

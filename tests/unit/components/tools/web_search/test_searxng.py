@@ -116,7 +116,7 @@ def test_a_model_reads_which_address_was_refused():
         (json_reply({"results": {}}), "Invalid results format from SearXNG"),
         (json_reply([1]), "Invalid response from SearXNG"),
         (reply("no json here", 403), "Network error: HTTP 403: no json here"),
-        (reply("<html>"), "The answer is no JSON: <html>"),
+        (reply("<html>"), "The answer is not valid JSON: <html>"),
     ],
 )
 def test_what_the_instance_refuses_is_an_error(answer: Any, error: str):

@@ -68,11 +68,11 @@ def test_no_articles_are_no_error():
         (json_reply({"error": {"code": "x", "info": "Search is down."}}), "Search is down."),
         (
             reply("too many", 429),
-            "HTTP 429: too many (The vendor refuses requests that do not say who sends them: an operator sets "
-            "EASEL_CONTACT to an URL or a mail address.)",
+            "HTTP 429: too many (The vendor refuses requests without a contact address. An operator can set "
+            "EASEL_CONTACT to a URL or a mail address.)",
         ),
-        (reply("<html>"), "The answer is no JSON: <html>"),
-        (json_reply([1]), "The answer is no JSON object but list."),
+        (reply("<html>"), "The answer is not valid JSON: <html>"),
+        (json_reply([1]), "The answer is not a JSON object: it is of type list."),
     ],
 )
 def test_what_the_vendor_refuses_is_an_error(answer: Any, error: str):
