@@ -1,4 +1,4 @@
-"""Knowledge bases and memories as canvases name them: by id or by name, in any case. The id goes first."""
+"""Lookup of knowledge bases and memories by id or by name in any case. An id goes before a name."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol, TypeVar
@@ -12,7 +12,7 @@ from store.mcp import servers as mcp_servers
 
 
 class Named(Protocol):
-    """A base or a memory."""
+    """A knowledge base or a memory."""
 
     @property
     def id(self) -> UUID: ...
@@ -25,7 +25,7 @@ Row = TypeVar("Row", bound=Named)
 
 
 def chosen(entries: Iterable[str], look: Callable[[list[UUID], list[str]], Sequence[Row]]) -> dict[str, Row]:
-    """What each entry names; an entry that names nothing is left out. `look` finds rows by ids and by names."""
+    """Return the row that each entry names; unknown entries are left out. `look` finds rows by ids and names."""
     listed = list(dict.fromkeys(entries))
     ids = {entry: found for entry in listed if (found := _id_of(entry)) is not None}
     known = look(list(ids.values()), listed)
@@ -35,7 +35,7 @@ def chosen(entries: Iterable[str], look: Callable[[list[UUID], list[str]], Seque
 
 
 def there(tx: Transaction, tenant_id: UUID, named: Sources) -> Sources:
-    """Those of the sources that are the tenant's. Kinds that nobody names are not looked up."""
+    """Return those of the named sources that the tenant has. Kinds without any name are not looked up."""
     bases = chosen(
         named.datasets, lambda ids, names: knowledge_bases.find_by_name(tx, tenant_id, ids, names) if names else []
     )

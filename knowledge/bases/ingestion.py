@@ -1,8 +1,8 @@
-"""From a document's bytes to chunks that can be found: read, cut up, turned into vectors, stored a few at a time.
+"""Ingestion: a document is read, chunked, embedded and stored in batches of chunks.
 
-A document that waits is a row; whoever is free takes the oldest one, under a lease that is renewed while the work goes
-on. Chunks follow from the bytes and the base's parser alone, so whoever comes after a process that died skips what is
-stored already and goes on. What is half stored is not found by any search.
+A document that waits is a row; a free worker leases the oldest one and renews the lease while it works. Chunks depend
+only on the document's bytes and the base's parser settings, so after a lost process the next worker skips the stored
+chunks and continues. Searches do not find a document before it is stored completely.
 """
 
 import asyncio
@@ -34,20 +34,20 @@ from store.primitives.ids import new_id
 
 log = structlog.get_logger()
 
-PLACE = "knowledge"  # the part of the file storage
+PLACE = "knowledge"  # folder in the file storage
 LEASE = timedelta(seconds=60)
-MOST_CHARACTERS = 20_000_000  # of a document; ten times a long encyclopaedia's volume
-SHORT = 100_000  # characters that are cut up in a moment
-AT_ONCE = 32  # chunks between two commits: what a process that dies has to pay for again
+MOST_CHARACTERS = 20_000_000  # of a document; ten times a volume of a long encyclopaedia
+SHORT = 100_000  # characters; shorter texts are chunked in a thread, longer ones in a child process
+AT_ONCE = 32  # chunks of one commit; embedding them is repeated if the process ends before it
 LONGEST_PAUSE = 60.0  # seconds
 
 
 class LeaseLost(Exception):
-    """Somebody else has the document, or nobody wants it read any more."""
+    """Raised when another worker has the document, or its ingestion was cancelled."""
 
 
 def storage_of(blobs: Blobs, base_id: UUID) -> Blobs:
-    """Where the bytes of a base's documents lie."""
+    """Return the storage of a base's documents."""
     return blobs.part(PLACE).part(base_id.hex)
 
 
@@ -57,7 +57,7 @@ async def _chunks(taken: LeasedDocument, text: str) -> Sequence[str]:
 
 
 class Ingestion:
-    """Reads documents that wait. One at a time: call `next` from as many places as documents are to be read at once."""
+    """Ingests waiting documents, one for each call of `next`. Call `next` from several threads to parallelise."""
 
     def __init__(self, database: Database, blobs: Blobs | None, models: Models, lease: timedelta = LEASE) -> None:
         self._database = database
@@ -66,7 +66,7 @@ class Ingestion:
         self._lease = lease
 
     async def next(self, tenant_id: UUID | None = None) -> bool:
-        """Read the document that waits longest, of a tenant if one is named; False if none waits."""
+        """Ingest the document that has waited longest, of one tenant if named; return False if none waits."""
         taken = await asyncio.to_thread(self._take, tenant_id)
         if taken is None:
             return False
@@ -81,9 +81,9 @@ class Ingestion:
             return documents.claim_next(tx, new_id(), self._lease, tenant_id)
 
     async def _carry_out(self, taken: LeasedDocument) -> None:
-        """Read a document, and say in its row what came of it."""
+        """Ingest a document and store its final status."""
         if taken.tries > MOST_TRIES:
-            told = f"It was begun {MOST_TRIES} times, and whoever read it has ended each time."
+            told = f"Reading was started {MOST_TRIES} times, and the worker was lost each time."
             return await self._end(taken, "failed", told)
         try:
             async with self._renewed(taken):
@@ -97,9 +97,11 @@ class Ingestion:
             await self._end(taken, "failed", f"{gone.message} Upload it again.")
         except (ExecutorError, OSError) as failure:
             await self._failed(taken, failure)
-        except Exception as error:  # noqa: BLE001 (a file or a library may do anything; the others still want to be read)
+        except Exception as error:  # noqa: BLE001 (a file or a library may raise anything; other documents still wait)
             log.error("document_not_read", error=f"{type(error).__name__}: {error}".partition("\n")[0])
-            await self._failed(taken, NodeFailure("It could not be read. The log says why.", retryable=True))
+            await self._failed(
+                taken, NodeFailure("The document could not be read. See the log for the reason.", retryable=True)
+            )
         else:
             await self._end(taken, "done")
 
@@ -141,10 +143,9 @@ class Ingestion:
             await self._store(taken, start, part, len(texts), embedder)
 
     async def _read_pages(self, taken: LeasedDocument, file: UnreadFile, embedder: Embedder | None) -> None:
-        """Read a picture or a scan by a model, page by page, from the first page that is not stored.
+        """Read a picture or a scan with a model, page by page, from the first page that is not stored.
 
-        A model does not say the same twice, so the chunks of a page are stored together, and with them that the page
-        was read.
+        A model's answer differs each time, so all chunks of a page and the number of pages read are stored together.
         """
         reader = await open_page_reader(file, self._models, taken.tenant_id)
         stored = taken.chunks
@@ -195,7 +196,7 @@ class Ingestion:
 
     @asynccontextmanager
     async def _renewed(self, taken: LeasedDocument) -> AsyncGenerator[None]:
-        """Keep the lease while the block works; whoever loses it is stopped at the next store."""
+        """Renew the lease until the block ends. If the lease is lost, the next store raises LeaseLost."""
 
         def renew() -> None:
             with self._database.transaction() as tx:

@@ -1,10 +1,10 @@
-"""A question to knowledge bases of ours: which documents, which passages, and how they are told (tools 6.2).
+"""Search in Easel's own knowledge bases (docs/tools.md).
 
     library = Library(database, Shelf(database, memory), models)
     found = await library.search(tenant_id, await library.bases(tenant_id, ["policies"]), Wanted("How long ...?"))
 
-Optional steps that need a chat model (other languages, a filter that a model writes) cost nothing but themselves when
-they fail: the search goes on without them.
+If an optional step that needs a chat model fails (translation, a filter written by a model), the search continues
+without it.
 """
 
 import asyncio
@@ -33,43 +33,43 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 MOST_OF_A_DOCUMENT = 100_000  # chunks
-MOST_WITH_HEADINGS = 2000  # chunks of a document that are looked through for its table of contents
-RERANKED = 64  # passages that a ranking model reads, if not more are wanted
+MOST_WITH_HEADINGS = 2000  # chunks of a document that are searched for headings
+RERANKED = 64  # passages that a reranker gets at least
 NO_GRAPH = (
-    "No knowledge graph is configured for this deployment: switch use_kg off, or search a RAGFlow server that has one."
+    "No knowledge graph is configured for this deployment. Switch use_kg off, or search a RAGFlow server that has one."
 )
 
 
 class Graph(Protocol):
-    """What is known of things and how they hang together. None ships; a deployment may bring one."""
+    """A knowledge graph. Easel has no implementation; a deployment may add one."""
 
     async def related(self, tenant_id: UUID, base_ids: Sequence[UUID], question: str) -> str:
-        """What a graph of these bases tells about a question, "" for nothing."""
+        """Return the graph's text about a question, "" for none."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A question, and how it is to be answered; the defaults are those of the node (tools 6.1)."""
+    """A search and its options; the defaults are those of the node Retrieval."""
 
     question: str
     threshold: float = 0.2
-    by_words: float = 0.5  # what words count for; the rest is the vector's
+    by_words: float = 0.5  # weight of the words; the rest is the vector's
     most: int = 8
     skipped: int = 0
     candidates: int = 1024
     rerank_id: str = ""
     languages: Sequence[str] = ()
     filter: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    document_ids: Sequence[UUID] | None = None  # None: any; they win over the filter
+    document_ids: Sequence[UUID] | None = None  # None: any; if given, the filter is ignored
     use_graph: bool = False
-    contents: bool = False  # a chat model picks passages by the table of contents of the document that fits best
-    key_words: bool = False  # a chat model names words that are looked for as well
-    highlight: bool = False  # passages come with the question's words marked
+    contents: bool = False  # a chat model picks sections from the table of contents of the best document
+    key_words: bool = False  # a chat model adds key words to the query
+    highlight: bool = False  # passages also have `highlight`, with the words of the question marked
 
 
 class Library:
-    """The knowledge bases of all tenants, as one process searches them."""
+    """Searches in the knowledge bases of all tenants."""
 
     def __init__(self, database: Database, shelf: Shelf, models: Models, graph: Graph | None = None) -> None:
         self._database = database
@@ -78,7 +78,7 @@ class Library:
         self._graph = graph
 
     async def bases(self, tenant_id: UUID, entries: Sequence[str]) -> dict[str, SearchableBase]:
-        """The tenant's own bases that entries name by id or name; what else they name is left out."""
+        """Return the tenant's bases by the entries that name them; other entries are left out."""
         return await asyncio.to_thread(self._bases, tenant_id, entries)
 
     def _bases(self, tenant_id: UUID, entries: Sequence[str]) -> dict[str, SearchableBase]:
@@ -86,7 +86,7 @@ class Library:
             return chosen(entries, lambda ids, names: knowledge_bases.find_by_name(tx, tenant_id, ids, names))
 
     async def search(self, tenant_id: UUID, bases: Sequence[SearchableBase], wanted: Wanted) -> dict[str, Any]:
-        """{"chunks", "doc_aggs", "total"}, the nearest first, in the names of tools 6. Raises NodeFailure."""
+        """Return {"chunks", "doc_aggs", "total"} with RAGFlow's names, the best match first. Raises NodeFailure."""
         models = {base.embedding_model for base in bases}
         if len(models) > 1:
             raise ToolError("Knowledge bases use different embedding models.")
@@ -110,7 +110,7 @@ class Library:
     async def _documents(
         self, tenant_id: UUID, bases: Sequence[SearchableBase], wanted: Wanted
     ) -> frozenset[UUID] | None:
-        """The documents that may be found; None for all of them."""
+        """Return the documents to search; None for all of them."""
         base_ids = [base.id for base in bases]
         if wanted.document_ids:
             owned = await asyncio.to_thread(self._owned, tenant_id, base_ids, wanted.document_ids)
@@ -133,7 +133,7 @@ class Library:
             log.warning("metadata_filter_left_out", tenant_id=str(tenant_id), error=failure.message)
             return None
         found = metadata_filters.matching(metadata, conditions, logic) if conditions else set[UUID]()
-        return frozenset(found) or None  # a model may have asked for what no document has
+        return frozenset(found) or None  # a model may have written conditions that no document fulfils
 
     def _owned(self, tenant_id: UUID, base_ids: Sequence[UUID], ids: Sequence[UUID]) -> set[UUID]:
         with self._database.statements() as tx:
@@ -144,7 +144,7 @@ class Library:
             return knowledge_chunks.metadata_of(tx, tenant_id, base_ids)
 
     async def _variants(self, tenant_id: UUID, wanted: Wanted) -> Sequence[str]:
-        """The question, what it is in other languages, and its key words."""
+        """Return the question, its translations and its key words."""
         variants = await self._translated(tenant_id, wanted)
         if not wanted.key_words:
             return variants
@@ -172,10 +172,10 @@ class Library:
         return (await embedder.embed(["\n".join(variants)])).vectors[0]
 
     async def _chat(self, tenant_id: UUID) -> ChatModel:
-        """The tenant's default chat model. Raises ToolError where there is none."""
+        """Open the tenant's default chat model. Raises ToolError if there is none."""
         llm_id = first_of(await asyncio.to_thread(self._models.accounts, tenant_id), "chat")
         if llm_id is None:
-            raise ToolError("This tenant has no chat model by name. Add one: easel models add VENDOR --model NAME")
+            raise ToolError("This tenant has no default chat model. Add one: easel models add VENDOR --model NAME")
         return await self._models.open(tenant_id, llm_id)
 
     # -- the search itself ----------------------------------------------------------------------------------------
@@ -222,9 +222,9 @@ class Library:
     async def _by_contents(
         self, tenant_id: UUID, bases: Sequence[SearchableBase], asked: Asked, wanted: Wanted, near: "Sequence[Near]"
     ) -> "Sequence[Near]":
-        """What stands under the headings that a model picks goes first; the rest follows, should there be room.
+        """Put the passages of sections that a model picks before the others.
 
-        It is shown the headings of one document: the one that what was found fits best.
+        The model gets the headings of one document, the one with the highest total similarity.
         """
         fits = dict[UUID, float]()
         for each in near[: wanted.skipped + wanted.most]:
@@ -282,7 +282,7 @@ class Library:
 
 
 def chunk_id(document_id: UUID, position: int) -> str:
-    """What a passage is called outside: the same for as long as its document is not read anew."""
+    """Return the public id of a passage. It changes when the document is ingested again."""
     return f"{document_id.hex}{position:08x}"
 
 
@@ -310,7 +310,7 @@ def _chunk(near: "Near", row: Any) -> Mapping[str, Any]:
 def _highlighted(
     chunks: Sequence[Mapping[str, Any]], bases: Sequence[SearchableBase], variants: Sequence[str]
 ) -> list[Mapping[str, Any]]:
-    """The passages, each with its text as `highlight` in which the words that were looked for are marked."""
+    """Return the passages, each with its text as `highlight` with the words of the question marked."""
     languages = {base.id.hex: base.language for base in bases}
     wanted = {
         language: {word for variant in variants for word in tokenizer.asked(variant, language)}
@@ -326,7 +326,7 @@ def _highlighted(
 
 
 def _counted(chunks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """How many of the passages each document has, the most first."""
+    """Return the number of passages of each document, the most first."""
     counts = dict[tuple[str, str], int]()
     for chunk in chunks:
         key = chunk["docnm_kwd"], chunk["doc_id"]

@@ -1,8 +1,8 @@
-"""What a model makes of a conversation for a memory: facts, events and ways of doing things (components 5).
+"""Extraction: a model extracts facts, events and procedures from saved conversations (docs/tools.md).
 
-What was said and is not looked through yet is a row; whoever is free takes the oldest one, under a lease. One question
-to the memory's model, one request for vectors, and one transaction that stores everything and ends it: whoever comes
-after a process that died asks again, and nothing is stored twice.
+A conversation that waits for extraction is a row; a free worker leases the oldest one. An extraction is one request to
+the memory's model, one to its embedding model, and one transaction that stores the result and ends it. After a lost
+process the next worker asks the model again, and nothing is stored twice.
 """
 
 import asyncio
@@ -30,12 +30,15 @@ from store.primitives.ids import new_id
 
 log = structlog.get_logger()
 
-LEASE = timedelta(minutes=12)  # a model's ten minutes, and some more: it is not renewed
+LEASE = timedelta(minutes=12)  # a model call's ten minutes, and some more: the lease is not renewed
 LONGEST_PAUSE = 60.0  # seconds
 
 
 class Extraction:
-    """Looks through what was said. One at a time: call `next` from as many places as are to work at once."""
+    """Extracts from waiting conversations, one for each call of `next`.
+
+    Call `next` from several threads to parallelise.
+    """
 
     def __init__(self, database: Database, models: Models, lease: timedelta = LEASE) -> None:
         self._database = database
@@ -44,7 +47,7 @@ class Extraction:
         self._lease = lease
 
     async def next(self, tenant_id: UUID | None = None) -> bool:
-        """Look through what waits longest, of a tenant if one is named; False if nothing waits."""
+        """Process the conversation that has waited longest, of one tenant if named; return False if none waits."""
         taken = await asyncio.to_thread(self._take, tenant_id)
         if taken is None:
             return False
@@ -59,7 +62,7 @@ class Extraction:
 
     async def _carry_out(self, taken: LeasedExtraction) -> None:
         if taken.tries > MOST_TRIES:
-            told = f"It was begun {MOST_TRIES} times, and whoever looked through it has ended each time."
+            told = f"Extraction was started {MOST_TRIES} times, and the worker was lost each time."
             await asyncio.to_thread(self._fail, taken, told)
             return
         try:
@@ -71,9 +74,9 @@ class Extraction:
             log.info("memory_gone")
         except ExecutorError as failure:
             await self._failed(taken, failure)
-        except Exception as error:  # noqa: BLE001 (a library may do anything; what others said still wants to be looked through)
+        except Exception as error:  # noqa: BLE001 (a library may raise anything; other conversations still wait)
             log.error("memory_not_extracted", error=f"{type(error).__name__}: {error}".partition("\n")[0])
-            await self._failed(taken, NodeFailure("It could not be looked through. The log says why.", retryable=True))
+            await self._failed(taken, NodeFailure("Extraction failed. See the log for the reason.", retryable=True))
         else:
             log.info("memory_extracted", messages=count)
 
@@ -98,7 +101,7 @@ class Extraction:
 
     # -- the work -------------------------------------------------------------------------------------------------
     async def _extract(self, taken: LeasedExtraction) -> int:
-        """Ask, and store what came of it; how many messages."""
+        """Ask the model and store its findings; return the number of messages."""
         memory = await asyncio.to_thread(self._memory, taken)
         found = await self._asked(memory, taken) if memory.extracts else []
         vectors = await self._memories.embedded(memory, [each.content for each in found])
@@ -128,12 +131,12 @@ class Extraction:
             return memories.get(tx, taken.tenant_id, taken.memory_id)
 
     async def _asked(self, memory: Memory, taken: LeasedExtraction) -> list[Found]:
-        """What the memory's model finds. Raises ModelError."""
+        """Return what the memory's model finds. Raises ModelError."""
         accounts = await asyncio.to_thread(self._models.accounts, taken.tenant_id)
         llm_id = memory.chat_model or first_of(accounts, "chat")
         if not llm_id:
             raise ModelError(
-                f'Memory "{memory.name}" has no chat model, and its tenant has none by name. Name one for the memory.',
+                f'Memory "{memory.name}" has no chat model, and its tenant has no default one. Set one for the memory.',
                 kind="MODEL_ERROR",
             )
         model = await self._models.open(taken.tenant_id, llm_id)

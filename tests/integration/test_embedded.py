@@ -245,7 +245,7 @@ def test_a_user_without_a_passwd_entry_is_told_what_to_set(home: Path, monkeypat
     monkeypatch.setattr(embedded.postgres.pwd, "getpwuid", unknown)
 
     with (
-        pytest.raises(ExecutorError, match=r"no passwd entry.* DATABASE_URL"),
+        pytest.raises(ExecutorError, match=r"no entry in passwd.* DATABASE_URL"),
         embedded.services(home, need_redis=False),
     ):
         pass

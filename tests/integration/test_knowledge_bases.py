@@ -223,7 +223,7 @@ def test_a_document_that_ends_every_process_is_given_up(shop: Shop) -> None:
     shop.read()
 
     assert shop.document(added).status == "failed"
-    assert "begun 5 times" in shop.document(added).error
+    assert "started 5 times" in shop.document(added).error
 
 
 @pytest.mark.parametrize(("kind", "megabytes"), [("docx", 70), ("xlsx", 260)])

@@ -135,7 +135,7 @@ def test_however_chunks_come_in_blocks_the_index_is_the_same(
 
 
 def test_another_length_of_vectors_is_said_and_not_guessed() -> None:
-    with pytest.raises(ToolError, match="vectors of 3 numbers now"):
+    with pytest.raises(ToolError, match="now returns vectors of 3 numbers"):
         near(segment(row(1, 0, [1], [1, 0])), words=[1], vector=[1, 0, 0])
     with pytest.raises(ToolError, match="several lengths"):
         segment(row(1, 0, [1], [1, 0]), row(2, 0, [1], [1, 0, 0]))
