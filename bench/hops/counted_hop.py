@@ -1,4 +1,4 @@
-"""A hop, counted: what it sends and writes, what processor time it takes and where, and the floor under it."""
+"""Tables about a hop: what it sends and writes, its processor time by process, and its lower bound."""
 
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -8,14 +8,14 @@ from bench.hops.hops import SERVERS, Passed, Stand
 from bench.measuring.cells import row, shown
 from bench.measuring.tally import Tally
 
-LEAST = 0.02  # a hop: what is counted less often is left out
+LEAST = 0.02  # counts per hop below this are left out
 PROCESSES = {
     "worker": "workers", "scheduler": "scheduler", "sweeper": "sweeper", "PostgreSQL": "PostgreSQL", "Valkey": "Redis",
 }  # fmt: skip
 
 
 def hop_table(stand: Stand, runs: int) -> Iterator[str]:
-    """A run by itself, and many side by side; what processes do anyway is taken off."""
+    """Yield the counts per hop, of one run alone and of many side by side, without the traffic of idle processes."""
     alone, together = stand.chains(runs, 1), stand.chains(4 * runs, 2 * runs)
     both = (alone, together)
     yield f"{alone.hops} hops of one run after another, and {together.hops} of {2 * runs} runs side by side."
@@ -61,7 +61,7 @@ def _others(passed: Passed) -> float:
 
 
 def time_table(stand: Stand, runs: int) -> Iterator[str]:
-    """Processor time by process; then the floor, and what is left of a hop above it."""
+    """Yield the processor time by process, the lower bound of a hop's parts, and the rest of a hop above it."""
     alone, together = stand.chains(runs, 1), stand.chains(4 * runs, 2 * runs)
     parts = {part.name: part for part in floors(stand.servers, stand.folder)}
     yield "| ms of processor a hop | one run alone | many side by side |"

@@ -1,4 +1,4 @@
-"""Round trips that a hop waits for: wires are made slower, and hops are timed again."""
+"""Round trips that a hop waits for, measured by delaying the proxies and timing the hops again."""
 
 import statistics
 import time
@@ -10,13 +10,13 @@ import redis
 from bench.hops.hops import SERVERS, Stand
 from bench.measuring.cells import shown
 
-EACH_WAY = 0.005  # seconds that a slower wire adds in each direction: enough to stand out from a machine's noise
+EACH_WAY = 0.005  # seconds of delay in each direction, enough to exceed a machine's noise
 
 
 def trips_table(stand: Stand, runs: int) -> Iterator[str]:
-    """Hops on wires as they are, and on slower ones, in turns; the difference is what a hop waits for.
+    """Yield the times of hops without and with delayed proxies, in turns; the difference gives the round trips.
 
-    Of all hops the one that a quarter are faster than: others on this machine make hops slower and never faster.
+    The first quartile is compared: other processes on this machine make hops slower and never faster.
     """
     slower: Mapping[str, Sequence[str]] = {
         "none": (), "PostgreSQL": ("PostgreSQL",), "Redis": ("Redis",), "both": SERVERS,
@@ -46,7 +46,7 @@ def _slow_down(stand: Stand, servers: Sequence[str]) -> None:
 
 
 def _added_by_wires(stand: Stand) -> Mapping[str, float]:
-    """Milliseconds that a slower wire really adds to a round trip, measured through it."""
+    """Return the milliseconds that a delayed proxy adds to a round trip, measured through it."""
     database_url = stand.wires["worker", "PostgreSQL"].through(stand.servers.database_url)
     redis_url = stand.wires["worker", "Redis"].through(stand.servers.redis_url)
     with (

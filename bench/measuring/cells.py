@@ -1,13 +1,13 @@
-"""Rows and figures of Markdown tables."""
+"""Formatting of rows and numbers in Markdown tables."""
 
 
 def row(told: str, *figures: float) -> str:
-    """One row: what it is about, and its figures."""
+    """Return one row of a table: a label and its figures."""
     return f"| {told} | " + " | ".join(map(shown, figures)) + " |"
 
 
 def shown(value: float) -> str:
-    """A figure with as many digits as it deserves."""
+    """Format a number: 0 decimals from 100 on, 1 from 10 on, else 2."""
     size = abs(value)
     if size >= 100:
         return f"{value:,.0f}"

@@ -1,7 +1,7 @@
-"""What a unit of work costs as the work grows: `python -m bench.scripts.growth [--full] [--only chain,past]`.
+"""The cost of a unit of work as the work grows: `python -m bench.scripts.growth [--full] [--only chain,past]`.
 
-Each line of the table is one kind of growth: what a unit costs when there is little, and what when there is much. Flat
-is 1.0; what is not is explained beside it. Takes two minutes; with `--full` half an hour, and sizes people ask about.
+Each row of the table is one kind of growth: the cost of a unit at a small size and at a large one. A ratio of 1.0 is
+flat; other ratios are explained beside it. It takes two minutes, with `--full` (production sizes) half an hour.
 """
 
 import argparse
@@ -35,7 +35,7 @@ HUNDRED = 100  # steps that are compared at both ends of a long run
 A_STEP, LOCKS, MEMORY = "ms a step", "locks of a step", "MB of a connection"
 COUNT_LOCKS = text("select count(*) from pg_locks where pid = pg_backend_pid() and locktype = 'relation'")
 COUNT_MEMORY = text("select sum(total_bytes) from pg_backend_memory_contexts")
-BATCHES = 5  # repetitions of what is short
+BATCHES = 5  # repetitions of short operations
 MASKS = "sets of nodes are masks with a bit for each of 100 and of 2,000 nodes"
 
 
@@ -49,11 +49,11 @@ class Line:
     at_small: float
     large: str
     at_large: float
-    because: str = ""  # why it is not flat, where it need not be
+    because: str = ""  # why the cost may grow
 
     @property
     def ratio(self) -> float:
-        """How much dearer the unit has become."""
+        """The cost at the large size divided by that at the small size."""
         return self.at_large / self.at_small if self.at_small else 0.0
 
 
@@ -61,7 +61,7 @@ Workload = Callable[[Growing, bool], Iterator[Line]]
 
 
 def markdown(lines: Sequence[Line]) -> str:
-    """The table."""
+    """Return the table."""
     rows = ["| grows | unit | from | cost | to | cost | ratio | |", "|---|---|---:|---:|---:|---:|---:|---|"]
     for line in lines:
         cells = (line.grows, line.unit, line.small, shown(line.at_small), line.large, shown(line.at_large))
@@ -71,7 +71,7 @@ def markdown(lines: Sequence[Line]) -> str:
 
 # -- one run ---------------------------------------------------------------------------------------------------------
 def long_chain(growing: Growing, full: bool) -> Iterator[Line]:
-    """Steps in a row, in one run."""
+    """Measure steps in a row in one run."""
     length = 2000 if full else 400
     version = growing.version(chain(length))
     finished = growing.finished(growing.play(version))
@@ -81,7 +81,7 @@ def long_chain(growing: Growing, full: bool) -> Iterator[Line]:
 
 
 def wide_fan(growing: Growing, full: bool) -> Iterator[Line]:
-    """Nodes side by side, and their join."""
+    """Measure nodes side by side with a join."""
     small, large = 100, 2000 if full else 400
     at_small, at_large = (
         growing.seconds(growing.play(growing.version(wide(width)))) / width for width in (small, large)
@@ -90,7 +90,7 @@ def wide_fan(growing: Growing, full: bool) -> Iterator[Line]:
 
 
 def items(growing: Growing, full: bool) -> Iterator[Line]:
-    """Items of an Iteration, one after another and eight at once."""
+    """Measure items of an Iteration, one after another and eight at a time."""
     small, large = 50, 10_000 if full else 300
     for concurrency, told in ((1, "one after another"), (8, "side by side")):
         version = growing.version(iterating(concurrency))
@@ -109,7 +109,7 @@ def items(growing: Growing, full: bool) -> Iterator[Line]:
 
 
 def outputs(growing: Growing, full: bool) -> Iterator[Line]:
-    """Large outputs upstream, that nobody reads; and what it costs to store and read one."""
+    """Measure large outputs upstream that no node reads, and the cost of storing and reading one."""
     length = 40
     costs: dict[int, tuple[float, float, float]] = {}
     for size in (1 << 10, 64 << 10, 1 << 20, *((10 << 20,) if full else ())):
@@ -135,7 +135,7 @@ def outputs(growing: Growing, full: bool) -> Iterator[Line]:
 
 # -- a conversation --------------------------------------------------------------------------------------------------
 def turns(growing: Growing, full: bool) -> Iterator[Line]:
-    """Turns of one conversation."""
+    """Measure turns of one conversation."""
     many = 500 if full else 60
     version = growing.version(chain(2))
     run_id, conversation = growing.start(version)
@@ -161,7 +161,7 @@ def turns(growing: Growing, full: bool) -> Iterator[Line]:
 
 # -- what lies in the tables -----------------------------------------------------------------------------------------
 def finished_runs(growing: Growing, full: bool) -> Iterator[Line]:
-    """Finished runs in the tables, and then their leaving."""
+    """Measure operations with many finished runs in the tables, and the retention of old runs."""
     many = 100_000 if full else 5_000
     version = growing.version(chain(20))
     growing.play(version)
@@ -184,7 +184,7 @@ def finished_runs(growing: Growing, full: bool) -> Iterator[Line]:
 
 
 def weeks(growing: Growing, full: bool) -> Iterator[Line]:
-    """Weeks of runs that are kept: every table has as many partitions."""
+    """Measure operations with many stored weeks, each of which is a partition of every table."""
     version = growing.version(chain(20))
     growing.play(version)
     little = {**_usual(growing, version), **_held(growing, version)}
@@ -196,12 +196,12 @@ def weeks(growing: Growing, full: bool) -> Iterator[Line]:
     much = {**_usual(growing, version), **_held(growing, version)}
     for told, small in little.items():
         names_its_week = told in (A_STEP, LOCKS, MEMORY)
-        because = "" if names_its_week else "who knows no run's id asks every week's part"
+        because = "" if names_its_week else "a query without a run's id reads every week's partition"
         yield Line("weeks that are kept", told, "1", small, str(many), much[told], because)
 
 
 def _usual(growing: Growing, version: Made) -> dict[str, float]:
-    """What people do all day."""
+    """Measure common operations."""
     hops = [growing.finished(growing.play(version)) for _ in range(BATCHES)]
     tenant, canvas, database, api = growing.tenant, version.canvas_id, growing.database, growing.api
     started: list[UUID] = []
@@ -237,12 +237,12 @@ def _usual(growing: Growing, version: Made) -> dict[str, float]:
         "ms a page of runs": _timed(page),
         "ms a page of a canvas without runs": _timed(failed),
         "ms a page of sessions": _timed(sessions),
-        "ms a look of the sweeper": _timed(sweep),
+        "ms a tick of the sweeper": _timed(sweep),
     }
 
 
 def _held(growing: Growing, version: Made) -> dict[str, float]:
-    """What a worker's connection holds of the server while it has asked what a step asks, with kept plans."""
+    """Return the locks and memory of a worker's connection after the statements of a step, with prepared plans."""
     run_id = growing.play(version)
     database = Database(growing.database.url, pool_size=1, plans_once=True)
     try:
@@ -260,7 +260,7 @@ def _held(growing: Growing, version: Made) -> dict[str, float]:
 
 
 def _let_go(growing: Growing) -> float:
-    """Have old runs leave; the longest time in seconds for which somebody at work beside waited for the tables."""
+    """Apply retention; return the longest time in seconds that a concurrent query waited."""
     longest = 0.0
     ending = threading.Event()
 
@@ -283,7 +283,7 @@ def _let_go(growing: Growing) -> float:
 
 
 def _timed(work: Callable[[], Any]) -> float:
-    """The least of some repetitions, in milliseconds: what others take of the machine does not grow with our rows."""
+    """Return the fastest of some repetitions, in milliseconds, to exclude the load of other processes."""
     took: list[float] = []
     for _ in range(4 * BATCHES):
         began = time.perf_counter()
@@ -294,7 +294,7 @@ def _timed(work: Callable[[], Any]) -> float:
 
 # -- a canvas --------------------------------------------------------------------------------------------------------
 def compiling() -> Iterator[Line]:
-    """Compiling a version, once per process: nodes, text, references between siblings."""
+    """Measure compiling a version, done once per process: nodes, and references between siblings."""
     for told, unit, sizes, made, because in (
         ("nodes of a canvas, in a row", "ms a hundred nodes", (200, 2000), chain, ""),
         ("nodes of a canvas, side by side", "ms a hundred nodes", (200, 2000), wide, ""),
@@ -305,7 +305,7 @@ def compiling() -> Iterator[Line]:
 
 
 def _compiling(components: dict[str, Any]) -> float:
-    """Milliseconds of this thread to read and compile a canvas, without searches for garbage of others."""
+    """Return the milliseconds of this thread to parse and compile a canvas, without garbage collection."""
     took: list[float] = []
     gc.disable()
     try:
@@ -319,7 +319,7 @@ def _compiling(components: dict[str, Any]) -> float:
 
 
 def _referring(references: int, each: int = 25) -> dict[str, Any]:
-    """Siblings that refer to some of the others."""
+    """Return siblings that each refer to `each` others."""
     width = references // each
     others = [[(number * 7 + step * 13) % width for step in range(each)] for number in range(width)]
     nodes = {
@@ -352,7 +352,7 @@ COMPILING = "compiling"
 
 
 def measured(name: str, full: bool) -> Iterator[Line]:
-    """The lines of one workload, on servers of its own."""
+    """Yield the rows of one workload, measured on new servers."""
     if name == COMPILING:
         yield from compiling()
         return

@@ -1,12 +1,11 @@
-"""What a question to a knowledge base costs, as Markdown: `python -m bench.scripts.knowledge [--chunks N] [--numbers
+"""The cost of a search in a knowledge base, as Markdown: `python -m bench.scripts.knowledge [--chunks N] [--numbers
 N]`.
 
-Chunks with vectors at random and words as rare as words are (by Zipf's law) are stored in a database of its own, read
-into an index, and asked. The question's vector is there already: what a model of vectors takes is its own affair.
-Beside it, as a control, pgvector answers the same question over the same vectors by an exact scan, where the server
-has it.
+Chunks with random vectors and words distributed by Zipf's law are stored in a new database, loaded into an index, and
+searched. The query's vector is given, so the embedding model is not measured. As a control, pgvector searches the same
+vectors by an exact scan, if the server has it.
 
-A PostgreSQL is started for it in a folder that is removed at the end.
+The script starts a PostgreSQL in a folder that is removed at the end.
 """
 
 import argparse
@@ -52,7 +51,7 @@ def main() -> None:
     parser.add_argument("--questions", type=int, default=30)
     wanted = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="easel-knowledge-"))
-    folder.chmod(0o711)  # PostgreSQL of a root user runs as somebody else
+    folder.chmod(0o711)  # as root, PostgreSQL runs under another account and must get through
     try:
         with embedded.services(folder, need_redis=False) as services:
             migrate.upgrade(services.database_url)
@@ -91,7 +90,7 @@ def _table(database_url: str, chunks: int, numbers: int, questions: int) -> Iter
 
 
 def _row(name: str, ask: Callable[[], Any], times: int) -> str:
-    """Times of some questions; processor time is this process's alone, and the same on a machine that others use."""
+    """Return a row with the times of some queries; the processor time is of this process only."""
     taken, worked = list[float](), list[float]()
     for _ in range(times):
         started, begun = time.perf_counter(), time.process_time()
@@ -102,7 +101,7 @@ def _row(name: str, ask: Callable[[], Any], times: int) -> str:
 
 
 def _filled(database: Database, chunks: int, numbers: int) -> tuple[UUID, UUID]:
-    """A base of that many chunks."""
+    """Create a knowledge base of `chunks` chunks; return the ids of its tenant and of the base."""
     random = np.random.default_rng(1)
     hashes = np.array([next(iter(words_of(f"w{number}", "English"))) for number in range(VOCABULARY)], dtype="<u4")
     with database.transaction() as tx:
@@ -132,7 +131,7 @@ def _filled(database: Database, chunks: int, numbers: int) -> tuple[UUID, UUID]:
 
 
 def _control(database_url: str, numbers: int, questions: int) -> Iterator[str]:
-    """The same vectors in pgvector, without an index, which would forget some: for the nearest alone, no words."""
+    """Yield the row of pgvector with the same vectors: an exact scan without an index, by vectors only."""
     with psycopg.connect(plain(database_url), autocommit=True) as connection:
         try:
             connection.execute("create extension vector")

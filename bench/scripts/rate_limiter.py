@@ -1,9 +1,9 @@
-"""Many workers, one allowance: `python -m bench.scripts.rate_limiter --minutes 3 --workers 8`.
+"""One rate limit shared by many workers: `python -m bench.scripts.rate_limiter --minutes 3 --workers 8`.
 
-Starts `easel up` in a home of its own, more workers beside it, and a model provider that keeps its limits
-(`bench.servers.limited_server`). More runs of begin -> LLM -> Message are accepted at once than the minutes allow, so
-that most of them wait all the time. After the first minute is counted how many calls were refused, and how much of the
-allowance was used; and while they wait, how many attempts a worker holds.
+The script starts `easel up` with its own home, more workers beside it, and a model provider with a strict rate limit
+(`bench.servers.limited_server`). It starts more runs of begin -> LLM -> Message than the limit allows, so that most of
+them wait all the time. From the second minute on it counts refused calls, the used share of the limit, and the attempts
+that workers hold meanwhile.
 """
 
 import argparse
@@ -34,12 +34,12 @@ _HELD = text("""
         count(*) filter (where status = 'ready' and not_before > now())
     from activations where status in ('running', 'ready')
 """)
-SPARE = 1.25  # of the runs that the minutes allow
+SPARE = 1.25  # runs, relative to those that the limit allows
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What one measurement gave, of the time after the first minute."""
+    """The result of one measurement, for the time after the first minute."""
 
     workers: int
     minutes: float
@@ -47,15 +47,15 @@ class Found:
     sent: int
     refused: int
     refused_share: float
-    used_requests: float  # share of what was allowed
+    used_requests: float  # share of the limit
     used_tokens: float
     most_in_a_minute: int
-    running: int  # attempts that workers held half-way, on the average of some looks
-    waiting: int  # attempts that had given their place up then
+    running: int  # attempts that workers held, the average of some samples
+    waiting: int  # attempts that waited without a thread, the average of the same samples
 
 
 def found(told: Any, workers: int, minutes: float, way: str, limits: tuple[int, int], looks: Sequence[Any]) -> Found:
-    """What the provider's book says, from a minute after the first call on."""
+    """Return the result, from the provider's record, for the time from a minute after the first call on."""
     admitted: list[tuple[float, int]] = [(at, tokens) for at, tokens in told["admitted"]]
     began = admitted[0][0] + MINUTE
     ends = admitted[0][0] + minutes * MINUTE
@@ -78,7 +78,7 @@ def found(told: Any, workers: int, minutes: float, way: str, limits: tuple[int, 
 
 
 def measured(workers: int, minutes: float, way: str, limits: tuple[int, int], words: int) -> Found:
-    """Let them go, and look at the provider's book."""
+    """Run one measurement."""
     requests, tokens = limits
     options = ["--requests", str(requests), "--tokens", str(tokens), "--way", way, "--words", str(words)]
     settings = {"EASEL_WORKER_THREADS": "8", "EASEL_WORKER_POOL": "3"}
@@ -103,7 +103,7 @@ def measured(workers: int, minutes: float, way: str, limits: tuple[int, int], wo
                 not (told := _told(stage))["admitted"] or time.monotonic() < told["admitted"][0][0] + minutes * MINUTE
             ):
                 if time.monotonic() - began > minutes * MINUTE + PATIENCE:
-                    raise RuntimeError("The calls do not come to an end.")
+                    raise RuntimeError("The calls did not end in time.")
                 time.sleep(5)
                 looks.append(_held(stage))
             return found(told, workers, minutes, way, limits, looks)
@@ -142,7 +142,7 @@ def _told(stage: Stage) -> Any:
 
 
 def _held(stage: Stage) -> tuple[int, int]:
-    """Attempts that are at work, and those that have given their place up."""
+    """Return the number of running attempts, and of those that wait without a thread."""
     url = json.loads((stage.home / "up.json").read_text())["database_url"]
     database = Database(url, pool_size=1, application="easel-bench")
     try:
@@ -154,7 +154,7 @@ def _held(stage: Stage) -> tuple[int, int]:
 
 
 def main() -> None:
-    """Measure, and print what was found."""
+    """Measure, and print the result as JSON."""
     parser = argparse.ArgumentParser(prog="python -m bench.scripts.rate_limiter")
     parser.add_argument("--minutes", type=float, default=3)
     parser.add_argument("--workers", type=int, default=8)

@@ -22,4 +22,4 @@ def test_calls_that_would_take_every_file_are_refused_with_what_would_do():
     told = lacks(calls=1000, threads=1024, files=1024)
 
     assert told is not None
-    assert "may have 1024: ulimit -n 2256" in told
+    assert "may have 1024. Run: ulimit -n 2256" in told
