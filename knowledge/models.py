@@ -102,8 +102,8 @@ class TenantModels:
     async def open(self, tenant_id: UUID, llm_id: str, kind: str = "chat") -> ChatModel:
         spec = resolve(llm_id, await self._accounts(tenant_id), kind=kind)
         model = open_chat(spec, self._limits, gate=self._gate(tenant_id, spec))
-        payer = payer_of(tenant_id, self._database, self._spending, self._longest_wait)
-        return MeteredModel(PricedModel(model, self._spending.prices.of(spec)), payer)
+        billing = payer_of(tenant_id, self._database, self._spending, self._longest_wait)
+        return MeteredModel(PricedModel(model, self._spending.prices.of(spec)), billing)
 
     async def embedder(self, tenant_id: UUID, llm_id: str) -> Embedder:
         spec = resolve(llm_id, await self._accounts(tenant_id), kind=EMBEDDING)
@@ -115,8 +115,8 @@ class TenantModels:
 
     def meter(self, tenant_id: UUID, spec: ModelSpec, kind: str) -> Meter:
         """Return the meter for requests to an embedding model or a reranker."""
-        payer = payer_of(tenant_id, self._database, self._spending, self._longest_wait)
-        return Meter(spec, kind, self._spending.prices.of(spec), self._gate(tenant_id, spec), payer)
+        billing = payer_of(tenant_id, self._database, self._spending, self._longest_wait)
+        return Meter(spec, kind, self._spending.prices.of(spec), self._gate(tenant_id, spec), billing)
 
     def accounts(self, tenant_id: UUID) -> Sequence[Account]:
         with self._database.transaction() as tx:

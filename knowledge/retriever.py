@@ -50,39 +50,41 @@ class TenantRetriever:
             raise ToolError(f"Memory {others} not found.")
         chosen = list({memory.id: memory for memory in own.values()}.values())
         here = await self.memories.search(self.tenant_id, chosen, looked_of(search)) if chosen else []
-        told: list[Mapping[str, Any]] = [{"content": message.content, "similarity": near} for message, near in here]
+        own_messages: list[Mapping[str, Any]] = [
+            {"content": message.content, "similarity": near} for message, near in here
+        ]
         if not others or self.remote is None:
-            return told
+            return own_messages
         there = (await self.remote.search(replace(search, memory_ids=others))).get("chunks") or ()
-        return _in_turns(told, there)[: int(search.options["top_n"])]
+        return _in_turns(own_messages, there)[: int(search.options["top_n"])]
 
 
 def looked_of(search: RetrievalQuery) -> Looked:
     """Return the query for memories from a node's search."""
-    given = search.options
+    options = search.options
     return Looked(
         search.question,
-        threshold=float(given.get("similarity_threshold", 0.2)),
-        by_words=float(given.get("keywords_similarity_weight", 0.5)),
-        most=int(given.get("top_n", 8)),
-        whose=MessageScope(user_id=str(given.get("user_id") or "")),
+        threshold=float(options.get("similarity_threshold", 0.2)),
+        by_words=float(options.get("keywords_similarity_weight", 0.5)),
+        most=int(options.get("top_n", 8)),
+        whose=MessageScope(user_id=str(options.get("user_id") or "")),
     )
 
 
 def wanted_of(search: RetrievalQuery) -> Wanted:
     """Return the query for knowledge bases from a node's search."""
-    given = search.options
+    options = search.options
     return Wanted(
         search.question,
-        threshold=float(given.get("similarity_threshold", 0.2)),
-        by_words=float(given.get("keywords_similarity_weight", 0.5)),
-        most=int(given.get("top_n", 8)),
-        candidates=int(given.get("top_k", 1024)),
-        rerank_id=str(given.get("rerank_id") or ""),
-        languages=_listed(given.get("cross_languages")),
-        filter=given.get("meta_data_filter") or {},
-        use_graph=bool(given.get("use_kg")),
-        contents=bool(given.get("toc_enhance")),
+        threshold=float(options.get("similarity_threshold", 0.2)),
+        by_words=float(options.get("keywords_similarity_weight", 0.5)),
+        most=int(options.get("top_n", 8)),
+        candidates=int(options.get("top_k", 1024)),
+        rerank_id=str(options.get("rerank_id") or ""),
+        languages=_listed(options.get("cross_languages")),
+        filter=options.get("meta_data_filter") or {},
+        use_graph=bool(options.get("use_kg")),
+        contents=bool(options.get("toc_enhance")),
     )
 
 

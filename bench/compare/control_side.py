@@ -97,9 +97,9 @@ class ControlSide:
         """Wait for the message of each run's last task; return how many runs have ended."""
         waiting, deadline = set(runs), Deadline(patience, "")
         while waiting and not deadline.is_over:
-            said: Any = self._broker.blpop([control.DONE.format(run=run) for run in waiting], timeout=1)
-            if said is not None:
-                waiting.discard(said[0].decode().rpartition(":")[2])
+            popped: Any = self._broker.blpop([control.DONE.format(run=run) for run in waiting], timeout=1)
+            if popped is not None:
+                waiting.discard(popped[0].decode().rpartition(":")[2])
                 deadline.moves()
         return len(runs) - len(waiting)
 

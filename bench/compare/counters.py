@@ -71,9 +71,9 @@ class Counters:
         """Return all counters at this moment; `cpu` is of these sessions, this process, and the servers."""
         row = self._postgres.execute(WRITTEN).fetchone()
         assert row is not None
-        told: Any = self._broker.info()
-        servers = told["used_cpu_user"] + told["used_cpu_sys"]
-        return Snapshot(self._cpu(sessions) + servers, row[0], int(row[1]), told["total_commands_processed"])
+        info: Any = self._broker.info()
+        servers = info["used_cpu_user"] + info["used_cpu_sys"]
+        return Snapshot(self._cpu(sessions) + servers, row[0], int(row[1]), info["total_commands_processed"])
 
     def pack(self) -> None:
         """Rewrite every table of PostgreSQL without free space of earlier work.

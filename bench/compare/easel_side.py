@@ -118,15 +118,15 @@ class EaselSide:
         """
         waiting, deadline = {channel(UUID(run)).encode(): run for run in runs}, Deadline(patience, "")
         while waiting and not deadline.is_over:
-            said = self._ends.get_message(timeout=1.0)
-            if said is None:
+            message = self._ends.get_message(timeout=1.0)
+            if message is None:
                 ids = [UUID(run) for run in waiting.values()]
                 for (run,) in self._postgres.execute(IS_OVER, (ids,)).fetchall():
                     waiting.pop(channel(run).encode(), None)
-            elif said["channel"] in waiting:
+            elif message["channel"] in waiting:
                 deadline.moves()
-                if OVER in said["data"] and json.loads(said["data"])["over"]:
-                    del waiting[said["channel"]]
+                if OVER in message["data"] and json.loads(message["data"])["over"]:
+                    del waiting[message["channel"]]
         return len(runs) - len(waiting)
 
     def committed(self, runs: Sequence[str]) -> Sequence[float]:
@@ -153,9 +153,9 @@ class EaselSide:
         self._coordinator.dispatch.bus.close()
 
     def _environment(self) -> Mapping[str, str]:
-        kept = {name: value for name, value in os.environ.items() if name not in OTHERS}
+        inherited = {name: value for name, value in os.environ.items() if name not in OTHERS}
         return {
-            **kept,
+            **inherited,
             "PYTHONPATH": str(ROOT),
             "TMPDIR": str(self._servers.folder),
             "EASEL_HOME": str(self._servers.folder / "easel"),

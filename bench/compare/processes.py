@@ -65,7 +65,7 @@ def stop_all(processes: Sequence[Process]) -> None:
 
 
 class Deadline:
-    """A deadline in seconds without progress; `moves` starts it again."""
+    """A deadline in seconds without progress; `reset` starts it again."""
 
     def __init__(self, seconds: float, problem: str) -> None:
         self._seconds, self._problem = seconds, problem

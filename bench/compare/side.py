@@ -41,7 +41,7 @@ class Side(Protocol):
         ...
 
     def await_end(self, runs: Sequence[str], patience: float) -> int:
-        """Wait until a user would see these runs end, or until none has progressed for `patience` seconds.
+        """Wait until a user would see these runs end, or until none has progressed for `timeout` seconds.
 
         Returns the number of runs that have ended.
         """

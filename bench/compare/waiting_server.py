@@ -32,12 +32,12 @@ def _length(head: str) -> int:
 
 
 def _answer(request: dict[str, Any]) -> bytes:
-    said = {"role": "assistant", "content": ANSWER}
+    message = {"role": "assistant", "content": ANSWER}
     common = {"id": "1", "created": 1, "model": request["model"], "usage": USAGE}
     if not request.get("stream"):
-        choice = {"index": 0, "message": said, "finish_reason": "stop"}
+        choice = {"index": 0, "message": message, "finish_reason": "stop"}
         return _reply("application/json", json.dumps({**common, "object": "chat.completion", "choices": [choice]}))
-    choice = {"index": 0, "delta": said, "finish_reason": "stop"}
+    choice = {"index": 0, "delta": message, "finish_reason": "stop"}
     chunk = json.dumps({**common, "object": "chat.completion.chunk", "choices": [choice]})
     return _reply("text/event-stream", f"data: {chunk}\n\ndata: [DONE]\n\n")
 

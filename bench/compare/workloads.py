@@ -150,7 +150,7 @@ def workloads(sizes: Sizes) -> Mapping[str, Workload]:
 
 def _alone(work: Work, runs: int) -> Callable[[Side, Counters], Figures]:
     def measure(side: Side, counters: Counters) -> Figures:
-        taken: list[float] = []
+        hop_ms: list[float] = []
 
         def go() -> Sequence[str]:
             names: list[str] = []
@@ -158,11 +158,11 @@ def _alone(work: Work, runs: int) -> Callable[[Side, Counters], Figures]:
                 began = time.monotonic()
                 names += (new := side.begin(work, 1))
                 _must_end(side, new)
-                taken.append(1000 * (time.monotonic() - began) / work.nodes)
+                hop_ms.append(1000 * (time.monotonic() - began) / work.nodes)
             return names
 
         figures, _ = _measured(side, counters, work, go)
-        return {**figures, "hop_ms": statistics.median(taken), "hop_ms_p99": _at(taken, 0.99)}
+        return {**figures, "hop_ms": statistics.median(hop_ms), "hop_ms_p99": _at(hop_ms, 0.99)}
 
     return measure
 
@@ -184,7 +184,7 @@ def _in_a_row(work: Work) -> Callable[[Side, Counters], Figures]:
         figures, names = _measured(side, counters, work, lambda: _all(side, work, 1))
         grown = counters.bytes() - before
         counters.pack()
-        kept = counters.bytes() - before
+        retained = counters.bytes() - before
         moments = side.committed(names)
         first = (moments[part] - moments[0]) / part
         last = (moments[-1] - moments[-1 - part]) / part
@@ -195,7 +195,7 @@ def _in_a_row(work: Work) -> Callable[[Side, Counters], Figures]:
             "last_ms": 1000 * last,
             "step_ms": 1000 * figures["seconds"] / work.nodes,
             "bytes_per_step": grown / work.nodes,
-            "kept_per_step": kept / work.nodes,
+            "kept_per_step": retained / work.nodes,
         }
 
     return measure
@@ -219,7 +219,7 @@ def _killed(work: Work, runs: int) -> Callable[[Side, Counters], Figures]:
         finished = side.await_end(names, PATIENCE / 2)
         after, ended = counters.snapshot(side.sessions), time.monotonic()
         moments = side.committed(names)
-        spent = cost(before, after, nodes)
+        costs = cost(before, after, nodes)
         return {
             "seconds": ended - began,
             "finished": finished,
@@ -229,9 +229,9 @@ def _killed(work: Work, runs: int) -> Callable[[Side, Counters], Figures]:
             "stall_s": max(later - earlier for earlier, later in pairwise(moments)),
             "after_kill_s": ended - killed,
             "cpu_ms": 1000 * (cpu - before.cpu + after.cpu - again.cpu) / nodes,
-            "transactions": spent.transactions,
-            "wal": spent.wal,
-            "commands": spent.commands,
+            "transactions": costs.transactions,
+            "wal": costs.wal,
+            "commands": costs.commands,
         }
 
     return measure
@@ -249,14 +249,14 @@ def _measured(
     nodes, done = len(names) * work.nodes, len(side.committed(names))
     if done != nodes:
         raise Incomplete(f"{side.name} has completed {done} of {nodes} nodes.")
-    spent = cost(before, after, nodes)
+    costs = cost(before, after, nodes)
     figures = {
         "seconds": seconds,
         "nodes_per_s": nodes / seconds,
-        "cpu_ms": spent.cpu_ms,
-        "transactions": spent.transactions,
-        "wal": spent.wal,
-        "commands": spent.commands,
+        "cpu_ms": costs.cpu_ms,
+        "transactions": costs.transactions,
+        "wal": costs.wal,
+        "commands": costs.commands,
     }
     return figures, names
 

@@ -27,7 +27,7 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A machine with one PostgreSQL. `scales`: the throughput of its last core relative to its first."""
+    """A machine with one PostgreSQL. `last_core_share`: the throughput of its last core relative to its first."""
 
     cores: int
     disk_mb: float  # MB/s of sustained writes

@@ -23,8 +23,8 @@ def hop_table(stand: Stand, runs: int) -> Iterator[str]:
     yield "| a hop | one run alone | many side by side |"
     yield "|---|---:|---:|"
     for server in SERVERS:
-        for told, value in _ASKED[server]:
-            yield row(f"{server}: {told}", *(value(passed.tally("worker", server)) for passed in both))
+        for label, value in _ASKED[server]:
+            yield row(f"{server}: {label}", *(value(passed.tally("worker", server)) for passed in both))
     yield row("PostgreSQL: transactions that write", *(it.transactions for it in both))
     yield row("PostgreSQL: bytes of log", *(it.wal for it in both))
     yield row("by scheduler and sweeper: round trips", *(_others(passed) for passed in both))
@@ -66,8 +66,8 @@ def time_table(stand: Stand, runs: int) -> Iterator[str]:
     parts = {part.name: part for part in floors(stand.servers, stand.folder)}
     yield "| ms of processor a hop | one run alone | many side by side |"
     yield "|---|---:|---:|"
-    for who, told in PROCESSES.items():
-        yield row(told, alone.cpu_ms(who), together.cpu_ms(who))
+    for who, label in PROCESSES.items():
+        yield row(label, alone.cpu_ms(who), together.cpu_ms(who))
     yield row("all", *(sum(passed.cpu_ms(who) for who in PROCESSES) for passed in (alone, together)))
     yield row("hops a second", alone.hops_per_second, together.hops_per_second)
     yield ""
@@ -80,6 +80,6 @@ def time_table(stand: Stand, runs: int) -> Iterator[str]:
     yield ""
     yield "| a hop of one run alone | ms | share |"
     yield "|---|---:|---:|"
-    for told, ms in (("p50", hop), ("a bare Celery task that sends the next", task), ("one commit to disk", commit),
+    for label, ms in (("p50", hop), ("a bare Celery task that sends the next", task), ("one commit to disk", commit),
                      ("left above this floor", hop - task - commit)):  # fmt: skip
-        yield f"| {told} | {shown(ms)} | {ms / hop:.0%} |"
+        yield f"| {label} | {shown(ms)} | {ms / hop:.0%} |"

@@ -95,11 +95,11 @@ class _Frame:
 
     def drawn(self, x: float, y: float, scale: float, least: float, total: int) -> Iterable[str]:
         wide = self.count * scale
-        told = f"{self.name}: {100 * self.count / max(1, total):.1f} %"
+        tooltip = f"{self.name}: {100 * self.count / max(1, total):.1f} %"
         words = self.name if len(self.name) * LETTER < wide else self.name[: max(0, int(wide / LETTER) - 1)]
         text = f'<text x="{x + 2:.1f}" y="{y + 11}">{escape(words)}</text>' if len(words) > 2 else ""
         yield (
-            f'<g><title>{escape(told)}</title><rect x="{x:.1f}" y="{y}" width="{wide:.1f}" height="{ROW - 1}"'
+            f'<g><title>{escape(tooltip)}</title><rect x="{x:.1f}" y="{y}" width="{wide:.1f}" height="{ROW - 1}"'
             f' fill="{_colour(self.name)}"/>{text}</g>'
         )
         for callee in self.callees.values():

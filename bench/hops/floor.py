@@ -91,7 +91,7 @@ def _timed(name: str, act: Callable[[int], None], server: int, times: int = TIME
 def _bare_hop(redis_url: str, folder: Path, valkey: int) -> Part:
     """Measure a chain of tasks, each of which sends the next one, in a worker with threads."""
     bare.app.conf.update(broker_url=redis_url)
-    given: Mapping[str, str] = {**os.environ, "BARE_BROKER_URL": redis_url, "PYTHONPATH": str(ROOT)}
+    environment: Mapping[str, str] = {**os.environ, "BARE_BROKER_URL": redis_url, "PYTHONPATH": str(ROOT)}
     argv = [
         sys.executable,
         "-m",
@@ -108,7 +108,7 @@ def _bare_hop(redis_url: str, folder: Path, valkey: int) -> Part:
     ]
     argv += ["--without-gossip", "--without-mingle", "--without-heartbeat"]
     with (folder / "bare.log").open("wb") as log:
-        worker = subprocess.Popen(argv, cwd=ROOT, env=given, stdout=log, stderr=log)  # noqa: S603 (ours)
+        worker = subprocess.Popen(argv, cwd=ROOT, env=environment, stdout=log, stderr=log)  # noqa: S603 (ours)
     try:
         with redis.Redis.from_url(redis_url, socket_timeout=PATIENCE + 5) as client:
             _chain(client, "bare-end-warm")

@@ -78,7 +78,7 @@ class Reading:
         return Reading(
             self.at - earlier.at,
             {key: tally - earlier.tallies[key] for key, tally in self.tallies.items()},
-            {key: spent - earlier.cpu[key] for key, spent in self.cpu.items()},
+            {key: used - earlier.cpu[key] for key, used in self.cpu.items()},
             self.transactions - earlier.transactions,
             self.wal - earlier.wal,
             {name: n - earlier.commands.get(name, 0) for name, n in self.commands.items()},
@@ -271,5 +271,7 @@ def stand_on(folder: Path) -> Generator[Stand]:
 def _environment(folder: Path) -> Mapping[str, str]:
     """Return the environment of the processes, without the server URLs and settings of the caller."""
     others = ("DATABASE_URL", "REDIS_URL", "CELERY_BROKER_URL")
-    kept = {name: value for name, value in os.environ.items() if name not in others and not name.startswith("EASEL_")}
-    return {**kept, "EASEL_HOME": str(folder), "PYTHONPATH": str(ROOT)}
+    inherited = {
+        name: value for name, value in os.environ.items() if name not in others and not name.startswith("EASEL_")
+    }
+    return {**inherited, "EASEL_HOME": str(folder), "PYTHONPATH": str(ROOT)}

@@ -39,8 +39,8 @@ def flame_table(stand: Stand, runs: int, file: Path) -> Iterator[str]:
     yield from _shares("Easel's functions, with the functions they call", flame.by_step(stacks)[:STEPS])
 
 
-def _shares(told: str, shares: Sequence[tuple[str, float]]) -> Iterator[str]:
-    yield f"| {told} | share |"
+def _shares(title: str, shares: Sequence[tuple[str, float]]) -> Iterator[str]:
+    yield f"| {title} | share |"
     yield "|---|---:|"
     for name, share in shares:
         yield f"| `{name}` | {share:.0%} |"

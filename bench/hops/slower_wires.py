@@ -29,8 +29,8 @@ def trips_table(stand: Stand, runs: int) -> Iterator[str]:
     added = _added_by_wires(stand)
     _slow_down(stand, ())
     found = {which: statistics.quantiles(each, n=4) for which, each in hops.items()}
-    told = " and ".join(f"{added[server]:.2f} ms to a round trip to {server}" for server in SERVERS)
-    yield f"A slower wire adds {told}; {len(hops['none'])} hops each."
+    delays = " and ".join(f"{added[server]:.2f} ms to a round trip to {server}" for server in SERVERS)
+    yield f"A slower wire adds {delays}; {len(hops['none'])} hops each."
     yield ""
     yield "| slower wire to | hop p25, ms | p50 | p75 | round trips a hop waits for |"
     yield "|---|---:|---:|---:|---:|"
@@ -58,19 +58,19 @@ def _added_by_wires(stand: Stand) -> Mapping[str, float]:
             "Redis": client.ping,
         }
         took: dict[str, float] = {}
-        for server, ask in asks.items():
+        for server, call in asks.items():
             each: list[float] = []
             for slower in ((), SERVERS):
                 _slow_down(stand, slower)
-                each.append(_quick_ms(ask))
+                each.append(_quick_ms(call))
             took[server] = each[1] - each[0]
     return took
 
 
-def _quick_ms(ask: Callable[[], object]) -> float:
+def _quick_ms(call: Callable[[], object]) -> float:
     took: list[float] = []
     for _ in range(60):
         began = time.perf_counter()
-        ask()
+        call()
         took.append((time.perf_counter() - began) * 1000)
     return statistics.quantiles(took, n=4)[0]

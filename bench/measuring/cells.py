@@ -1,9 +1,9 @@
 """Formatting of rows and numbers in Markdown tables."""
 
 
-def row(told: str, *figures: float) -> str:
+def row(label: str, *figures: float) -> str:
     """Return one row of a table: a label and its figures."""
-    return f"| {told} | " + " | ".join(map(shown, figures)) + " |"
+    return f"| {label} | " + " | ".join(map(shown, figures)) + " |"
 
 
 def shown(value: float) -> str:

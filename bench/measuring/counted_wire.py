@@ -80,10 +80,10 @@ class Wires:
     def read(self, wire: CountedWire) -> Tally:
         """Return the traffic so far, consistent at one moment."""
 
-        async def copied() -> Tally:
+        async def copy_tally() -> Tally:
             return wire.tally.copy()
 
-        return asyncio.run_coroutine_threadsafe(copied(), self.loop).result()
+        return asyncio.run_coroutine_threadsafe(copy_tally(), self.loop).result()
 
 
 @contextmanager

@@ -15,8 +15,8 @@ class RedisTalk(Turns):
     def asked(self, data: bytes) -> None:
         super().asked(data)
         self._asked += data
-        while (taken := _command(self._asked)) is not None:
-            name, length = taken
+        while (command := _command(self._asked)) is not None:
+            name, length = command
             del self._asked[:length]
             self.tally.messages += 1
             self.tally.statements[name] += 1

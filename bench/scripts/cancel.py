@@ -84,12 +84,12 @@ def measured_without_redis(stage: Stage, runs: int, at_once: int, *, is_killed: 
 
 
 def _stopped(stage: Stage, cancel: Callable[[Stage, str, str], None], run_id: str, session_id: str, name: str) -> Stop:
-    asked = time.monotonic()
+    requested = time.monotonic()
     cancel(stage, run_id, session_id)
     accepted = time.monotonic()
     stream = stage.closes(name)
     after = sum(1 for moment in stream["tokens"] if moment > accepted)
-    return Stop(asked, accepted, stream["closed"], after)
+    return Stop(requested, accepted, stream["closed"], after)
 
 
 def told(way: str, stops: list[Stop]) -> str:
@@ -111,22 +111,22 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=200, help="cancels by HTTP and without Redis; by command a tenth")
     parser.add_argument("--at-once", type=int, default=20, help="runs that stream side by side")
     parser.add_argument("--ways", nargs="*", default=WAYS, choices=WAYS)
-    wanted = parser.parse_args()
+    options = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="easel-cancel-"))
     folder.chmod(0o711)  # as root, PostgreSQL runs under another account and must get through
     try:
         with stage_on(folder) as stage:
-            measured(stage, by_http, wanted.at_once, wanted.at_once)  # the first calls import the model's client
-            for way in wanted.ways:
+            measured(stage, by_http, options.at_once, options.at_once)  # the first calls import the model's client
+            for way in options.ways:
                 if way in ("silent", "gone"):
-                    stops = measured_without_redis(stage, wanted.runs, wanted.at_once, is_killed=way == "gone")
+                    stops = measured_without_redis(stage, options.runs, options.at_once, is_killed=way == "gone")
                 else:
                     cancel = {"http": by_http, "cli": by_command, "key": by_key}[way]
                     stops = measured(
                         stage,
                         cancel,
-                        max(2, wanted.runs // (10 if way == "cli" else 1)),
-                        min(wanted.at_once, 2) if way == "cli" else wanted.at_once,
+                        max(2, options.runs // (10 if way == "cli" else 1)),
+                        min(options.at_once, 2) if way == "cli" else options.at_once,
                     )
                 print(told(way, stops), flush=True)  # noqa: T201 (what this is for)
     finally:

@@ -36,19 +36,19 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=20, help="chains of one measurement; side by side, twice as many")
     parser.add_argument("--workers", type=int, default=2, help="worker processes")
     parser.add_argument("--flame", type=Path, metavar="FILE.svg", help="write a flame graph of a worker")
-    wanted = parser.parse_args()
-    if strange := set(wanted.tables) - set(TABLES):
+    options = parser.parse_args()
+    if strange := set(options.tables) - set(TABLES):
         parser.error(f"unknown table {', '.join(sorted(strange))}. Use: {', '.join(TABLES)}")
-    chosen = [name for name in TABLES if name in wanted.tables or not (wanted.tables or wanted.flame)]
+    chosen = [name for name in TABLES if name in options.tables or not (options.tables or options.flame)]
     folder = Path(tempfile.mkdtemp(prefix="easel-distance-"))
     folder.chmod(0o711)  # as root, PostgreSQL runs under another account and must get through
     try:
         with stand_on(folder) as stand:
-            stand.start_workers(wanted.workers)
-            if wanted.flame is not None:
-                _print(flame_table(stand, 2 * wanted.runs, wanted.flame))
+            stand.start_workers(options.workers)
+            if options.flame is not None:
+                _print(flame_table(stand, 2 * options.runs, options.flame))
             for name in chosen:
-                _print(TABLES[name](stand, wanted.runs))
+                _print(TABLES[name](stand, options.runs))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

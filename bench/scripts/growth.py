@@ -92,19 +92,24 @@ def wide_fan(growing: Growing, full: bool) -> Iterator[Line]:
 def items(growing: Growing, full: bool) -> Iterator[Line]:
     """Measure items of an Iteration, one after another and eight at a time."""
     small, large = 50, 10_000 if full else 300
-    for concurrency, told in ((1, "one after another"), (8, "side by side")):
+    for concurrency, order in ((1, "one after another"), (8, "side by side")):
         version = growing.version(iterating(concurrency))
         at_small = growing.seconds(growing.play(version, _items(small))) / small
         run_id = growing.play(version, _items(large))
         yield Line(
-            f"items, {told}", "ms an item", str(small), at_small * 1000, str(large),
+            f"items, {order}", "ms an item", str(small), at_small * 1000, str(large),
             growing.seconds(run_id) / large * 1000,
         )  # fmt: skip
         finished = growing.finished(run_id)
         tenth = large // 10
         first, last = finished[tenth + 1] - finished[1], finished[-1] - finished[-1 - tenth]
         yield Line(
-            f"items, {told}", "ms an item", "first tenth", first / tenth * 1000, f"last of {large}", last / tenth * 1000
+            f"items, {order}",
+            "ms an item",
+            "first tenth",
+            first / tenth * 1000,
+            f"last of {large}",
+            last / tenth * 1000,
         )
 
 
@@ -124,13 +129,13 @@ def outputs(growing: Growing, full: bool) -> Iterator[Line]:
         costs[size] = ((finished[-1] - finished[0]) / (length - 1), (read[-1] - read[0]) / 4, stored)
     least, *more = sorted(costs)
     for size in more:
-        for told, unit, position, because in (
+        for title, unit, position, because in (
             ("an output upstream that is not read", "ms a step", 0, f"the query is {_bytes(size // 64)}"),
             ("an output upstream that is not read", "KB stored a step", 2, "the output itself, over 40 steps"),
             ("an output that every step reads and writes", "ms a step", 1, "proportional to what is read and written"),
         ):
             at_small, at_large = costs[least][position] * 1000, costs[size][position] * 1000
-            yield Line(told, unit, "1 KB", at_small, _bytes(size), at_large, because)
+            yield Line(title, unit, "1 KB", at_small, _bytes(size), at_large, because)
 
 
 # -- a conversation --------------------------------------------------------------------------------------------------
@@ -149,9 +154,9 @@ def turns(growing: Growing, full: bool) -> Iterator[Line]:
         starts.append(time.perf_counter() - began)
         growing.ends(run_id)
         took.append(growing.seconds(run_id))
-    for told, costs in (("ms a turn of two nodes", took), ("ms to start one", starts)):
+    for title, costs in (("ms a turn of two nodes", took), ("ms to start one", starts)):
         yield Line(
-            "turns of a conversation", told, "first 20", min(costs[:20]) * 1000, f"last of {many}",
+            "turns of a conversation", title, "first 20", min(costs[:20]) * 1000, f"last of {many}",
             min(costs[-20:]) * 1000,
         )  # fmt: skip
     yield Line(
@@ -171,9 +176,9 @@ def finished_runs(growing: Growing, full: bool) -> Iterator[Line]:
     for at in (long_ago, datetime.now(UTC) - timedelta(minutes=30)):
         past.add(growing.database.url, growing.tenant, version.canvas_id, version.id, many, at)
     much = _usual(growing, version)
-    for told, small in little.items():
-        because = "the reply tells how many there are in all" if "page" in told else ""
-        yield Line("finished runs in the tables", told, "3", small, f"{2 * many:,}", much[told], because)
+    for title, small in little.items():
+        because = "the reply tells how many there are in all" if "page" in title else ""
+        yield Line("finished runs in the tables", title, "3", small, f"{2 * many:,}", much[title], because)
     rows = many * past.NODES
     began = time.perf_counter()
     longest = _let_go(growing)
@@ -194,10 +199,10 @@ def weeks(growing: Growing, full: bool) -> Iterator[Line]:
     growing.database.pruning.forget()
     growing.play(version)
     much = {**_usual(growing, version), **_held(growing, version)}
-    for told, small in little.items():
-        names_its_week = told in (A_STEP, LOCKS, MEMORY)
+    for title, small in little.items():
+        names_its_week = title in (A_STEP, LOCKS, MEMORY)
         because = "" if names_its_week else "a query without a run's id reads every week's partition"
-        yield Line("weeks that are kept", told, "1", small, str(many), much[told], because)
+        yield Line("weeks that are kept", title, "1", small, str(many), much[title], because)
 
 
 def _usual(growing: Growing, version: Made) -> dict[str, float]:
@@ -213,7 +218,7 @@ def _usual(growing: Growing, version: Made) -> dict[str, float]:
         with api.transaction() as tx:
             return run_queries.page(tx, tenant)
 
-    def failed() -> Any:
+    def page_without_runs() -> Any:
         with api.transaction() as tx:
             return run_queries.page(tx, tenant, canvas_id=new_id())
 
@@ -235,7 +240,7 @@ def _usual(growing: Growing, version: Made) -> dict[str, float]:
         A_STEP: min((run[-1] - run[0]) / (len(run) - 1) for run in hops) * 1000,
         "ms to start a run": to_start,
         "ms a page of runs": _timed(page),
-        "ms a page of a canvas without runs": _timed(failed),
+        "ms a page of a canvas without runs": _timed(page_without_runs),
         "ms a page of sessions": _timed(sessions),
         "ms a tick of the sweeper": _timed(sweep),
     }
@@ -295,13 +300,13 @@ def _timed(work: Callable[[], Any]) -> float:
 # -- a canvas --------------------------------------------------------------------------------------------------------
 def compiling() -> Iterator[Line]:
     """Measure compiling a version, done once per process: nodes, and references between siblings."""
-    for told, unit, sizes, made, because in (
+    for title, unit, sizes, made, because in (
         ("nodes of a canvas, in a row", "ms a hundred nodes", (200, 2000), chain, ""),
         ("nodes of a canvas, side by side", "ms a hundred nodes", (200, 2000), wide, ""),
         ("references between siblings", "ms a hundred references", (2_500, 50_000), _referring, MASKS),
     ):
         small, large = (_compiling(made(size)) / size * HUNDRED for size in sizes)
-        yield Line(told, unit, f"{sizes[0]:,}", small, f"{sizes[1]:,}", large, because)
+        yield Line(title, unit, f"{sizes[0]:,}", small, f"{sizes[1]:,}", large, because)
 
 
 def _compiling(components: dict[str, Any]) -> float:
@@ -366,10 +371,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--full", action="store_true", help="the large sizes: half an hour")
     parser.add_argument("--only", default=",".join(names), help=f"some of {', '.join(names)}")
-    wanted = parser.parse_args()
+    options = parser.parse_args()
     lines: list[Line] = []
-    for name in wanted.only.split(","):
-        for line in measured(name, wanted.full):
+    for name in options.only.split(","):
+        for line in measured(name, options.full):
             lines.append(line)
             sys.stderr.write(f"{name}: {line}\n")
     sys.stdout.write(f"{markdown(lines)}\n")

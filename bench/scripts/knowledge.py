@@ -49,13 +49,13 @@ def main() -> None:
     parser.add_argument("--chunks", type=int, default=100_000)
     parser.add_argument("--numbers", type=int, default=384, help="in a vector")
     parser.add_argument("--questions", type=int, default=30)
-    wanted = parser.parse_args()
+    options = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="easel-knowledge-"))
     folder.chmod(0o711)  # as root, PostgreSQL runs under another account and must get through
     try:
         with embedded.services(folder, need_redis=False) as services:
             migrate.upgrade(services.database_url)
-            for line in _table(services.database_url, wanted.chunks, wanted.numbers, wanted.questions):
+            for line in _table(services.database_url, options.chunks, options.numbers, options.questions):
                 print(line, flush=True)  # noqa: T201 (what this is for)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -67,7 +67,7 @@ def _table(database_url: str, chunks: int, numbers: int, questions: int) -> Iter
     database = Database(database_url, pool_size=2, application="easel-bench")
     try:
         tenant_id, base_id = _filled(database, chunks, numbers)
-        kept, streamed = Shelf(database, MEMORY), Shelf(database, memory=1)
+        cached, streamed = Shelf(database, MEMORY), Shelf(database, memory=1)
         random = np.random.default_rng(7)
 
         def ask(shelf: Shelf) -> Any:
@@ -80,9 +80,9 @@ def _table(database_url: str, chunks: int, numbers: int, questions: int) -> Iter
             with database.statements() as tx:
                 return knowledge_chunks.shown(tx, tenant_id, [(each.document_id, each.position) for each in near[:8]])
 
-        yield _row("first question: the index is read", partial(ask, kept), 1)
-        yield _row("question", partial(ask, kept), questions)
-        yield f"| memory of the index, MB | {kept.size / 1e6:.0f} | | |"
+        yield _row("first question: the index is read", partial(ask, cached), 1)
+        yield _row("question", partial(ask, cached), questions)
+        yield f"| memory of the index, MB | {cached.size / 1e6:.0f} | | |"
         yield _row("question to a base that exceeds the memory", partial(ask, streamed), 3)
         yield from _control(database_url, numbers, min(questions, 10))
     finally:
@@ -91,13 +91,15 @@ def _table(database_url: str, chunks: int, numbers: int, questions: int) -> Iter
 
 def _row(name: str, ask: Callable[[], Any], times: int) -> str:
     """Return a row with the times of some queries; the processor time is of this process only."""
-    taken, worked = list[float](), list[float]()
+    wall_ms, cpu_ms = list[float](), list[float]()
     for _ in range(times):
         started, begun = time.perf_counter(), time.process_time()
         ask()
-        taken.append((time.perf_counter() - started) * 1000)
-        worked.append((time.process_time() - begun) * 1000)
-    return f"| {name} | {statistics.median(taken):.1f} ms | {max(taken):.1f} ms | {statistics.median(worked):.1f} ms |"
+        wall_ms.append((time.perf_counter() - started) * 1000)
+        cpu_ms.append((time.process_time() - begun) * 1000)
+    return (
+        f"| {name} | {statistics.median(wall_ms):.1f} ms | {max(wall_ms):.1f} ms | {statistics.median(cpu_ms):.1f} ms |"
+    )
 
 
 def _filled(database: Database, chunks: int, numbers: int) -> tuple[UUID, UUID]:
@@ -149,8 +151,8 @@ def _control(database_url: str, numbers: int, questions: int) -> Iterator[str]:
 
         def ask() -> Any:
             vector = _written(random.standard_normal(numbers))
-            wanted = "select id from control order by vector <=> %s::vector limit 1024"
-            return connection.execute(wanted, [vector]).fetchall()
+            statement = "select id from control order by vector <=> %s::vector limit 1024"
+            return connection.execute(statement, [vector]).fetchall()
 
         yield _row("control: pgvector, exact scan, vectors alone", ask, questions)
 

@@ -219,11 +219,11 @@ async def listeners(client: Client, found: Found) -> None:
     run_ids = [await client.started(pieces, on_a_sign=True) for _ in range(size.at_once)]
     all_here = asyncio.Event()
     here = 0
-    heard = [Heard() for _ in range(size.listeners)]
+    records = [Heard() for _ in range(size.listeners)]
 
     async def listen(number: int) -> None:
         nonlocal here
-        one = heard[number]
+        one = records[number]
         path = f"/api/v1/runs/{run_ids[number % len(run_ids)]}/events"
         asked_at = time.monotonic()
         async with asked(client.address, "GET", path, client.stage.token, accept=EVENTS) as reply:
@@ -246,10 +246,12 @@ async def listeners(client: Client, found: Found) -> None:
     async with asked(("127.0.0.1", client.stage.provider), "GET", "/sign", "") as reply:
         assert reply.status == 200, reply.status
     await asyncio.gather(*tasks)
-    torn = sum(len(one.moments) != pieces or one.moments != sorted(one.moments) for one in heard)
+    torn = sum(len(one.moments) != pieces or one.moments != sorted(one.moments) for one in records)
     found.rows += [
-        Row("listeners: GET to first SSE byte", _ms([one.first for one in heard])),
-        Row("listeners: piece of the model to each", _ms([delay for one in heard for delay in one.delays]), None, None),
+        Row("listeners: GET to first SSE byte", _ms([one.first for one in records])),
+        Row(
+            "listeners: piece of the model to each", _ms([delay for one in records for delay in one.delays]), None, None
+        ),
     ]
     found.facts |= {
         "listeners": size.listeners,
@@ -274,14 +276,14 @@ def latency(parts: Sequence[str] = PARTS, size: Size | None = None) -> Found:
     folder.chmod(0o711)  # as root, PostgreSQL runs under another account and must get through
     try:
         asynchronous = {"chat": chat, "runs": runs, "burst": burst, "listeners": listeners}
-        wanted = [asynchronous[part] for part in parts if part in asynchronous]
-        if wanted:
+        chosen_parts = [asynchronous[part] for part in parts if part in asynchronous]
+        if chosen_parts:
             with stage_on(folder, server="bench.servers.clock_server") as stage:
                 client = Client(stage, chosen)
 
                 async def all_of_them() -> None:
                     await asyncio.gather(*(client.chat() for _ in range(chosen.at_once)))  # imports, connections
-                    for part in wanted:
+                    for part in chosen_parts:
                         await part(client, found)
 
                 asyncio.run(all_of_them())
@@ -298,8 +300,8 @@ def table(found: Found) -> str:
     lines = ["| milliseconds | n | p50 | p95 | p99 | max | target |", "|---|---:|---:|---:|---:|---:|---|"]
     for row in found.rows:
         targets = [(50, row.target_p50), (99, row.target_p99)]
-        told = ", ".join(f"p{percent} ≤ {limit:g}" for percent, limit in targets if limit is not None)
-        verdict = f"{told} {'met' if row.is_met else 'missed'}" if told else ""
+        target = ", ".join(f"p{percent} ≤ {limit:g}" for percent, limit in targets if limit is not None)
+        verdict = f"{target} {'met' if row.is_met else 'missed'}" if target else ""
         figures = " | ".join(f"{row.at(percent):.1f}" for percent in (50, 95, 99))
         lines.append(f"| {row.name} | {len(row.values)} | {figures} | {max(row.values, default=0.0):.1f} | {verdict} |")
     return "\n".join([*lines, "", *(f"{name}: {value:g}" for name, value in found.facts.items())])
@@ -320,12 +322,12 @@ def main() -> None:
     parser.add_argument("--apart", type=int, default=default.apart_ms, help="milliseconds between two pieces")
     parser.add_argument("--listeners", type=int, default=default.listeners)
     parser.add_argument("--json", type=Path, help="write the figures to this file as well")
-    wanted = parser.parse_args()
-    size = Size(wanted.turns, wanted.at_once, wanted.pieces, wanted.apart, wanted.listeners)
-    found = latency(wanted.parts, size)
-    if wanted.json:
+    options = parser.parse_args()
+    size = Size(options.turns, options.at_once, options.pieces, options.apart, options.listeners)
+    found = latency(options.parts, size)
+    if options.json:
         rows = [row.to_json() for row in found.rows]
-        wanted.json.write_text(json.dumps({"rows": rows, "facts": found.facts}, indent=2))
+        options.json.write_text(json.dumps({"rows": rows, "facts": found.facts}, indent=2))
     print(table(found))  # noqa: T201 (what this is for)
 
 

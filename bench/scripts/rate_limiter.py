@@ -54,13 +54,15 @@ class Found:
     waiting: int  # attempts that waited without a thread, the average of the same samples
 
 
-def found(told: Any, workers: int, minutes: float, way: str, limits: tuple[int, int], looks: Sequence[Any]) -> Found:
+def found(
+    record: Any, workers: int, minutes: float, way: str, limits: tuple[int, int], samples: Sequence[Any]
+) -> Found:
     """Return the result, from the provider's record, for the time from a minute after the first call on."""
-    admitted: list[tuple[float, int]] = [(at, tokens) for at, tokens in told["admitted"]]
+    admitted: list[tuple[float, int]] = [(at, tokens) for at, tokens in record["admitted"]]
     began = admitted[0][0] + MINUTE
     ends = admitted[0][0] + minutes * MINUTE
     counted = [(at, tokens) for at, tokens in admitted if began <= at < ends]
-    refused = sum(began <= at < ends for at in told["refused"])
+    refused = sum(began <= at < ends for at in record["refused"])
     requests, tokens = limits
     return Found(
         workers=workers,
@@ -72,8 +74,8 @@ def found(told: Any, workers: int, minutes: float, way: str, limits: tuple[int, 
         used_requests=len(counted) / (requests * (minutes - 1)),
         used_tokens=sum(spent for _, spent in counted) / (tokens * (minutes - 1)),
         most_in_a_minute=max(sum(at <= other < at + MINUTE for other, _ in admitted) for at, _ in admitted),
-        running=round(sum(look[0] for look in looks) / max(1, len(looks))),
-        waiting=round(sum(look[1] for look in looks) / max(1, len(looks))),
+        running=round(sum(look[0] for look in samples) / max(1, len(samples))),
+        waiting=round(sum(look[1] for look in samples) / max(1, len(samples))),
     )
 
 
@@ -98,15 +100,16 @@ def measured(workers: int, minutes: float, way: str, limits: tuple[int, int], wo
             began = time.monotonic()
             with ThreadPoolExecutor(STARTERS) as starters:
                 list(starters.map(partial(_start, stage), range(calls)))
-            looks: list[tuple[int, int]] = []
+            samples: list[tuple[int, int]] = []
             while (
-                not (told := _told(stage))["admitted"] or time.monotonic() < told["admitted"][0][0] + minutes * MINUTE
+                not (record := _told(stage))["admitted"]
+                or time.monotonic() < record["admitted"][0][0] + minutes * MINUTE
             ):
                 if time.monotonic() - began > minutes * MINUTE + PATIENCE:
                     raise RuntimeError("The calls did not end in time.")
                 time.sleep(5)
-                looks.append(_held(stage))
-            return found(told, workers, minutes, way, limits, looks)
+                samples.append(_held(stage))
+            return found(record, workers, minutes, way, limits, samples)
 
 
 @contextmanager
@@ -162,8 +165,8 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=100_000)
     parser.add_argument("--words", type=int, default=20, help="tokens of an answer")
     parser.add_argument("--way", choices=("sliding", "fixed"), default="sliding")
-    given = parser.parse_args()
-    result = measured(given.workers, given.minutes, given.way, (given.requests, given.tokens), given.words)
+    options = parser.parse_args()
+    result = measured(options.workers, options.minutes, options.way, (options.requests, options.tokens), options.words)
     print(json.dumps(asdict(result), indent=1))  # noqa: T201 (a script)
 
 

@@ -143,12 +143,12 @@ def no_call() -> Mapping[str, Any]:
     return _components({"begin": ["Message:A"], "Message:A": []}, "Hello.")
 
 
-def _components(edges: Mapping[str, Sequence[str]], said: str) -> Mapping[str, Any]:
+def _components(edges: Mapping[str, Sequence[str]], text: str) -> Mapping[str, Any]:
     prompt = [{"role": "user", "content": "{sys.query}"}]
     params: Mapping[str, Mapping[str, Any]] = {
         "Begin": {},
         "LLM": {"llm_id": "m@OpenAI-API-Compatible", "prompts": prompt},
-        "Message": {"content": [said]},
+        "Message": {"content": [text]},
     }
     upstream: dict[str, list[str]] = {node: [] for node in edges}
     for node, targets in edges.items():
@@ -174,10 +174,10 @@ def lacks(calls: int, threads: int, files: int) -> str | None:
             f"{calls} waiting calls take {calls} threads of the worker, and other work takes more, but it has "
             f"{threads}. Use --threads {calls + SPARE_THREADS}, or leave the option out."
         )
-    wanted = FILES_A_CALL * calls + SPARE_FILES
-    if files < wanted:
+    needed = FILES_A_CALL * calls + SPARE_FILES
+    if files < needed:
         return (
-            f"{calls} waiting calls need {wanted} open files, but a process may have {files}. Run: ulimit -n {wanted}"
+            f"{calls} waiting calls need {needed} open files, but a process may have {files}. Run: ulimit -n {needed}"
         )
     return None
 
@@ -297,11 +297,11 @@ def main() -> None:
         "--setting", action="append", default=[], metavar="NAME=VALUE", help="an environment variable of `easel up`"
     )
     parser.add_argument("--json", type=Path, help="a file for the figures")
-    wanted = parser.parse_args()
-    settings = {"EASEL_MAX_RUNNING": str(2 * wanted.calls)}
-    settings["EASEL_WORKER_THREADS"] = str(wanted.threads or wanted.calls + SPARE_THREADS)
-    settings |= dict(setting.split("=", 1) for setting in wanted.setting)
-    if lack := lacks(wanted.calls, int(settings["EASEL_WORKER_THREADS"]), open_files()):
+    options = parser.parse_args()
+    settings = {"EASEL_MAX_RUNNING": str(2 * options.calls)}
+    settings["EASEL_WORKER_THREADS"] = str(options.threads or options.calls + SPARE_THREADS)
+    settings |= dict(setting.split("=", 1) for setting in options.setting)
+    if lack := lacks(options.calls, int(settings["EASEL_WORKER_THREADS"]), open_files()):
         parser.error(lack)
     folder = Path(tempfile.mkdtemp(prefix="easel-waiting-"))
     folder.chmod(0o711)  # as root, PostgreSQL runs under another account and must get through
@@ -311,13 +311,13 @@ def main() -> None:
             house = House(stage, stage.process("worker.tasks"))
             house.provider("/release")
             house.ends(house.start(house.canvas(one_call())))  # the first call imports the model's client
-            for way in wanted.ways:
-                results.append(measured(house, way, wanted.calls))
+            for way in options.ways:
+                results.append(measured(house, way, options.calls))
                 print(told(results[-1]), flush=True)  # noqa: T201 (what this is for)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    if wanted.json:
-        wanted.json.write_text(json.dumps([asdict(found) for found in results], indent=1))
+    if options.json:
+        options.json.write_text(json.dumps([asdict(found) for found in results], indent=1))
 
 
 if __name__ == "__main__":

@@ -28,8 +28,8 @@ def manner(pieces: int, apart_ms: int, *, on_a_sign: bool = False) -> str:
 
 def moments(part: bytes) -> list[float]:
     """Return the times at which the chunks in a part of an event stream (whole events) were written, in seconds."""
-    said = (event for event in part.split(b"\n\n") if _MESSAGE in event)
-    return [int(stamp) / 1e9 for event in said for stamp in _STAMP.findall(event)]
+    messages = (event for event in part.split(b"\n\n") if _MESSAGE in event)
+    return [int(stamp) / 1e9 for event in messages for stamp in _STAMP.findall(event)]
 
 
 async def serve(sign: asyncio.Event, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -41,8 +41,8 @@ async def serve(sign: asyncio.Event, reader: asyncio.StreamReader, writer: async
             writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
             return
         length = next(int(line.split(":")[1]) for line in head.split("\r\n") if line.startswith("content-length"))
-        asked: Any = json.loads(await reader.readexactly(length))
-        how = str(asked["messages"][-1]["content"])
+        body: Any = json.loads(await reader.readexactly(length))
+        how = str(body["messages"][-1]["content"])
         found = _MANNER.search(how)
         pieces, apart = (int(found[1]), int(found[2]) / 1000) if found else (1, 0.0)
         writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n")

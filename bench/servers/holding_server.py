@@ -60,9 +60,9 @@ class HoldingServer:
             while True:
                 head = (await reader.readuntil(b"\r\n\r\n")).decode()
                 method, target, _ = head.split(" ", 2)
-                asked = await reader.readexactly(_length(head))
+                body = await reader.readexactly(_length(head))
                 if target.endswith("/completions"):
-                    if not await self._answer(json.loads(asked), reader, writer):
+                    if not await self._answer(json.loads(body), reader, writer):
                         return
                 else:
                     writer.write(_reply(json.dumps(self._told(method, target)).encode(), "application/json"))
@@ -81,14 +81,14 @@ class HoldingServer:
             self._released.set()
         return asdict(self._state)
 
-    async def _answer(self, asked: Any, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+    async def _answer(self, body: Any, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         """Answer a request after the release; return False if the client disconnected first."""
         self._state.comes()
         is_answered = False
         try:
             is_answered = await self._is_released(reader)
             if is_answered:
-                writer.write(_stream() if asked.get("stream") else _whole())
+                writer.write(_stream() if body.get("stream") else _whole())
         finally:
             self._state.goes(is_answered=is_answered)
         return is_answered

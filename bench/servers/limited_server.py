@@ -69,21 +69,21 @@ class LimitedServer:
         finally:
             writer.close()
 
-    async def _answer(self, asked: Any, writer: asyncio.StreamWriter) -> None:
-        prompt = sum(len(str(message.get("content")).split()) for message in asked["messages"])
+    async def _answer(self, request: Any, writer: asyncio.StreamWriter) -> None:
+        prompt = sum(len(str(message.get("content")).split()) for message in request["messages"])
         wait = self.wait(time.monotonic(), prompt + self.words)
         if wait:
-            told = {"error": {"message": "Rate limit reached.", "type": "rate_limit_error"}}
-            await _reply(writer, "429 Too Many Requests", told, f"retry-after: {wait:.3f}\r\n")
+            error = {"error": {"message": "Rate limit reached.", "type": "rate_limit_error"}}
+            await _reply(writer, "429 Too Many Requests", error, f"retry-after: {wait:.3f}\r\n")
             return
         await asyncio.sleep(self.delay)
         usage = {"prompt_tokens": prompt, "completion_tokens": self.words, "total_tokens": prompt + self.words}
-        said = {"role": "assistant", "content": "word " * self.words}
+        message = {"role": "assistant", "content": "word " * self.words}
         headers = f"x-ratelimit-limit-requests: {self.requests}\r\nx-ratelimit-remaining-requests: {self.left}\r\n"
-        if not asked.get("stream"):
-            await _reply(writer, "200 OK", {"choices": [{"index": 0, "message": said}], "usage": usage}, headers)
+        if not request.get("stream"):
+            await _reply(writer, "200 OK", {"choices": [{"index": 0, "message": message}], "usage": usage}, headers)
             return
-        frames = [{"choices": [{"index": 0, "delta": said}]}, {"choices": [], "usage": usage}]
+        frames = [{"choices": [{"index": 0, "delta": message}]}, {"choices": [], "usage": usage}]
         body = "".join(f"data: {json.dumps(frame)}\n\n" for frame in frames) + "data: [DONE]\n\n"
         writer.write(
             f"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n{headers}connection: close\r\n\r\n".encode()
@@ -92,8 +92,8 @@ class LimitedServer:
         await writer.drain()
 
 
-async def _reply(writer: asyncio.StreamWriter, status: str, told: Any, headers: str = "") -> None:
-    body = json.dumps(told).encode()
+async def _reply(writer: asyncio.StreamWriter, status: str, content: Any, headers: str = "") -> None:
+    body = json.dumps(content).encode()
     head = f"HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n{headers}"
     writer.write(f"{head}connection: close\r\n\r\n".encode() + body)
     with suppress(ConnectionError):

@@ -38,8 +38,10 @@ class TokenServer:
             head = (await reader.readuntil(b"\r\n\r\n")).decode()
             if head.startswith("GET"):
                 stream = self.streams.get(head.split()[1].removeprefix("/"))
-                told = json.dumps(asdict(stream) if stream is not None else {}).encode()
-                writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % len(told) + told)
+                record = json.dumps(asdict(stream) if stream is not None else {}).encode()
+                writer.write(
+                    b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % len(record) + record
+                )
                 await writer.drain()
             else:
                 await self._stream(_name(await reader.readexactly(_length(head))), reader, writer)
@@ -75,14 +77,14 @@ def _length(head: str) -> int:
 
 
 def _name(body: bytes) -> str:
-    asked: Any = json.loads(body)
-    return str(asked["messages"][-1]["content"])
+    request: Any = json.loads(body)
+    return str(request["messages"][-1]["content"])
 
 
 def _token(number: int) -> bytes:
     delta = {"choices": [{"index": 0, "delta": {"role": "assistant", "content": f"w{number} "}}]}
-    said = f"data: {json.dumps(delta)}\n\n".encode()
-    return b"%x\r\n%s\r\n" % (len(said), said)
+    event = f"data: {json.dumps(delta)}\n\n".encode()
+    return b"%x\r\n%s\r\n" % (len(event), event)
 
 
 async def main() -> None:

@@ -35,8 +35,8 @@ async def search(params: GitHubParams, arguments: Mapping[str, Any], ctx: NodeCo
     if params.access_token:
         headers["Authorization"] = f"Bearer {params.access_token}"
     per_page = min(params.top_n, MOST_ROWS)
-    asked = {"q": value_text(arguments["query"]), "sort": "stars", "order": "desc", "per_page": per_page}
-    reply = await http.ask(ctx, "GitHub", Call("GET", SEARCH, params=asked, headers=headers))
+    query_params = {"q": value_text(arguments["query"]), "sort": "stars", "order": "desc", "per_page": per_page}
+    reply = await http.ask(ctx, "GitHub", Call("GET", SEARCH, params=query_params, headers=headers))
     rows = http.listed(reply, "items", error="message", otherwise=NO_ITEMS, wait=_wait(reply))
     formalized = await evidence.cite_hits((_hit(row) for row in rows if isinstance(row, Mapping)), ctx)
     return ToolResult({"formalized_content": formalized, "json": rows}, answer=formalized)

@@ -91,9 +91,9 @@ class _Account:
     params: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
     headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
 
-    async def ask(self, ctx: NodeContext, url: str, asked: Mapping[str, Any]) -> Mapping[str, Any]:
+    async def ask(self, ctx: NodeContext, url: str, query_params: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the vendor's answer. Raises _Refused for one with an error code."""
-        call = Call("GET", url, params={**asked, **self.params}, headers=self.headers)
+        call = Call("GET", url, params={**query_params, **self.params}, headers=self.headers)
         reply = await http.ask(ctx, "QWeather", call)
         code = _code(reply)
         if not reply.is_success:
@@ -121,13 +121,13 @@ async def report(params: QWeatherParams, arguments: Mapping[str, Any], ctx: Node
 
 
 async def _about(place: str, params: QWeatherParams, account: _Account, ctx: NodeContext) -> str:
-    asked = {"location": place, "lang": params.lang}
+    query_params = {"location": place, "lang": params.lang}
     if params.type == "indices":
-        body = await account.ask(ctx, f"{account.data}indices/1d", {**asked, "type": 0})
+        body = await account.ask(ctx, f"{account.data}indices/1d", {**query_params, "type": 0})
         return _indices([row for row in http.rows_of(body.get("daily"), "daily") if isinstance(row, Mapping)])
     if params.type == "airquality":
-        return _now(await account.ask(ctx, f"{account.data}air/now", asked))
-    body = await account.ask(ctx, f"{account.data}weather/{params.time_period}", asked)
+        return _now(await account.ask(ctx, f"{account.data}air/now", query_params))
+    body = await account.ask(ctx, f"{account.data}weather/{params.time_period}", query_params)
     if params.time_period == "now":
         return _now(body)
     days = http.rows_of(body.get("daily"), "daily")
@@ -190,8 +190,8 @@ def _said(reply: Reply) -> str:
         error = http.object_of(reply).get("error")
     except ToolError:
         return ""
-    told = (error.get("detail") or error.get("title")) if isinstance(error, Mapping) else ""
-    return f"HTTP {reply.status}: {told[: http.SHOWN]}" if isinstance(told, str) and told else ""
+    text = (error.get("detail") or error.get("title")) if isinstance(error, Mapping) else ""
+    return f"HTTP {reply.status}: {text[: http.SHOWN]}" if isinstance(text, str) and text else ""
 
 
 QWEATHER = Tool(

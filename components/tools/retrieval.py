@@ -122,8 +122,8 @@ async def _from_memories(
     options["user_id"] = value_text(ctx.lookup(user) if _is_reference(user, ctx) else user)
     found = await _search(RetrievalQuery(question, memory_ids=ids, options=options), ctx)
     contents = [value_text(chunk.get("content")) for chunk in found.get("chunks") or ()]
-    told = await in_untrusted_thread(_within_budget, [content for content in contents if content])
-    text = "\n".join(told) or value_text(params.empty_response)
+    fitting = await in_untrusted_thread(_within_budget, [content for content in contents if content])
+    text = "\n".join(fitting) or value_text(params.empty_response)
     return ToolResult({"formalized_content": text}, answer=text)
 
 
@@ -186,22 +186,22 @@ def _shown(chunk: Mapping[str, Any]) -> dict[str, Any]:
 
 def _documents(found: Mapping[str, Any], chunks: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Return the number of chunks of each document, from the search result or else counted here."""
-    told = found.get("doc_aggs")
-    if isinstance(told, list) and told:
-        return [document for document in told if isinstance(document, Mapping)]
+    counts = found.get("doc_aggs")
+    if isinstance(counts, list) and counts:
+        return [document for document in counts if isinstance(document, Mapping)]
     return [{"doc_name": chunk.get("docnm_kwd"), "doc_id": chunk.get("doc_id"), "count": 1} for chunk in chunks]
 
 
 def _within_budget(contents: Sequence[str]) -> list[str]:
     """Return the first contents that fit the token budget."""
-    kept: list[str] = []
+    fitting: list[str] = []
     spent = 0
     for content in contents:
         spent += count_tokens(content)
         if spent > evidence.BUDGET:
             break
-        kept.append(content)
-    return kept
+        fitting.append(content)
+    return fitting
 
 
 RETRIEVAL = Tool(

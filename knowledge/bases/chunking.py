@@ -82,13 +82,13 @@ def _shown(repeated: str, new: Sequence[tuple[str, int]], tokens: int) -> Iterat
 
 def _end_of(pieces: Sequence[tuple[str, int]], tokens: int) -> str:
     """Return the last whole parts that fit into a number of tokens."""
-    kept = list[str]()
+    last = list[str]()
     for piece, size in reversed(pieces):
         tokens -= size
         if tokens < 0:
             break
-        kept.append(piece)
-    return "".join(reversed(kept))
+        last.append(piece)
+    return "".join(reversed(last))
 
 
 def _pieces(text: str, most: int) -> Iterator[tuple[str, int]]:

@@ -51,9 +51,9 @@ def storage_of(blobs: Blobs, base_id: UUID) -> Blobs:
     return blobs.part(PLACE).part(base_id.hex)
 
 
-async def _chunks(taken: LeasedDocument, text: str) -> Sequence[str]:
+async def _chunks(document: LeasedDocument, text: str) -> Sequence[str]:
     place = in_untrusted_thread if len(text) <= SHORT else in_limited_process
-    return await place(chunking.chunks_of, text, dict(taken.parser))
+    return await place(chunking.chunks_of, text, dict(document.parser))
 
 
 class Ingestion:
@@ -67,106 +67,106 @@ class Ingestion:
 
     async def next(self, tenant_id: UUID | None = None) -> bool:
         """Ingest the document that has waited longest, of one tenant if named; return False if none waits."""
-        taken = await asyncio.to_thread(self._take, tenant_id)
-        if taken is None:
+        document = await asyncio.to_thread(self._take, tenant_id)
+        if document is None:
             return False
-        OWNER.set(str(taken.tenant_id))
-        bound = {"document_id": str(taken.id), "tenant_id": str(taken.tenant_id)}
+        OWNER.set(str(document.tenant_id))
+        bound = {"document_id": str(document.id), "tenant_id": str(document.tenant_id)}
         with structlog.contextvars.bound_contextvars(**bound):
-            await self._carry_out(taken)
+            await self._carry_out(document)
         return True
 
     def _take(self, tenant_id: UUID | None) -> LeasedDocument | None:
         with self._database.transaction() as tx:
             return documents.claim_next(tx, new_id(), self._lease, tenant_id)
 
-    async def _carry_out(self, taken: LeasedDocument) -> None:
+    async def _carry_out(self, document: LeasedDocument) -> None:
         """Ingest a document and store its final status."""
-        if taken.tries > MOST_TRIES:
-            told = f"Reading was started {MOST_TRIES} times, and the worker was lost each time."
-            return await self._end(taken, "failed", told)
+        if document.tries > MOST_TRIES:
+            error_text = f"Reading was started {MOST_TRIES} times, and the worker was lost each time."
+            return await self._end(document, "failed", error_text)
         try:
-            async with self._renewed(taken):
-                await self._read(taken)
+            async with self._renewed(document):
+                await self._read(document)
         except LeaseLost:
-            log.info("document_left", generation=taken.generation)
+            log.info("document_left", generation=document.generation)
         except asyncio.CancelledError:
-            self._put_back(taken, "", 0.0, struck=False)
+            self._put_back(document, "", 0.0, struck=False)
             raise
         except NotFound as gone:
-            await self._end(taken, "failed", f"{gone.message} Upload it again.")
+            await self._end(document, "failed", f"{gone.message} Upload it again.")
         except (ExecutorError, OSError) as failure:
-            await self._failed(taken, failure)
+            await self._failed(document, failure)
         except Exception as error:  # noqa: BLE001 (a file or a library may raise anything; other documents still wait)
             log.error("document_not_read", error=f"{type(error).__name__}: {error}".partition("\n")[0])
             await self._failed(
-                taken, NodeFailure("The document could not be read. See the log for the reason.", retryable=True)
+                document, NodeFailure("The document could not be read. See the log for the reason.", retryable=True)
             )
         else:
-            await self._end(taken, "done")
+            await self._end(document, "done")
 
-    async def _failed(self, taken: LeasedDocument, failure: ExecutorError | OSError) -> None:
+    async def _failed(self, document: LeasedDocument, failure: ExecutorError | OSError) -> None:
         may_help = isinstance(failure, OSError) or (isinstance(failure, NodeFailure) and failure.retryable)
         message = failure.message if isinstance(failure, ExecutorError) else f"The file storage: {failure}"
         is_early = failure.details.get("kind") == RATE_LIMIT_TIMEOUT if isinstance(failure, ExecutorError) else False
-        if may_help and (is_early or taken.tries < MOST_TRIES):
-            log.warning("document_retried", error=message, tries=taken.tries)
-            pause = min(2.0**taken.tries, LONGEST_PAUSE)
-            await asyncio.to_thread(self._put_back, taken, message, pause, struck=not is_early)
+        if may_help and (is_early or document.tries < MOST_TRIES):
+            log.warning("document_retried", error=message, tries=document.tries)
+            pause = min(2.0**document.tries, LONGEST_PAUSE)
+            await asyncio.to_thread(self._put_back, document, message, pause, struck=not is_early)
         else:
             log.warning("document_failed", error=message)
-            await self._end(taken, "failed", message)
+            await self._end(document, "failed", message)
 
-    async def _end(self, taken: LeasedDocument, status: str, error: str = "") -> None:
+    async def _end(self, document: LeasedDocument, status: str, error: str = "") -> None:
         def end() -> None:
             with self._database.transaction() as tx:
-                documents.end(tx, taken, status, error)
+                documents.end(tx, document, status, error)
 
         await asyncio.to_thread(end)
 
-    def _put_back(self, taken: LeasedDocument, error: str, pause: float, *, struck: bool) -> None:
+    def _put_back(self, document: LeasedDocument, error: str, pause: float, *, struck: bool) -> None:
         with self._database.transaction() as tx:
-            documents.release(tx, taken, error, timedelta(seconds=pause), struck=struck)
+            documents.release(tx, document, error, timedelta(seconds=pause), struck=struck)
 
     # -- the work -------------------------------------------------------------------------------------------------
-    async def _read(self, taken: LeasedDocument) -> None:
-        file = await asyncio.to_thread(self._file, taken)
+    async def _read(self, document: LeasedDocument) -> None:
+        file = await asyncio.to_thread(self._file, document)
         text = await file.whole(MOST_CHARACTERS) if file.kind is not Kind.IMAGE else ""
-        model = taken.embedding_model
-        embedder = await self._models.embedder(taken.tenant_id, model) if model else None
+        model = document.embedding_model
+        embedder = await self._models.embedder(document.tenant_id, model) if model else None
         if not text and file.kind in page_transcripts.KINDS:
-            await self._read_pages(taken, file, embedder)
+            await self._read_pages(document, file, embedder)
             return
-        texts = await _chunks(taken, text)
-        for start in range(taken.chunks, len(texts), AT_ONCE):
+        texts = await _chunks(document, text)
+        for start in range(document.chunks, len(texts), AT_ONCE):
             part = texts[start : start + AT_ONCE]
-            await self._store(taken, start, part, len(texts), embedder)
+            await self._store(document, start, part, len(texts), embedder)
 
-    async def _read_pages(self, taken: LeasedDocument, file: UnreadFile, embedder: Embedder | None) -> None:
+    async def _read_pages(self, document: LeasedDocument, file: UnreadFile, embedder: Embedder | None) -> None:
         """Read a picture or a scan with a model, page by page, from the first page that is not stored.
 
         A model's answer differs each time, so all chunks of a page and the number of pages read are stored together.
         """
-        reader = await open_page_reader(file, self._models, taken.tenant_id)
-        stored = taken.chunks
-        for page in range(taken.read_pages, reader.pages):
-            texts = await _chunks(taken, await reader.text_of(page))
+        reader = await open_page_reader(file, self._models, document.tenant_id)
+        stored = document.chunks
+        for page in range(document.read_pages, reader.pages):
+            texts = await _chunks(document, await reader.text_of(page))
             read = page + 1
             expected = -(-(stored + len(texts)) * reader.pages // read)
-            await self._store(taken, stored, texts, expected, embedder, read_pages=read)
+            await self._store(document, stored, texts, expected, embedder, read_pages=read)
             stored += len(texts)
         if not stored:
             raise nothing_seen(reader)
 
-    def _file(self, taken: LeasedDocument) -> UnreadFile:
+    def _file(self, document: LeasedDocument) -> UnreadFile:
         if self._blobs is None:
             raise NodeFailure("This process has no file storage. Set EASEL_FILES_DIR.")
-        data = storage_of(self._blobs, taken.base_id).get(taken.sha256)
-        return UnreadFile(taken.name, taken.mime_type, data)
+        data = storage_of(self._blobs, document.base_id).get(document.sha256)
+        return UnreadFile(document.name, document.mime_type, data)
 
     async def _store(
         self,
-        taken: LeasedDocument,
+        document: LeasedDocument,
         start: int,
         texts: Sequence[str],
         expected: int,
@@ -179,28 +179,28 @@ class Ingestion:
         def store() -> None:
             vectors = [vector_codec.vector(vector) for vector in embedded.vectors] if embedded else [None] * len(texts)
             made = [
-                Chunk(start + at, text, vector_codec.words(text, taken.language), vector)
+                Chunk(start + at, text, vector_codec.words(text, document.language), vector)
                 for at, (text, vector) in enumerate(zip(texts, vectors, strict=True))
             ]
             with self._database.transaction() as tx:
-                if not documents.assert_lease(tx, taken):
+                if not documents.assert_lease(tx, document):
                     raise LeaseLost
                 if made:
-                    chunk_rows.add(tx, taken.tenant_id, taken.base_id, taken.id, made)
+                    chunk_rows.add(tx, document.tenant_id, document.base_id, document.id, made)
                 tokens = embedded.tokens if embedded else 0
                 documents.add_progress(
-                    tx, taken, more=len(made), expected=expected, tokens=tokens, read_pages=read_pages
+                    tx, document, more=len(made), expected=expected, tokens=tokens, read_pages=read_pages
                 )
 
         await asyncio.to_thread(store)
 
     @asynccontextmanager
-    async def _renewed(self, taken: LeasedDocument) -> AsyncGenerator[None]:
+    async def _renewed(self, document: LeasedDocument) -> AsyncGenerator[None]:
         """Renew the lease until the block ends. If the lease is lost, the next store raises LeaseLost."""
 
         def renew() -> None:
             with self._database.transaction() as tx:
-                documents.renew(tx, taken, self._lease)
+                documents.renew(tx, document, self._lease)
 
         async def keep() -> None:
             while True:

@@ -82,19 +82,19 @@ def _holds(condition: Condition, values: Mapping[str, Any]) -> bool:
 
 
 def _compared(condition: Condition, value: Any) -> bool:
-    wanted = condition.value
+    expected = condition.value
     if condition.operator in ("in", "not in"):
-        return (_plain(value) in set(map(_plain, _listed(wanted)))) == (condition.operator == "in")
+        return (_plain(value) in set(map(_plain, _listed(expected)))) == (condition.operator == "in")
     if (text := _TEXTUAL.get(condition.operator)) is not None:
-        return text(_plain(value), _plain(wanted))
-    if isinstance(wanted, str) and _DATE.fullmatch(wanted.strip()):
-        told, asked = str(value).strip(), wanted.strip()
-        return bool(_DATE.fullmatch(told)) and _ORDERED[condition.operator](told, asked)
-    told, asked = _literal(value), _literal(wanted)
-    if isinstance(told, _Nothing) or isinstance(asked, _Nothing):
-        told, asked = _plain(value), _plain(wanted)
+        return text(_plain(value), _plain(expected))
+    if isinstance(expected, str) and _DATE.fullmatch(expected.strip()):
+        left, right = str(value).strip(), expected.strip()
+        return bool(_DATE.fullmatch(left)) and _ORDERED[condition.operator](left, right)
+    left, right = _literal(value), _literal(expected)
+    if isinstance(left, _Nothing) or isinstance(right, _Nothing):
+        left, right = _plain(value), _plain(expected)
     try:
-        return bool(_ORDERED[condition.operator](told, asked))
+        return bool(_ORDERED[condition.operator](left, right))
     except TypeError:
         return False
 

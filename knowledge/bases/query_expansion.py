@@ -63,8 +63,8 @@ async def sections_asked(question: str, headings: Sequence[Heading], model: Chat
     """Return the headings whose sections may answer the question, the best first. Raises ModelError."""
     contents = "\n".join(f"{'  ' * (each.level - 1)}{at} {each.title}" for at, each in enumerate(headings))
     prompt = _SECTIONS.format(most=MOST_SECTIONS, contents=contents)
-    told = read_json(await _answer(model, prompt, question, {"temperature": 0}))
-    numbers = [each for each in told if type(each) is int] if isinstance(told, list) else []
+    parsed = read_json(await _answer(model, prompt, question, {"temperature": 0}))
+    numbers = [each for each in parsed if type(each) is int] if isinstance(parsed, list) else []
     return [headings[at] for at in dict.fromkeys(numbers) if 0 <= at < len(headings)][:MOST_SECTIONS]
 
 
@@ -84,15 +84,15 @@ async def conditions_asked(
         return [], "and"
     keys = "\n".join(_shown(key, values, (only or {}).get(key)) for key, values in known.items())
     prompt = _FILTER.format(operators=", ".join(OPERATORS), keys=keys)
-    told = read_json(await _answer(model, prompt, question, {"temperature": 0}))
-    listed = told.get("conditions") if isinstance(told, dict) else told
-    found = conditions_of(listed if isinstance(listed, list) else [])
+    parsed = read_json(await _answer(model, prompt, question, {"temperature": 0}))
+    written = parsed.get("conditions") if isinstance(parsed, dict) else parsed
+    found = conditions_of(written if isinstance(written, list) else [])
     fixed = [
         Condition(each.key, (only or {}).get(each.key) or each.operator, each.value)
         for each in found
         if each.key in known
     ]
-    logic = str(told.get("logic") or "and") if isinstance(told, dict) else "and"
+    logic = str(parsed.get("logic") or "and") if isinstance(parsed, dict) else "and"
     return fixed, logic
 
 

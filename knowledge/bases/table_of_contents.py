@@ -52,13 +52,13 @@ def headings_in(chunks: Sequence[tuple[int, str]]) -> list[Heading]:
 
 def fitted(headings: Sequence[Heading], most: int = MOST_SHOWN) -> list[Heading]:
     """Return at most `most` headings: whole levels from the highest on; if the highest has more, its first ones."""
-    kept = list[Heading]()
+    fitting = list[Heading]()
     for level in sorted({each.level for each in headings}):
         wider = [each for each in headings if each.level <= level]
         if len(wider) > most:
-            return kept or wider[:most]
-        kept = wider
-    return kept
+            return fitting or wider[:most]
+        fitting = wider
+    return fitting
 
 
 def below(headings: Sequence[Heading], heading: Heading, end: int) -> range:

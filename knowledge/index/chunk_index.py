@@ -205,17 +205,18 @@ def measured(part: Segment, question: Question, alive: Collection[tuple[UUID, in
     count = len(part.codes)
     hits = np.zeros(count, np.uint64)
     for bit, word in enumerate(question.words):
-        wanted = np.uint32(word)  # of the array's type, else NumPy copies the array for each query
-        first, last = np.searchsorted(part.words, wanted, "left"), np.searchsorted(part.words, wanted, "right")
+        word_hash = np.uint32(word)  # of the array's type, else NumPy copies the array for each query
+        first, last = np.searchsorted(part.words, word_hash, "left"), np.searchsorted(part.words, word_hash, "right")
         hits[part.rows[first:last]] |= np.uint64(1 << bit)
     if part.vectors is not None and question.vector is not None:
         cosines = _cosines(part.vectors, question.vector)
     else:
         cosines = np.zeros(count, np.float32)
     codes, positions = part.codes, part.positions
-    asked = question.documents
+    allowed = question.documents
     may_be_found = [
-        (alive is None or document in alive) and (asked is None or document[0] in asked) for document in part.documents
+        (alive is None or document in alive) and (allowed is None or document[0] in allowed)
+        for document in part.documents
     ]
     if not all(may_be_found):
         keep = np.array(may_be_found, dtype=bool)[codes]

@@ -38,10 +38,10 @@ class Asked:
 
     def words(self, language: str) -> Iterator[Sequence[int]]:
         """Yield the word hashes of each wording, the same number for every language."""
-        room = tokenizer.MOST_ASKED
+        remaining = tokenizer.MOST_ASKED
         for variant in self.variants:
-            found = tokenizer.asked(variant, language)[:room]
-            room -= len(found)
+            found = tokenizer.asked(variant, language)[:remaining]
+            remaining -= len(found)
             yield found
 
 
@@ -71,13 +71,13 @@ class Shelf:
     @property
     def size(self) -> int:
         """Bytes that all indexes take."""
-        return sum(kept.size for kept in self._kept.copy().values())
+        return sum(index.size for index in self._kept.copy().values())
 
     def nearest(
         self,
         tenant_id: UUID,
         bases: Sequence[SearchableBase],
-        asked: "Asked",
+        terms: "Asked",
         *,
         by_vector: float,
         threshold: float,
@@ -91,12 +91,12 @@ class Shelf:
             from knowledge.index import chunk_index
         except ImportError as error:
             raise lacking("knowledge", "Knowledge bases") from error
-        vector = chunk_index.direction(asked.vector) if asked.vector is not None else None
+        vector = chunk_index.direction(terms.vector) if terms.vector is not None else None
         found, variants = list[chunk_index.Measured](), list[int]()
         for base in bases:
-            wordings = list(asked.words(base.language))
+            wordings = list(terms.words(base.language))
             variants = list(map(len, wordings))  # the same for every language
-            question = chunk_index.Question(list(chain(*wordings)), vector, asked.documents)
+            question = chunk_index.Question(list(chain(*wordings)), vector, terms.documents)
             alive, segments = self._segments(tenant_id, base)
             found += [chunk_index.measured(part, question, alive) for part in segments]
         return chunk_index.nearest(found, variants, by_vector, threshold, most)
@@ -105,22 +105,22 @@ class Shelf:
         self, tenant_id: UUID, base: SearchableBase
     ) -> tuple[frozenset[tuple[UUID, int]], "Iterable[Segment]"]:
         with self._lock:
-            kept = self._kept.setdefault(base.id, _Kept())
+            index = self._kept.setdefault(base.id, _Kept())
             self._kept.move_to_end(base.id)
-        with kept.lock:
-            if kept.revision < base.revision:
-                self._bring_up_to_date(kept, tenant_id, base)
-            if kept.is_too_large:
-                return kept.alive, self._read(tenant_id, kept.documents)
-            return kept.alive, kept.segments
+        with index.lock:
+            if index.revision < base.revision:
+                self._bring_up_to_date(index, tenant_id, base)
+            if index.is_too_large:
+                return index.alive, self._read(tenant_id, index.documents)
+            return index.alive, index.segments
 
-    def _bring_up_to_date(self, kept: _Kept, tenant_id: UUID, base: SearchableBase) -> None:
+    def _bring_up_to_date(self, index: _Kept, tenant_id: UUID, base: SearchableBase) -> None:
         from knowledge.index import chunk_index
 
         with self._database.transaction() as tx:
             documents = chunks.searchable(tx, tenant_id, base.id)
         alive = frozenset((document_id, generation) for document_id, (generation, _) in documents.items())
-        segments = [part for part in kept.segments if not alive.isdisjoint(part.documents)]
+        segments = [part for part in index.segments if not alive.isdisjoint(part.documents)]
         known = {document for part in segments for document in part.documents}
         new = {document_id: documents[document_id] for document_id, _ in alive - known}
         room = self._memory - sum(part.size for part in segments)
@@ -131,9 +131,9 @@ class Shelf:
         else:
             segments += [read] if len(read.codes) else []
             segments = _fewer(segments, alive) if len(segments) > chunk_index.MOST_SEGMENTS else segments
-        kept.documents, kept.alive = documents, alive
-        kept.segments, kept.size = segments, sum(part.size for part in segments)
-        kept.revision, kept.is_too_large = base.revision, read is None
+        index.documents, index.alive = documents, alive
+        index.segments, index.size = segments, sum(part.size for part in segments)
+        index.revision, index.is_too_large = base.revision, read is None
         self._make_room(base.id)
 
     def _read_whole(self, tenant_id: UUID, documents: Mapping[UUID, tuple[int, int]], room: int) -> "Segment | None":

@@ -51,21 +51,21 @@ def asked(question: str, language: str) -> list[int]:
 
     Their number and order are the same for every language.
     """
-    told, silent = dict[str, int](), dict[str, int]()
+    hashes, stop_words = dict[str, int](), dict[str, int]()
     for run, is_unbroken in _runs(question):
         if is_unbroken:
             pairs = [run[at : at + 2] for at in range(len(run) - 1)] or [run]
-            told.update((pair, _number(pair)) for pair in pairs)
+            hashes.update((pair, _number(pair)) for pair in pairs)
         else:
-            (silent if run in _SILENT else told)[run] = _stemmed(run, language)
-    return list((told or silent).values())[:MOST_ASKED]
+            (stop_words if run in _SILENT else hashes)[run] = _stemmed(run, language)
+    return list((hashes or stop_words).values())[:MOST_ASKED]
 
 
-def marked(text: str, wanted: Collection[int], language: str) -> str:
+def marked(text: str, hashes: Collection[int], language: str) -> str:
     """Return the text with `<em>` around the words whose hashes are in `wanted`; "" if it has none."""
     spans = list[tuple[int, int]]()
     for found in _RUN.finditer(text):
-        for start, end in _hits(found.group(), found.lastgroup == "unbroken", wanted, language):
+        for start, end in _hits(found.group(), found.lastgroup == "unbroken", hashes, language):
             first, last = found.start() + start, found.start() + end
             if spans and spans[-1][1] >= first:  # pairs of letters overlap
                 spans[-1] = spans[-1][0], last
@@ -78,13 +78,13 @@ def marked(text: str, wanted: Collection[int], language: str) -> str:
     return "".join([*parts, text[at:]]) if spans else ""
 
 
-def _hits(run: str, is_unbroken: bool, wanted: Collection[int], language: str) -> list[tuple[int, int]]:
+def _hits(run: str, is_unbroken: bool, hashes: Collection[int], language: str) -> list[tuple[int, int]]:
     """Return the spans of a run, a word or letters without blanks, that match a wanted hash."""
     if not is_unbroken:
-        return [(0, len(run))] if not words_of(run, language).isdisjoint(wanted) else []
+        return [(0, len(run))] if not words_of(run, language).isdisjoint(hashes) else []
     for size in (2, 1):  # a query has single letters only if they stand alone
         parts = ((at, run[at : at + size]) for at in range(len(run) - size + 1))
-        if found := [(at, at + size) for at, part in parts if _number(_plain(part)) in wanted]:
+        if found := [(at, at + size) for at, part in parts if _number(_plain(part)) in hashes]:
             return found
     return []
 

@@ -69,12 +69,12 @@ class Memories:
             return
         content = said_in(record)
         (vector,) = await self.embedded(memory, [content])
-        said = NewMessage(TYPES["raw"], content, vector_codec.words(content, LANGUAGE), vector)
+        message = NewMessage(TYPES["raw"], content, vector_codec.words(content, LANGUAGE), vector)
         whose = MessageScope(*(value_text(record.get(name)) for name in ("user_id", "agent_id", "session_id")))
 
         def store() -> int | None:
             with self._database.transaction() as tx:
-                return memory_messages.add_said(tx, memory, said, whose, key, extract=bool(memory.extracts))
+                return memory_messages.add_said(tx, memory, message, whose, key, extract=bool(memory.extracts))
 
         if await asyncio.to_thread(store) is not None and memory.extracts:
             await asyncio.to_thread(self._tell)
@@ -91,7 +91,7 @@ class Memories:
         return [vector_codec.vector(vector) for vector in (await embedder.embed(texts)).vectors]
 
     # -- searching ------------------------------------------------------------------------------------------------
-    async def search(self, tenant_id: UUID, chosen: Sequence[Memory], looked: Looked) -> list[tuple[Message, float]]:
+    async def search(self, tenant_id: UUID, chosen: Sequence[Memory], query: Looked) -> list[tuple[Message, float]]:
         """Return messages with their similarities, the best match first, of equal ones the newest.
 
         Raises NodeFailure.
@@ -99,41 +99,41 @@ class Memories:
         models = {memory.embedding_model for memory in chosen}
         if len(models) > 1:
             raise ToolError("Memory use different embedding models.")
-        if not chosen or not looked.question.strip():
+        if not chosen or not query.question.strip():
             return []
         vector = None
         if model := models.pop():
             embedder = await self._models.embedder(tenant_id, model)
-            vector = (await embedder.embed([looked.question])).vectors[0]
-        return await asyncio.to_thread(self._nearest, tenant_id, chosen, looked, vector)
+            vector = (await embedder.embed([query.question])).vectors[0]
+        return await asyncio.to_thread(self._nearest, tenant_id, chosen, query, vector)
 
     def _nearest(
-        self, tenant_id: UUID, chosen: Sequence[Memory], looked: Looked, vector: Sequence[float] | None
+        self, tenant_id: UUID, chosen: Sequence[Memory], query: Looked, vector: Sequence[float] | None
     ) -> list[tuple[Message, float]]:
         try:
             from knowledge.index import chunk_index
         except ImportError as error:
             raise lacking("knowledge", "Memories") from error
         with self._database.statements() as tx:
-            rows = memory_messages.searchable(tx, tenant_id, [memory.id for memory in chosen], looked.whose)
+            rows = memory_messages.searchable(tx, tenant_id, [memory.id for memory in chosen], query.whose)
         placed = [
             SimpleNamespace(document_id=_ROWS, position=at, words=row.words, vector=row.vector)
             for at, row in enumerate(rows)
         ]
-        asked = tokenizer.asked(looked.question, LANGUAGE)
-        question = chunk_index.Question(asked, chunk_index.direction(vector) if vector is not None else None)
+        word_hashes = tokenizer.asked(query.question, LANGUAGE)
+        question = chunk_index.Question(word_hashes, chunk_index.direction(vector) if vector is not None else None)
         found = chunk_index.nearest(
             [chunk_index.measured(chunk_index.segment(vector_codec.block(placed), {_ROWS: 0}), question)],
-            [len(asked)],
-            1 - looked.by_words if vector is not None else 0.0,
-            looked.threshold,
-            looked.most,
+            [len(word_hashes)],
+            1 - query.by_words if vector is not None else 0.0,
+            query.threshold,
+            query.most,
         )
         places = [(rows[near.position].memory_id, rows[near.position].number) for near in found]
         with self._database.statements() as tx:
-            told = memory_messages.get_many(tx, tenant_id, places)
+            messages = memory_messages.get_many(tx, tenant_id, places)
         pairs = zip(places, found, strict=True)
-        return [(told[place], near.similarity) for place, near in pairs if place in told]
+        return [(messages[place], near.similarity) for place, near in pairs if place in messages]
 
 
 def said_in(record: Mapping[str, Any]) -> str:

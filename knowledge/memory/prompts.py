@@ -50,18 +50,18 @@ def system_prompt(types: Sequence[str]) -> str:
 
 def messages(memory: Memory, conversation: str, said_at: datetime) -> list[dict[str, str]]:
     """Return the messages of the request to the model."""
-    asked = f"Conversation:\n{conversation}\n\nTime of the conversation: {written(said_at)}"
+    request = f"Conversation:\n{conversation}\n\nTime of the conversation: {written(said_at)}"
     own = [{"role": "user", "content": memory.user_prompt}] if memory.user_prompt else []
     system = memory.system_prompt or system_prompt(memory.extracts)
-    return [{"role": "system", "content": system}, *own, {"role": "user", "content": asked}]
+    return [{"role": "system", "content": system}, *own, {"role": "user", "content": request}]
 
 
 def found_in(answer: str, types: Sequence[str], said_at: datetime) -> list[Found]:
     """Parse an answer into items, by type and in their order. Unreadable parts are left out."""
-    told = read_json(answer)
-    if not isinstance(told, Mapping):
+    parsed = read_json(answer)
+    if not isinstance(parsed, Mapping):
         return []
-    return [each for name in types for each in _of_type(name, told.get(name), said_at)]
+    return [each for name in types for each in _of_type(name, parsed.get(name), said_at)]
 
 
 def written(moment: datetime) -> str:
@@ -69,8 +69,8 @@ def written(moment: datetime) -> str:
     return moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
-def _of_type(name: str, listed: Any, said_at: datetime) -> list[Found]:
-    items = [item for item in listed if isinstance(item, Mapping)] if isinstance(listed, list) else []
+def _of_type(name: str, value: Any, said_at: datetime) -> list[Found]:
+    items = [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []
     found = dict[str, Found]()
     for item in items:
         content = item.get("content")
@@ -81,12 +81,12 @@ def _of_type(name: str, listed: Any, said_at: datetime) -> list[Found]:
     return list(found.values())[:MOST_ITEMS]
 
 
-def _moment(told: Any) -> datetime | None:
+def _moment(value: Any) -> datetime | None:
     """Parse a timestamp to the second, as UTC if it has no zone; None if it is invalid."""
-    if not isinstance(told, str) or not told.strip():
+    if not isinstance(value, str) or not value.strip():
         return None
     try:
-        moment = datetime.fromisoformat(told.strip())
+        moment = datetime.fromisoformat(value.strip())
         moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
     except (ValueError, OverflowError):
         return None

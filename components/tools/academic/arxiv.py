@@ -33,7 +33,7 @@ class ArXivParams(ToolParams):
 
 
 async def search(params: ArXivParams, arguments: Mapping[str, Any], ctx: NodeContext) -> ToolResult:
-    asked = {
+    query_params = {
         "search_query": value_text(arguments["query"]),
         "id_list": "",
         "sortBy": params.sort_by,
@@ -41,7 +41,7 @@ async def search(params: ArXivParams, arguments: Mapping[str, Any], ctx: NodeCon
         "start": 0,
         "max_results": params.top_n,
     }
-    feed = await _feed(await http.ask(ctx, "ArXiv", Call("GET", SEARCH, params=asked)))
+    feed = await _feed(await http.ask(ctx, "ArXiv", Call("GET", SEARCH, params=query_params)))
     rows = [_row(entry) for entry in feed.iterfind(f"{_ATOM}entry")]
     hits = (Hit(row["title"], row["pdf_url"], row["summary"]) for row in rows)
     formalized = await evidence.cite_hits(hits, ctx)
@@ -59,8 +59,8 @@ async def _feed(reply: Reply) -> Element:
     if reply.is_success and feed.tag != f"{_ATOM}feed":
         raise ToolError(f"The answer is not a feed: {http.text_of(reply)[: http.SHOWN]}")
     if not reply.is_success:
-        told = (_summary(entry) for entry in feed.iterfind(f"{_ATOM}entry") if _ERROR in _member(entry, "id"))
-        raise http.refusal(reply, next(told, ""))
+        messages = (_summary(entry) for entry in feed.iterfind(f"{_ATOM}entry") if _ERROR in _member(entry, "id"))
+        raise http.refusal(reply, next(messages, ""))
     return feed
 
 

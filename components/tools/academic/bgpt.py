@@ -62,19 +62,19 @@ class BGPTParams(ToolParams):
 
 
 async def search(params: BGPTParams, arguments: Mapping[str, Any], ctx: NodeContext) -> ToolResult:
-    asked: dict[str, Any] = {"query": value_text(arguments["query"]).strip(), "num_results": params.top_n}
+    body: dict[str, Any] = {"query": value_text(arguments["query"]).strip(), "num_results": params.top_n}
     if params.api_key:
-        asked["api_key"] = params.api_key
+        body["api_key"] = params.api_key
     if params.days_back:
-        asked["days_back"] = params.days_back
-    rows = _rows(await _answer(asked, ctx))
+        body["days_back"] = params.days_back
+    rows = _rows(await _answer(body, ctx))
     formalized = await evidence.cite_hits((_hit(row) for row in rows if isinstance(row, Mapping)), ctx)
     return ToolResult({"formalized_content": formalized, "json": rows}, answer=formalized)
 
 
-async def _answer(asked: Mapping[str, Any], ctx: NodeContext) -> Reply:
+async def _answer(body: Mapping[str, Any], ctx: NodeContext) -> Reply:
     try:
-        return await http.fetch(ctx, "BGPT", Call("POST", SEARCH, json=asked, timeout=SECONDS))
+        return await http.fetch(ctx, "BGPT", Call("POST", SEARCH, json=body, timeout=SECONDS))
     except HttpFailed as failed:
         status = failed.details.get("status", 0)
         for_good = 400 <= status < 500 and status != HTTPStatus.TOO_MANY_REQUESTS

@@ -44,8 +44,8 @@ async def search(params: PubMedParams, arguments: Mapping[str, Any], ctx: NodeCo
     caller = {"db": "pubmed", "retmode": "xml", "email": value_text(params.email), "tool": "easel"}
     if params.shown_key:
         caller["api_key"] = params.shown_key
-    asked = {**caller, "term": value_text(arguments["query"]), "retmax": params.top_n}
-    ids = _ids(await http.fetch(ctx, "PubMed", Call("GET", SEARCH, params=asked)))[: params.top_n]
+    query_params = {**caller, "term": value_text(arguments["query"]), "retmax": params.top_n}
+    ids = _ids(await http.fetch(ctx, "PubMed", Call("GET", SEARCH, params=query_params)))[: params.top_n]
     rows: list[dict[str, str]] = []
     if ids:
         reply = await http.fetch(ctx, "PubMed", Call("GET", FETCH, params={**caller, "id": ",".join(ids)}))
@@ -79,9 +79,9 @@ def _tree(reply: Reply, name: str) -> Element:
     return tree
 
 
-def _refused_if(said: str) -> None:
-    if said:
-        raise ToolError(said)
+def _refused_if(error: str) -> None:
+    if error:
+        raise ToolError(error)
 
 
 def _row(article: Element) -> dict[str, str]:

@@ -71,12 +71,12 @@ async def execute(params: CodeExecParams, arguments: Mapping[str, Any], ctx: Nod
         raise ToolError(NO_SANDBOX)
     if sandbox.repeatable:
         return _judged(await _carried_out(sandbox, program, contract, ctx), contract)
-    kept = await ctx.recall(_DONE)
-    if kept is None:
+    recorded = await ctx.recall(_DONE)
+    if recorded is None:
         async with ctx.unrepeatable():
-            kept = await _carried_out(sandbox, program, contract, ctx)
-            await ctx.record(_DONE, kept)  # before the result is used
-    return _judged(kept, contract)
+            recorded = await _carried_out(sandbox, program, contract, ctx)
+            await ctx.record(_DONE, recorded)  # before the result is used
+    return _judged(recorded, contract)
 
 
 async def _carried_out(sandbox: Sandbox, program: Program, contract: Contract, ctx: NodeContext) -> Mapping[str, Any]:
@@ -94,22 +94,22 @@ async def _carried_out(sandbox: Sandbox, program: Program, contract: Contract, c
 async def _outputs(result: ProgramResult, contract: Contract, ctx: NodeContext) -> dict[str, Any]:
     """Return all outputs of a run, the program's own under the contract's name. Raises ToolError if it failed."""
     value, kind, text = await in_untrusted_thread(_told, result)
-    kept = await output_files.keep(result.files, ctx)
+    stored = await output_files.keep(result.files, ctx)
     return {
         contract.name: value,
         "raw_result": value,
         "actual_type": kind,
-        "content": "\n\n".join(part for part in (text, kept.content) if part),
-        "attachments": kept.links,
-        "_ARTIFACTS": kept.artifacts or None,
-        "_ATTACHMENT_CONTENT": kept.content,
+        "content": "\n\n".join(part for part in (text, stored.content) if part),
+        "attachments": stored.links,
+        "_ARTIFACTS": stored.artifacts or None,
+        "_ATTACHMENT_CONTENT": stored.content,
     } | _skipped(result)
 
 
 def _skipped(result: ProgramResult) -> dict[str, Any]:
     """Return the output that lists the skipped files; {} if there are none."""
-    told = [{"name": clean(file.name), "reason": file.reason} for file in result.skipped]
-    return {"_SKIPPED_ARTIFACTS": told} if told else {}
+    skipped = [{"name": clean(file.name), "reason": file.reason} for file in result.skipped]
+    return {"_SKIPPED_ARTIFACTS": skipped} if skipped else {}
 
 
 def _told(result: ProgramResult) -> tuple[Any, str, str]:
@@ -123,22 +123,22 @@ def _value(result: ProgramResult) -> Any:
         return output_contract.json_value(result.value)
     has_said_nothing = not result.files and not result.stdout.strip()
     if result.exit_code != 0 or (result.stderr.strip() and has_said_nothing):
-        told = result.stderr.strip()[-LONGEST_ERROR:]
-        raise ToolError(told or f"The program ended with exit code {result.exit_code}.")
+        stderr = result.stderr.strip()[-LONGEST_ERROR:]
+        raise ToolError(stderr or f"The program ended with exit code {result.exit_code}.")
     return output_contract.printed_value(result.stdout)
 
 
-def _judged(kept: Mapping[str, Any], contract: Contract) -> ToolResult:
+def _judged(recorded: Mapping[str, Any], contract: Contract) -> ToolResult:
     """Return the result if it fulfils the contract.
 
     Raises ToolError otherwise: the node gets the other outputs, and the model gets the value, the output and the error.
     """
-    printed = _shown_print(kept.get("printed") or "")  # records of older releases have none
-    failure = kept.get("error")
+    printed = _shown_print(recorded.get("printed") or "")  # records of older releases have none
+    failure = recorded.get("error")
     if failure:
-        told = {"error": f"{CODE_EXEC.name} error: {failure}", **printed} if printed else None
-        raise ToolError(failure, answer=told)
-    outputs: Mapping[str, Any] = kept["outputs"]
+        answer = {"error": f"{CODE_EXEC.name} error: {failure}", **printed} if printed else None
+        raise ToolError(failure, answer=answer)
+    outputs: Mapping[str, Any] = recorded["outputs"]
     shown = {name: value for name, value in outputs.items() if not name.startswith("_")} | printed
     wrong = contract.mismatch(outputs[contract.name])
     if wrong:
@@ -200,12 +200,12 @@ def _program(params: CodeExecParams, arguments: Mapping[str, Any], ctx: NodeCont
     )
 
 
-def _arguments(params: CodeExecParams, given: Mapping[str, Any], ctx: NodeContext) -> dict[str, Any]:
+def _arguments(params: CodeExecParams, passed: Mapping[str, Any], ctx: NodeContext) -> dict[str, Any]:
     declared = params.arguments if isinstance(params.arguments, Mapping) else {}
     values: dict[str, Any] = {}
     for name, reference in declared.items():
-        if name in given and name not in CODE_EXEC.arguments:
-            values[name] = given[name]
+        if name in passed and name not in CODE_EXEC.arguments:
+            values[name] = passed[name]
         else:
             values[name] = ctx.lookup(str(reference)) if reference else None
         ctx.note_input(name, values[name])

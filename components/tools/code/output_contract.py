@@ -1,9 +1,9 @@
 """The output contract of a code node: the name and type of its one own output (docs/tools.md).
 
     contract = contract_of({"result": {"type": "Array<Number>"}})
-    contract.mismatch([1, "x"])   ->  "CodeExec contract mismatch at [1]: expected type Number, got String"
-    type_of([1, "x"])             ->  "Array<Any>"
-    content_text({"a": 1})        ->  '{\\n  "a": 1\\n}'
+    contract.find_mismatch([1, "x"])   ->  "CodeExec contract mismatch at [1]: expected type Number, got String"
+    type_of([1, "x"])                  ->  "Array<Any>"
+    content_text({"a": 1})             ->  '{\\n  "a": 1\\n}'
 
 Types are those of JSON: a boolean is not a number, and null has the types Null and Any only.
 """
@@ -37,7 +37,7 @@ _ARRAY = re.compile(r"array\s*<(.*)>", re.IGNORECASE | re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Contract:
-    """The name and type of a node's own output: `items` levels of arrays around the plain type `of`."""
+    """The name and type of a node's own output: `array_depth` levels of arrays around `base_type`."""
 
     name: str
     of: str

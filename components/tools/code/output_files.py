@@ -1,9 +1,9 @@
 """Files that a program wrote: stored, linked, and described for a model.
 
-kept = await keep(result.files, ctx)
-kept.artifacts    [{"name", "url", "mime_type", "size"}]
-kept.links        ["![chart.png](/api/v1/documents/artifact/...)"]
-kept.content      "attachment_count: 1\\n\\nattachment1 (image): chart.png\\n..."
+stored = await store_files(result.files, ctx)
+stored.artifacts    [{"name", "url", "mime_type", "size"}]
+stored.links        ["![chart.png](/api/v1/documents/artifact/...)"]
+stored.content      "attachment_count: 1\\n\\nattachment1 (image): chart.png\\n..."
 """
 
 from collections.abc import Iterable, Sequence
@@ -39,7 +39,7 @@ async def keep(files: Sequence[ProducedFile], ctx: NodeContext) -> Kept:
     """Store the files; return their descriptions, in order."""
     artifacts: list[dict[str, Any]] = []
     links: list[str] = []
-    told: list[str] = []
+    descriptions: list[str] = []
     for number, file in enumerate(files, 1):
         name = clean(file.name)
         url = await _stored(name, file, ctx)
@@ -50,8 +50,8 @@ async def keep(files: Sequence[ProducedFile], ctx: NodeContext) -> Kept:
             text = f"Artifact generated but parse failed. Download: {url}"
         artifacts.append({"name": name, "url": url, "mime_type": file.mime_type, "size": len(file.data)})
         links.append(f"![{name}]({url})" if is_image else f"[Download {name}]({url})")
-        told.append(f"attachment{number} ({kind}): {name}\n{text}")
-    content = "\n\n".join([f"attachment_count: {len(told)}", *told]) if told else ""
+        descriptions.append(f"attachment{number} ({kind}): {name}\n{text}")
+    content = "\n\n".join([f"attachment_count: {len(descriptions)}", *descriptions]) if descriptions else ""
     return Kept(artifacts, links, content)
 
 
@@ -88,14 +88,14 @@ def beginning_of_pdf(name: str, data: bytes) -> str:
 
 def _first(parts: Iterable[str]) -> str:
     """Return the beginning of a text that comes in parts."""
-    kept: list[str] = []
-    room = MOST_TEXT
+    pieces: list[str] = []
+    remaining = MOST_TEXT
     for part in parts:
-        kept.append(clean(part)[:room])
-        room -= len(part)
-        if room <= 0:
+        pieces.append(clean(part)[:remaining])
+        remaining -= len(part)
+        if remaining <= 0:
             break
-    return "".join(kept)
+    return "".join(pieces)
 
 
 def _extension(name: str) -> str:

@@ -59,7 +59,7 @@ class Deliveries:
         guarded = nullcontext() if self._ctx.on_unknown == "fail" else self._ctx.unrepeatable()
         async with guarded:
             if not await self._ctx.record(f"mail:begun:{self._number}", True):
-                raise _unknown(self._ctx)  # another attempt has begun it since `look`
+                raise _unknown(self._ctx)  # another attempt has begun it since `check_previous`
             ended, error = await _delivered(session, message, refused)
             await self._ctx.record(f"mail:ended:{self._number}", ended)
         self._number += 1
@@ -84,7 +84,7 @@ async def _delivered(
 
 def _unknown(ctx: NodeContext) -> ToolError:
     """Return the error for a delivery with an unknown outcome, as the node's `on_unknown` says."""
-    told = DeliveryUnknown().message
+    message = DeliveryUnknown().message
     if ctx.on_unknown == "ask":
-        return MayHaveHappened(told)
-    return ToolError(told, retryable=ctx.on_unknown == "retry", answer=f"Email error: {told}. {ADVICE}")
+        return MayHaveHappened(message)
+    return ToolError(message, retryable=ctx.on_unknown == "retry", answer=f"Email error: {message}. {ADVICE}")

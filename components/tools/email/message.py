@@ -70,7 +70,7 @@ def addresses_in(value: Any, *, but: Iterable[str] = ()) -> list[str]:
     """Return the addresses in a text or a list of texts, each once. Raises ToolError for an invalid address.
 
     Addresses are divided by commas, semicolons or line ends, and may have a name: `Ann Lee <ann@example.com>`. A list
-    may be JSON text written by a model. Addresses in `but` are left out.
+    may be JSON text written by a model. Addresses in `exclude` are left out.
     """
     known = {address.lower() for address in but}
     found: list[str] = []
@@ -94,8 +94,8 @@ def names_in(value: Any) -> dict[str, str]:
 
 
 def _parts(value: Any) -> Iterator[str]:
-    given = listed(value)
-    for text in given if isinstance(given, list | tuple) else (given,):
+    values = listed(value)
+    for text in values if isinstance(values, list | tuple) else (values,):
         yield from (part for part in _PARTS.findall(value_text(text)) if part.strip())
 
 

@@ -57,7 +57,7 @@ def _asked(code: str, top_n: int) -> str:
         "preTag": "<em>",
         "postTag": "</em>",
     }
-    asked = {
+    parameter = {
         "uid": "",
         "keyword": code,
         "type": [KIND],
@@ -66,7 +66,7 @@ def _asked(code: str, top_n: int) -> str:
         "clientVersion": "curr",
         "param": {KIND: how},
     }
-    return json.dumps(asked, ensure_ascii=False, separators=(",", ":"))
+    return json.dumps(parameter, ensure_ascii=False, separators=(",", ":"))
 
 
 def _rows(reply: Reply) -> list[Any]:
@@ -96,8 +96,8 @@ def _plain(value: Any) -> str:
 
 def _told(row: Mapping[str, str]) -> str:
     link = f"http://finance.eastmoney.com/a/{quote(row['code'], safe='')}.html"
-    told = f'<a href="{link}">{row["title"]}</a>\n 新闻内容: {row["content"]}'
-    return f"{told} \n发布时间:{row['date']} \n文章来源: {row['mediaName']}"
+    article = f'<a href="{link}">{row["title"]}</a>\n 新闻内容: {row["content"]}'
+    return f"{article} \n发布时间:{row['date']} \n文章来源: {row['mediaName']}"
 
 
 AKSHARE = Tool(

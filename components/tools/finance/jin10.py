@@ -66,9 +66,11 @@ class Jin10Params(ToolParams):
 
 
 async def report(params: Jin10Params, arguments: Mapping[str, Any], ctx: NodeContext) -> ToolResult:
-    path, asked = _request(params)
+    path, query_params = _request(params)
     headers = {"secret-key": value_text(params.secret_key)}
-    body = http.object_of(await http.fetch(ctx, "Jin10", Call("GET", f"{BASE}/{path}", params=asked, headers=headers)))
+    body = http.object_of(
+        await http.fetch(ctx, "Jin10", Call("GET", f"{BASE}/{path}", params=query_params, headers=headers))
+    )
     if body.get("status") not in (DONE, str(DONE)):
         raise ToolError(
             value_text(body.get("message")) or f"The vendor returned status {value_text(body.get('status'))}."
@@ -102,8 +104,8 @@ def _names(params: Jin10Params) -> Mapping[str, str]:
 
 def _flashes(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return the text of each flash, one a line."""
-    told = (row.get("data") for row in rows)
-    texts = (clean(value_text(data.get("content"))) for data in told if isinstance(data, Mapping))
+    contents = (row.get("data") for row in rows)
+    texts = (clean(value_text(data.get("content"))) for data in contents if isinstance(data, Mapping))
     return "\n".join(text for text in texts if text)
 
 

@@ -37,8 +37,8 @@ async def news(params: TuShareParams, arguments: Mapping[str, Any], ctx: NodeCon
     keyword = value_text(params.keyword).strip() or value_text(arguments.get("query")).strip()
     if not keyword:
         return ToolResult({"formalized_content": ""}, answer="")
-    asked = {"src": params.src, "start_date": value_text(params.start_date), "end_date": _end(params, ctx)}
-    body = {"api_name": "news", "token": value_text(params.token), "params": asked}
+    query = {"src": params.src, "start_date": value_text(params.start_date), "end_date": _end(params, ctx)}
+    body = {"api_name": "news", "token": value_text(params.token), "params": query}
     answer = http.object_of(await http.fetch(ctx, "TuShare", Call("POST", VENDOR, json=body)))
     if answer.get("code") not in (0, "0"):
         raise ToolError(value_text(answer.get("msg")) or f"The vendor returned code {value_text(answer.get('code'))}.")
@@ -48,10 +48,10 @@ async def news(params: TuShareParams, arguments: Mapping[str, Any], ctx: NodeCon
 
 def _end(params: TuShareParams, ctx: NodeContext) -> str:
     """Return the end of the period, and record it as an input of the node."""
-    given = value_text(params.end_date)
-    if not given and ctx.exists("sys.date"):
-        given = value_text(ctx.lookup("sys.date"))
-    end = given or f"{datetime.now():%Y-%m-%d %H:%M:%S}"
+    stored = value_text(params.end_date)
+    if not stored and ctx.exists("sys.date"):
+        stored = value_text(ctx.lookup("sys.date"))
+    end = stored or f"{datetime.now():%Y-%m-%d %H:%M:%S}"
     ctx.note_input("end_date", end)
     return end
 
@@ -71,13 +71,13 @@ def _table(fields: Sequence[str], rows: Sequence[Sequence[Any]], keyword: str) -
     """Return a table of the rows whose content has the keyword, with their numbers among all rows; "" for none."""
     if CONTENT not in fields:
         return ""
-    at, wanted = fields.index(CONTENT), keyword.casefold()
-    kept = [
+    at, searched = fields.index(CONTENT), keyword.casefold()
+    matching = [
         [number, *map(_cell, row)]
         for number, row in enumerate(rows)
-        if at < len(row) and wanted in value_text(row[at]).casefold()
+        if at < len(row) and searched in value_text(row[at]).casefold()
     ]
-    return clean(pipe_table(["", *fields], kept)) if kept else ""
+    return clean(pipe_table(["", *fields], matching)) if matching else ""
 
 
 def _cell(value: Any) -> Any:

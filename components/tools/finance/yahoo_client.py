@@ -40,14 +40,14 @@ class Yahoo:
 
     async def month(self) -> Mapping[str, Any]:
         """Return the daily bars of the last month: `timestamp`, `meta`, `indicators`."""
-        asked = {"range": "1mo", "interval": "1d"}
-        reply = await http.ask(self.ctx, TOOL, self._call(self._address(CHART), asked))
+        query_params = {"range": "1mo", "interval": "1d"}
+        reply = await http.ask(self.ctx, TOOL, self._call(self._address(CHART), query_params))
         return _only_result(reply, "chart")
 
     async def news(self) -> list[Any]:
         """Return recent articles that mention the stock."""
-        asked = {"q": self.symbol, "newsCount": MOST_NEWS, "quotesCount": 0}
-        reply = await http.fetch(self.ctx, TOOL, self._call(SEARCH, asked), http.NO_PROGRAMS)
+        query_params = {"q": self.symbol, "newsCount": MOST_NEWS, "quotesCount": 0}
+        reply = await http.fetch(self.ctx, TOOL, self._call(SEARCH, query_params), http.NO_PROGRAMS)
         return http.rows_of(http.object_of(reply).get("news"), "news")
 
     async def _admission(self) -> tuple[dict[str, Any], dict[str, str]]:
@@ -94,7 +94,7 @@ def _said(reply: Reply, name: str) -> str:
         return ""
     for envelope in (body.get(name), body.get("finance")):
         error = envelope.get("error") if isinstance(envelope, Mapping) else None
-        told = error.get("description") if isinstance(error, Mapping) else error
-        if isinstance(told, str) and told:
-            return told[: http.SHOWN]
+        text = error.get("description") if isinstance(error, Mapping) else error
+        if isinstance(text, str) and text:
+            return text[: http.SHOWN]
     return ""

@@ -135,11 +135,11 @@ CallTool = Callable[[P, Mapping[str, Any], NodeContext], Awaitable[ToolResult]]
 class Tool(Generic[P]):
     """The definition of a tool.
 
-    If a required argument is empty, the tool is not called and the result is `empty`; None calls it all the same.
-    Details of an error that the tool raises: `answer` replaces the text for the model (by default the error with the
-    tool's label, or without it if `errors_are_bare`); `outputs` become the node's outputs; `result` makes the error a
-    success after the last try, with `result` as the main output.
-    Results of a tool that `brings_sources` are added to the run's references.
+    If a required argument is empty, the tool is not called and the outputs are `empty_outputs`; None calls it all the
+    same. Details of an error that the tool raises: `answer` replaces the text for the model (by default the error with
+    the tool's label, or without it if `errors_are_bare`); `outputs` become the node's outputs; `result` makes the error
+    a success after the last try, with `result` as the main output. Results of a tool that `brings_sources` are added to
+    the run's references.
     """
 
     name: str
@@ -159,14 +159,16 @@ class Tool(Generic[P]):
     most_tries: int | None = None  # the most that the vendor accepts, whatever the node says
     pace: VendorRateLimit | None = None  # the vendor's limit for all workers together
     outputs: tuple[str, ...] = ("formalized_content", "json")  # all that a call may return
-    apart: Callable[[P], Collection[str]] = lambda params: ()  # arguments that a canvas passes as `Apart`
+    apart: Callable[[P], Collection[str]] = lambda params: ()  # arguments that a canvas passes as TextWithReferences
     for_models: Callable[[P], P] = lambda params: params  # adapts the author's parameters to calls by a model
     arguments_told: Callable[[P], Mapping[str, Argument]] | None = None  # replaces `arguments` in the schema
 
     def schema(self, params: P, exposed_name: str) -> dict[str, Any]:
         """Return the function definition that is offered to a model."""
-        told = self.arguments if self.arguments_told is None else self.arguments_told(params)
-        properties = {name: _property(argument, self.stored(params, name, argument)) for name, argument in told.items()}
+        arguments = self.arguments if self.arguments_told is None else self.arguments_told(params)
+        properties = {
+            name: _property(argument, self.stored(params, name, argument)) for name, argument in arguments.items()
+        }
         return {
             "type": "function",
             "function": {
@@ -221,16 +223,16 @@ class Tool(Generic[P]):
     def _completed(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Return the arguments with defaults for the optional ones that were not passed."""
         defaults = {name: argument.default for name, argument in self.arguments.items() if not argument.required}
-        given = {
+        passed = {
             name: value
             for name, value in arguments.items()
             if value is not None and not (name in defaults and self.arguments[name].is_left_out(value))
         }
-        return defaults | given
+        return defaults | passed
 
     def _failed(self, error: Exception, hidden: tuple[str, ...]) -> ToolRun:
-        said = _TOO_DEEP if isinstance(error, RecursionError) else str(error) or type(error).__name__
-        text = redaction.removed(said, hidden)
+        message = _TOO_DEEP if isinstance(error, RecursionError) else str(error) or type(error).__name__
+        text = redaction.removed(message, hidden)
         label = f"{self.error_label or self.name} error: "
         labelled = text if self.errors_are_bare or text.startswith(label) else label + text
         if not isinstance(error, ExecutorError):
@@ -257,9 +259,9 @@ def tries_more(params: ToolParams) -> int:
 
 def pause(error: Exception, params: ToolParams) -> float:
     """Return the seconds before a retry: the server's Retry-After, up to 30 s, else the node's own delay."""
-    asked = getattr(error, "details", {}).get("retry_after")
-    if isinstance(asked, int | float):
-        return min(max(0.0, float(asked)), LONGEST_ASKED_WAIT)
+    retry_after = getattr(error, "details", {}).get("retry_after")
+    if isinstance(retry_after, int | float):
+        return min(max(0.0, float(retry_after)), LONGEST_ASKED_WAIT)
     try:
         return min(max(0.0, float(params.delay_after_error)), LONGEST_WAIT)
     except (TypeError, ValueError):

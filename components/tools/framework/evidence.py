@@ -73,11 +73,11 @@ async def cite_chunks(
     """
     if not chunks:
         return ""
-    kept = [stored(chunk) for chunk in chunks]
-    cited = [{"chunk_id": value_text(chunk["id"]), **chunk} for chunk in kept]
+    to_store = [stored(chunk) for chunk in chunks]
+    cited = [{"chunk_id": value_text(chunk["id"]), **chunk} for chunk in to_store]
     numbers = await ctx.cite(cited, _added_up(documents))
-    count = await _within_budget([value_text(chunk["content"]) for chunk in kept])
-    return "\n".join(block(number, chunk) for number, chunk in list(zip(numbers, kept, strict=True))[:count])
+    count = await _within_budget([value_text(chunk["content"]) for chunk in to_store])
+    return "\n".join(block(number, chunk) for number, chunk in list(zip(numbers, to_store, strict=True))[:count])
 
 
 def stored(chunk: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """HTTP requests of tools to their vendors: addresses, limits, parsing of replies, and errors.
 
     reply = await http.fetch(ctx, "TavilySearch", Call("POST", "https://api.tavily.com/search", json=body))
-    found = http.object_of(reply)
+    found = http.parse_object(reply)
 
 A deployment may override the address of a tool, or of one host of a tool that has several (`TAVILYSEARCH`,
 `YAHOOFINANCE_QUERY1_FINANCE_YAHOO_COM`). Such an address is trusted; the address policy checks all others.
@@ -54,7 +54,7 @@ async def ask(ctx: NodeContext, tool: str, call: Call) -> Reply:
 
 
 async def fetch(ctx: NodeContext, tool: str, call: Call, advice: str = "") -> Reply:
-    """Send a request and return a reply of status 2xx. Raises HttpFailed, made by `refusal`, for every other status."""
+    """Send a request and return a reply of status 2xx. Raises HttpFailed for every other status."""
     reply = await ask(ctx, tool, call)
     if not reply.is_success:
         raise refusal(reply, advice=advice)
@@ -68,14 +68,14 @@ def refusal(reply: Reply, message: str = "", *, wait: float | None = None, advic
     seconds; a `Retry-After` header goes first. `advice` is appended where the vendor refuses unknown programs (403,
     429).
     """
-    asked = _retry_after(reply.headers.get("retry-after", ""))
-    told = f" {advice}" if advice and reply.status in _NOT_ADMITTED else ""
+    retry_after = _retry_after(reply.headers.get("retry-after", ""))
+    advice_text = f" {advice}" if advice and reply.status in _NOT_ADMITTED else ""
     may_pass = reply.status in _MAY_PASS or reply.status >= HTTPStatus.INTERNAL_SERVER_ERROR
     return HttpFailed(
-        (message or f"HTTP {reply.status}: {text_of(reply)[:SHOWN]}") + told,
+        (message or f"HTTP {reply.status}: {text_of(reply)[:SHOWN]}") + advice_text,
         retryable=may_pass or wait is not None,
         status=reply.status,
-        retry_after=wait if asked is None else asked,
+        retry_after=wait if retry_after is None else retry_after,
     )
 
 
@@ -108,7 +108,7 @@ def object_of(reply: Reply) -> dict[str, Any]:
 def listed(reply: Reply, name: str, *, error: str, otherwise: str, wait: float | None = None) -> list[Any]:
     """Return the list under `name` of a reply.
 
-    Raises ToolError or HttpFailed if there is none, with the vendor's text under the key `error`, or `otherwise`.
+    Raises ToolError or HttpFailed if there is none, with the vendor's text under `error_key`, or `default_error`.
     """
     try:
         body = object_of(reply)
@@ -118,8 +118,8 @@ def listed(reply: Reply, name: str, *, error: str, otherwise: str, wait: float |
         raise refusal(reply, wait=wait) from None
     if isinstance(body.get(name), list) and reply.is_success:
         return body[name]
-    said = body[error] if isinstance(body.get(error), str) else ""
-    raise ToolError(said or otherwise) if reply.is_success else refusal(reply, said, wait=wait)
+    message = body[error] if isinstance(body.get(error), str) else ""
+    raise ToolError(message or otherwise) if reply.is_success else refusal(reply, message, wait=wait)
 
 
 def rows_of(value: Any, name: str) -> list[Any]:
@@ -151,11 +151,11 @@ def _address(base_urls: Mapping[str, str], tool: str, url: str) -> tuple[str, bo
     Only the path and query of `url`, which a model may have written, are appended to a configured address. Raises
     AddressRefused if `url` is not a valid http or https address.
     """
-    asked = url_of(url)
-    named = named_place(base_urls, tool, asked.host)
+    requested = url_of(url)
+    named = named_place(base_urls, tool, requested.host)
     if not named:
         return url, False
-    return named.rstrip("/") + asked.raw_path.decode("ascii"), True
+    return named.rstrip("/") + requested.raw_path.decode("ascii"), True
 
 
 def _retry_after(value: str) -> float | None:

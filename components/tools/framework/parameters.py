@@ -90,7 +90,7 @@ def is_templated(value: Any) -> bool:
 
 def texts(value: Any) -> list[str]:
     """Return the non-empty texts of a list, of a JSON list written by a model, or of a comma-separated text."""
-    given = listed(value)
-    items = given.split(",") if isinstance(given, str) else given if isinstance(given, list | tuple) else ()
+    values = listed(value)
+    items = values.split(",") if isinstance(values, str) else values if isinstance(values, list | tuple) else ()
     stripped = (str(item).strip() for item in items if item is not None)
     return [text for text in stripped if text]

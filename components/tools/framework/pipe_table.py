@@ -32,8 +32,8 @@ def _line(cells: Sequence[str]) -> str:
 def _column(name: str, values: Sequence[Any]) -> list[str]:
     """Return head, rule and cells of one column, all of the same width."""
     name = _escaped(name)
-    given = [value for value in values if value is not None]
-    is_numeric = bool(given) and all(_is_number(value) for value in given)
+    present = [value for value in values if value is not None]
+    is_numeric = bool(present) and all(_is_number(value) for value in present)
     cells = [_shown(value, is_numeric) for value in values]
     if is_numeric:
         cells = _in_line(cells)

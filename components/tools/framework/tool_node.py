@@ -56,10 +56,10 @@ def _arguments(tool: Tool[Any], params: ToolParams, ctx: NodeContext) -> dict[st
     arguments: dict[str, Any] = {}
     apart = tool.apart(params)
     for name, argument in tool.arguments.items():
-        given = tool.stored(params, name, argument)
-        if given is None:
+        stored = tool.stored(params, name, argument)
+        if stored is None:
             continue
-        value = arguments[name] = resolved(argument, given, ctx, apart=name in apart)
+        value = arguments[name] = resolved(argument, stored, ctx, apart=name in apart)
         ctx.note_input(name, {"text": value.text, "values": value.values} if isinstance(value, Apart) else value)
     return arguments
 
@@ -67,8 +67,8 @@ def _arguments(tool: Tool[Any], params: ToolParams, ctx: NodeContext) -> dict[st
 def resolved(argument: Argument, stored: Any, ctx: NodeContext, *, apart: bool = False) -> Any:
     """Return an author's stored value for an argument with its references, also those in a list, resolved.
 
-    With `apart`, a text with references is returned as `Apart`, unless it is a single reference. Raises
-    UnresolvedReference for a single reference to something that the canvas does not have.
+    With `keep_references`, a text with references is returned as TextWithReferences, unless it is a single reference.
+    Raises UnresolvedReference for a single reference to something that the canvas does not have.
     """
     if argument.type != "array" or not isinstance(stored, list):
         return _value(stored, ctx, apart=apart)
@@ -80,7 +80,7 @@ def resolved(argument: Argument, stored: Any, ctx: NodeContext, *, apart: bool =
 
 
 def _value(value: Any, ctx: NodeContext, *, apart: bool = False) -> Any:
-    """Return a parameter's value; with `apart`, text and references separately unless it is a single reference."""
+    """Return a value with its references resolved; with `keep_references`, text and references separately."""
     if not isinstance(value, str):
         return value
     if ctx.is_reference(value):

@@ -1,8 +1,8 @@
 """Bound values: references of a statement are passed as values, which the database never parses as SQL
 (`bind_references`, docs/tools.md).
 
-    written = marked("SELECT * FROM t WHERE name LIKE '%{begin@name}%'", {"begin@name": "O'Hara"})
-    written.bound(written.text, "mysql")   ->  Bound(("SELECT * FROM t WHERE name LIKE ", ""), ("%O'Hara%",))
+    marked = mark_references("SELECT * FROM t WHERE name LIKE '%{begin@name}%'", {"begin@name": "O'Hara"})
+    marked.bind(marked.text, "mysql")   ->  BoundStatement(("SELECT * FROM t WHERE name LIKE ", ""), ("%O'Hara%",))
 
 Each reference is replaced by a marker, a word that the text does not contain, before the text is split into statements
 and checked. A marker that is a word by itself becomes its value, a list several values; a quoted text with markers
@@ -26,7 +26,7 @@ MOST_VALUES = 1000  # of one statement; databases accept from 2,100 to 32,767
 
 @dataclass(frozen=True, slots=True)
 class Marked:
-    """A text with markers; `marks` holds the value of each marker, `written` the author's reference."""
+    """A text with markers, the value of each marker, and the author's reference that it replaces."""
 
     text: str
     marks: Mapping[str, Any] = field(default_factory=dict[str, Any])
@@ -49,8 +49,8 @@ class Marked:
             elif token.token_type == TokenType.STRING:
                 new = [self._filled(token.text)]
             else:
-                told = self.as_written(as_it_is)
-                raise ToolError(f"No value can be bound in {told}. Use a reference as a whole value or in quotes.")
+                written = self.as_written(as_it_is)
+                raise ToolError(f"No value can be bound in {written}. Use a reference as a whole value or in quotes.")
             parts[-1] += statement[position : token.start]
             parts += [", "] * (len(new) - 1) + [""]
             values += new

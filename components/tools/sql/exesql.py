@@ -58,8 +58,8 @@ class ExeSQLParams(ToolParams):
 
 
 async def ask(params: ExeSQLParams, arguments: Mapping[str, Any], ctx: NodeContext) -> ToolResult:
-    given = arguments.get("sql")
-    written = bind_values.marked(given.text, given.values) if isinstance(given, Apart) else Marked(value_text(given))
+    sql = arguments.get("sql")
+    written = bind_values.marked(sql.text, sql.values) if isinstance(sql, Apart) else Marked(value_text(sql))
     statements = await in_untrusted_thread(read_only_rules.statements, written.text, params.db_type)
     if not statements:
         raise ToolError("SQL for `ExeSQL` MUST not be empty.")

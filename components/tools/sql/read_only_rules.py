@@ -1,7 +1,7 @@
 """The rules by which SQL is sent: a text is split into statements, and each must only read (docs/tools.md, row T14).
 
-    statements("SELECT ';' AS c; DELETE FROM t", "mysql")   ->  ["SELECT ';' AS c", "DELETE FROM t"]
-    refusal("DELETE FROM t", "mysql")                       ->  "For security reasons, ..."
+    split_statements("SELECT ';' AS c; DELETE FROM t", "mysql")   ->  ["SELECT ';' AS c", "DELETE FROM t"]
+    refusal_reason("DELETE FROM t", "mysql")                      ->  "For security reasons, ..."
 
 A statement is checked as a parser of the database's dialect reads it. A statement that the parser cannot read (every
 database has syntax of its own) is checked by its words, and the database reports what is wrong with it. Comments are

@@ -95,9 +95,11 @@ def _shortened(text: str) -> str:
 
 def _laid_out(name: str, values: Sequence[Any]) -> list[str]:
     """Return name, rule and cells of one column, all of the same width."""
-    given = [value for value in values if value is not None]
-    is_numeric = bool(given) and all(isinstance(value, int | float) and not isinstance(value, bool) for value in given)
-    has_fractions = any(isinstance(value, float) for value in given)
+    present = [value for value in values if value is not None]
+    is_numeric = bool(present) and all(
+        isinstance(value, int | float) and not isinstance(value, bool) for value in present
+    )
+    has_fractions = any(isinstance(value, float) for value in present)
     head = _one_line(name)
     cells = [_shown(value, is_numeric and has_fractions) for value in values]
     width = max(len(head) + _PADDING, *map(len, cells))

@@ -68,11 +68,11 @@ async def crawl(params: CrawlerParams, arguments: Mapping[str, Any], ctx: NodeCo
         html = page.text.encode("utf-8", "replace")
         text = await page_text.read_page(len(html), extracted, page.url, html, page.is_html, params.extract_type)
     except AddressRefused as error:
-        told = not_valid(error)
-        raise AddressRefused(told, answer=told, reason=error.message) from error
+        message = not_valid(error)
+        raise AddressRefused(message, answer=message, reason=error.message) from error
     except NodeFailure as error:
-        told = f"An unexpected error occurred: {error.message}"
-        raise ToolError(told, retryable=error.retryable, **{**error.details, "answer": told}) from error
+        message = f"An unexpected error occurred: {error.message}"
+        raise ToolError(message, retryable=error.retryable, **{**error.details, "answer": message}) from error
     return ToolResult({"formalized_content": text}, answer=text)
 
 

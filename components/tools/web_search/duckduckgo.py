@@ -93,8 +93,17 @@ async def _news(query: str, ctx: NodeContext) -> list[dict[str, Any]]:
     token = _TOKEN.search(page)
     if token is None:
         raise _rate_limited()
-    asked = {"l": ANYWHERE, "o": "json", "noamp": "1", "q": query, "vqd": token.group(1), "p": "1", "s": "0", "dc": "0"}
-    reply = await _fetched(Call("GET", NEWS, params=asked), ctx)
+    query_params = {
+        "l": ANYWHERE,
+        "o": "json",
+        "noamp": "1",
+        "q": query,
+        "vqd": token.group(1),
+        "p": "1",
+        "s": "0",
+        "dc": "0",
+    }
+    reply = await _fetched(Call("GET", NEWS, params=query_params), ctx)
     rows = http.rows_of(http.object_of(reply).get("results"), "results")
     return [_news_item(row) for row in rows if isinstance(row, Mapping)]
 

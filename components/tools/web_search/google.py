@@ -34,7 +34,7 @@ class GoogleParams(ToolParams):
 
 
 async def search(params: GoogleParams, arguments: Mapping[str, Any], ctx: NodeContext) -> ToolResult:
-    asked = {
+    options = {
         "engine": "google",
         "q": value_text(arguments["q"]),
         "google_domain": "google.com",
@@ -44,8 +44,8 @@ async def search(params: GoogleParams, arguments: Mapping[str, Any], ctx: NodeCo
         "num": _count(arguments["num"], "num"),
         "api_key": params.api_key,
     }
-    given = {name: value for name, value in asked.items() if value not in (None, "")}
-    reply = await http.ask(ctx, "Google", Call("GET", SEARCH, params=given))
+    query_params = {name: value for name, value in options.items() if value not in (None, "")}
+    reply = await http.ask(ctx, "Google", Call("GET", SEARCH, params=query_params))
     rows = http.listed(reply, "organic_results", error="error", otherwise=NOTHING_FOUND)
     formalized = await evidence.cite_hits((_hit(row) for row in rows if isinstance(row, Mapping)), ctx)
     return ToolResult({"formalized_content": formalized, "json": rows}, answer=formalized)

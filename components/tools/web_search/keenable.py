@@ -47,14 +47,14 @@ class KeenableSearchParams(ToolParams):
 
 
 async def search(params: KeenableSearchParams, arguments: Mapping[str, Any], ctx: NodeContext) -> ToolResult:
-    asked = {"query": value_text(arguments["query"]), "mode": params.mode}
+    body_params = {"query": value_text(arguments["query"]), "mode": params.mode}
     site = value_text(arguments["site"]).strip()
     if site:
-        asked["site"] = site
+        body_params["site"] = site
     headers = {**_CALLER, "X-API-Key": params.key} if params.key else _CALLER
     path = "/v1/search" if params.key else "/v1/search/public"
     server, is_named = _server(ctx.services.base_urls)
-    call = Call("POST", server + path, headers=headers, json=asked, timeout=SECONDS, trusted=is_named)
+    call = Call("POST", server + path, headers=headers, json=body_params, timeout=SECONDS, trusted=is_named)
     body = http.object_of(await http.fetch(ctx, "KeenableSearch", call))
     rows = http.rows_of(body.get("results"), "results")[: params.top_n]
     formalized = await evidence.cite_hits((_hit(row) for row in rows if isinstance(row, Mapping)), ctx)

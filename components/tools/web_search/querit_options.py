@@ -1,7 +1,7 @@
 """Checks of the arguments of the two querit.ai tools.
 
 A check returns the value to send, or raises ValueError. Values written by the author are checked when the canvas is
-loaded (`on_canvas`); values from references and models are checked when the tool is called (`held`).
+loaded (`canvas_check`); values from references and models are checked when the tool is called (`check_argument`).
 """
 
 import re
@@ -29,12 +29,12 @@ Check = Callable[[Any], Any]
 def on_canvas(check: Check, *, may_be_empty: bool = False) -> BeforeValidator:
     """Return the check of a stored value. Null, values with references and, if `may_be_empty`, empty ones pass."""
 
-    def checked(value: Any) -> Any:
+    def check_value(value: Any) -> Any:
         items = value if isinstance(value, list | tuple) else [value]
         is_open = value is None or any(map(is_templated, items)) or (may_be_empty and not value)
         return value if is_open else check(value)
 
-    return BeforeValidator(checked)
+    return BeforeValidator(check_value)
 
 
 def held(check: Check, value: Any) -> Any:

@@ -46,7 +46,7 @@ def _instance(params: SearXNGParams, arguments: Mapping[str, Any], ctx: NodeCont
 
 
 async def _asked(url: str, query: str, ctx: NodeContext) -> Reply:
-    asked = {
+    query_params = {
         "q": query,
         "format": "json",
         "categories": "general",
@@ -55,10 +55,10 @@ async def _asked(url: str, query: str, ctx: NodeContext) -> Reply:
         "pageno": 1,
     }
     try:
-        return await http.fetch(ctx, "SearXNG", Call("GET", f"{url}/search", params=asked, timeout=SECONDS))
+        return await http.fetch(ctx, "SearXNG", Call("GET", f"{url}/search", params=query_params, timeout=SECONDS))
     except AddressRefused as refused:
-        told = f"SearXNG error: SSRF guard blocked '{url}': {refused.message}"
-        raise AddressRefused(refused.message, answer=told) from refused
+        answer = f"SearXNG error: SSRF guard blocked '{url}': {refused.message}"
+        raise AddressRefused(refused.message, answer=answer) from refused
     except HttpFailed as failed:
         text = f"Network error: {failed.message}"
         raise HttpFailed(text, retryable=failed.retryable, **failed.details) from failed

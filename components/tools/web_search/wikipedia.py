@@ -31,7 +31,7 @@ class WikipediaParams(ToolParams):
 
 
 async def search(params: WikipediaParams, arguments: Mapping[str, Any], ctx: NodeContext) -> ToolResult:
-    asked = {
+    query_params = {
         "action": "query",
         "format": "json",
         "generator": "search",
@@ -44,7 +44,7 @@ async def search(params: WikipediaParams, arguments: Mapping[str, Any], ctx: Nod
         "inprop": "url",
         "ppprop": "disambiguation",
     }
-    call = Call("GET", f"https://{params.language}.wikipedia.org/w/api.php", params=asked)
+    call = Call("GET", f"https://{params.language}.wikipedia.org/w/api.php", params=query_params)
     pages = _pages(http.object_of(await http.fetch(ctx, "Wikipedia", call, http.WHO_ASKS)))
     hits = [Hit(page.get("title"), page.get("fullurl"), page["extract"]) for page in pages]
     formalized = await evidence.cite_hits(hits, ctx)
