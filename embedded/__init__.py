@@ -1,10 +1,10 @@
-"""A private PostgreSQL and Valkey for a machine on which no server is named. Nothing else knows how they come about.
+"""Embedded servers: a private PostgreSQL and Valkey, for use without configured servers.
 
-    with services(home) as servers:
-        ...  # servers.database_url, servers.redis_url; now and then servers.tend()
+    with run_servers(home) as servers:
+        ...  # servers.database_url, servers.redis_url; call servers.restart_ended() regularly
 
-`home.py` says who owns the servers of a home and who is a guest there, `server.py` runs a process, `postgres.py` and
-`valkey.py` say which one; their programs are found in `programs.py`, and `accounts.py` knows who may run them.
+`home.py` decides which process of a home owns its servers and which are guests, `server.py` runs a server process,
+`postgres.py` and `valkey.py` configure one, `programs.py` finds the programs, and `os_user.py` the account to run them.
 """
 
 from embedded.home import Services, services

@@ -1,10 +1,10 @@
-"""The servers of a home: the process that starts them owns them, further processes of the same home are its guests.
+"""The embedded servers of a home: the process that starts them is the owner, other processes of the home are guests.
 
-The owner starts one that was killed again under the same URL, and stops both when its guests have left.
+The owner restarts a killed server under the same URL, and stops both when its guests have left.
 
-    home/embedded.lock       held by the owner; says where the servers are, once they answer
-    home/embedded.guests     held, shared, by every guest; the owner stops its servers when they have left
-    home/postgres-18/        data, password and log of PostgreSQL 18; Valkey keeps nothing
+    home/embedded.lock       locked by the owner; holds the servers' URLs once they answer
+    home/embedded.guests     lock shared by all guests; the owner stops the servers when it is free
+    home/postgres-18/        data, password and log of PostgreSQL 18; Valkey stores nothing
 """
 
 import fcntl
@@ -25,16 +25,17 @@ from embedded.server import PATIENCE_S, Server
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """Where the servers listen. An URL nobody asked for is empty; none shows in a repr, for it holds a password."""
+    """The servers' URLs, "" for a server that was not requested. URLs contain passwords and are not in the repr."""
 
     database_url: str = field(default="", repr=False)
     redis_url: str = field(default="", repr=False)
-    owned: tuple[Server, ...] = field(default=(), repr=False, compare=False)  # those that this process has started
+    owned: tuple[Server, ...] = field(default=(), repr=False, compare=False)  # servers that this process has started
 
     def tend(self) -> list[str]:
-        """Start again what has ended of the servers we own, without waiting until they answer; their names.
+        """Restart owned servers that have ended, without waiting until they answer; return their names.
 
-        From the main thread. Raises ExecutorError if one does not come up again: perhaps its port is taken by now.
+        Call it from the main thread. Raises ExecutorError if a server does not come up again, for example because its
+        port is in use by now.
         """
         return [server.name for server in self.owned if server.tend()]
 
@@ -48,17 +49,17 @@ def services(
     need_redis: bool = True,
     linger: timedelta = timedelta(seconds=10),
 ) -> Generator[Services]:
-    """The servers of this home: started here and stopped at the end, or those that another process has started.
+    """Start the servers of this home and stop them when the block ends, or join those of another process.
 
-    `durable=False` leaves out every fsync, for tests. An owner waits `linger` for its guests before it stops.
-    To be called from the main thread, since the servers die with the thread that started them.
-    Raises ExecutorError where no server can be run, Conflict where another process runs them, but not as asked.
+    `durable=False` turns off fsync, for tests. An owner waits up to `linger` for its guests before it stops.
+    Call it from the main thread, because the servers end with the thread that started them.
+    Raises ExecutorError if a server cannot run here, and Conflict if another process runs the servers otherwise.
     """
     if threading.current_thread() is not threading.main_thread():
-        raise ExecutorError("The embedded servers die with the thread that starts them: start them from the main one.")
+        raise ExecutorError("The embedded servers end with the thread that starts them. Start them from the main one.")
     home = home.expanduser().resolve()
     if not home.is_dir():
-        home.mkdir(parents=True, mode=0o711)  # passable, so that a root's PostgreSQL reaches its data below
+        home.mkdir(parents=True, mode=0o711)  # as root, PostgreSQL runs under another account and must get through
     give_up = time.monotonic() + PATIENCE_S
     while time.monotonic() < give_up:
         with _lock(home / "embedded.lock", fcntl.LOCK_EX) as owned:
@@ -73,12 +74,12 @@ def services(
                 yield found
                 return
         time.sleep(0.02)
-    raise Conflict(f"Another process holds {home}, out of reach from here. Stop it, or use an EASEL_HOME of your own.")
+    raise Conflict(f"Another process uses {home} and cannot be joined. Stop it, or set another EASEL_HOME.")
 
 
 @contextmanager
 def _lock(path: Path, kind: int) -> Generator[int | None]:
-    """The descriptor of a file locked in this way, or None if somebody else's lock forbids it."""
+    """Lock a file until the block ends; yield its descriptor, or None if another process has a conflicting lock."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
@@ -95,14 +96,14 @@ def _lock(path: Path, kind: int) -> Generator[int | None]:
 def _started(
     home: Path, lock: int, durable: bool, need_database: bool, need_redis: bool, linger: timedelta
 ) -> Generator[Services]:
-    os.ftruncate(lock, 0)  # what an owner that was killed left there
+    os.ftruncate(lock, 0)  # removes what a killed owner has left
     with ExitStack() as running:
         urls, owned = {"database_url": "", "redis_url": ""}, list[Server]()
-        for wanted, url, make in (
+        for is_needed, url, make in (
             (need_redis, "redis_url", lambda: valkey.server(home)),
             (need_database, "database_url", lambda: postgres.server(home, durable)),
         ):
-            if wanted:
+            if is_needed:
                 server = make()
                 running.callback(server.stop)
                 server.start_and_wait()
@@ -116,13 +117,13 @@ def _started(
             while True:
                 with _lock(home / "embedded.guests", fcntl.LOCK_EX) as alone:
                     if alone is not None or time.monotonic() > give_up:
-                        os.ftruncate(lock, 0)  # none joins from now on, and none is just reading it
+                        os.ftruncate(lock, 0)  # under the lock, so that no guest joins or is reading it
                         break
                 time.sleep(0.02)
 
 
 def _announced(home: Path) -> Services | None:
-    """What a living owner has announced; None while it starts or stops."""
+    """Return the servers that a living owner has announced; None while it starts or stops."""
     try:
         where = json.loads((home / "embedded.lock").read_bytes())
         os.kill(where["pid"], 0)

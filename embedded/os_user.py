@@ -1,4 +1,4 @@
-"""Who runs the servers, and where their files go: PostgreSQL refuses to run as root."""
+"""The account that runs the servers, and the folder of their files: PostgreSQL refuses to run as root."""
 
 import hashlib
 import os
@@ -10,13 +10,13 @@ from typing import Any, TypeAlias
 
 from embedded.refusals import refusal
 
-Account: TypeAlias = Mapping[str, Any]  # options of Popen: whom to run a program as; {} for ourselves
+Account: TypeAlias = Mapping[str, Any]  # options of Popen for the account; {} for the current one
 
-ROOTS_PLACE = Path("/var/lib/easel")  # for root's files when its home is closed to the account that runs PostgreSQL
+ROOTS_PLACE = Path("/var/lib/easel")  # for files of root, if the account of PostgreSQL cannot enter the home
 
 
 def account_for(data: Path | None = None) -> Account:
-    """Ourselves; as root, which PostgreSQL refuses to be, the owner of the data, else somebody who may do nothing."""
+    """Return the account to run servers as: the current one; for root the owner of `data`, else an unprivileged one."""
     if os.geteuid() != 0:
         return {}
     if data is not None:
@@ -25,11 +25,11 @@ def account_for(data: Path | None = None) -> Account:
         with suppress(KeyError):
             entry = pwd.getpwnam(name)
             return {"user": entry.pw_uid, "group": entry.pw_gid, "extra_groups": []}
-    raise refusal("PostgreSQL does not run as root, and there is no user `nobody` to run it as.")
+    raise refusal("PostgreSQL does not run as root, and the user `nobody` to run it as does not exist.")
 
 
 def place_of(home: Path) -> Path:
-    """Where the servers' files go: the home, or a place of root's own where only root may pass through to the home."""
+    """Return the folder of the servers' files: the home, or one below ROOTS_PLACE if only root can enter the home."""
     if os.geteuid() != 0 or all(folder.stat().st_mode & 0o001 for folder in (home, *home.parents)):
         return home
     place = ROOTS_PLACE / hashlib.sha256(bytes(home)).hexdigest()[:12]
@@ -38,5 +38,5 @@ def place_of(home: Path) -> Path:
             folder.mkdir(parents=True, exist_ok=True)
             folder.chmod(0o711)
     except OSError as error:
-        raise refusal(f"Only root may enter {home}, and {ROOTS_PLACE} cannot be made.") from error
+        raise refusal(f"Only root can enter {home}, and {ROOTS_PLACE} cannot be created.") from error
     return place

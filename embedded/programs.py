@@ -1,6 +1,6 @@
-"""The servers' programs: out of wheels, else from PATH, else from where Debian keeps PostgreSQL.
+"""The servers' programs: from wheels, else from PATH, else from Debian's folder of PostgreSQL.
 
-The wheels' own launchers are never called, since as root they add a system user and open every parent directory to all.
+The wheels' own launchers are never called: as root they add a system user and open all parent directories to everyone.
 """
 
 import hashlib
@@ -17,7 +17,7 @@ from embedded.os_user import Account
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A server's executable. `folders` below `root` are all it needs, and may be copied to run from elsewhere."""
+    """A server's executable. `folders` below `root` are all that it needs and can be copied together."""
 
     executable: Path
     root: Path = Path("/")
@@ -25,14 +25,14 @@ class Program:
 
 
 def package(name: str) -> Path | None:
-    """Where a package lies, found without importing it."""
+    """Return the folder of a package without importing it; None if it is not installed."""
     spec = importlib.util.find_spec(name)
     places = spec.submodule_search_locations if spec is not None else None
     return Path(next(iter(places))) if places else None
 
 
 def runnable(programs: Iterable[Program], place: Path, account: Account) -> Iterator[tuple[Path, int]]:
-    """Those that the account can run, from where they are or from a copy, each with its major version."""
+    """Yield the programs that the account can run, in place or from a copy, each with its major version."""
     for program in programs:
         executable = program.executable
         if (
@@ -51,11 +51,11 @@ def runnable(programs: Iterable[Program], place: Path, account: Account) -> Iter
 
 
 def _copy(program: Program, copy: Path) -> None:
-    """Copy what a program needs, open to all, completely or not at all."""
+    """Copy a program's folders, readable for everyone, completely or not at all."""
     draft = copy.with_suffix(".new")
     shutil.rmtree(draft, ignore_errors=True)
     for folder in program.folders:
-        if (program.root / folder).is_dir():  # the folder of libraries is an affair of Linux wheels
+        if (program.root / folder).is_dir():  # only Linux wheels have a folder of libraries
             shutil.copytree(program.root / folder, draft / folder, ignore=shutil.ignore_patterns("include"))
     for path in (draft, *draft.rglob("*")):
         path.chmod(0o755)
@@ -63,10 +63,10 @@ def _copy(program: Program, copy: Path) -> None:
 
 
 def _major_version(executable: Path, account: Account) -> int | None:
-    """Asks the program itself, as the account: a closed folder or a foreign libc shows here and not later."""
+    """Return a program's major version; None if the account cannot run it (closed folder, other libc)."""
     try:
-        asked = subprocess.run([executable, "--version"], capture_output=True, text=True, cwd="/", **account)  # noqa: S603
+        done = subprocess.run([executable, "--version"], capture_output=True, text=True, cwd="/", **account)  # noqa: S603
     except OSError:
         return None
-    version = re.search(r"\d+", asked.stdout)
-    return int(version.group()) if asked.returncode == 0 and version is not None else None
+    version = re.search(r"\d+", done.stdout)
+    return int(version.group()) if done.returncode == 0 and version is not None else None

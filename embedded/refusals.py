@@ -1,4 +1,4 @@
-"""Why no server can run here, and what to do instead."""
+"""The error for a server that cannot run here, with what to do instead."""
 
 from canvas.errors import ExecutorError
 
@@ -6,5 +6,5 @@ ADVICE = "Set DATABASE_URL and REDIS_URL to servers of your own instead."
 
 
 def refusal(reason: str) -> ExecutorError:
-    """The error to raise where a server cannot run, for a reason that ends with its own full stop."""
+    """Return the error for a server that cannot run. `reason` is a sentence with its full stop."""
     return ExecutorError(f"{reason} {ADVICE}")

@@ -1,6 +1,7 @@
-"""A server's process: started, waited for, started again under the same URL, stopped in order.
+"""The process of an embedded server: start, wait until it answers, restart under the same URL, stop in order.
 
-It listens on loopback, on a random port and behind a random password, and dies with the process that started it.
+It listens on the loopback interface, on a random port with a random password, and ends with the process that started
+it.
 """
 
 import ctypes
@@ -22,18 +23,19 @@ from canvas.errors import ExecutorError
 from embedded.os_user import Account
 from embedded.refusals import refusal
 
-PATIENCE_S = 30.0  # for a server to answer, or for an owner to finish starting or stopping
-STOPS_WITHIN_S = 10.0  # after each signal that should end a server
-PAUSE_S = 0.3  # before a server is started once more that has ended as soon as it was started again
-ENVIRONMENT = {"PATH": os.defpath, "LC_ALL": "C", "TZ": "UTC"}  # no PGDATA and the like; a known TZ spares a search
+PATIENCE_S = 30.0  # seconds for a server to answer, and for an owner to start or stop
+STOPS_WITHIN_S = 10.0  # seconds after each signal that should end a server
+PAUSE_S = 0.3  # seconds between restarts of a server that ends at once
+ENVIRONMENT = {"PATH": os.defpath, "LC_ALL": "C", "TZ": "UTC"}  # no PGDATA and the like; TZ saves initdb a search
 DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
 
 
 @dataclass
 class Server:
-    """A server's process, and what it takes to start it again as it was.
+    """A server's process, and what is needed to restart it.
 
-    A session of its own keeps the terminal's Ctrl-C from it, which is meant for us: we need it to end in order.
+    It has a session of its own, so that Ctrl-C in the terminal does not reach it: the owner needs it until it has
+    stopped in order.
     """
 
     name: str
@@ -41,12 +43,12 @@ class Server:
     argv: Sequence[str | Path]
     account: Account
     log: Path
-    stops: Sequence[signal.Signals]  # each ends it, the next more harshly; the first comes from the kernel if we die
+    stops: Sequence[signal.Signals]  # signals that end it, ever harsher; the kernel sends the first if the owner dies
     is_ready: Callable[[int], bool]  # whether the process of this id answers
     prepare: Callable[[], None] = lambda: None
-    given: str = field(default="", repr=False)  # on its stdin
+    given: str = field(default="", repr=False)  # passed on stdin
     _process: "subprocess.Popen[Any] | None" = None
-    _away_since: float | None = None  # when it ended; None once it answers
+    _away_since: float | None = None  # when it ended; None while it answers
     _due: float = 0.0
 
     def _start(self) -> "subprocess.Popen[Any]":
@@ -63,11 +65,11 @@ class Server:
 
     @property
     def pid(self) -> int:
-        """Of the process that runs now, or ran last."""
+        """The id of the current or last process; 0 before the first start."""
         return self._process.pid if self._process is not None else 0
 
     def start_and_wait(self) -> None:
-        """Start it and wait until it answers. Raises ExecutorError if it ends before, or takes too long."""
+        """Start the server and wait until it answers. Raises ExecutorError if it ends first or takes too long."""
         process, give_up = self._start(), time.monotonic() + PATIENCE_S
         while not self.is_ready(process.pid):
             if process.poll() is not None or time.monotonic() > give_up:
@@ -75,14 +77,14 @@ class Server:
             time.sleep(0.004)
 
     def tend(self) -> bool:
-        """Start it again if it has ended; whether it was running until now."""
+        """Restart the server if it has ended; return whether it has ended since the last call."""
         assert self._process is not None
         if (code := self._process.poll()) is None:
             if self._away_since is not None and self.is_ready(self._process.pid):
                 self._away_since = None
             return False
         now, is_news = time.monotonic(), self._away_since is None
-        if is_news or code < 0:  # one that somebody kills again and again has not failed to start
+        if is_news or code < 0:  # a server that is killed repeatedly has not failed to start
             self._away_since = now
         elif now - (self._away_since or now) > PATIENCE_S:
             raise self._refusal("does not come up again")
@@ -92,7 +94,7 @@ class Server:
         return is_news
 
     def stop(self) -> None:
-        """End it in order, by force if it takes too long."""
+        """Stop the server, by force if it takes too long."""
         if self._process is None:
             return
         for stop in (*self.stops, signal.SIGKILL):
@@ -102,26 +104,26 @@ class Server:
                 break
 
     def _refusal(self, fate: str) -> ExecutorError:
-        said = self.log.read_text(errors="replace")[-2000:]
-        return refusal(f"The embedded {self.name} {fate}: {said}")
+        log_end = self.log.read_text(errors="replace")[-2000:]
+        return refusal(f"The embedded {self.name} {fate}: {log_end}")
 
 
 def die_with_parent(stop: signal.Signals) -> Callable[[], None] | None:
-    """What a child does before it becomes its program: ask the kernel for this signal when its parent is gone."""
+    """Return a `preexec_fn` by which the kernel sends this signal to the child when its parent ends; None off Linux."""
     if sys.platform != "linux":
         return None
     prctl, parent = ctypes.CDLL(None).prctl, os.getpid()
 
     def ask() -> None:
         prctl(DIE_WITH_PARENT, int(stop))
-        if os.getppid() != parent:  # gone before we could ask
+        if os.getppid() != parent:  # the parent ended before the call of prctl
             os._exit(1)
 
     return ask
 
 
 def free_port() -> int:
-    """A port nobody listens on, below those that the kernel gives to outgoing connections, so that none gets it."""
+    """Return a free port below the range of outgoing connections, so that none of those takes it meanwhile."""
     for port in (20000 + secrets.randbelow(12000) for _ in range(50)):
         with socket.socket() as probe, suppress(OSError):
             probe.bind(("127.0.0.1", port))

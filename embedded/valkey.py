@@ -1,4 +1,4 @@
-"""Valkey, or Redis where no Valkey is found: it keeps nothing."""
+"""The embedded Valkey, or Redis if no Valkey is found, without persistence."""
 
 import os
 import secrets
@@ -16,18 +16,18 @@ from embedded.server import Server, free_port
 
 
 def server(home: Path) -> Server:
-    """Valkey without persistence, told its password over stdin, since arguments are there for all to see."""
+    """Return the Valkey server of a home. Its password is passed on stdin, because every user can see arguments."""
     place, account = place_of(home), account_for()
     found = next(runnable(_valkey_programs(), place, account), None)
     if found is None:
-        raise refusal("No Valkey or Redis runs here, neither a wheel nor one on PATH.")
+        raise refusal("No Valkey or Redis was found, neither a wheel nor a program on PATH.")
     port, password, log = free_port(), secrets.token_urlsafe(24), home / "valkey.log"
-    wanted = f'bind 127.0.0.1\nport {port}\nrequirepass {password}\nsave ""\nappendonly no\ndaemonize no\n'
+    config = f'bind 127.0.0.1\nport {port}\nrequirepass {password}\nsave ""\nappendonly no\ndaemonize no\n'
 
     return Server(
         "Valkey", f"redis://:{password}@127.0.0.1:{port}/0",
         [found[0], "-"], account, log, (signal.SIGTERM,),
-        is_ready=lambda _: _pongs(port, password), given=wanted,
+        is_ready=lambda _: _pongs(port, password), given=config,
     )  # fmt: skip
 
 

@@ -1,1 +1,1 @@
-"""Knowledge bases of our own: files become chunks, chunks become an index, and questions are answered out of it."""
+"""Easel's own knowledge bases and memories: documents become chunks, chunks an index, and searches read the index."""

@@ -1,8 +1,8 @@
-"""What no run asks for and its tenant pays: documents that are read, memories that are looked through, searches.
+"""Billing of model calls outside of runs: ingestion of documents, extraction of memories, searches.
 
-The budgets of the tenant and of its day count, and those of runs do not. Nobody's lease stands behind such a call, so
-what it may need is spent before it begins, and what was too much is given back behind it. Of a process that dies in
-between too much stays counted, and never too little.
+The tenant's budgets, total and daily, apply; budgets of runs do not. No lease stands behind such a call. So the
+estimate is booked before the call, and the difference is returned after it. If the process ends in between, too much
+stays booked and never too little.
 """
 
 import asyncio
@@ -29,13 +29,13 @@ from store.tenants.budgets import BudgetRow
 
 log = structlog.get_logger()
 
-PAUSE = 0.2  # seconds until a call that waits for others looks again
-MOST_LOOKS = 300  # after which it is refused
+PAUSE = 0.2  # seconds between two checks of a call that waits for others
+MOST_LOOKS = 300  # checks after which the call is refused
 
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What was spent for a call before it began."""
+    """What was booked for a call before it began."""
 
     kept: Sequence[BudgetRow]
     amounts: Sequence[int]
@@ -43,7 +43,7 @@ class Spent:
 
 @dataclass(frozen=True, slots=True)
 class TenantPurse:
-    """What a tenant may spend beside its runs."""
+    """A tenant's budget for model calls outside of runs."""
 
     tenant_id: UUID
     database: Database
@@ -53,23 +53,25 @@ class TenantPurse:
         return True
 
     async def reserve(self, spec: ModelSpec, asks: Mapping[str, CostEstimate], price: Price | None) -> Spent | None:
-        """Spend what a call may need; None if no limit counts for it. Raises ModelError if it must not begin."""
+        """Book a call's estimate; return None if no budget applies. Raises ModelError if a budget forbids the call."""
         for _ in range(MOST_LOOKS):
-            kept, verdict = await asyncio.to_thread(self._try, asks, price)
+            rows, verdict = await asyncio.to_thread(self._try, asks, price)
             match verdict:
                 case Granted(amounts):
-                    return Spent(kept, amounts) if kept else None
+                    return Spent(rows, amounts) if rows else None
                 case Denied():
                     log.info("budget_refused", scope=verdict.account.scope, measure=verdict.account.measure)
-                    told = budget.sentence(verdict, spec.id, "try again")
-                    raise ModelError(told, kind=budget.EXCEEDED.upper(), **budget.details(verdict, spec.id))
+                    message = budget.sentence(verdict, spec.id, "try again")
+                    raise ModelError(message, kind=budget.EXCEEDED.upper(), **budget.details(verdict, spec.id))
                 case Deferred():
                     await self.spending.sleep(PAUSE)
-        told = f"Calls under way take all of the tenant's budgets. None of {spec.id} fits beside them."
-        raise ModelError(told, retryable=True)
+        message = (
+            f"Calls in flight reserve all of the tenant's budgets. No call of {spec.id} fits beside them. Try later."
+        )
+        raise ModelError(message, retryable=True)
 
     async def settle(self, reservation: Spent, usage: Usage) -> None:
-        """Give back what was too much, whatever happens to whoever asks meanwhile."""
+        """Return the booked difference to the budgets, also if the caller is cancelled meanwhile."""
         settling = asyncio.to_thread(self._settle, reservation, amounts_of(usage))
         await asyncio.shield(asyncio.ensure_future(settling))
 
@@ -78,19 +80,19 @@ class TenantPurse:
     ) -> tuple[list[BudgetRow], Granted | Deferred | Denied]:
         today = self.spending.now().astimezone(UTC).date()
         with self.database.transaction() as tx:
-            kept = budgets.lock_for_tenant(tx, self.tenant_id, today)
-            accounts = [each.account for each in kept]
+            rows = budgets.lock_for_tenant(tx, self.tenant_id, today)
+            accounts = [each.account for each in rows]
             verdict = budget.authorize(accounts, asked_of(accounts, asks, price))
-            if isinstance(verdict, Granted) and kept:
-                budgets.spend(tx, self.tenant_id, kept, verdict.amounts)
-        return kept, verdict
+            if isinstance(verdict, Granted) and rows:
+                budgets.spend(tx, self.tenant_id, rows, verdict.amounts)
+        return rows, verdict
 
-    def _settle(self, spent: Spent, used: Mapping[str, int]) -> None:
-        pairs = zip(spent.kept, spent.amounts, strict=True)
+    def _settle(self, booking: Spent, used: Mapping[str, int]) -> None:
+        pairs = zip(booking.kept, booking.amounts, strict=True)
         more = [used.get(each.account.measure, 0) - amount for each, amount in pairs]
         try:
             with self.database.transaction() as tx:
-                budgets.spend(tx, self.tenant_id, spent.kept, more)
+                budgets.spend(tx, self.tenant_id, booking.kept, more)
         except SQLAlchemyError as error:
             if not is_outage(error):
                 raise
@@ -100,10 +102,13 @@ class TenantPurse:
 def payer_of(
     tenant_id: UUID, database: Database, spending: CostModel | None = None, longest: float = LONGEST_WAIT
 ) -> BillingContext:
-    """Who pays for what no run asks for; `longest` is how many seconds a request may wait for its turn."""
-    purse = TenantPurse(tenant_id, database, spending or CostModel())
+    """Return the billing context for calls outside of runs.
+
+    `longest` is how many seconds a request may wait for the rate limit.
+    """
+    tenant_budget = TenantPurse(tenant_id, database, spending or CostModel())
 
     def paid(model: ChatModel) -> ChatModel:
-        return BudgetedModel(model, purse)
+        return BudgetedModel(model, tenant_budget)
 
-    return BillingContext(purse=purse, chat=paid, longest=longest)
+    return BillingContext(purse=tenant_budget, chat=paid, longest=longest)

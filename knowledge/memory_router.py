@@ -1,8 +1,7 @@
-"""Where Messages remember (`providers/interfaces.py`): memories of the tenant's own here, all others on RAGFlow's
-server.
+"""Routing of saved memories (`providers/interfaces.py`): the tenant's own are stored here, all others on RAGFlow.
 
-An entry that names a memory of the tenant's own, by id or by name, is saved here. What is none goes to the server that
-the deployment names; where there is none, it does not exist.
+An entry that names one of the tenant's memories, by id or by name, is saved here. Every other entry goes to the RAGFlow
+server that the deployment configured; without one it is reported as not found.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,10 +14,10 @@ from knowledge.memory.memories import Memories
 
 
 class Remote(Protocol):
-    """A server with memories of its own."""
+    """A server with its own memories."""
 
     async def save(self, memory_ids: Sequence[str], record: Mapping[str, Any], key: str | None) -> None:
-        """Keep a record there. Raises ToolError in the server's words."""
+        """Save a record on the server. Raises ToolError with the server's text."""
         ...
 
 
@@ -31,7 +30,7 @@ class TenantMemories:
     remote: Remote | None = None
 
     async def save(self, memory_ids: Sequence[str], record: Mapping[str, Any], key: str | None) -> None:
-        """Keep a record in every memory that can be reached; what could not be is told in the end. Raises ToolError."""
+        """Save a record in every memory that can be reached. Raises ToolError at the end if any could not."""
         entries = list(dict.fromkeys(memory_ids))
         own = await self.memories.named(self.tenant_id, entries)
         others = [entry for entry in entries if entry not in own]
@@ -39,7 +38,7 @@ class TenantMemories:
         for memory in {memory.id: memory for memory in own.values()}.values():
             try:
                 await self.memories.save(memory, record, key)
-            except ExecutorError as failure:  # the others shall have it all the same
+            except ExecutorError as failure:  # the other memories still get the record
                 failures.append(failure.message)
         if others and self.remote is not None:
             try:

@@ -1,4 +1,4 @@
-"""The models that knowledge bases need: vectors of texts, ranks of passages, and a chat model for optional steps."""
+"""The models of knowledge bases: embedding models, rerankers, and chat models for optional steps."""
 
 import asyncio
 from collections.abc import Sequence
@@ -23,13 +23,14 @@ from store.tenants.model_accounts import AccountRow
 
 
 class Models(Protocol):
-    """Opens a tenant's models by id; what is missing is a ModelError that says so. A worker has its own ones.
+    """Opens a tenant's models by id; raises ModelError for a missing model. Workers have an implementation of their
+    own.
 
-    Whatever is asked of them is paid by the attempt that asks, or by the tenant (providers/models/billing/metering.py).
+    Calls are billed to the attempt that makes them, or to the tenant (providers/models/billing/metering.py).
     """
 
     async def open(self, tenant_id: UUID, llm_id: str, kind: str = "chat") -> ChatModel:
-        """A model that is asked by chat; `kind` is what its account must say of it: `vision` and `ocr` see."""
+        """Open a chat model. Its account must list it with this `kind`; `vision` and `ocr` models read images."""
         ...
 
     async def embedder(self, tenant_id: UUID, llm_id: str) -> Embedder: ...
@@ -37,12 +38,12 @@ class Models(Protocol):
     async def reranker(self, tenant_id: UUID, llm_id: str) -> Reranker: ...
 
     def accounts(self, tenant_id: UUID) -> Sequence[Account]:
-        """The tenant's own accounts and those of the whole deployment. May read the database."""
+        """Return the tenant's own accounts and those of the deployment. May read the database."""
         ...
 
 
 def first_of(accounts: Sequence[Account], kind: str) -> str | None:
-    """The id of the first model of a kind that is named in active accounts: what a tenant uses unless it says which."""
+    """Return the id of the first model of a kind in active accounts, the tenant's default; None if there is none."""
     return next(
         (
             f"{name}@{account.instance}@{account.factory}"
@@ -56,7 +57,7 @@ def first_of(accounts: Sequence[Account], kind: str) -> str | None:
 
 
 def accounts_in(rows: Sequence[AccountRow], tenant_id: UUID) -> list[Account]:
-    """A tenant's own accounts, with their limits."""
+    """Return a tenant's own accounts, with their rate limits."""
     return [
         Account(
             factory=row.factory,
@@ -74,9 +75,9 @@ def accounts_in(rows: Sequence[AccountRow], tenant_id: UUID) -> list[Account]:
 
 
 class TenantModels:
-    """Models opened anew each time, for processes that need few: the API and commands.
+    """Opens models anew for each call, for processes that need few: the API and commands.
 
-    `longest_wait` is how many seconds a request waits at most for the limits of its account.
+    `longest_wait` is how many seconds a request waits at most for its account's rate limit.
     """
 
     def __init__(
@@ -101,8 +102,8 @@ class TenantModels:
     async def open(self, tenant_id: UUID, llm_id: str, kind: str = "chat") -> ChatModel:
         spec = resolve(llm_id, await self._accounts(tenant_id), kind=kind)
         model = open_chat(spec, self._limits, gate=self._gate(tenant_id, spec))
-        payer = payer_of(tenant_id, self._database, self._spending, self._longest_wait)
-        return MeteredModel(PricedModel(model, self._spending.prices.of(spec)), payer)
+        billing = payer_of(tenant_id, self._database, self._spending, self._longest_wait)
+        return MeteredModel(PricedModel(model, self._spending.prices.of(spec)), billing)
 
     async def embedder(self, tenant_id: UUID, llm_id: str) -> Embedder:
         spec = resolve(llm_id, await self._accounts(tenant_id), kind=EMBEDDING)
@@ -113,9 +114,9 @@ class TenantModels:
         return open_reranker(spec, self._limits, meter=self.meter(tenant_id, spec, RERANK))
 
     def meter(self, tenant_id: UUID, spec: ModelSpec, kind: str) -> Meter:
-        """What requests to a model pass that is no chat."""
-        payer = payer_of(tenant_id, self._database, self._spending, self._longest_wait)
-        return Meter(spec, kind, self._spending.prices.of(spec), self._gate(tenant_id, spec), payer)
+        """Return the meter for requests to an embedding model or a reranker."""
+        billing = payer_of(tenant_id, self._database, self._spending, self._longest_wait)
+        return Meter(spec, kind, self._spending.prices.of(spec), self._gate(tenant_id, spec), billing)
 
     def accounts(self, tenant_id: UUID) -> Sequence[Account]:
         with self._database.transaction() as tx:

@@ -1,4 +1,4 @@
-"""Knowledge bases and memories as canvases name them: by id or by name, in any case. The id goes first."""
+"""Lookup of knowledge bases and memories by id or by name in any case. An id goes before a name."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol, TypeVar
@@ -12,7 +12,7 @@ from store.mcp import servers as mcp_servers
 
 
 class Named(Protocol):
-    """A base or a memory."""
+    """A knowledge base or a memory."""
 
     @property
     def id(self) -> UUID: ...
@@ -24,26 +24,28 @@ class Named(Protocol):
 Row = TypeVar("Row", bound=Named)
 
 
-def chosen(entries: Iterable[str], look: Callable[[list[UUID], list[str]], Sequence[Row]]) -> dict[str, Row]:
-    """What each entry names; an entry that names nothing is left out. `look` finds rows by ids and by names."""
-    listed = list(dict.fromkeys(entries))
-    ids = {entry: found for entry in listed if (found := _id_of(entry)) is not None}
-    known = look(list(ids.values()), listed)
+def chosen(entries: Iterable[str], find_rows: Callable[[list[UUID], list[str]], Sequence[Row]]) -> dict[str, Row]:
+    """Return the row that each entry names; unknown entries are left out. `look` finds rows by ids and names."""
+    names = list(dict.fromkeys(entries))
+    ids = {entry: found for entry in names if (found := _id_of(entry)) is not None}
+    known = find_rows(list(ids.values()), names)
     by_id, by_name = {each.id: each for each in known}, {each.name.lower(): each for each in known}
-    found = {entry: by_id.get(ids[entry]) if entry in ids else None for entry in listed}
-    return {entry: one for entry in listed if (one := found[entry] or by_name.get(entry.lower())) is not None}
+    found = {entry: by_id.get(ids[entry]) if entry in ids else None for entry in names}
+    return {entry: one for entry in names if (one := found[entry] or by_name.get(entry.lower())) is not None}
 
 
 def there(tx: Transaction, tenant_id: UUID, named: Sources) -> Sources:
-    """Those of the sources that are the tenant's. Kinds that nobody names are not looked up."""
+    """Return those of the named sources that the tenant has. Kinds without any name are not looked up."""
     bases = chosen(
         named.datasets, lambda ids, names: knowledge_bases.find_by_name(tx, tenant_id, ids, names) if names else []
     )
-    kept = chosen(named.memories, lambda ids, names: memories.named(tx, tenant_id, ids, names) if names else [])
+    found_memories = chosen(
+        named.memories, lambda ids, names: memories.named(tx, tenant_id, ids, names) if names else []
+    )
     ids = {entry: found for entry in named.servers if (found := _id_of(entry)) is not None}
     registered = mcp_servers.registered(tx, tenant_id, list(ids.values())) if ids else set[UUID]()
     servers = frozenset(entry for entry, server_id in ids.items() if server_id in registered)
-    return Sources(frozenset(bases), frozenset(kept), servers)
+    return Sources(frozenset(bases), frozenset(found_memories), servers)
 
 
 def _id_of(entry: str) -> UUID | None:

@@ -1,7 +1,7 @@
-"""What Retrieval asks (`providers/interfaces.py`): bases of the tenant's own here, all others on the RAGFlow server.
+"""The retriever of Retrieval (`providers/interfaces.py`): searches the tenant's own bases, and others on RAGFlow.
 
-An entry that names a base or a memory of the tenant's own, by id or by name, is searched here. What is none goes to the
-server that the deployment names; where there is none, it does not exist.
+An entry that names one of the tenant's bases or memories, by id or by name, is searched here. Every other entry goes to
+the RAGFlow server that the deployment configured; without one it is reported as not existing.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ class TenantRetriever:
     remote: Retriever | None = None
 
     async def search(self, search: RetrievalQuery) -> Mapping[str, Any]:
-        """{"chunks", "doc_aggs"}, the nearest first. Raises ToolError, ModelError."""
+        """Return {"chunks", "doc_aggs"}, the best match first. Raises ToolError, ModelError."""
         if search.memory_ids:
             return {"chunks": await self._in_memories(search), "doc_aggs": []}
         own = await self.library.bases(self.tenant_id, search.dataset_ids)
@@ -50,39 +50,41 @@ class TenantRetriever:
             raise ToolError(f"Memory {others} not found.")
         chosen = list({memory.id: memory for memory in own.values()}.values())
         here = await self.memories.search(self.tenant_id, chosen, looked_of(search)) if chosen else []
-        told: list[Mapping[str, Any]] = [{"content": message.content, "similarity": near} for message, near in here]
+        own_messages: list[Mapping[str, Any]] = [
+            {"content": message.content, "similarity": near} for message, near in here
+        ]
         if not others or self.remote is None:
-            return told
+            return own_messages
         there = (await self.remote.search(replace(search, memory_ids=others))).get("chunks") or ()
-        return _in_turns(told, there)[: int(search.options["top_n"])]
+        return _in_turns(own_messages, there)[: int(search.options["top_n"])]
 
 
 def looked_of(search: RetrievalQuery) -> Looked:
-    """A node's question to memories, with its parameters by name."""
-    given = search.options
+    """Return the query for memories from a node's search."""
+    options = search.options
     return Looked(
         search.question,
-        threshold=float(given.get("similarity_threshold", 0.2)),
-        by_words=float(given.get("keywords_similarity_weight", 0.5)),
-        most=int(given.get("top_n", 8)),
-        whose=MessageScope(user_id=str(given.get("user_id") or "")),
+        threshold=float(options.get("similarity_threshold", 0.2)),
+        by_words=float(options.get("keywords_similarity_weight", 0.5)),
+        most=int(options.get("top_n", 8)),
+        whose=MessageScope(user_id=str(options.get("user_id") or "")),
     )
 
 
 def wanted_of(search: RetrievalQuery) -> Wanted:
-    """A node's question, with its parameters by name."""
-    given = search.options
+    """Return the query for knowledge bases from a node's search."""
+    options = search.options
     return Wanted(
         search.question,
-        threshold=float(given.get("similarity_threshold", 0.2)),
-        by_words=float(given.get("keywords_similarity_weight", 0.5)),
-        most=int(given.get("top_n", 8)),
-        candidates=int(given.get("top_k", 1024)),
-        rerank_id=str(given.get("rerank_id") or ""),
-        languages=_listed(given.get("cross_languages")),
-        filter=given.get("meta_data_filter") or {},
-        use_graph=bool(given.get("use_kg")),
-        contents=bool(given.get("toc_enhance")),
+        threshold=float(options.get("similarity_threshold", 0.2)),
+        by_words=float(options.get("keywords_similarity_weight", 0.5)),
+        most=int(options.get("top_n", 8)),
+        candidates=int(options.get("top_k", 1024)),
+        rerank_id=str(options.get("rerank_id") or ""),
+        languages=_listed(options.get("cross_languages")),
+        filter=options.get("meta_data_filter") or {},
+        use_graph=bool(options.get("use_kg")),
+        contents=bool(options.get("toc_enhance")),
     )
 
 
@@ -91,12 +93,12 @@ async def _all(*searches: Any) -> list[Mapping[str, Any]]:
 
 
 def _in_turns(*found: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """The nearest of each, then the second nearest: not every server says how near a message is."""
+    """Interleave results by rank, because not every server returns a similarity."""
     return [each for rank in zip_longest(*found) for each in rank if each is not None]
 
 
 def _merged(found: Sequence[Mapping[str, Any]], most: int) -> Mapping[str, Any]:
-    """The nearest of several searches; documents are counted anew by whoever shows them."""
+    """Return the best matches of several searches. `doc_aggs` is left empty; the tool counts the documents itself."""
     chunks = [chunk for each in found for chunk in each.get("chunks") or ()]
     chunks.sort(key=lambda chunk: -float(chunk.get("similarity") or 0))
     return {"chunks": chunks[:most], "doc_aggs": []}

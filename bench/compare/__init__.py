@@ -1,1 +1,1 @@
-"""`easel bench`: workloads, Easel and a control in turn, a table."""
+"""`easel bench`: runs workloads on Easel and on a control in turn, and prints a table."""

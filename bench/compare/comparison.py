@@ -1,4 +1,4 @@
-"""A comparison: every workload by the control and by Easel in turn, for a machine changes its pace."""
+"""A comparison: control and Easel run each workload in turn, because the speed of a machine varies."""
 
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
@@ -8,12 +8,11 @@ import psycopg
 import redis
 
 from bench.compare.control_side import ControlSide
+from bench.compare.counters import Counters
 from bench.compare.easel_side import EaselSide
-from bench.compare.results import Played
+from bench.compare.servers import servers
 from bench.compare.side import Side
-from bench.compare.workloads import Incomplete, Workload
-from bench.measuring.counters import Counters
-from bench.servers.servers import servers
+from bench.compare.workloads import Incomplete, Played, Workload
 
 WARM_UP_RUNS, WARM_UP_SIZE = 4, 5
 WARM_UP_PATIENCE = 30.0  # seconds
@@ -21,13 +20,16 @@ WARM_UP_PATIENCE = 30.0  # seconds
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """Both sides, with their processes up, and what counts what they cost."""
+    """Both sides with running processes, and the counters of their costs."""
 
     sides: Sequence[Side]
     counters: Counters
 
     def play(self, workloads: Sequence[Workload], repetitions: int, tell: Callable[[str], None]) -> list[Played]:
-        """All workloads, again and again; one that a side cannot do is left out from then on."""
+        """Measure all workloads `repetitions` times; a workload that a side cannot complete is skipped from then on.
+
+        `tell` is called with a line of progress before each workload.
+        """
         played = [Played(workload) for workload in workloads]
         for number in range(repetitions):
             for one in played:
@@ -48,7 +50,7 @@ class Match:
                 return
 
     def _warm_up(self, side: Side, workload: Workload) -> None:
-        """Some small runs of the kind, so that no import and no first plan is measured."""
+        """Do some small runs of the same kind, so that imports and first query plans are not measured."""
         small = replace(workload.work, size=WARM_UP_SIZE, has_large_output=False)
         side.start(small, is_safe=workload.is_crash)
         side.await_end(side.begin(small, WARM_UP_RUNS), WARM_UP_PATIENCE)
@@ -56,7 +58,10 @@ class Match:
 
 @contextmanager
 def match(database_url: str | None, redis_url: str | None, workers: int) -> Generator[Match]:
-    """Servers, and both sides on them, until the block ends. From the main thread, for processes die with it."""
+    """Start servers and both sides on them; stop all when the block ends.
+
+    Call it from the main thread, because the processes end with the thread that starts them.
+    """
     with (
         servers(database_url, redis_url) as place,
         psycopg.connect(place.plain_database_url, autocommit=True) as postgres,

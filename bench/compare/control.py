@@ -1,13 +1,13 @@
-"""The control: what somebody who knows Celery and PostgreSQL writes by hand where durable steps are all they need.
+"""The control: durable steps written by hand with Celery and PostgreSQL, and nothing more.
 
     celery -A bench.compare.control worker -P prefork -c 2
 
-A task does a node, commits its output as one row, and sends the next task. Of a fan-out a counter row says which branch
-is the last; that one sends the join. A node that waits asks a model, with the SDK that Easel uses too. There are no
-canvases, no leases and no events, and a killed worker's messages come back or do not.
+A task runs a node, commits its output as one row, and sends the next task. In a fan-out, a counter row identifies the
+last branch, which sends the join. A node that waits calls a model with the SDK that Easel uses, too. There are no
+canvases, leases or events, and messages of a killed worker may be lost.
 
-It reads CONTROL_DATABASE_URL, CONTROL_REDIS_URL and CONTROL_MODEL_URL; with CONTROL_SAFE=1 it has the settings that
-Celery's manual advises against crashes.
+It reads CONTROL_DATABASE_URL, CONTROL_REDIS_URL and CONTROL_MODEL_URL. CONTROL_SAFE=1 applies the settings that
+Celery's manual recommends against crashes.
 """
 
 import os
@@ -46,7 +46,7 @@ ONE_LESS = "update control_joins set missing = missing - 1 where run = %s return
 
 
 def make_app(redis_url: str, *, is_safe: bool = False) -> Celery:
-    """The control's Celery app. Its keys in Redis are its own."""
+    """Return the control's Celery app. It has its own keys in Redis."""
     app = Celery("control", broker=redis_url)
     transport: dict[str, Any] = {
         "unacked_key": "control:unacked",
@@ -75,7 +75,7 @@ _made = 0
 
 @app.task(name=HOP)  # pyright: ignore[reportUntypedFunctionDecorator] (Celery is untyped)
 def hop(before: dict[str, Any] | None, run: str, step: int, steps: int, wait_ms: int) -> None:
-    """A node of a chain: its output travels to the next one in the message."""
+    """Run a node of a chain; its output is sent to the next one in the message."""
     output = _node(run, step, wait_ms)
     with _connection() as connection:
         connection.execute(COMMIT, (run, step, Jsonb(output)))
@@ -87,7 +87,7 @@ def hop(before: dict[str, Any] | None, run: str, step: int, steps: int, wait_ms:
 
 @app.task(name=FAN)  # pyright: ignore[reportUntypedFunctionDecorator] (Celery is untyped)
 def fan(run: str, step: int, width: int, wait_ms: int) -> None:
-    """A node of a fan-out: 0 begins, 1 to `width` are side by side, the next one is their join."""
+    """Run a node of a fan-out: 0 is the first, 1 to `width` are the branches, the next one is their join."""
     is_branch = 0 < step <= width
     output = _node(run, step, wait_ms if is_branch else 0)
     with _connection() as connection, connection.transaction():
@@ -108,7 +108,7 @@ def fan(run: str, step: int, width: int, wait_ms: int) -> None:
 
 
 def _node(run: str, step: int, wait_ms: int) -> dict[str, Any]:
-    """What every node does: ask a model if it has to wait, and give 1 KB."""
+    """Do the work of a node: call a model if it has to wait, and return 1 KB."""
     return {"run": run, "step": step, "pad": _answer(f"{run} {step}", wait_ms) if wait_ms else PAD}
 
 
@@ -124,7 +124,7 @@ def _done(run: str) -> None:
 
 @cache
 def _model() -> Any:
-    from openai import OpenAI  # where a node asks a model: half a second
+    from openai import OpenAI  # only where a node calls a model: the import takes half a second
 
     return OpenAI(base_url=os.environ["CONTROL_MODEL_URL"], api_key="key", max_retries=0)
 
@@ -136,7 +136,7 @@ def _redis() -> redis.Redis:
 
 @contextmanager
 def _connection() -> Generator[psycopg.Connection]:
-    """A connection of this process's few; each is made when it is first needed, so after the fork."""
+    """Borrow a connection of this process; connections are opened on first use, so after the fork."""
     connection = _take()
     try:
         yield connection

@@ -1,4 +1,4 @@
-"""The control as one side of a comparison: its workers, its tables, and its sender."""
+"""The control as one side of a comparison: its workers, its tables, and the sender of its first tasks."""
 
 import os
 import sys
@@ -12,10 +12,9 @@ import psycopg
 import redis
 
 from bench.compare import control
-from bench.compare.results import CONTROL
-from bench.compare.side import Work
-from bench.servers.processes import Deadline, Process, stop_all
-from bench.servers.servers import ROOT, Servers
+from bench.compare.processes import Deadline, Process, stop_all
+from bench.compare.servers import ROOT, Servers
+from bench.compare.side import CONTROL, Work
 
 COMES_UP_WITHIN = 60.0  # seconds
 LOOK_EVERY = 0.02
@@ -25,7 +24,7 @@ TWICE = "select count(*) from control_nodes where run = any(%s) and times > 1"
 
 @dataclass(frozen=True, slots=True)
 class Pools:
-    """How its workers are set up."""
+    """The configuration of the control's workers."""
 
     kind: str
     concurrency: int
@@ -39,7 +38,7 @@ SAFE = Pools("threads", 16, is_safe=True)
 
 
 class ControlSide:
-    """`bench.compare.control`, in the pool that suits the work best."""
+    """Runs `bench.compare.control` with the pool that suits the work best."""
 
     name = CONTROL
 
@@ -52,11 +51,11 @@ class ControlSide:
 
     @property
     def sessions(self) -> Collection[int]:
-        """Sessions of its processes."""
+        """The sessions of the processes."""
         return [process.session for process in self._processes]
 
     def start(self, work: Work, *, is_safe: bool = False) -> None:
-        """Prefork where tasks compute, threads where they wait."""
+        """Start workers: prefork where tasks compute, threads where they wait."""
         pools = SAFE if is_safe else WAITING if work.wait_ms else WORKING
         if pools != self._pools:
             self.stop()
@@ -64,13 +63,13 @@ class ControlSide:
             self.restart()
 
     def restart(self) -> None:
-        """Start workers, and wait until each takes tasks."""
+        """Start workers, and wait until each accepts tasks."""
         assert self._pools is not None
         pools, before = self._pools, blocked(self._broker)
         environment = {
             **os.environ,
             "PYTHONPATH": str(ROOT),
-            "TMPDIR": str(self._servers.folder),  # a pool that is killed leaves something there
+            "TMPDIR": str(self._servers.folder),  # a killed pool leaves files there
             "CONTROL_DATABASE_URL": self._servers.plain_database_url,
             "CONTROL_REDIS_URL": self._servers.redis_url,
             "CONTROL_MODEL_URL": self._servers.model_url,
@@ -85,7 +84,7 @@ class ControlSide:
         await_blocked(self._broker, before + pools.processes, self._processes)
 
     def begin(self, work: Work, runs: int) -> Sequence[str]:
-        """Send the first task of each."""
+        """Send the first task of each run; return the runs' names."""
         names = [uuid4().hex for _ in range(runs)]
         for name in names:
             if work.is_fan:
@@ -95,38 +94,38 @@ class ControlSide:
         return names
 
     def await_end(self, runs: Sequence[str], patience: float) -> int:
-        """Wait for what the last task of each says."""
+        """Wait for the message of each run's last task; return how many runs have ended."""
         waiting, deadline = set(runs), Deadline(patience, "")
         while waiting and not deadline.is_over:
-            said: Any = self._broker.blpop([control.DONE.format(run=run) for run in waiting], timeout=1)
-            if said is not None:
-                waiting.discard(said[0].decode().rpartition(":")[2])
+            popped: Any = self._broker.blpop([control.DONE.format(run=run) for run in waiting], timeout=1)
+            if popped is not None:
+                waiting.discard(popped[0].decode().rpartition(":")[2])
                 deadline.moves()
         return len(runs) - len(waiting)
 
     def committed(self, runs: Sequence[str]) -> Sequence[float]:
-        """When each node was first committed."""
+        """Return the times at which nodes were first committed, in seconds, ascending."""
         return [moment for (moment,) in self._postgres.execute(MOMENTS, (list(runs),))]
 
     def committed_twice(self, runs: Sequence[str]) -> int:
-        """Nodes that were done more than once."""
+        """Return the number of nodes that were committed more than once."""
         row = self._postgres.execute(TWICE, (list(runs),)).fetchone()
         return int(row[0]) if row is not None else 0
 
     def kill(self) -> None:
-        """End all its processes at once."""
+        """Kill all processes."""
         for process in self._processes:
             process.kill()
         self._processes.clear()
 
     def stop(self) -> None:
-        """End its processes in order."""
+        """Stop all processes in order."""
         stop_all(self._processes)
         self._processes.clear()
 
 
 def blocked(broker: redis.Redis) -> int:
-    """How many clients of Redis wait for a message; one that is just asking anew is seen by one of some looks."""
+    """Return how many clients of Redis wait for a message: the highest of several samples."""
     looks: list[int] = []
     for _ in range(5):
         looks.append(broker.info("clients")["blocked_clients"])
@@ -135,8 +134,8 @@ def blocked(broker: redis.Redis) -> int:
 
 
 def await_blocked(broker: redis.Redis, number: int, processes: Sequence[Process]) -> None:
-    """Wait until so many clients of Redis wait for a message. Raises RuntimeError if a process ends before."""
-    deadline = Deadline(COMES_UP_WITHIN, f"No worker takes messages within {COMES_UP_WITHIN:.0f} s.")
+    """Wait until `number` clients of Redis wait for a message. Raises RuntimeError if a process ends first."""
+    deadline = Deadline(COMES_UP_WITHIN, f"The workers did not accept messages within {COMES_UP_WITHIN:.0f} s.")
     while broker.info("clients")["blocked_clients"] < number:
         for process in processes:
             process.must_run()

@@ -1,7 +1,7 @@
-"""Easel as one side of a comparison: processes as in production, runs started as the API starts them.
+"""Easel as one side of a comparison, with processes as in production.
 
-Runs are started by the verb that the HTTP routes call, in this process, so that neither HTTP nor a client is measured;
-what it costs counts. A run is over when the bus echoes its last event, which is what lets a listener's stream end.
+This process starts runs with the function that the HTTP routes call, so that neither HTTP nor a client is measured; its
+CPU time counts. A run is over when the notification of its last event arrives, which ends a listener's stream.
 """
 
 import json
@@ -15,12 +15,11 @@ import psycopg
 import redis
 
 import settings
+from bench.compare import canvases
 from bench.compare.control_side import await_blocked, blocked
-from bench.compare.results import EASEL
-from bench.compare.side import Work
-from bench.fixtures import canvases
-from bench.servers.processes import Deadline, Process, stop_all
-from bench.servers.servers import ROOT, Servers
+from bench.compare.processes import Deadline, Process, stop_all
+from bench.compare.servers import ROOT, Servers
+from bench.compare.side import EASEL, Work
 from scheduler.bootstrap import build_coordinator
 from scheduler.coordinator.run_start import Request
 from scheduler.lifecycle.accept import Start
@@ -55,7 +54,7 @@ api_key = "key"
 
 
 class EaselSide:
-    """Worker processes, one scheduler, one sweeper. Settings in the environment count, but for where servers are."""
+    """Runs worker processes, one scheduler and one sweeper. Settings in the environment apply, except server URLs."""
 
     name = EASEL
 
@@ -82,11 +81,11 @@ class EaselSide:
 
     @property
     def sessions(self) -> Collection[int]:
-        """Sessions of its processes."""
+        """The sessions of the processes."""
         return [process.session for process in self._processes]
 
     def start(self, work: Work, *, is_safe: bool = False) -> None:
-        """The same processes whatever the work, and whether or not they are killed."""
+        """Start the processes, the same for all work, and create the version of the canvas."""
         if not self._processes:
             self.restart()
         if work not in self._versions:
@@ -98,7 +97,7 @@ class EaselSide:
                 self._versions[work] = canvas, versions.snapshot(tx, self._tenant, canvas).id
 
     def restart(self) -> None:
-        """Start all processes, and wait until they take messages."""
+        """Start all processes, and wait until they accept messages."""
         before, environment = blocked(self._broker), self._environment()
         commands = [["worker", "-n", f"worker{number}@%h"] for number in range(self._workers)]
         for words in [*commands, ["scheduler", "-n", "scheduler@%h"], ["sweeper"]]:
@@ -107,43 +106,46 @@ class EaselSide:
         await_blocked(self._broker, before + self._workers + 1, self._processes)
 
     def begin(self, work: Work, runs: int) -> Sequence[str]:
-        """Start runs, one after another."""
+        """Start runs, one after another; return their ids."""
         canvas, version = self._versions[work]
         start = Start(self._tenant, canvas, version, Request(query=canvases.QUERY))
         return [str(self._lifecycle.start_run(start).run_id) for _ in range(runs)]
 
     def await_end(self, runs: Sequence[str], patience: float) -> int:
-        """Listen to the bus; where it says nothing for a second, look at the rows."""
+        """Wait for event notifications, and read the rows after a second without any.
+
+        Returns how many runs have ended.
+        """
         waiting, deadline = {channel(UUID(run)).encode(): run for run in runs}, Deadline(patience, "")
         while waiting and not deadline.is_over:
-            said = self._ends.get_message(timeout=1.0)
-            if said is None:
+            message = self._ends.get_message(timeout=1.0)
+            if message is None:
                 ids = [UUID(run) for run in waiting.values()]
                 for (run,) in self._postgres.execute(IS_OVER, (ids,)).fetchall():
                     waiting.pop(channel(run).encode(), None)
-            elif said["channel"] in waiting:
+            elif message["channel"] in waiting:
                 deadline.moves()
-                if OVER in said["data"] and json.loads(said["data"])["over"]:
-                    del waiting[said["channel"]]
+                if OVER in message["data"] and json.loads(message["data"])["over"]:
+                    del waiting[message["channel"]]
         return len(runs) - len(waiting)
 
     def committed(self, runs: Sequence[str]) -> Sequence[float]:
-        """When each node was first said to have finished."""
+        """Return the times of each node's first `node_finished`, in seconds, ascending."""
         return [moment for (moment,) in self._postgres.execute(MOMENTS, ([UUID(run) for run in runs],))]
 
     def committed_twice(self, runs: Sequence[str]) -> int:
-        """Nodes that were said to have finished more than once."""
+        """Return the number of nodes with more than one `node_finished`."""
         row = self._postgres.execute(TWICE, ([UUID(run) for run in runs],)).fetchone()
         return int(row[0]) if row is not None else 0
 
     def kill(self) -> None:
-        """End workers, scheduler and sweeper at once."""
+        """Kill workers, scheduler and sweeper."""
         for process in self._processes:
             process.kill()
         self._processes.clear()
 
     def stop(self) -> None:
-        """End its processes in order."""
+        """Stop all processes in order, and close connections."""
         stop_all(self._processes)
         self._processes.clear()
         self._ends.close()
@@ -151,9 +153,9 @@ class EaselSide:
         self._coordinator.dispatch.bus.close()
 
     def _environment(self) -> Mapping[str, str]:
-        kept = {name: value for name, value in os.environ.items() if name not in OTHERS}
+        inherited = {name: value for name, value in os.environ.items() if name not in OTHERS}
         return {
-            **kept,
+            **inherited,
             "PYTHONPATH": str(ROOT),
             "TMPDIR": str(self._servers.folder),
             "EASEL_HOME": str(self._servers.folder / "easel"),

@@ -1,4 +1,4 @@
-"""What a comparison has given, as Markdown for people and as JSON for programs."""
+"""The results of a comparison, as Markdown for people and as JSON for programs."""
 
 import json
 import os
@@ -7,20 +7,20 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from bench.compare.results import CONTROL, EASEL, Played
-from bench.compare.workloads import Row
+from bench.compare.side import CONTROL, EASEL
+from bench.compare.workloads import Played, Row
 
 COSTS = {"cpu_ms": "CPU ms", "transactions": "PG write tx", "wal": "WAL bytes", "commands": "Redis commands"}
-"""Per node, of both sides."""
+"""Figures per node, each with its column title."""
 
 
 def markdown(played: Sequence[Played]) -> str:
-    """Two tables: what is wanted and what was found; and what a node has cost."""
+    """Return two tables: results with their targets, and costs per node."""
     return "\n\n".join([_machine(), _found(played), _costs(played)])
 
 
 def told(played: Sequence[Played]) -> str:
-    """Everything, one JSON object."""
+    """Return all results as one JSON object."""
     return json.dumps({"machine": _machine(), "workloads": [_workload(one) for one in played]}, indent=1)
 
 
@@ -91,7 +91,7 @@ def _median(one: Played, side: str, figure: str) -> float:
 
 
 def _ratio_of(one: Played, figure: str) -> float | None:
-    """The median of each repetition's own ratio: what slowed the machine meanwhile slowed both."""
+    """Return the median of the repetitions' ratios, because a slow machine slows both sides of a repetition."""
     pairs = list(zip(_values(one, EASEL, figure), _values(one, CONTROL, figure), strict=True))
     return statistics.median(easel / control for easel, control in pairs) if all(c for _, c in pairs) else None
 

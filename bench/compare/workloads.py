@@ -1,48 +1,48 @@
-"""The workloads W1 to W6: what is done, what is measured, and what is wanted.
+"""The workloads W1 to W6: their work, figures and targets.
 
-W1  20 nodes in a row, one run at a time          what a hop takes
-W2  200 runs of 20 nodes at once                  nodes a second
-W3  one node, 1000 side by side, their join       nodes a second
-W4  1000 nodes in a row, also behind 1 MB         whether the last ones cost more than the first
-W5  200 nodes side by side that wait 100 ms       how much waiting goes on at once
-W6  50 runs of 20 nodes of 50 ms, kill -9 at 40 % what is lost, done twice, and how long nothing moves
+W1  20 nodes in a row, one run at a time          time of a hop
+W2  200 runs of 20 nodes at once                  nodes per second
+W3  one node, 1000 branches, their join           nodes per second
+W4  1000 nodes in a row, also behind 1 MB         whether late nodes cost more than early ones
+W5  200 branches that wait 100 ms                 how many waits run at the same time
+W6  50 runs of 20 nodes of 50 ms, kill -9 at 40 % lost runs, repeated nodes, and the longest stall
 """
 
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TypeAlias
 
-from bench.compare.side import Side, Work
-from bench.measuring.counters import Counters, cost
-from bench.servers.processes import Deadline
+from bench.compare.counters import Counters, cost
+from bench.compare.processes import Deadline
+from bench.compare.side import CONTROL, EASEL, Side, Work
 
-PATIENCE = 60.0  # seconds in which no run ends and no event comes
-DOWN = 1.0  # seconds between a kill and the new start
-KILL_AT = 0.4  # of all nodes
-LOOK_EVERY = 0.02
-SETTLES = 0.3  # seconds before a measurement, so that what was measured last has let go
+PATIENCE = 60.0  # seconds without the end of a run or an event
+DOWN = 1.0  # seconds between kill and restart
+KILL_AT = 0.4  # share of all nodes
+LOOK_EVERY = 0.02  # seconds
+SETTLES = 0.3  # seconds before a measurement, so that the previous one has finished its clean-up
 
 Figures: TypeAlias = Mapping[str, float]
-"""By name; `cost` gives cpu_ms, transactions, wal and commands, each per node."""
+"""Figures by name; cpu_ms, transactions, wal and commands are per node."""
 
 
 class Incomplete(Exception):
-    """A side has not done all of the work in time, so there is nothing to compare."""
+    """Raised when a side has not completed the work in time, so that there is nothing to compare."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A limit of a figure: of its ratio to the control's, or of the figure itself."""
+    """A limit for a figure, or for its ratio to the control's figure."""
 
     limit: float
     is_ratio: bool = True
-    is_least: bool = False  # else it is the most
+    is_least: bool = False  # whether the limit is a minimum; else it is a maximum
 
     def holds(self, found: float) -> bool:
-        """Whether a ratio, or a figure, is what we want it to be."""
+        """Whether a ratio, or a figure, meets the target."""
         return found >= self.limit if self.is_least else found <= self.limit
 
     def __str__(self) -> str:
@@ -51,7 +51,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A line of the table."""
+    """A row of the table: a figure, its title and its target."""
 
     figure: str
     title: str
@@ -60,7 +60,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Something to do, and what is told of it."""
+    """A workload: the work, the function that measures it, and its rows in the table."""
 
     name: str
     title: str
@@ -70,9 +70,23 @@ class Workload:
     is_crash: bool = False
 
 
+@dataclass
+class Played:
+    """A workload and its figures; a repetition has the same index in the lists of both sides."""
+
+    workload: Workload
+    figures: dict[str, list[Figures]] = field(default_factory=lambda: {CONTROL: [], EASEL: []})
+    problem: str = ""
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether there are figures to compare."""
+        return not self.problem and bool(self.figures[EASEL])
+
+
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How much is done. The figures of the targets are those of the full size."""
+    """The sizes of the workloads. The targets are for the full size."""
 
     alone: int = 30  # runs of W1
     chain: int = 20
@@ -88,7 +102,7 @@ QUICK = Sizes(alone=3, chain=6, runs=5, width=20, steps=40, waiting=20, crashed=
 
 
 def workloads(sizes: Sizes) -> Mapping[str, Workload]:
-    """All workloads by name."""
+    """Return all workloads by name."""
     chain, fan = Work(sizes.chain), Work(sizes.width, is_fan=True)
     steps, large = Work(sizes.steps), Work(sizes.steps, has_large_output=True)
     waiting, crash = Work(sizes.waiting, is_fan=True, wait_ms=100), Work(sizes.chain, wait_ms=50)
@@ -136,7 +150,7 @@ def workloads(sizes: Sizes) -> Mapping[str, Workload]:
 
 def _alone(work: Work, runs: int) -> Callable[[Side, Counters], Figures]:
     def measure(side: Side, counters: Counters) -> Figures:
-        taken: list[float] = []
+        hop_ms: list[float] = []
 
         def go() -> Sequence[str]:
             names: list[str] = []
@@ -144,11 +158,11 @@ def _alone(work: Work, runs: int) -> Callable[[Side, Counters], Figures]:
                 began = time.monotonic()
                 names += (new := side.begin(work, 1))
                 _must_end(side, new)
-                taken.append(1000 * (time.monotonic() - began) / work.nodes)
+                hop_ms.append(1000 * (time.monotonic() - began) / work.nodes)
             return names
 
         figures, _ = _measured(side, counters, work, go)
-        return {**figures, "hop_ms": statistics.median(taken), "hop_ms_p99": _at(taken, 0.99)}
+        return {**figures, "hop_ms": statistics.median(hop_ms), "hop_ms_p99": _at(hop_ms, 0.99)}
 
     return measure
 
@@ -170,7 +184,7 @@ def _in_a_row(work: Work) -> Callable[[Side, Counters], Figures]:
         figures, names = _measured(side, counters, work, lambda: _all(side, work, 1))
         grown = counters.bytes() - before
         counters.pack()
-        kept = counters.bytes() - before
+        retained = counters.bytes() - before
         moments = side.committed(names)
         first = (moments[part] - moments[0]) / part
         last = (moments[-1] - moments[-1 - part]) / part
@@ -181,7 +195,7 @@ def _in_a_row(work: Work) -> Callable[[Side, Counters], Figures]:
             "last_ms": 1000 * last,
             "step_ms": 1000 * figures["seconds"] / work.nodes,
             "bytes_per_step": grown / work.nodes,
-            "kept_per_step": kept / work.nodes,
+            "kept_per_step": retained / work.nodes,
         }
 
     return measure
@@ -192,11 +206,11 @@ def _killed(work: Work, runs: int) -> Callable[[Side, Counters], Figures]:
         nodes = runs * work.nodes
         before, began = counters.snapshot(side.sessions), time.monotonic()
         names = side.begin(work, runs)
-        deadline = Deadline(PATIENCE, f"{side.name} does not get on.")
+        deadline = Deadline(PATIENCE, f"{side.name} makes no progress.")
         while len(side.committed(names)) < KILL_AT * nodes:
             deadline.check()
             time.sleep(LOOK_EVERY)
-        cpu = counters.snapshot(side.sessions).cpu  # with its processes goes their account
+        cpu = counters.snapshot(side.sessions).cpu  # before the kill: the kernel forgets ended processes
         side.kill()
         killed = time.monotonic()
         time.sleep(DOWN)
@@ -205,7 +219,7 @@ def _killed(work: Work, runs: int) -> Callable[[Side, Counters], Figures]:
         finished = side.await_end(names, PATIENCE / 2)
         after, ended = counters.snapshot(side.sessions), time.monotonic()
         moments = side.committed(names)
-        spent = cost(before, after, nodes)
+        costs = cost(before, after, nodes)
         return {
             "seconds": ended - began,
             "finished": finished,
@@ -215,9 +229,9 @@ def _killed(work: Work, runs: int) -> Callable[[Side, Counters], Figures]:
             "stall_s": max(later - earlier for earlier, later in pairwise(moments)),
             "after_kill_s": ended - killed,
             "cpu_ms": 1000 * (cpu - before.cpu + after.cpu - again.cpu) / nodes,
-            "transactions": spent.transactions,
-            "wal": spent.wal,
-            "commands": spent.commands,
+            "transactions": costs.transactions,
+            "wal": costs.wal,
+            "commands": costs.commands,
         }
 
     return measure
@@ -226,7 +240,7 @@ def _killed(work: Work, runs: int) -> Callable[[Side, Counters], Figures]:
 def _measured(
     side: Side, counters: Counters, work: Work, go: Callable[[], Sequence[str]]
 ) -> tuple[Figures, Sequence[str]]:
-    """Time and cost of some runs, all of whose nodes must have been done; and their names."""
+    """Run `go`; return time and cost of its runs, and their names. Raises Incomplete unless all nodes are done."""
     time.sleep(SETTLES)
     before, began = counters.snapshot(side.sessions), time.monotonic()
     names = go()
@@ -234,15 +248,15 @@ def _measured(
     after = counters.snapshot(side.sessions)
     nodes, done = len(names) * work.nodes, len(side.committed(names))
     if done != nodes:
-        raise Incomplete(f"{side.name} has done {done} of {nodes} nodes.")
-    spent = cost(before, after, nodes)
+        raise Incomplete(f"{side.name} has completed {done} of {nodes} nodes.")
+    costs = cost(before, after, nodes)
     figures = {
         "seconds": seconds,
         "nodes_per_s": nodes / seconds,
-        "cpu_ms": spent.cpu_ms,
-        "transactions": spent.transactions,
-        "wal": spent.wal,
-        "commands": spent.commands,
+        "cpu_ms": costs.cpu_ms,
+        "transactions": costs.transactions,
+        "wal": costs.wal,
+        "commands": costs.commands,
     }
     return figures, names
 
@@ -256,9 +270,9 @@ def _all(side: Side, work: Work, runs: int) -> Sequence[str]:
 def _must_end(side: Side, names: Sequence[str]) -> None:
     finished = side.await_end(names, PATIENCE)
     if finished < len(names):
-        raise Incomplete(f"{side.name} has finished {finished} of {len(names)} runs, and nothing moves any more.")
+        raise Incomplete(f"{side.name} has finished {finished} of {len(names)} runs and makes no more progress.")
 
 
 def _at(values: Sequence[float], part: float) -> float:
-    """The value below which so large a part of them lies."""
+    """Return the quantile of values; `part` is from 0 to 1."""
     return sorted(values)[min(len(values) - 1, round(part * (len(values) - 1)))]

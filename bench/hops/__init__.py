@@ -1,1 +1,1 @@
-"""What one hop costs: counts, profiles, scaling."""
+"""The cost of one hop: counts, processor time, profiles, scaling, capacity."""

@@ -1,23 +1,23 @@
-"""How far one database goes: from what a hop costs to what a machine carries. Arithmetic, no measurement.
+"""The capacity of one database, computed from the cost of a hop. This module does not measure.
 
-What is assumed about machines stands in `MACHINES` and in the constants, each with its reason. A figure that comes out
-is a ceiling to plan with, not a promise: it says which part is full first.
+The assumptions about machines are in `MACHINES` and in the constants, each with its reason. A result is an upper bound
+for planning, not a promise: it says which part is saturated first.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-FULL = 0.7  # of a core: queues before a processor that is busier than this grow faster than the work
+FULL = 0.7  # utilisation of a core; above it, queues grow faster than the work
 DAY = 86_400
 ROUND_TRIP = 0.0005  # seconds between machines of one data centre
-CHECKPOINT_SHARE = 2.0  # bytes that reach the disk for a byte of log: the log itself, and the pages it changed, later
+CHECKPOINT_SHARE = 2.0  # bytes written for a byte of WAL: the WAL itself, and later the pages that it changed
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What one hop costs, as measured."""
+    """The measured cost of one hop."""
 
-    worker_ms: float  # processor
+    worker_ms: float  # processor time
     postgres_ms: float
     redis_ms: float
     wal_bytes: float
@@ -27,12 +27,12 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A PostgreSQL of its own. `scales`: what its last core is worth beside its first."""
+    """A machine with one PostgreSQL. `last_core_share`: the throughput of its last core relative to its first."""
 
     cores: int
-    disk_mb: float  # MB/s that it writes for hours
+    disk_mb: float  # MB/s of sustained writes
     sync_ms: float  # until a write is on disk
-    scales: float  # less on large machines: all backends share one log, one lock table, one snapshot
+    scales: float  # lower on large machines: all backends share one WAL, one lock table, one snapshot
 
 
 MACHINES: Sequence[Machine] = (
@@ -44,20 +44,20 @@ MACHINES: Sequence[Machine] = (
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """What a machine carries, and what it takes around it."""
+    """The capacity of a machine, and the resources that it needs around it."""
 
     machine: Machine
-    limits: Mapping[str, float]  # hops a second, by what would be full then
-    hops: float  # a second: the smallest of them
+    limits: Mapping[str, float]  # hops a second, by the part that limits them
+    hops: float  # a second: the smallest of the limits
     stops_at: str
     worker_cores: float
     busy_connections: float
     wal_gb_a_day: float
-    commits_a_sync: float  # that have to share one write to the disk
+    commits_a_sync: float  # commits that share one write to the disk
 
 
 def reach(cost: Cost, machine: Machine, redis_servers: int = 1) -> Reach:
-    """How many hops a second a machine carries, with so many Redis servers: one for all, or one more for the bus."""
+    """Return the capacity of a machine with one Redis server, or two: one for task messages and one for the bus."""
     limits = {
         "PostgreSQL's processors": machine.cores * machine.scales * FULL * 1000 / cost.postgres_ms,
         "PostgreSQL's disk": machine.disk_mb * 1e6 / (cost.wal_bytes * CHECKPOINT_SHARE),

@@ -1,21 +1,21 @@
-"""A hop, counted: what it sends and writes, what processor time it takes and where, and the floor under it."""
+"""Tables about a hop: what it sends and writes, its processor time by process, and its lower bound."""
 
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from bench.compare.cells import row, shown
 from bench.hops.floor import COMMIT, TASK, floors
 from bench.hops.hops import SERVERS, Passed, Stand
+from bench.measuring.cells import row, shown
 from bench.measuring.tally import Tally
 
-LEAST = 0.02  # a hop: what is counted less often is left out
+LEAST = 0.02  # counts per hop below this are left out
 PROCESSES = {
     "worker": "workers", "scheduler": "scheduler", "sweeper": "sweeper", "PostgreSQL": "PostgreSQL", "Valkey": "Redis",
 }  # fmt: skip
 
 
 def hop_table(stand: Stand, runs: int) -> Iterator[str]:
-    """A run by itself, and many side by side; what processes do anyway is taken off."""
+    """Yield the counts per hop, of one run alone and of many side by side, without the traffic of idle processes."""
     alone, together = stand.chains(runs, 1), stand.chains(4 * runs, 2 * runs)
     both = (alone, together)
     yield f"{alone.hops} hops of one run after another, and {together.hops} of {2 * runs} runs side by side."
@@ -23,8 +23,8 @@ def hop_table(stand: Stand, runs: int) -> Iterator[str]:
     yield "| a hop | one run alone | many side by side |"
     yield "|---|---:|---:|"
     for server in SERVERS:
-        for told, value in _ASKED[server]:
-            yield row(f"{server}: {told}", *(value(passed.tally("worker", server)) for passed in both))
+        for label, value in _ASKED[server]:
+            yield row(f"{server}: {label}", *(value(passed.tally("worker", server)) for passed in both))
     yield row("PostgreSQL: transactions that write", *(it.transactions for it in both))
     yield row("PostgreSQL: bytes of log", *(it.wal for it in both))
     yield row("by scheduler and sweeper: round trips", *(_others(passed) for passed in both))
@@ -61,13 +61,13 @@ def _others(passed: Passed) -> float:
 
 
 def time_table(stand: Stand, runs: int) -> Iterator[str]:
-    """Processor time by process; then the floor, and what is left of a hop above it."""
+    """Yield the processor time by process, the lower bound of a hop's parts, and the rest of a hop above it."""
     alone, together = stand.chains(runs, 1), stand.chains(4 * runs, 2 * runs)
     parts = {part.name: part for part in floors(stand.servers, stand.folder)}
     yield "| ms of processor a hop | one run alone | many side by side |"
     yield "|---|---:|---:|"
-    for who, told in PROCESSES.items():
-        yield row(told, alone.cpu_ms(who), together.cpu_ms(who))
+    for who, label in PROCESSES.items():
+        yield row(label, alone.cpu_ms(who), together.cpu_ms(who))
     yield row("all", *(sum(passed.cpu_ms(who) for who in PROCESSES) for passed in (alone, together)))
     yield row("hops a second", alone.hops_per_second, together.hops_per_second)
     yield ""
@@ -80,6 +80,6 @@ def time_table(stand: Stand, runs: int) -> Iterator[str]:
     yield ""
     yield "| a hop of one run alone | ms | share |"
     yield "|---|---:|---:|"
-    for told, ms in (("p50", hop), ("a bare Celery task that sends the next", task), ("one commit to disk", commit),
+    for label, ms in (("p50", hop), ("a bare Celery task that sends the next", task), ("one commit to disk", commit),
                      ("left above this floor", hop - task - commit)):  # fmt: skip
-        yield f"| {told} | {shown(ms)} | {ms / hop:.0%} |"
+        yield f"| {label} | {shown(ms)} | {ms / hop:.0%} |"

@@ -1,4 +1,4 @@
-"""Samples of stacks, told as a table and drawn as a flame graph.
+"""Stack samples as tables and as a flame graph.
 
 A sample is a stack, outermost frame first, as py-spy writes it: "run (celery/app.py);execute (worker/tasks.py) 17".
 """
@@ -14,7 +14,7 @@ from typing import TypeAlias
 Stacks: TypeAlias = Mapping[tuple[str, ...], int]
 
 WIDTH, ROW, LETTER = 1200, 16, 6.6  # pixels
-LEAST = 0.006  # of all samples: narrower frames are not drawn
+LEAST = 0.006  # share of all samples; narrower frames are not drawn
 OURS = ("api", "bench", "canvas", "cli", "components", "providers", "scheduler", "store", "worker")
 COLOURS = {"ours": "#e4794f", "sqlalchemy": "#6c9bd2", "psycopg": "#4f77b0", "celery": "#7dbb6a", "kombu": "#9acb7a",
            "redis": "#c8687a", "python": "#c9c2b4"}  # fmt: skip
@@ -26,7 +26,7 @@ _IN_PYTHON = re.compile(r".*/lib/python3\.\d+/")
 
 
 def read(lines: Iterable[str], root: Path) -> Stacks:
-    """Collapsed stacks, their files named from our root or from their package on; threads and processes left out."""
+    """Parse collapsed stacks; paths are relative to `root` or to their package. Frames of threads are left out."""
     stacks: Counter[tuple[str, ...]] = Counter()
     for line in lines:
         stack, _, count = line.strip().rpartition(" ")
@@ -37,14 +37,14 @@ def read(lines: Iterable[str], root: Path) -> Stacks:
 
 
 def package(frame: str) -> str:
-    """Whose code a frame is: one of our packages, a library, or "python"."""
+    """Return the package of a frame: one of Easel's packages, a library, or "python"."""
     match = _FRAME.match(frame)
     path = match["path"] if match else ""
     return path.split("/")[0].removesuffix(".py") if "/" in path and not path.startswith("python/") else "python"
 
 
 def by_package(stacks: Stacks) -> Sequence[tuple[str, float]]:
-    """Whose code was at work, as shares of all samples, the largest first."""
+    """Return the packages of the running frames with their shares of all samples, the largest first."""
     own: Counter[str] = Counter()
     for stack, count in stacks.items():
         own[package(stack[-1])] += count
@@ -52,7 +52,7 @@ def by_package(stacks: Stacks) -> Sequence[tuple[str, float]]:
 
 
 def by_step(stacks: Stacks, among: Sequence[str] = OURS) -> Sequence[tuple[str, float]]:
-    """In which of our functions time passed, what they called included, as shares of all samples."""
+    """Return functions with their shares of all samples, including the functions that they call."""
     inclusive: Counter[str] = Counter()
     for stack, count in stacks.items():
         for frame in {frame for frame in stack if package(frame) in among}:
@@ -61,7 +61,7 @@ def by_step(stacks: Stacks, among: Sequence[str] = OURS) -> Sequence[tuple[str, 
 
 
 def svg(stacks: Stacks, title: str) -> str:
-    """A flame graph: a frame is as wide as its share of samples and lies on what called it."""
+    """Return a flame graph: a frame is as wide as its share of samples and is drawn above its caller."""
     top = _Frame("all")
     for stack, count in sorted(stacks.items()):
         top.add(stack, count)
@@ -95,11 +95,11 @@ class _Frame:
 
     def drawn(self, x: float, y: float, scale: float, least: float, total: int) -> Iterable[str]:
         wide = self.count * scale
-        told = f"{self.name}: {100 * self.count / max(1, total):.1f} %"
+        tooltip = f"{self.name}: {100 * self.count / max(1, total):.1f} %"
         words = self.name if len(self.name) * LETTER < wide else self.name[: max(0, int(wide / LETTER) - 1)]
         text = f'<text x="{x + 2:.1f}" y="{y + 11}">{escape(words)}</text>' if len(words) > 2 else ""
         yield (
-            f'<g><title>{escape(told)}</title><rect x="{x:.1f}" y="{y}" width="{wide:.1f}" height="{ROW - 1}"'
+            f'<g><title>{escape(tooltip)}</title><rect x="{x:.1f}" y="{y}" width="{wide:.1f}" height="{ROW - 1}"'
             f' fill="{_colour(self.name)}"/>{text}</g>'
         )
         for callee in self.callees.values():

@@ -1,6 +1,6 @@
-"""The floor under a hop on this machine: what its parts cost where nothing else is done.
+"""The lower bound of a hop on this machine: the cost of its parts by themselves.
 
-for part in floors(servers, folder): part.name, part.ms, part.client_ms, part.server_ms
+for part in measure_floor(servers, folder): part.name, part.ms, part.client_ms, part.server_ms
 """
 
 import os
@@ -16,8 +16,8 @@ import psycopg
 import redis
 
 import embedded
-from bench.compare import bare
-from bench.fixtures.canvases import QUERY
+from bench.compare.canvases import QUERY
+from bench.hops import bare
 from bench.hops.hops import ROOT
 from bench.measuring import cpu
 
@@ -25,21 +25,21 @@ TASK, COMMIT = "Celery: a task that sends the next", "PostgreSQL: insert of 1 KB
 TIMES = 400  # of each operation
 HOPS = 100  # of a chain of bare tasks
 CHAINS = 4
-PATIENCE = 30.0  # seconds for such a chain
+PATIENCE = 30.0  # seconds for a chain
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One operation: how long it takes and what it costs, in milliseconds."""
+    """One operation: its duration and its processor time, in milliseconds."""
 
     name: str
     ms: float  # median of the wall clock
-    client_ms: float  # of processor, where it is asked for
-    server_ms: float  # in PostgreSQL or Redis
+    client_ms: float  # processor time of the client
+    server_ms: float  # processor time of PostgreSQL or Redis
 
 
 def floors(servers: embedded.Services, folder: Path) -> Sequence[Part]:
-    """Each part, measured one after another on these servers."""
+    """Measure the parts one after another on these servers."""
     pids = {server.name: server.pid for server in servers.owned}
     postgres, valkey = pids["PostgreSQL"], pids["Valkey"]
     plain_url = servers.database_url.replace("+psycopg", "")
@@ -89,15 +89,15 @@ def _timed(name: str, act: Callable[[int], None], server: int, times: int = TIME
 
 
 def _bare_hop(redis_url: str, folder: Path, valkey: int) -> Part:
-    """One task that sends the next, and so on, in a worker on threads."""
+    """Measure a chain of tasks, each of which sends the next one, in a worker with threads."""
     bare.app.conf.update(broker_url=redis_url)
-    given: Mapping[str, str] = {**os.environ, "BARE_BROKER_URL": redis_url, "PYTHONPATH": str(ROOT)}
+    environment: Mapping[str, str] = {**os.environ, "BARE_BROKER_URL": redis_url, "PYTHONPATH": str(ROOT)}
     argv = [
         sys.executable,
         "-m",
         "celery",
         "-A",
-        "bench.compare.bare",
+        "bench.hops.bare",
         "worker",
         "-P",
         "threads",
@@ -108,7 +108,7 @@ def _bare_hop(redis_url: str, folder: Path, valkey: int) -> Part:
     ]
     argv += ["--without-gossip", "--without-mingle", "--without-heartbeat"]
     with (folder / "bare.log").open("wb") as log:
-        worker = subprocess.Popen(argv, cwd=ROOT, env=given, stdout=log, stderr=log)  # noqa: S603 (ours)
+        worker = subprocess.Popen(argv, cwd=ROOT, env=environment, stdout=log, stderr=log)  # noqa: S603 (ours)
     try:
         with redis.Redis.from_url(redis_url, socket_timeout=PATIENCE + 5) as client:
             _chain(client, "bare-end-warm")
@@ -125,9 +125,9 @@ def _bare_hop(redis_url: str, folder: Path, valkey: int) -> Part:
 
 
 def _chain(client: "redis.Redis", end: str) -> float:
-    """Seconds that a chain of bare tasks takes."""
+    """Run a chain of bare tasks; return its seconds."""
     began = time.perf_counter()
     bare.app.send_task("bare.hop", (HOPS, end), queue=bare.QUEUE)
     if client.brpop([end], timeout=int(PATIENCE)) is None:
-        raise RuntimeError(f"Bare tasks did not come to an end within {PATIENCE:g} s.")
+        raise RuntimeError(f"The chain of bare tasks did not end within {PATIENCE:g} s.")
     return time.perf_counter() - began

@@ -1,11 +1,12 @@
-"""Chains of cheap nodes on real processes, behind wires that count.
+"""Chains of cheap nodes on real processes, with counting proxies before the servers.
 
-    with stand_on(folder, workers=2) as stand:
-        passed = stand.chains(runs=20, at_once=1)
-        passed.per_hop.round_trips
+    with run_hop_bench(folder) as bench:
+        bench.start_workers(2)
+        measured = bench.measure_chains(runs=20, at_once=1)
+        measured.tally("worker", "PostgreSQL").round_trips
 
-Scheduler, worker and sweeper are `easel scheduler`, `worker` and `sweeper`, as deployed; runs are started from here,
-past the wires. Times are the database's own, so nobody who looks on is measured.
+Scheduler, worker and sweeper are the processes `easel scheduler`, `worker` and `sweeper`, as deployed. This process
+starts the runs, past the proxies. Times are the database's, so the observing process is not measured.
 """
 
 import os
@@ -23,13 +24,13 @@ import redis
 from sqlalchemy import text
 
 import embedded
-from bench.fixtures.canvases import QUERY, chain
+from bench.compare.canvases import QUERY, chain
+from bench.compare.processes import Process, stop_all
 from bench.measuring import cpu
 from bench.measuring.counted_wire import CountedWire, Wires, wires
 from bench.measuring.postgres_protocol import PostgresTalk
 from bench.measuring.redis_protocol import RedisTalk
 from bench.measuring.tally import Tally
-from bench.servers.processes import Process, stop_all
 from scheduler.coordinator.coordinator import Coordinator
 from scheduler.coordinator.run_start import Request
 from scheduler.coordinator.version_cache import VersionCache
@@ -46,7 +47,7 @@ from store.tenants import tenants
 ROOT = Path(__file__).resolve().parents[2]
 HOPS = 20  # nodes of a chain, Begin among them
 LOOKS_EVERY = 0.05  # seconds
-PATIENCE = 90.0  # seconds for anything that must happen
+PATIENCE = 90.0  # seconds to wait for any condition
 CONNECTIONS = 36  # of the embedded PostgreSQL's 60, for all workers together
 ROLES, SERVERS = ("worker", "scheduler", "sweeper"), ("PostgreSQL", "Redis")
 
@@ -63,21 +64,21 @@ TIMES = text("""
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Every counter at one moment."""
+    """All counters at one moment."""
 
     at: float
     tallies: Mapping[tuple[str, str], Tally]  # by (role, server)
     cpu: Mapping[str, float]  # milliseconds, by role and server
     transactions: int  # that wrote
     wal: int  # bytes
-    commands: Mapping[str, int]  # of Redis, by its own count
-    command_us: float  # that Redis spent in them
+    commands: Mapping[str, int]  # by name, as Redis counts them
+    command_us: float  # time that Redis spent in commands
 
     def __sub__(self, earlier: "Reading") -> "Reading":
         return Reading(
             self.at - earlier.at,
             {key: tally - earlier.tallies[key] for key, tally in self.tallies.items()},
-            {key: spent - earlier.cpu[key] for key, spent in self.cpu.items()},
+            {key: used - earlier.cpu[key] for key, used in self.cpu.items()},
             self.transactions - earlier.transactions,
             self.wal - earlier.wal,
             {name: n - earlier.commands.get(name, 0) for name, n in self.commands.items()},
@@ -87,7 +88,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Passed:
-    """What some chains cost. `idle` is what the same processes did, in a second, while nothing ran."""
+    """The cost of some chains. `idle` is the reading of the same processes while nothing ran."""
 
     hops: int
     seconds: float  # from the first claim to the last report
@@ -100,26 +101,26 @@ class Passed:
         return self.hops / self.seconds
 
     def tally(self, role: str, server: str) -> Tally:
-        """What a kind of process asked of a server for each hop, beyond what it asks anyway."""
+        """Return the traffic of a kind of process to a server for each hop, without its idle traffic."""
         key = (role, server)
         return (self.reading.tallies[key] - self._idle(self.idle.tallies[key])) * (1 / self.hops)
 
     def cpu_ms(self, who: str) -> float:
-        """Milliseconds of processor for each hop."""
+        """Return the milliseconds of processor time for each hop."""
         return self._beyond(self.reading.cpu[who], self.idle.cpu[who])
 
     @property
     def transactions(self) -> float:
-        """Transactions that wrote, for each hop."""
+        """Writing transactions of each hop."""
         return self._beyond(self.reading.transactions, self.idle.transactions)
 
     @property
     def wal(self) -> float:
-        """Bytes of log, for each hop."""
+        """Bytes of WAL of each hop."""
         return self._beyond(self.reading.wal, self.idle.wal)
 
     def _beyond(self, counted: float, idle: float) -> float:
-        """Per hop, without what would have been counted in the same time anyway."""
+        """Return a count per hop, without the idle count of the same time."""
         return (counted - idle / self.idle.at * self.reading.at) / self.hops
 
     def _idle(self, tally: Tally) -> Tally:
@@ -128,7 +129,7 @@ class Passed:
 
 @dataclass
 class Stand:
-    """Servers, processes, and a canvas to run."""
+    """Servers behind proxies, processes, and a canvas to run."""
 
     database: Database
     lifecycle: Lifecycle
@@ -149,7 +150,7 @@ class Stand:
 
     # -- processes ---------------------------------------------------------------------------------------------------
     def start(self, role: str, count: int = 1, **environment: str) -> None:
-        """Start processes of a kind; their servers are at the other ends of that kind's wires."""
+        """Start processes of a kind; they reach the servers through the proxies of that kind."""
         given = {
             **self.environment,
             "EASEL_DATABASE_URL": self.wires[role, "PostgreSQL"].through(self.servers.database_url),
@@ -164,11 +165,11 @@ class Stand:
             self.processes[role].append(Process(role, argv, given, log))
 
     def stop(self, role: str) -> None:
-        """End all processes of a kind in order."""
+        """Stop all processes of a kind in order."""
         stop_all(self.processes.pop(role, []))
 
     def start_workers(self, count: int, *, idle: float = 5.0) -> None:
-        """Start workers, let each take part in something, and look on for `idle` seconds while nothing runs."""
+        """Start workers, warm them up with some runs, and read their idle counters over `idle` seconds."""
         self.start("worker", count, EASEL_WORKER_POOL=str(min(8, CONNECTIONS // count - 1)))
         for _ in range(3):
             self.run_all(4 * count, 4 * count)
@@ -181,7 +182,7 @@ class Stand:
 
     # -- runs --------------------------------------------------------------------------------------------------------
     def chains(self, runs: int, at_once: int) -> Passed:
-        """Run so many chains, so many side by side, and tell what they cost."""
+        """Run `runs` chains, `at_once` at a time, and return their cost."""
         assert self.idle is not None
         before = self.read()
         started = self.run_all(runs, at_once)
@@ -197,7 +198,7 @@ class Stand:
         return Passed(len(rows), took.total_seconds(), hop_ms, after - before, self.idle)
 
     def run_all(self, runs: int, at_once: int) -> list[UUID]:
-        """Start runs, no more than `at_once` of them open, until all have succeeded."""
+        """Start `runs` runs with at most `at_once` open at a time; return their ids when all have succeeded."""
         started: list[UUID] = []
         deadline = time.monotonic() + PATIENCE
         while (still_open := self._open()) or len(started) < runs:
@@ -217,12 +218,12 @@ class Stand:
             return int(tx.scalar(OPEN, tenant_id=self.tenant_id))
 
     def said(self) -> str:
-        """The last that each process has said."""
+        """Return the ends of all processes' logs."""
         return "\n".join(f"{path.name}: {path.read_text()[-1000:]}" for path in sorted(self.folder.glob("*.log")))
 
     # -- counters ----------------------------------------------------------------------------------------------------
     def read(self) -> Reading:
-        """Every counter, now."""
+        """Read all counters."""
         with self.database.transaction() as tx:
             written = tx.one_or_none(WRITTEN)
         assert written is not None
@@ -242,7 +243,7 @@ class Stand:
 
 @contextmanager
 def stand_on(folder: Path) -> Generator[Stand]:
-    """Scheduler and sweeper on servers of their own until the block ends; workers are yours to start."""
+    """Run scheduler and sweeper on embedded servers until the block ends. The caller starts workers."""
     with ExitStack() as until_end:
         servers = until_end.enter_context(embedded.services(folder, durable=True))
         migrate.upgrade(servers.database_url)
@@ -268,7 +269,9 @@ def stand_on(folder: Path) -> Generator[Stand]:
 
 
 def _environment(folder: Path) -> Mapping[str, str]:
-    """The environment of processes here; servers and settings of others are none of their business."""
+    """Return the environment of the processes, without the server URLs and settings of the caller."""
     others = ("DATABASE_URL", "REDIS_URL", "CELERY_BROKER_URL")
-    kept = {name: value for name, value in os.environ.items() if name not in others and not name.startswith("EASEL_")}
-    return {**kept, "EASEL_HOME": str(folder), "PYTHONPATH": str(ROOT)}
+    inherited = {
+        name: value for name, value in os.environ.items() if name not in others and not name.startswith("EASEL_")
+    }
+    return {**inherited, "EASEL_HOME": str(folder), "PYTHONPATH": str(ROOT)}

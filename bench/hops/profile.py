@@ -1,4 +1,4 @@
-"""Where a worker spends its time, by samples: py-spy looks at it from outside, and we draw and count what it saw."""
+"""A profile of a worker: py-spy samples it, and the samples become tables and a flame graph."""
 
 import os
 import shutil
@@ -16,10 +16,10 @@ SECONDS = 12
 
 
 def flame_table(stand: Stand, runs: int, file: Path) -> Iterator[str]:
-    """Samples of one worker, which carries out the coordinator's part as well, while runs go side by side."""
+    """Yield the profile of one worker during parallel runs, with its advances; write a flame graph to `file`."""
     spy = shutil.which("py-spy", path=os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", ""))))
     if spy is None:
-        raise RuntimeError("py-spy is not there. Install it beside Easel: pip install py-spy")
+        raise RuntimeError("py-spy is not installed. Install it beside Easel: pip install py-spy")
     raw = stand.folder / "samples.txt"
     (worker, *_) = stand.processes["worker"]
     argv = [spy, "record", "--pid", str(worker.session), "--duration", str(SECONDS), "--rate", str(EACH_SECOND)]
@@ -29,18 +29,18 @@ def flame_table(stand: Stand, runs: int, file: Path) -> Iterator[str]:
     while spying.poll() is None:
         stand.run_all(runs, runs)
     if not raw.exists():
-        raise RuntimeError(f"py-spy gave nothing: {(stand.folder / 'py-spy.log').read_text()}")
+        raise RuntimeError(f"py-spy wrote no samples: {(stand.folder / 'py-spy.log').read_text()}")
     stacks = flame.read(raw.read_text().splitlines(), ROOT)
-    file.write_text(flame.svg(stacks, "a worker while runs go side by side: whoever holds the interpreter's lock"))
-    yield f"{sum(stacks.values()):,} samples of whoever held a worker's interpreter, {runs} runs side by side."
+    file.write_text(flame.svg(stacks, "a worker during parallel runs: threads that hold the interpreter's lock"))
+    yield f"{sum(stacks.values()):,} samples of threads that held a worker's interpreter lock, {runs} parallel runs."
     yield ""
-    yield from _shares("whose code was at work", flame.by_package(stacks)[:PACKAGES])
+    yield from _shares("package of the running code", flame.by_package(stacks)[:PACKAGES])
     yield ""
-    yield from _shares("our functions, with what they call", flame.by_step(stacks)[:STEPS])
+    yield from _shares("Easel's functions, with the functions they call", flame.by_step(stacks)[:STEPS])
 
 
-def _shares(told: str, shares: Sequence[tuple[str, float]]) -> Iterator[str]:
-    yield f"| {told} | share |"
+def _shares(title: str, shares: Sequence[tuple[str, float]]) -> Iterator[str]:
+    yield f"| {title} | share |"
     yield "|---|---:|"
     for name, share in shares:
         yield f"| `{name}` | {share:.0%} |"

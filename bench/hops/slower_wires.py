@@ -1,4 +1,4 @@
-"""Round trips that a hop waits for: wires are made slower, and hops are timed again."""
+"""Round trips that a hop waits for, measured by delaying the proxies and timing the hops again."""
 
 import statistics
 import time
@@ -7,16 +7,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import psycopg
 import redis
 
-from bench.compare.cells import shown
 from bench.hops.hops import SERVERS, Stand
+from bench.measuring.cells import shown
 
-EACH_WAY = 0.005  # seconds that a slower wire adds in each direction: enough to stand out from a machine's noise
+EACH_WAY = 0.005  # seconds of delay in each direction, enough to exceed a machine's noise
 
 
 def trips_table(stand: Stand, runs: int) -> Iterator[str]:
-    """Hops on wires as they are, and on slower ones, in turns; the difference is what a hop waits for.
+    """Yield the times of hops without and with delayed proxies, in turns; the difference gives the round trips.
 
-    Of all hops the one that a quarter are faster than: others on this machine make hops slower and never faster.
+    The first quartile is compared: other processes on this machine make hops slower and never faster.
     """
     slower: Mapping[str, Sequence[str]] = {
         "none": (), "PostgreSQL": ("PostgreSQL",), "Redis": ("Redis",), "both": SERVERS,
@@ -29,8 +29,8 @@ def trips_table(stand: Stand, runs: int) -> Iterator[str]:
     added = _added_by_wires(stand)
     _slow_down(stand, ())
     found = {which: statistics.quantiles(each, n=4) for which, each in hops.items()}
-    told = " and ".join(f"{added[server]:.2f} ms to a round trip to {server}" for server in SERVERS)
-    yield f"A slower wire adds {told}; {len(hops['none'])} hops each."
+    delays = " and ".join(f"{added[server]:.2f} ms to a round trip to {server}" for server in SERVERS)
+    yield f"A slower wire adds {delays}; {len(hops['none'])} hops each."
     yield ""
     yield "| slower wire to | hop p25, ms | p50 | p75 | round trips a hop waits for |"
     yield "|---|---:|---:|---:|---:|"
@@ -46,7 +46,7 @@ def _slow_down(stand: Stand, servers: Sequence[str]) -> None:
 
 
 def _added_by_wires(stand: Stand) -> Mapping[str, float]:
-    """Milliseconds that a slower wire really adds to a round trip, measured through it."""
+    """Return the milliseconds that a delayed proxy adds to a round trip, measured through it."""
     database_url = stand.wires["worker", "PostgreSQL"].through(stand.servers.database_url)
     redis_url = stand.wires["worker", "Redis"].through(stand.servers.redis_url)
     with (
@@ -58,19 +58,19 @@ def _added_by_wires(stand: Stand) -> Mapping[str, float]:
             "Redis": client.ping,
         }
         took: dict[str, float] = {}
-        for server, ask in asks.items():
+        for server, call in asks.items():
             each: list[float] = []
             for slower in ((), SERVERS):
                 _slow_down(stand, slower)
-                each.append(_quick_ms(ask))
+                each.append(_quick_ms(call))
             took[server] = each[1] - each[0]
     return took
 
 
-def _quick_ms(ask: Callable[[], object]) -> float:
+def _quick_ms(call: Callable[[], object]) -> float:
     took: list[float] = []
     for _ in range(60):
         began = time.perf_counter()
-        ask()
+        call()
         took.append((time.perf_counter() - began) * 1000)
     return statistics.quantiles(took, n=4)[0]

@@ -1,1 +1,1 @@
-"""Counters of statements, bytes and processor time."""
+"""Counting proxies and protocol parsers, processor time, and formatting of figures, for the scripts."""

@@ -1,12 +1,12 @@
-"""A wire that counts what passes, and takes its time if told to.
+"""A TCP proxy that counts the traffic to a server, and can delay it.
 
-    with wires() as lay:
-        wire = lay.to(database_url, PostgresTalk)
-        wire.through(database_url)   # for whoever shall use it
-        wire.each_way = 0.001        # seconds
-        lay.read(wire).round_trips
+    with run_proxies() as proxies:
+        proxy = proxies.open(database_url, PostgresObserver)
+        proxy.proxied_url(database_url)   # for the clients to count
+        proxy.delay = 0.001               # seconds in each direction
+        proxies.read(proxy).round_trips
 
-It changes and loses nothing; a wire that does is in tests/faults/proxy.py.
+It does not change or lose data; a proxy that does is in tests/faults/proxy.py.
 """
 
 import asyncio
@@ -19,28 +19,28 @@ from urllib.parse import urlsplit, urlunsplit
 
 from bench.measuring.tally import Talk, Tally
 
-PIECE = 256 * 1024  # bytes read at once
+PIECE = 256 * 1024  # bytes of one read
 
 
 @dataclass
 class CountedWire:
-    """All connections to one server through one port of ours."""
+    """A proxy for one server: a local port and all connections through it."""
 
     host: str
     target: int
     talk: Callable[[Tally], Talk]
-    each_way: float = 0.0  # seconds, from now on
+    each_way: float = 0.0  # seconds of delay in each direction; may be changed at any time
     port: int = 0
     tally: Tally = field(default_factory=Tally)
 
     def through(self, url: str) -> str:
-        """An URL of the server that leads here instead."""
+        """Return a URL of the server with the address of this proxy."""
         parts = urlsplit(url)
         user, at, _ = parts.netloc.rpartition("@")
         return urlunsplit(parts._replace(netloc=f"{user}{at}127.0.0.1:{self.port}"))
 
     async def carry(self, from_client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
-        """Forward between a client and the server until one of them leaves."""
+        """Forward between a client and the server until one of them disconnects."""
         try:
             from_server, to_server = await asyncio.open_connection(self.host, self.target)
         except OSError:
@@ -63,13 +63,13 @@ class CountedWire:
 
 @dataclass(frozen=True, slots=True)
 class Wires:
-    """A loop in a thread of its own, on which wires lie."""
+    """Opens proxies on an event loop in its own thread."""
 
     loop: asyncio.AbstractEventLoop
     listening: list[asyncio.Server] = field(default_factory=list[asyncio.Server])
 
     def to(self, url: str, talk: Callable[[Tally], Talk]) -> CountedWire:
-        """A wire to the server of an URL."""
+        """Open a proxy to the server of a URL."""
         parts = urlsplit(url)
         wire = CountedWire(parts.hostname or "127.0.0.1", parts.port or 0, talk)
         opening = asyncio.run_coroutine_threadsafe(asyncio.start_server(wire.carry, "127.0.0.1", 0), self.loop)
@@ -78,18 +78,20 @@ class Wires:
         return wire
 
     def read(self, wire: CountedWire) -> Tally:
-        """What has passed until now, all of it from one moment."""
+        """Return the traffic so far, consistent at one moment."""
 
-        async def copied() -> Tally:
+        async def copy_tally() -> Tally:
             return wire.tally.copy()
 
-        return asyncio.run_coroutine_threadsafe(copied(), self.loop).result()
+        return asyncio.run_coroutine_threadsafe(copy_tally(), self.loop).result()
 
 
 @contextmanager
 def wires() -> Generator[Wires]:
-    """A place for wires, which are cut at its end."""
-    loop = asyncio.SelectorEventLoop(selectors.SelectSelector())  # epoll rounds up to milliseconds, which is our unit
+    """Run an event loop for proxies; close them when the block ends."""
+    loop = asyncio.SelectorEventLoop(
+        selectors.SelectSelector()
+    )  # epoll rounds delays up to milliseconds, which is too coarse
     thread = threading.Thread(target=loop.run_forever, name="wires", daemon=True)
     thread.start()
     laid = Wires(loop)
@@ -103,7 +105,7 @@ def wires() -> Generator[Wires]:
 
 
 async def _cut(listening: Sequence[asyncio.Server]) -> None:
-    """Take no more connections, and end those of this loop."""
+    """Stop listening, and close the connections of this loop."""
     for server in listening:
         server.close()
     rest = asyncio.all_tasks() - {asyncio.current_task()}
@@ -114,7 +116,7 @@ async def _cut(listening: Sequence[asyncio.Server]) -> None:
 
 @dataclass
 class _Way:
-    """One direction of a connection. What is delayed keeps its order and its distance."""
+    """One direction of a connection. Delayed data keep their order and their intervals."""
 
     wire: CountedWire
     writer: asyncio.StreamWriter
@@ -123,7 +125,7 @@ class _Way:
     delayed: "asyncio.Queue[tuple[float, bytes]]" = field(default_factory=asyncio.Queue[tuple[float, bytes]])
 
     async def carry(self, reader: asyncio.StreamReader) -> None:
-        """Carry what comes until nothing more does."""
+        """Forward data until the reader ends."""
         arriving = asyncio.create_task(self._arrive())
         try:
             with suppress(OSError):

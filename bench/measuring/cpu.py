@@ -10,16 +10,16 @@ TICK = 1000 / os.sysconf("SC_CLK_TCK")  # milliseconds
 
 
 def spent(pids: Iterable[int]) -> float:
-    """Milliseconds that these processes have used so far, with those of their children, ended or not."""
+    """Return the milliseconds of processor time of these processes and of their children, running or ended."""
     found = {pid: stat for path in PROC.glob("[0-9]*") if (stat := _stat(pid := int(path.name))) is not None}
-    wanted = {pid for pid in pids if pid in found}
-    while more := {pid for pid, (parent, _, _) in found.items() if parent in wanted} - wanted:
-        wanted |= more
-    return TICK * sum(found[pid][1] + found[pid][2] for pid in wanted)
+    family = {pid for pid in pids if pid in found}
+    while more := {pid for pid, (parent, _, _) in found.items() if parent in family} - family:
+        family |= more
+    return TICK * sum(found[pid][1] + found[pid][2] for pid in family)
 
 
 def _stat(pid: int) -> tuple[int, int, int] | None:
-    """Parent, own ticks and ticks of children that have ended; None if the process is gone."""
+    """Return parent, own ticks and ticks of ended children; None if the process has ended."""
     with suppress(OSError, ValueError):
         values = (PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
         return int(values[1]), int(values[11]) + int(values[12]), int(values[13]) + int(values[14])

@@ -1,7 +1,7 @@
-"""PostgreSQL's protocol, overheard: statements by what they do, and transactions that ended.
+"""An observer of PostgreSQL's protocol: counts statements by what they do, and transactions.
 
-Message by message, whether statements go one by one or in a pipeline. A connection that turns to TLS is counted in
-bytes and round trips only.
+It parses message by message, so statements count the same one by one and in a pipeline. Of a connection with TLS only
+bytes and round trips are counted.
 """
 
 import re
@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 from bench.measuring.tally import Tally, Turns
 
-TLS_REQUEST, GSS_REQUEST = 80877103, 80877104  # each is answered by one byte that is no message
-HEAD = 5  # bytes before a message's body: its type and its length
+TLS_REQUEST, GSS_REQUEST = 80877103, 80877104  # each is answered by one byte that is not a message
+HEAD = 5  # bytes before a message's body: type and length
 ENDS = ("COMMIT", "ROLLBACK")  # tags that end a transaction
 
 _VERB = re.compile(r"^[\s(]*(?:--[^\n]*\n\s*)*([a-z]+)", re.IGNORECASE)
@@ -24,9 +24,10 @@ _LOCKS = re.compile(r"\bfor\s+(?:no\s+key\s+)?(?:update|share)\b", re.IGNORECASE
 
 
 def label(sql: str) -> str:
-    """What a statement does, in few words: "update activations", "select runs, locked", "begin".
+    """Return a short label of a statement: "update activations", "select runs, locked", "begin".
 
-    Of several writes in one: "update runs + insert scopes", each once, in their order. A partition is its table.
+    Several writes in one statement are joined, each once and in order: "update runs + insert scopes". The name of a
+    partition is replaced by that of its table.
     """
     sql = _PARTITION.sub("", sql)
     verb = _VERB.match(sql)
@@ -42,7 +43,7 @@ def label(sql: str) -> str:
 
 
 class PostgresTalk(Turns):
-    """One connection to PostgreSQL."""
+    """Observes one connection to PostgreSQL."""
 
     def __init__(self, tally: Tally) -> None:
         super().__init__(tally)
@@ -80,7 +81,7 @@ class PostgresTalk(Turns):
             self._answer(kind, body)
 
     def _start(self) -> None:
-        """The first messages of a client have a length and no type."""
+        """Parse the client's first messages, which have a length and no type."""
         while not self._has_started and len(self._asked) >= 8:
             length, code = struct.unpack_from("!ii", self._asked)
             if len(self._asked) < length:
@@ -108,7 +109,7 @@ class PostgresTalk(Turns):
                 pass
 
     def _answer(self, kind: bytes, body: bytes) -> None:
-        """A transaction ends with its tag; one without BEGIN when the server is ready again, outside of any."""
+        """Count transactions: by the tag of their end, and without BEGIN when the server is idle again."""
         if kind == b"C":
             has_ended = body.startswith(tuple(end.encode() for end in ENDS))
             self.tally.transactions += has_ended
@@ -119,7 +120,7 @@ class PostgresTalk(Turns):
 
 
 def _messages(buffer: bytearray) -> Iterator[tuple[bytes, bytes]]:
-    """Take whole messages off the front of a buffer: type and body."""
+    """Remove complete messages from the front of a buffer; yield type and body of each."""
     while len(buffer) >= HEAD:
         (length,) = struct.unpack_from("!i", buffer, 1)  # of the body and of itself
         if len(buffer) < length + 1:

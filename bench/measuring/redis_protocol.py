@@ -1,4 +1,4 @@
-"""Redis' protocol, overheard: commands by name. What the server answers is counted in bytes only."""
+"""An observer of Redis' protocol: counts commands by name. Of replies only bytes are counted."""
 
 from bench.measuring.tally import Tally, Turns
 
@@ -6,7 +6,7 @@ END = b"\r\n"
 
 
 class RedisTalk(Turns):
-    """One connection to Redis or Valkey, whose client sends arrays of bulk strings, as libraries do."""
+    """Observes one connection to Redis or Valkey, whose client sends arrays of bulk strings, as libraries do."""
 
     def __init__(self, tally: Tally) -> None:
         super().__init__(tally)
@@ -15,15 +15,15 @@ class RedisTalk(Turns):
     def asked(self, data: bytes) -> None:
         super().asked(data)
         self._asked += data
-        while (taken := _command(self._asked)) is not None:
-            name, length = taken
+        while (command := _command(self._asked)) is not None:
+            name, length = command
             del self._asked[:length]
             self.tally.messages += 1
             self.tally.statements[name] += 1
 
 
 def _command(buffer: bytearray) -> tuple[str, int] | None:
-    """Name and length of the command at the front of a buffer; None while it is not whole."""
+    """Return name and length of the command at the front of a buffer; None while it is incomplete."""
     line = buffer.find(END)
     if line < 0:
         return None

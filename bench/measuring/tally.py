@@ -1,4 +1,4 @@
-"""What has passed over a wire, added up: `after - before` is what passed in between."""
+"""Counts of the traffic to a server: `after - before` is the traffic in between."""
 
 from collections import Counter
 from dataclasses import dataclass, field, fields
@@ -7,9 +7,9 @@ from typing import Protocol
 
 @dataclass
 class Tally:
-    """Everything that a server was asked by the clients of a wire.
+    """Counts of all requests of a proxy's clients to its server.
 
-    A round trip is a flush after which the client has to wait: something sent after the server has last spoken.
+    A round trip is a flush after which the client waits: data sent after the server has last sent some.
     """
 
     connections: float = 0
@@ -17,11 +17,11 @@ class Tally:
     bytes_asked: float = 0
     bytes_answered: float = 0
     messages: float = 0  # of the server's protocol, from the client
-    transactions: float = 0  # that ended, reads and single statements included; always 0 for Redis
+    transactions: float = 0  # ended ones, including reads and single statements; always 0 for Redis
     statements: Counter[str] = field(default_factory=Counter[str])  # by what they do; commands of Redis by name
 
     def copy(self) -> "Tally":
-        """As it is now."""
+        """Return a copy of the counts."""
         return Tally(**_values(self), statements=Counter(self.statements))
 
     def __sub__(self, earlier: "Tally") -> "Tally":
@@ -43,19 +43,19 @@ class Tally:
 
 
 class Talk(Protocol):
-    """One connection, overheard: adds what it understands to a tally."""
+    """Observes one connection and adds to a tally."""
 
     def asked(self, data: bytes) -> None:
-        """The client has sent something, cut anywhere."""
+        """Handle data from the client, split at any byte."""
         ...
 
     def answered(self, data: bytes) -> None:
-        """The server has."""
+        """Handle data from the server, split at any byte."""
         ...
 
 
 class Turns:
-    """Bytes and round trips, which need no understanding of what is said."""
+    """Counts bytes and round trips, which need no parsing."""
 
     def __init__(self, tally: Tally) -> None:
         self.tally = tally
@@ -77,7 +77,7 @@ def _values(tally: Tally) -> dict[str, float]:
 
 
 def _counter(counted: dict[str, float]) -> Counter[str]:
-    """Fractions are welcome: what is counted per hop seldom comes out even."""
+    """Return a Counter with fractions, because counts per hop are seldom whole numbers."""
     counter: Counter[str] = Counter()
     dict.update(counter, counted)  # the constructor's type allows whole numbers only
     return counter

@@ -1,10 +1,10 @@
-"""How long it takes from an accepted cancel until a provider's socket is closed: `python -m bench.scripts.cancel`.
+"""The time from an accepted cancel until the provider's socket is closed: `python -m bench.scripts.cancel`.
 
-Starts `easel up` in a home of its own and a model provider that writes a token every 50 ms in a process of its own.
-Runs stream side by side and are cancelled one after another; the provider tells when each socket was closed, and how
-many tokens it has written after the cancel was accepted (the HTTP reply had arrived, the command had returned, the key
-was set). Ways: `http`, `cli`, `key` (a bare Redis key), `silent` (by HTTP while Redis takes connections and answers
-nothing), `gone` (by HTTP right after Redis was killed).
+The script starts `easel up` with its own home and a model provider that writes a token every 50 ms. Runs stream side by
+side and are cancelled one after another. The provider reports when each socket was closed, and how many tokens it wrote
+after the cancel was accepted (the HTTP reply had arrived, the command had returned, the key was set). Ways: `http`,
+`cli`, `key` (a bare Redis key), `silent` (by HTTP while Redis accepts connections and does not answer), `gone` (by HTTP
+right after Redis was killed).
 """
 
 import argparse
@@ -28,7 +28,7 @@ WAYS = ("http", "cli", "key", "silent", "gone")
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """One cancel: when it was asked for and accepted, and what the provider saw."""
+    """One cancel: when it was requested and accepted, and the provider's record."""
 
     asked: float
     accepted: float
@@ -37,7 +37,7 @@ class Stop:
 
     @property
     def took(self) -> float:
-        """Seconds from its acceptance to the closed socket; nothing if the socket was closed first."""
+        """Seconds from the acceptance to the closed socket; 0 if the socket was closed first."""
         return max(0.0, self.closed - self.accepted)
 
 
@@ -55,7 +55,7 @@ def by_key(stage: Stage, run_id: str, session_id: str) -> None:
 
 
 def measured(stage: Stage, cancel: Callable[[Stage, str, str], None], runs: int, at_once: int) -> list[Stop]:
-    """Cancel runs one by one while others stream."""
+    """Cancel `runs` runs, each after it has begun to stream, `at_once` side by side."""
 
     def one(_: int) -> Stop:
         run_id, session_id, name = stage.streaming_run()
@@ -66,7 +66,7 @@ def measured(stage: Stage, cancel: Callable[[Stage, str, str], None], runs: int,
 
 
 def measured_without_redis(stage: Stage, runs: int, at_once: int, *, is_killed: bool) -> list[Stop]:
-    """Cancel batch after batch while Redis is stopped, or right after it was killed; between them it is back."""
+    """Cancel batches of runs while Redis is stopped, or right after it was killed; it comes back between batches."""
     found: list[Stop] = []
     while len(found) < runs:
         with ThreadPoolExecutor(at_once) as pool:
@@ -79,21 +79,21 @@ def measured_without_redis(stage: Stage, runs: int, at_once: int, *, is_killed: 
             finally:
                 if not is_killed:
                     os.kill(pid, signal.SIGCONT)
-        until(stage.redis_answers, "Redis does not come back")
+        until(stage.redis_answers, "Redis did not come back")
     return found
 
 
 def _stopped(stage: Stage, cancel: Callable[[Stage, str, str], None], run_id: str, session_id: str, name: str) -> Stop:
-    asked = time.monotonic()
+    requested = time.monotonic()
     cancel(stage, run_id, session_id)
     accepted = time.monotonic()
     stream = stage.closes(name)
     after = sum(1 for moment in stream["tokens"] if moment > accepted)
-    return Stop(asked, accepted, stream["closed"], after)
+    return Stop(requested, accepted, stream["closed"], after)
 
 
 def told(way: str, stops: list[Stop]) -> str:
-    """One line of figures."""
+    """Return one line of figures."""
     took = sorted(stop.took * 1000 for stop in stops)
     waited = sorted((stop.accepted - stop.asked) * 1000 for stop in stops)
     cuts = statistics.quantiles(took, n=100, method="inclusive")
@@ -111,22 +111,22 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=200, help="cancels by HTTP and without Redis; by command a tenth")
     parser.add_argument("--at-once", type=int, default=20, help="runs that stream side by side")
     parser.add_argument("--ways", nargs="*", default=WAYS, choices=WAYS)
-    wanted = parser.parse_args()
+    options = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="easel-cancel-"))
-    folder.chmod(0o711)  # PostgreSQL of a root user runs as somebody else
+    folder.chmod(0o711)  # as root, PostgreSQL runs under another account and must get through
     try:
         with stage_on(folder) as stage:
-            measured(stage, by_http, wanted.at_once, wanted.at_once)  # the first calls import the model's client
-            for way in wanted.ways:
+            measured(stage, by_http, options.at_once, options.at_once)  # the first calls import the model's client
+            for way in options.ways:
                 if way in ("silent", "gone"):
-                    stops = measured_without_redis(stage, wanted.runs, wanted.at_once, is_killed=way == "gone")
+                    stops = measured_without_redis(stage, options.runs, options.at_once, is_killed=way == "gone")
                 else:
                     cancel = {"http": by_http, "cli": by_command, "key": by_key}[way]
                     stops = measured(
                         stage,
                         cancel,
-                        max(2, wanted.runs // (10 if way == "cli" else 1)),
-                        min(wanted.at_once, 2) if way == "cli" else wanted.at_once,
+                        max(2, options.runs // (10 if way == "cli" else 1)),
+                        min(options.at_once, 2) if way == "cli" else options.at_once,
                     )
                 print(told(way, stops), flush=True)  # noqa: T201 (what this is for)
     finally:

@@ -1,11 +1,11 @@
-"""How far a hop is from what its parts must cost, as Markdown: `python -m bench.scripts.distance [TABLE...]`.
+"""The cost of a hop beside the lower bound of its parts, as Markdown: `python -m bench.scripts.distance [TABLE...]`.
 
-Tables: `hop` (what is sent and written, counted on the wire), `time` (processor time by process, and the floor under
-it), `trips` (round trips that a hop waits for: the wires are made slower, and the hop is timed again), `scale` (more
-workers on this machine), `reach` (what one database carries, by arithmetic). `--flame FILE.svg` draws where a worker
-spends its time and prints the top of it; it needs py-spy, and root or a kernel that lets us look.
+Tables: `hop` (what is sent and written, counted by proxies), `time` (processor time by process, and the lower bound),
+`trips` (round trips that a hop waits for, measured with delayed proxies), `scale` (more workers on this machine),
+`reach` (the capacity of one database, computed). `--flame FILE.svg` writes a flame graph of a worker and prints its
+largest parts; it needs py-spy, and root or a kernel that allows tracing.
 
-Servers, scheduler, sweeper and workers are started for it in a folder that is removed at the end.
+The script starts servers, scheduler, sweeper and workers in a folder that is removed at the end.
 """
 
 import argparse
@@ -25,30 +25,30 @@ TABLES: Mapping[str, Callable[[Stand, int], Iterator[str]]] = {
     "time": time_table,
     "trips": trips_table,
     "reach": reach_table,
-    "scale": scale_table,  # the last one: it replaces the workers
+    "scale": scale_table,  # last, because it replaces the workers
 }
 
 
 def main() -> None:
-    """Measure, and print a table after another."""
+    """Measure, and print the tables."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("tables", nargs="*", metavar="TABLE", help=f"of {', '.join(TABLES)}; all of them by default")
     parser.add_argument("--runs", type=int, default=20, help="chains of one measurement; side by side, twice as many")
     parser.add_argument("--workers", type=int, default=2, help="worker processes")
-    parser.add_argument("--flame", type=Path, metavar="FILE.svg", help="draw where a worker spends its time")
-    wanted = parser.parse_args()
-    if strange := set(wanted.tables) - set(TABLES):
-        parser.error(f"there is no table {', '.join(sorted(strange))}: {', '.join(TABLES)}")
-    chosen = [name for name in TABLES if name in wanted.tables or not (wanted.tables or wanted.flame)]
+    parser.add_argument("--flame", type=Path, metavar="FILE.svg", help="write a flame graph of a worker")
+    options = parser.parse_args()
+    if strange := set(options.tables) - set(TABLES):
+        parser.error(f"unknown table {', '.join(sorted(strange))}. Use: {', '.join(TABLES)}")
+    chosen = [name for name in TABLES if name in options.tables or not (options.tables or options.flame)]
     folder = Path(tempfile.mkdtemp(prefix="easel-distance-"))
-    folder.chmod(0o711)  # PostgreSQL of a root user runs as somebody else
+    folder.chmod(0o711)  # as root, PostgreSQL runs under another account and must get through
     try:
         with stand_on(folder) as stand:
-            stand.start_workers(wanted.workers)
-            if wanted.flame is not None:
-                _print(flame_table(stand, 2 * wanted.runs, wanted.flame))
+            stand.start_workers(options.workers)
+            if options.flame is not None:
+                _print(flame_table(stand, 2 * options.runs, options.flame))
             for name in chosen:
-                _print(TABLES[name](stand, wanted.runs))
+                _print(TABLES[name](stand, options.runs))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

@@ -1,7 +1,7 @@
-"""What a unit of work costs as the work grows: `python -m bench.scripts.growth [--full] [--only chain,past]`.
+"""The cost of a unit of work as the work grows: `python -m bench.scripts.growth [--full] [--only chain,past]`.
 
-Each line of the table is one kind of growth: what a unit costs when there is little, and what when there is much. Flat
-is 1.0; what is not is explained beside it. Takes two minutes; with `--full` half an hour, and sizes people ask about.
+Each row of the table is one kind of growth: the cost of a unit at a small size and at a large one. A ratio of 1.0 is
+flat; other ratios are explained beside it. It takes two minutes, with `--full` (production sizes) half an hour.
 """
 
 import argparse
@@ -18,9 +18,9 @@ from uuid import UUID
 
 from sqlalchemy import text
 
-from bench.compare.cells import shown
 from bench.fixtures import past
 from bench.fixtures.growing import Growing, Made, chain, iterating, merging, node, stage, wide
+from bench.measuring.cells import shown
 from canvas.document import parsing
 from canvas.graph.canvas import compile_canvas
 from scheduler.sweeper.maintenance import apply_retention
@@ -35,7 +35,7 @@ HUNDRED = 100  # steps that are compared at both ends of a long run
 A_STEP, LOCKS, MEMORY = "ms a step", "locks of a step", "MB of a connection"
 COUNT_LOCKS = text("select count(*) from pg_locks where pid = pg_backend_pid() and locktype = 'relation'")
 COUNT_MEMORY = text("select sum(total_bytes) from pg_backend_memory_contexts")
-BATCHES = 5  # repetitions of what is short
+BATCHES = 5  # repetitions of short operations
 MASKS = "sets of nodes are masks with a bit for each of 100 and of 2,000 nodes"
 
 
@@ -49,11 +49,11 @@ class Line:
     at_small: float
     large: str
     at_large: float
-    because: str = ""  # why it is not flat, where it need not be
+    because: str = ""  # why the cost may grow
 
     @property
     def ratio(self) -> float:
-        """How much dearer the unit has become."""
+        """The cost at the large size divided by that at the small size."""
         return self.at_large / self.at_small if self.at_small else 0.0
 
 
@@ -61,7 +61,7 @@ Workload = Callable[[Growing, bool], Iterator[Line]]
 
 
 def markdown(lines: Sequence[Line]) -> str:
-    """The table."""
+    """Return the table."""
     rows = ["| grows | unit | from | cost | to | cost | ratio | |", "|---|---|---:|---:|---:|---:|---:|---|"]
     for line in lines:
         cells = (line.grows, line.unit, line.small, shown(line.at_small), line.large, shown(line.at_large))
@@ -71,7 +71,7 @@ def markdown(lines: Sequence[Line]) -> str:
 
 # -- one run ---------------------------------------------------------------------------------------------------------
 def long_chain(growing: Growing, full: bool) -> Iterator[Line]:
-    """Steps in a row, in one run."""
+    """Measure steps in a row in one run."""
     length = 2000 if full else 400
     version = growing.version(chain(length))
     finished = growing.finished(growing.play(version))
@@ -81,7 +81,7 @@ def long_chain(growing: Growing, full: bool) -> Iterator[Line]:
 
 
 def wide_fan(growing: Growing, full: bool) -> Iterator[Line]:
-    """Nodes side by side, and their join."""
+    """Measure nodes side by side with a join."""
     small, large = 100, 2000 if full else 400
     at_small, at_large = (
         growing.seconds(growing.play(growing.version(wide(width)))) / width for width in (small, large)
@@ -90,26 +90,31 @@ def wide_fan(growing: Growing, full: bool) -> Iterator[Line]:
 
 
 def items(growing: Growing, full: bool) -> Iterator[Line]:
-    """Items of an Iteration, one after another and eight at once."""
+    """Measure items of an Iteration, one after another and eight at a time."""
     small, large = 50, 10_000 if full else 300
-    for concurrency, told in ((1, "one after another"), (8, "side by side")):
+    for concurrency, order in ((1, "one after another"), (8, "side by side")):
         version = growing.version(iterating(concurrency))
         at_small = growing.seconds(growing.play(version, _items(small))) / small
         run_id = growing.play(version, _items(large))
         yield Line(
-            f"items, {told}", "ms an item", str(small), at_small * 1000, str(large),
+            f"items, {order}", "ms an item", str(small), at_small * 1000, str(large),
             growing.seconds(run_id) / large * 1000,
         )  # fmt: skip
         finished = growing.finished(run_id)
         tenth = large // 10
         first, last = finished[tenth + 1] - finished[1], finished[-1] - finished[-1 - tenth]
         yield Line(
-            f"items, {told}", "ms an item", "first tenth", first / tenth * 1000, f"last of {large}", last / tenth * 1000
+            f"items, {order}",
+            "ms an item",
+            "first tenth",
+            first / tenth * 1000,
+            f"last of {large}",
+            last / tenth * 1000,
         )
 
 
 def outputs(growing: Growing, full: bool) -> Iterator[Line]:
-    """Large outputs upstream, that nobody reads; and what it costs to store and read one."""
+    """Measure large outputs upstream that no node reads, and the cost of storing and reading one."""
     length = 40
     costs: dict[int, tuple[float, float, float]] = {}
     for size in (1 << 10, 64 << 10, 1 << 20, *((10 << 20,) if full else ())):
@@ -124,18 +129,18 @@ def outputs(growing: Growing, full: bool) -> Iterator[Line]:
         costs[size] = ((finished[-1] - finished[0]) / (length - 1), (read[-1] - read[0]) / 4, stored)
     least, *more = sorted(costs)
     for size in more:
-        for told, unit, position, because in (
+        for title, unit, position, because in (
             ("an output upstream that is not read", "ms a step", 0, f"the query is {_bytes(size // 64)}"),
             ("an output upstream that is not read", "KB stored a step", 2, "the output itself, over 40 steps"),
             ("an output that every step reads and writes", "ms a step", 1, "proportional to what is read and written"),
         ):
             at_small, at_large = costs[least][position] * 1000, costs[size][position] * 1000
-            yield Line(told, unit, "1 KB", at_small, _bytes(size), at_large, because)
+            yield Line(title, unit, "1 KB", at_small, _bytes(size), at_large, because)
 
 
 # -- a conversation --------------------------------------------------------------------------------------------------
 def turns(growing: Growing, full: bool) -> Iterator[Line]:
-    """Turns of one conversation."""
+    """Measure turns of one conversation."""
     many = 500 if full else 60
     version = growing.version(chain(2))
     run_id, conversation = growing.start(version)
@@ -149,9 +154,9 @@ def turns(growing: Growing, full: bool) -> Iterator[Line]:
         starts.append(time.perf_counter() - began)
         growing.ends(run_id)
         took.append(growing.seconds(run_id))
-    for told, costs in (("ms a turn of two nodes", took), ("ms to start one", starts)):
+    for title, costs in (("ms a turn of two nodes", took), ("ms to start one", starts)):
         yield Line(
-            "turns of a conversation", told, "first 20", min(costs[:20]) * 1000, f"last of {many}",
+            "turns of a conversation", title, "first 20", min(costs[:20]) * 1000, f"last of {many}",
             min(costs[-20:]) * 1000,
         )  # fmt: skip
     yield Line(
@@ -161,7 +166,7 @@ def turns(growing: Growing, full: bool) -> Iterator[Line]:
 
 # -- what lies in the tables -----------------------------------------------------------------------------------------
 def finished_runs(growing: Growing, full: bool) -> Iterator[Line]:
-    """Finished runs in the tables, and then their leaving."""
+    """Measure operations with many finished runs in the tables, and the retention of old runs."""
     many = 100_000 if full else 5_000
     version = growing.version(chain(20))
     growing.play(version)
@@ -171,9 +176,9 @@ def finished_runs(growing: Growing, full: bool) -> Iterator[Line]:
     for at in (long_ago, datetime.now(UTC) - timedelta(minutes=30)):
         past.add(growing.database.url, growing.tenant, version.canvas_id, version.id, many, at)
     much = _usual(growing, version)
-    for told, small in little.items():
-        because = "the reply tells how many there are in all" if "page" in told else ""
-        yield Line("finished runs in the tables", told, "3", small, f"{2 * many:,}", much[told], because)
+    for title, small in little.items():
+        because = "the reply tells how many there are in all" if "page" in title else ""
+        yield Line("finished runs in the tables", title, "3", small, f"{2 * many:,}", much[title], because)
     rows = many * past.NODES
     began = time.perf_counter()
     longest = _let_go(growing)
@@ -184,7 +189,7 @@ def finished_runs(growing: Growing, full: bool) -> Iterator[Line]:
 
 
 def weeks(growing: Growing, full: bool) -> Iterator[Line]:
-    """Weeks of runs that are kept: every table has as many partitions."""
+    """Measure operations with many stored weeks, each of which is a partition of every table."""
     version = growing.version(chain(20))
     growing.play(version)
     little = {**_usual(growing, version), **_held(growing, version)}
@@ -194,14 +199,14 @@ def weeks(growing: Growing, full: bool) -> Iterator[Line]:
     growing.database.pruning.forget()
     growing.play(version)
     much = {**_usual(growing, version), **_held(growing, version)}
-    for told, small in little.items():
-        names_its_week = told in (A_STEP, LOCKS, MEMORY)
-        because = "" if names_its_week else "who knows no run's id asks every week's part"
-        yield Line("weeks that are kept", told, "1", small, str(many), much[told], because)
+    for title, small in little.items():
+        names_its_week = title in (A_STEP, LOCKS, MEMORY)
+        because = "" if names_its_week else "a query without a run's id reads every week's partition"
+        yield Line("weeks that are kept", title, "1", small, str(many), much[title], because)
 
 
 def _usual(growing: Growing, version: Made) -> dict[str, float]:
-    """What people do all day."""
+    """Measure common operations."""
     hops = [growing.finished(growing.play(version)) for _ in range(BATCHES)]
     tenant, canvas, database, api = growing.tenant, version.canvas_id, growing.database, growing.api
     started: list[UUID] = []
@@ -213,7 +218,7 @@ def _usual(growing: Growing, version: Made) -> dict[str, float]:
         with api.transaction() as tx:
             return run_queries.page(tx, tenant)
 
-    def failed() -> Any:
+    def page_without_runs() -> Any:
         with api.transaction() as tx:
             return run_queries.page(tx, tenant, canvas_id=new_id())
 
@@ -235,14 +240,14 @@ def _usual(growing: Growing, version: Made) -> dict[str, float]:
         A_STEP: min((run[-1] - run[0]) / (len(run) - 1) for run in hops) * 1000,
         "ms to start a run": to_start,
         "ms a page of runs": _timed(page),
-        "ms a page of a canvas without runs": _timed(failed),
+        "ms a page of a canvas without runs": _timed(page_without_runs),
         "ms a page of sessions": _timed(sessions),
-        "ms a look of the sweeper": _timed(sweep),
+        "ms a tick of the sweeper": _timed(sweep),
     }
 
 
 def _held(growing: Growing, version: Made) -> dict[str, float]:
-    """What a worker's connection holds of the server while it has asked what a step asks, with kept plans."""
+    """Return the locks and memory of a worker's connection after the statements of a step, with prepared plans."""
     run_id = growing.play(version)
     database = Database(growing.database.url, pool_size=1, plans_once=True)
     try:
@@ -260,7 +265,7 @@ def _held(growing: Growing, version: Made) -> dict[str, float]:
 
 
 def _let_go(growing: Growing) -> float:
-    """Have old runs leave; the longest time in seconds for which somebody at work beside waited for the tables."""
+    """Apply retention; return the longest time in seconds that a concurrent query waited."""
     longest = 0.0
     ending = threading.Event()
 
@@ -283,7 +288,7 @@ def _let_go(growing: Growing) -> float:
 
 
 def _timed(work: Callable[[], Any]) -> float:
-    """The least of some repetitions, in milliseconds: what others take of the machine does not grow with our rows."""
+    """Return the fastest of some repetitions, in milliseconds, to exclude the load of other processes."""
     took: list[float] = []
     for _ in range(4 * BATCHES):
         began = time.perf_counter()
@@ -294,18 +299,18 @@ def _timed(work: Callable[[], Any]) -> float:
 
 # -- a canvas --------------------------------------------------------------------------------------------------------
 def compiling() -> Iterator[Line]:
-    """Compiling a version, once per process: nodes, text, references between siblings."""
-    for told, unit, sizes, made, because in (
+    """Measure compiling a version, done once per process: nodes, and references between siblings."""
+    for title, unit, sizes, made, because in (
         ("nodes of a canvas, in a row", "ms a hundred nodes", (200, 2000), chain, ""),
         ("nodes of a canvas, side by side", "ms a hundred nodes", (200, 2000), wide, ""),
         ("references between siblings", "ms a hundred references", (2_500, 50_000), _referring, MASKS),
     ):
         small, large = (_compiling(made(size)) / size * HUNDRED for size in sizes)
-        yield Line(told, unit, f"{sizes[0]:,}", small, f"{sizes[1]:,}", large, because)
+        yield Line(title, unit, f"{sizes[0]:,}", small, f"{sizes[1]:,}", large, because)
 
 
 def _compiling(components: dict[str, Any]) -> float:
-    """Milliseconds of this thread to read and compile a canvas, without searches for garbage of others."""
+    """Return the milliseconds of this thread to parse and compile a canvas, without garbage collection."""
     took: list[float] = []
     gc.disable()
     try:
@@ -319,7 +324,7 @@ def _compiling(components: dict[str, Any]) -> float:
 
 
 def _referring(references: int, each: int = 25) -> dict[str, Any]:
-    """Siblings that refer to some of the others."""
+    """Return siblings that each refer to `each` others."""
     width = references // each
     others = [[(number * 7 + step * 13) % width for step in range(each)] for number in range(width)]
     nodes = {
@@ -352,7 +357,7 @@ COMPILING = "compiling"
 
 
 def measured(name: str, full: bool) -> Iterator[Line]:
-    """The lines of one workload, on servers of its own."""
+    """Yield the rows of one workload, measured on new servers."""
     if name == COMPILING:
         yield from compiling()
         return
@@ -366,10 +371,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--full", action="store_true", help="the large sizes: half an hour")
     parser.add_argument("--only", default=",".join(names), help=f"some of {', '.join(names)}")
-    wanted = parser.parse_args()
+    options = parser.parse_args()
     lines: list[Line] = []
-    for name in wanted.only.split(","):
-        for line in measured(name, wanted.full):
+    for name in options.only.split(","):
+        for line in measured(name, options.full):
             lines.append(line)
             sys.stderr.write(f"{name}: {line}\n")
     sys.stdout.write(f"{markdown(lines)}\n")

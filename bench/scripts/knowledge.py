@@ -1,12 +1,11 @@
-"""What a question to a knowledge base costs, as Markdown: `python -m bench.scripts.knowledge [--chunks N] [--numbers
+"""The cost of a search in a knowledge base, as Markdown: `python -m bench.scripts.knowledge [--chunks N] [--numbers
 N]`.
 
-Chunks with vectors at random and words as rare as words are (by Zipf's law) are stored in a database of its own, read
-into an index, and asked. The question's vector is there already: what a model of vectors takes is its own affair.
-Beside it, as a control, pgvector answers the same question over the same vectors by an exact scan, where the server
-has it.
+Chunks with random vectors and words distributed by Zipf's law are stored in a new database, loaded into an index, and
+searched. The query's vector is given, so the embedding model is not measured. As a control, pgvector searches the same
+vectors by an exact scan, if the server has it.
 
-A PostgreSQL is started for it in a folder that is removed at the end.
+The script starts a PostgreSQL in a folder that is removed at the end.
 """
 
 import argparse
@@ -26,7 +25,7 @@ import psycopg
 from psycopg import sql
 
 import embedded
-from bench.servers.servers import plain
+from bench.compare.servers import plain
 from knowledge.bases.search import Wanted
 from knowledge.index.index_cache import Asked, Shelf
 from knowledge.index.tokenizer import words_of
@@ -50,13 +49,13 @@ def main() -> None:
     parser.add_argument("--chunks", type=int, default=100_000)
     parser.add_argument("--numbers", type=int, default=384, help="in a vector")
     parser.add_argument("--questions", type=int, default=30)
-    wanted = parser.parse_args()
+    options = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="easel-knowledge-"))
-    folder.chmod(0o711)  # PostgreSQL of a root user runs as somebody else
+    folder.chmod(0o711)  # as root, PostgreSQL runs under another account and must get through
     try:
         with embedded.services(folder, need_redis=False) as services:
             migrate.upgrade(services.database_url)
-            for line in _table(services.database_url, wanted.chunks, wanted.numbers, wanted.questions):
+            for line in _table(services.database_url, options.chunks, options.numbers, options.questions):
                 print(line, flush=True)  # noqa: T201 (what this is for)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -68,7 +67,7 @@ def _table(database_url: str, chunks: int, numbers: int, questions: int) -> Iter
     database = Database(database_url, pool_size=2, application="easel-bench")
     try:
         tenant_id, base_id = _filled(database, chunks, numbers)
-        kept, streamed = Shelf(database, MEMORY), Shelf(database, memory=1)
+        cached, streamed = Shelf(database, MEMORY), Shelf(database, memory=1)
         random = np.random.default_rng(7)
 
         def ask(shelf: Shelf) -> Any:
@@ -81,9 +80,9 @@ def _table(database_url: str, chunks: int, numbers: int, questions: int) -> Iter
             with database.statements() as tx:
                 return knowledge_chunks.shown(tx, tenant_id, [(each.document_id, each.position) for each in near[:8]])
 
-        yield _row("first question: the index is read", partial(ask, kept), 1)
-        yield _row("question", partial(ask, kept), questions)
-        yield f"| memory of the index, MB | {kept.size / 1e6:.0f} | | |"
+        yield _row("first question: the index is read", partial(ask, cached), 1)
+        yield _row("question", partial(ask, cached), questions)
+        yield f"| memory of the index, MB | {cached.size / 1e6:.0f} | | |"
         yield _row("question to a base that exceeds the memory", partial(ask, streamed), 3)
         yield from _control(database_url, numbers, min(questions, 10))
     finally:
@@ -91,18 +90,20 @@ def _table(database_url: str, chunks: int, numbers: int, questions: int) -> Iter
 
 
 def _row(name: str, ask: Callable[[], Any], times: int) -> str:
-    """Times of some questions; processor time is this process's alone, and the same on a machine that others use."""
-    taken, worked = list[float](), list[float]()
+    """Return a row with the times of some queries; the processor time is of this process only."""
+    wall_ms, cpu_ms = list[float](), list[float]()
     for _ in range(times):
         started, begun = time.perf_counter(), time.process_time()
         ask()
-        taken.append((time.perf_counter() - started) * 1000)
-        worked.append((time.process_time() - begun) * 1000)
-    return f"| {name} | {statistics.median(taken):.1f} ms | {max(taken):.1f} ms | {statistics.median(worked):.1f} ms |"
+        wall_ms.append((time.perf_counter() - started) * 1000)
+        cpu_ms.append((time.process_time() - begun) * 1000)
+    return (
+        f"| {name} | {statistics.median(wall_ms):.1f} ms | {max(wall_ms):.1f} ms | {statistics.median(cpu_ms):.1f} ms |"
+    )
 
 
 def _filled(database: Database, chunks: int, numbers: int) -> tuple[UUID, UUID]:
-    """A base of that many chunks."""
+    """Create a knowledge base of `chunks` chunks; return the ids of its tenant and of the base."""
     random = np.random.default_rng(1)
     hashes = np.array([next(iter(words_of(f"w{number}", "English"))) for number in range(VOCABULARY)], dtype="<u4")
     with database.transaction() as tx:
@@ -132,7 +133,7 @@ def _filled(database: Database, chunks: int, numbers: int) -> tuple[UUID, UUID]:
 
 
 def _control(database_url: str, numbers: int, questions: int) -> Iterator[str]:
-    """The same vectors in pgvector, without an index, which would forget some: for the nearest alone, no words."""
+    """Yield the row of pgvector with the same vectors: an exact scan without an index, by vectors only."""
     with psycopg.connect(plain(database_url), autocommit=True) as connection:
         try:
             connection.execute("create extension vector")
@@ -150,8 +151,8 @@ def _control(database_url: str, numbers: int, questions: int) -> Iterator[str]:
 
         def ask() -> Any:
             vector = _written(random.standard_normal(numbers))
-            wanted = "select id from control order by vector <=> %s::vector limit 1024"
-            return connection.execute(wanted, [vector]).fetchall()
+            statement = "select id from control order by vector <=> %s::vector limit 1024"
+            return connection.execute(statement, [vector]).fetchall()
 
         yield _row("control: pgvector, exact scan, vectors alone", ask, questions)
 

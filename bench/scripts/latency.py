@@ -1,15 +1,15 @@
-"""Latency that a user feels, measured from outside over HTTP: `python -m bench.scripts.latency`.
+"""Latencies for a user, measured over HTTP: `python -m bench.scripts.latency`.
 
-Starts `easel up` in a home of its own, and a model provider in a process of its own whose every piece carries the
-moment at which it was written. Runs stream side by side, begun at moments spread over the length of a turn, each
-connection anew. Parts:
+The script starts `easel up` with its own home, and a model provider whose chunks contain the time at which they were
+written. Runs stream side by side, each over a new connection, and begin at times spread over the length of a turn.
+Parts:
 
-- `chat`: POST .../chat/completions with `stream` to the first byte of its events; a piece written by the provider to
-  the same piece at the client.
-- `runs`: POST .../runs to its 202, and to the first byte of GET .../events right after it.
-- `burst`: as `chat`, with all requests of a round in the same instant.
-- `cancel`: an accepted cancel to the closed socket of the provider (bench/scripts/cancel.py tells more).
-- `listeners`: hundreds of streams on one API process, while runs speak to all of them.
+- `chat`: from POST .../chat/completions with `stream` to the first byte of its events; and from a chunk's write by the
+  provider to its arrival at the client.
+- `runs`: from POST .../runs to its 202, and to the first byte of GET .../events right after it.
+- `burst`: as `chat`, with all requests of a round at the same time.
+- `cancel`: from an accepted cancel to the closed socket of the provider (more in bench/scripts/cancel.py).
+- `listeners`: hundreds of streams on one API process, while runs stream to all of them.
 """
 
 import argparse
@@ -39,7 +39,7 @@ EVENTS = "text/event-stream"
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of the table: milliseconds that were seen, and the most they should be (p50, p99)."""
+    """One row of the table: measured milliseconds, and their targets (p50, p99)."""
 
     name: str
     values: Sequence[float]
@@ -47,19 +47,19 @@ class Row:
     target_p99: float | None = None
 
     def at(self, percent: int) -> float:
-        """The value that so many percent do not exceed."""
+        """Return a percentile of the values."""
         if len(self.values) < 2:
             return self.values[0] if self.values else 0.0
         return statistics.quantiles(self.values, n=100, method="inclusive")[percent - 1]
 
     @property
     def is_met(self) -> bool:
-        """Whether the targets are met; True where there are none."""
+        """Whether the targets are met; True if there are none."""
         in_the_middle = self.target_p50 is None or self.at(50) <= self.target_p50
         return in_the_middle and (self.target_p99 is None or self.at(99) <= self.target_p99)
 
     def to_json(self) -> dict[str, Any]:
-        """For machines."""
+        """Return the row for the JSON file."""
         return {
             "name": self.name,
             "n": len(self.values),
@@ -73,7 +73,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much is measured."""
+    """The sizes of the measurements."""
 
     turns: int = 200
     at_once: int = 20
@@ -85,7 +85,7 @@ class Size:
 
 @dataclass(slots=True)
 class Found:
-    """Everything that was measured: rows of milliseconds, and counts."""
+    """All results: rows of milliseconds, and counts."""
 
     rows: list[Row] = field(default_factory=list[Row])
     facts: dict[str, float] = field(default_factory=dict[str, float])
@@ -93,7 +93,7 @@ class Found:
 
 @dataclass(slots=True)
 class Turn:
-    """One turn as its client saw it, in seconds."""
+    """The times of one turn at its client, in seconds."""
 
     accepted: float = 0.0
     first: float = 0.0
@@ -101,7 +101,7 @@ class Turn:
 
 
 class Client:
-    """Whoever talks to the API of a stage."""
+    """A client of a deployment's API."""
 
     def __init__(self, stage: Stage, size: Size) -> None:
         url = urlsplit(stage.url)
@@ -110,7 +110,7 @@ class Client:
         self.size = size
 
     async def chat(self) -> Turn:
-        """Say something, and hear the answer."""
+        """Send a query to the chat route and read its stream."""
         turn = Turn()
         path = "/api/v1/agents/chat/completions"
         body = {"agent_id": self.stage.agent_id, "query": self._query(), "stream": True}
@@ -124,7 +124,7 @@ class Client:
         return self._whole(turn)
 
     async def run(self) -> Turn:
-        """Start a run, then listen to it."""
+        """Start a run and read its events."""
         turn = Turn()
         asked_at = time.monotonic()
         run_id = await self.started(self.size.pieces)
@@ -137,7 +137,7 @@ class Client:
         return self._whole(turn)
 
     async def started(self, pieces: int, *, on_a_sign: bool = False) -> str:
-        """The id of a run that was accepted."""
+        """Start a run; return its id."""
         path = f"/api/v1/agents/{self.stage.agent_id}/runs"
         body = {"query": manner(pieces, self.size.apart_ms, on_a_sign=on_a_sign)}
         async with asked(self.address, "POST", path, self.stage.token, body) as reply:
@@ -145,10 +145,10 @@ class Client:
             return (await reply.json())["run_id"]
 
     async def side_by_side(self, one: Callable[[], Any], *, is_burst: bool = False) -> list[Turn]:
-        """Turn after turn in each of the places; unless it is a burst, at moments of their own."""
+        """Do all turns, `at_once` side by side: at random times, or in a burst all turns of a round at once."""
         rounds = max(1, self.size.turns // self.size.at_once)
         lasts = self.size.pieces * self.size.apart_ms / 1000
-        chance = random.Random(7)  # noqa: S311 (moments, no secrets)
+        chance = random.Random(7)  # noqa: S311 (times, not secrets)
 
         async def place() -> list[Turn]:
             turns: list[Turn] = []
@@ -172,7 +172,7 @@ class Client:
 
 
 async def chat(client: Client, found: Found) -> None:
-    """The streaming chat route."""
+    """Measure the streaming chat route."""
     api, worker = client.stage.process(API), client.stage.process(WORKER)
     before = spent([api]), spent([worker])
     turns = await client.side_by_side(client.chat)
@@ -187,7 +187,7 @@ async def chat(client: Client, found: Found) -> None:
 
 
 async def runs(client: Client, found: Found) -> None:
-    """Start without waiting, then listen."""
+    """Measure starting runs and reading their events."""
     turns = await client.side_by_side(client.run)
     found.rows += [
         Row("runs: POST to 202", _ms([turn.accepted for turn in turns]), 15, None),
@@ -197,14 +197,14 @@ async def runs(client: Client, found: Found) -> None:
 
 
 async def burst(client: Client, found: Found) -> None:
-    """Everybody at once."""
+    """Measure the chat route with all requests of a round at once."""
     turns = await client.side_by_side(client.chat, is_burst=True)
     found.rows.append(Row("burst: POST to first SSE byte", _ms([turn.first for turn in turns])))
 
 
 @dataclass(slots=True)
 class Heard:
-    """What one listener has got: when its first byte came, and how late each piece was that was written when."""
+    """The record of one listener: the time of its first byte, and each chunk's delay and time of writing."""
 
     first: float = 0.0
     delays: list[float] = field(default_factory=list[float])
@@ -212,18 +212,18 @@ class Heard:
 
 
 async def listeners(client: Client, found: Found) -> None:
-    """Many streams on one API process."""
+    """Measure many streams on one API process."""
     size = client.size
     before = client.stage.memory_of(API)
     pieces = max(40, 5_000 // size.apart_ms)
     run_ids = [await client.started(pieces, on_a_sign=True) for _ in range(size.at_once)]
     all_here = asyncio.Event()
     here = 0
-    heard = [Heard() for _ in range(size.listeners)]
+    records = [Heard() for _ in range(size.listeners)]
 
     async def listen(number: int) -> None:
         nonlocal here
-        one = heard[number]
+        one = records[number]
         path = f"/api/v1/runs/{run_ids[number % len(run_ids)]}/events"
         asked_at = time.monotonic()
         async with asked(client.address, "GET", path, client.stage.token, accept=EVENTS) as reply:
@@ -246,10 +246,12 @@ async def listeners(client: Client, found: Found) -> None:
     async with asked(("127.0.0.1", client.stage.provider), "GET", "/sign", "") as reply:
         assert reply.status == 200, reply.status
     await asyncio.gather(*tasks)
-    torn = sum(len(one.moments) != pieces or one.moments != sorted(one.moments) for one in heard)
+    torn = sum(len(one.moments) != pieces or one.moments != sorted(one.moments) for one in records)
     found.rows += [
-        Row("listeners: GET to first SSE byte", _ms([one.first for one in heard])),
-        Row("listeners: piece of the model to each", _ms([delay for one in heard for delay in one.delays]), None, None),
+        Row("listeners: GET to first SSE byte", _ms([one.first for one in records])),
+        Row(
+            "listeners: piece of the model to each", _ms([delay for one in records for delay in one.delays]), None, None
+        ),
     ]
     found.facts |= {
         "listeners": size.listeners,
@@ -261,27 +263,27 @@ async def listeners(client: Client, found: Found) -> None:
 
 
 def cancel(stage: Stage, size: Size, found: Found) -> None:
-    """Cancels while others stream."""
+    """Measure cancels while other runs stream."""
     measured(stage, by_http, size.at_once, size.at_once)  # the first calls import the model's client
     stops = measured(stage, by_http, size.cancels, size.at_once)
     found.rows.append(Row("cancel: accepted to closed socket", [stop.took * 1000 for stop in stops], None, 150))
 
 
 def latency(parts: Sequence[str] = PARTS, size: Size | None = None) -> Found:
-    """Measure these parts on processes of their own."""
+    """Measure these parts on new deployments."""
     found, chosen = Found(), size or Size()
     folder = Path(tempfile.mkdtemp(prefix="easel-latency-"))
-    folder.chmod(0o711)  # PostgreSQL of a root user runs as somebody else
+    folder.chmod(0o711)  # as root, PostgreSQL runs under another account and must get through
     try:
         asynchronous = {"chat": chat, "runs": runs, "burst": burst, "listeners": listeners}
-        wanted = [asynchronous[part] for part in parts if part in asynchronous]
-        if wanted:
+        chosen_parts = [asynchronous[part] for part in parts if part in asynchronous]
+        if chosen_parts:
             with stage_on(folder, server="bench.servers.clock_server") as stage:
                 client = Client(stage, chosen)
 
                 async def all_of_them() -> None:
                     await asyncio.gather(*(client.chat() for _ in range(chosen.at_once)))  # imports, connections
-                    for part in wanted:
+                    for part in chosen_parts:
                         await part(client, found)
 
                 asyncio.run(all_of_them())
@@ -294,12 +296,12 @@ def latency(parts: Sequence[str] = PARTS, size: Size | None = None) -> Found:
 
 
 def table(found: Found) -> str:
-    """The rows as Markdown, then the counts."""
+    """Return the rows as a Markdown table, then the counts."""
     lines = ["| milliseconds | n | p50 | p95 | p99 | max | target |", "|---|---:|---:|---:|---:|---:|---|"]
     for row in found.rows:
         targets = [(50, row.target_p50), (99, row.target_p99)]
-        told = ", ".join(f"p{percent} ≤ {limit:g}" for percent, limit in targets if limit is not None)
-        verdict = f"{told} {'met' if row.is_met else 'missed'}" if told else ""
+        target = ", ".join(f"p{percent} ≤ {limit:g}" for percent, limit in targets if limit is not None)
+        verdict = f"{target} {'met' if row.is_met else 'missed'}" if target else ""
         figures = " | ".join(f"{row.at(percent):.1f}" for percent in (50, 95, 99))
         lines.append(f"| {row.name} | {len(row.values)} | {figures} | {max(row.values, default=0.0):.1f} | {verdict} |")
     return "\n".join([*lines, "", *(f"{name}: {value:g}" for name, value in found.facts.items())])
@@ -320,12 +322,12 @@ def main() -> None:
     parser.add_argument("--apart", type=int, default=default.apart_ms, help="milliseconds between two pieces")
     parser.add_argument("--listeners", type=int, default=default.listeners)
     parser.add_argument("--json", type=Path, help="write the figures to this file as well")
-    wanted = parser.parse_args()
-    size = Size(wanted.turns, wanted.at_once, wanted.pieces, wanted.apart, wanted.listeners)
-    found = latency(wanted.parts, size)
-    if wanted.json:
+    options = parser.parse_args()
+    size = Size(options.turns, options.at_once, options.pieces, options.apart, options.listeners)
+    found = latency(options.parts, size)
+    if options.json:
         rows = [row.to_json() for row in found.rows]
-        wanted.json.write_text(json.dumps({"rows": rows, "facts": found.facts}, indent=2))
+        options.json.write_text(json.dumps({"rows": rows, "facts": found.facts}, indent=2))
     print(table(found))  # noqa: T201 (what this is for)
 
 

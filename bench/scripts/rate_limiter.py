@@ -1,9 +1,9 @@
-"""Many workers, one allowance: `python -m bench.scripts.rate_limiter --minutes 3 --workers 8`.
+"""One rate limit shared by many workers: `python -m bench.scripts.rate_limiter --minutes 3 --workers 8`.
 
-Starts `easel up` in a home of its own, more workers beside it, and a model provider that keeps its limits
-(`bench.servers.limited_server`). More runs of begin -> LLM -> Message are accepted at once than the minutes allow, so
-that most of them wait all the time. After the first minute is counted how many calls were refused, and how much of the
-allowance was used; and while they wait, how many attempts a worker holds.
+The script starts `easel up` with its own home, more workers beside it, and a model provider with a strict rate limit
+(`bench.servers.limited_server`). It starts more runs of begin -> LLM -> Message than the limit allows, so that most of
+them wait all the time. From the second minute on it counts refused calls, the used share of the limit, and the attempts
+that workers hold meanwhile.
 """
 
 import argparse
@@ -34,12 +34,12 @@ _HELD = text("""
         count(*) filter (where status = 'ready' and not_before > now())
     from activations where status in ('running', 'ready')
 """)
-SPARE = 1.25  # of the runs that the minutes allow
+SPARE = 1.25  # runs, relative to those that the limit allows
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What one measurement gave, of the time after the first minute."""
+    """The result of one measurement, for the time after the first minute."""
 
     workers: int
     minutes: float
@@ -47,20 +47,22 @@ class Found:
     sent: int
     refused: int
     refused_share: float
-    used_requests: float  # share of what was allowed
+    used_requests: float  # share of the limit
     used_tokens: float
     most_in_a_minute: int
-    running: int  # attempts that workers held half-way, on the average of some looks
-    waiting: int  # attempts that had given their place up then
+    running: int  # attempts that workers held, the average of some samples
+    waiting: int  # attempts that waited without a thread, the average of the same samples
 
 
-def found(told: Any, workers: int, minutes: float, way: str, limits: tuple[int, int], looks: Sequence[Any]) -> Found:
-    """What the provider's book says, from a minute after the first call on."""
-    admitted: list[tuple[float, int]] = [(at, tokens) for at, tokens in told["admitted"]]
+def found(
+    record: Any, workers: int, minutes: float, way: str, limits: tuple[int, int], samples: Sequence[Any]
+) -> Found:
+    """Return the result, from the provider's record, for the time from a minute after the first call on."""
+    admitted: list[tuple[float, int]] = [(at, tokens) for at, tokens in record["admitted"]]
     began = admitted[0][0] + MINUTE
     ends = admitted[0][0] + minutes * MINUTE
     counted = [(at, tokens) for at, tokens in admitted if began <= at < ends]
-    refused = sum(began <= at < ends for at in told["refused"])
+    refused = sum(began <= at < ends for at in record["refused"])
     requests, tokens = limits
     return Found(
         workers=workers,
@@ -72,13 +74,13 @@ def found(told: Any, workers: int, minutes: float, way: str, limits: tuple[int, 
         used_requests=len(counted) / (requests * (minutes - 1)),
         used_tokens=sum(spent for _, spent in counted) / (tokens * (minutes - 1)),
         most_in_a_minute=max(sum(at <= other < at + MINUTE for other, _ in admitted) for at, _ in admitted),
-        running=round(sum(look[0] for look in looks) / max(1, len(looks))),
-        waiting=round(sum(look[1] for look in looks) / max(1, len(looks))),
+        running=round(sum(look[0] for look in samples) / max(1, len(samples))),
+        waiting=round(sum(look[1] for look in samples) / max(1, len(samples))),
     )
 
 
 def measured(workers: int, minutes: float, way: str, limits: tuple[int, int], words: int) -> Found:
-    """Let them go, and look at the provider's book."""
+    """Run one measurement."""
     requests, tokens = limits
     options = ["--requests", str(requests), "--tokens", str(tokens), "--way", way, "--words", str(words)]
     settings = {"EASEL_WORKER_THREADS": "8", "EASEL_WORKER_POOL": "3"}
@@ -98,15 +100,16 @@ def measured(workers: int, minutes: float, way: str, limits: tuple[int, int], wo
             began = time.monotonic()
             with ThreadPoolExecutor(STARTERS) as starters:
                 list(starters.map(partial(_start, stage), range(calls)))
-            looks: list[tuple[int, int]] = []
+            samples: list[tuple[int, int]] = []
             while (
-                not (told := _told(stage))["admitted"] or time.monotonic() < told["admitted"][0][0] + minutes * MINUTE
+                not (record := _told(stage))["admitted"]
+                or time.monotonic() < record["admitted"][0][0] + minutes * MINUTE
             ):
                 if time.monotonic() - began > minutes * MINUTE + PATIENCE:
-                    raise RuntimeError("The calls do not come to an end.")
+                    raise RuntimeError("The calls did not end in time.")
                 time.sleep(5)
-                looks.append(_held(stage))
-            return found(told, workers, minutes, way, limits, looks)
+                samples.append(_held(stage))
+            return found(record, workers, minutes, way, limits, samples)
 
 
 @contextmanager
@@ -142,7 +145,7 @@ def _told(stage: Stage) -> Any:
 
 
 def _held(stage: Stage) -> tuple[int, int]:
-    """Attempts that are at work, and those that have given their place up."""
+    """Return the number of running attempts, and of those that wait without a thread."""
     url = json.loads((stage.home / "up.json").read_text())["database_url"]
     database = Database(url, pool_size=1, application="easel-bench")
     try:
@@ -154,7 +157,7 @@ def _held(stage: Stage) -> tuple[int, int]:
 
 
 def main() -> None:
-    """Measure, and print what was found."""
+    """Measure, and print the result as JSON."""
     parser = argparse.ArgumentParser(prog="python -m bench.scripts.rate_limiter")
     parser.add_argument("--minutes", type=float, default=3)
     parser.add_argument("--workers", type=int, default=8)
@@ -162,8 +165,8 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=100_000)
     parser.add_argument("--words", type=int, default=20, help="tokens of an answer")
     parser.add_argument("--way", choices=("sliding", "fixed"), default="sliding")
-    given = parser.parse_args()
-    result = measured(given.workers, given.minutes, given.way, (given.requests, given.tokens), given.words)
+    options = parser.parse_args()
+    result = measured(options.workers, options.minutes, options.way, (options.requests, options.tokens), options.words)
     print(json.dumps(asdict(result), indent=1))  # noqa: T201 (a script)
 
 

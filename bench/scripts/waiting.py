@@ -1,12 +1,13 @@
-"""How much it costs to wait: many model calls at once in one worker process: `python -m bench.scripts.waiting`.
+"""The cost of many waiting model calls in one worker process: `python -m bench.scripts.waiting`.
 
-Starts `easel up` in a home of its own and a model provider that answers nobody until it is told to. Then `--calls` runs
-of begin -> LLM -> Message (`runs`), or one run with as many LLM nodes side by side (`branches`), are started, and while
-all of them wait: the worker's memory, threads and sockets, a small run that is to finish all the same, the canaries of
-the nodes' queue, and a cancel. Then the provider lets go. `--threads` and `--setting NAME=VALUE` change the worker.
+The script starts `easel up` with its own home and a model provider that holds all answers. It starts `--calls` runs of
+begin -> LLM -> Message (`runs`), or one run with as many LLM nodes side by side (`branches`). While all of them wait,
+it measures the worker's memory, threads and sockets, a small run that must finish all the same, the queue probe of the
+nodes' queue, and a cancel. Then the provider answers. `--threads` and `--setting NAME=VALUE` configure the worker.
 
-A call that waits takes a thread of the worker, and a file there and with the provider: the worker gets a thread for
-each call and a few more, and what this machine's limit of open files (`ulimit -n`) does not allow is said at once.
+A waiting call takes a thread of the worker, and an open file in the worker and in the provider. So the worker gets a
+thread for each call and a few more, and the script refuses at once what the limit of open files (`ulimit -n`) does not
+allow.
 """
 
 import argparse
@@ -45,7 +46,7 @@ WAYS = ("runs", "branches")
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """A process as /proc shows it. Memory in MB, CPU in seconds since it began."""
+    """The size of a process, from /proc. Memory is in MB, CPU time in seconds since its start."""
 
     rss: float
     peak: float
@@ -68,7 +69,7 @@ class Size:
 
 @dataclass(slots=True)
 class Found:
-    """What one measurement gave. Seconds, unless a name says otherwise."""
+    """The result of one measurement, in seconds unless a name says otherwise."""
 
     way: str
     calls: int
@@ -77,75 +78,77 @@ class Found:
     after: Size | None = None
     most_at_once: int = 0
     until_all_wait: float = 0.0
-    until_all_are_done: float = 0.0  # from the release on
-    small_run_ms: list[float] = field(default_factory=list[float])  # beside all that wait
+    until_all_are_done: float = 0.0  # after the release
+    small_run_ms: list[float] = field(default_factory=list[float])  # while all calls wait
     canary_ms: float = 0.0
-    cancel_ms: list[float] = field(default_factory=list[float])  # accepted, until the provider's socket was closed
+    cancel_ms: list[float] = field(default_factory=list[float])  # from accepted to the closed socket of the provider
     statuses: Mapping[str, int] = field(default_factory=dict[str, int])
 
 
 @dataclass(frozen=True, slots=True)
 class House:
-    """The stage, its worker and its provider."""
+    """A deployment, the process id of its worker, and requests to its provider."""
 
     stage: Stage
     worker: int
 
     def provider(self, path: str, method: str = "POST") -> dict[str, Any]:
-        """Tell the provider something, or ask it."""
+        """Send a request to the provider; return its JSON."""
         request = Request(f"http://127.0.0.1:{self.stage.provider}{path}", method=method)
         with urlopen(request) as reply:  # noqa: S310 (our own)
             return json.load(reply)
 
     def state(self) -> dict[str, Any]:
-        """Who waits."""
+        """Return the provider's state of waiting requests."""
         return self.provider("/state", "GET")
 
     def canvas(self, dsl: Mapping[str, Any]) -> str:
-        """The id of a new agent."""
+        """Create an agent; return its id."""
         made = self.stage.client.post("/agents", json={"title": self.stage.name(), "dsl": dsl}).json()
         return str(made["data"]["id"])
 
     def start(self, agent_id: str) -> str:
-        """The id of a new run."""
+        """Start a run; return its id."""
         reply = self.stage.client.post(f"/agents/{agent_id}/runs", json={"query": "?"})
         if reply.is_error:
-            raise RuntimeError(f"A run does not start: {reply.status_code} {reply.text}")
+            raise RuntimeError(f"A run did not start: {reply.status_code} {reply.text}")
         return str(reply.json()["run_id"])
 
     def status(self, run_id: str) -> str:
-        """A run's status."""
+        """Return the status of a run."""
         return str(self.stage.client.get(f"/runs/{run_id}").json()["status"])
 
     def ends(self, run_id: str) -> str:
-        """Wait for the end of a run; how it ended."""
-        until(lambda: self.status(run_id) in ENDED, f"run {run_id} does not end")
+        """Wait for the end of a run; return its status."""
+        until(lambda: self.status(run_id) in ENDED, f"run {run_id} did not end")
         return self.status(run_id)
 
 
 def one_call() -> Mapping[str, Any]:
-    """begin -> LLM -> Message."""
+    """Return the canvas begin -> LLM -> Message."""
     return _components({"begin": ["LLM:A"], "LLM:A": ["Message:A"], "Message:A": []}, "{LLM:A@content}")
 
 
 def many_calls(branches: int) -> Mapping[str, Any]:
-    """begin -> one LLM for each branch -> Message, which waits for them all."""
+    """Return the canvas begin -> one LLM for each branch -> Message, which waits for all of them."""
     nodes = [f"LLM:{number}" for number in range(branches)]
     edges = {"begin": nodes, **{node: ["Message:A"] for node in nodes}, "Message:A": []}
-    return _components(edges, " ".join(f"{{{node}@content}}" for node in nodes))  # whom nobody hears is not asked
+    return _components(
+        edges, " ".join(f"{{{node}@content}}" for node in nodes)
+    )  # an LLM without a reader is not called
 
 
 def no_call() -> Mapping[str, Any]:
-    """begin -> Message."""
+    """Return the canvas begin -> Message."""
     return _components({"begin": ["Message:A"], "Message:A": []}, "Hello.")
 
 
-def _components(edges: Mapping[str, Sequence[str]], said: str) -> Mapping[str, Any]:
+def _components(edges: Mapping[str, Sequence[str]], text: str) -> Mapping[str, Any]:
     prompt = [{"role": "user", "content": "{sys.query}"}]
     params: Mapping[str, Mapping[str, Any]] = {
         "Begin": {},
         "LLM": {"llm_id": "m@OpenAI-API-Compatible", "prompts": prompt},
-        "Message": {"content": [said]},
+        "Message": {"content": [text]},
     }
     upstream: dict[str, list[str]] = {node: [] for node in edges}
     for node, targets in edges.items():
@@ -165,37 +168,39 @@ def _components(edges: Mapping[str, Sequence[str]], said: str) -> Mapping[str, A
 
 
 def lacks(calls: int, threads: int, files: int) -> str | None:
-    """What keeps a worker of so many threads from holding so many calls, and still doing something; None if nothing."""
+    """Return why a worker with these limits cannot hold so many calls and still do other work; None if it can."""
     if threads <= calls:
         return (
-            f"{calls} calls that wait take {calls} threads of the worker, and what is to run beside them takes more: "
-            f"it has {threads}. Give it --threads {calls + SPARE_THREADS}, or leave that away."
+            f"{calls} waiting calls take {calls} threads of the worker, and other work takes more, but it has "
+            f"{threads}. Use --threads {calls + SPARE_THREADS}, or leave the option out."
         )
-    wanted = FILES_A_CALL * calls + SPARE_FILES
-    if files < wanted:
-        return f"{calls} calls that wait need {wanted} open files, and a process may have {files}: ulimit -n {wanted}"
+    needed = FILES_A_CALL * calls + SPARE_FILES
+    if files < needed:
+        return (
+            f"{calls} waiting calls need {needed} open files, but a process may have {files}. Run: ulimit -n {needed}"
+        )
     return None
 
 
 def open_files() -> int:
-    """How many files each process that we start may have open: as many as this machine allows."""
+    """Raise this process's limit of open files to the machine's limit, which children inherit; return the limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
-        with suppress(ValueError, OSError):  # systems that name no limit, and have one
+        with suppress(ValueError, OSError):  # systems that report no limit, but have one
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
             soft = hard
     return sys.maxsize if soft == resource.RLIM_INFINITY else soft
 
 
 def measured(house: House, way: str, calls: int) -> Found:
-    """All calls of one measurement, from their start until the last run has ended."""
+    """Run one measurement, from the start of all calls to the end of the last run."""
     found = Found(way, calls, Size.of(house.worker))
     agent_id = house.canvas(one_call() if way == "runs" else many_calls(calls))
     house.provider("/hold")
     began = time.monotonic()
     with ThreadPoolExecutor(STARTERS) as pool:
         runs = list(pool.map(house.start, [agent_id] * (calls if way == "runs" else 1)))
-    until(lambda: house.state()["open"] >= calls or _stands_still(house), "the calls do not come")
+    until(lambda: house.state()["open"] >= calls or _stands_still(house), "the calls did not arrive")
     state = house.state()
     found.most_at_once, found.until_all_wait = state["most"], state["last"] - began
     found.waiting = Size.of(house.worker)
@@ -203,7 +208,7 @@ def measured(house: House, way: str, calls: int) -> Found:
     found.waiting = max(found.waiting, Size.of(house.worker), key=lambda size: size.rss)
     released = time.monotonic()
     house.provider("/release")
-    ends = [house.ends(run_id) for run_id in reversed(runs)]  # the last one first: few questions meanwhile
+    ends = [house.ends(run_id) for run_id in reversed(runs)]  # the last one first, to poll less
     found.until_all_are_done = time.monotonic() - released
     found.after = Size.of(house.worker)
     found.statuses = {status: ends.count(status) for status in sorted(set(ends))}
@@ -211,31 +216,31 @@ def measured(house: House, way: str, calls: int) -> Found:
 
 
 def _meanwhile(house: House, found: Found, runs: list[str]) -> None:
-    """What is to work although everybody waits."""
+    """Measure what must work while all calls wait: small runs, the queue probe, and cancels."""
     small = house.canvas(no_call())
     for _ in range(SMALL_RUNS):
         began = time.monotonic()
         run_id = house.start(small)
         if house.ends(run_id) != "succeeded":
-            raise RuntimeError("A small run failed beside those that wait.")
+            raise RuntimeError("A small run failed beside the waiting ones.")
         found.small_run_ms.append((time.monotonic() - began) * 1000)
     found.canary_ms = _canary(house) * 1000
     for run_id in runs[:CANCELS] if found.way == "runs" else ():
         left = house.state()["left"]
         house.stage.client.post(f"/runs/{run_id}/cancel").raise_for_status()
         accepted = time.monotonic()
-        until(lambda seen=left: house.state()["left"] > seen, "a cancelled call goes on")
+        until(lambda seen=left: house.state()["left"] > seen, "a cancelled call was not closed")
         found.cancel_ms.append(max(0.0, house.state()["left_at"] - accepted) * 1000)
 
 
 def _stands_still(house: House, seconds: float = 10.0) -> bool:
-    """Whether nobody has come for a while: this worker takes no more."""
+    """Whether no new call has arrived for `seconds`, so that the worker accepts no more."""
     last = house.state()["last"]
     return last is not None and time.monotonic() - last > seconds
 
 
 def _canary(house: House) -> float:
-    """Seconds that the last canary of the nodes' queue was on its way."""
+    """Return the age of the last queue probe that came back from the nodes' queue, in seconds."""
     url = json.loads((house.stage.home / "up.json").read_text())["database_url"]
     database = Database(url, pool_size=1, application="bench")
     try:
@@ -253,7 +258,7 @@ def _open_files(pid: int) -> Iterator[str]:
 
 
 def told(found: Found) -> str:
-    """The figures as lines of a table."""
+    """Return the figures as a table."""
     assert found.waiting is not None
     assert found.after is not None
     cpu_ms = (found.after.cpu - found.before.cpu) * 1000 / found.calls
@@ -267,7 +272,7 @@ def told(found: Found) -> str:
         ("seconds from the release until all are done", f"{found.until_all_are_done:.2f}"),
         ("worker's CPU ms a call", f"{cpu_ms:.2f}"),
         ("a small run meanwhile, ms p50 / max", _spread(found.small_run_ms)),
-        ("age of the last canary of the queue, ms", f"{found.canary_ms:.0f}"),
+        ("age of the last queue probe, ms", f"{found.canary_ms:.0f}"),
         ("cancel accepted to socket closed, ms p50 / max", _spread(found.cancel_ms)),
         ("ends", ", ".join(f"{count} {status}" for status, count in found.statuses.items())),
     ]
@@ -285,32 +290,34 @@ def _spread(values: Sequence[float]) -> str:
 def main() -> None:
     """Measure, and print a table for each way."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--calls", type=int, default=1000, help="that wait at once")
+    parser.add_argument("--calls", type=int, default=1000, help="calls that wait at once")
     parser.add_argument("--ways", nargs="*", default=WAYS, choices=WAYS)
-    parser.add_argument("--threads", type=int, help=f"of the worker; unless told, one a call and {SPARE_THREADS} more")
-    parser.add_argument("--setting", action="append", default=[], metavar="NAME=VALUE", help="a variable of the stage")
+    parser.add_argument("--threads", type=int, help=f"of the worker; by default one a call and {SPARE_THREADS} more")
+    parser.add_argument(
+        "--setting", action="append", default=[], metavar="NAME=VALUE", help="an environment variable of `easel up`"
+    )
     parser.add_argument("--json", type=Path, help="a file for the figures")
-    wanted = parser.parse_args()
-    settings = {"EASEL_MAX_RUNNING": str(2 * wanted.calls)}
-    settings["EASEL_WORKER_THREADS"] = str(wanted.threads or wanted.calls + SPARE_THREADS)
-    settings |= dict(setting.split("=", 1) for setting in wanted.setting)
-    if lack := lacks(wanted.calls, int(settings["EASEL_WORKER_THREADS"]), open_files()):
+    options = parser.parse_args()
+    settings = {"EASEL_MAX_RUNNING": str(2 * options.calls)}
+    settings["EASEL_WORKER_THREADS"] = str(options.threads or options.calls + SPARE_THREADS)
+    settings |= dict(setting.split("=", 1) for setting in options.setting)
+    if lack := lacks(options.calls, int(settings["EASEL_WORKER_THREADS"]), open_files()):
         parser.error(lack)
     folder = Path(tempfile.mkdtemp(prefix="easel-waiting-"))
-    folder.chmod(0o711)  # PostgreSQL of a root user runs as somebody else
+    folder.chmod(0o711)  # as root, PostgreSQL runs under another account and must get through
     results: list[Found] = []
     try:
         with stage_on(folder, server="bench.servers.holding_server", settings=settings) as stage:
             house = House(stage, stage.process("worker.tasks"))
             house.provider("/release")
             house.ends(house.start(house.canvas(one_call())))  # the first call imports the model's client
-            for way in wanted.ways:
-                results.append(measured(house, way, wanted.calls))
+            for way in options.ways:
+                results.append(measured(house, way, options.calls))
                 print(told(results[-1]), flush=True)  # noqa: T201 (what this is for)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    if wanted.json:
-        wanted.json.write_text(json.dumps([asdict(found) for found in results], indent=1))
+    if options.json:
+        options.json.write_text(json.dumps([asdict(found) for found in results], indent=1))
 
 
 if __name__ == "__main__":

@@ -1,1 +1,1 @@
-"""Servers that stand for models in measurements."""
+"""Model providers for measurements, and an HTTP client."""

@@ -1,10 +1,10 @@
-"""A model provider that says what time it is: each piece carries the moment at which it was written.
+"""A model provider that streams timestamps: each chunk contains the time at which it was written.
 
     python -m bench.servers.clock_server    # prints its port
 
-The last message's text tells how it speaks: `20 pieces, 50 ms apart`, or `20 pieces, 50 ms apart, on a sign`: then it
-waits for GET /sign. A piece reads `<nanoseconds of the machine's
-monotonic clock>@`; whoever meets it anywhere knows how long it has been on its way.
+The last message's text says what to stream: `20 pieces, 50 ms apart`, or `20 pieces, 50 ms apart, on a sign` to wait
+for GET /sign first. The content of a chunk is `<nanoseconds of the machine's monotonic clock>@`, so that any process
+that receives it can compute its delay.
 """
 
 import asyncio
@@ -22,18 +22,18 @@ _MESSAGE = b'"event":"message"'
 
 
 def manner(pieces: int, apart_ms: int, *, on_a_sign: bool = False) -> str:
-    """The question that is answered in this manner."""
+    """Return the question that is answered by so many chunks."""
     return f"{pieces} pieces, {apart_ms} ms apart{_ON_A_SIGN if on_a_sign else ''}"
 
 
 def moments(part: bytes) -> list[float]:
-    """When the pieces were written that a part of an event stream (whole events) says."""
-    said = (event for event in part.split(b"\n\n") if _MESSAGE in event)
-    return [int(stamp) / 1e9 for event in said for stamp in _STAMP.findall(event)]
+    """Return the times at which the chunks in a part of an event stream (whole events) were written, in seconds."""
+    messages = (event for event in part.split(b"\n\n") if _MESSAGE in event)
+    return [int(stamp) / 1e9 for event in messages for stamp in _STAMP.findall(event)]
 
 
 async def serve(sign: asyncio.Event, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """One connection, which answers one request and is closed."""
+    """Answer one request and close the connection."""
     try:
         head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
         if head.startswith("get"):
@@ -41,8 +41,8 @@ async def serve(sign: asyncio.Event, reader: asyncio.StreamReader, writer: async
             writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
             return
         length = next(int(line.split(":")[1]) for line in head.split("\r\n") if line.startswith("content-length"))
-        asked: Any = json.loads(await reader.readexactly(length))
-        how = str(asked["messages"][-1]["content"])
+        body: Any = json.loads(await reader.readexactly(length))
+        how = str(body["messages"][-1]["content"])
         found = _MANNER.search(how)
         pieces, apart = (int(found[1]), int(found[2]) / 1000) if found else (1, 0.0)
         writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n")
@@ -56,7 +56,7 @@ async def serve(sign: asyncio.Event, reader: asyncio.StreamReader, writer: async
         writer.write(b"data: [DONE]\n\n")
         await writer.drain()
     except (ConnectionError, asyncio.IncompleteReadError):
-        pass  # who asked has left
+        pass  # the client has left
     finally:
         writer.close()
         with suppress(ConnectionError):
@@ -71,7 +71,7 @@ def _piece(moment: int) -> bytes:
 async def main() -> None:
     """Serve until the process ends."""
     server = await asyncio.start_server(partial(serve, asyncio.Event()), "127.0.0.1", 0, backlog=1000)
-    print(server.sockets[0].getsockname()[1], flush=True)  # noqa: T201 (whoever started this reads it)
+    print(server.sockets[0].getsockname()[1], flush=True)  # noqa: T201 (the parent process reads it)
     await server.serve_forever()
 
 

@@ -1,12 +1,12 @@
-"""A model provider that answers nobody until it is told to, and counts who waits: a raw TCP server.
+"""A model provider that holds all answers until it is told to release them, and counts the waiting requests.
 
     python -m bench.servers.holding_server    # prints its port
 
-POST /v1/chat/completions waits for the release and then answers, as a stream where a stream is asked for. GET /state
-tells {"open": requests that wait, "most": as many as ever waited at once, "first", "last": seconds of the first and
-the last request on the machine's monotonic clock, "left": clients that went away unanswered, "left_at": when the last
-one did}. POST /hold begins anew; POST /release answers all who wait and whoever comes; with /release?after=0.1 each
-request is answered that many seconds after it came.
+POST /v1/chat/completions waits for the release and then answers, streamed if requested. GET /state returns {"open":
+requests that wait, "most": the highest number that waited at once, "first", "last": seconds of the first and the last
+request on the machine's monotonic clock, "left": clients that disconnected without an answer, "left_at": when the last
+one did}. POST /hold resets the state; POST /release answers waiting and new requests; with /release?after=0.1 each new
+request is answered after that many seconds.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ ANSWER = "Yes."
 
 @dataclass
 class State:
-    """Who has asked since the last /hold."""
+    """The requests since the last /hold."""
 
     open: int = 0
     most: int = 0
@@ -32,14 +32,14 @@ class State:
     left_at: float | None = None
 
     def comes(self) -> None:
-        """A request is there."""
+        """Count a new request."""
         self.last = time.monotonic()
         self.first = self.first or self.last
         self.open += 1
         self.most = max(self.most, self.open)
 
     def goes(self, *, is_answered: bool) -> None:
-        """It is answered, or its client has gone."""
+        """Count the end of a request: answered, or its client has disconnected."""
         self.open -= 1
         if not is_answered:
             self.left += 1
@@ -47,7 +47,7 @@ class State:
 
 
 class HoldingServer:
-    """All who wait."""
+    """The provider, with all waiting requests."""
 
     def __init__(self) -> None:
         self._state = State()
@@ -55,20 +55,20 @@ class HoldingServer:
         self._after = 0.0
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection, which may ask many times."""
+        """Serve the requests of one connection until the client closes it."""
         try:
             while True:
                 head = (await reader.readuntil(b"\r\n\r\n")).decode()
                 method, target, _ = head.split(" ", 2)
-                asked = await reader.readexactly(_length(head))
+                body = await reader.readexactly(_length(head))
                 if target.endswith("/completions"):
-                    if not await self._answer(json.loads(asked), reader, writer):
+                    if not await self._answer(json.loads(body), reader, writer):
                         return
                 else:
                     writer.write(_reply(json.dumps(self._told(method, target)).encode(), "application/json"))
                 await writer.drain()
         except (ConnectionError, asyncio.IncompleteReadError):
-            return  # the client has gone
+            return  # the client has disconnected
         finally:
             writer.close()
 
@@ -81,20 +81,20 @@ class HoldingServer:
             self._released.set()
         return asdict(self._state)
 
-    async def _answer(self, asked: Any, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        """Whether the client was there until it had its answer."""
+    async def _answer(self, body: Any, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        """Answer a request after the release; return False if the client disconnected first."""
         self._state.comes()
         is_answered = False
         try:
             is_answered = await self._is_released(reader)
             if is_answered:
-                writer.write(_stream() if asked.get("stream") else _whole())
+                writer.write(_stream() if body.get("stream") else _whole())
         finally:
             self._state.goes(is_answered=is_answered)
         return is_answered
 
     async def _is_released(self, reader: asyncio.StreamReader) -> bool:
-        """Whether the release came before the client left."""
+        """Wait for the release; return False if the client disconnected first."""
         if self._released.is_set():
             await asyncio.sleep(self._after)
             return True
@@ -141,7 +141,7 @@ def _stream() -> bytes:
 async def main() -> None:
     """Serve until the process ends."""
     server = await asyncio.start_server(HoldingServer().serve, "127.0.0.1", 0, backlog=2000)
-    print(server.sockets[0].getsockname()[1], flush=True)  # noqa: T201 (whoever started this reads it)
+    print(server.sockets[0].getsockname()[1], flush=True)  # noqa: T201 (the parent process reads it)
     await server.serve_forever()
 
 

@@ -1,11 +1,11 @@
-"""A model provider that keeps its limits: what is too much in a minute it refuses, and it remembers both.
+"""A model provider with a strict rate limit; it records admitted and refused requests.
 
     python -m bench.servers.limited_server --requests 60 --tokens 100000    # prints its port
 
-POST /v1/chat/completions answers with `--words` words after `--delay` seconds, and counts a token a word. `sliding`: no
-minute has more than allowed, wherever it begins; `fixed`: minutes begin on the clock. A refusal is a 429 with
-Retry-After and `x-ratelimit-*`. GET /told tells {"admitted": [[seconds, tokens], ...], "refused": [seconds, ...]} on
-the machine's monotonic clock.
+POST /v1/chat/completions answers with `--words` words after `--delay` seconds, and counts one token a word. `sliding`:
+the limit holds for every minute; `fixed`: for the minutes of the clock. A refusal is a 429 with Retry-After and
+`x-ratelimit-*`. GET /told returns {"admitted": [[seconds, tokens], ...], "refused": [seconds, ...]} on the machine's
+monotonic clock.
 """
 
 import argparse
@@ -22,7 +22,7 @@ Way = Literal["sliding", "fixed"]
 
 @dataclass
 class LimitedServer:
-    """A credential's allowance, strictly kept."""
+    """The rate limit of one credential, and the record of its requests."""
 
     requests: int
     tokens: int
@@ -32,10 +32,10 @@ class LimitedServer:
     delay: float = 0.2  # seconds
     admitted: list[tuple[float, int]] = field(default_factory=list[tuple[float, int]])
     refused: list[float] = field(default_factory=list[float])
-    _first: int = 0  # of those admitted, the oldest that still counts
+    _first: int = 0  # index of the oldest admitted request in the window
 
     def wait(self, now: float, tokens: int) -> float:
-        """Seconds until a request of so many tokens is welcome; 0: it is, and is counted."""
+        """Return the seconds until a request of so many tokens is admitted; 0 admits and counts it."""
         begins = now - self.window if self.way == "sliding" else math.floor(now / self.window) * self.window
         while self._first < len(self.admitted) and self.admitted[self._first][0] < begins:
             self._first += 1
@@ -49,15 +49,15 @@ class LimitedServer:
 
     @property
     def left(self) -> int:
-        """Requests that are left in this window."""
+        """The number of requests remaining in this window."""
         return self.requests - (len(self.admitted) - self._first)
 
     def told(self) -> dict[str, Any]:
-        """All that has happened."""
+        """Return the record of requests."""
         return {"admitted": self.admitted, "refused": self.refused}
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection, which answers one request and is closed."""
+        """Answer one request and close the connection."""
         try:
             head = (await reader.readuntil(b"\r\n\r\n")).decode()
             if head.startswith("GET"):
@@ -65,25 +65,25 @@ class LimitedServer:
             else:
                 await self._answer(json.loads(await reader.readexactly(_length(head))), writer)
         except (ConnectionError, asyncio.IncompleteReadError):
-            pass  # a client that left needs no answer
+            pass  # the client has disconnected
         finally:
             writer.close()
 
-    async def _answer(self, asked: Any, writer: asyncio.StreamWriter) -> None:
-        prompt = sum(len(str(message.get("content")).split()) for message in asked["messages"])
+    async def _answer(self, request: Any, writer: asyncio.StreamWriter) -> None:
+        prompt = sum(len(str(message.get("content")).split()) for message in request["messages"])
         wait = self.wait(time.monotonic(), prompt + self.words)
         if wait:
-            told = {"error": {"message": "Rate limit reached.", "type": "rate_limit_error"}}
-            await _reply(writer, "429 Too Many Requests", told, f"retry-after: {wait:.3f}\r\n")
+            error = {"error": {"message": "Rate limit reached.", "type": "rate_limit_error"}}
+            await _reply(writer, "429 Too Many Requests", error, f"retry-after: {wait:.3f}\r\n")
             return
         await asyncio.sleep(self.delay)
         usage = {"prompt_tokens": prompt, "completion_tokens": self.words, "total_tokens": prompt + self.words}
-        said = {"role": "assistant", "content": "word " * self.words}
+        message = {"role": "assistant", "content": "word " * self.words}
         headers = f"x-ratelimit-limit-requests: {self.requests}\r\nx-ratelimit-remaining-requests: {self.left}\r\n"
-        if not asked.get("stream"):
-            await _reply(writer, "200 OK", {"choices": [{"index": 0, "message": said}], "usage": usage}, headers)
+        if not request.get("stream"):
+            await _reply(writer, "200 OK", {"choices": [{"index": 0, "message": message}], "usage": usage}, headers)
             return
-        frames = [{"choices": [{"index": 0, "delta": said}]}, {"choices": [], "usage": usage}]
+        frames = [{"choices": [{"index": 0, "delta": message}]}, {"choices": [], "usage": usage}]
         body = "".join(f"data: {json.dumps(frame)}\n\n" for frame in frames) + "data: [DONE]\n\n"
         writer.write(
             f"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n{headers}connection: close\r\n\r\n".encode()
@@ -92,8 +92,8 @@ class LimitedServer:
         await writer.drain()
 
 
-async def _reply(writer: asyncio.StreamWriter, status: str, told: Any, headers: str = "") -> None:
-    body = json.dumps(told).encode()
+async def _reply(writer: asyncio.StreamWriter, status: str, content: Any, headers: str = "") -> None:
+    body = json.dumps(content).encode()
     head = f"HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n{headers}"
     writer.write(f"{head}connection: close\r\n\r\n".encode() + body)
     with suppress(ConnectionError):
@@ -116,7 +116,7 @@ async def main() -> None:
     parser.add_argument("--delay", type=float, default=0.2)
     limited = LimitedServer(**vars(parser.parse_args()))
     server = await asyncio.start_server(limited.serve, "127.0.0.1", 0, backlog=1000)
-    print(server.sockets[0].getsockname()[1], flush=True)  # noqa: T201 (whoever started this reads it)
+    print(server.sockets[0].getsockname()[1], flush=True)  # noqa: T201 (the parent process reads it)
     await server.serve_forever()
 
 

@@ -1,9 +1,10 @@
-"""A model provider that writes a token every 50 ms until its client has gone, and remembers when: a raw TCP server.
+"""A model provider that writes a token every 50 ms until its client disconnects, and records the times.
 
     python -m bench.servers.token_server    # prints its port
 
-POST /v1/chat/completions streams; the last message's text names the stream. GET /<name> tells of a stream: {"opened":
-seconds, "closed": seconds or null, "tokens": [seconds, ...]} on the machine's monotonic clock, or {} if there is none.
+POST /v1/chat/completions streams; the last message's text is the stream's name. GET /<name> returns the record of a
+stream: {"opened": seconds, "closed": seconds or null, "tokens": [seconds, ...]} on the machine's monotonic clock, or {}
+if there is none.
 """
 
 import asyncio
@@ -18,7 +19,7 @@ TOKEN_EVERY = 0.05  # seconds
 
 @dataclass
 class Stream:
-    """One request, as the kernel told of it: `closed` is when the socket said that nobody reads any more."""
+    """The record of one request. `closed` is when the socket reported that the client disconnected."""
 
     opened: float
     closed: float | None = None
@@ -26,24 +27,26 @@ class Stream:
 
 
 class TokenServer:
-    """All streams by name; one that is asked for again replaces the earlier one."""
+    """The provider, with its streams by name; a new stream replaces an earlier one of the same name."""
 
     def __init__(self) -> None:
         self.streams: dict[str, Stream] = {}
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection, which answers one request and is closed."""
+        """Answer one request and close the connection."""
         try:
             head = (await reader.readuntil(b"\r\n\r\n")).decode()
             if head.startswith("GET"):
                 stream = self.streams.get(head.split()[1].removeprefix("/"))
-                told = json.dumps(asdict(stream) if stream is not None else {}).encode()
-                writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % len(told) + told)
+                record = json.dumps(asdict(stream) if stream is not None else {}).encode()
+                writer.write(
+                    b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % len(record) + record
+                )
                 await writer.drain()
             else:
                 await self._stream(_name(await reader.readexactly(_length(head))), reader, writer)
         except (ConnectionError, asyncio.IncompleteReadError):
-            pass  # a client that left is what this is about
+            pass  # the client has disconnected, as measurements intend
         finally:
             writer.close()
 
@@ -74,20 +77,20 @@ def _length(head: str) -> int:
 
 
 def _name(body: bytes) -> str:
-    asked: Any = json.loads(body)
-    return str(asked["messages"][-1]["content"])
+    request: Any = json.loads(body)
+    return str(request["messages"][-1]["content"])
 
 
 def _token(number: int) -> bytes:
     delta = {"choices": [{"index": 0, "delta": {"role": "assistant", "content": f"w{number} "}}]}
-    said = f"data: {json.dumps(delta)}\n\n".encode()
-    return b"%x\r\n%s\r\n" % (len(said), said)
+    event = f"data: {json.dumps(delta)}\n\n".encode()
+    return b"%x\r\n%s\r\n" % (len(event), event)
 
 
 async def main() -> None:
     """Serve until the process ends."""
     server = await asyncio.start_server(TokenServer().serve, "127.0.0.1", 0, backlog=1000)
-    print(server.sockets[0].getsockname()[1], flush=True)  # noqa: T201 (whoever started this reads it)
+    print(server.sockets[0].getsockname()[1], flush=True)  # noqa: T201 (the parent process reads it)
     await server.serve_forever()
 
 

@@ -1,9 +1,9 @@
-"""An HTTP client that costs next to nothing: what it measures is the server, not itself.
+"""A minimal HTTP client for measurements, so that the client's own cost is negligible.
 
-One connection a request, over a plain socket. Of an event stream it keeps when each part came and what it said.
+It opens one plain socket for each request, and yields the parts of a reply with their arrival times.
 
-    async with asked(address, "POST", "/api/v1/...", token, {"query": "x"}) as reply:
-        async for came, part in reply.parts(): ...
+    async with open_request(address, "POST", "/api/v1/...", token, {"query": "x"}) as reply:
+        async for arrived_at, part in reply.parts(): ...
 """
 
 import asyncio
@@ -26,7 +26,7 @@ class Reply:
     _reader: asyncio.StreamReader
 
     async def parts(self) -> AsyncGenerator[tuple[float, bytes]]:
-        """The body as it comes: (moment on the monotonic clock, bytes)."""
+        """Yield the parts of the body as they arrive: (time on the monotonic clock, bytes)."""
         if self.headers.get("transfer-encoding") != "chunked":
             body = await self._reader.readexactly(int(self.headers.get("content-length", "0")))
             yield time.monotonic(), body
@@ -37,7 +37,7 @@ class Reply:
             yield came, part[:-2]
 
     async def json(self) -> Any:
-        """The whole body."""
+        """Return the whole body, parsed."""
         return json.loads(b"".join([part async for _, part in self.parts()]))
 
 
@@ -50,7 +50,7 @@ async def asked(
     body: Any = None,
     accept: str = "application/json",
 ) -> AsyncGenerator[Reply]:
-    """Send a request; its reply, until the block ends. Leaving early closes the connection."""
+    """Send a request; yield its reply. The end of the block closes the connection."""
     written = b"" if body is None else json.dumps(body).encode()
     head = (
         f"{method} {path} HTTP/1.1\r\nhost: {address[0]}\r\nauthorization: Bearer {token}\r\naccept: {accept}\r\n"

@@ -11,7 +11,7 @@ from types import FrameType
 from typing import Any
 from uuid import UUID
 
-import local
+import local_engine
 from canvas.budget import limits_of
 from canvas.events.stream_sequencer import Position
 from canvas.state.run_state import RunStatus
@@ -61,7 +61,7 @@ def at_work(found: Found) -> Generator[Connection]:
         return
     database_url, redis_url, broker_url = found.settings.servers()
     connection.redis_answers(redis_url)
-    with local.engine(found.settings, database_url, redis_url, broker_url=broker_url) as engine:
+    with local_engine.engine(found.settings, database_url, redis_url, broker_url=broker_url) as engine:
         yield Connection(engine.lifecycle, found)
 
 

@@ -1,4 +1,4 @@
-"""Which tools there are: a list to read, one line each. Names, function names and aliases are found in any case."""
+"""The list of all tools. `find` looks a tool up by class name, function name or alias, in upper or lower case."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -72,10 +72,10 @@ TOOLS: Mapping[str, Tool[Any]] = MappingProxyType(_by_name)
 
 
 def find(name: str) -> Tool[Any] | None:
-    """The tool of this class name, function name or alias; None if there is none."""
+    """Return the tool of this class name, function name or alias; None if there is none."""
     return TOOLS.get(name.lower())
 
 
 def add(tool: Tool[Any]) -> None:
-    """Make a tool from outside known (components/plugins.py). Its name is free; whoever adds it has seen to that."""
+    """Register a plug-in's tool. The caller (components/plugins.py) has checked that its name is free."""
     _by_name[tool.name.lower()] = _by_name[tool.function.lower()] = tool

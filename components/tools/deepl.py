@@ -1,8 +1,8 @@
 """DeepL: translation of a text.
 
-DSL: `query`, `auth_key`, `source_lang` (`auto`, ours: the vendor finds it out), `target_lang`. Keys that end in `:fx`
-belong to the vendor's free service. What may pass is tried again twice, whatever the node says, and the error itself
-begins with `DeepL error: `, as upstream.
+DSL: `query`, `auth_key`, `source_lang` (`auto` is an addition of Easel: the vendor detects the language),
+`target_lang`. Keys that end in `:fx` belong to the vendor's free service. Transient failures are retried twice,
+whatever the node says, and errors begin with `DeepL error: `, as upstream.
 """
 
 from collections.abc import Mapping

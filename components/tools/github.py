@@ -1,7 +1,7 @@
-"""GitHub: public repositories, those with the most stars first.
+"""GitHub: search of public repositories, those with the most stars first.
 
-DSL: `query`, `top_n`, `access_token` (ours: more requests an hour). A 403 that says when to come again, or that nothing
-is left of the allowance, is a refusal that passes; every other one stays.
+DSL: `query`, `top_n`, `access_token` (an addition of Easel: more requests an hour). A 403 with a `Retry-After` or with
+no requests remaining is a rate limit and is retried; every other 403 is final.
 """
 
 from collections.abc import Mapping
@@ -19,8 +19,8 @@ from providers.interfaces import Call, Reply
 
 SEARCH = "https://api.github.com/search/repositories"
 NO_ITEMS = "GitHub search returned no items."
-MOST_ROWS = 100  # that the vendor gives in one answer
-USUAL_WAIT = 60.0  # seconds, where the vendor does not say when it takes requests again
+MOST_ROWS = 100  # the most that the vendor returns in one answer
+USUAL_WAIT = 60.0  # seconds, if the vendor does not say when it accepts requests again
 
 
 class GitHubParams(ToolParams):
@@ -35,15 +35,15 @@ async def search(params: GitHubParams, arguments: Mapping[str, Any], ctx: NodeCo
     if params.access_token:
         headers["Authorization"] = f"Bearer {params.access_token}"
     per_page = min(params.top_n, MOST_ROWS)
-    asked = {"q": value_text(arguments["query"]), "sort": "stars", "order": "desc", "per_page": per_page}
-    reply = await http.ask(ctx, "GitHub", Call("GET", SEARCH, params=asked, headers=headers))
+    query_params = {"q": value_text(arguments["query"]), "sort": "stars", "order": "desc", "per_page": per_page}
+    reply = await http.ask(ctx, "GitHub", Call("GET", SEARCH, params=query_params, headers=headers))
     rows = http.listed(reply, "items", error="message", otherwise=NO_ITEMS, wait=_wait(reply))
     formalized = await evidence.cite_hits((_hit(row) for row in rows if isinstance(row, Mapping)), ctx)
     return ToolResult({"formalized_content": formalized, "json": rows}, answer=formalized)
 
 
 def _wait(reply: Reply) -> float | None:
-    """Seconds until a refusal passes that was for too many requests; None for every other answer."""
+    """Return the seconds until a rate limit is over; None if the reply is not about a rate limit."""
     is_used_up = reply.headers.get("x-ratelimit-remaining", "").strip() == "0"
     if reply.status not in (HTTPStatus.FORBIDDEN, HTTPStatus.TOO_MANY_REQUESTS):
         return None
@@ -56,7 +56,7 @@ def _wait(reply: Reply) -> float | None:
 
 
 def _hit(row: Mapping[str, Any]) -> Hit:
-    """The description, if there is one, and a line with the stars."""
+    """Return a repository as a search result: its description, if any, and a line with the stars."""
     stars = f" stars:{value_text(row.get('watchers'))}"
     return Hit(row.get("name"), row.get("html_url"), f"{value_text(row.get('description'))}\n{stars}".lstrip("\n"))
 

@@ -1,9 +1,9 @@
-"""QWeather: weather, indices of daily life and the quality of the air, by way of qweather.com.
+"""QWeather: weather, indices of daily life and air quality from qweather.com.
 
-DSL: `query`, `web_apikey`, `lang`, `type`, `user_type`, `time_period`, and `api_host` (ours): the vendor gives each
-account a host of its own, where keys go into a header. That host is the author's choice, so it is guarded. What the
-vendor knows is shown as JSON (row T12). A code with which it refuses is no failure but the text, as upstream, once
-the tries are over where the status says that it may pass.
+DSL: `query`, `web_apikey`, `lang`, `type`, `user_type`, `time_period`, and `api_host` (an addition of Easel): the
+vendor gives each account a host of its own, where the key goes into a header. The author chooses that host, so the
+address policy checks it. Data are shown as JSON (docs/tools.md, row T12). An error code of the vendor does not fail the
+node: its meaning is the result, as upstream, after the retries if the status is a transient one.
 """
 
 import re
@@ -41,17 +41,17 @@ _REASONS: Mapping[str, str] = {
     "429": "The account asks more often in a minute than it may.",
     "500": "QWeather failed, or did not answer in time.",
 }
-"""What the codes in its answers mean."""
+"""The meanings of the error codes in the vendor's answers."""
 
 _TOKEN = re.compile(r"eyJ[\w-]*\.[\w-]+\.[\w-]+")
 
 
 class _Refused(Exception):
-    """The vendor refuses in an answer of its own, whose reason is the result."""
+    """Raised for an answer with an error code; its text is the result."""
 
 
 def _host(value: Any) -> str:
-    """A host, as `https://host` unless a scheme is given; "" for none."""
+    """Return a host as `https://host`, or with the given scheme; "" for none. Raises ValueError for anything else."""
     text = value_text(value).strip()
     if not text:
         return ""
@@ -63,7 +63,7 @@ def _host(value: Any) -> str:
 
 
 def _split(address: str) -> SplitResult | None:
-    """An address of the web without a user, in its parts; None for all others."""
+    """Split an http or https address; None for an invalid one and for one with a user name."""
     try:
         split = urlsplit(address)
         return split if split.scheme in ("http", "https") and split.hostname and "@" not in split.netloc else None
@@ -84,16 +84,16 @@ class QWeatherParams(ToolParams):
 
 @dataclass(frozen=True, slots=True)
 class _Account:
-    """Where an account's questions go, and how it shows who it is."""
+    """The addresses and credentials of an account."""
 
     geo: str
     data: str
     params: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
     headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
 
-    async def ask(self, ctx: NodeContext, url: str, asked: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The vendor's answer. Raises _Refused for one with another code than the one that means fine."""
-        call = Call("GET", url, params={**asked, **self.params}, headers=self.headers)
+    async def ask(self, ctx: NodeContext, url: str, query_params: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the vendor's answer. Raises _Refused for one with an error code."""
+        call = Call("GET", url, params={**query_params, **self.params}, headers=self.headers)
         reply = await http.ask(ctx, "QWeather", call)
         code = _code(reply)
         if not reply.is_success:
@@ -121,13 +121,13 @@ async def report(params: QWeatherParams, arguments: Mapping[str, Any], ctx: Node
 
 
 async def _about(place: str, params: QWeatherParams, account: _Account, ctx: NodeContext) -> str:
-    asked = {"location": place, "lang": params.lang}
+    query_params = {"location": place, "lang": params.lang}
     if params.type == "indices":
-        body = await account.ask(ctx, f"{account.data}indices/1d", {**asked, "type": 0})
+        body = await account.ask(ctx, f"{account.data}indices/1d", {**query_params, "type": 0})
         return _indices([row for row in http.rows_of(body.get("daily"), "daily") if isinstance(row, Mapping)])
     if params.type == "airquality":
-        return _now(await account.ask(ctx, f"{account.data}air/now", asked))
-    body = await account.ask(ctx, f"{account.data}weather/{params.time_period}", asked)
+        return _now(await account.ask(ctx, f"{account.data}air/now", query_params))
+    body = await account.ask(ctx, f"{account.data}weather/{params.time_period}", query_params)
     if params.time_period == "now":
         return _now(body)
     days = http.rows_of(body.get("daily"), "daily")
@@ -144,7 +144,7 @@ def _account(params: QWeatherParams) -> _Account:
 
 
 def _place(found: Mapping[str, Any]) -> str:
-    """The vendor's id of the place that fits best."""
+    """Return the vendor's id of the best match. Raises ToolError if there is none."""
     places = http.rows_of(found.get("location"), "location")
     place = places[0].get("id") if places and isinstance(places[0], Mapping) else None
     if not isinstance(place, str | int) or not str(place).strip():
@@ -171,7 +171,7 @@ def _text(row: Mapping[str, Any], name: str) -> str:
 
 
 def _code(reply: Reply) -> str:
-    """The code in an answer; "" where there is none."""
+    """Return the code in an answer; "" if there is none."""
     try:
         code = http.object_of(reply).get("code")
     except ToolError:
@@ -180,18 +180,18 @@ def _code(reply: Reply) -> str:
 
 
 def _told(code: str) -> str:
-    """What a code means that is not fine."""
+    """Return the meaning of an error code."""
     return f"**Error** {_REASONS.get(code, f'QWeather API returned code {code}.')}"
 
 
 def _said(reply: Reply) -> str:
-    """What newer answers say went wrong, under `error`."""
+    """Return the error text of newer answers, which have it under `error`; "" if there is none."""
     try:
         error = http.object_of(reply).get("error")
     except ToolError:
         return ""
-    told = (error.get("detail") or error.get("title")) if isinstance(error, Mapping) else ""
-    return f"HTTP {reply.status}: {told[: http.SHOWN]}" if isinstance(told, str) and told else ""
+    text = (error.get("detail") or error.get("title")) if isinstance(error, Mapping) else ""
+    return f"HTTP {reply.status}: {text[: http.SHOWN]}" if isinstance(text, str) and text else ""
 
 
 QWEATHER = Tool(

@@ -1,10 +1,10 @@
-"""Retrieval: what knowledge bases or memories know about a question.
+"""Retrieval: search in knowledge bases or memories.
 
-DSL: `query`, `retrieval_from` (`dataset`, `memory`), `dataset_ids` (once `kb_ids`), `memory_ids`, `user_id`, `top_n`,
-`top_k`, `similarity_threshold`, `keywords_similarity_weight`, `rerank_id`, `empty_response`, `use_kg`, `toc_enhance`,
-`cross_languages`, `meta_data_filter`. An id with an `@` in it is a reference to a name, an id, or a list of them. The
-searching itself, and whatever a model has to do with it, is the retriever's (`providers/interfaces.py`); it gets names
-of datasets as `may_be_names` among the options, and answers a search in memories with chunks that have `content`.
+DSL: `query`, `retrieval_from` (`dataset`, `memory`), `dataset_ids` (formerly `kb_ids`), `memory_ids`, `user_id`,
+`top_n`, `top_k`, `similarity_threshold`, `keywords_similarity_weight`, `rerank_id`, `empty_response`, `use_kg`,
+`toc_enhance`, `cross_languages`, `meta_data_filter`. An id with an `@` is a reference to a name, an id, or a list of
+them. The retriever (`providers/interfaces.py`) does the search and its model calls. Its option `may_be_names` lists the
+dataset ids that may be names; for a search in memories it returns chunks with `content`.
 """
 
 import re
@@ -26,8 +26,8 @@ from providers.models.text.context_window import count_tokens
 
 SOURCES = ("dataset", "memory")
 NOT_CONFIGURED = (
-    "No knowledge base is configured for this deployment: set EASEL_RAGFLOW_URL and EASEL_RAGFLOW_API_KEY, "
-    "or search where there is one."
+    "No knowledge base is configured for this deployment. Set EASEL_RAGFLOW_URL and EASEL_RAGFLOW_API_KEY, "
+    "or use a deployment that has one."
 )
 
 _SPEAKER = re.compile(r"^user\s*[:：]\s*", re.IGNORECASE)
@@ -39,7 +39,7 @@ _PASSED_ON = (
 
 
 def _share(label: str) -> BeforeValidator:
-    """A number from 0 to 1, or a text that spells one."""
+    """Return a check for a number from 0 to 1, also as text."""
 
     def check(value: Any) -> float:
         try:
@@ -73,17 +73,17 @@ class RetrievalParams(ToolParams):
 
     @property
     def finds_sources(self) -> bool:
-        """What memories tell cannot be cited."""
+        """Results of memories cannot be cited."""
         return self.retrieval_from != "memory" and bool(self.datasets)
 
     @property
     def datasets(self) -> list[Any]:
-        """The datasets as they are stored, by their new name or their old one."""
+        """The stored dataset ids, from `dataset_ids` or the older field `kb_ids`."""
         return _listed(self.dataset_ids) or _listed(self.kb_ids)
 
 
 async def retrieve(params: RetrievalParams, arguments: Mapping[str, Any], ctx: NodeContext) -> ToolResult:
-    nothing = {"formalized_content": value_text(params.empty_response)}  # a model reads it like this (tools 1.5)
+    nothing = {"formalized_content": value_text(params.empty_response)}  # the model gets this object, as upstream
     question = _SPEAKER.sub("", value_text(arguments.get("query")).strip())
     memories = _listed(params.memory_ids)
     source = _source(params, memories)
@@ -105,7 +105,7 @@ async def retrieve(params: RetrievalParams, arguments: Mapping[str, Any], ctx: N
 
 
 def _source(params: RetrievalParams, memories: Sequence[Any]) -> str | None:
-    """Where to look: as the node says, else where it has anything; None where it has nothing."""
+    """Return "dataset" or "memory": as the node says, else the kind that it has ids of; None if it has none."""
     if params.retrieval_from in SOURCES:
         return params.retrieval_from
     return "dataset" if params.datasets else "memory" if memories else None
@@ -122,8 +122,8 @@ async def _from_memories(
     options["user_id"] = value_text(ctx.lookup(user) if _is_reference(user, ctx) else user)
     found = await _search(RetrievalQuery(question, memory_ids=ids, options=options), ctx)
     contents = [value_text(chunk.get("content")) for chunk in found.get("chunks") or ()]
-    told = await in_untrusted_thread(_within_budget, [content for content in contents if content])
-    text = "\n".join(told) or value_text(params.empty_response)
+    fitting = await in_untrusted_thread(_within_budget, [content for content in contents if content])
+    text = "\n".join(fitting) or value_text(params.empty_response)
     return ToolResult({"formalized_content": text}, answer=text)
 
 
@@ -134,7 +134,7 @@ async def _search(search: RetrievalQuery, ctx: NodeContext) -> Mapping[str, Any]
 
 
 def _resolved(entries: Sequence[Any], ctx: NodeContext) -> tuple[list[str], list[str]]:
-    """The ids that entries stand for, each once and in order, and those of them that may be names."""
+    """Resolve references among entries; return the ids, each once and in order, and those that may be names."""
     ids: dict[str, None] = {}
     named: dict[str, None] = {}
     for entry in entries:
@@ -148,7 +148,7 @@ def _resolved(entries: Sequence[Any], ctx: NodeContext) -> tuple[list[str], list
 
 
 def _values(entry: Any, ctx: NodeContext) -> Iterator[tuple[Any, bool]]:
-    """What an entry stands for, and whether that came out of a reference."""
+    """Yield the values of an entry, each with whether it came from a reference."""
     if not isinstance(entry, str) or "@" not in entry:
         yield entry, False
         return
@@ -163,7 +163,7 @@ def _listed(value: Any) -> list[Any]:
 
 
 def _filter(stored: Any, ctx: NodeContext) -> dict[str, Any]:
-    """The metadata filter with the values that its author's references have now."""
+    """Return the metadata filter with its references replaced by their values."""
     if not isinstance(stored, Mapping) or not stored:
         return {}
     conditions = [condition for condition in _listed(stored.get("manual")) if isinstance(condition, Mapping)]
@@ -180,28 +180,28 @@ def _is_reference(value: Any, ctx: NodeContext) -> bool:
 
 
 def _shown(chunk: Mapping[str, Any]) -> dict[str, Any]:
-    """A chunk without what only a search engine reads."""
+    """Return a chunk without the fields that only a search engine uses."""
     return {name: value for name, value in chunk.items() if not _FOR_SEARCHING.fullmatch(name)}
 
 
 def _documents(found: Mapping[str, Any], chunks: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """How many chunks each document has, as the search tells it, else counted here."""
-    told = found.get("doc_aggs")
-    if isinstance(told, list) and told:
-        return [document for document in told if isinstance(document, Mapping)]
+    """Return the number of chunks of each document, from the search result or else counted here."""
+    counts = found.get("doc_aggs")
+    if isinstance(counts, list) and counts:
+        return [document for document in counts if isinstance(document, Mapping)]
     return [{"doc_name": chunk.get("docnm_kwd"), "doc_id": chunk.get("doc_id"), "count": 1} for chunk in chunks]
 
 
 def _within_budget(contents: Sequence[str]) -> list[str]:
-    """The first contents that a model has room for; the one that passes the budget is left out."""
-    kept: list[str] = []
+    """Return the first contents that fit the token budget."""
+    fitting: list[str] = []
     spent = 0
     for content in contents:
         spent += count_tokens(content)
         if spent > evidence.BUDGET:
             break
-        kept.append(content)
-    return kept
+        fitting.append(content)
+    return fitting
 
 
 RETRIEVAL = Tool(

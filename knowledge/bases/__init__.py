@@ -1,1 +1,1 @@
-"""Knowledge bases: ingestion of documents, and search."""
+"""Knowledge bases: ingestion of documents and search."""

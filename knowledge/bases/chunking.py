@@ -1,7 +1,7 @@
-"""A text in chunks: whole paragraphs where they fit, else whole sentences, and no more tokens than a model reads well.
+"""Chunking: a text is split into whole paragraphs where they fit, else whole sentences, up to a number of tokens.
 
-Put together, what is new in each chunk is the text. A chunk begins with the end of the one before it, so that a
-sentence on the border is found with what stands around it.
+A chunk begins with the end of the previous one (the overlap), so that a sentence at the border is found with its
+context. The new parts of all chunks together are the text.
 """
 
 import re
@@ -13,16 +13,16 @@ from typing import Any
 from components.nodes.llm import sentences
 from providers.models.text.context_window import count_tokens, truncate_to_tokens
 
-LEAST, MOST = 16, 8192  # tokens of a chunk that may be asked for
+LEAST, MOST = 16, 8192  # tokens of a chunk: the limits of the setting
 DEFAULTS: Mapping[str, int] = {"chunk_token_num": 512, "overlapped_percent": 10}
 
 _PARAGRAPH = re.compile(r"(?<=\n)[ \t]*\n\s*|(?<=\n)(?=#{1,6} )")  # blank lines, and before a heading of Markdown
-_LONGEST_TOKEN = 64  # letters, runs of blanks aside; a window over a text without any end of a sentence
+_LONGEST_TOKEN = 64  # letters, except runs of blanks; sizes the window over a text without sentence ends
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A chunk: what is new in it, behind what it repeats of the one before."""
+    """A chunk: the overlap with the previous one, and the new text."""
 
     repeated: str
     new: str
@@ -34,9 +34,9 @@ class Cut:
 
 
 def cut_up(text: str, tokens: int, overlap: int = 0) -> Iterator[Cut]:
-    """The chunks of a text, none longer than `tokens`, which repeat up to `overlap` tokens of the one before.
+    """Yield the chunks of a text, each of at most `tokens`, with up to `overlap` tokens repeated of the previous one.
 
-    Chunks of nothing but blanks are left out.
+    Chunks of white space only are left out.
     """
     room = tokens - overlap
     repeated, new = "", list[tuple[str, int]]()
@@ -50,12 +50,12 @@ def cut_up(text: str, tokens: int, overlap: int = 0) -> Iterator[Cut]:
 
 
 def chunks_of(text: str, parser: Mapping[str, Any]) -> list[str]:
-    """The texts of all chunks, as a base's parser wants them."""
+    """Return the texts of all chunks, with the sizes of a base's parser settings."""
     return [cut.text.strip() for cut in cut_up(text, *figures(parser))]
 
 
 def figures(parser: Mapping[str, Any]) -> tuple[int, int]:
-    """Tokens of a chunk and of what it repeats, as a base's parser has them."""
+    """Return the tokens of a chunk and of its overlap, from a base's parser settings."""
     tokens = _whole(parser.get("chunk_token_num"), DEFAULTS["chunk_token_num"], LEAST, MOST)
     percent = _whole(parser.get("overlapped_percent"), DEFAULTS["overlapped_percent"], 0, 50)
     return tokens, tokens * percent // 100
@@ -67,7 +67,7 @@ def _whole(value: Any, default: int, least: int, most: int) -> int:
 
 
 def _shown(repeated: str, new: Sequence[tuple[str, int]], tokens: int) -> Iterator[Cut]:
-    """The pieces as one chunk. Where they grow together on their borders into more than there is room for, as two."""
+    """Yield the parts as one chunk, or as several if joining them results in more tokens than allowed."""
     text = "".join(piece for piece, _ in new)
     if not text.strip():
         return
@@ -81,19 +81,21 @@ def _shown(repeated: str, new: Sequence[tuple[str, int]], tokens: int) -> Iterat
 
 
 def _end_of(pieces: Sequence[tuple[str, int]], tokens: int) -> str:
-    """The last pieces that fit, whole ones."""
-    kept = list[str]()
+    """Return the last whole parts that fit into a number of tokens."""
+    last = list[str]()
     for piece, size in reversed(pieces):
         tokens -= size
         if tokens < 0:
             break
-        kept.append(piece)
-    return "".join(reversed(kept))
+        last.append(piece)
+    return "".join(reversed(last))
 
 
 def _pieces(text: str, most: int) -> Iterator[tuple[str, int]]:
-    """The text in pieces that belong together, each with its tokens: paragraphs, sentences of those that are too long,
-    and parts of sentences that are longer than any chunk."""
+    """Yield the parts of a text, each with its tokens.
+
+    Parts are paragraphs; of paragraphs that are too long, sentences; of sentences that are too long, pieces.
+    """
     for paragraph in _paragraphs(text):
         size = count_tokens(paragraph)
         if size <= most:

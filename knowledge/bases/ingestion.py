@@ -1,8 +1,8 @@
-"""From a document's bytes to chunks that can be found: read, cut up, turned into vectors, stored a few at a time.
+"""Ingestion: a document is read, chunked, embedded and stored in batches of chunks.
 
-A document that waits is a row; whoever is free takes the oldest one, under a lease that is renewed while the work goes
-on. Chunks follow from the bytes and the base's parser alone, so whoever comes after a process that died skips what is
-stored already and goes on. What is half stored is not found by any search.
+A document that waits is a row; a free worker leases the oldest one and renews the lease while it works. Chunks depend
+only on the document's bytes and the base's parser settings, so after a lost process the next worker skips the stored
+chunks and continues. Searches do not find a document before it is stored completely.
 """
 
 import asyncio
@@ -34,30 +34,30 @@ from store.primitives.ids import new_id
 
 log = structlog.get_logger()
 
-PLACE = "knowledge"  # the part of the file storage
+PLACE = "knowledge"  # folder in the file storage
 LEASE = timedelta(seconds=60)
-MOST_CHARACTERS = 20_000_000  # of a document; ten times a long encyclopaedia's volume
-SHORT = 100_000  # characters that are cut up in a moment
-AT_ONCE = 32  # chunks between two commits: what a process that dies has to pay for again
+MOST_CHARACTERS = 20_000_000  # of a document; ten times a volume of a long encyclopaedia
+SHORT = 100_000  # characters; shorter texts are chunked in a thread, longer ones in a child process
+AT_ONCE = 32  # chunks of one commit; embedding them is repeated if the process ends before it
 LONGEST_PAUSE = 60.0  # seconds
 
 
 class LeaseLost(Exception):
-    """Somebody else has the document, or nobody wants it read any more."""
+    """Raised when another worker has the document, or its ingestion was cancelled."""
 
 
 def storage_of(blobs: Blobs, base_id: UUID) -> Blobs:
-    """Where the bytes of a base's documents lie."""
+    """Return the storage of a base's documents."""
     return blobs.part(PLACE).part(base_id.hex)
 
 
-async def _chunks(taken: LeasedDocument, text: str) -> Sequence[str]:
+async def _chunks(document: LeasedDocument, text: str) -> Sequence[str]:
     place = in_untrusted_thread if len(text) <= SHORT else in_limited_process
-    return await place(chunking.chunks_of, text, dict(taken.parser))
+    return await place(chunking.chunks_of, text, dict(document.parser))
 
 
 class Ingestion:
-    """Reads documents that wait. One at a time: call `next` from as many places as documents are to be read at once."""
+    """Ingests waiting documents, one for each call of `next`. Call `next` from several threads to parallelise."""
 
     def __init__(self, database: Database, blobs: Blobs | None, models: Models, lease: timedelta = LEASE) -> None:
         self._database = database
@@ -66,106 +66,107 @@ class Ingestion:
         self._lease = lease
 
     async def next(self, tenant_id: UUID | None = None) -> bool:
-        """Read the document that waits longest, of a tenant if one is named; False if none waits."""
-        taken = await asyncio.to_thread(self._take, tenant_id)
-        if taken is None:
+        """Ingest the document that has waited longest, of one tenant if named; return False if none waits."""
+        document = await asyncio.to_thread(self._take, tenant_id)
+        if document is None:
             return False
-        OWNER.set(str(taken.tenant_id))
-        bound = {"document_id": str(taken.id), "tenant_id": str(taken.tenant_id)}
+        OWNER.set(str(document.tenant_id))
+        bound = {"document_id": str(document.id), "tenant_id": str(document.tenant_id)}
         with structlog.contextvars.bound_contextvars(**bound):
-            await self._carry_out(taken)
+            await self._carry_out(document)
         return True
 
     def _take(self, tenant_id: UUID | None) -> LeasedDocument | None:
         with self._database.transaction() as tx:
             return documents.claim_next(tx, new_id(), self._lease, tenant_id)
 
-    async def _carry_out(self, taken: LeasedDocument) -> None:
-        """Read a document, and say in its row what came of it."""
-        if taken.tries > MOST_TRIES:
-            told = f"It was begun {MOST_TRIES} times, and whoever read it has ended each time."
-            return await self._end(taken, "failed", told)
+    async def _carry_out(self, document: LeasedDocument) -> None:
+        """Ingest a document and store its final status."""
+        if document.tries > MOST_TRIES:
+            error_text = f"Reading was started {MOST_TRIES} times, and the worker was lost each time."
+            return await self._end(document, "failed", error_text)
         try:
-            async with self._renewed(taken):
-                await self._read(taken)
+            async with self._renewed(document):
+                await self._read(document)
         except LeaseLost:
-            log.info("document_left", generation=taken.generation)
+            log.info("document_left", generation=document.generation)
         except asyncio.CancelledError:
-            self._put_back(taken, "", 0.0, struck=False)
+            self._put_back(document, "", 0.0, struck=False)
             raise
         except NotFound as gone:
-            await self._end(taken, "failed", f"{gone.message} Upload it again.")
+            await self._end(document, "failed", f"{gone.message} Upload it again.")
         except (ExecutorError, OSError) as failure:
-            await self._failed(taken, failure)
-        except Exception as error:  # noqa: BLE001 (a file or a library may do anything; the others still want to be read)
+            await self._failed(document, failure)
+        except Exception as error:  # noqa: BLE001 (a file or a library may raise anything; other documents still wait)
             log.error("document_not_read", error=f"{type(error).__name__}: {error}".partition("\n")[0])
-            await self._failed(taken, NodeFailure("It could not be read. The log says why.", retryable=True))
+            await self._failed(
+                document, NodeFailure("The document could not be read. See the log for the reason.", retryable=True)
+            )
         else:
-            await self._end(taken, "done")
+            await self._end(document, "done")
 
-    async def _failed(self, taken: LeasedDocument, failure: ExecutorError | OSError) -> None:
+    async def _failed(self, document: LeasedDocument, failure: ExecutorError | OSError) -> None:
         may_help = isinstance(failure, OSError) or (isinstance(failure, NodeFailure) and failure.retryable)
         message = failure.message if isinstance(failure, ExecutorError) else f"The file storage: {failure}"
         is_early = failure.details.get("kind") == RATE_LIMIT_TIMEOUT if isinstance(failure, ExecutorError) else False
-        if may_help and (is_early or taken.tries < MOST_TRIES):
-            log.warning("document_retried", error=message, tries=taken.tries)
-            pause = min(2.0**taken.tries, LONGEST_PAUSE)
-            await asyncio.to_thread(self._put_back, taken, message, pause, struck=not is_early)
+        if may_help and (is_early or document.tries < MOST_TRIES):
+            log.warning("document_retried", error=message, tries=document.tries)
+            pause = min(2.0**document.tries, LONGEST_PAUSE)
+            await asyncio.to_thread(self._put_back, document, message, pause, struck=not is_early)
         else:
             log.warning("document_failed", error=message)
-            await self._end(taken, "failed", message)
+            await self._end(document, "failed", message)
 
-    async def _end(self, taken: LeasedDocument, status: str, error: str = "") -> None:
+    async def _end(self, document: LeasedDocument, status: str, error: str = "") -> None:
         def end() -> None:
             with self._database.transaction() as tx:
-                documents.end(tx, taken, status, error)
+                documents.end(tx, document, status, error)
 
         await asyncio.to_thread(end)
 
-    def _put_back(self, taken: LeasedDocument, error: str, pause: float, *, struck: bool) -> None:
+    def _put_back(self, document: LeasedDocument, error: str, pause: float, *, struck: bool) -> None:
         with self._database.transaction() as tx:
-            documents.release(tx, taken, error, timedelta(seconds=pause), struck=struck)
+            documents.release(tx, document, error, timedelta(seconds=pause), struck=struck)
 
     # -- the work -------------------------------------------------------------------------------------------------
-    async def _read(self, taken: LeasedDocument) -> None:
-        file = await asyncio.to_thread(self._file, taken)
+    async def _read(self, document: LeasedDocument) -> None:
+        file = await asyncio.to_thread(self._file, document)
         text = await file.whole(MOST_CHARACTERS) if file.kind is not Kind.IMAGE else ""
-        model = taken.embedding_model
-        embedder = await self._models.embedder(taken.tenant_id, model) if model else None
+        model = document.embedding_model
+        embedder = await self._models.embedder(document.tenant_id, model) if model else None
         if not text and file.kind in page_transcripts.KINDS:
-            await self._read_pages(taken, file, embedder)
+            await self._read_pages(document, file, embedder)
             return
-        texts = await _chunks(taken, text)
-        for start in range(taken.chunks, len(texts), AT_ONCE):
+        texts = await _chunks(document, text)
+        for start in range(document.chunks, len(texts), AT_ONCE):
             part = texts[start : start + AT_ONCE]
-            await self._store(taken, start, part, len(texts), embedder)
+            await self._store(document, start, part, len(texts), embedder)
 
-    async def _read_pages(self, taken: LeasedDocument, file: UnreadFile, embedder: Embedder | None) -> None:
-        """Read a picture or a scan by a model, page by page, from the first page that is not stored.
+    async def _read_pages(self, document: LeasedDocument, file: UnreadFile, embedder: Embedder | None) -> None:
+        """Read a picture or a scan with a model, page by page, from the first page that is not stored.
 
-        A model does not say the same twice, so the chunks of a page are stored together, and with them that the page
-        was read.
+        A model's answer differs each time, so all chunks of a page and the number of pages read are stored together.
         """
-        reader = await open_page_reader(file, self._models, taken.tenant_id)
-        stored = taken.chunks
-        for page in range(taken.read_pages, reader.pages):
-            texts = await _chunks(taken, await reader.text_of(page))
+        reader = await open_page_reader(file, self._models, document.tenant_id)
+        stored = document.chunks
+        for page in range(document.read_pages, reader.pages):
+            texts = await _chunks(document, await reader.text_of(page))
             read = page + 1
             expected = -(-(stored + len(texts)) * reader.pages // read)
-            await self._store(taken, stored, texts, expected, embedder, read_pages=read)
+            await self._store(document, stored, texts, expected, embedder, read_pages=read)
             stored += len(texts)
         if not stored:
             raise nothing_seen(reader)
 
-    def _file(self, taken: LeasedDocument) -> UnreadFile:
+    def _file(self, document: LeasedDocument) -> UnreadFile:
         if self._blobs is None:
             raise NodeFailure("This process has no file storage. Set EASEL_FILES_DIR.")
-        data = storage_of(self._blobs, taken.base_id).get(taken.sha256)
-        return UnreadFile(taken.name, taken.mime_type, data)
+        data = storage_of(self._blobs, document.base_id).get(document.sha256)
+        return UnreadFile(document.name, document.mime_type, data)
 
     async def _store(
         self,
-        taken: LeasedDocument,
+        document: LeasedDocument,
         start: int,
         texts: Sequence[str],
         expected: int,
@@ -178,28 +179,28 @@ class Ingestion:
         def store() -> None:
             vectors = [vector_codec.vector(vector) for vector in embedded.vectors] if embedded else [None] * len(texts)
             made = [
-                Chunk(start + at, text, vector_codec.words(text, taken.language), vector)
+                Chunk(start + at, text, vector_codec.words(text, document.language), vector)
                 for at, (text, vector) in enumerate(zip(texts, vectors, strict=True))
             ]
             with self._database.transaction() as tx:
-                if not documents.assert_lease(tx, taken):
+                if not documents.assert_lease(tx, document):
                     raise LeaseLost
                 if made:
-                    chunk_rows.add(tx, taken.tenant_id, taken.base_id, taken.id, made)
+                    chunk_rows.add(tx, document.tenant_id, document.base_id, document.id, made)
                 tokens = embedded.tokens if embedded else 0
                 documents.add_progress(
-                    tx, taken, more=len(made), expected=expected, tokens=tokens, read_pages=read_pages
+                    tx, document, more=len(made), expected=expected, tokens=tokens, read_pages=read_pages
                 )
 
         await asyncio.to_thread(store)
 
     @asynccontextmanager
-    async def _renewed(self, taken: LeasedDocument) -> AsyncGenerator[None]:
-        """Keep the lease while the block works; whoever loses it is stopped at the next store."""
+    async def _renewed(self, document: LeasedDocument) -> AsyncGenerator[None]:
+        """Renew the lease until the block ends. If the lease is lost, the next store raises LeaseLost."""
 
         def renew() -> None:
             with self._database.transaction() as tx:
-                documents.renew(tx, taken, self._lease)
+                documents.renew(tx, document, self._lease)
 
         async def keep() -> None:
             while True:

@@ -1,9 +1,9 @@
-"""Which documents a metadata filter lets through (tools 6.3).
+"""Metadata filters of documents (docs/tools.md).
 
-A filter is `{method, logic, manual: [{key, op, value}]}`; the HTTP API spells some operators otherwise. A value that is
-a date (`YYYY-MM-DD`) is compared with dates alone. Else both sides are compared as numbers, truths or lists where both
-read as such, and as texts in small letters where not. What cannot be compared, and a key that a document lacks, is no
-match; only `empty` finds documents that lack the key.
+A filter is `{method, logic, manual: [{key, op, value}]}`; the HTTP API has other spellings of some operators. A value
+that is a date (`YYYY-MM-DD`) is compared with dates only. Otherwise both sides are compared as numbers, booleans or
+lists if both are such literals, else as texts in lower case. Values that cannot be compared do not match, nor do
+documents without the key; only `empty` matches those.
 """
 
 import ast
@@ -25,7 +25,7 @@ _LONGEST_LITERAL = 10_000  # characters
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """What a document's metadata must say under a key."""
+    """A condition on a document's metadata under one key."""
 
     key: str
     operator: str
@@ -39,9 +39,9 @@ OPERATORS: tuple[str, ...] = (
 
 
 def conditions_of(stored: Sequence[Any]) -> list[Condition]:
-    """Conditions as canvases, models and the HTTP API write them; those without a key are left out.
+    """Parse conditions of canvases, models and the HTTP API; those without a key are left out.
 
-    Raises ToolError for an operator that nobody knows.
+    Raises ToolError for an unknown operator.
     """
     found = list[Condition]()
     for each in stored:
@@ -51,13 +51,13 @@ def conditions_of(stored: Sequence[Any]) -> list[Condition]:
         written = str(each.get("op") or each.get("comparison_operator") or each.get("operator") or "=").strip().lower()
         operator = _SPELLINGS.get(written, written)
         if operator not in OPERATORS:
-            raise ToolError(f'The metadata filter has an operator "{written}". There are: {", ".join(OPERATORS)}.')
+            raise ToolError(f'The metadata filter has the unknown operator "{written}". Use: {", ".join(OPERATORS)}.')
         found.append(Condition(str(key), operator, each.get("value")))
     return found
 
 
 def matching(metadata: Mapping[Any, Mapping[str, Any]], conditions: Sequence[Condition], logic: str) -> set[Any]:
-    """The documents for which every condition holds, or any for the logic `or`; without conditions all of them."""
+    """Return the documents for which all conditions hold, or any if `logic` is `or`; without conditions all of them."""
     holds_for = any if logic.strip().lower() == "or" else all
     if not conditions:
         return set(metadata)
@@ -75,39 +75,39 @@ def _holds(condition: Condition, values: Mapping[str, Any]) -> bool:
         return is_empty == (condition.operator == "empty")
     if is_empty:
         return False
-    if isinstance(value, list):  # a document with several values: one that fits is enough, and none may be excluded
+    if isinstance(value, list):  # of several values one must match; for a negated operator all must
         verdicts = [_compared(condition, each) for each in value]
         return all(verdicts) if condition.operator in ("≠", "not in", "not contains") else any(verdicts)
     return _compared(condition, value)
 
 
 def _compared(condition: Condition, value: Any) -> bool:
-    wanted = condition.value
+    expected = condition.value
     if condition.operator in ("in", "not in"):
-        return (_plain(value) in set(map(_plain, _listed(wanted)))) == (condition.operator == "in")
+        return (_plain(value) in set(map(_plain, _listed(expected)))) == (condition.operator == "in")
     if (text := _TEXTUAL.get(condition.operator)) is not None:
-        return text(_plain(value), _plain(wanted))
-    if isinstance(wanted, str) and _DATE.fullmatch(wanted.strip()):
-        told, asked = str(value).strip(), wanted.strip()
-        return bool(_DATE.fullmatch(told)) and _ORDERED[condition.operator](told, asked)
-    told, asked = _literal(value), _literal(wanted)
-    if isinstance(told, _Nothing) or isinstance(asked, _Nothing):
-        told, asked = _plain(value), _plain(wanted)
+        return text(_plain(value), _plain(expected))
+    if isinstance(expected, str) and _DATE.fullmatch(expected.strip()):
+        left, right = str(value).strip(), expected.strip()
+        return bool(_DATE.fullmatch(left)) and _ORDERED[condition.operator](left, right)
+    left, right = _literal(value), _literal(expected)
+    if isinstance(left, _Nothing) or isinstance(right, _Nothing):
+        left, right = _plain(value), _plain(expected)
     try:
-        return bool(_ORDERED[condition.operator](told, asked))
+        return bool(_ORDERED[condition.operator](left, right))
     except TypeError:
         return False
 
 
 def _plain(value: Any) -> str:
-    """A value as a text in small letters; 3 and 3.0 are one."""
+    """Return a value as text in lower case; 3 and 3.0 are the same."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     return str(value).strip().lower()
 
 
 def _listed(value: Any) -> Sequence[Any]:
-    """The entries of a list, or of a text with commas between them."""
+    """Return the items of a list, or of a comma-separated text."""
     if isinstance(value, list | tuple):
         return value
     literal = _literal(value)
@@ -117,11 +117,11 @@ def _listed(value: Any) -> Sequence[Any]:
 
 
 class _Nothing:
-    """No literal."""
+    """Stands for a text that is not a literal."""
 
 
 def _literal(value: Any) -> Any:
-    """A number, truth or list that a text spells; nothing for other texts."""
+    """Parse a text as a number, boolean or list; return _Nothing() for other texts, and other values unchanged."""
     if not isinstance(value, str):
         return value
     if len(value) > _LONGEST_LITERAL:

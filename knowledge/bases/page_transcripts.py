@@ -1,4 +1,4 @@
-"""Pictures and scanned pages as text: the tenant's own model of the kind `vision` or `ocr` writes them down."""
+"""Transcripts of pictures and scanned pages, written by the tenant's model of the kind `vision` or `ocr`."""
 
 import asyncio
 from dataclasses import dataclass
@@ -14,9 +14,9 @@ from providers.models.text.sanitizer import without_reasoning
 from providers.models.types.chat import ChatModel, ChatRequest
 
 KINDS = {Kind.IMAGE: ("vision", "ocr"), Kind.PDF: ("ocr", "vision")}
-"""The kinds of models that read a file, the best one first: a photograph is described, a scan is transcribed."""
+"""The kinds of models that can read a kind of file, the best one first: `vision` describes, `ocr` transcribes."""
 
-MOST_PAGES = 100  # of a file, each a request to a model
+MOST_PAGES = 100  # of a file; each is one request to a model
 BLANK = "BLANK"
 _PROMPT = (
     "Write down everything that this picture shows, as Markdown, so that it can be found by a search.\n"
@@ -33,14 +33,14 @@ _REMEDY = (
 
 @dataclass(frozen=True, slots=True)
 class PageReader:
-    """Writes down the pages of one file."""
+    """Transcribes the pages of one file."""
 
     file: UnreadFile
     model: ChatModel
     pages: int
 
     async def text_of(self, page: int) -> str:
-        """Return what a page shows (0 is the first), "" for a blank one. Raises ModelError."""
+        """Return the transcript of a page (0 is the first), "" for a blank one. Raises ModelError."""
         (image,) = await self.file.pages_as_images(page, 1)
         messages: list[dict[str, Any]] = [{"role": "user", "content": _PROMPT}]
         answer = await self.model.complete(ChatRequest(messages, images=[image], retries=None))
@@ -54,7 +54,7 @@ class PageReader:
 
 
 async def open_page_reader(file: UnreadFile, models: Models, tenant_id: UUID) -> PageReader:
-    """Return the reader of a picture or a scan. Raises FileUnreadable, with a remedy, where no model can see."""
+    """Return the reader of a picture or a scan. Raises FileUnreadable, with a remedy, if no model can read images."""
     accounts = await asyncio.to_thread(models.accounts, tenant_id)
     offered = ((kind, first_of(accounts, kind)) for kind in KINDS[file.kind])
     kind, llm_id = next((each for each in offered if each[1]), ("", None))
@@ -68,7 +68,7 @@ async def open_page_reader(file: UnreadFile, models: Models, tenant_id: UUID) ->
 
 
 def nothing_seen(reader: PageReader) -> NodeFailure:
-    """Return the failure of a file on which the model has found nothing."""
+    """Return the error for a file in which the model found no content."""
     why = f"and model {reader.model.spec.id} found nothing on it"
     return _without_text(reader.file, why, "Upload its text.")
 

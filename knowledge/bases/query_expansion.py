@@ -1,6 +1,6 @@
-"""What a chat model makes of a question: other languages, key words, a filter of documents, and where to read on.
+"""Query expansion by a chat model: translations, key words, metadata filters, and sections of a table of contents.
 
-All are optional steps: whoever calls them goes on without what they raise.
+All steps are optional: a search continues without a step that raises an error.
 """
 
 import json
@@ -15,8 +15,8 @@ from knowledge.bases.table_of_contents import Heading
 from providers.models.text.sanitizer import without_reasoning
 from providers.models.types.chat import ChatModel, ChatRequest
 
-MOST_SHOWN = 20  # values of a key that the model is shown
-LONGEST_SHOWN = 80  # characters of one of them
+MOST_SHOWN = 20  # values of a metadata key in the prompt
+LONGEST_SHOWN = 80  # characters of such a value
 
 MOST_KEY_WORDS = 8
 MOST_SECTIONS = 5  # of a table of contents
@@ -45,7 +45,7 @@ _FILTER = (
 
 
 async def translated(question: str, languages: Sequence[str], model: ChatModel) -> list[str]:
-    """The question, then its translations. Raises ModelError."""
+    """Return the question and its translations, in this order. Raises ModelError."""
     prompt = _TRANSLATE.format(languages=", ".join(languages))
     answer = await _answer(model, prompt, question, {"temperature": 0.2})
     pieces = [piece.strip() for piece in _SEPARATOR.split(without_reasoning(answer))]
@@ -53,18 +53,18 @@ async def translated(question: str, languages: Sequence[str], model: ChatModel) 
 
 
 async def key_words(question: str, model: ChatModel) -> str:
-    """The key words of a question, "" for none. Raises ModelError."""
+    """Return the key words of a question, "" for none. Raises ModelError."""
     answer = await _answer(model, _KEY_WORDS.format(most=MOST_KEY_WORDS), question, {"temperature": 0.2})
     words = [word.strip() for word in _DIVIDED.split(without_reasoning(answer))]
     return " ".join(list(dict.fromkeys(filter(None, words)))[:MOST_KEY_WORDS])
 
 
 async def sections_asked(question: str, headings: Sequence[Heading], model: ChatModel) -> list[Heading]:
-    """The headings under which the answer may stand, the best first. Raises ModelError."""
+    """Return the headings whose sections may answer the question, the best first. Raises ModelError."""
     contents = "\n".join(f"{'  ' * (each.level - 1)}{at} {each.title}" for at, each in enumerate(headings))
     prompt = _SECTIONS.format(most=MOST_SECTIONS, contents=contents)
-    told = read_json(await _answer(model, prompt, question, {"temperature": 0}))
-    numbers = [each for each in told if type(each) is int] if isinstance(told, list) else []
+    parsed = read_json(await _answer(model, prompt, question, {"temperature": 0}))
+    numbers = [each for each in parsed if type(each) is int] if isinstance(parsed, list) else []
     return [headings[at] for at in dict.fromkeys(numbers) if 0 <= at < len(headings)][:MOST_SECTIONS]
 
 
@@ -74,30 +74,30 @@ async def conditions_asked(
     model: ChatModel,
     only: Mapping[str, str | None] | None = None,
 ) -> tuple[list[Condition], str]:
-    """The conditions that a question puts on documents' metadata, and whether all or any must hold.
+    """Return the conditions on metadata that a question implies, and "and" or "or".
 
-    `only` has the keys that may be asked for, with the operator where it is fixed. Raises ModelError, and ToolError for
-    an operator that nobody knows.
+    `only` holds the allowed keys, each with its operator if that is fixed. Raises ModelError, and ToolError for an
+    unknown operator.
     """
     known = _values_by_key(metadata, only)
     if not known:
         return [], "and"
     keys = "\n".join(_shown(key, values, (only or {}).get(key)) for key, values in known.items())
     prompt = _FILTER.format(operators=", ".join(OPERATORS), keys=keys)
-    told = read_json(await _answer(model, prompt, question, {"temperature": 0}))
-    listed = told.get("conditions") if isinstance(told, dict) else told
-    found = conditions_of(listed if isinstance(listed, list) else [])
+    parsed = read_json(await _answer(model, prompt, question, {"temperature": 0}))
+    written = parsed.get("conditions") if isinstance(parsed, dict) else parsed
+    found = conditions_of(written if isinstance(written, list) else [])
     fixed = [
         Condition(each.key, (only or {}).get(each.key) or each.operator, each.value)
         for each in found
         if each.key in known
     ]
-    logic = str(told.get("logic") or "and") if isinstance(told, dict) else "and"
+    logic = str(parsed.get("logic") or "and") if isinstance(parsed, dict) else "and"
     return fixed, logic
 
 
 def only_keys(stored: Sequence[Any]) -> dict[str, str | None]:
-    """The keys of a half-automatic filter, each a text or {key, op}, with their operators."""
+    """Return the keys of a semi-automatic filter, each a text or {key, op}, with their operators or None."""
     found = dict[str, str | None]()
     for each in stored:
         if isinstance(each, str):
@@ -122,7 +122,7 @@ async def _answer(model: ChatModel, prompt: str, question: str, params: Mapping[
 def _values_by_key(
     metadata: Sequence[Mapping[str, Any]], only: Mapping[str, str | None] | None
 ) -> dict[str, dict[str, None]]:
-    """A few values of each key that documents have."""
+    """Return some values of each metadata key."""
     known = dict[str, dict[str, None]]()
     for each in metadata:
         for key, value in each.items():

@@ -1,10 +1,11 @@
-"""A question to knowledge bases of ours: which documents, which passages, and how they are told (tools 6.2).
+"""Search in Easel's own knowledge bases (docs/tools.md).
 
-    library = Library(database, Shelf(database, memory), models)
-    found = await library.search(tenant_id, await library.bases(tenant_id, ["policies"]), Wanted("How long ...?"))
+    search = KnowledgeBaseSearch(database, IndexCache(database, memory), models)
+    bases = await search.find_bases(tenant_id, ["policies"])
+    found = await search.search(tenant_id, list(bases.values()), SearchQuery("How long ...?"))
 
-Optional steps that need a chat model (other languages, a filter that a model writes) cost nothing but themselves when
-they fail: the search goes on without them.
+If an optional step that needs a chat model fails (translation, a filter written by a model), the search continues
+without it.
 """
 
 import asyncio
@@ -33,107 +34,107 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 MOST_OF_A_DOCUMENT = 100_000  # chunks
-MOST_WITH_HEADINGS = 2000  # chunks of a document that are looked through for its table of contents
-RERANKED = 64  # passages that a ranking model reads, if not more are wanted
+MOST_WITH_HEADINGS = 2000  # chunks of a document that are searched for headings
+RERANKED = 64  # passages that a reranker gets at least
 NO_GRAPH = (
-    "No knowledge graph is configured for this deployment: switch use_kg off, or search a RAGFlow server that has one."
+    "No knowledge graph is configured for this deployment. Switch use_kg off, or search a RAGFlow server that has one."
 )
 
 
 class Graph(Protocol):
-    """What is known of things and how they hang together. None ships; a deployment may bring one."""
+    """A knowledge graph. Easel has no implementation; a deployment may add one."""
 
     async def related(self, tenant_id: UUID, base_ids: Sequence[UUID], question: str) -> str:
-        """What a graph of these bases tells about a question, "" for nothing."""
+        """Return the graph's text about a question, "" for none."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A question, and how it is to be answered; the defaults are those of the node (tools 6.1)."""
+    """A search and its options; the defaults are those of the node Retrieval."""
 
     question: str
     threshold: float = 0.2
-    by_words: float = 0.5  # what words count for; the rest is the vector's
+    by_words: float = 0.5  # weight of the words; the rest is the vector's
     most: int = 8
     skipped: int = 0
     candidates: int = 1024
     rerank_id: str = ""
     languages: Sequence[str] = ()
     filter: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    document_ids: Sequence[UUID] | None = None  # None: any; they win over the filter
+    document_ids: Sequence[UUID] | None = None  # None: any; if given, the filter is ignored
     use_graph: bool = False
-    contents: bool = False  # a chat model picks passages by the table of contents of the document that fits best
-    key_words: bool = False  # a chat model names words that are looked for as well
-    highlight: bool = False  # passages come with the question's words marked
+    contents: bool = False  # a chat model picks sections from the table of contents of the best document
+    key_words: bool = False  # a chat model adds key words to the query
+    highlight: bool = False  # passages also have `highlight`, with the words of the question marked
 
 
 class Library:
-    """The knowledge bases of all tenants, as one process searches them."""
+    """Searches in the knowledge bases of all tenants."""
 
-    def __init__(self, database: Database, shelf: Shelf, models: Models, graph: Graph | None = None) -> None:
+    def __init__(self, database: Database, index_cache: Shelf, models: Models, graph: Graph | None = None) -> None:
         self._database = database
-        self._shelf = shelf
+        self._shelf = index_cache
         self._models = models
         self._graph = graph
 
     async def bases(self, tenant_id: UUID, entries: Sequence[str]) -> dict[str, SearchableBase]:
-        """The tenant's own bases that entries name by id or name; what else they name is left out."""
+        """Return the tenant's bases by the entries that name them; other entries are left out."""
         return await asyncio.to_thread(self._bases, tenant_id, entries)
 
     def _bases(self, tenant_id: UUID, entries: Sequence[str]) -> dict[str, SearchableBase]:
         with self._database.statements() as tx:
             return chosen(entries, lambda ids, names: knowledge_bases.find_by_name(tx, tenant_id, ids, names))
 
-    async def search(self, tenant_id: UUID, bases: Sequence[SearchableBase], wanted: Wanted) -> dict[str, Any]:
-        """{"chunks", "doc_aggs", "total"}, the nearest first, in the names of tools 6. Raises NodeFailure."""
+    async def search(self, tenant_id: UUID, bases: Sequence[SearchableBase], query: Wanted) -> dict[str, Any]:
+        """Return {"chunks", "doc_aggs", "total"} with RAGFlow's names, the best match first. Raises NodeFailure."""
         models = {base.embedding_model for base in bases}
         if len(models) > 1:
             raise ToolError("Knowledge bases use different embedding models.")
-        documents = await self._documents(tenant_id, bases, wanted)
+        documents = await self._documents(tenant_id, bases, query)
         if documents is not None and not documents:
             return {"chunks": [], "doc_aggs": [], "total": 0}
-        variants = await self._variants(tenant_id, wanted)
-        asked = Asked(variants, await self._vector(tenant_id, models.pop(), variants), documents)
-        near = await self._nearest(tenant_id, bases, asked, wanted)
-        if wanted.contents and near:
-            near = await self._by_contents(tenant_id, bases, asked, wanted, near)
-        page = near[wanted.skipped : wanted.skipped + wanted.most]
+        variants = await self._variants(tenant_id, query)
+        terms = Asked(variants, await self._vector(tenant_id, models.pop(), variants), documents)
+        near = await self._nearest(tenant_id, bases, terms, query)
+        if query.contents and near:
+            near = await self._by_contents(tenant_id, bases, terms, query, near)
+        page = near[query.skipped : query.skipped + query.most]
         chunks: Sequence[Mapping[str, Any]] = await asyncio.to_thread(self._shown, tenant_id, page)
-        if wanted.highlight:
+        if query.highlight:
             chunks = await asyncio.to_thread(_highlighted, chunks, bases, variants)
-        if wanted.use_graph:
-            chunks = [*await self._graph_chunk(tenant_id, bases, wanted), *chunks]
+        if query.use_graph:
+            chunks = [*await self._graph_chunk(tenant_id, bases, query), *chunks]
         return {"chunks": chunks, "doc_aggs": _counted(chunks), "total": len(near)}
 
     # -- before ---------------------------------------------------------------------------------------------------
     async def _documents(
-        self, tenant_id: UUID, bases: Sequence[SearchableBase], wanted: Wanted
+        self, tenant_id: UUID, bases: Sequence[SearchableBase], query: Wanted
     ) -> frozenset[UUID] | None:
-        """The documents that may be found; None for all of them."""
+        """Return the documents to search; None for all of them."""
         base_ids = [base.id for base in bases]
-        if wanted.document_ids:
-            owned = await asyncio.to_thread(self._owned, tenant_id, base_ids, wanted.document_ids)
+        if query.document_ids:
+            owned = await asyncio.to_thread(self._owned, tenant_id, base_ids, query.document_ids)
             return frozenset(owned)
-        method = wanted.filter.get("method")
+        method = query.filter.get("method")
         if method not in ("manual", "auto", "semi_auto"):
             return None
         metadata = await asyncio.to_thread(self._metadata, tenant_id, base_ids)
         if method == "manual":
-            conditions = metadata_filters.conditions_of(wanted.filter.get("manual") or ())
-            logic = str(wanted.filter.get("logic") or "and")
+            conditions = metadata_filters.conditions_of(query.filter.get("manual") or ())
+            logic = str(query.filter.get("logic") or "and")
             return frozenset(metadata_filters.matching(metadata, conditions, logic)) if conditions else None
-        only = query_expansion.only_keys(wanted.filter.get("semi_auto") or ()) if method == "semi_auto" else None
+        only = query_expansion.only_keys(query.filter.get("semi_auto") or ()) if method == "semi_auto" else None
         try:
             model = await self._chat(tenant_id)
             conditions, logic = await query_expansion.conditions_asked(
-                wanted.question, [*metadata.values()], model, only
+                query.question, [*metadata.values()], model, only
             )
         except NodeFailure as failure:
             log.warning("metadata_filter_left_out", tenant_id=str(tenant_id), error=failure.message)
             return None
         found = metadata_filters.matching(metadata, conditions, logic) if conditions else set[UUID]()
-        return frozenset(found) or None  # a model may have asked for what no document has
+        return frozenset(found) or None  # a model may have written conditions that no document fulfils
 
     def _owned(self, tenant_id: UUID, base_ids: Sequence[UUID], ids: Sequence[UUID]) -> set[UUID]:
         with self._database.statements() as tx:
@@ -143,27 +144,27 @@ class Library:
         with self._database.statements() as tx:
             return knowledge_chunks.metadata_of(tx, tenant_id, base_ids)
 
-    async def _variants(self, tenant_id: UUID, wanted: Wanted) -> Sequence[str]:
-        """The question, what it is in other languages, and its key words."""
-        variants = await self._translated(tenant_id, wanted)
-        if not wanted.key_words:
+    async def _variants(self, tenant_id: UUID, query: Wanted) -> Sequence[str]:
+        """Return the question, its translations and its key words."""
+        variants = await self._translated(tenant_id, query)
+        if not query.key_words:
             return variants
         try:
-            found = await query_expansion.key_words(wanted.question, await self._chat(tenant_id))
+            found = await query_expansion.key_words(query.question, await self._chat(tenant_id))
         except NodeFailure as failure:
             log.warning("key_words_left_out", tenant_id=str(tenant_id), error=failure.message)
             return variants
         return list(dict.fromkeys([*variants, *filter(None, [found])]))
 
-    async def _translated(self, tenant_id: UUID, wanted: Wanted) -> Sequence[str]:
-        languages = [str(language) for language in wanted.languages if str(language).strip()]
+    async def _translated(self, tenant_id: UUID, query: Wanted) -> Sequence[str]:
+        languages = [str(language) for language in query.languages if str(language).strip()]
         if not languages:
-            return [wanted.question]
+            return [query.question]
         try:
-            return await query_expansion.translated(wanted.question, languages, await self._chat(tenant_id))
+            return await query_expansion.translated(query.question, languages, await self._chat(tenant_id))
         except NodeFailure as failure:
             log.warning("translation_left_out", tenant_id=str(tenant_id), error=failure.message)
-            return [wanted.question]
+            return [query.question]
 
     async def _vector(self, tenant_id: UUID, model: str, variants: Sequence[str]) -> Sequence[float] | None:
         if not model:
@@ -172,62 +173,62 @@ class Library:
         return (await embedder.embed(["\n".join(variants)])).vectors[0]
 
     async def _chat(self, tenant_id: UUID) -> ChatModel:
-        """The tenant's default chat model. Raises ToolError where there is none."""
+        """Open the tenant's default chat model. Raises ToolError if there is none."""
         llm_id = first_of(await asyncio.to_thread(self._models.accounts, tenant_id), "chat")
         if llm_id is None:
-            raise ToolError("This tenant has no chat model by name. Add one: easel models add VENDOR --model NAME")
+            raise ToolError("This tenant has no default chat model. Add one: easel models add VENDOR --model NAME")
         return await self._models.open(tenant_id, llm_id)
 
     # -- the search itself ----------------------------------------------------------------------------------------
     async def _nearest(
-        self, tenant_id: UUID, bases: Sequence[SearchableBase], asked: Asked, wanted: Wanted
+        self, tenant_id: UUID, bases: Sequence[SearchableBase], terms: Asked, query: Wanted
     ) -> "Sequence[Near]":
-        reach = max(wanted.skipped + wanted.most, RERANKED) if wanted.rerank_id else wanted.candidates
+        reach = max(query.skipped + query.most, RERANKED) if query.rerank_id else query.candidates
         near = await self._measured(
             tenant_id,
             bases,
-            asked,
-            wanted,
-            threshold=0.0 if wanted.rerank_id else wanted.threshold,
-            most=max(reach, wanted.skipped + wanted.most),
+            terms,
+            query,
+            threshold=0.0 if query.rerank_id else query.threshold,
+            most=max(reach, query.skipped + query.most),
         )
-        if not wanted.rerank_id or not near:
+        if not query.rerank_id or not near:
             return near
-        reranker = await self._models.reranker(tenant_id, wanted.rerank_id)
+        reranker = await self._models.reranker(tenant_id, query.rerank_id)
         shown = await asyncio.to_thread(self._texts, tenant_id, near)
         there = [each for each in near if (each.document_id, each.position) in shown]
-        scores = await reranker.rank(wanted.question, [shown[each.document_id, each.position].text for each in there])
-        share = 1 - wanted.by_words
+        scores = await reranker.rank(query.question, [shown[each.document_id, each.position].text for each in there])
+        share = 1 - query.by_words
         ranked = [
-            replace(each, similarity=share * score + wanted.by_words * each.by_words, by_vector=score)
+            replace(each, similarity=share * score + query.by_words * each.by_words, by_vector=score)
             for each, score in zip(there, scores, strict=True)
         ]
-        return sorted((each for each in ranked if each.similarity >= wanted.threshold), key=_falling)
+        return sorted((each for each in ranked if each.similarity >= query.threshold), key=_falling)
 
     async def _measured(
         self,
         tenant_id: UUID,
         bases: Sequence[SearchableBase],
-        asked: Asked,
-        wanted: Wanted,
+        terms: Asked,
+        query: Wanted,
         *,
         most: int,
         threshold: float = 0.0,
     ) -> "Sequence[Near]":
-        by_vector = 1 - wanted.by_words if asked.vector is not None else 0.0
+        by_vector = 1 - query.by_words if terms.vector is not None else 0.0
         return await asyncio.to_thread(
-            self._shelf.nearest, tenant_id, bases, asked, by_vector=by_vector, threshold=threshold, most=most
+            self._shelf.nearest, tenant_id, bases, terms, by_vector=by_vector, threshold=threshold, most=most
         )
 
     async def _by_contents(
-        self, tenant_id: UUID, bases: Sequence[SearchableBase], asked: Asked, wanted: Wanted, near: "Sequence[Near]"
+        self, tenant_id: UUID, bases: Sequence[SearchableBase], terms: Asked, query: Wanted, near: "Sequence[Near]"
     ) -> "Sequence[Near]":
-        """What stands under the headings that a model picks goes first; the rest follows, should there be room.
+        """Put the passages of sections that a model picks before the others.
 
-        It is shown the headings of one document: the one that what was found fits best.
+        The model gets the headings of one document, the one with the highest total similarity.
         """
         fits = dict[UUID, float]()
-        for each in near[: wanted.skipped + wanted.most]:
+        for each in near[: query.skipped + query.most]:
             fits[each.document_id] = fits.get(each.document_id, 0.0) + each.similarity
         document_id = max(fits, key=lambda each: fits[each])
         headings = table_of_contents.fitted(await asyncio.to_thread(self._headings, tenant_id, document_id))
@@ -235,14 +236,14 @@ class Library:
             log.info("no_table_of_contents", tenant_id=str(tenant_id), document_id=str(document_id))
             return near
         try:
-            picked = await query_expansion.sections_asked(wanted.question, headings, await self._chat(tenant_id))
+            picked = await query_expansion.sections_asked(query.question, headings, await self._chat(tenant_id))
         except NodeFailure as failure:
             log.warning("contents_left_out", tenant_id=str(tenant_id), error=failure.message)
             return near
         if not picked:
             return near
         whole = await self._measured(
-            tenant_id, bases, replace(asked, documents=frozenset({document_id})), wanted, most=MOST_OF_A_DOCUMENT
+            tenant_id, bases, replace(terms, documents=frozenset({document_id})), query, most=MOST_OF_A_DOCUMENT
         )
         end = max(each.position for each in whole)
         positions = {at for heading in picked for at in table_of_contents.below(headings, heading, end)}
@@ -250,7 +251,7 @@ class Library:
         best = sorted(
             (known.get((document_id, each.position), each) for each in whole if each.position in positions),
             key=_falling,
-        )[: wanted.most]
+        )[: query.most]
         first = {each.position for each in best}
         return [*best, *(each for each in near if each.document_id != document_id or each.position not in first)]
 
@@ -260,15 +261,15 @@ class Library:
         return table_of_contents.headings_in(found)
 
     async def _graph_chunk(
-        self, tenant_id: UUID, bases: Sequence[SearchableBase], wanted: Wanted
+        self, tenant_id: UUID, bases: Sequence[SearchableBase], query: Wanted
     ) -> Sequence[Mapping[str, Any]]:
         if self._graph is None:
             raise ToolError(NO_GRAPH)
-        told = await self._graph.related(tenant_id, [base.id for base in bases], wanted.question)
+        text = await self._graph.related(tenant_id, [base.id for base in bases], query.question)
         name = "Related content in Knowledge Graph"
         about = {"chunk_id": name, "doc_id": "", "docnm_kwd": name, "kb_id": bases[0].id.hex, "similarity": 1.0}
         return (
-            [{**about, "content_with_weight": told, "vector_similarity": 1.0, "term_similarity": 0.0}] if told else []
+            [{**about, "content_with_weight": text, "vector_similarity": 1.0, "term_similarity": 0.0}] if text else []
         )
 
     # -- and how it is told ---------------------------------------------------------------------------------------
@@ -282,7 +283,7 @@ class Library:
 
 
 def chunk_id(document_id: UUID, position: int) -> str:
-    """What a passage is called outside: the same for as long as its document is not read anew."""
+    """Return the public id of a passage. It changes when the document is ingested again."""
     return f"{document_id.hex}{position:08x}"
 
 
@@ -310,9 +311,9 @@ def _chunk(near: "Near", row: Any) -> Mapping[str, Any]:
 def _highlighted(
     chunks: Sequence[Mapping[str, Any]], bases: Sequence[SearchableBase], variants: Sequence[str]
 ) -> list[Mapping[str, Any]]:
-    """The passages, each with its text as `highlight` in which the words that were looked for are marked."""
+    """Return the passages, each with its text as `highlight` with the words of the question marked."""
     languages = {base.id.hex: base.language for base in bases}
-    wanted = {
+    hashes = {
         language: {word for variant in variants for word in tokenizer.asked(variant, language)}
         for language in set(languages.values())
     }
@@ -320,19 +321,19 @@ def _highlighted(
     for chunk in chunks:
         language = languages[chunk["kb_id"]]
         marked.append(
-            {**chunk, "highlight": tokenizer.marked(chunk["content_with_weight"], wanted[language], language)}
+            {**chunk, "highlight": tokenizer.marked(chunk["content_with_weight"], hashes[language], language)}
         )
     return marked
 
 
 def _counted(chunks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """How many of the passages each document has, the most first."""
+    """Return the number of passages of each document, the most first."""
     counts = dict[tuple[str, str], int]()
     for chunk in chunks:
         key = chunk["docnm_kwd"], chunk["doc_id"]
         counts[key] = counts.get(key, 0) + 1
-    told = [{"doc_name": name, "doc_id": doc_id, "count": count} for (name, doc_id), count in counts.items()]
-    return sorted(told, key=lambda each: -int(str(each["count"])))
+    documents = [{"doc_name": name, "doc_id": doc_id, "count": count} for (name, doc_id), count in counts.items()]
+    return sorted(documents, key=lambda each: -int(str(each["count"])))
 
 
 def _falling(near: "Near") -> tuple[float, str, int]:

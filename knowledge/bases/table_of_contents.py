@@ -1,14 +1,15 @@
-"""A document's table of contents, made of the headings that stand in its chunks, and the passages below one of them.
+"""A document's table of contents, built from the headings in its chunks, and the passages below a heading.
 
-A heading is a line: as Markdown marks it (pages keep theirs so), numbered in at least two parts (`3.2 Notice`), or with
-a word before its number (`Chapter 4`, `Anhang B`). A single number begins many a list as well, and is none.
+A heading is a line that Markdown marks as one (web pages are stored so), that begins with a number of at least two
+parts (`3.2 Notice`), or with a word and a number (`Chapter 4`, `Anhang B`). A single number is not enough: lists have
+them, too.
 """
 
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-MOST_SHOWN = 200  # headings that a model is asked about; of more the deepest are left out
+MOST_SHOWN = 200  # headings that a model gets; of more, the deepest levels are left out
 
 _LONGEST = 120  # characters; a longer line is a sentence
 _MARKED = re.compile(r"(#{1,6})[ \t]+(\S.*?)[ \t#]*")
@@ -22,7 +23,10 @@ _NAMED = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Heading:
-    """A heading, and the chunk it is in. `level` is 1 for the highest; `begins`: nothing stands before it there."""
+    """A heading and the position of its chunk.
+
+    `level` 1 is the highest; `begins`: the chunk begins with the heading.
+    """
 
     position: int
     level: int
@@ -31,9 +35,9 @@ class Heading:
 
 
 def headings_in(chunks: Sequence[tuple[int, str]]) -> list[Heading]:
-    """The headings of a document's chunks (position, text) in their order, each once.
+    """Return the headings of a document's chunks (position, text) in their order, each once.
 
-    A chunk repeats the end of the one before it, and headings in there.
+    A chunk repeats the end of the previous one, with its headings; these are left out.
     """
     found = list[Heading]()
     before = -1, list[tuple[int, str]]()
@@ -47,18 +51,18 @@ def headings_in(chunks: Sequence[tuple[int, str]]) -> list[Heading]:
 
 
 def fitted(headings: Sequence[Heading], most: int = MOST_SHOWN) -> list[Heading]:
-    """As many headings as may be shown: whole levels, the highest first; of the highest one the first of them."""
-    kept = list[Heading]()
+    """Return at most `most` headings: whole levels from the highest on; if the highest has more, its first ones."""
+    fitting = list[Heading]()
     for level in sorted({each.level for each in headings}):
         wider = [each for each in headings if each.level <= level]
         if len(wider) > most:
-            return kept or wider[:most]
-        kept = wider
-    return kept
+            return fitting or wider[:most]
+        fitting = wider
+    return fitting
 
 
 def below(headings: Sequence[Heading], heading: Heading, end: int) -> range:
-    """The chunks from a heading up to the next one that is as high; `end` is the document's last chunk."""
+    """Return the chunks of a heading's section; `end` is the document's last chunk."""
     following = headings[headings.index(heading) + 1 :]
     last = next((each.position - each.begins for each in following if each.level <= heading.level), end)
     return range(heading.position, max(last, heading.position) + 1)
@@ -78,5 +82,5 @@ def _headings(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _repeated(before: Sequence[tuple[int, str]], here: Sequence[tuple[int, str]]) -> int:
-    """How many headings at the beginning are the last ones of the chunk before."""
+    """Return how many headings at the beginning repeat the last ones of the previous chunk."""
     return next((size for size in range(min(len(before), len(here)), 0, -1) if before[-size:] == here[:size]), 0)

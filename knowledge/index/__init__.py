@@ -1,1 +1,1 @@
-"""The index of chunks, in memory."""
+"""The in-memory index of chunks: tokenizer, index and cache."""

@@ -1,7 +1,7 @@
-"""A base's chunks as arrays, and how near each of them is to a question.
+"""The index: a base's chunks as arrays, and their similarity to a query.
 
-Every chunk is measured, so nothing that an approximation overlooks is missed: 100,000 vectors of 384 numbers take one
-processor 16 ms (docs/decisions/0024). This module needs NumPy, and is imported by whoever finds it there.
+The search is exact: every chunk is scored. 100,000 vectors of 384 numbers take one processor 16 ms
+(docs/decisions/0024). This module needs NumPy; callers import it only when they search.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -15,15 +15,15 @@ from numpy.typing import NDArray
 from canvas.errors import ToolError
 from store.knowledge.chunks import Block
 
-NOWHERE = 0.35  # what a word counts for that no passage has: it tells little about any of them
-MOST_SEGMENTS = 16  # of an index; each further one is a few more calls for every question
+NOWHERE = 0.35  # weight of a query word that is in no passage
+MOST_SEGMENTS = 16  # of an index; each further segment costs a few calls for every query
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """Chunks that were read together. `documents[codes[i]]` and `positions[i]` say which chunk row `i` is.
+    """Chunks that were read together. Row `i` is the chunk at `positions[i]` of `documents[codes[i]]`.
 
-    `words` has the number of every word of every chunk in ascending order, `rows` the row that each stands in.
+    `words` holds the hashes of all words of all chunks in ascending order, `rows` the row of each.
     """
 
     documents: Sequence[tuple[UUID, int]]  # with the generation of its chunks
@@ -41,9 +41,9 @@ class Segment:
 
 
 class Growing:
-    """A segment in the making: blocks of chunks come one after another, those of a document together.
+    """A builder of a segment. Blocks of chunks are added one after another, those of a document together.
 
-    `expected` is how many chunks will come at most; they are put where they stay, so none is ever copied.
+    `expected` is the number of chunks to come, so that the array of vectors is allocated once and not copied.
     """
 
     def __init__(self, generations: Mapping[UUID, int], expected: int) -> None:
@@ -59,14 +59,14 @@ class Growing:
 
     @property
     def size(self) -> int:
-        """Bytes that the segment will take when all has come, as far as can be told by now."""
+        """An estimate of the complete segment's bytes, from the chunks so far."""
         words = 8 * sum(map(len, self._words))
         to_come = self._expected / self._count if self._count else 0
         vectors = self._vectors.nbytes if self._vectors is not None else 0
         return vectors + int(to_come * (words + 8 * self._count))
 
     def add(self, block: Block) -> None:
-        """Take in a block. Raises ToolError for vectors of several lengths."""
+        """Add a block. Raises ToolError for vectors of several lengths."""
         if not block.count:
             return
         self._add_vectors(block)
@@ -97,15 +97,15 @@ class Growing:
         if self._vectors is None:
             self._vectors = np.empty((max(self._expected, block.count), numbers), np.float32)
         if block.shortest != block.longest or self._vectors.shape[1] != numbers:
-            raise ToolError("The knowledge base has vectors of several lengths. Have its documents read again.")
+            raise ToolError("The knowledge base has vectors of several lengths. Parse its documents again.")
         until = self._count + block.count
-        if until > len(self._vectors):  # more than were expected
+        if until > len(self._vectors):  # more than expected
             more = np.empty((until - len(self._vectors), numbers), np.float32)
             self._vectors = np.concatenate([self._vectors, more])
         self._vectors[self._count : until] = np.frombuffer(block.vectors, "<f4").reshape(-1, numbers)
 
     def segment(self) -> Segment:
-        """What has come."""
+        """Return the segment of all added blocks."""
         words, rows = _sorted(self._words)
         return Segment(
             self._documents,
@@ -118,14 +118,14 @@ class Growing:
 
 
 def segment(block: Block, generations: Mapping[UUID, int]) -> Segment:
-    """A block as a segment of its own."""
+    """Return the segment of one block."""
     growing = Growing(generations, block.count)
     growing.add(block)
     return growing.segment()
 
 
 def joined(segments: Sequence[Segment], alive: Collection[tuple[UUID, int]]) -> Segment:
-    """One segment with the chunks of those documents that are alive."""
+    """Merge segments into one, with the chunks of the documents in `alive`."""
     documents, parts, at = list[tuple[UUID, int]](), list[Segment](), 0
     placed, offset = list[NDArray[np.uint64]](), 0
     for each in segments:
@@ -154,12 +154,12 @@ def joined(segments: Sequence[Segment], alive: Collection[tuple[UUID, int]]) -> 
 
 
 def _placed(words: NDArray[np.uint32], rows: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Each word and the row that it stands in as one number: these sort three times as fast as pairs."""
+    """Return each word and its row packed into one number, which sorts three times as fast as pairs."""
     return (words.astype(np.uint64) << np.uint64(32)) | rows
 
 
 def _sorted(placed: Sequence[NDArray[np.uint64]]) -> tuple[NDArray[np.uint32], NDArray[np.int32]]:
-    """Words in ascending order, and the rows that they stand in."""
+    """Return the words in ascending order, and their rows."""
     numbers = np.concatenate(placed) if placed else np.zeros(0, np.uint64)
     numbers.sort()
     return (numbers >> np.uint64(32)).astype(np.uint32), (numbers & np.uint64(0xFFFFFFFF)).astype(np.int32)
@@ -171,7 +171,7 @@ def _together(parts: Sequence[NDArray[np.int32]]) -> NDArray[np.int32]:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is looked for in a base: words as numbers, and a vector of length 1 where the base has a model."""
+    """A query: hashes of its words, and a vector of length 1 if the base has an embedding model."""
 
     words: Sequence[int]
     vector: NDArray[np.float32] | None = None
@@ -180,7 +180,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Near:
-    """A chunk, and how near it is: each from 0 to 1."""
+    """A chunk and its similarities, each from 0 to 1."""
 
     document_id: UUID
     position: int
@@ -191,7 +191,7 @@ class Near:
 
 @dataclass
 class Measured:
-    """What was found out about the chunks of a segment that may be found."""
+    """The scores of a segment's chunks."""
 
     places: Sequence[tuple[UUID, int]] = field(default_factory=list[tuple[UUID, int]])
     codes: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
@@ -201,21 +201,22 @@ class Measured:
 
 
 def measured(part: Segment, question: Question, alive: Collection[tuple[UUID, int]] | None = None) -> Measured:
-    """Every chunk of a segment against a question; those of documents that are gone or not asked for are left out."""
+    """Score the chunks of a segment, without those of deleted or excluded documents."""
     count = len(part.codes)
     hits = np.zeros(count, np.uint64)
     for bit, word in enumerate(question.words):
-        wanted = np.uint32(word)  # of the same kind as the words, which would else be copied for each question
-        first, last = np.searchsorted(part.words, wanted, "left"), np.searchsorted(part.words, wanted, "right")
+        word_hash = np.uint32(word)  # of the array's type, else NumPy copies the array for each query
+        first, last = np.searchsorted(part.words, word_hash, "left"), np.searchsorted(part.words, word_hash, "right")
         hits[part.rows[first:last]] |= np.uint64(1 << bit)
     if part.vectors is not None and question.vector is not None:
         cosines = _cosines(part.vectors, question.vector)
     else:
         cosines = np.zeros(count, np.float32)
     codes, positions = part.codes, part.positions
-    asked = question.documents
+    allowed = question.documents
     may_be_found = [
-        (alive is None or document in alive) and (asked is None or document[0] in asked) for document in part.documents
+        (alive is None or document in alive) and (allowed is None or document[0] in allowed)
+        for document in part.documents
     ]
     if not all(may_be_found):
         keep = np.array(may_be_found, dtype=bool)[codes]
@@ -226,14 +227,14 @@ def measured(part: Segment, question: Question, alive: Collection[tuple[UUID, in
 def _cosines(vectors: NDArray[np.float32], question: NDArray[np.float32]) -> NDArray[np.float32]:
     if vectors.shape[1] != len(question):
         raise ToolError(
-            f"The embedding model gives vectors of {len(question)} numbers now, and the knowledge base has some of "
-            f"{vectors.shape[1]}. Have its documents read again, or set the model back to what it was."
+            f"The embedding model now returns vectors of {len(question)} numbers, and the knowledge base has vectors "
+            f"of {vectors.shape[1]}. Parse its documents again, or restore the previous model."
         )
     return vectors @ question
 
 
 def direction(vector: Sequence[float]) -> NDArray[np.float32]:
-    """A vector of length 1; one without any direction stays as it is."""
+    """Scale a vector to length 1; a zero vector stays as it is."""
     found = np.asarray(vector, dtype=np.float32)
     length = float(np.linalg.norm(found))
     return found / np.float32(length) if length else found
@@ -242,10 +243,10 @@ def direction(vector: Sequence[float]) -> NDArray[np.float32]:
 def nearest(
     parts: Iterable[Measured], variants: Sequence[int], by_vector: float, threshold: float, most: int
 ) -> list[Near]:
-    """The nearest chunks, the nearest first. `by_vector` is what the vector counts for, the rest is the words'.
+    """Return the most similar chunks, the best match first. `by_vector` is the vector's weight, the rest the words'.
 
-    By words a chunk is as near as the share it has of the question's words, each counting for as much as it is rare
-    in what is searched. `variants` says how many words each wording of the question has; the best one counts.
+    The word similarity of a chunk is the weighted share of the query's words that it contains; rarer words weigh more.
+    `variants` holds the number of words of each wording of the query; the best wording counts.
     """
     found = [part for part in parts if len(part.codes)]
     if not found:
@@ -269,13 +270,13 @@ def nearest(
 
 
 def _share(hits: NDArray[np.uint64], bits: Iterable[int]) -> NDArray[np.float32]:
-    """For each chunk the weight of the question's words that it has, of the weight of all."""
+    """Return for each chunk the weight of the query words that it contains, divided by the weight of all."""
     total = np.zeros(len(hits), np.float32)
     whole = 0.0
     for bit in bits:
         has = (hits >> np.uint64(bit)) & np.uint64(1)
         count = int(has.sum())
-        weight = log(2 + len(hits) / count) if count else NOWHERE  # the 2: in a base of three passages no word is rare
+        weight = log(2 + len(hits) / count) if count else NOWHERE  # 2 keeps the weights in tiny bases close together
         total += has.astype(np.float32) * np.float32(weight)
         whole += weight
     return total / np.float32(whole) if whole else total

@@ -1,9 +1,9 @@
-"""Indexes that this process keeps: read when a base is first asked, brought up to date when its revision has changed.
+"""The cache of this process's indexes: loaded at a base's first query, updated when the base's revision has changed.
 
-What is kept has a limit for all bases together; whatever was asked longest ago goes first. A base that is larger by
-itself is read from the database for each question, a part at a time: right, and slow.
+All indexes together have a memory limit; the least recently used base is evicted first. A base that exceeds the limit
+by itself is read from the database for each query, a block at a time: correct, but slow.
 
-Who asks first waits for the reading. It goes on in its thread when that one gives up, and the next one finds it done.
+The first query waits until the index is loaded. Loading continues in its thread if that caller gives up.
 """
 
 import threading
@@ -30,24 +30,24 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A question in one or more wordings; its vector where the bases have a model, and which documents may be found."""
+    """A query in one or more wordings, its vector if the bases have an embedding model, and the documents to search."""
 
     variants: Sequence[str]
     vector: Sequence[float] | None = None
     documents: frozenset[UUID] | None = None
 
     def words(self, language: str) -> Iterator[Sequence[int]]:
-        """The words of each wording as numbers, as many for one language as for another."""
-        room = tokenizer.MOST_ASKED
+        """Yield the word hashes of each wording, the same number for every language."""
+        remaining = tokenizer.MOST_ASKED
         for variant in self.variants:
-            found = tokenizer.asked(variant, language)[:room]
-            room -= len(found)
+            found = tokenizer.asked(variant, language)[:remaining]
+            remaining -= len(found)
             yield found
 
 
 @dataclass
 class _Kept:
-    """A base's index as of a revision."""
+    """A base's index at a revision."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     revision: int = -1
@@ -60,7 +60,7 @@ class _Kept:
 
 
 class Shelf:
-    """The indexes of one process. Threads share it; `memory` is in bytes."""
+    """The indexes of one process, shared by its threads. `memory` is the limit in bytes."""
 
     def __init__(self, database: Database, memory: int) -> None:
         self._database = database
@@ -71,29 +71,32 @@ class Shelf:
     @property
     def size(self) -> int:
         """Bytes that all indexes take."""
-        return sum(kept.size for kept in self._kept.copy().values())
+        return sum(index.size for index in self._kept.copy().values())
 
     def nearest(
         self,
         tenant_id: UUID,
         bases: Sequence[SearchableBase],
-        asked: "Asked",
+        terms: "Asked",
         *,
         by_vector: float,
         threshold: float,
         most: int,
     ) -> list["Near"]:
-        """The nearest chunks of some bases together. Reads and computes: call it from a thread."""
+        """Return the most similar chunks of several bases.
+
+        Blocks on the database and computes: call it from a thread.
+        """
         try:
             from knowledge.index import chunk_index
         except ImportError as error:
             raise lacking("knowledge", "Knowledge bases") from error
-        vector = chunk_index.direction(asked.vector) if asked.vector is not None else None
+        vector = chunk_index.direction(terms.vector) if terms.vector is not None else None
         found, variants = list[chunk_index.Measured](), list[int]()
         for base in bases:
-            wordings = list(asked.words(base.language))
+            wordings = list(terms.words(base.language))
             variants = list(map(len, wordings))  # the same for every language
-            question = chunk_index.Question(list(chain(*wordings)), vector, asked.documents)
+            question = chunk_index.Question(list(chain(*wordings)), vector, terms.documents)
             alive, segments = self._segments(tenant_id, base)
             found += [chunk_index.measured(part, question, alive) for part in segments]
         return chunk_index.nearest(found, variants, by_vector, threshold, most)
@@ -102,22 +105,22 @@ class Shelf:
         self, tenant_id: UUID, base: SearchableBase
     ) -> tuple[frozenset[tuple[UUID, int]], "Iterable[Segment]"]:
         with self._lock:
-            kept = self._kept.setdefault(base.id, _Kept())
+            index = self._kept.setdefault(base.id, _Kept())
             self._kept.move_to_end(base.id)
-        with kept.lock:
-            if kept.revision < base.revision:
-                self._bring_up_to_date(kept, tenant_id, base)
-            if kept.is_too_large:
-                return kept.alive, self._read(tenant_id, kept.documents)
-            return kept.alive, kept.segments
+        with index.lock:
+            if index.revision < base.revision:
+                self._bring_up_to_date(index, tenant_id, base)
+            if index.is_too_large:
+                return index.alive, self._read(tenant_id, index.documents)
+            return index.alive, index.segments
 
-    def _bring_up_to_date(self, kept: _Kept, tenant_id: UUID, base: SearchableBase) -> None:
+    def _bring_up_to_date(self, index: _Kept, tenant_id: UUID, base: SearchableBase) -> None:
         from knowledge.index import chunk_index
 
         with self._database.transaction() as tx:
             documents = chunks.searchable(tx, tenant_id, base.id)
         alive = frozenset((document_id, generation) for document_id, (generation, _) in documents.items())
-        segments = [part for part in kept.segments if not alive.isdisjoint(part.documents)]
+        segments = [part for part in index.segments if not alive.isdisjoint(part.documents)]
         known = {document for part in segments for document in part.documents}
         new = {document_id: documents[document_id] for document_id, _ in alive - known}
         room = self._memory - sum(part.size for part in segments)
@@ -128,15 +131,15 @@ class Shelf:
         else:
             segments += [read] if len(read.codes) else []
             segments = _fewer(segments, alive) if len(segments) > chunk_index.MOST_SEGMENTS else segments
-        kept.documents, kept.alive = documents, alive
-        kept.segments, kept.size = segments, sum(part.size for part in segments)
-        kept.revision, kept.is_too_large = base.revision, read is None
+        index.documents, index.alive = documents, alive
+        index.segments, index.size = segments, sum(part.size for part in segments)
+        index.revision, index.is_too_large = base.revision, read is None
         self._make_room(base.id)
 
     def _read_whole(self, tenant_id: UUID, documents: Mapping[UUID, tuple[int, int]], room: int) -> "Segment | None":
-        """The chunks of documents as one segment; None if it would take more than there is room for, in bytes.
+        """Load the chunks of documents as one segment; return None if it takes more than `room` bytes.
 
-        That is told from the first block on: a base that is too large is not read in vain.
+        The size is estimated from the first block on, so that a base that is too large is not loaded in full.
         """
         from knowledge.index import chunk_index
 
@@ -149,14 +152,14 @@ class Shelf:
         return growing.segment()
 
     def _read(self, tenant_id: UUID, documents: Mapping[UUID, tuple[int, int]]) -> "Iterable[Segment]":
-        """The chunks of documents, a block at a time."""
+        """Yield the chunks of documents, a block at a time."""
         from knowledge.index import chunk_index
 
         generations, sizes = _generations_and_sizes(documents)
         return (chunk_index.segment(block, generations) for block in chunks.read(self._database, tenant_id, sizes))
 
     def _make_room(self, but: UUID) -> None:
-        """Let go of what was asked longest ago."""
+        """Evict the least recently used indexes until the limit is kept; never the index of `but`."""
         with self._lock:
             for base_id in [base_id for base_id in self._kept if base_id != but]:
                 if self.size <= self._memory:
@@ -172,7 +175,7 @@ def _generations_and_sizes(documents: Mapping[UUID, tuple[int, int]]) -> tuple[d
 
 
 def _fewer(segments: "Sequence[Segment]", alive: frozenset[tuple[UUID, int]]) -> "list[Segment]":
-    """The same chunks in one segment, or in two: a large one is not copied for a few small ones beside it."""
+    """Merge segments into one, or into two if one is so large that copying it is not worth it."""
     from knowledge.index import chunk_index
 
     largest, *others = sorted(segments, key=lambda part: -part.size)

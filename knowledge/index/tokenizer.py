@@ -1,9 +1,9 @@
-"""The words of a text, as numbers that two texts share where they speak of the same.
+"""The tokenizer: the words of a text as 32-bit hashes.
 
-What is written with blanks is cut into words, which are brought to their stems. What is not (Chinese, Japanese, Thai
-and their neighbours, and Korean, whose words carry their endings) becomes its pairs of neighbouring letters, and its
-single letters: a question's pairs are found wherever a passage has them side by side. A number is 32 bits of a hash: of
-a million different words one in four thousand shares its number with another.
+Text with blanks is split into words, which are stemmed. Text without (Chinese, Japanese, Thai and related scripts, and
+Korean, whose words have attached endings) becomes its pairs of adjacent letters and its single letters, so that a
+query's pairs match wherever a passage has them. Of a million different words, one in four thousand shares its hash with
+another.
 """
 
 import re
@@ -15,7 +15,7 @@ from zlib import crc32
 
 from components.text.extraction.file_kinds import lacking
 
-MOST_ASKED = 64  # words of a question; further ones tell little, and each is a bit of a number
+MOST_ASKED = 64  # words of a query, each one bit of a 64-bit number; further words add little
 
 _UNBROKEN = (
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff"  # Thai and Lao, Burmese, Khmer
@@ -24,7 +24,7 @@ _UNBROKEN = (
     "\u1100-\u11ff\uac00-\ud7af"  # Hangul
 )
 _RUN = re.compile(f"(?P<unbroken>[{_UNBROKEN}]+)|(?P<word>(?:(?![{_UNBROKEN}])\\w)+)")
-_SILENT = frozenset(  # of a question alone: passages keep them
+_SILENT = frozenset(  # stop words, removed from queries and not from passages
     """
     a an the and or but if of at by for with about to from in on is are was were be been being am do does did has have
     had i you he she it we they me him her us them my your his its our their this that these those what which who whom
@@ -35,7 +35,7 @@ _SILENT = frozenset(  # of a question alone: passages keep them
 
 
 def words_of(text: str, language: str) -> set[int]:
-    """The numbers of all words in a passage."""
+    """Return the hashes of all words of a passage."""
     found = set[int]()
     for run, is_unbroken in _runs(text):
         if is_unbroken:
@@ -47,25 +47,25 @@ def words_of(text: str, language: str) -> set[int]:
 
 
 def asked(question: str, language: str) -> list[int]:
-    """The numbers of a question's words, each word once, without those that every question has.
+    """Return the hashes of a query's words, each once, without stop words unless there are only those.
 
-    In every language they are as many, and in the same order.
+    Their number and order are the same for every language.
     """
-    told, silent = dict[str, int](), dict[str, int]()
+    hashes, stop_words = dict[str, int](), dict[str, int]()
     for run, is_unbroken in _runs(question):
         if is_unbroken:
             pairs = [run[at : at + 2] for at in range(len(run) - 1)] or [run]
-            told.update((pair, _number(pair)) for pair in pairs)
+            hashes.update((pair, _number(pair)) for pair in pairs)
         else:
-            (silent if run in _SILENT else told)[run] = _stemmed(run, language)
-    return list((told or silent).values())[:MOST_ASKED]
+            (stop_words if run in _SILENT else hashes)[run] = _stemmed(run, language)
+    return list((hashes or stop_words).values())[:MOST_ASKED]
 
 
-def marked(text: str, wanted: Collection[int], language: str) -> str:
-    """The text with `<em>` around the words whose numbers are wanted; "" where it has none of them."""
+def marked(text: str, hashes: Collection[int], language: str) -> str:
+    """Return the text with `<em>` around the words whose hashes are in `wanted`; "" if it has none."""
     spans = list[tuple[int, int]]()
     for found in _RUN.finditer(text):
-        for start, end in _hits(found.group(), found.lastgroup == "unbroken", wanted, language):
+        for start, end in _hits(found.group(), found.lastgroup == "unbroken", hashes, language):
             first, last = found.start() + start, found.start() + end
             if spans and spans[-1][1] >= first:  # pairs of letters overlap
                 spans[-1] = spans[-1][0], last
@@ -78,19 +78,19 @@ def marked(text: str, wanted: Collection[int], language: str) -> str:
     return "".join([*parts, text[at:]]) if spans else ""
 
 
-def _hits(run: str, is_unbroken: bool, wanted: Collection[int], language: str) -> list[tuple[int, int]]:
-    """Where in a word, or in a run of letters that no blank divides, something wanted stands."""
+def _hits(run: str, is_unbroken: bool, hashes: Collection[int], language: str) -> list[tuple[int, int]]:
+    """Return the spans of a run, a word or letters without blanks, that match a wanted hash."""
     if not is_unbroken:
-        return [(0, len(run))] if not words_of(run, language).isdisjoint(wanted) else []
-    for size in (2, 1):  # single letters are asked for alone
+        return [(0, len(run))] if not words_of(run, language).isdisjoint(hashes) else []
+    for size in (2, 1):  # a query has single letters only if they stand alone
         parts = ((at, run[at : at + size]) for at in range(len(run) - size + 1))
-        if found := [(at, at + size) for at, part in parts if _number(_plain(part)) in wanted]:
+        if found := [(at, at + size) for at, part in parts if _number(_plain(part)) in hashes]:
             return found
     return []
 
 
 def _runs(text: str) -> Iterator[tuple[str, bool]]:
-    """Words, and runs of letters that no blank divides."""
+    """Yield words, and runs of letters of scripts without blanks (True)."""
     for found in _RUN.finditer(_plain(text)):
         yield found.group(), found.lastgroup == "unbroken"
 
@@ -108,7 +108,7 @@ def _stemmed(word: str, language: str) -> int:
 
 @lru_cache(maxsize=64)
 def _stemmer(language: str) -> Any:
-    """The stemmer of a language; English words turn up in texts of every other one."""
+    """Return the stemmer of a language; the English one for a language without a stemmer."""
     try:
         import snowballstemmer
     except ImportError as error:

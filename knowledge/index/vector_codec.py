@@ -1,4 +1,4 @@
-"""Words and vectors as rows keep them: little-endian numbers, one after the other (docs/decisions/0024)."""
+"""The encoding of word hashes and vectors in database rows: little-endian numbers (docs/decisions/0024)."""
 
 import struct
 from collections.abc import Sequence
@@ -10,20 +10,23 @@ from store.knowledge.chunks import Block
 
 
 def vector(numbers: Sequence[float]) -> bytes:
-    """A vector brought to length 1, as float32; one without any direction stays as it is."""
+    """Encode a vector, scaled to length 1, as float32; a zero vector stays as it is."""
     length = sqrt(sum(number * number for number in numbers))
     scaled = [number / length for number in numbers] if length else list(numbers)
     return struct.pack(f"<{len(scaled)}f", *scaled)
 
 
 def words(text: str, language: str) -> bytes:
-    """The words of a text in ascending order, as uint32."""
+    """Encode the word hashes of a text, in ascending order, as uint32."""
     found = sorted(words_of(text, language))
     return struct.pack(f"<{len(found)}I", *found)
 
 
 def block(rows: Sequence[Any]) -> Block:
-    """Rows of (document_id, position, words, vector), those of a document together, as the database gives them."""
+    """Return the block of rows (document_id, position, words, vector), as the database returns it.
+
+    Rows of a document must be adjacent.
+    """
     vectors = [row.vector for row in rows if row.vector is not None]
     return Block(
         documents=b"".join(row.document_id.bytes for row in rows),

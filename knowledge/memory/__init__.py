@@ -1,1 +1,1 @@
-"""Memories: what a model extracts from conversations."""
+"""Memories: saving conversations, extraction of facts by a model, and search."""

@@ -1,8 +1,8 @@
-"""What a model makes of a conversation for a memory: facts, events and ways of doing things (components 5).
+"""Extraction: a model extracts facts, events and procedures from saved conversations (docs/tools.md).
 
-What was said and is not looked through yet is a row; whoever is free takes the oldest one, under a lease. One question
-to the memory's model, one request for vectors, and one transaction that stores everything and ends it: whoever comes
-after a process that died asks again, and nothing is stored twice.
+A conversation that waits for extraction is a row; a free worker leases the oldest one. An extraction is one request to
+the memory's model, one to its embedding model, and one transaction that stores the result and ends it. After a lost
+process the next worker asks the model again, and nothing is stored twice.
 """
 
 import asyncio
@@ -30,12 +30,15 @@ from store.primitives.ids import new_id
 
 log = structlog.get_logger()
 
-LEASE = timedelta(minutes=12)  # a model's ten minutes, and some more: it is not renewed
+LEASE = timedelta(minutes=12)  # a model call's ten minutes, and some more: the lease is not renewed
 LONGEST_PAUSE = 60.0  # seconds
 
 
 class Extraction:
-    """Looks through what was said. One at a time: call `next` from as many places as are to work at once."""
+    """Extracts from waiting conversations, one for each call of `next`.
+
+    Call `next` from several threads to parallelise.
+    """
 
     def __init__(self, database: Database, models: Models, lease: timedelta = LEASE) -> None:
         self._database = database
@@ -44,63 +47,69 @@ class Extraction:
         self._lease = lease
 
     async def next(self, tenant_id: UUID | None = None) -> bool:
-        """Look through what waits longest, of a tenant if one is named; False if nothing waits."""
-        taken = await asyncio.to_thread(self._take, tenant_id)
-        if taken is None:
+        """Process the conversation that has waited longest, of one tenant if named; return False if none waits."""
+        extraction = await asyncio.to_thread(self._take, tenant_id)
+        if extraction is None:
             return False
-        bound = {"memory_id": str(taken.memory_id), "tenant_id": str(taken.tenant_id), "number": taken.number}
+        bound = {
+            "memory_id": str(extraction.memory_id),
+            "tenant_id": str(extraction.tenant_id),
+            "number": extraction.number,
+        }
         with structlog.contextvars.bound_contextvars(**bound):
-            await self._carry_out(taken)
+            await self._carry_out(extraction)
         return True
 
     def _take(self, tenant_id: UUID | None) -> LeasedExtraction | None:
         with self._database.transaction() as tx:
             return memory_extractions.take(tx, new_id(), self._lease, tenant_id)
 
-    async def _carry_out(self, taken: LeasedExtraction) -> None:
-        if taken.tries > MOST_TRIES:
-            told = f"It was begun {MOST_TRIES} times, and whoever looked through it has ended each time."
-            await asyncio.to_thread(self._fail, taken, told)
+    async def _carry_out(self, extraction: LeasedExtraction) -> None:
+        if extraction.tries > MOST_TRIES:
+            error_text = f"Extraction was started {MOST_TRIES} times, and the worker was lost each time."
+            await asyncio.to_thread(self._fail, extraction, error_text)
             return
         try:
-            count = await self._extract(taken)
+            count = await self._extract(extraction)
         except asyncio.CancelledError:
-            self._put_back(taken, "", 0.0, struck=False)
+            self._put_back(extraction, "", 0.0, struck=False)
             raise
         except NotFound:
             log.info("memory_gone")
         except ExecutorError as failure:
-            await self._failed(taken, failure)
-        except Exception as error:  # noqa: BLE001 (a library may do anything; what others said still wants to be looked through)
+            await self._failed(extraction, failure)
+        except Exception as error:  # noqa: BLE001 (a library may raise anything; other conversations still wait)
             log.error("memory_not_extracted", error=f"{type(error).__name__}: {error}".partition("\n")[0])
-            await self._failed(taken, NodeFailure("It could not be looked through. The log says why.", retryable=True))
+            await self._failed(
+                extraction, NodeFailure("Extraction failed. See the log for the reason.", retryable=True)
+            )
         else:
             log.info("memory_extracted", messages=count)
 
-    async def _failed(self, taken: LeasedExtraction, failure: ExecutorError) -> None:
+    async def _failed(self, extraction: LeasedExtraction, failure: ExecutorError) -> None:
         may_help = isinstance(failure, NodeFailure) and failure.retryable
         is_early = failure.details.get("kind") == RATE_LIMIT_TIMEOUT
-        if may_help and (is_early or taken.tries < MOST_TRIES):
-            log.warning("memory_retried", error=failure.message, tries=taken.tries)
-            pause = min(2.0**taken.tries, LONGEST_PAUSE)
-            await asyncio.to_thread(self._put_back, taken, failure.message, pause, struck=not is_early)
+        if may_help and (is_early or extraction.tries < MOST_TRIES):
+            log.warning("memory_retried", error=failure.message, tries=extraction.tries)
+            pause = min(2.0**extraction.tries, LONGEST_PAUSE)
+            await asyncio.to_thread(self._put_back, extraction, failure.message, pause, struck=not is_early)
         else:
             log.warning("memory_failed", error=failure.message)
-            await asyncio.to_thread(self._fail, taken, failure.message)
+            await asyncio.to_thread(self._fail, extraction, failure.message)
 
-    def _fail(self, taken: LeasedExtraction, error: str) -> None:
+    def _fail(self, extraction: LeasedExtraction, error: str) -> None:
         with self._database.transaction() as tx:
-            memory_extractions.fail(tx, taken, error)
+            memory_extractions.fail(tx, extraction, error)
 
-    def _put_back(self, taken: LeasedExtraction, error: str, pause: float, *, struck: bool) -> None:
+    def _put_back(self, extraction: LeasedExtraction, error: str, pause: float, *, struck: bool) -> None:
         with self._database.transaction() as tx:
-            memory_extractions.put_back(tx, taken, error, timedelta(seconds=pause), struck=struck)
+            memory_extractions.put_back(tx, extraction, error, timedelta(seconds=pause), struck=struck)
 
     # -- the work -------------------------------------------------------------------------------------------------
-    async def _extract(self, taken: LeasedExtraction) -> int:
-        """Ask, and store what came of it; how many messages."""
-        memory = await asyncio.to_thread(self._memory, taken)
-        found = await self._asked(memory, taken) if memory.extracts else []
+    async def _extract(self, extraction: LeasedExtraction) -> int:
+        """Ask the model and store its findings; return the number of messages."""
+        memory = await asyncio.to_thread(self._memory, extraction)
+        found = await self._asked(memory, extraction) if memory.extracts else []
         vectors = await self._memories.embedded(memory, [each.content for each in found])
 
         def store() -> bool:
@@ -116,31 +125,31 @@ class Extraction:
                 for each, vector in zip(found, vectors, strict=True)
             ]
             with self._database.transaction() as tx:
-                return memory_extractions.extracted(tx, memory, taken, made)
+                return memory_extractions.extracted(tx, memory, extraction, made)
 
         if not await asyncio.to_thread(store):
             log.info("memory_left")
             return 0
         return len(found)
 
-    def _memory(self, taken: LeasedExtraction) -> Memory:
+    def _memory(self, extraction: LeasedExtraction) -> Memory:
         with self._database.statements() as tx:
-            return memories.get(tx, taken.tenant_id, taken.memory_id)
+            return memories.get(tx, extraction.tenant_id, extraction.memory_id)
 
-    async def _asked(self, memory: Memory, taken: LeasedExtraction) -> list[Found]:
-        """What the memory's model finds. Raises ModelError."""
-        accounts = await asyncio.to_thread(self._models.accounts, taken.tenant_id)
+    async def _asked(self, memory: Memory, extraction: LeasedExtraction) -> list[Found]:
+        """Return what the memory's model finds. Raises ModelError."""
+        accounts = await asyncio.to_thread(self._models.accounts, extraction.tenant_id)
         llm_id = memory.chat_model or first_of(accounts, "chat")
         if not llm_id:
             raise ModelError(
-                f'Memory "{memory.name}" has no chat model, and its tenant has none by name. Name one for the memory.',
+                f'Memory "{memory.name}" has no chat model, and its tenant has no default one. Set one for the memory.',
                 kind="MODEL_ERROR",
             )
-        model = await self._models.open(taken.tenant_id, llm_id)
-        messages = prompts.messages(memory, taken.content, taken.valid_at)
-        asked = ChatRequest(messages, {"temperature": memory.temperature}, retries=None)
-        answer = await model.complete(asked)
+        model = await self._models.open(extraction.tenant_id, llm_id)
+        messages = prompts.messages(memory, extraction.content, extraction.valid_at)
+        request = ChatRequest(messages, {"temperature": memory.temperature}, retries=None)
+        answer = await model.complete(request)
         if answer.error is not None:
             code = answer.error.code
             raise ModelError(answer.text, retryable=code in REPEATABLE, kind=code, model=llm_id)
-        return prompts.found_in(without_reasoning(answer.text), memory.extracts, taken.valid_at)
+        return prompts.found_in(without_reasoning(answer.text), memory.extracts, extraction.valid_at)

@@ -1,7 +1,7 @@
-"""Memories of a tenant: saving what was said, and finding it again by words and vectors (tools 12, components 5).
+"""Memories of a tenant: saving conversations, and searching them by words and vectors (docs/tools.md).
 
-A memory is small (its limit is some megabytes), and every conversation changes it. So a search reads it as it is, and
-measures all of it against the question, as knowledge bases do with the indexes that they keep.
+A memory is small (its limit is some megabytes), and every conversation changes it. So a search reads the whole memory
+from the database and scores all of it; there is no cached index as for knowledge bases.
 """
 
 import asyncio
@@ -22,25 +22,28 @@ from store.knowledge import memories, memory_messages
 from store.knowledge.memories import TYPES, Memory
 from store.knowledge.memory_messages import ANYBODY, Message, MessageScope, NewMessage
 
-LANGUAGE = "English"  # whose stems are taken; what is written without blanks needs none
+LANGUAGE = "English"  # for stemming; languages written without blanks need no stems
 LONGEST_SAID = 1_000_000  # characters of a question and its answer together
 
-_ROWS = UUID(int=0)  # what the index takes for their one document
+_ROWS = UUID(int=0)  # the id of the one document that the index is built from
 
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """What is looked for in memories; the defaults are those of the node (tools 6.1)."""
+    """A search in memories; the defaults are those of the node Retrieval."""
 
     question: str
     threshold: float = 0.2
-    by_words: float = 0.5  # what words count for; the rest is the vector's
+    by_words: float = 0.5  # weight of the words; the rest is the vector's
     most: int = 8
     whose: MessageScope = ANYBODY
 
 
 class Memories:
-    """The memories of all tenants, as one process knows them. `tell`: something waits to be looked through."""
+    """Saves to and searches in the memories of all tenants.
+
+    `tell` is called when a conversation waits for extraction.
+    """
 
     def __init__(self, database: Database, models: Models, tell: Callable[[], None] = lambda: None) -> None:
         self._database = database
@@ -48,7 +51,7 @@ class Memories:
         self._tell = tell
 
     async def named(self, tenant_id: UUID, entries: Sequence[str]) -> dict[str, Memory]:
-        """The tenant's own memories that entries name by id or name; what else they name is left out."""
+        """Return the tenant's memories by the entries that name them; other entries are left out."""
         return await asyncio.to_thread(self._named, tenant_id, entries)
 
     def _named(self, tenant_id: UUID, entries: Sequence[str]) -> dict[str, Memory]:
@@ -57,20 +60,21 @@ class Memories:
 
     # -- saving ---------------------------------------------------------------------------------------------------
     async def save(self, memory: Memory, record: Mapping[str, Any], key: str | None = None) -> None:
-        """Keep {user_id, agent_id, session_id, user_input, agent_response}; twice with one key is once.
+        """Save {user_id, agent_id, session_id, user_input, agent_response}; a second record with the same key is
+        ignored.
 
-        What a model makes of it comes later. Raises NodeFailure: it could not be embedded, or there is no room.
+        A model extracts facts later. Raises NodeFailure if the text cannot be embedded or the memory is full.
         """
         if key is not None and await asyncio.to_thread(self._is_saved, memory, key):
             return
         content = said_in(record)
         (vector,) = await self.embedded(memory, [content])
-        said = NewMessage(TYPES["raw"], content, vector_codec.words(content, LANGUAGE), vector)
+        message = NewMessage(TYPES["raw"], content, vector_codec.words(content, LANGUAGE), vector)
         whose = MessageScope(*(value_text(record.get(name)) for name in ("user_id", "agent_id", "session_id")))
 
         def store() -> int | None:
             with self._database.transaction() as tx:
-                return memory_messages.add_said(tx, memory, said, whose, key, extract=bool(memory.extracts))
+                return memory_messages.add_said(tx, memory, message, whose, key, extract=bool(memory.extracts))
 
         if await asyncio.to_thread(store) is not None and memory.extracts:
             await asyncio.to_thread(self._tell)
@@ -80,59 +84,62 @@ class Memories:
             return memory_messages.is_saved(tx, memory.tenant_id, memory.id, key)
 
     async def embedded(self, memory: Memory, texts: Sequence[str]) -> Sequence[bytes | None]:
-        """The vectors of texts by the memory's model; None each where it has none. Raises ModelError."""
+        """Return the vectors of texts, each None if the memory has no embedding model. Raises ModelError."""
         if not memory.embedding_model or not texts:
             return [None] * len(texts)
         embedder = await self._models.embedder(memory.tenant_id, memory.embedding_model)
         return [vector_codec.vector(vector) for vector in (await embedder.embed(texts)).vectors]
 
     # -- searching ------------------------------------------------------------------------------------------------
-    async def search(self, tenant_id: UUID, chosen: Sequence[Memory], looked: Looked) -> list[tuple[Message, float]]:
-        """Messages and how near they are, the nearest first, of equally near ones the newest. Raises NodeFailure."""
+    async def search(self, tenant_id: UUID, chosen: Sequence[Memory], query: Looked) -> list[tuple[Message, float]]:
+        """Return messages with their similarities, the best match first, of equal ones the newest.
+
+        Raises NodeFailure.
+        """
         models = {memory.embedding_model for memory in chosen}
         if len(models) > 1:
             raise ToolError("Memory use different embedding models.")
-        if not chosen or not looked.question.strip():
+        if not chosen or not query.question.strip():
             return []
         vector = None
         if model := models.pop():
             embedder = await self._models.embedder(tenant_id, model)
-            vector = (await embedder.embed([looked.question])).vectors[0]
-        return await asyncio.to_thread(self._nearest, tenant_id, chosen, looked, vector)
+            vector = (await embedder.embed([query.question])).vectors[0]
+        return await asyncio.to_thread(self._nearest, tenant_id, chosen, query, vector)
 
     def _nearest(
-        self, tenant_id: UUID, chosen: Sequence[Memory], looked: Looked, vector: Sequence[float] | None
+        self, tenant_id: UUID, chosen: Sequence[Memory], query: Looked, vector: Sequence[float] | None
     ) -> list[tuple[Message, float]]:
         try:
             from knowledge.index import chunk_index
         except ImportError as error:
             raise lacking("knowledge", "Memories") from error
         with self._database.statements() as tx:
-            rows = memory_messages.searchable(tx, tenant_id, [memory.id for memory in chosen], looked.whose)
+            rows = memory_messages.searchable(tx, tenant_id, [memory.id for memory in chosen], query.whose)
         placed = [
             SimpleNamespace(document_id=_ROWS, position=at, words=row.words, vector=row.vector)
             for at, row in enumerate(rows)
         ]
-        asked = tokenizer.asked(looked.question, LANGUAGE)
-        question = chunk_index.Question(asked, chunk_index.direction(vector) if vector is not None else None)
+        word_hashes = tokenizer.asked(query.question, LANGUAGE)
+        question = chunk_index.Question(word_hashes, chunk_index.direction(vector) if vector is not None else None)
         found = chunk_index.nearest(
             [chunk_index.measured(chunk_index.segment(vector_codec.block(placed), {_ROWS: 0}), question)],
-            [len(asked)],
-            1 - looked.by_words if vector is not None else 0.0,
-            looked.threshold,
-            looked.most,
+            [len(word_hashes)],
+            1 - query.by_words if vector is not None else 0.0,
+            query.threshold,
+            query.most,
         )
         places = [(rows[near.position].memory_id, rows[near.position].number) for near in found]
         with self._database.statements() as tx:
-            told = memory_messages.get_many(tx, tenant_id, places)
+            messages = memory_messages.get_many(tx, tenant_id, places)
         pairs = zip(places, found, strict=True)
-        return [(told[place], near.similarity) for place, near in pairs if place in told]
+        return [(messages[place], near.similarity) for place, near in pairs if place in messages]
 
 
 def said_in(record: Mapping[str, Any]) -> str:
-    """What was asked and answered, as one text. Raises NodeFailure for what no memory could hold."""
+    """Return a record's question and answer as one text. Raises NodeFailure if it is too long for a memory."""
     question, answer = value_text(record.get("user_input")), value_text(record.get("agent_response"))
     content = f"User Input: {question}\nAgent Response: {answer}"
     if len(content) > LONGEST_SAID:
-        raise NodeFailure(f"More than {LONGEST_SAID} characters were said: that is too much for a memory.")
+        raise NodeFailure(f"The exchange has more than {LONGEST_SAID:,} characters, which is too long for a memory.")
     return content

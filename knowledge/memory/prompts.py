@@ -1,4 +1,4 @@
-"""What a memory's model is asked for, and how its answer is read (components 5)."""
+"""The prompts of memory extraction, and parsing of the model's answer."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ _GUIDE = (
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a model has found in a conversation."""
+    """One item that a model has found in a conversation."""
 
     type: str
     content: str
@@ -43,34 +43,34 @@ class Found:
 
 
 def system_prompt(types: Sequence[str]) -> str:
-    """What the model is told where the memory has no prompt of its own."""
+    """Return the default system prompt, for memories without their own."""
     meanings = "\n".join(f"- {name}: {_MEANING[name]}" for name in types)
     return _GUIDE.format(meanings=meanings, keys=", ".join(types), most=MOST_ITEMS)
 
 
 def messages(memory: Memory, conversation: str, said_at: datetime) -> list[dict[str, str]]:
-    """The whole question."""
-    asked = f"Conversation:\n{conversation}\n\nTime of the conversation: {written(said_at)}"
+    """Return the messages of the request to the model."""
+    request = f"Conversation:\n{conversation}\n\nTime of the conversation: {written(said_at)}"
     own = [{"role": "user", "content": memory.user_prompt}] if memory.user_prompt else []
     system = memory.system_prompt or system_prompt(memory.extracts)
-    return [{"role": "system", "content": system}, *own, {"role": "user", "content": asked}]
+    return [{"role": "system", "content": system}, *own, {"role": "user", "content": request}]
 
 
 def found_in(answer: str, types: Sequence[str], said_at: datetime) -> list[Found]:
-    """What an answer says, by type and in its order. What cannot be read is nothing."""
-    told = read_json(answer)
-    if not isinstance(told, Mapping):
+    """Parse an answer into items, by type and in their order. Unreadable parts are left out."""
+    parsed = read_json(answer)
+    if not isinstance(parsed, Mapping):
         return []
-    return [each for name in types for each in _of_type(name, told.get(name), said_at)]
+    return [each for name in types for each in _of_type(name, parsed.get(name), said_at)]
 
 
 def written(moment: datetime) -> str:
-    """A moment as memories show it."""
+    """Format a timestamp as memories show it, in UTC."""
     return moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
-def _of_type(name: str, listed: Any, said_at: datetime) -> list[Found]:
-    items = [item for item in listed if isinstance(item, Mapping)] if isinstance(listed, list) else []
+def _of_type(name: str, value: Any, said_at: datetime) -> list[Found]:
+    items = [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []
     found = dict[str, Found]()
     for item in items:
         content = item.get("content")
@@ -81,12 +81,12 @@ def _of_type(name: str, listed: Any, said_at: datetime) -> list[Found]:
     return list(found.values())[:MOST_ITEMS]
 
 
-def _moment(told: Any) -> datetime | None:
-    """A moment to the second, in UTC where no zone is told; None for what is none."""
-    if not isinstance(told, str) or not told.strip():
+def _moment(value: Any) -> datetime | None:
+    """Parse a timestamp to the second, as UTC if it has no zone; None if it is invalid."""
+    if not isinstance(value, str) or not value.strip():
         return None
     try:
-        moment = datetime.fromisoformat(told.strip())
+        moment = datetime.fromisoformat(value.strip())
         moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
     except (ValueError, OverflowError):
         return None

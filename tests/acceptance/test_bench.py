@@ -32,7 +32,7 @@ def surroundings(home: Path) -> dict[str, str]:
 
 
 @pytest.mark.timeout(240)
-def test_a_quick_bench_tells_of_every_workload_and_leaves_nothing_behind(short_folder: Path):
+def test_quick_bench_reports_every_workload_and_leaves_no_files(short_folder: Path):
     file = short_folder / "figures.json"
     command = [sys.executable, "-m", "cli", "bench", "--quick", "--workers", "1", "--json", str(file)]
 

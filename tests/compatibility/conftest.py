@@ -10,7 +10,7 @@ import embedded
 from cli.conformance.cases import Case
 from cli.conformance.play.runner import Fixtures, judge, stage
 from cli.conformance.report import Verdict
-from local import Engine
+from local_engine import Engine
 from settings import Settings
 from tests import services as test_services
 

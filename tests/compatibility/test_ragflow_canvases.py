@@ -18,7 +18,7 @@ from cli.conformance.cases import load_case
 from cli.conformance.compare.compare import Observed, Played, Refusal
 from cli.conformance.play.runner import Fixtures, play
 from components.checks.check import findings_of
-from local import Engine
+from local_engine import Engine
 from providers.interfaces import Program, ProgramResult, RetrievalQuery, Services
 
 RECORDINGS = Path(__file__).parents[1] / "recordings"

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-import local
+import local_engine
 from cli.conformance.cases import Case, CaseRun, HttpRoute, Recording, load_case
 from cli.conformance.compare.compare import Difference, Observed, Played, Refusal, compare
 from cli.conformance.compare.normalise import plain, plain_events
@@ -220,7 +220,7 @@ def switches(reference: str, operator: str, value: Any, to: Any, otherwise: Any)
 class Stage:
     """An engine, and the recorded cases it has played."""
 
-    engine: local.Engine
+    engine: local_engine.Engine
     fixtures: runner.Fixtures
     _known: dict[str, Told] = field(default_factory=dict[str, Told])
 

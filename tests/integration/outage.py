@@ -15,7 +15,7 @@ import pytest
 from pydantic import SecretStr
 from sqlalchemy import text
 
-import local
+import local_engine
 from api.app import Figures
 from canvas.outcome import Finished
 from components import registry
@@ -114,7 +114,7 @@ def product_on(database_url: str, redis_url: str, home: Path, monkeypatch: pytes
     with database.transaction() as tx:
         tenant_id = tenants.create_tenant(tx, f"tenant {new_id()}")
         _, token = tenants.create_token(tx, tenant_id, "test", "api")
-    with local.engine(given, database_url, redis_url, threads=8), serving(figures) as url:
+    with local_engine.engine(given, database_url, redis_url, threads=8), serving(figures) as url:
         client = Server(url, database, figures).client_of(tenant_id, token)
         try:
             yield Product(client, url, database, gate, client.agent(HELD_UP))

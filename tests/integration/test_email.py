@@ -90,7 +90,7 @@ Servers = Callable[..., MailServers]
 
 
 @pytest.mark.parametrize("implicit", [False, True])
-def test_a_letter_is_sent_over_tls_after_a_login(servers: Servers, tls: ssl.SSLContext, implicit: bool):
+def test_message_is_sent_over_tls_after_login(servers: Servers, tls: ssl.SSLContext, implicit: bool):
     async def work() -> None:
         async with SmtpServer(tls, implicit=implicit) as server:
             outcome = await sent(servers(), server, to_email="a@x.test; b@x.test", cc_email="c@x.test, a@x.test")
@@ -106,7 +106,7 @@ def test_a_letter_is_sent_over_tls_after_a_login(servers: Servers, tls: ssl.SSLC
     carried_out(work())
 
 
-def test_a_wrong_login_is_told_and_not_tried_again(servers: Servers, tls: ssl.SSLContext):
+def test_wrong_login_is_an_error_and_not_retried(servers: Servers, tls: ssl.SSLContext):
     async def work() -> None:
         async with SmtpServer(tls, users={}) as server:
             outcome = await sent(servers(), server, max_retries=3)
@@ -129,7 +129,7 @@ def test_a_wrong_login_is_told_and_not_tried_again(servers: Servers, tls: ssl.SS
         ({"STARTTLS": ["454 no"] * 9}, "SMTP error occurred: 454 no", 3),
     ],
 )
-def test_what_may_pass_is_tried_again_and_the_rest_is_not(
+def test_transient_error_is_retried_and_others_are_not(
     servers: Servers, tls: ssl.SSLContext, refuse: Any, error: str | None, connections: int
 ):
     async def work() -> None:
@@ -144,7 +144,7 @@ def test_what_may_pass_is_tried_again_and_the_rest_is_not(
     carried_out(work())
 
 
-def test_some_refused_recipients_leave_the_others_their_letter(servers: Servers, tls: ssl.SSLContext):
+def test_message_is_sent_to_the_accepted_recipients(servers: Servers, tls: ssl.SSLContext):
     async def work() -> None:
         async with SmtpServer(tls, refuse={"RCPT": ["", "550 no"]}) as server:
             outcome = await sent(servers(), server, to_email="a@x.test, b@x.test")
@@ -155,7 +155,7 @@ def test_some_refused_recipients_leave_the_others_their_letter(servers: Servers,
 
 
 @pytest.mark.parametrize("stop", [{"drop_at": "BODY"}, {"stall_at": "BODY"}, {"refuse": {"BODY": ["hello?"]}}])
-def test_a_letter_of_which_nobody_knows_is_not_sent_again(servers: Servers, tls: ssl.SSLContext, stop: Any):
+def test_message_with_unknown_outcome_is_not_sent_again(servers: Servers, tls: ssl.SSLContext, stop: Any):
     async def work() -> None:
         async with SmtpServer(tls, **stop) as server:
             ctx = FakeContext(limits={"Email": 0.7 if "stall_at" in stop else 60.0})
@@ -172,9 +172,7 @@ def test_a_letter_of_which_nobody_knows_is_not_sent_again(servers: Servers, tls:
 
 
 @pytest.mark.parametrize("stop", ["EHLO", "MAIL", "DATA"])
-def test_a_server_that_leaves_before_it_asks_for_the_letter_is_asked_again(
-    servers: Servers, tls: ssl.SSLContext, stop: str
-):
+def test_connection_lost_before_data_is_retried(servers: Servers, tls: ssl.SSLContext, stop: str):
     async def work() -> None:
         async with SmtpServer(tls, drop_at=stop) as server:
             outcome = await sent(servers(), server, max_retries=1)
@@ -185,7 +183,7 @@ def test_a_server_that_leaves_before_it_asks_for_the_letter_is_asked_again(
     carried_out(work())
 
 
-def test_whoever_cancels_breaks_the_connection(servers: Servers, tls: ssl.SSLContext):
+def test_cancel_closes_the_connection(servers: Servers, tls: ssl.SSLContext):
     async def work() -> None:
         async with SmtpServer(tls, stall_at="DATA") as server:
             sending = asyncio.create_task(sent(servers(), server))
@@ -208,9 +206,7 @@ def test_whoever_cancels_breaks_the_connection(servers: Servers, tls: ssl.SSLCon
         (b"554 go away\r\n", "SMTP error occurred: 554 go away"),
     ],
 )
-def test_a_server_that_talks_rubbish_is_told_in_a_sentence(
-    servers: Servers, tls: ssl.SSLContext, greeting: bytes, error: str
-):
+def test_invalid_server_reply_is_a_clear_error(servers: Servers, tls: ssl.SSLContext, greeting: bytes, error: str):
     async def work() -> None:
         async with SmtpServer(tls, greeting=greeting * (100 if greeting.startswith(b"220") else 1)) as server:
             outcome = await sent(servers(), server)
@@ -221,7 +217,7 @@ def test_a_server_that_talks_rubbish_is_told_in_a_sentence(
     carried_out(work())
 
 
-def test_a_password_never_leaves_without_tls(servers: Servers):
+def test_password_is_not_sent_without_tls(servers: Servers):
     async def work() -> None:
         async with SmtpServer(None) as server:
             outcome = await sent(servers(), server, max_retries=2)
@@ -272,7 +268,7 @@ def test_only_public_hosts_and_ports_of_mail_are_reached(
     carried_out(work())
 
 
-def test_a_relay_that_the_deployment_names_takes_the_mail_of_all(servers: Servers, tls: ssl.SSLContext):
+def test_configured_relay_gets_all_mail(servers: Servers, tls: ssl.SSLContext):
     async def work() -> None:
         async with SmtpServer(tls) as server:
             ctx = FakeContext(
@@ -290,7 +286,7 @@ def test_a_relay_that_the_deployment_names_takes_the_mail_of_all(servers: Server
     carried_out(work())
 
 
-def test_where_nobody_listens_the_server_is_named(servers: Servers):
+def test_error_for_a_closed_port_names_the_server(servers: Servers):
     async def work() -> Mapping[str, Any]:
         account = MailAccount(HOST, 1, "me", "p", False, 5.0)
         with pytest.raises(ToolError) as failed:

@@ -59,7 +59,7 @@ def test_both_servers_answer_on_loopback_behind_a_password(home: Path) -> None:
             redis.Redis.from_url(without_password(servers.redis_url)).ping()
 
 
-def test_nobody_sees_a_password_in_a_repr_or_among_the_arguments_of_a_process(home: Path) -> None:
+def test_password_is_not_in_repr_or_process_arguments(home: Path) -> None:
     with embedded.services(home, durable=False) as servers:
         passwords = [url.split("@")[0].rpartition(":")[2] for url in (servers.database_url, servers.redis_url)]
         arguments = subprocess.run(["ps", "-ewwo", "args"], capture_output=True, text=True, check=True).stdout
@@ -80,7 +80,7 @@ def test_data_outlive_the_servers(home: Path) -> None:
     assert servers.redis_url == ""
 
 
-def test_an_accepted_fact_waits_for_the_disk_unless_tests_say_otherwise(home: Path) -> None:
+def test_commits_wait_for_the_disk_unless_not_durable(home: Path) -> None:
     with embedded.services(home, need_redis=False) as servers, connected(servers.database_url) as connection:
         found = connection.execute("select current_setting('fsync'), current_setting('synchronous_commit')").fetchone()
 
@@ -116,7 +116,7 @@ def test_servers_that_are_killed_come_back_under_their_urls_with_what_was_commit
         assert servers.tend() == []
 
 
-def test_servers_that_run_are_left_alone_and_a_guest_tends_nothing(home: Path) -> None:
+def test_running_servers_are_not_restarted_and_a_guest_restarts_none(home: Path) -> None:
     with embedded.services(home, durable=False) as servers:
         before = [server.pid for server in servers.owned]
         assert servers.tend() == []
@@ -140,9 +140,7 @@ def test_what_a_killed_postgresql_leaves_behind_does_not_keep_it_from_starting_a
     assert not is_at_work(backend)
 
 
-def test_a_server_whose_port_is_taken_meanwhile_is_given_up_with_its_own_words(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_server_whose_port_is_taken_fails_with_its_log(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with embedded.services(home, need_database=False) as servers, socket.socket() as thief:
         monkeypatch.setattr(embedded.server, "PATIENCE_S", 1.0)
         thief.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -202,7 +200,7 @@ def test_an_owner_does_not_wait_for_its_guests_for_ever(home: Path) -> None:
     guest.__exit__(None, None, None)
 
 
-def test_what_a_killed_owner_announced_is_not_believed(home: Path) -> None:
+def test_announcement_of_a_killed_owner_is_ignored(home: Path) -> None:
     with subprocess.Popen(["true"]) as ended:
         ended.wait()
     announced = {"pid": ended.pid, "database_url": "postgresql://gone", "redis_url": "redis://gone"}
@@ -238,20 +236,22 @@ def test_without_programs_the_error_names_the_two_variables(home: Path, monkeypa
             pass
 
 
-def test_a_user_without_a_passwd_entry_is_told_what_to_set(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_for_a_user_without_a_passwd_entry_names_the_settings(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def unknown(uid: int) -> object:
         raise KeyError(uid)
 
     monkeypatch.setattr(embedded.postgres.pwd, "getpwuid", unknown)
 
     with (
-        pytest.raises(ExecutorError, match=r"no passwd entry.* DATABASE_URL"),
+        pytest.raises(ExecutorError, match=r"no entry in passwd.* DATABASE_URL"),
         embedded.services(home, need_redis=False),
     ):
         pass
 
 
-def test_what_a_server_says_when_it_cannot_start_is_in_the_error(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_of_a_server_that_cannot_start_contains_its_log(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(embedded.postgres, "free_port", lambda: 99999)
 
     with pytest.raises(ExecutorError, match="99999"), embedded.services(home, durable=False, need_redis=False):

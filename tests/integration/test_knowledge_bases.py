@@ -118,7 +118,7 @@ def test_the_same_content_is_in_a_base_once_and_another_content_gets_a_number(sh
     assert elsewhere.id != first.id
 
 
-def test_whoever_comes_after_a_process_that_died_goes_on_from_what_is_stored(shop: Shop, served: Vendor) -> None:
+def test_ingestion_after_a_lost_process_continues_from_the_stored_chunks(shop: Shop, served: Vendor) -> None:
     base = shop.base(model=EMBEDDING)
     added = shop.add(base, "rules.txt", RULES)
 
@@ -139,7 +139,7 @@ def test_whoever_comes_after_a_process_that_died_goes_on_from_what_is_stored(sho
     assert list(chain(*served.embedded)) == stored
 
 
-def test_what_is_half_stored_is_not_found(shop: Shop) -> None:
+def test_partly_stored_document_is_not_found(shop: Shop) -> None:
     base = shop.base()
     added = shop.add(base, "rules.txt", RULES)
     shop.read()
@@ -151,7 +151,7 @@ def test_what_is_half_stored_is_not_found(shop: Shop) -> None:
     assert shop.names("rule", most=1) == ["rules.txt"]
 
 
-def test_of_two_who_read_at_once_each_takes_a_document_of_its_own(shop: Shop) -> None:
+def test_concurrent_ingestions_lease_different_documents(shop: Shop) -> None:
     base = shop.base()
     both = [shop.add(base, f"{number}.txt", f"Number {number}. {RULES}") for number in range(2)]
 
@@ -162,7 +162,7 @@ def test_of_two_who_read_at_once_each_takes_a_document_of_its_own(shop: Shop) ->
     assert {shop.document(each).status for each in both} == {"done"}
 
 
-def test_a_document_that_was_stopped_is_left_by_whoever_reads_it(shop: Shop, served: Vendor) -> None:
+def test_cancelled_document_is_abandoned_by_its_reader(shop: Shop, served: Vendor) -> None:
     base = shop.base(model=EMBEDDING)
     added = shop.add(base, "rules.txt", RULES)
 
@@ -181,7 +181,7 @@ def test_a_document_that_was_stopped_is_left_by_whoever_reads_it(shop: Shop, ser
     assert shop.names("rule") == []
 
 
-def test_whoever_is_stopped_gives_the_document_back_without_a_strike(shop: Shop, served: Vendor) -> None:
+def test_cancelled_ingestion_releases_the_document_without_a_try(shop: Shop, served: Vendor) -> None:
     base = shop.base(model=EMBEDDING)
     added = shop.add(base, "rules.txt", RULES)
 
@@ -200,7 +200,7 @@ def test_whoever_is_stopped_gives_the_document_back_without_a_strike(shop: Shop,
     assert shop.document(added).status == "done"
 
 
-def test_a_refusal_of_the_model_is_said_in_the_documents_row(shop: Shop, served: Vendor) -> None:
+def test_error_of_the_model_is_stored_with_the_document(shop: Shop, served: Vendor) -> None:
     base = shop.base(model=EMBEDDING)
     added = shop.add(base, "a.txt", "Something.")
     served.refusals = 9
@@ -213,7 +213,7 @@ def test_a_refusal_of_the_model_is_said_in_the_documents_row(shop: Shop, served:
     assert "sk-secret" not in failed.error
 
 
-def test_a_document_that_ends_every_process_is_given_up(shop: Shop) -> None:
+def test_document_that_kills_every_worker_fails(shop: Shop) -> None:
     base = shop.base()
     added = shop.add(base, "a.txt", "Something.")
     for _ in range(knowledge_documents.MOST_TRIES):
@@ -223,7 +223,7 @@ def test_a_document_that_ends_every_process_is_given_up(shop: Shop) -> None:
     shop.read()
 
     assert shop.document(added).status == "failed"
-    assert "begun 5 times" in shop.document(added).error
+    assert "started 5 times" in shop.document(added).error
 
 
 @pytest.mark.parametrize(("kind", "megabytes"), [("docx", 70), ("xlsx", 260)])
@@ -299,7 +299,7 @@ def test_a_filter_that_its_author_wrote_decides_which_documents_are_found(librar
     assert sorted(library.names("refunds", filter=manual())) == ["2019.txt", "2024.txt", "bare.txt"]
 
 
-def test_a_filter_that_a_model_writes_is_told_the_keys_and_values_there_are(library: Shop, served: Vendor) -> None:
+def test_prompt_of_an_automatic_filter_contains_keys_and_values(library: Shop, served: Vendor) -> None:
     served.answers = ['{"conditions": [{"key": "year", "op": "=", "value": 2019}]}']
 
     found = library.names("refunds in 2019", filter={"method": "auto"})
@@ -310,7 +310,7 @@ def test_a_filter_that_a_model_writes_is_told_the_keys_and_values_there_are(libr
     assert '"year": ["2019", "2024"]' in asked["messages"][0]["content"]
 
 
-def test_of_a_half_automatic_filter_the_author_chose_keys_and_operators(library: Shop, served: Vendor) -> None:
+def test_semi_automatic_filter_has_the_authors_keys_and_operators(library: Shop, served: Vendor) -> None:
     served.answers = ['[{"key": "year", "op": "=", "value": 2019}, {"key": "lang", "op": "=", "value": "fr"}]']
 
     after = {"method": "semi_auto", "semi_auto": [{"key": "year", "op": ">"}]}
@@ -328,7 +328,7 @@ def test_a_model_that_finds_no_filter_leaves_the_search_as_it_was(
     assert len(library.names("refunds", filter={"method": "auto"})) == 3
 
 
-def test_a_question_is_asked_in_other_languages_too_and_always_in_its_own(library: Shop, served: Vendor) -> None:
+def test_query_contains_the_question_and_its_translations(library: Shop, served: Vendor) -> None:
     served.answers = ["refunds ### remboursements"]
 
     assert len(library.names("Rückerstattungen", languages=["English", "French"], threshold=0.4)) == 3
@@ -336,7 +336,7 @@ def test_a_question_is_asked_in_other_languages_too_and_always_in_its_own(librar
     assert library.names("Refunds", languages=["French"], most=1)  # the model has no answer left: without it
 
 
-def test_a_ranking_model_has_the_last_word(library: Shop, served: Vendor) -> None:
+def test_reranker_decides_the_order(library: Shop, served: Vendor) -> None:
     found = library.find("refunds", rerank_id=RANKS, by_words=0.0, threshold=0.5)
 
     (asked,) = served.ranked
@@ -373,7 +373,7 @@ def handbook(shop: Shop) -> Shop:
     return shop
 
 
-def test_what_stands_under_a_heading_that_a_model_picks_goes_first(handbook: Shop, served: Vendor) -> None:
+def test_passages_of_a_picked_section_come_first(handbook: Shop, served: Vendor) -> None:
     served.answers = ["I would read [2, 77, true]"]
 
     found = handbook.find("How many holidays are there?", contents=True, threshold=0.0, most=2)
@@ -386,9 +386,7 @@ def test_what_stands_under_a_heading_that_a_model_picks_goes_first(handbook: Sho
 
 
 @pytest.mark.parametrize("answers", [[], ["[]"], ["nothing of use"], ["[99, -1]"]])
-def test_a_model_that_picks_no_heading_leaves_what_was_found(
-    handbook: Shop, served: Vendor, answers: list[str]
-) -> None:
+def test_result_is_unchanged_if_the_model_picks_no_heading(handbook: Shop, served: Vendor, answers: list[str]) -> None:
     served.answers = answers
 
     found = handbook.find("How many holidays are there?", contents=True)
@@ -396,12 +394,12 @@ def test_a_model_that_picks_no_heading_leaves_what_was_found(
     assert found == handbook.find("How many holidays are there?")
 
 
-def test_documents_without_headings_ask_no_model_for_them(library: Shop, served: Vendor) -> None:
+def test_document_without_headings_needs_no_model_call(library: Shop, served: Vendor) -> None:
     assert library.names("refunds", contents=True) == library.names("refunds")
     assert served.chatted == []
 
 
-def test_key_words_that_a_model_names_are_looked_for_too(library: Shop, served: Vendor) -> None:
+def test_key_words_of_a_model_are_added_to_the_query(library: Shop, served: Vendor) -> None:
     served.answers = ["refunds, Refunds，money"]
 
     found = library.find("When do I get back what I paid?", key_words=True, by_words=1.0, threshold=0.3)
@@ -411,7 +409,7 @@ def test_key_words_that_a_model_names_are_looked_for_too(library: Shop, served: 
     assert library.names("refunds", key_words=True)  # the model has no answer left: without it
 
 
-def test_passages_come_with_the_words_marked_that_were_looked_for(library: Shop) -> None:
+def test_passages_have_highlighted_query_words(library: Shop) -> None:
     (first, *_) = library.find("How long does a refund take?", highlight=True)["chunks"]
 
     assert "<em>Refunds</em>" in first["highlight"]
@@ -423,7 +421,7 @@ def test_a_graph_that_nobody_has_configured_is_an_error(library: Shop) -> None:
         library.find("refunds", use_graph=True)
 
 
-def test_what_is_deleted_or_added_is_noticed_by_the_next_question(library: Shop) -> None:
+def test_deleted_and_added_documents_are_seen_by_the_next_search(library: Shop) -> None:
     with library.database.transaction() as tx:
         (base,) = knowledge_bases.find_by_name(tx, library.tenant_id, [], ["policies"])
         found, _ = knowledge_documents.page(tx, library.tenant_id, base.id, name="2019.txt")
@@ -438,16 +436,14 @@ def test_what_is_deleted_or_added_is_noticed_by_the_next_question(library: Shop)
     assert storage_of(library.blobs, base.id).get(gone[0])
 
 
-def test_a_base_that_is_larger_than_the_memory_is_searched_all_the_same(
-    library: Shop, served: Vendor, tmp_path: Path
-) -> None:
+def test_base_that_exceeds_the_memory_is_searched(library: Shop, served: Vendor, tmp_path: Path) -> None:
     small = Shop(library.database, library.tenant_id, tmp_path, [served.account], memory=100)
 
     assert small.names("refunds") == library.names("refunds")
     assert (small.shelf.size, library.shelf.size > 0) == (0, True)
 
 
-def test_reading_a_base_goes_on_when_who_asked_first_gives_up(library: Shop) -> None:
+def test_index_is_loaded_although_the_first_caller_gives_up(library: Shop) -> None:
     async def give_up() -> None:
         with library.database.transaction() as tx:
             tx.run(text("lock table knowledge_chunks in access exclusive mode"))
@@ -469,7 +465,7 @@ def test_reading_a_base_goes_on_when_who_asked_first_gives_up(library: Shop) -> 
     assert library.shelf.size > 0
 
 
-def test_what_was_asked_longest_ago_makes_room(library: Shop) -> None:
+def test_least_recently_used_index_is_evicted(library: Shop) -> None:
     other = library.base("Other", model=EMBEDDING)
     library.add(other, "a.txt", "Refunds elsewhere.")
     library.read()

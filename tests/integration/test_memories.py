@@ -64,7 +64,7 @@ def a_notebook(database: Database, served: Vendor) -> Notebook:
 
 
 # -- saving and finding ----------------------------------------------------------------------------------------------
-def test_what_was_said_is_found_again_by_vector_and_words(book: Notebook, served: Vendor) -> None:
+def test_saved_exchange_is_found_by_vector_and_words(book: Notebook, served: Vendor) -> None:
     memory = book.memory(model=EMBEDDING)
     book.say(memory, "I like green tea.")
     book.say(memory, "I live in Rome.")
@@ -75,7 +75,7 @@ def test_what_was_said_is_found_again_by_vector_and_words(book: Notebook, served
     assert served.embedded[0] == [TEA]
 
 
-def test_the_same_activation_is_remembered_once_however_many_say_it_at_once(book: Notebook) -> None:
+def test_exchange_of_one_activation_is_saved_once_under_concurrency(book: Notebook) -> None:
     memory = book.memory(model="")
 
     with ThreadPoolExecutor(4) as several:
@@ -86,7 +86,7 @@ def test_the_same_activation_is_remembered_once_however_many_say_it_at_once(book
     assert book.again(memory).bytes == len(TEA)
 
 
-def test_numbers_are_given_once_when_many_speak_at_the_same_moment(book: Notebook) -> None:
+def test_message_numbers_are_unique_under_concurrency(book: Notebook) -> None:
     memory = book.memory(model="")
 
     with ThreadPoolExecutor(4) as several:
@@ -95,7 +95,7 @@ def test_numbers_are_given_once_when_many_speak_at_the_same_moment(book: Noteboo
     assert sorted(message.number for message in book.messages(memory)) == list(range(1, 13))
 
 
-def test_words_count_for_as_much_as_the_node_says(book: Notebook, served: Vendor) -> None:
+def test_word_weight_of_the_node_is_used(book: Notebook, served: Vendor) -> None:
     """Row T20: all weight on the words leaves nothing to the vector, and the other way about."""
     memory = book.memory(model=EMBEDDING)
     book.say(memory, "I like green tea.")
@@ -172,7 +172,7 @@ def test_another_tenants_memory_is_neither_found_nor_written(
     assert len(book.messages(memory)) == 1
 
 
-def test_memories_that_are_there_get_the_answer_although_others_are_not(book: Notebook) -> None:
+def test_existing_memories_are_written_although_others_are_missing(book: Notebook) -> None:
     memory = book.memory(model="")
 
     with pytest.raises(ToolError, match=r"Memory \['nobody', 'nothing'\] not found\."):
@@ -189,7 +189,7 @@ def test_a_name_is_taken_once_in_any_case(book: Notebook) -> None:
 
 
 # -- extraction ------------------------------------------------------------------------------------------------------
-def test_a_model_makes_facts_and_events_of_a_conversation(book: Notebook, served: Vendor) -> None:
+def test_model_extracts_facts_and_events_from_a_conversation(book: Notebook, served: Vendor) -> None:
     memory = book.memory(types=ALL, model=EMBEDDING, chat=CHAT, temperature=0.3)
     served.answers.append(extracted(semantic=["Ann likes green tea."], episodic=["Ann moved to Rome."], other=["No."]))
     book.say(memory, "I like green tea, and I moved to Rome.", user_id="ann", session_id="s1")
@@ -227,7 +227,7 @@ def test_times_are_those_of_the_answer_and_else_of_the_conversation(book: Notebo
     assert (by_content["B"].valid_at, by_content["B"].invalid_at) == (said.valid_at, None)
 
 
-def test_whoever_comes_after_a_process_that_died_extracts_once(book: Notebook, served: Vendor) -> None:
+def test_extraction_after_a_lost_process_stores_once(book: Notebook, served: Vendor) -> None:
     memory = book.memory(types=3, model="", chat=CHAT)
     book.say(memory, "I like green tea.")
     served.answers += [extracted(semantic=["Likes green tea."])] * 2
@@ -281,7 +281,7 @@ def test_a_model_that_refuses_fails_the_extraction_alone(book: Notebook, served:
     assert book.find("tea", memory) == [TEA]
 
 
-def test_what_ends_every_process_that_looks_through_it_is_given_up(book: Notebook) -> None:
+def test_conversation_that_kills_every_worker_fails(book: Notebook) -> None:
     memory = book.memory(types=ALL, model="", chat=CHAT)
     book.say(memory, "A conversation that kills.")
 
@@ -294,7 +294,7 @@ def test_what_ends_every_process_that_looks_through_it_is_given_up(book: Noteboo
     assert said.extraction == "failed"
 
 
-def test_whoever_is_stopped_gives_the_extraction_back_without_a_strike(book: Notebook) -> None:
+def test_cancelled_extraction_is_released_without_a_try(book: Notebook) -> None:
     memory = book.memory(types=ALL, model="", chat=CHAT)
     book.say(memory, "I like green tea.")
 
@@ -321,7 +321,7 @@ def test_whoever_is_stopped_gives_the_extraction_back_without_a_strike(book: Not
 
 
 # -- room ------------------------------------------------------------------------------------------------------------
-def test_the_oldest_give_way_when_a_memory_is_full_and_the_forgotten_before_them(book: Notebook) -> None:
+def test_full_memory_evicts_forgotten_messages_then_the_oldest(book: Notebook) -> None:
     memory = book.memory(model="", most_bytes=4 * len(TEA))
     for number in range(4):
         book.say(memory, f"I like tea {number} ..")
@@ -338,7 +338,7 @@ def test_the_oldest_give_way_when_a_memory_is_full_and_the_forgotten_before_them
 
 
 @pytest.mark.parametrize(("policy", "most_bytes"), [("NONE", len(TEA)), ("FIFO", len(TEA) - 10)])
-def test_a_memory_that_cannot_make_room_says_so_and_keeps_what_it_has(
+def test_memory_that_cannot_evict_reports_an_error_and_keeps_its_messages(
     book: Notebook, policy: str, most_bytes: int
 ) -> None:
     memory = book.memory(model="", most_bytes=most_bytes, policy=policy)

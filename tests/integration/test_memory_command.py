@@ -62,7 +62,7 @@ def test_a_memory_is_made_shown_searched_and_deleted(book: Notebook, capsys: pyt
 
 
 @pytest.mark.usefixtures("book")
-def test_a_type_that_is_none_is_bad_input(capsys: pytest.CaptureFixture[str]):
+def test_unknown_memory_type_is_refused(capsys: pytest.CaptureFixture[str]):
     code, _, told = easel(capsys, "create", "Customers", "--type", "wild")
 
     assert code == 2

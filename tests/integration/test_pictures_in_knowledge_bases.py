@@ -71,7 +71,7 @@ def shown(uri: str) -> Image.Image:
 
 
 @pytest.mark.parametrize("kind", ["PNG", "JPEG", "BMP"])
-def test_a_picture_without_a_model_that_sees_fails_at_once_with_the_remedy(shop: Shop, kind: str) -> None:
+def test_picture_without_a_vision_model_fails_at_once_with_a_remedy(shop: Shop, kind: str) -> None:
     added = shop.add(shop.base(), f"photo.{kind.lower()}", written(picture(), kind))
 
     assert shop.read() == 1
@@ -85,7 +85,7 @@ def test_a_picture_without_a_model_that_sees_fails_at_once_with_the_remedy(shop:
     )
 
 
-def test_a_scan_without_a_model_that_sees_fails_and_leaves_nothing_to_find(shop: Shop) -> None:
+def test_scan_without_a_vision_model_fails_and_stores_no_chunk(shop: Shop) -> None:
     base = shop.base()
     added = shop.add(base, "scan.pdf", scan("Refunds take five days."))
     shop.add(base, "other.txt", "How to upload images.")
@@ -99,7 +99,7 @@ def test_a_scan_without_a_model_that_sees_fails_and_leaves_nothing_to_find(shop:
     assert shop.names("upload the pages of this PDF as images, it may be a scan") == ["other.txt"]
 
 
-def test_a_picture_is_read_by_the_tenants_model_that_sees(seeing: Shop, served: Vendor) -> None:
+def test_picture_is_read_by_the_tenants_vision_model(seeing: Shop, served: Vendor) -> None:
     added = seeing.add(seeing.base(), "photo.png", written(picture(), "PNG"))
     served.answers = ["# Refunds\n\nRefunds take five days."]
 
@@ -142,7 +142,7 @@ def test_a_model_of_the_kind_ocr_reads_scans_and_one_of_the_kind_vision_pictures
     assert [asked["model"] for asked in served.chatted] == ["letters", "eyes"]
 
 
-def test_a_page_that_was_read_is_not_paid_for_again_by_the_next_attempt(seeing: Shop, served: Vendor) -> None:
+def test_read_page_is_not_read_again_by_the_next_attempt(seeing: Shop, served: Vendor) -> None:
     added = seeing.add(seeing.base(), "scan.pdf", scan("one", "two", "three"))
     served.answers = ["First page.", "Second page."]  # and then a refusal, which is no use to repeat
     seeing.read()
@@ -160,7 +160,7 @@ def test_a_page_that_was_read_is_not_paid_for_again_by_the_next_attempt(seeing: 
     assert len(served.chatted) == 4
 
 
-def test_reading_a_scan_anew_begins_at_its_first_page(seeing: Shop, served: Vendor) -> None:
+def test_scan_that_is_parsed_again_starts_at_its_first_page(seeing: Shop, served: Vendor) -> None:
     base = seeing.base()
     added = seeing.add(base, "scan.pdf", scan("one", "two"))
     served.answers = ["a", "b"]
@@ -211,7 +211,7 @@ def test_a_scan_of_too_many_pages_says_how_many_may_be(
 @pytest.mark.parametrize(("name", "data"), [
     ("a.svg", b"<svg xmlns='http://www.w3.org/2000/svg'/>"), ("a.png", b"\x89PNG\r\n\x1a\nrubbish"),
 ])  # fmt: skip
-def test_what_cannot_be_shown_to_a_model_fails_at_once(seeing: Shop, name: str, data: bytes) -> None:
+def test_unreadable_image_fails_at_once(seeing: Shop, name: str, data: bytes) -> None:
     added = seeing.add(seeing.base(), name, data)
 
     assert seeing.read() == 1

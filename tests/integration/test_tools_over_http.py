@@ -136,21 +136,21 @@ def error_in(outcome: Finished | Failed) -> str:
 
 
 @each_vendor
-def test_what_is_found_is_the_text(server: HTTPServer, vendor: Vendor):
+def test_result_is_the_text(server: HTTPServer, vendor: Vendor):
     answering(server, vendor, vendor.good)
 
     assert vendor.found in text_in(outcome_of(server, vendor))
 
 
 @each_vendor
-def test_where_nothing_is_found_the_text_is_empty(server: HTTPServer, vendor: Vendor):
+def test_empty_result_is_an_empty_text(server: HTTPServer, vendor: Vendor):
     answering(server, vendor, vendor.empty)
 
     assert text_in(outcome_of(server, vendor)) == ""
 
 
 @each_vendor
-def test_a_refusal_reads_as_the_vendor_words_it_and_shows_no_secret(server: HTTPServer, vendor: Vendor):
+def test_error_has_the_vendors_text_without_secrets(server: HTTPServer, vendor: Vendor):
     answering(server, vendor, vendor.refusal)
 
     assert error_in(outcome_of(server, vendor, max_retries=2)).startswith(vendor.refused)
@@ -158,7 +158,7 @@ def test_a_refusal_reads_as_the_vendor_words_it_and_shows_no_secret(server: HTTP
 
 
 @each_vendor
-def test_a_crowded_vendor_is_asked_again_when_it_says(server: HTTPServer, vendor: Vendor):
+def test_rate_limited_request_is_retried_after_the_vendors_delay(server: HTTPServer, vendor: Vendor):
     crowd = server.expect_oneshot_request(vendor.path, method=vendor.method)
     crowd.respond_with_data("slow down", 429, headers={"Retry-After": "0"})
     answering(server, vendor, vendor.good)
@@ -167,7 +167,7 @@ def test_a_crowded_vendor_is_asked_again_when_it_says(server: HTTPServer, vendor
 
 
 @each_vendor
-def test_a_vendor_that_takes_too_long_is_left(server: HTTPServer, vendor: Vendor):
+def test_slow_vendor_times_out(server: HTTPServer, vendor: Vendor):
     has_begun, may_go = threading.Event(), threading.Event()
 
     def wait(request: Request) -> Response:
@@ -202,7 +202,7 @@ def test_a_redirect_to_a_private_address_is_refused(server: HTTPServer, vendor: 
 
 @each_vendor
 @pytest.mark.parametrize("body", ["<html", "[1]", "null", "\0\0", "x" * 300_000])
-def test_rubbish_is_an_error_in_words_or_a_page(server: HTTPServer, vendor: Vendor, body: str):
+def test_garbage_is_a_clear_error_or_a_page(server: HTTPServer, vendor: Vendor, body: str):
     answering(server, vendor, body)
 
     outcome = outcome_of(server, vendor)
@@ -210,5 +210,5 @@ def test_rubbish_is_an_error_in_words_or_a_page(server: HTTPServer, vendor: Vend
     if vendor.tool == "Crawler":
         assert len(text_in(outcome)) <= 200_000
     else:
-        assert error_in(outcome).startswith("The answer is no JSON")
+        assert error_in(outcome).startswith("The answer is not valid JSON")
         assert len(error_in(outcome)) < 300

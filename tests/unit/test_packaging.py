@@ -1,5 +1,9 @@
-"""What is built has everything in it: the wheel's list, the image's copies and the checked sources name the same."""
+"""What is built is complete: the wheel's list, the image's copies and the checked sources name the same.
 
+Of bench only what `easel bench` needs is packed.
+"""
+
+import ast
 import re
 import tomllib
 from pathlib import Path
@@ -7,12 +11,13 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 PACKED = set(PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["only-include"])
+PACKAGES = {name.partition("/")[0] for name in PACKED}
 
 
 def test_the_wheel_has_every_package_and_module_of_ours():
     ours = {path.parent.name for path in ROOT.glob("*/__init__.py")} | {path.name for path in ROOT.glob("*.py")}
 
-    assert ours - {"tests"} <= PACKED
+    assert ours - {"tests"} <= PACKAGES
     assert all((ROOT / name).exists() for name in PACKED)
 
 
@@ -23,4 +28,23 @@ def test_the_image_is_built_from_all_that_the_wheel_needs():
 
 
 def test_types_are_checked_in_all_that_is_packed_but_migrations():
-    assert set(PROJECT["tool"]["pyright"]["include"]) == PACKED - {"migrations"}
+    assert set(PROJECT["tool"]["pyright"]["include"]) == PACKAGES - {"migrations"}
+
+
+def paths_of(module: str) -> list[str]:
+    """Paths whose presence in the wheel's list packs a module: its packages and its file."""
+    parts = module.split(".")
+    return ["/".join(parts[:length]) for length in range(1, len(parts) + 1)] + [f"{'/'.join(parts)}.py"]
+
+
+def test_what_is_packed_imports_of_bench_only_what_is_packed_too():
+    packed = [path for name in PACKED for path in ((ROOT / name).rglob("*.py") if "." not in name else [ROOT / name])]
+    imported = {
+        module.module
+        for path in packed
+        for module in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(module, ast.ImportFrom) and module.module and module.module.split(".")[0] == "bench"
+    }
+
+    assert imported
+    assert all(any(path in PACKED for path in paths_of(module)) for module in imported)

@@ -16,7 +16,7 @@ from typing import Any
 from uuid import UUID
 
 import embedded
-import local
+import local_engine
 from canvas.document import parsing
 from canvas.errors import ExecutorError, InvalidCanvas
 from canvas.state.run_state import RunStatus
@@ -74,7 +74,7 @@ class Fixtures:
 
 
 @contextmanager
-def stage(settings: Settings, fixtures: Fixtures, jobs: int) -> Generator[local.Engine]:
+def stage(settings: Settings, fixtures: Fixtures, jobs: int) -> Generator[local_engine.Engine]:
     """An engine for playing cases: on the servers that are named, or on embedded ones that leave nothing behind."""
     with TemporaryDirectory(prefix="easel-conformance-") as home:
         needs_database, needs_redis = settings.database_url is None, settings.redis_url is None
@@ -84,7 +84,7 @@ def stage(settings: Settings, fixtures: Fixtures, jobs: int) -> Generator[local.
             database_url = settings.database_url or services.database_url
             redis_url = settings.redis_url or services.redis_url
             migrate.upgrade(database_url)
-            with local.engine(
+            with local_engine.engine(
                 settings,
                 database_url,
                 redis_url,
@@ -98,13 +98,13 @@ def stage(settings: Settings, fixtures: Fixtures, jobs: int) -> Generator[local.
                 yield engine
 
 
-def play_all(engine: local.Engine, fixtures: Fixtures, cases: Sequence[Case], jobs: int) -> Iterable[Verdict]:
+def play_all(engine: local_engine.Engine, fixtures: Fixtures, cases: Sequence[Case], jobs: int) -> Iterable[Verdict]:
     """Verdicts in the order of the cases."""
     with ThreadPoolExecutor(max_workers=jobs) as pool:
         yield from pool.map(partial(judge, engine, fixtures), cases)
 
 
-def judge(engine: local.Engine, fixtures: Fixtures, case: Case) -> Verdict:
+def judge(engine: local_engine.Engine, fixtures: Fixtures, case: Case) -> Verdict:
     """Play one case and hold it against its recording."""
     missing = sorted(name for name in case.component_names if registry.find(name) is None)
     if missing and case.match != "load_error":
@@ -116,7 +116,7 @@ def judge(engine: local.Engine, fixtures: Fixtures, case: Case) -> Verdict:
     return Passed(case.name) if difference is None else FailedCase(case.name, difference)
 
 
-def play(engine: local.Engine, fixtures: Fixtures, case: Case) -> Played | Refusal:
+def play(engine: local_engine.Engine, fixtures: Fixtures, case: Case) -> Played | Refusal:
     """Load the document and carry out the runs, one after another."""
     with HttpFixture(case.http) as http:
         try:
@@ -145,7 +145,7 @@ def play(engine: local.Engine, fixtures: Fixtures, case: Case) -> Played | Refus
 
 @dataclass
 class _Player:
-    engine: local.Engine
+    engine: local_engine.Engine
     tenant_id: UUID
     canvas_id: UUID
     version_id: UUID

@@ -1,6 +1,6 @@
-"""ArXiv: preprints by their abstracts.
+"""ArXiv: search of preprints, with their abstracts.
 
-DSL: `query` (as the vendor's search language, no field is put before it), `top_n`, `sort_by`.
+DSL: `query` (in the vendor's search language, without an added field prefix), `top_n`, `sort_by`.
 """
 
 from collections.abc import Mapping
@@ -21,10 +21,10 @@ from providers.models.types.rate_limits import VendorRateLimit
 
 SEARCH = "https://export.arxiv.org/api/query"
 ORDERS = ("submittedDate", "lastUpdatedDate", "relevance")
-MOST_TRIES = 3  # that the vendor puts up with
+MOST_TRIES = 3  # the most that the vendor accepts
 PACE = VendorRateLimit(requests=1, seconds=3.0)
 _ATOM = "{http://www.w3.org/2005/Atom}"
-_ERROR = "api/errors"  # in the id of an entry that is no article
+_ERROR = "api/errors"  # in the id of an entry that is an error and not an article
 
 
 class ArXivParams(ToolParams):
@@ -33,7 +33,7 @@ class ArXivParams(ToolParams):
 
 
 async def search(params: ArXivParams, arguments: Mapping[str, Any], ctx: NodeContext) -> ToolResult:
-    asked = {
+    query_params = {
         "search_query": value_text(arguments["query"]),
         "id_list": "",
         "sortBy": params.sort_by,
@@ -41,7 +41,7 @@ async def search(params: ArXivParams, arguments: Mapping[str, Any], ctx: NodeCon
         "start": 0,
         "max_results": params.top_n,
     }
-    feed = await _feed(await http.ask(ctx, "ArXiv", Call("GET", SEARCH, params=asked)))
+    feed = await _feed(await http.ask(ctx, "ArXiv", Call("GET", SEARCH, params=query_params)))
     rows = [_row(entry) for entry in feed.iterfind(f"{_ATOM}entry")]
     hits = (Hit(row["title"], row["pdf_url"], row["summary"]) for row in rows)
     formalized = await evidence.cite_hits(hits, ctx)
@@ -49,7 +49,7 @@ async def search(params: ArXivParams, arguments: Mapping[str, Any], ctx: NodeCon
 
 
 async def _feed(reply: Reply) -> Element:
-    """What the vendor found. Raises ToolError for what is no feed, and for a refusal in the words of its entry."""
+    """Return the vendor's feed. Raises ToolError if it is not one, and for an error with the text of its entry."""
     try:
         feed = await in_untrusted_thread(xml_tree.parse, reply.content)
     except ToolError:
@@ -57,15 +57,15 @@ async def _feed(reply: Reply) -> Element:
             raise
         raise http.refusal(reply) from None
     if reply.is_success and feed.tag != f"{_ATOM}feed":
-        raise ToolError(f"The answer is no feed: {http.text_of(reply)[: http.SHOWN]}")
+        raise ToolError(f"The answer is not a feed: {http.text_of(reply)[: http.SHOWN]}")
     if not reply.is_success:
-        told = (_summary(entry) for entry in feed.iterfind(f"{_ATOM}entry") if _ERROR in _member(entry, "id"))
-        raise http.refusal(reply, next(told, ""))
+        messages = (_summary(entry) for entry in feed.iterfind(f"{_ATOM}entry") if _ERROR in _member(entry, "id"))
+        raise http.refusal(reply, next(messages, ""))
     return feed
 
 
 def _row(entry: Element) -> dict[str, Any]:
-    """An article: {title, summary, authors, pdf_url, entry_id, published, updated}."""
+    """Return an article: {title, summary, authors, pdf_url, entry_id, published, updated}."""
     entry_id, summary = _member(entry, "id"), _summary(entry)
     if _ERROR in entry_id:
         raise ToolError(summary or "ArXiv refused the query.")

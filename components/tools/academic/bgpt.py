@@ -1,7 +1,7 @@
-"""BGPT: findings of scientific papers, with their methods, limits and blind spots.
+"""BGPT: search of scientific papers, with their methods, limitations and blind spots.
 
-DSL: `query`, `top_n`, `api_key`, `days_back`. An error reads `HTTP error: ` where the vendor refuses for good, and
-`Network error: ` where another try may help, as upstream.
+DSL: `query`, `top_n`, `api_key`, `days_back`. A final error begins with `HTTP error: `, a transient one with
+`Network error: `, as upstream.
 """
 
 from collections.abc import Mapping
@@ -42,11 +42,11 @@ _LINES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("Blind spots", ("study_blindspots",)),
     ("How to falsify", ("how_to_falsify",)),
 )
-"""What a model reads of a paper: each line's label, and the members that may hold its text."""
+"""The lines that a model gets of a paper: each line's label, and the members that may hold its text."""
 
 
 def _days(value: Any) -> int | None:
-    """Whole days; None where nothing is given, and 0 is nothing."""
+    """Return a number of days; None for no value and for 0. Raises ValueError for anything else."""
     number = 0 if value is None or value == "" else whole(value)
     if number is None or number < 0:
         raise ValueError(f"BGPT days back {value} not supported, should be positive integer")
@@ -62,19 +62,19 @@ class BGPTParams(ToolParams):
 
 
 async def search(params: BGPTParams, arguments: Mapping[str, Any], ctx: NodeContext) -> ToolResult:
-    asked: dict[str, Any] = {"query": value_text(arguments["query"]).strip(), "num_results": params.top_n}
+    body: dict[str, Any] = {"query": value_text(arguments["query"]).strip(), "num_results": params.top_n}
     if params.api_key:
-        asked["api_key"] = params.api_key
+        body["api_key"] = params.api_key
     if params.days_back:
-        asked["days_back"] = params.days_back
-    rows = _rows(await _answer(asked, ctx))
+        body["days_back"] = params.days_back
+    rows = _rows(await _answer(body, ctx))
     formalized = await evidence.cite_hits((_hit(row) for row in rows if isinstance(row, Mapping)), ctx)
     return ToolResult({"formalized_content": formalized, "json": rows}, answer=formalized)
 
 
-async def _answer(asked: Mapping[str, Any], ctx: NodeContext) -> Reply:
+async def _answer(body: Mapping[str, Any], ctx: NodeContext) -> Reply:
     try:
-        return await http.fetch(ctx, "BGPT", Call("POST", SEARCH, json=asked, timeout=SECONDS))
+        return await http.fetch(ctx, "BGPT", Call("POST", SEARCH, json=body, timeout=SECONDS))
     except HttpFailed as failed:
         status = failed.details.get("status", 0)
         for_good = 400 <= status < 500 and status != HTTPStatus.TOO_MANY_REQUESTS
@@ -98,7 +98,7 @@ def _hit(row: Mapping[str, Any]) -> Hit:
 
 
 def _first(row: Mapping[str, Any], names: tuple[str, ...]) -> str:
-    """The first member that is not blank; a list or an object as Python writes it, as upstream."""
+    """Return the first member that is not blank; a list or an object as its Python `repr`, as upstream."""
     found = (plain_text(row.get(name)).strip() for name in names)
     return next((text for text in found if text), "")
 

@@ -1,7 +1,7 @@
-"""GoogleScholar: scholarly articles, read from the pages that scholar.google.com shows.
+"""GoogleScholar: scholarly articles, read from the result pages of scholar.google.com.
 
-DSL: `query`, `top_n`, `sort_by`, `year_low`, `year_high`, `patents`. The vendor has no interface for programs: a page
-that asks whether we are one is an error, and nothing is done to get around it.
+DSL: `query`, `top_n`, `sort_by`, `year_low`, `year_high`, `patents`. The vendor has no API: a page with a CAPTCHA is an
+error, and the tool does not try to get around it.
 """
 
 import re
@@ -38,7 +38,7 @@ class GoogleScholarParams(ToolParams):
 
 
 async def search(params: GoogleScholarParams, arguments: Mapping[str, Any], ctx: NodeContext) -> ToolResult:
-    asked: dict[str, Any] = {
+    options: dict[str, Any] = {
         "hl": "en",
         "q": value_text(arguments["query"]),
         "as_vis": 0,
@@ -47,10 +47,10 @@ async def search(params: GoogleScholarParams, arguments: Mapping[str, Any], ctx:
         "as_yhi": whole(params.year_high),
         "scisbd": 1 if params.sort_by == "date" else None,
     }
-    given = {name: value for name, value in asked.items() if value is not None}
+    query_params = {name: value for name, value in options.items() if value is not None}
     rows: list[dict[str, Any]] = []
     for page in range(MOST_PAGES):
-        found = await _page({**given, "start": page * ROWS_A_PAGE}, ctx)
+        found = await _page({**query_params, "start": page * ROWS_A_PAGE}, ctx)
         rows += found
         if len(rows) >= params.top_n or len(found) < ROWS_A_PAGE:
             break
@@ -59,8 +59,8 @@ async def search(params: GoogleScholarParams, arguments: Mapping[str, Any], ctx:
     return ToolResult({"formalized_content": formalized, "json": rows}, answer=formalized)
 
 
-async def _page(asked: Mapping[str, Any], ctx: NodeContext) -> list[dict[str, Any]]:
-    reply = await http.ask(ctx, "GoogleScholar", Call("GET", SEARCH, params=asked))
+async def _page(query_params: Mapping[str, Any], ctx: NodeContext) -> list[dict[str, Any]]:
+    reply = await http.ask(ctx, "GoogleScholar", Call("GET", SEARCH, params=query_params))
     page = http.text_of(reply)
     if reply.status == HTTPStatus.TOO_MANY_REQUESTS or any(riddle in page for riddle in _RIDDLES):
         raise HttpFailed("Google Scholar refuses programs for now.", retryable=False, status=reply.status)
@@ -70,7 +70,7 @@ async def _page(asked: Mapping[str, Any], ctx: NodeContext) -> list[dict[str, An
 
 
 def _rows_in(page: str) -> list[dict[str, Any]]:
-    """The articles of a page: {bib: {title, author, abstract, pub_year, venue}, pub_url, num_citations}."""
+    """Return the articles of a page: {bib: {title, author, abstract, pub_year, venue}, pub_url, num_citations}."""
     try:
         from selectolax.lexbor import LexborHTMLParser
     except ImportError as missing:
@@ -99,7 +99,7 @@ def _rows_in(page: str) -> list[dict[str, Any]]:
 
 
 def _byline(text: str) -> tuple[list[str], str, str]:
-    """Authors, venue and year out of `A Lee, B Li - Journal of Widgets, 2024 - example.org`."""
+    """Parse authors, venue and year of `A Lee, B Li - Journal of Widgets, 2024 - example.org`."""
     names, _, rest = text.partition(" - ")
     where = rest.partition(" - ")[0]
     year = _YEAR.search(where)

@@ -1,7 +1,8 @@
-"""PubMed: articles of medicine and the life sciences by their abstracts.
+"""PubMed: search of articles of medicine and the life sciences, with their abstracts.
 
-DSL: `query`, `top_n`, `email` (the vendor wants to know whom to write to), `api_key` (ours: more requests a second). A
-search without hits is empty rather than an error, and an abstract is given whole (row T9).
+DSL: `query`, `top_n`, `email` (the vendor asks for a contact), `api_key` (an addition of Easel: more requests a
+second). A search without hits returns an empty result and no error, and abstracts are not truncated (docs/tools.md, row
+T9).
 """
 
 from collections.abc import Mapping
@@ -43,8 +44,8 @@ async def search(params: PubMedParams, arguments: Mapping[str, Any], ctx: NodeCo
     caller = {"db": "pubmed", "retmode": "xml", "email": value_text(params.email), "tool": "easel"}
     if params.shown_key:
         caller["api_key"] = params.shown_key
-    asked = {**caller, "term": value_text(arguments["query"]), "retmax": params.top_n}
-    ids = _ids(await http.fetch(ctx, "PubMed", Call("GET", SEARCH, params=asked)))[: params.top_n]
+    query_params = {**caller, "term": value_text(arguments["query"]), "retmax": params.top_n}
+    ids = _ids(await http.fetch(ctx, "PubMed", Call("GET", SEARCH, params=query_params)))[: params.top_n]
     rows: list[dict[str, str]] = []
     if ids:
         reply = await http.fetch(ctx, "PubMed", Call("GET", FETCH, params={**caller, "id": ",".join(ids)}))
@@ -56,7 +57,10 @@ async def search(params: PubMedParams, arguments: Mapping[str, Any], ctx: NodeCo
 
 
 def _ids(reply: Reply) -> list[str]:
-    """The numbers of the articles found; the vendor's mirrors answer in JSON as well. Raises ToolError for an error."""
+    """Return the ids of the articles found, from XML or, as some mirrors send it, JSON.
+
+    Raises ToolError for an error.
+    """
     if reply.content.lstrip().startswith(b"{"):
         body = http.object_of(reply)
         result = body.get("esearchresult")
@@ -67,17 +71,17 @@ def _ids(reply: Reply) -> list[str]:
 
 
 def _tree(reply: Reply, name: str) -> Element:
-    """An answer by the name of its root. Raises ToolError for an error, and for anything else."""
+    """Return the root of an answer, which must have this name. Raises ToolError for an error and any other root."""
     tree = xml_tree.parse(reply.content)
     _refused_if(text_of(tree.find("ERROR")))
     if tree.tag != name:
-        raise ToolError(f"The answer is no {name}: {http.text_of(reply)[: http.SHOWN]}")
+        raise ToolError(f"The answer is not of type {name}: {http.text_of(reply)[: http.SHOWN]}")
     return tree
 
 
-def _refused_if(said: str) -> None:
-    if said:
-        raise ToolError(said)
+def _refused_if(error: str) -> None:
+    if error:
+        raise ToolError(error)
 
 
 def _row(article: Element) -> dict[str, str]:
@@ -108,7 +112,7 @@ def _author(author: Element) -> str:
 
 
 def _doi(article: Element) -> str:
-    """The article's own: its list of references has a list of ids for each."""
+    """Return the article's own DOI; each of its references has a list of ids, too."""
     own = article.iterfind("PubmedData/ArticleIdList/ArticleId")
     listed = (text_of(found) for found in own if found.get("IdType") == "doi")
     places = article.iterfind("MedlineCitation/Article/ELocationID")
@@ -117,7 +121,7 @@ def _doi(article: Element) -> str:
 
 
 def _abstract(article: Element) -> str:
-    """All of it; the parts of a structured one are lines that begin with their label."""
+    """Return the whole abstract; each part of a structured abstract is a line that begins with its label."""
     parts = article.iterfind("MedlineCitation/Article/Abstract/AbstractText")
     return "\n".join(f"{part.get('Label')}: {text_of(part)}" if part.get("Label") else text_of(part) for part in parts)
 

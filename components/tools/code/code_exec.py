@@ -1,10 +1,12 @@
-"""CodeExec: run a program of the author's or of the model's, somewhere else.
+"""CodeExec: run a program of the author or the model in a sandbox.
 
 DSL: `lang` (`python`, `javascript`), `script` with a function `main`, `arguments` {name: reference}, `outputs` with one
-output of the node's own and its type. What `main` gives becomes that output, `raw_result`, and as text `content`; files
-that it leaves in `artifacts/` are kept (`_ARTIFACTS`, `attachments`). A program is never carried out twice on its own
-account: `max_retries` counts for nothing, what came of it is recorded, and a worker that is lost while it runs leaves
-the question whether it has happened, unless the sandbox says that nothing can have come of it (row T13).
+output of the node's own and its type. The return value of `main` becomes that output, `raw_result`, and as text
+`content`; files that the program writes into `artifacts/` are stored (`_ARTIFACTS`, `attachments`).
+
+A program is never run twice without being asked to: `max_retries` is ignored and the result is recorded. If the worker
+is lost while the program runs, the outcome is unknown, unless the sandbox guarantees that the program had no effect
+outside (docs/tools.md, row T13).
 """
 
 from collections.abc import Mapping
@@ -30,16 +32,16 @@ LANGUAGES: Mapping[str, str] = {
     "nodejs": "nodejs",
     "javascript": "nodejs",
 }
-"""What authors and models write, and what a sandbox is told."""
+"""The spellings that authors and models use, each with the sandbox's name of the language."""
 
 NO_SANDBOX = (
     "No sandbox is configured to run code. Set EASEL_SANDBOX on the workers, for example EASEL_SANDBOX=local, "
     "and start them again."
 )
-LONGEST_ERROR = 4000  # characters: the end of what a program says about its failure
+LONGEST_ERROR = 4000  # characters; of a longer stderr, the end is kept
 _DEFAULT_SCRIPT = 'def main(arg1: str, arg2: str) -> dict:\n    return {"result": arg1 + arg2}\n'
 _DONE = "code:done"
-_MOST_PRINTED = 16_000  # characters of what a program has printed that a model reads beside its result
+_MOST_PRINTED = 16_000  # characters of a program's output that a model gets beside its result
 _RETURNS = "It defines `main`, without parameters, which returns a JSON value"
 
 
@@ -57,7 +59,7 @@ class CodeExecParams(ToolParams):
 
     @property
     def further_arguments(self) -> tuple[str, ...]:
-        """Arguments of the program: what a call brings for one goes before the author's reference."""
+        """The program's arguments; a value in the call goes before the author's reference."""
         return tuple(map(str, self.arguments)) if isinstance(self.arguments, Mapping) else ()
 
 
@@ -69,16 +71,16 @@ async def execute(params: CodeExecParams, arguments: Mapping[str, Any], ctx: Nod
         raise ToolError(NO_SANDBOX)
     if sandbox.repeatable:
         return _judged(await _carried_out(sandbox, program, contract, ctx), contract)
-    kept = await ctx.recall(_DONE)
-    if kept is None:
+    recorded = await ctx.recall(_DONE)
+    if recorded is None:
         async with ctx.unrepeatable():
-            kept = await _carried_out(sandbox, program, contract, ctx)
-            await ctx.record(_DONE, kept)  # before anybody acts on it
-    return _judged(kept, contract)
+            recorded = await _carried_out(sandbox, program, contract, ctx)
+            await ctx.record(_DONE, recorded)  # before the result is used
+    return _judged(recorded, contract)
 
 
 async def _carried_out(sandbox: Sandbox, program: Program, contract: Contract, ctx: NodeContext) -> Mapping[str, Any]:
-    """{"outputs"} or {"error"}, and {"printed"}: what the program has printed beside its result."""
+    """Run the program; return {"outputs"} or {"error"}, and "printed" with its output beside the result."""
     printed = ""
     try:
         result = await sandbox.run(program)
@@ -90,28 +92,28 @@ async def _carried_out(sandbox: Sandbox, program: Program, contract: Contract, c
 
 
 async def _outputs(result: ProgramResult, contract: Contract, ctx: NodeContext) -> dict[str, Any]:
-    """All outputs that a run of the program brings, its own under the contract's name. Raises ToolError."""
+    """Return all outputs of a run, the program's own under the contract's name. Raises ToolError if it failed."""
     value, kind, text = await in_untrusted_thread(_told, result)
-    kept = await output_files.keep(result.files, ctx)
+    stored = await output_files.keep(result.files, ctx)
     return {
         contract.name: value,
         "raw_result": value,
         "actual_type": kind,
-        "content": "\n\n".join(part for part in (text, kept.content) if part),
-        "attachments": kept.links,
-        "_ARTIFACTS": kept.artifacts or None,
-        "_ATTACHMENT_CONTENT": kept.content,
+        "content": "\n\n".join(part for part in (text, stored.content) if part),
+        "attachments": stored.links,
+        "_ARTIFACTS": stored.artifacts or None,
+        "_ATTACHMENT_CONTENT": stored.content,
     } | _skipped(result)
 
 
 def _skipped(result: ProgramResult) -> dict[str, Any]:
-    """The files that were left where they were, an output only of a program that has left such."""
-    told = [{"name": clean(file.name), "reason": file.reason} for file in result.skipped]
-    return {"_SKIPPED_ARTIFACTS": told} if told else {}
+    """Return the output that lists the skipped files; {} if there are none."""
+    skipped = [{"name": clean(file.name), "reason": file.reason} for file in result.skipped]
+    return {"_SKIPPED_ARTIFACTS": skipped} if skipped else {}
 
 
 def _told(result: ProgramResult) -> tuple[Any, str, str]:
-    """What a program gave, its type and its text. Raises ToolError in its own words if it failed."""
+    """Return a program's value, its type and its text. Raises ToolError with the program's stderr if it failed."""
     value = _value(result)
     return value, output_contract.type_of(value), output_contract.content_text(value)
 
@@ -121,20 +123,22 @@ def _value(result: ProgramResult) -> Any:
         return output_contract.json_value(result.value)
     has_said_nothing = not result.files and not result.stdout.strip()
     if result.exit_code != 0 or (result.stderr.strip() and has_said_nothing):
-        told = result.stderr.strip()[-LONGEST_ERROR:]
-        raise ToolError(told or f"The program ended with exit code {result.exit_code}.")
+        stderr = result.stderr.strip()[-LONGEST_ERROR:]
+        raise ToolError(stderr or f"The program ended with exit code {result.exit_code}.")
     return output_contract.printed_value(result.stdout)
 
 
-def _judged(kept: Mapping[str, Any], contract: Contract) -> ToolResult:
-    """The result, if it is what the contract promises. Else an error: the node has the rest of the outputs, and a model
-    reads what the program gave and printed, and what is wrong with it."""
-    printed = _shown_print(kept.get("printed") or "")  # a release before this one has recorded none
-    failure = kept.get("error")
+def _judged(recorded: Mapping[str, Any], contract: Contract) -> ToolResult:
+    """Return the result if it fulfils the contract.
+
+    Raises ToolError otherwise: the node gets the other outputs, and the model gets the value, the output and the error.
+    """
+    printed = _shown_print(recorded.get("printed") or "")  # records of older releases have none
+    failure = recorded.get("error")
     if failure:
-        told = {"error": f"{CODE_EXEC.name} error: {failure}", **printed} if printed else None
-        raise ToolError(failure, answer=told)
-    outputs: Mapping[str, Any] = kept["outputs"]
+        answer = {"error": f"{CODE_EXEC.name} error: {failure}", **printed} if printed else None
+        raise ToolError(failure, answer=answer)
+    outputs: Mapping[str, Any] = recorded["outputs"]
     shown = {name: value for name, value in outputs.items() if not name.startswith("_")} | printed
     wrong = contract.mismatch(outputs[contract.name])
     if wrong:
@@ -144,14 +148,17 @@ def _judged(kept: Mapping[str, Any], contract: Contract) -> ToolResult:
 
 
 def _shown_print(text: str) -> dict[str, str]:
-    """What a program has printed, for a model: its end, if it is long."""
+    """Return what a program printed, for a model; of a long text the end."""
     shown = text if len(text) <= _MOST_PRINTED else f"[...]{text[-_MOST_PRINTED:]}"
     return {"printed": shown} if text else {}
 
 
 def for_models(params: CodeExecParams) -> CodeExecParams:
-    """The parameters as an Agent's tool has them: outputs that are as they come promise nothing of a program that only
-    the model will write."""
+    """Return the parameters for calls by a model.
+
+    Outputs that still have their default type are turned into type Any, because the model writes the program and the
+    default makes no promise about it.
+    """
     name, declared = next(iter(_default_outputs().items()))
     own = {key: value for key, value in _own_outputs(params).items() if key not in output_contract.RESERVED}
     kind = own[name].get("type") if list(own) == [name] and isinstance(own[name], Mapping) else None
@@ -167,10 +174,10 @@ def _own_outputs(params: CodeExecParams) -> Mapping[str, Any]:
 
 
 def _arguments_told(params: CodeExecParams) -> Mapping[str, Argument]:
-    """The arguments as a model is told of them: with the type that the author wants, if it is any."""
+    """Return the arguments for the schema; the description of `script` names the author's type, if there is one."""
     try:
         contract = output_contract.contract_of(params.outputs)
-    except ToolError:  # every call says what is wrong with it
+    except ToolError:  # every call reports the wrong contract
         return CODE_EXEC.arguments
     if contract.promises_nothing:
         return CODE_EXEC.arguments
@@ -180,7 +187,7 @@ def _arguments_told(params: CodeExecParams) -> Mapping[str, Argument]:
 
 
 def _program(params: CodeExecParams, arguments: Mapping[str, Any], ctx: NodeContext) -> Program:
-    """What is to run. Of the arguments those that a call brings win over what the author refers to."""
+    """Return the program to run. Arguments in the call go before the author's references."""
     language = value_text(arguments.get("lang")) or params.lang
     if language.strip().lower() not in LANGUAGES:
         raise ToolError(f"Language {language} is not supported. Use one of {', '.join(LANGUAGES)}.")
@@ -193,12 +200,12 @@ def _program(params: CodeExecParams, arguments: Mapping[str, Any], ctx: NodeCont
     )
 
 
-def _arguments(params: CodeExecParams, given: Mapping[str, Any], ctx: NodeContext) -> dict[str, Any]:
+def _arguments(params: CodeExecParams, passed: Mapping[str, Any], ctx: NodeContext) -> dict[str, Any]:
     declared = params.arguments if isinstance(params.arguments, Mapping) else {}
     values: dict[str, Any] = {}
     for name, reference in declared.items():
-        if name in given and name not in CODE_EXEC.arguments:
-            values[name] = given[name]
+        if name in passed and name not in CODE_EXEC.arguments:
+            values[name] = passed[name]
         else:
             values[name] = ctx.lookup(str(reference)) if reference else None
         ctx.note_input(name, values[name])

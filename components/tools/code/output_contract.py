@@ -1,11 +1,11 @@
-"""What a code node promises to give: one output of its own name and type (tools 3.1).
+"""The output contract of a code node: the name and type of its one own output (docs/tools.md).
 
     contract = contract_of({"result": {"type": "Array<Number>"}})
-    contract.mismatch([1, "x"])   ->  "CodeExec contract mismatch at [1]: expected type Number, got String"
-    type_of([1, "x"])             ->  "Array<Any>"
-    content_text({"a": 1})        ->  '{\\n  "a": 1\\n}'
+    contract.find_mismatch([1, "x"])   ->  "CodeExec contract mismatch at [1]: expected type Number, got String"
+    type_of([1, "x"])                  ->  "Array<Any>"
+    content_text({"a": 1})             ->  '{\\n  "a": 1\\n}'
 
-Types are those of JSON: a boolean is no number, and null is of no type but Null and Any.
+Types are those of JSON: a boolean is not a number, and null has the types Null and Any only.
 """
 
 import json
@@ -26,10 +26,10 @@ RESERVED = frozenset(
         "_created_time", "_elapsed_time",
     }
 )  # fmt: skip
-"""Outputs that every code node has; an author's own output has another name."""
+"""Outputs that every code node has; an author's own output must have another name."""
 
 DEEPEST = 100  # levels of a value, and of Array<Array<...>>
-LARGEST = 10**4300 - 1  # Python writes no longer numbers
+LARGEST = 10**4300 - 1  # Python does not convert longer numbers to text
 
 _TYPES: Mapping[str, str] = {name.lower(): name for name in ("String", "Number", "Boolean", "Object", "Null", ANY)}
 _ARRAY = re.compile(r"array\s*<(.*)>", re.IGNORECASE | re.DOTALL)
@@ -37,7 +37,7 @@ _ARRAY = re.compile(r"array\s*<(.*)>", re.IGNORECASE | re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Contract:
-    """The name of a node's own output, and what it must be: `items` levels of arrays around a plain type."""
+    """The name and type of a node's own output: `array_depth` levels of arrays around `base_type`."""
 
     name: str
     of: str
@@ -50,16 +50,16 @@ class Contract:
 
     @property
     def promises_nothing(self) -> bool:
-        """Whether every value is as promised."""
+        """Whether every value fulfils the contract."""
         return self.of == ANY and self.items == 0
 
     def mismatch(self, value: Any) -> str | None:
-        """What is wrong with a value; None if it is as promised."""
+        """Return what is wrong with a value; None if it fulfils the contract."""
         return _mismatch(value, self.of, self.items, "")
 
 
 def contract_of(outputs: Any) -> Contract:
-    """The contract that declared outputs make. Raises ToolError unless exactly one of them is the node's own."""
+    """Return the contract of declared outputs. Raises ToolError unless exactly one of them is the node's own."""
     declared = outputs if isinstance(outputs, Mapping) else {}
     own = [str(name) for name in declared if name not in RESERVED]
     if len(own) != 1:
@@ -77,7 +77,7 @@ def contract_of(outputs: Any) -> Contract:
 
 
 def type_of(value: Any) -> str:
-    """The type of a JSON value; an array whose items differ, or that has none, is Array<Any>."""
+    """Return the type of a JSON value; an empty array, or one with items of several types, is Array<Any>."""
     match value:
         case None:
             return "Null"
@@ -95,7 +95,7 @@ def type_of(value: Any) -> str:
 
 
 def content_text(value: Any) -> str:
-    """A value as the node's `content`: text as it is, objects and arrays laid out, everything else Python's way."""
+    """Return a value as the node's `content`: text as it is, objects and arrays as indented JSON, others as `str`."""
     if value is None:
         return ""
     if isinstance(value, Mapping | list):
@@ -104,7 +104,7 @@ def content_text(value: Any) -> str:
 
 
 def printed_value(stdout: str) -> Any:
-    """What a program without a result has printed: JSON, else a Python literal, else the text."""
+    """Parse the output of a program without a result: as JSON, else as a Python literal, else as text."""
     text = clean(stdout).strip()
     if not text:
         return ""
@@ -115,7 +115,10 @@ def printed_value(stdout: str) -> Any:
 
 
 def json_value(value: Any, levels: int = DEEPEST) -> Any:
-    """A value as it can be stored: NaN and infinity are null, texts are clean. Raises ToolError for what cannot."""
+    """Return a value as it can be stored: null for NaN and infinity, cleaned texts.
+
+    Raises ToolError for a value that JSON cannot represent.
+    """
     if levels == 0:
         raise ToolError(f"The result is nested more than {DEEPEST} levels deep.")
     match value:
@@ -134,11 +137,11 @@ def json_value(value: Any, levels: int = DEEPEST) -> Any:
         case list() | tuple():
             return [json_value(item, levels - 1) for item in value]
         case _:
-            raise ToolError(f"The result has a {type(value).__name__} in it, which is no JSON.")
+            raise ToolError(f"The result contains a value of type {type(value).__name__}, which JSON does not have.")
 
 
 def _parsed(written: Any) -> tuple[str, int]:
-    """A written type as a plain one and the levels of arrays around it. Raises ToolError for one that is none."""
+    """Return a type's plain type and the levels of arrays around it. Raises ToolError for an unknown type."""
     inner, levels = str(written or "").strip(), 0
     while (found := _ARRAY.fullmatch(inner)) and levels < DEEPEST:
         inner, levels = found[1].strip(), levels + 1

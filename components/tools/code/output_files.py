@@ -1,9 +1,9 @@
-"""Files that a program left behind: kept, linked, and put into words for a model (tools 3.1).
+"""Files that a program wrote: stored, linked, and described for a model.
 
-kept = await keep(result.files, ctx)
-kept.artifacts    [{"name", "url", "mime_type", "size"}]
-kept.links        ["![chart.png](/api/v1/documents/artifact/...)"]
-kept.content      "attachment_count: 1\\n\\nattachment1 (image): chart.png\\n..."
+stored = await store_files(result.files, ctx)
+stored.artifacts    [{"name", "url", "mime_type", "size"}]
+stored.links        ["![chart.png](/api/v1/documents/artifact/...)"]
+stored.content      "attachment_count: 1\\n\\nattachment1 (image): chart.png\\n..."
 """
 
 from collections.abc import Iterable, Sequence
@@ -23,12 +23,12 @@ from providers.models.text.sanitizer import clean
 
 MOST_TEXT = 20_000  # characters of one file
 _SHOWN_AS_TEXT = frozenset({"csv", "json", "html", "txt", "md", "xml", "tsv"})
-_DIGITS = 8  # of a file's digest, in the name under which it is kept
+_DIGITS = 8  # of a file's digest, in its stored name
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What a node says of the files. All three are empty where there are none."""
+    """A node's outputs about its files; all are empty if there are none."""
 
     artifacts: list[dict[str, Any]]
     links: list[str]
@@ -36,10 +36,10 @@ class Kept:
 
 
 async def keep(files: Sequence[ProducedFile], ctx: NodeContext) -> Kept:
-    """Store the files and describe them, in order."""
+    """Store the files; return their descriptions, in order."""
     artifacts: list[dict[str, Any]] = []
     links: list[str] = []
-    told: list[str] = []
+    descriptions: list[str] = []
     for number, file in enumerate(files, 1):
         name = clean(file.name)
         url = await _stored(name, file, ctx)
@@ -50,13 +50,13 @@ async def keep(files: Sequence[ProducedFile], ctx: NodeContext) -> Kept:
             text = f"Artifact generated but parse failed. Download: {url}"
         artifacts.append({"name": name, "url": url, "mime_type": file.mime_type, "size": len(file.data)})
         links.append(f"![{name}]({url})" if is_image else f"[Download {name}]({url})")
-        told.append(f"attachment{number} ({kind}): {name}\n{text}")
-    content = "\n\n".join([f"attachment_count: {len(told)}", *told]) if told else ""
+        descriptions.append(f"attachment{number} ({kind}): {name}\n{text}")
+    content = "\n\n".join([f"attachment_count: {len(descriptions)}", *descriptions]) if descriptions else ""
     return Kept(artifacts, links, content)
 
 
 async def _stored(name: str, file: ProducedFile, ctx: NodeContext) -> str:
-    """Keep a file; its address. Calls of one node that make different files of one name do not share it."""
+    """Store a file and return its URL. The digest in its name separates different files of the same name."""
     digest = sha256(file.data).hexdigest()[:_DIGITS]
     bare = name.rpartition("/")[2]
     saved = await ctx.save_file(f"{digest}-{bare}", file.data, file.mime_type)
@@ -66,7 +66,7 @@ async def _stored(name: str, file: ProducedFile, ctx: NodeContext) -> str:
 
 
 async def _shown(name: str, kind: str, data: bytes) -> str | None:
-    """What a file says; None if it has no text that we can get at."""
+    """Return the beginning of a file's text; None if it has no text that can be read, as images do."""
     try:
         if kind in _SHOWN_AS_TEXT:
             return await in_untrusted_thread(_beginning, data, may_declare=kind == "html")
@@ -82,20 +82,20 @@ def _beginning(data: bytes, *, may_declare: bool) -> str:
 
 
 def beginning_of_pdf(name: str, data: bytes) -> str:
-    """The beginning of a PDF's text."""
+    """Return the beginning of a PDF's text."""
     return _first(pdf_parts(name, data))
 
 
 def _first(parts: Iterable[str]) -> str:
-    """The beginning of a text that comes in parts."""
-    kept: list[str] = []
-    room = MOST_TEXT
+    """Return the beginning of a text that comes in parts."""
+    pieces: list[str] = []
+    remaining = MOST_TEXT
     for part in parts:
-        kept.append(clean(part)[:room])
-        room -= len(part)
-        if room <= 0:
+        pieces.append(clean(part)[:remaining])
+        remaining -= len(part)
+        if remaining <= 0:
             break
-    return "".join(kept)
+    return "".join(pieces)
 
 
 def _extension(name: str) -> str:

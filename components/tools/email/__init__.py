@@ -1,1 +1,1 @@
-"""Email: messages and the record of their delivery."""
+"""Email: messages, sending, and the record of deliveries."""

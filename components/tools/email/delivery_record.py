@@ -1,8 +1,8 @@
-"""What is on record of an activation's deliveries, so that no letter is sent twice (tools 5, row T15).
+"""The record of an activation's e-mail deliveries, so that no message is sent twice (docs/tools.md, row T15).
 
-Before a server is given the letter stands that it begins; what came of it stands before anybody acts on it. A delivery
-that began and has no end may have happened: nobody repeats it, unless the node's `on_unknown` says that its author
-would rather have it done twice, or lets a person decide.
+The beginning of a delivery is recorded before the message is handed to the server, and its end before the result is
+used. A delivery with a beginning and no end may have happened. It is not repeated, unless the node's `on_unknown` is
+`retry`, or is `ask` and a person decides so (docs/decisions/0022).
 """
 
 from collections.abc import Mapping
@@ -18,13 +18,13 @@ ADVICE = "The message may have been sent. Do not send it again unless the user a
 
 
 class MayHaveHappened(ToolError):
-    """A delivery of which nobody knows, of a node whose author wants a person to be asked."""
+    """Raised for a delivery with an unknown outcome if the node's `on_unknown` is `ask`."""
 
     code = UNKNOWN_OUTCOME
 
 
 class Deliveries:
-    """The deliveries of one letter. `number` is how many have begun, in earlier attempts as well."""
+    """The deliveries of one message. `_number` counts those that have begun, also in earlier attempts."""
 
     def __init__(self, ctx: NodeContext) -> None:
         self._ctx = ctx
@@ -32,9 +32,9 @@ class Deliveries:
         self._ended: Mapping[str, Any] | None = None
 
     async def look(self) -> Mapping[str, str] | None:
-        """What an earlier attempt has left: the refused recipients of a letter that was sent; None if it may be sent.
+        """Read the record of earlier attempts; return the refused recipients if the message was sent, else None.
 
-        Raises ToolError where it was refused for good, or where nobody knows.
+        None means that it may be sent now. Raises ToolError if it was refused for good or the outcome is unknown.
         """
         while await self._ctx.recall(f"mail:begun:{self._number}") is not None:
             self._ended = await self._ctx.recall(f"mail:ended:{self._number}")
@@ -44,7 +44,7 @@ class Deliveries:
         if self._ended is None or self._ended.get("unknown"):
             if self._ctx.on_unknown == "fail":
                 raise _unknown(self._ctx)
-            return None  # the author, or somebody who was asked, wants it sent once more
+            return None  # the author, or the person who was asked, wants it sent once more
         if "refused" in self._ended:
             return self._ended["refused"]
         if not self._ended.get("retryable"):
@@ -52,14 +52,14 @@ class Deliveries:
         return None
 
     async def carry_out(self, session: MailSession, message: bytes, refused: Mapping[str, str]) -> None:
-        """Deliver, between two lines of the record. Raises ToolError, also where nobody knows.
+        """Deliver the message and record its beginning and end. Raises ToolError, also if the outcome is unknown.
 
-        Who finds the first line written already delivers nothing: only one attempt may have written it.
+        If another attempt has recorded the beginning already, nothing is delivered.
         """
         guarded = nullcontext() if self._ctx.on_unknown == "fail" else self._ctx.unrepeatable()
         async with guarded:
             if not await self._ctx.record(f"mail:begun:{self._number}", True):
-                raise _unknown(self._ctx)  # another attempt has begun it since `look`
+                raise _unknown(self._ctx)  # another attempt has begun it since `check_previous`
             ended, error = await _delivered(session, message, refused)
             await self._ctx.record(f"mail:ended:{self._number}", ended)
         self._number += 1
@@ -72,7 +72,7 @@ class Deliveries:
 async def _delivered(
     session: MailSession, message: bytes, refused: Mapping[str, str]
 ) -> tuple[Mapping[str, Any], ToolError | None]:
-    """What is recorded of a delivery, and what went wrong."""
+    """Deliver the message; return the record of its end, and the error if there was one."""
     try:
         await session.deliver(message)
     except DeliveryUnknown as error:
@@ -83,8 +83,8 @@ async def _delivered(
 
 
 def _unknown(ctx: NodeContext) -> ToolError:
-    """The error of a delivery that nobody knows of, as the author wants to hear of it."""
-    told = DeliveryUnknown().message
+    """Return the error for a delivery with an unknown outcome, as the node's `on_unknown` says."""
+    message = DeliveryUnknown().message
     if ctx.on_unknown == "ask":
-        return MayHaveHappened(told)
-    return ToolError(told, retryable=ctx.on_unknown == "retry", answer=f"Email error: {told}. {ADVICE}")
+        return MayHaveHappened(message)
+    return ToolError(message, retryable=ctx.on_unknown == "retry", answer=f"Email error: {message}. {ADVICE}")

@@ -1,7 +1,7 @@
-"""A letter: to whom it goes, and the bytes that a mail server is given.
+"""E-mail messages: recipients, headers, and the bytes for the mail server.
 
-Nothing of what somebody else has written ends a line in its head: control characters go, what is beyond plain ASCII is
-an encoded word, and an address has none of the characters that addresses do not need.
+Text from outside cannot inject a header line: control characters are removed, text beyond ASCII becomes an encoded
+word, and addresses with characters beyond the plain ones are refused.
 """
 
 import re
@@ -23,11 +23,11 @@ from components.tools.framework.parameters import listed
 from providers.models.text.sanitizer import clean
 
 NO_SUBJECT, NO_CONTENT = "No Subject", "No content provided"
-MOST_RECIPIENTS = 100  # what every mail server takes at once
+MOST_RECIPIENTS = 100  # every mail server must accept that many (RFC 5321)
 LONGEST_ADDRESS, LONGEST_LOCAL = 254, 64  # characters
 LONGEST_SUBJECT, LONGEST_NAME = 900, 100
 
-_PARTS = re.compile(r'(?:"[^"\r\n]*"|[^,;\r\n"])+')  # between commas, semicolons and lines, but for those in quotes
+_PARTS = re.compile(r'(?:"[^"\r\n]*"|[^,;\r\n"])+')  # divided by commas, semicolons and line ends outside of quotes
 _NAMED = re.compile(r'(?:"[^"]*"|[^<>"])*<([^<>]*)>\s*')
 _ATOM = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+"
 _LOCAL = re.compile(rf"{_ATOM}(?:\.{_ATOM})*")
@@ -41,9 +41,9 @@ _WORDS.header_encoding = BASE64
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """What is sent. `to` and `cc` share no address; `key` is the same whenever the same letter is sent once more.
+    """A message. `to` and `cc` have no address in common; `key` is the same in every attempt to send the message.
 
-    `names` has the recipients' names by address, as far as they were given.
+    `names` holds the recipients' names by address, where given.
     """
 
     sender: str
@@ -61,16 +61,16 @@ class Letter:
 
     @property
     def message_id(self) -> str:
-        """By which a mailbox that gets it twice can tell."""
+        """The Message-ID, by which a mailbox detects a duplicate."""
         digest = sha256(f"letter\n{self.key}".encode()).hexdigest()[:40]
         return f"<{digest}@{self.sender.rpartition('@')[2]}>"
 
 
 def addresses_in(value: Any, *, but: Iterable[str] = ()) -> list[str]:
-    """The addresses of a text, or of a list of texts, each once. Raises ToolError for what is none.
+    """Return the addresses in a text or a list of texts, each once. Raises ToolError for an invalid address.
 
-    Between them stand commas, semicolons or new lines; a name may stand before one, `Ann Lee <ann@example.com>`. A list
-    may be one that a model has written as JSON.
+    Addresses are divided by commas, semicolons or line ends, and may have a name: `Ann Lee <ann@example.com>`. A list
+    may be JSON text written by a model. Addresses in `exclude` are left out.
     """
     known = {address.lower() for address in but}
     found: list[str] = []
@@ -83,7 +83,7 @@ def addresses_in(value: Any, *, but: Iterable[str] = ()) -> list[str]:
 
 
 def names_in(value: Any) -> dict[str, str]:
-    """The names that stand before addresses, by address; the first one where an address comes again."""
+    """Return the names given with addresses, by address; of a repeated address the first name."""
     names: dict[str, str] = {}
     for part in _parts(value):
         before, mark, _ = part.strip().rpartition("<")
@@ -94,13 +94,13 @@ def names_in(value: Any) -> dict[str, str]:
 
 
 def _parts(value: Any) -> Iterator[str]:
-    given = listed(value)
-    for text in given if isinstance(given, list | tuple) else (given,):
+    values = listed(value)
+    for text in values if isinstance(values, list | tuple) else (values,):
         yield from (part for part in _PARTS.findall(value_text(text)) if part.strip())
 
 
 def address_of(text: str) -> str:
-    """One address, its domain as DNS spells it. Raises ToolError if it is none that could be sent to."""
+    """Return one address with its domain in ASCII (IDNA). Raises ToolError if it is invalid."""
     named = _NAMED.fullmatch(text.strip())
     local, mark, domain = (named.group(1) if named else text).strip().rpartition("@")
     try:
@@ -115,7 +115,7 @@ def address_of(text: str) -> str:
 
 
 def written(letter: Letter, now: datetime) -> bytes:
-    """The letter as it is handed over: lines that end in CRLF, all of it ASCII."""
+    """Return the message as bytes for the mail server: ASCII lines that end in CRLF."""
     boundary = sha256(f"boundary\n{letter.key}".encode()).hexdigest()[:40]
     whole = MIMEMultipart("alternative", boundary=f"=_{boundary}")
     whole["From"] = _named(letter.sender_name, letter.sender)
@@ -134,7 +134,7 @@ def _addressed(addresses: Sequence[str], names: Mapping[str, str]) -> str:
 
 
 def _named(name: str, address: str) -> str:
-    """A name before an address, quoted or encoded where it needs to be."""
+    """Return an address with its name, quoted or encoded where needed."""
     plain = _one_line(name)[:LONGEST_NAME].strip()
     if plain and not _is_plain(plain):
         return f"{_header(plain)} <{address}>"
@@ -142,7 +142,7 @@ def _named(name: str, address: str) -> str:
 
 
 def _header(text: str) -> str:
-    """A text without control characters, for a header: encoded words unless it is plain."""
+    """Return a text without control characters as a header value: encoded words unless it is plain ASCII."""
     return text if _is_plain(text) else Header(text, _WORDS).encode(linesep="\r\n")
 
 

@@ -1,9 +1,8 @@
-"""Email: send a letter by way of the author's mail server.
+"""Email: send a message through the author's mail server.
 
 DSL: `to_email`, `cc_email`, `subject`, `content` (HTML), `smtp_server`, `smtp_port`, `smtp_username`, `email`,
-`password`, `sender_name`. Port 465 speaks TLS from the first byte, every other one STARTTLS. A letter is
-never sent twice on the tool's own account (`delivery_record.py`, row T15), and its Message-ID is the same in every
-attempt.
+`password`, `sender_name`. Port 465 uses TLS from the start, every other port STARTTLS. The tool never sends a message
+twice by itself (`delivery_record.py`; docs/tools.md, row T15), and the Message-ID is the same in every attempt.
 """
 
 import asyncio
@@ -25,9 +24,9 @@ from components.tools.framework.base import Argument, Tool, ToolParams, ToolResu
 from components.tools.framework.parameters import filled, positive
 from providers.interfaces import Mail, MailAccount
 
-TLS_AT_ONCE = 465  # the port on which TLS does not wait to be asked for
+TLS_AT_ONCE = 465  # the port with TLS from the start
 LARGEST_PORT = 65535
-_SHARE_OF_LIMIT = 0.9  # so that a letter on its way can still be told from one that was never sent
+_SHARE_OF_LIMIT = 0.9  # leaves time to record whether the message was handed over
 _NOT_SENT: Mapping[str, Any] = {"success": False}
 
 
@@ -50,7 +49,7 @@ class EmailParams(ToolParams):
 
 
 async def send(params: EmailParams, arguments: Mapping[str, Any], ctx: NodeContext) -> ToolResult:
-    """Whatever goes wrong, `success` says that nothing is known to have been sent."""
+    """Send the message. Every error sets the output `success` to false: nothing is known to have been sent."""
     try:
         return await _sent(params, arguments, ctx)
     except ToolError as error:
@@ -66,7 +65,7 @@ async def _sent(params: EmailParams, arguments: Mapping[str, Any], ctx: NodeCont
         return ToolResult(_NOT_SENT, answer="")
     mail = ctx.services.mail
     if mail is None:
-        raise ToolError("Email is not available: this deployment lets its canvases send no mail.")
+        raise ToolError("Email is not available: this deployment does not allow its canvases to send mail.")
     deliveries = Deliveries(ctx)
     refused = await deliveries.look()
     if refused is None:
@@ -77,7 +76,10 @@ async def _sent(params: EmailParams, arguments: Mapping[str, Any], ctx: NodeCont
 async def _handed_over(
     to_send: Letter, mail: Mail, params: EmailParams, deliveries: Deliveries, ctx: NodeContext
 ) -> Mapping[str, str]:
-    """The recipients that were refused, after as many tries as the author allows. Raises ToolError."""
+    """Hand the message to the server, with the author's number of retries; return the refused recipients by address.
+
+    Raises ToolError.
+    """
     clock = asyncio.get_running_loop()
     ends_at = clock.time() + ctx.time_limit(EMAIL.name) * _SHARE_OF_LIMIT
     left = tries_more(params)
@@ -99,7 +101,7 @@ def _letter(params: EmailParams, arguments: Mapping[str, Any], ctx: NodeContext)
     to = message.addresses_in(arguments["to_email"])
     cc = message.addresses_in(arguments.get("cc_email"), but=to) if to else []
     if len(to) + len(cc) > message.MOST_RECIPIENTS:
-        raise ToolError(f"A message goes to {message.MOST_RECIPIENTS} recipients at most.")
+        raise ToolError(f"A message can have {message.MOST_RECIPIENTS} recipients at most. Send several messages.")
     return Letter(
         sender=message.address_of(value_text(params.email)),
         sender_name=value_text(params.sender_name),
@@ -113,7 +115,10 @@ def _letter(params: EmailParams, arguments: Mapping[str, Any], ctx: NodeContext)
 
 
 def _account(params: EmailParams, seconds: float, ctx: NodeContext) -> MailAccount:
-    """The author's server, or the one that the deployment has in its place: `smtp://relay:587`, `smtps://relay`."""
+    """Return the author's mail account, on the deployment's server if it sets one:
+
+    `smtp://relay:587`, `smtps://relay`.
+    """
     host, port = value_text(params.smtp_server).strip(), params.smtp_port
     named = http.named_place(ctx.services.base_urls, EMAIL.name, host)
     scheme = ""

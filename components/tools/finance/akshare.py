@@ -1,6 +1,6 @@
-"""AkShare: news on a stock of the Chinese exchanges, as eastmoney.com's own search gives them.
+"""AkShare: news about a stock of the Chinese exchanges, from the search of eastmoney.com.
 
-DSL: `query` (a stock code), `top_n`. Upstream asks by way of a large library; here it is the one request behind it.
+DSL: `query` (a stock code), `top_n`. Upstream uses a large library; Easel sends the one request behind it.
 """
 
 import json
@@ -23,7 +23,7 @@ from providers.models.text.sanitizer import clean
 SEARCH = "https://search-api-web.eastmoney.com/search/jsonp"
 KIND = "cmsArticleWebOld"  # the vendor's name for its articles
 CALLBACK = "easel"
-MOST_ROWS = 100  # that are asked for at once
+MOST_ROWS = 100  # of one request
 
 _CALLBACK = re.compile(r"[\w$.]{1,100}")
 _MARKS = re.compile(r"\(<em>|</em>\)|</?em>|\u3000")
@@ -57,7 +57,7 @@ def _asked(code: str, top_n: int) -> str:
         "preTag": "<em>",
         "postTag": "</em>",
     }
-    asked = {
+    parameter = {
         "uid": "",
         "keyword": code,
         "type": [KIND],
@@ -66,21 +66,23 @@ def _asked(code: str, top_n: int) -> str:
         "clientVersion": "curr",
         "param": {KIND: how},
     }
-    return json.dumps(asked, ensure_ascii=False, separators=(",", ":"))
+    return json.dumps(parameter, ensure_ascii=False, separators=(",", ":"))
 
 
 def _rows(reply: Reply) -> list[Any]:
-    """The articles, out of the call of a function that the answer is written as. Raises ToolError."""
+    """Return the articles of an answer in JSONP. Raises ToolError."""
     text = http.text_of(reply)
     name, bracket, rest = text.strip().removesuffix(";").rstrip().partition("(")
     if not bracket or not rest.endswith(")") or not _CALLBACK.fullmatch(name.strip()):
-        raise ToolError(f"The answer is no JSONP: {text[: http.SHOWN]}")
+        raise ToolError(f"The answer is not valid JSONP: {text[: http.SHOWN]}")
     body = http.object_of(replace(reply, headers={}, content=rest[:-1].encode()))
     if body.get("code") not in (None, 0, "0"):
-        raise ToolError(value_text(body.get("msg") or body.get("message")) or f"The vendor says code {body['code']}.")
+        raise ToolError(
+            value_text(body.get("msg") or body.get("message")) or f"The vendor returned code {body['code']}."
+        )
     result = body.get("result")
     if result is not None and not isinstance(result, Mapping):
-        raise ToolError(f'The answer\'s "result" is no object but {type(result).__name__}.')
+        raise ToolError(f'The answer\'s "result" is not an object: it is of type {type(result).__name__}.')
     return http.rows_of((result or {}).get(KIND), KIND)
 
 
@@ -94,8 +96,8 @@ def _plain(value: Any) -> str:
 
 def _told(row: Mapping[str, str]) -> str:
     link = f"http://finance.eastmoney.com/a/{quote(row['code'], safe='')}.html"
-    told = f'<a href="{link}">{row["title"]}</a>\n 新闻内容: {row["content"]}'
-    return f"{told} \n发布时间:{row['date']} \n文章来源: {row['mediaName']}"
+    article = f'<a href="{link}">{row["title"]}</a>\n 新闻内容: {row["content"]}'
+    return f"{article} \n发布时间:{row['date']} \n文章来源: {row['mediaName']}"
 
 
 AKSHARE = Tool(

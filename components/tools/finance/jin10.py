@@ -1,7 +1,8 @@
-"""Jin10: flash news, calendars, symbols and quotes of jin10.com's open data.
+"""Jin10: flash news, calendars, symbols and quotes from the open data of jin10.com.
 
 DSL: `type`, `secret_key`, `flash_type`, `calendar_type`, `calendar_datatype`, `symbols_type`, `symbols_datatype`,
-`contain`, `filter`, and `query` (ours): without it nobody is asked. Upstream the node does nothing (row T11).
+`contain`, `filter`, and `query` (an addition of Easel): if it is empty, the vendor is not called. Upstream the node
+does nothing (docs/tools.md, row T11).
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,7 +21,7 @@ from providers.interfaces import Call
 from providers.models.text.sanitizer import clean
 
 BASE = "https://open-data-api.jin10.com/data-api"
-QUOTED = "BTCUSD"  # what quotes are asked for, as upstream
+QUOTED = "BTCUSD"  # the symbol of quotes, as upstream
 DONE = 200
 
 FLASH_TYPES = ("1", "2", "3", "4", "5")
@@ -45,7 +46,7 @@ QUOTES: Mapping[str, str] = {
 
 
 def _as_text(value: Any) -> Any:
-    """A number as the web UI would store it."""
+    """Return a number as text, as the web UI stores it."""
     number = whole(value)
     return value if number is None else str(number)
 
@@ -54,7 +55,7 @@ class Jin10Params(ToolParams):
     secrets: ClassVar[tuple[str, ...]] = ("secret_key",)
 
     type: Annotated[str, one_of("Type", ("flash", "calendar", "symbols", "news"))] = "flash"
-    secret_key: Any = "xxx"  # noqa: S105 (what a canvas has before anybody gives one)
+    secret_key: Any = "xxx"  # noqa: S105 (a new node's placeholder)
     flash_type: Annotated[str, one_of("Flash Type", FLASH_TYPES), BeforeValidator(_as_text)] = "1"
     calendar_type: Annotated[str, one_of("Calendar Type", ("cj", "qh", "hk", "us"))] = "cj"
     calendar_datatype: Annotated[str, one_of("Calendar DataType", ("data", "event", "holiday"))] = "data"
@@ -65,18 +66,22 @@ class Jin10Params(ToolParams):
 
 
 async def report(params: Jin10Params, arguments: Mapping[str, Any], ctx: NodeContext) -> ToolResult:
-    path, asked = _request(params)
+    path, query_params = _request(params)
     headers = {"secret-key": value_text(params.secret_key)}
-    body = http.object_of(await http.fetch(ctx, "Jin10", Call("GET", f"{BASE}/{path}", params=asked, headers=headers)))
+    body = http.object_of(
+        await http.fetch(ctx, "Jin10", Call("GET", f"{BASE}/{path}", params=query_params, headers=headers))
+    )
     if body.get("status") not in (DONE, str(DONE)):
-        raise ToolError(value_text(body.get("message")) or f"The vendor says status {value_text(body.get('status'))}.")
+        raise ToolError(
+            value_text(body.get("message")) or f"The vendor returned status {value_text(body.get('status'))}."
+        )
     rows = [row for row in http.rows_of(body.get("data"), "data") if isinstance(row, Mapping)]
     text = _flashes(rows) if params.type == "flash" else _table(rows, _names(params))
     return ToolResult({"formalized_content": text}, answer=text)
 
 
 def _request(params: Jin10Params) -> tuple[str, dict[str, Any]]:
-    """What is asked for: a path, and what stands behind its `?`."""
+    """Return the path and the query parameters of the request."""
     words = {"contain": value_text(params.contain) or None, "filter": value_text(params.filter) or None}
     match params.type:
         case "flash":
@@ -91,21 +96,21 @@ def _request(params: Jin10Params) -> tuple[str, dict[str, Any]]:
 
 
 def _names(params: Jin10Params) -> Mapping[str, str]:
-    """What columns are called that the vendor gives a letter."""
+    """Return the names of the columns that the vendor calls by a letter."""
     if params.type != "symbols":
         return {}
     return QUOTES if params.symbols_datatype == "quotes" else SYMBOLS
 
 
 def _flashes(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The text of each flash on a line."""
-    told = (row.get("data") for row in rows)
-    texts = (clean(value_text(data.get("content"))) for data in told if isinstance(data, Mapping))
+    """Return the text of each flash, one a line."""
+    contents = (row.get("data") for row in rows)
+    texts = (clean(value_text(data.get("content"))) for data in contents if isinstance(data, Mapping))
     return "\n".join(text for text in texts if text)
 
 
 def _table(rows: Sequence[Mapping[str, Any]], names: Mapping[str, str]) -> str:
-    """The rows as a table: columns with names of ours first, the others as they come."""
+    """Return the rows as a table: the columns in `names` first, the others in the order of the answer."""
     columns = list(dict.fromkeys(column for row in rows for column in row))
     ordered = [*(column for column in names if column in columns), *(each for each in columns if each not in names)]
     if not ordered:

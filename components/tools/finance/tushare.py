@@ -1,7 +1,7 @@
-"""TuShare: financial news by source and time, out of which those with a word are kept.
+"""TuShare: financial news by source and time, filtered by a keyword.
 
-DSL: `token`, `src`, `start_date`, `end_date` (empty: the time of the turn, so that another attempt asks the same),
-`keyword`, and `query`, which stands in for a keyword. Upstream the node does nothing (row T11).
+DSL: `token`, `src`, `start_date`, `end_date` (empty: the time of the turn, so that another attempt asks for the same),
+`keyword`, and `query`, which is used if there is no keyword. Upstream the node does nothing (docs/tools.md, row T11).
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ CONTENT = "content"  # the column that is searched
 class TuShareParams(ToolParams):
     secrets: ClassVar[tuple[str, ...]] = ("token",)
 
-    token: Any = "xxx"  # noqa: S105 (what a canvas has before anybody gives one)
+    token: Any = "xxx"  # noqa: S105 (a new node's placeholder)
     src: Annotated[str, one_of("Quick News Source", SOURCES)] = "eastmoney"
     start_date: Any = "2024-01-01 09:00:00"
     end_date: Any = ""
@@ -37,47 +37,47 @@ async def news(params: TuShareParams, arguments: Mapping[str, Any], ctx: NodeCon
     keyword = value_text(params.keyword).strip() or value_text(arguments.get("query")).strip()
     if not keyword:
         return ToolResult({"formalized_content": ""}, answer="")
-    asked = {"src": params.src, "start_date": value_text(params.start_date), "end_date": _end(params, ctx)}
-    body = {"api_name": "news", "token": value_text(params.token), "params": asked}
+    query = {"src": params.src, "start_date": value_text(params.start_date), "end_date": _end(params, ctx)}
+    body = {"api_name": "news", "token": value_text(params.token), "params": query}
     answer = http.object_of(await http.fetch(ctx, "TuShare", Call("POST", VENDOR, json=body)))
     if answer.get("code") not in (0, "0"):
-        raise ToolError(value_text(answer.get("msg")) or f"The vendor says code {value_text(answer.get('code'))}.")
+        raise ToolError(value_text(answer.get("msg")) or f"The vendor returned code {value_text(answer.get('code'))}.")
     text = _table(*_told(answer), keyword)
     return ToolResult({"formalized_content": text}, answer=text)
 
 
 def _end(params: TuShareParams, ctx: NodeContext) -> str:
-    """Up to when news are asked for."""
-    given = value_text(params.end_date)
-    if not given and ctx.exists("sys.date"):
-        given = value_text(ctx.lookup("sys.date"))
-    end = given or f"{datetime.now():%Y-%m-%d %H:%M:%S}"
+    """Return the end of the period, and record it as an input of the node."""
+    stored = value_text(params.end_date)
+    if not stored and ctx.exists("sys.date"):
+        stored = value_text(ctx.lookup("sys.date"))
+    end = stored or f"{datetime.now():%Y-%m-%d %H:%M:%S}"
     ctx.note_input("end_date", end)
     return end
 
 
 def _told(answer: Mapping[str, Any]) -> tuple[list[str], list[list[Any]]]:
-    """Columns and rows of an answer. Raises ToolError."""
+    """Return the columns and rows of an answer. Raises ToolError."""
     data = answer.get("data")
     if data is None:
         return [], []
     if not isinstance(data, Mapping):
-        raise ToolError(f'The answer\'s "data" is no object but {type(data).__name__}.')
+        raise ToolError(f'The answer\'s "data" is not an object: it is of type {type(data).__name__}.')
     fields = [value_text(name) for name in http.rows_of(data.get("fields"), "fields")]
     return fields, [row for row in http.rows_of(data.get("items"), "items") if isinstance(row, list)]
 
 
 def _table(fields: Sequence[str], rows: Sequence[Sequence[Any]], keyword: str) -> str:
-    """The rows whose content has the keyword, under the numbers that they have among all; "" if none has it."""
+    """Return a table of the rows whose content has the keyword, with their numbers among all rows; "" for none."""
     if CONTENT not in fields:
         return ""
-    at, wanted = fields.index(CONTENT), keyword.casefold()
-    kept = [
+    at, searched = fields.index(CONTENT), keyword.casefold()
+    matching = [
         [number, *map(_cell, row)]
         for number, row in enumerate(rows)
-        if at < len(row) and wanted in value_text(row[at]).casefold()
+        if at < len(row) and searched in value_text(row[at]).casefold()
     ]
-    return clean(pipe_table(["", *fields], kept)) if kept else ""
+    return clean(pipe_table(["", *fields], matching)) if matching else ""
 
 
 def _cell(value: Any) -> Any:

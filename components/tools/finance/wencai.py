@@ -1,6 +1,7 @@
-"""WenCai: financial questions to iwencai.com. There is no back-end for it, so a question fails with a clear text.
+"""WenCai: financial questions to iwencai.com. No back-end is implemented, so every call fails with an error.
 
-DSL: `query`, `top_n`, `query_type`. Upstream the node loads and every run ends with an empty `report` (row T11).
+DSL: `query`, `top_n`, `query_type`. Upstream the node loads, and every run ends with an empty `report` (docs/tools.md,
+row T11).
 """
 
 from collections.abc import Mapping

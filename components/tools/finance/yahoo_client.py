@@ -1,4 +1,4 @@
-"""How finance.yahoo.com is asked: three addresses, and for facts a cookie with a token (a crumb) that belongs to it."""
+"""A client of finance.yahoo.com. Requests for facts need a cookie and the token (crumb) that belongs to it."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -26,32 +26,35 @@ _LONGEST_CRUMB = 64
 
 @dataclass(frozen=True, slots=True)
 class Yahoo:
-    """The vendor, for one stock."""
+    """Requests about one stock."""
 
     ctx: NodeContext
     symbol: str
 
     async def facts(self, modules: Sequence[str]) -> Mapping[str, Any]:
-        """What the vendor knows, by module; modules it does not have are missing."""
+        """Return the vendor's facts by module; modules that it does not have are missing."""
         params, headers = await self._admission()
         params["modules"] = ",".join(modules)
         reply = await http.ask(self.ctx, TOOL, self._call(self._address(FACTS), params, headers))
         return _only_result(reply, "quoteSummary")
 
     async def month(self) -> Mapping[str, Any]:
-        """Daily bars of the last month: `timestamp`, `meta`, `indicators`."""
-        asked = {"range": "1mo", "interval": "1d"}
-        reply = await http.ask(self.ctx, TOOL, self._call(self._address(CHART), asked))
+        """Return the daily bars of the last month: `timestamp`, `meta`, `indicators`."""
+        query_params = {"range": "1mo", "interval": "1d"}
+        reply = await http.ask(self.ctx, TOOL, self._call(self._address(CHART), query_params))
         return _only_result(reply, "chart")
 
     async def news(self) -> list[Any]:
-        """Recent articles that mention the stock."""
-        asked = {"q": self.symbol, "newsCount": MOST_NEWS, "quotesCount": 0}
-        reply = await http.fetch(self.ctx, TOOL, self._call(SEARCH, asked), http.NO_PROGRAMS)
+        """Return recent articles that mention the stock."""
+        query_params = {"q": self.symbol, "newsCount": MOST_NEWS, "quotesCount": 0}
+        reply = await http.fetch(self.ctx, TOOL, self._call(SEARCH, query_params), http.NO_PROGRAMS)
         return http.rows_of(http.object_of(reply).get("news"), "news")
 
     async def _admission(self) -> tuple[dict[str, Any], dict[str, str]]:
-        """The crumb and the cookie. Without them the vendor is asked all the same, and says why it refuses."""
+        """Return the crumb as a query parameter and the cookie as a header, each empty if the vendor sends none.
+
+        A request without them gets the vendor's reason for the refusal.
+        """
         greeting = await http.ask(self.ctx, TOOL, self._call(COOKIE))
         cookies = "; ".join(_COOKIE.findall(greeting.headers.get("set-cookie", "")))
         headers = {"Cookie": cookies} if cookies else {}
@@ -62,7 +65,7 @@ class Yahoo:
     def _call(
         self, url: str, params: Mapping[str, Any] | None = None, headers: Mapping[str, str] | None = None
     ) -> Call:
-        """A request as a browser sends it: the vendor answers no others."""
+        """Return a request with the headers of a browser: the vendor refuses all others."""
         return Call("GET", url, params=params, headers=headers or {}, as_browser=True)
 
     def _address(self, base: str) -> str:
@@ -70,7 +73,7 @@ class Yahoo:
 
 
 def _only_result(reply: Reply, name: str) -> Mapping[str, Any]:
-    """The one result in the vendor's envelope. Raises ToolError for an error in it, or an empty one."""
+    """Return the one result in the vendor's envelope. Raises ToolError for an error in it, or an empty one."""
     if not reply.is_success:
         raise http.refusal(reply, _said(reply, name), advice=http.NO_PROGRAMS)
     envelope = http.object_of(reply).get(name)
@@ -84,14 +87,14 @@ def _only_result(reply: Reply, name: str) -> Mapping[str, Any]:
 
 
 def _said(reply: Reply, name: str) -> str:
-    """Why the vendor refuses, out of the envelope of this answer or of all its answers."""
+    """Return the vendor's error text, from the envelope `name` or from `finance`; "" if there is none."""
     try:
         body = http.object_of(reply)
     except ToolError:
         return ""
     for envelope in (body.get(name), body.get("finance")):
         error = envelope.get("error") if isinstance(envelope, Mapping) else None
-        told = error.get("description") if isinstance(error, Mapping) else error
-        if isinstance(told, str) and told:
-            return told[: http.SHOWN]
+        text = error.get("description") if isinstance(error, Mapping) else error
+        if isinstance(text, str) and text:
+            return text[: http.SHOWN]
     return ""

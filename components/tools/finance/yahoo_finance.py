@@ -1,8 +1,8 @@
-"""YahooFinance: what finance.yahoo.com knows about one stock, as a report of sections with tables.
+"""YahooFinance: a report about one stock from finance.yahoo.com, in sections with tables.
 
 DSL: `stock_code` and one flag for each section: `info`, `history`, `financials` (the calendar), `income_stmt`,
-`balance_sheet`, `cash_flow_statement`, `news`; `count` does nothing, as upstream. Unlike upstream `income_stmt` adds
-its sections. `components/tools/finance/yahoo_client.py` asks the vendor; here its answers become sections.
+`balance_sheet`, `cash_flow_statement`, `news`; `count` does nothing, as upstream. Unlike upstream, `income_stmt` adds
+its sections. `components/tools/finance/yahoo_client.py` sends the requests; this module formats the answers.
 """
 
 import re
@@ -20,7 +20,7 @@ from components.tools.framework.parameters import flag
 from components.tools.framework.pipe_table import pipe_table
 
 _SYMBOL = re.compile(r"[A-Za-z0-9.^=_-]{1,20}")
-_END_OF_TIME = 253_402_300_800  # seconds; no later date can be written
+_END_OF_TIME = 253_402_300_800  # seconds; `datetime` has no later date
 _LARGEST = 1e18
 _INNER_CAPITAL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
@@ -57,7 +57,7 @@ class YahooFinanceParams(ToolParams):
 async def report(params: YahooFinanceParams, arguments: Mapping[str, Any], ctx: NodeContext) -> ToolResult:
     symbol = value_text(arguments["stock_code"]).strip()
     if not _SYMBOL.fullmatch(symbol):
-        raise ToolError(f"{symbol[:40]!r} is no stock code. Give one such as AAPL, 0700.HK or ^GSPC.")
+        raise ToolError(f"{symbol[:40]!r} is not a valid stock code. Use one such as AAPL, 0700.HK or ^GSPC.")
     yahoo = Yahoo(ctx, symbol)
     statements = [section for name, parts in _STATEMENTS.items() if getattr(params, name) for section in parts]
     modules = [
@@ -82,7 +82,7 @@ async def report(params: YahooFinanceParams, arguments: Mapping[str, Any], ctx: 
 
 
 def _information(facts: Mapping[str, Any]) -> str:
-    """Every fact that is a single value, the first module that knows it first."""
+    """Return a table of all facts with a single value; of a fact in several modules, the first one counts."""
     found: dict[str, Any] = {}
     for module in INFO:
         for name, value in _members(_plain(facts.get(module))):
@@ -92,7 +92,7 @@ def _information(facts: Mapping[str, Any]) -> str:
 
 
 def _history(chart: Mapping[str, Any]) -> str:
-    """Daily bars; prices are adjusted as the vendor's adjusted close says."""
+    """Return a table of the daily bars, with prices adjusted by the vendor's adjusted close."""
     moments = _list(chart.get("timestamp"))
     zone = _zone(chart)
     indicators = chart.get("indicators")
@@ -112,14 +112,14 @@ def _history(chart: Mapping[str, Any]) -> str:
 
 
 def _moment(seconds: Any, zone: timezone) -> str | None:
-    """A time of the vendor's as it is shown; None for what is none."""
+    """Return a timestamp of the vendor as text; None if it is not a valid time."""
     if not _is_number(seconds) or not 0 <= seconds < _END_OF_TIME - 86_400:
         return None
     return str(datetime.fromtimestamp(seconds, zone))
 
 
 def _is_number(value: Any) -> bool:
-    """Whether it is one that a price, a volume or a time may be."""
+    """Whether a value is a number in the range of prices, volumes and times."""
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _LARGEST
 
 
@@ -130,7 +130,7 @@ def _zone(chart: Mapping[str, Any]) -> timezone:
 
 
 def _calendar(events: Any) -> str:
-    """Dates ahead: one row for each earnings date, the rest beside it."""
+    """Return a table of coming dates: one row for each earnings date, with all other dates in the same row."""
     if not isinstance(events, Mapping):
         return ""
     earnings = events.get("earnings")
@@ -143,7 +143,7 @@ def _calendar(events: Any) -> str:
 
 
 def _statement(module: Any, name: str) -> str:
-    """One row for each figure, one column for each period."""
+    """Return a table with one row for each figure and one column for each period."""
     listed = _list(module.get(name)) if isinstance(module, Mapping) else []
     periods = [period for period in listed if isinstance(period, Mapping)]
     figures = dict.fromkeys(
@@ -164,7 +164,7 @@ def _news(items: Sequence[Any]) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """A vendor's value without its display forms: {"raw": 12, "fmt": "12"} is 12, {} is nothing."""
+    """Return a vendor's value without its display forms: {"raw": 12, "fmt": "12"} is 12, {} is None."""
     if isinstance(value, Mapping):
         if not value:
             return None
@@ -191,13 +191,13 @@ def _item(value: Any, row: int) -> Any:
 
 
 def _title(name: str) -> str:
-    """`totalAssets` as `Total Assets`."""
+    """Return `totalAssets` as `Total Assets`."""
     words = _INNER_CAPITAL.sub(" ", name)
     return words[:1].upper() + words[1:]
 
 
 def _dated(name: str, value: Any) -> Any:
-    """Seconds since 1970 as a date, where the name says that it is one."""
+    """Return seconds since 1970 as a date if the name ends in Date or Time; any other value unchanged."""
     if isinstance(value, list):
         return [_dated(name, item) for item in value]
     if not name.endswith(("Date", "Time")) or not isinstance(value, int) or not 0 < value < _END_OF_TIME:

@@ -1,9 +1,9 @@
-"""What a tool is: one definition, used as a node of a canvas and as an Agent's tool (tools 1).
+"""Tool: one definition that serves as a node of a canvas and as an Agent's tool (docs/tools.md).
 
     WIKIPEDIA = Tool("Wikipedia", "wikipedia_search", WikipediaParams, description=..., arguments={...}, call=search)
 
-A tool is called with its node's parameters and a call's arguments. It raises for what went wrong; how often it is
-tried, what stays secret and how a failure reads is decided here, once for all tools (tools 1.8).
+A tool's function gets the node's parameters and the arguments of one call, and raises an exception on failure. Retries,
+redaction of secrets and the wording of failures are handled here for all tools.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from providers.models.limits.pausable_timeout import PausableTimeout
 from providers.models.types.rate_limits import VendorRateLimit
 
 LONGEST_WAIT = 60.0  # seconds between two tries
-LONGEST_ASKED_WAIT = 30.0  # seconds that a server may ask for
+LONGEST_ASKED_WAIT = 30.0  # seconds; the longest Retry-After that is honoured
 
 _TYPES: Mapping[str, Any] = {
     "string": str, "integer": int, "number": int | float, "boolean": bool, "array": list, "object": dict
@@ -32,12 +32,12 @@ _TOO_DEEP = "The answer is nested too deeply to be read."
 
 
 class ToolParams(Params):
-    """Parameters of a tool. `secrets` names the fields whose values may never show."""
+    """Parameters of a tool. `secrets` names the fields whose values are redacted everywhere."""
 
     model_config = ConfigDict(hide_input_in_errors=True)
 
     null_counts: ClassVar[tuple[str, ...]] = ()
-    """Fields in which null says something; in all others it is as if nothing were stored."""
+    """Fields in which null is a value; in all others null gives the field's default."""
 
     function_name: Any = ""
 
@@ -51,17 +51,17 @@ class ToolParams(Params):
 
     @property
     def further_arguments(self) -> tuple[str, ...]:
-        """What a call may bring beyond the arguments that a model is offered."""
+        """Names that a call may pass beyond the arguments in the tool's schema."""
         return ()
 
     @property
     def shown_key(self) -> str:
-        """The key that a call shows to a vendor which counts requests by key; "" for none."""
+        """The API key by which the vendor counts requests; "" for none."""
         return ""
 
     @property
     def finds_sources(self) -> bool:
-        """Whether a tool that brings sources finds any where these parameters send it."""
+        """Whether a tool that `brings_sources` can find sources with these parameters."""
         return True
 
     def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
@@ -71,10 +71,10 @@ class ToolParams(Params):
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """One parameter that a model may fill in.
+    """One parameter of the function that a model calls.
 
-    `default` is used where the canvas, or for what is not required the model, says nothing; a field of that name among
-    the tool's Params has a default of its own for the canvas.
+    `default` is used where the canvas stores no value and, for an optional argument, where the model passes none. If
+    the tool's Params have a field of the same name, the field's default is used for the canvas.
     """
 
     type: str  # JSON schema: string, integer, number, boolean, array, object
@@ -89,18 +89,18 @@ class Argument:
         return self.type == "string" and not self.enum
 
     def is_left_out(self, value: Any) -> bool:
-        """Whether a call says nothing by this value: null, or a blank where something else than free text belongs."""
+        """Whether a value counts as not passed: null, or a blank text where the argument is not free text."""
         return value is None or (not self.is_free_text and isinstance(value, str) and not value.strip())
 
     def is_fit(self, value: Any) -> bool:
-        """Whether it is of the argument's type, and one of its choices if it has any."""
+        """Whether a value has the argument's type and, if there is an enum, is one of its values."""
         is_of_type = isinstance(value, _TYPES[self.type]) and (self.type == "boolean" or not isinstance(value, bool))
         return is_of_type and (not self.enum or value in self.enum)
 
 
 @dataclass(frozen=True, slots=True)
 class Apart:
-    """An argument whose references were not filled in: its text as it is written, and their values by expression."""
+    """An argument with unresolved references: the text as written, and the values of the references by expression."""
 
     text: str
     values: Mapping[str, Any]
@@ -108,7 +108,10 @@ class Apart:
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """What a call brought: the node's outputs, and what the model gets (None: `content`, else all outputs)."""
+    """What a tool's function returns.
+
+    `outputs` are the node's. `answer` goes to the model; None means the output `content`, or else all outputs.
+    """
 
     outputs: Mapping[str, Any]
     answer: Any = None
@@ -116,7 +119,7 @@ class ToolResult:
 
 @dataclass(frozen=True, slots=True)
 class ToolRun:
-    """A call that is over. `answer` is what a model reads, also when it failed; `error` is the failure's text."""
+    """A finished call. `answer` goes to the model, also after a failure; `error` is the failure's text."""
 
     outputs: Mapping[str, Any]
     answer: Any
@@ -130,11 +133,13 @@ CallTool = Callable[[P, Mapping[str, Any], NodeContext], Awaitable[ToolResult]]
 
 @dataclass(frozen=True, slots=True)
 class Tool(Generic[P]):
-    """A tool. `required` arguments that are empty make an empty result without a call (`empty`), no error.
+    """The definition of a tool.
 
-    An error whose details hold `answer` is read by a model in these words; others get the tool's label, unless its
-    `errors_are_bare`. The error's `outputs` are the node's all the same. One whose details hold `result` is no failure
-    after the last try: that is the main output. What a tool that `brings_sources` finds joins the run's references.
+    If a required argument is empty, the tool is not called and the outputs are `empty_outputs`; None calls it all the
+    same. Details of an error that the tool raises: `answer` replaces the text for the model (by default the error with
+    the tool's label, or without it if `errors_are_bare`); `outputs` become the node's outputs; `result` makes the error
+    a success after the last try, with `result` as the main output. Results of a tool that `brings_sources` are added to
+    the run's references.
     """
 
     name: str
@@ -146,22 +151,24 @@ class Tool(Generic[P]):
     effect: Effect  # what repeating a call means
     empty: Mapping[str, Any] | None = field(default_factory=lambda: {"formalized_content": ""})
     main_output: str = "formalized_content"
-    error_label: str = ""  # "Tavily": its failures read "Tavily error: ..."; "" takes the class name
+    error_label: str = ""  # "Tavily": failures read "Tavily error: ..."; "" means the class name
     errors_are_bare: bool = False
     brings_sources: bool = False
     owns_retries: bool = False
-    retries: int | None = None  # instead of the node's own number
-    most_tries: int | None = None  # that the vendor puts up with, whatever the node says
-    pace: VendorRateLimit | None = None  # that the vendor wants all workers together to keep
-    outputs: tuple[str, ...] = ("formalized_content", "json")  # all that a call may bring
-    apart: Callable[[P], Collection[str]] = lambda params: ()  # arguments that a canvas gives as `Apart`
-    for_models: Callable[[P], P] = lambda params: params  # the author's parameters where an Agent's model calls
-    arguments_told: Callable[[P], Mapping[str, Argument]] | None = None  # in place of `arguments`, for a model to read
+    retries: int | None = None  # overrides the node's own number
+    most_tries: int | None = None  # the most that the vendor accepts, whatever the node says
+    pace: VendorRateLimit | None = None  # the vendor's limit for all workers together
+    outputs: tuple[str, ...] = ("formalized_content", "json")  # all that a call may return
+    apart: Callable[[P], Collection[str]] = lambda params: ()  # arguments that a canvas passes as TextWithReferences
+    for_models: Callable[[P], P] = lambda params: params  # adapts the author's parameters to calls by a model
+    arguments_told: Callable[[P], Mapping[str, Argument]] | None = None  # replaces `arguments` in the schema
 
     def schema(self, params: P, exposed_name: str) -> dict[str, Any]:
-        """The function as a model is offered it (tools 1.3)."""
-        told = self.arguments if self.arguments_told is None else self.arguments_told(params)
-        properties = {name: _property(argument, self.stored(params, name, argument)) for name, argument in told.items()}
+        """Return the function definition that is offered to a model."""
+        arguments = self.arguments if self.arguments_told is None else self.arguments_told(params)
+        properties = {
+            name: _property(argument, self.stored(params, name, argument)) for name, argument in arguments.items()
+        }
         return {
             "type": "function",
             "function": {
@@ -173,12 +180,12 @@ class Tool(Generic[P]):
 
     @staticmethod
     def stored(params: ToolParams, name: str, argument: Argument) -> Any:
-        """What the author has stored for an argument, else its default."""
+        """Return the value that the author stored for an argument, else its default."""
         extra: Mapping[str, Any] = params.model_extra or {}
         return getattr(params, name) if name in type(params).model_fields else extra.get(name, argument.default)
 
     async def run(self, params: P, arguments: Mapping[str, Any], ctx: NodeContext) -> ToolRun:
-        """Call it, as often as its node allows. Never raises for what the tool or the outside did wrong."""
+        """Call the tool, with retries as the node allows. Failures of the tool are returned and not raised."""
         if self.empty is not None and any(_is_missing(arguments.get(name)) for name in self._required()):
             return ToolRun(dict(self.empty), self.empty.get(self.main_output, ""))
         arguments = self._completed(arguments)
@@ -196,7 +203,7 @@ class Tool(Generic[P]):
                     return ToolRun(
                         redaction.removed(result.outputs, hidden), redaction.removed(_answer(result), hidden)
                     )
-                except Exception as error:  # noqa: BLE001 (a tool may raise anything; the model or the policy reads it)
+                except Exception as error:  # noqa: BLE001 (a tool may raise anything; the model or the node handles it)
                     wait = pause(error, params)
                     is_late = clock.time() + wait >= ends_at + time.stood_still
                     if attempt == attempts or not may_help(error) or is_late:
@@ -214,18 +221,18 @@ class Tool(Generic[P]):
         return [name for name, argument in self.arguments.items() if argument.required]
 
     def _completed(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments, and defaults for those that may be left out."""
+        """Return the arguments with defaults for the optional ones that were not passed."""
         defaults = {name: argument.default for name, argument in self.arguments.items() if not argument.required}
-        given = {
+        passed = {
             name: value
             for name, value in arguments.items()
             if value is not None and not (name in defaults and self.arguments[name].is_left_out(value))
         }
-        return defaults | given
+        return defaults | passed
 
     def _failed(self, error: Exception, hidden: tuple[str, ...]) -> ToolRun:
-        said = _TOO_DEEP if isinstance(error, RecursionError) else str(error) or type(error).__name__
-        text = redaction.removed(said, hidden)
+        message = _TOO_DEEP if isinstance(error, RecursionError) else str(error) or type(error).__name__
+        text = redaction.removed(message, hidden)
         label = f"{self.error_label or self.name} error: "
         labelled = text if self.errors_are_bare or text.startswith(label) else label + text
         if not isinstance(error, ExecutorError):
@@ -238,12 +245,12 @@ class Tool(Generic[P]):
 
 
 def may_help(error: BaseException) -> bool:
-    """Whether trying again may mend it (tools 1.8): what is refused, misconfigured or unreadable stays so."""
+    """Whether another try may succeed: not after a refusal, a wrong configuration or unreadable data."""
     return bool(getattr(error, "retryable", False))
 
 
 def tries_more(params: ToolParams) -> int:
-    """How often a node allows another try."""
+    """Return the number of retries that a node allows (`max_retries`), 0 for a value that is not a number."""
     try:
         return max(0, int(params.max_retries or 0))
     except (TypeError, ValueError, OverflowError):
@@ -251,10 +258,10 @@ def tries_more(params: ToolParams) -> int:
 
 
 def pause(error: Exception, params: ToolParams) -> float:
-    """Seconds before another try: what the server asked for, up to 30 s, else the node's own delay."""
-    asked = getattr(error, "details", {}).get("retry_after")
-    if isinstance(asked, int | float):
-        return min(max(0.0, float(asked)), LONGEST_ASKED_WAIT)
+    """Return the seconds before a retry: the server's Retry-After, up to 30 s, else the node's own delay."""
+    retry_after = getattr(error, "details", {}).get("retry_after")
+    if isinstance(retry_after, int | float):
+        return min(max(0.0, float(retry_after)), LONGEST_ASKED_WAIT)
     try:
         return min(max(0.0, float(params.delay_after_error)), LONGEST_WAIT)
     except (TypeError, ValueError):
@@ -262,7 +269,7 @@ def pause(error: Exception, params: ToolParams) -> float:
 
 
 def _answer(result: ToolResult) -> Any:
-    """What the model gets: the answer, the output `content`, or all outputs but internal ones (tools 1.5)."""
+    """Return what the model gets: the answer, else the output `content`, else all outputs but internal ones."""
     if result.answer is not None:
         return result.answer
     content = result.outputs.get("content")
@@ -270,9 +277,10 @@ def _answer(result: ToolResult) -> Any:
 
 
 def _property(argument: Argument, stored: Any) -> dict[str, Any]:
-    """How a model is told of an argument. The default of what may be left out is the author's own choice or number.
+    """Return the JSON schema of an argument.
 
-    Free text of an author's (an address, a subject) counts as well, but is nothing for a model to read.
+    The default of an optional argument is the value that the author stored. Free text of the author (an address, a
+    subject) also applies as the default, but is not shown to the model.
     """
     described: dict[str, Any] = {"type": argument.type, "description": argument.description}
     if argument.enum:

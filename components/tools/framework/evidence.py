@@ -1,9 +1,9 @@
-"""What a search found, as evidence: chunks of the run's references, and the text a model reads (tools 1.6).
+"""Citations: search results as chunks of the run's references, and as text for a model (docs/tools.md).
 
     formalized = await evidence.cite_hits([Hit("Widget supply", "https://example.com/b", "Supply stayed flat.")], ctx)
 
-Each chunk has a display number, under which an answer cites it. A web page's chunk is named after its content, so the
-same words found twice are one chunk.
+An answer cites a chunk by its display number. The id of a web page's chunk is a hash of its content, so the same
+content found twice is one chunk.
 """
 
 import re
@@ -21,9 +21,9 @@ from providers.models.text.sanitizer import clean
 
 LONGEST = 10_000  # characters of one web page's content
 BUDGET = int(200_000 * 0.97)  # tokens of all contents together
-_TOKENS_PER_LETTER = 3  # at most; texts this short need not be counted
+_TOKENS_PER_LETTER = 3  # upper bound; texts below the budget by this bound are not counted
 
-_PNG = re.compile(r"!?\[[a-z]+\]\(data:image/png;base64,[^()]*\)")  # a "(" ends the search: else it is quadratic
+_PNG = re.compile(r"!?\[[a-z]+\]\(data:image/png;base64,[^()]*\)")  # stops at a "(", else the search is quadratic
 _LINES = re.compile(r"[\r\n]+")
 
 _STORED: Mapping[str, tuple[str, ...]] = {
@@ -42,12 +42,12 @@ _STORED: Mapping[str, tuple[str, ...]] = {
     "doc_type": ("doc_type_kwd", "doc_type"),
     "document_metadata": ("document_metadata",),
 }
-"""What the run's references keep of a chunk, and the names under which a search may give it."""
+"""The fields that the run's references store of a chunk, each with the names under which a search may return it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """One result of a web search, as the vendor gives it: anything may be missing or no text."""
+    """One result of a web search, as the vendor returns it: any field may be missing or not a text."""
 
     title: Any
     url: Any
@@ -56,7 +56,7 @@ class Hit:
 
 
 async def cite_hits(hits: Iterable[Hit], ctx: NodeContext) -> str:
-    """Add web results to the run's references; their text for a model, "" if there is none with content."""
+    """Add web results to the run's references; return their text for a model, "" if no result has content."""
     chunks = [chunk for hit in hits if (chunk := _chunk_of(hit)) is not None]
     documents = [
         {"doc_name": chunk["docnm_kwd"], "doc_id": chunk["doc_id"], "count": 1, "url": chunk["url"]} for chunk in chunks
@@ -67,28 +67,28 @@ async def cite_hits(hits: Iterable[Hit], ctx: NodeContext) -> str:
 async def cite_chunks(
     chunks: Sequence[Mapping[str, Any]], documents: Sequence[Mapping[str, Any]], ctx: NodeContext
 ) -> str:
-    """Add chunks of any search to the run's references; their text for a model.
+    """Add chunks of any search to the run's references; return their text for a model.
 
-    Names are those of a search (`chunk_id`, `docnm_kwd`, `content_with_weight`, ...) or of the references.
+    A chunk has the field names of a search (`chunk_id`, `docnm_kwd`, `content_with_weight`, ...) or of the references.
     """
     if not chunks:
         return ""
-    kept = [stored(chunk) for chunk in chunks]
-    cited = [{"chunk_id": value_text(chunk["id"]), **chunk} for chunk in kept]
+    to_store = [stored(chunk) for chunk in chunks]
+    cited = [{"chunk_id": value_text(chunk["id"]), **chunk} for chunk in to_store]
     numbers = await ctx.cite(cited, _added_up(documents))
-    count = await _within_budget([value_text(chunk["content"]) for chunk in kept])
-    return "\n".join(block(number, chunk) for number, chunk in list(zip(numbers, kept, strict=True))[:count])
+    count = await _within_budget([value_text(chunk["content"]) for chunk in to_store])
+    return "\n".join(block(number, chunk) for number, chunk in list(zip(numbers, to_store, strict=True))[:count])
 
 
 def stored(chunk: Mapping[str, Any]) -> dict[str, Any]:
-    """A chunk as the run's references keep it; what it lacks is null."""
+    """Return a chunk with the fields that the run's references store; missing fields are null."""
     return {
         name: next((chunk[source] for source in sources if source in chunk), None) for name, sources in _STORED.items()
     }
 
 
 def block(number: int, chunk: Mapping[str, Any]) -> str:
-    """One stored chunk as a model reads it."""
+    """Return the text of one stored chunk for a model."""
     metadata = chunk.get("document_metadata")
     named = {"Title": chunk.get("document_name"), "URL": chunk.get("url")}
     named |= metadata if isinstance(metadata, Mapping) else {}
@@ -101,7 +101,7 @@ def block(number: int, chunk: Mapping[str, Any]) -> str:
 
 
 def _chunk_of(hit: Hit) -> dict[str, Any] | None:
-    """A web result as a chunk; None if nothing of its content is left."""
+    """Return a web result as a chunk; None if its cleaned content is empty."""
     content = _PNG.sub("", clean(value_text(hit.content)))[:LONGEST]
     if not content:
         return None
@@ -122,7 +122,7 @@ def _score(score: Any) -> int | float:
 
 
 def _added_up(documents: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The documents by name, each once; their counts add up."""
+    """Return each document once, by name, with the sum of its counts."""
     found: dict[str, dict[str, Any]] = {}
     for document in documents:
         name = value_text(document.get("doc_name"))
@@ -134,7 +134,7 @@ def _added_up(documents: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 async def _within_budget(contents: Sequence[str]) -> int:
-    """How many contents a model is given: up to and with the one that passes the budget."""
+    """Return how many contents go to the model: up to and including the one that exceeds the budget."""
     if sum(map(len, contents)) * _TOKENS_PER_LETTER < BUDGET:
         return len(contents)
     return await in_untrusted_thread(_fitting, contents)

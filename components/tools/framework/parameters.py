@@ -1,8 +1,8 @@
-"""What tools accept as parameters. A check runs when the canvas is loaded and raises ValueError in the usual words.
+"""Checks of tool parameters. They run when the canvas is loaded and raise ValueError in RAGFlow's words.
 
     top_n: Annotated[int, positive("Top N")] = 10
 
-The web UI stores some numbers as text, so those are understood.
+The web UI stores some numbers as text, so texts that spell numbers are accepted.
 """
 
 import json
@@ -16,7 +16,7 @@ _WHOLE = re.compile(r"\s*\+?\d{1,9}\s*")
 
 
 def positive(label: str) -> BeforeValidator:
-    """A whole number above 0, or a text or fraction that is one."""
+    """Return a check for a whole number above 0, also as text or float."""
 
     def check(value: Any) -> int:
         number = whole(value)
@@ -28,7 +28,7 @@ def positive(label: str) -> BeforeValidator:
 
 
 def one_of(label: str, options: Sequence[str], *, by_reference: bool = False) -> BeforeValidator:
-    """One of some texts; with `by_reference` also a text with references, whose value shows later."""
+    """Return a check for one of some texts; with `by_reference` a text with references is accepted, too."""
 
     def check(value: Any) -> Any:
         if value not in options and not (by_reference and is_templated(value)):
@@ -39,7 +39,7 @@ def one_of(label: str, options: Sequence[str], *, by_reference: bool = False) ->
 
 
 def filled(label: str) -> BeforeValidator:
-    """Anything that is not empty."""
+    """Return a check for a value that is not empty."""
 
     def check(value: Any) -> Any:
         if value is None or (isinstance(value, str) and not value.strip()):
@@ -50,7 +50,7 @@ def filled(label: str) -> BeforeValidator:
 
 
 def flag(label: str) -> BeforeValidator:
-    """True or false, also as text."""
+    """Return a check for a boolean, also as text."""
 
     def check(value: Any) -> bool:
         if isinstance(value, str) and value.strip().lower() in ("true", "false"):
@@ -63,7 +63,7 @@ def flag(label: str) -> BeforeValidator:
 
 
 def whole(value: Any) -> int | None:
-    """The whole number that a value is or spells; None if it is none."""
+    """Return the whole number that a value is or spells; None for any other value."""
     if isinstance(value, bool):
         return None
     if isinstance(value, float):
@@ -74,7 +74,7 @@ def whole(value: Any) -> int | None:
 
 
 def listed(value: Any) -> Any:
-    """A value, but a text that is a list in JSON as that list."""
+    """Return the list for a text that is a JSON list; any other value unchanged."""
     if not isinstance(value, str) or not value.lstrip().startswith("["):
         return value
     try:
@@ -84,13 +84,13 @@ def listed(value: Any) -> Any:
 
 
 def is_templated(value: Any) -> bool:
-    """Whether a text may hold references, so that only its value can be checked."""
+    """Whether a text may contain references, so that it can only be checked once they are resolved."""
     return isinstance(value, str) and ("{" in value or "@" in value or value.startswith(("sys.", "env.")))
 
 
 def texts(value: Any) -> list[str]:
-    """A list of texts, also one that a model has written as JSON, or one text with commas; without empty ones."""
-    given = listed(value)
-    items = given.split(",") if isinstance(given, str) else given if isinstance(given, list | tuple) else ()
+    """Return the non-empty texts of a list, of a JSON list written by a model, or of a comma-separated text."""
+    values = listed(value)
+    items = values.split(",") if isinstance(values, str) else values if isinstance(values, list | tuple) else ()
     stripped = (str(item).strip() for item in items if item is not None)
     return [text for text in stripped if text]

@@ -1,4 +1,4 @@
-"""Tables of text with pipes between the cells, laid out as data libraries print them.
+"""Text tables with pipes between the cells, in the layout of data libraries.
 
     pipe_table(["", "0"], [["symbol", "ACME"], ["marketCap", 12]])
 
@@ -7,18 +7,18 @@
     | symbol    | ACME |
     | marketCap | 12   |
 
-Columns of numbers stand at the right, with their decimal points in line; six digits of a fraction count.
+Columns of numbers are right-aligned at their decimal points and have at most six significant digits.
 """
 
 import math
 from collections.abc import Sequence
 from typing import Any
 
-_PADDING = 2  # a column is so much wider than its head
+_PADDING = 2  # characters by which a column is wider than its head
 
 
 def pipe_table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """The table; rows that are too short are filled up."""
+    """Return the table; short rows are padded with empty cells."""
     columns = [[row[number] if number < len(row) else None for row in rows] for number in range(len(head))]
     laid_out = [_column(name, values) for name, values in zip(head, columns, strict=True)]
     lines = (_line([cells[number] for cells in laid_out]) for number in range(len(rows) + 2))
@@ -30,10 +30,10 @@ def _line(cells: Sequence[str]) -> str:
 
 
 def _column(name: str, values: Sequence[Any]) -> list[str]:
-    """Head, rule and cells of one column, all of the same width."""
+    """Return head, rule and cells of one column, all of the same width."""
     name = _escaped(name)
-    given = [value for value in values if value is not None]
-    is_numeric = bool(given) and all(_is_number(value) for value in given)
+    present = [value for value in values if value is not None]
+    is_numeric = bool(present) and all(_is_number(value) for value in present)
     cells = [_shown(value, is_numeric) for value in values]
     if is_numeric:
         cells = _in_line(cells)
@@ -56,17 +56,17 @@ def _shown(value: Any, is_numeric: bool) -> str:
 
 
 def _escaped(text: str) -> str:
-    """A text in which no pipe ends a cell."""
+    """Escape the pipes of a text, so that none ends a cell."""
     return text.replace("|", "\\|")
 
 
 def _in_line(cells: Sequence[str]) -> list[str]:
-    """Numbers with blanks behind them, so that their decimal points (or exponents) are in line."""
+    """Pad numbers with trailing blanks so that their decimal points (or exponents) are aligned."""
     behind = [_from_point(cell) for cell in cells]
     return [cell + " " * (max(behind) - own) for cell, own in zip(cells, behind, strict=True)]
 
 
 def _from_point(number: str) -> int:
-    """How many characters a number has from its decimal point on, or from its exponent; 0 without either."""
+    """Return the number of characters from the decimal point on, or from the exponent; 0 without either."""
     point = number.find(".") if "." in number else number.find("e")
     return len(number) - point if point >= 0 else 0

@@ -1,5 +1,5 @@
-"""A tool's requests at the pace that its vendor asks for (providers/models/types/rate_limits.py): each of them, further
-tries as well.
+"""Rate limiting of a tool's requests, retries included, by the vendor's limit
+(providers/models/types/rate_limits.py).
 """
 
 from dataclasses import replace
@@ -11,7 +11,7 @@ from providers.models.types.rate_limits import VendorRateLimit
 
 
 def in_pace(ctx: NodeContext, pace: VendorRateLimit | None) -> NodeContext:
-    """The context, with a way out that keeps the pace."""
+    """Return the context with HTTP requests that keep the vendor's rate limit."""
     return cast(NodeContext, _Unhurried(ctx, pace)) if pace is not None else ctx
 
 
@@ -27,7 +27,7 @@ class _Unhurried:
 
 
 class _PacedHttp:
-    """The way out of one call of a tool."""
+    """The HTTP client of one tool call; every request keeps the vendor's rate limit."""
 
     def __init__(self, http: Http, pace: VendorRateLimit) -> None:
         self._http = http

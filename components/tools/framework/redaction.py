@@ -1,4 +1,4 @@
-"""Keys, tokens and passwords of a tool's parameters, kept out of everything that comes out of it (tools 1.8)."""
+"""Redaction of a tool's keys, tokens and passwords in its outputs, answers and errors."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
@@ -8,16 +8,16 @@ from components.context import NodeContext
 from components.text.templates.templates import json_text
 
 REDACTED = "[REDACTED]"
-SHORTEST = 4  # characters; anything shorter would take ordinary words out of texts
-TELLING = 8  # characters of a secret at the end of a text that was cut; fewer tell nothing
+SHORTEST = 4  # characters; redacting shorter secrets would remove ordinary words
+TELLING = 8  # characters; fewer of a secret, at the end of a truncated text, reveal nothing
 
 
 def of(params: object, names: Iterable[str], others: Iterable[str] = ()) -> tuple[str, ...]:
-    """The secrets among some parameters, and others, in every spelling that a URL or JSON gives them, longest first."""
+    """Return the secrets in parameters and `others`, in each spelling that URLs and JSON use, longest first."""
     values = (*(getattr(params, name, None) for name in names), *others)
     spelled = {
         spelling
-        for value in (text.strip() for text in values if isinstance(text, str))  # blanks are not always sent along
+        for value in (text.strip() for text in values if isinstance(text, str))  # some tools send it stripped
         if len(value) >= SHORTEST
         for spelling in (value, quote(value, safe=""), quote_plus(value), json_text(value)[1:-1])
     }
@@ -25,7 +25,7 @@ def of(params: object, names: Iterable[str], others: Iterable[str] = ()) -> tupl
 
 
 def removed(value: Any, hidden: tuple[str, ...]) -> Any:
-    """A JSON value without the secrets, in texts and in the names of members."""
+    """Return a JSON value with the secrets redacted, in texts and in the names of members."""
     if not hidden:
         return value
     if isinstance(value, str):
@@ -40,14 +40,14 @@ def removed(value: Any, hidden: tuple[str, ...]) -> Any:
 
 
 def _without_beginning(text: str, secret: str) -> str:
-    """A text that was cut in the middle of a secret, without the half that is left."""
+    """Redact the beginning of a secret at the end of a text that was truncated inside the secret."""
     begins = text.rfind(secret[:TELLING], max(0, len(text) - len(secret)))
     is_cut = len(secret) > TELLING and begins >= 0 and secret.startswith(text[begins:])
     return text[:begins] + REDACTED if is_cut else text
 
 
 def kept_from(ctx: NodeContext, hidden: tuple[str, ...]) -> NodeContext:
-    """The context, with the secrets taken out of what a tool cites: references are shown like outputs."""
+    """Return the context with secrets redacted in cited chunks, because references are shown like outputs."""
     return cast(NodeContext, _Discreet(ctx, hidden)) if hidden else ctx
 
 

@@ -1,6 +1,6 @@
-"""Tools that stored canvases name and that no longer exist.
+"""Tools that no longer exist but that stored canvases name.
 
-RAGFlow refuses such a canvas as a whole. Here it loads, and only the node that names one fails, when it runs.
+RAGFlow refuses such a canvas. Easel loads it, and only a node with such a tool fails when it runs.
 """
 
 from collections.abc import Mapping

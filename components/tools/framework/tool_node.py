@@ -1,10 +1,10 @@
-"""A tool as a node of a canvas: parameters in, outputs out (tools 1.4, 1.8).
+"""A tool as a node of a canvas.
 
-Every argument of the tool is a parameter of the node. A text that is one reference keeps its value's type; in other
-texts references are put in where they resolve, and what only looks like one stays as it is written.
+Every argument of the tool is a parameter of the node. A text that is a single reference keeps the type of the value; in
+other texts references are replaced where they resolve, and text that only looks like a reference stays as written.
 
-A failure under `comment` with a default value is no failure: the default becomes `result` and the tool's main output,
-and the error is kept as `_SUPPRESSED_ERROR` (row T6).
+If `exception_method` is `comment` and there is a default value, a failed tool does not fail its node: the default
+becomes `result` and the tool's main output, and the error is stored as `_SUPPRESSED_ERROR` (docs/tools.md, row T6).
 """
 
 from collections.abc import Mapping
@@ -20,11 +20,11 @@ from components.tools.framework.time_limits import timed_out
 from providers.models.limits.pausable_timeout import PausableTimeout
 
 RESULT, SUPPRESSED = "result", "_SUPPRESSED_ERROR"
-_SHARE_OF_LIMIT = 0.98  # a little before the worker calls the attempt off, so that the author's default still counts
+_SHARE_OF_LIMIT = 0.98  # just before the worker cancels the attempt, so that the author's default still applies
 
 
 def on_canvas(tool: Tool[Any]) -> Component[Any]:
-    """The component that runs a tool."""
+    """Return the component that runs a tool."""
 
     async def run(params: ToolParams, ctx: NodeContext) -> Outcome:
         cleared = _cleared(tool, params, ctx)
@@ -52,23 +52,23 @@ async def _carried_out(tool: Tool[Any], params: ToolParams, ctx: NodeContext) ->
 
 
 def _arguments(tool: Tool[Any], params: ToolParams, ctx: NodeContext) -> dict[str, Any]:
-    """What the node gives to each argument, noted as its inputs; null counts as nothing given."""
+    """Return the node's value for each argument and record the values as the node's inputs; null is left out."""
     arguments: dict[str, Any] = {}
     apart = tool.apart(params)
     for name, argument in tool.arguments.items():
-        given = tool.stored(params, name, argument)
-        if given is None:
+        stored = tool.stored(params, name, argument)
+        if stored is None:
             continue
-        value = arguments[name] = resolved(argument, given, ctx, apart=name in apart)
+        value = arguments[name] = resolved(argument, stored, ctx, apart=name in apart)
         ctx.note_input(name, {"text": value.text, "values": value.values} if isinstance(value, Apart) else value)
     return arguments
 
 
 def resolved(argument: Argument, stored: Any, ctx: NodeContext, *, apart: bool = False) -> Any:
-    """What an author has stored for an argument, with its references resolved; a stored list may hold some, too.
+    """Return an author's stored value for an argument with its references, also those in a list, resolved.
 
-    `apart`: a text and what it refers to, side by side, unless it is one reference. Raises UnresolvedReference for one
-    reference to what the canvas does not have.
+    With `keep_references`, a text with references is returned as TextWithReferences, unless it is a single reference.
+    Raises UnresolvedReference for a single reference to something that the canvas does not have.
     """
     if argument.type != "array" or not isinstance(stored, list):
         return _value(stored, ctx, apart=apart)
@@ -80,7 +80,7 @@ def resolved(argument: Argument, stored: Any, ctx: NodeContext, *, apart: bool =
 
 
 def _value(value: Any, ctx: NodeContext, *, apart: bool = False) -> Any:
-    """A parameter's value; `apart` from its references, if they are not all of it."""
+    """Return a value with its references resolved; with `keep_references`, text and references separately."""
     if not isinstance(value, str):
         return value
     if ctx.is_reference(value):
@@ -96,7 +96,7 @@ def _value(value: Any, ctx: NodeContext, *, apart: bool = False) -> Any:
 
 
 def _cleared(tool: Tool[Any], params: ToolParams, ctx: NodeContext) -> dict[str, None]:
-    """Null for every declared output, and for what an earlier run of the node has left (row T2)."""
+    """Return null for every declared output and for outputs of the node's previous run (docs/tools.md, row T2)."""
     declared = list(params.outputs) if isinstance(params.outputs, Mapping) else []
     left = [name for name in (*tool.outputs, RESULT, SUPPRESSED) if ctx.previous_output(name) is not None]
     return dict.fromkeys([*declared, *left])

@@ -1,4 +1,4 @@
-"""XML from outside as a tree. Entities of its own are refused, so a short document cannot grow into a long one."""
+"""Parsing of untrusted XML. Documents that declare entities are refused, because entities can expand without bound."""
 
 from typing import Any
 from xml.etree.ElementTree import Element, TreeBuilder
@@ -10,7 +10,7 @@ _NAMESPACE_END = "}"
 
 
 def parse(data: bytes) -> Element:
-    """The root; names carry their namespace as `{namespace}name`. Raises ToolError for what is no XML that is safe."""
+    """Return the root element; names have the form `{namespace}name`. Raises ToolError for invalid or unsafe XML."""
     builder = TreeBuilder()
     parser = expat.ParserCreate(namespace_separator=_NAMESPACE_END)
     parser.buffer_text = True
@@ -22,20 +22,20 @@ def parse(data: bytes) -> Element:
         builder.end(_named(name))
 
     def declare(*entity: Any) -> None:
-        raise ToolError("The answer is XML with entities of its own, which is not read.")
+        raise ToolError("The answer is XML with entities of its own. Such documents are not read.")
 
     parser.StartElementHandler, parser.EndElementHandler = start, end
     parser.CharacterDataHandler = builder.data
     parser.EntityDeclHandler = declare
     try:
-        parser.Parse(data.lstrip(), True)  # a blank line before its declaration is all that some have wrong
+        parser.Parse(data.lstrip(), True)  # some vendors send a blank line before the XML declaration
         return builder.close()
     except (expat.ExpatError, AssertionError) as error:  # AssertionError: no element, or one left open
-        raise ToolError(f"The answer is no XML: {error}") from None
+        raise ToolError(f"The answer is not valid XML: {error}") from None
 
 
 def text_of(element: Element | None) -> str:
-    """All text inside an element, nested markup included, on one line."""
+    """Return all text of an element, nested elements included, on one line."""
     return " ".join("".join(element.itertext()).split()) if element is not None else ""
 
 

@@ -1,11 +1,13 @@
-"""References of a statement as values beside it (tools 4, `bind_references`): the database never reads them as SQL.
+"""Bound values: references of a statement are passed as values, which the database never parses as SQL
+(`bind_references`, docs/tools.md).
 
-    written = marked("SELECT * FROM t WHERE name LIKE '%{begin@name}%'", {"begin@name": "O'Hara"})
-    written.bound(written.text, "mysql")   ->  Bound(("SELECT * FROM t WHERE name LIKE ", ""), ("%O'Hara%",))
+    marked = mark_references("SELECT * FROM t WHERE name LIKE '%{begin@name}%'", {"begin@name": "O'Hara"})
+    marked.bind(marked.text, "mysql")   ->  BoundStatement(("SELECT * FROM t WHERE name LIKE ", ""), ("%O'Hara%",))
 
-A reference becomes a mark, a word that nobody has written, before the text is cut and judged. Where a mark is a word
-of the statement, its value goes there, a list as several; a text in quotes that has marks in it becomes one value as a
-whole. Anywhere else (in a name, in half a word) no value can stand, and the statement is not sent.
+Each reference is replaced by a marker, a word that the text does not contain, before the text is split into statements
+and checked. A marker that is a word by itself becomes its value, a list several values; a quoted text with markers
+becomes one value as a whole. Anywhere else (in a name, in a part of a word) a value cannot be bound, and the statement
+is not sent.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,19 +21,22 @@ from components.text.templates.templates import json_text, value_text
 from components.tools.sql import read_only_rules
 from providers.interfaces import BoundStatement
 
-MOST_VALUES = 1000  # of one statement; some databases take 2,100 or 32,767
+MOST_VALUES = 1000  # of one statement; databases accept from 2,100 to 32,767
 
 
 @dataclass(frozen=True, slots=True)
 class Marked:
-    """A text with marks, the value of each, and how the author has written it."""
+    """A text with markers, the value of each marker, and the author's reference that it replaces."""
 
     text: str
     marks: Mapping[str, Any] = field(default_factory=dict[str, Any])
     written: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def bound(self, statement: str, db_type: str) -> BoundStatement:
-        """One of its statements with its values. Raises ToolError where no value can stand, and for too many."""
+        """Return one statement with its bound values.
+
+        Raises ToolError for a reference where a value cannot be bound, and for too many values.
+        """
         from sqlglot import TokenType
 
         parts, values, position = [""], list[Any](), 0
@@ -44,31 +49,31 @@ class Marked:
             elif token.token_type == TokenType.STRING:
                 new = [self._filled(token.text)]
             else:
-                told = self.as_written(as_it_is)
-                raise ToolError(f"No value can be bound in {told}: put a reference where a value stands, or in quotes.")
+                written = self.as_written(as_it_is)
+                raise ToolError(f"No value can be bound in {written}. Use a reference as a whole value or in quotes.")
             parts[-1] += statement[position : token.start]
             parts += [", "] * (len(new) - 1) + [""]
             values += new
             position = token.end + 1
         if len(values) > MOST_VALUES:
-            raise ToolError(f"A statement takes {MOST_VALUES:,} values at most.")
+            raise ToolError(f"A statement can have {MOST_VALUES:,} values at most.")
         parts[-1] += statement[position:]
         return BoundStatement(tuple(parts), tuple(values))
 
     def as_written(self, text: str) -> str:
-        """A text that is about the statement, with references in place of marks."""
+        """Return a text about the statement with the author's references in place of the markers."""
         return self._replaced(text, self.written)
 
     def _filled(self, text: str) -> str:
         return self._replaced(text, {mark: value_text(value) for mark, value in self.marks.items()})
 
     def _replaced(self, text: str, by_mark: Mapping[str, str]) -> str:
-        """In one pass: what is put in may look like a mark, and is none."""
+        """Replace all markers in one pass, because a replacement may look like a marker."""
         return replaced(text, by_mark)
 
 
 def marked(text: str, values: Mapping[str, Any]) -> Marked:
-    """A text with a mark for each reference that has a value; others stay as they are written."""
+    """Return a text with a marker for each reference in `values`; other references stay as written."""
     name = "easel_value"
     while name in text:
         name += "_"
@@ -90,7 +95,7 @@ def marked(text: str, values: Mapping[str, Any]) -> Marked:
 
 
 def _several(value: Any) -> Sequence[Any]:
-    """What is bound for a value: itself, JSON for an object, each item of a list; NULL for a list without any."""
+    """Return the values to bind: the value itself, JSON for an object, the items of a list, NULL for an empty list."""
     if not isinstance(value, list):
         return [json_text(value) if isinstance(value, dict) else value]
     items: list[Any] = [json_text(item) if isinstance(item, dict | list) else item for item in value]

@@ -1,10 +1,9 @@
-"""ExeSQL: ask a database, and only ask.
+"""ExeSQL: run read-only SQL on a database.
 
-DSL: `sql`, `db_type`, `host`, `port`, `database`, `username`, `password`, `max_records`, and of ours `reject_all`
-and `bind_references`.
-Every statement of `sql` has its element in `json`: its rows, or `{"content": message}`. A statement that is refused or
-fails stops no other (row T14); under `reject_all` nothing is asked when one is refused. Under
-`bind_references` values reach the database apart from the text.
+DSL: `sql`, `db_type`, `host`, `port`, `database`, `username`, `password`, `max_records`, and as additions of Easel
+`reject_all` and `bind_references`. `json` has one element for each statement of `sql`: its rows, or
+`{"content": message}`. A statement that is refused or fails does not stop the others (docs/tools.md, row T14); with
+`reject_all`, one refused statement stops all. With `bind_references`, referenced values are passed as bound values.
 """
 
 from collections.abc import Mapping
@@ -59,8 +58,8 @@ class ExeSQLParams(ToolParams):
 
 
 async def ask(params: ExeSQLParams, arguments: Mapping[str, Any], ctx: NodeContext) -> ToolResult:
-    given = arguments.get("sql")
-    written = bind_values.marked(given.text, given.values) if isinstance(given, Apart) else Marked(value_text(given))
+    sql = arguments.get("sql")
+    written = bind_values.marked(sql.text, sql.values) if isinstance(sql, Apart) else Marked(value_text(sql))
     statements = await in_untrusted_thread(read_only_rules.statements, written.text, params.db_type)
     if not statements:
         raise ToolError("SQL for `ExeSQL` MUST not be empty.")
@@ -69,7 +68,7 @@ async def ask(params: ExeSQLParams, arguments: Mapping[str, Any], ctx: NodeConte
     if params.reject_all and refused:
         raise ToolError(written.as_written(refused))
     if ctx.services.databases is None:
-        raise ToolError("ExeSQL is not available: this deployment lets its canvases reach no databases.")
+        raise ToolError("ExeSQL is not available: this deployment does not allow its canvases to reach databases.")
     target = {name: getattr(params, name) for name in ("db_type", "host", "port", "database", "username", "password")}
     target["timeout"] = ctx.time_limit(EXESQL.name)
     async with ctx.services.databases.connect(target) as connection:
@@ -82,7 +81,7 @@ async def ask(params: ExeSQLParams, arguments: Mapping[str, Any], ctx: NodeConte
 
 
 async def _answered(statement: str, written: Marked, params: ExeSQLParams, connection: Connection) -> tuple[Any, str]:
-    """What one statement gives: its element of `json`, and its text."""
+    """Run one statement; return its element of `json` and its text."""
     try:
         sent = await in_untrusted_thread(written.bound, statement, params.db_type) if written.marks else statement
         rows = await connection.execute(sent, params.max_records)

@@ -1,11 +1,11 @@
-"""Which SQL may be sent: statements cut apart, and each one checked to do nothing but read (tools 4, row T14).
+"""The rules by which SQL is sent: a text is split into statements, and each must only read (docs/tools.md, row T14).
 
-    statements("SELECT ';' AS c; DELETE FROM t", "mysql")   ->  ["SELECT ';' AS c", "DELETE FROM t"]
-    refusal("DELETE FROM t", "mysql")                       ->  "For security reasons, ..."
+    split_statements("SELECT ';' AS c; DELETE FROM t", "mysql")   ->  ["SELECT ';' AS c", "DELETE FROM t"]
+    refusal_reason("DELETE FROM t", "mysql")                      ->  "For security reasons, ..."
 
-A statement is judged as a parser of the database's own dialect reads it. One that it cannot read (every database has
-syntax of its own) is judged by its words, and then the database may say what is wrong with it. Comments are left out,
-so that the database sees the very tokens that were judged. The session reads only, whatever is let through here.
+A statement is checked as a parser of the database's dialect reads it. A statement that the parser cannot read (every
+database has syntax of its own) is checked by its words, and the database reports what is wrong with it. Comments are
+removed, so that the database gets exactly the tokens that were checked. In addition, the session itself is read-only.
 """
 
 import re
@@ -27,7 +27,7 @@ DIALECTS: Mapping[str, str] = {
     "trino": "trino",
     "IBM DB2": "",
 }
-"""The kinds of databases, and the dialect in which each is read."""
+"""The kinds of databases, each with the dialect of its parser."""
 
 LONGEST = 100_000  # characters of all statements together
 WRITES_REFUSED = "For security reasons, INSERT, UPDATE, and DELETE statements are not supported."
@@ -49,14 +49,15 @@ _WRITING_WORDS = _words(
     "COPY CALL EXEC EXECUTE DO HANDLER IMPORT LOAD LOCK UNLOCK VACUUM ANALYZE ANALYSE REFRESH PREPARE DEALLOCATE SET "
     "RESET USE BEGIN COMMIT ROLLBACK SAVEPOINT START KILL SHUTDOWN INSTALL UNINSTALL ATTACH DETACH REINDEX"
 )
-# T-SQL needs no semicolon between statements, and these words begin one: they are reserved, so no column is called so.
+# T-SQL does not require a semicolon between statements. These words begin one; they are reserved, so they are not
+# column names.
 _TSQL_WORDS = _words(
     "INSERT UPDATE DELETE MERGE CREATE ALTER DROP TRUNCATE GRANT REVOKE DENY INTO EXEC EXECUTE DECLARE SET USE BEGIN "
     "COMMIT ROLLBACK SAVE BACKUP RESTORE BULK DBCC KILL SHUTDOWN WAITFOR RECONFIGURE DISABLE ENABLE PRINT RAISERROR IF "
     "WHILE GOTO RETURN OPEN CLOSE DEALLOCATE CHECKPOINT READTEXT WRITETEXT UPDATETEXT REVERT SETUSER ADD BREAK "
     "CONTINUE DISK DUMP LOAD ERRLVL LINENO"
 )
-_TSQL_NAMES = _words("RECEIVE SEND THROW MOVE GET")  # these begin a statement as well, and may be names
+_TSQL_NAMES = _words("RECEIVE SEND THROW MOVE GET")  # these begin a statement, too, but may also be names
 _FUNCTIONS = _words(
     "load_file sleep benchmark get_lock release_lock release_all_locks sys_exec sys_eval xp_cmdshell openrowset "
     "opendatasource openquery openxml set_config setval nextval pg_sleep pg_sleep_for pg_sleep_until pg_stat_file "
@@ -81,19 +82,19 @@ _FUNCTION_FAMILIES = (
     "keyring_key_", "version_tokens_", "audit_log_", "mysql_firewall_", "service_get_", "service_release_",
     "lib_mysqludf_", "ifs_", "soaphttp",
 )  # fmt: skip
-# PostgreSQL takes `t.f` for `f(t)` where no column is called so, and `t` may be a single text. Columns of other names
-# are let through although there are functions called so: nobody's table has to do without its `sleep`.
+# PostgreSQL reads `t.f` as `f(t)` if there is no column `f`, and `t` may be a single text. Only these names are refused
+# after a dot; other functions are allowed there, so that a table may have a column called `sleep`.
 _OF_A_ROW = re.compile(
     r"(?:pg_|dblink|lo_(?:import|unlink|open|close|get|creat|create)$|http_(?:get|head|delete)$|nextval$)"
 )
 _CATALOGS = _words("pg_replication_slots pg_replication_origin pg_replication_origin_status")
-_PACKAGES = _words("cron net aws_s3 aws_lambda azure_storage vault")  # of functions that act, whatever each is called
+_PACKAGES = _words("cron net aws_s3 aws_lambda azure_storage vault")  # all of their functions have side effects
 _PACKAGE_FAMILIES = ("utl_", "dbms_")
 _TSQL_LOCKS = _words("UPDLOCK XLOCK TABLOCK TABLOCKX HOLDLOCK PAGLOCK SERIALIZABLE REPEATABLEREAD")
 _TRINO_PASSES_ON = _words(
     "query raw_query native_query procedure execute"
-)  # what stands in them is for the database behind
-_DRAWS = (" NEXT VALUE FOR ", " NEXTVAL FOR ", " . NEXTVAL ")  # a number that a sequence then has no more
+)  # their arguments are run by the database behind Trino
+_DRAWS = (" NEXT VALUE FOR ", " NEXTVAL FOR ", " . NEXTVAL ")  # these advance a sequence
 
 _FENCE = re.compile(r"```(?:[ \t]*(?:sql|mysql|mariadb|postgresql|postgres|tsql|trino|db2)\b)?", re.IGNORECASE)
 _MARK = re.compile(r"\[ID:\s*\d+\]")
@@ -105,7 +106,10 @@ _QUOTED = re.compile(r"""\w*&?['"]|[`\[]|\$\w*\$""")
 
 @dataclass(frozen=True, slots=True)
 class _Token:
-    """A token of a statement. `word` is in capitals, "" for texts and quoted names; `name` is what it may call."""
+    """A token of a statement.
+
+    `word` is the token in capitals, "" for texts and quoted names; `name` is the function that it may call.
+    """
 
     text: str  # as it is written
     word: str
@@ -118,12 +122,12 @@ class _Token:
 
 
 def statements(text: str, db_type: str) -> list[str]:
-    """The statements of a text, without comments, and without what models add: fences and `[ID:1]` marks.
+    """Return the statements of a text without comments, code fences and citation marks such as `[ID:1]`.
 
-    A text that cannot be cut, because a quote is left open, is one statement. Raises ToolError for one too long.
+    A text with an open quote cannot be split and is one statement. Raises ToolError if the text is too long.
     """
     if len(text) > LONGEST:
-        raise ToolError(f"The SQL is longer than {LONGEST:,} characters.")
+        raise ToolError(f"The SQL is longer than {LONGEST:,} characters. Send less at once.")
     text = _MARK.sub("", _FENCE.sub("", text)).strip()
     tokens = _tokens(text, db_type)
     if tokens is None:
@@ -134,14 +138,14 @@ def statements(text: str, db_type: str) -> list[str]:
 
 
 def refusal(statement: str, db_type: str) -> str | None:
-    """Why a statement is not sent, as people and models read it; None for one that may be sent."""
+    """Return the error text for a statement that is refused; None for one that may be sent."""
     tokens = _tokens(statement, db_type)
     if not tokens:
         return failed(statement, "A quote or a comment is left open.")
     if any(_is_disguised(token) for token in tokens):
-        return failed(statement, "There are control characters outside of its texts.")
+        return failed(statement, "There are control characters outside of quoted texts.")
     if db_type == "postgres" and any(map(_goes_on, tokens, tokens[1:])):
-        return failed(statement, "A text goes on where its rules are not plain. Write it as one.")
+        return failed(statement, "A quoted text is continued in a way that is ambiguous. Write it as one text.")
     if _first(tokens) not in _QUERY_BEGINS | _EXPLAINS | _WRITING_WORDS | {"SHOW", "PRAGMA"}:
         return failed(statement, f'near "{tokens[0].text}": syntax error')
     if _only_reads(statement, tokens, db_type):
@@ -151,17 +155,17 @@ def refusal(statement: str, db_type: str) -> str | None:
 
 
 def function_refused(name: str) -> str:
-    """What is said of a query that calls a function which does more than read, or waits."""
+    """Return the error text for a query that calls a function which does more than read, or which waits."""
     return f"For security reasons, the function {name} is not supported."
 
 
 def failed(statement: str, error: str) -> str:
-    """A statement that did not work, and why."""
+    """Return the error text for a statement that failed."""
     return f"SQL Execution Failed: {statement}\n{error}"
 
 
 def raw_tokens(text: str, db_type: str) -> list[Any] | None:
-    """The tokens of a text as the parser of its dialect gives them; None if a quote in it is left open."""
+    """Return the tokens of a text from the parser of its dialect; None if a quote is left open."""
     tokenizer = _tokenizer(db_type)
     from sqlglot.errors import SqlglotError
 
@@ -186,7 +190,7 @@ def _only_reads(statement: str, tokens: Sequence[_Token], db_type: str) -> bool:
     first = _first(tokens)
     if first in _QUERY_BEGINS:
         return _is_query(statement, tokens, db_type)
-    if db_type == "mssql":  # a first word that T-SQL does not know is a procedure to call
+    if db_type == "mssql":  # T-SQL calls an unknown first word as a procedure
         return False
     if first in _EXPLAINS:
         return _explains(statement, tokens[1:], db_type)
@@ -196,7 +200,7 @@ def _only_reads(statement: str, tokens: Sequence[_Token], db_type: str) -> bool:
 
 
 def _is_query(statement: str, tokens: Sequence[_Token], db_type: str) -> bool:
-    """Whether it is one SELECT that writes nothing, locks nothing and puts its rows nowhere."""
+    """Whether the statement is one SELECT that does not write, lock, or store its rows."""
     from sqlglot import exp, parse
     from sqlglot.errors import SqlglotError
 
@@ -215,7 +219,7 @@ def _is_query(statement: str, tokens: Sequence[_Token], db_type: str) -> bool:
 
 
 def _explains(statement: str, tokens: Sequence[_Token], db_type: str) -> bool:
-    """Whether what follows EXPLAIN is a query that is not carried out, or a table's name."""
+    """Whether EXPLAIN is followed by a query that is not executed, or by the name of a table."""
     begin = next((number for number, token in enumerate(tokens) if token.word in ("SELECT", "WITH")), None)
     if db_type == "IBM DB2":  # it writes the plan into tables
         return False
@@ -229,14 +233,14 @@ def _explains(statement: str, tokens: Sequence[_Token], db_type: str) -> bool:
 
 
 def _refused_function(tokens: Sequence[_Token], db_type: str) -> str:
-    """The first function that a query must not call; "" for none, and for a name that is spelled in code points."""
+    """Return the first forbidden function of a query; "" for none, and for a name written in code points."""
     refused = (number for number in range(len(tokens)) if _calls_what_it_must_not(tokens, number, db_type))
     number = next(refused, None)
     return "" if number is None or tokens[number].word == "U" else tokens[number].name
 
 
 def _calls_what_it_must_not(tokens: Sequence[_Token], number: int, db_type: str) -> bool:
-    """Whether a token calls a function that does more than read, or one whose name is spelled in code points."""
+    """Whether a token calls a function that does more than read, or one whose name is written in code points."""
     name = tokens[number].name.lower()
     following = tokens[number + 1].text if number + 1 < len(tokens) else ""
     if tokens[number].word == "U" and following == "&":  # U&"pg\005fread_file"
@@ -254,19 +258,19 @@ def _calls_what_it_must_not(tokens: Sequence[_Token], number: int, db_type: str)
 
 
 def _locks(tokens: Sequence[_Token], number: int) -> bool:
-    """Whether a token is a hint of T-SQL to lock what is read: a word in parentheses behind a table, with others."""
+    """Whether a token is a locking hint of T-SQL: a word in parentheses behind a table, possibly with others."""
     before = tokens[number - 1].text if number else ""
     behind = tokens[number + 1].text if number + 1 < len(tokens) else ""
     return tokens[number].word in _TSQL_LOCKS and before in ("(", ",") and behind in (")", ",")
 
 
 def _are_one(tokens: Sequence[_Token]) -> bool:
-    """Whether the last of these is a quoted name, and nothing stands between them."""
+    """Whether the last token is a quoted name and there is nothing between the tokens."""
     return tokens[-1].text.startswith('"') and all(left.end == right.start for left, right in pairwise(tokens))
 
 
 def _is_of_a_value(tokens: Sequence[_Token], number: int) -> bool:
-    """Whether a name follows a value and a dot: PostgreSQL takes `('a').f` for `f('a')`."""
+    """Whether a name follows a value and a dot: PostgreSQL reads `('a').f` as `f('a')`."""
     begin = number
     while begin >= 2 and tokens[begin - 1].text == ".":
         begin -= 2
@@ -278,13 +282,15 @@ def _is_of_a_row(name: str) -> bool:
 
 
 def _is_a_table(before: Sequence[_Token]) -> bool:
-    """Whether what comes next stands in the parentheses of TABLE, where Trino looks for functions of its catalogs."""
+    """Whether the next token is inside the parentheses of TABLE, where Trino looks up functions of its catalogs."""
     return len(before) > 1 and before[-1].text == "(" and before[-2].word == "TABLE"
 
 
 def _goes_on(token: _Token, following: _Token) -> bool:
-    """Whether a text has escapes by the rules of what stands before it: of a text that it is the rest of, or of an `e`
-    that PostgreSQL does not take for a part of its number."""
+    """Whether the escapes of a quoted text depend on the token before it.
+
+    That token is a text which this one continues, or an `e` that PostgreSQL does not read as a part of a number.
+    """
     if not following.text.startswith("'"):
         return False
     is_near = following.start == token.end
@@ -292,7 +298,7 @@ def _goes_on(token: _Token, following: _Token) -> bool:
 
 
 def _is_disguised(token: _Token) -> bool:
-    """Whether a token has characters in it that some server takes for white space."""
+    """Whether a token contains characters that some server reads as white space."""
     return not token.text.isprintable() and _QUOTED.match(token.text) is None
 
 
@@ -301,9 +307,9 @@ def _first(tokens: Sequence[_Token]) -> str:
 
 
 def _without_comments(statement: str, db_type: str) -> str:
-    """The tokens as they are written, with nothing but white space between them.
+    """Return the statement with white space in place of comments.
 
-    Comments that some servers carry out stay where they are, for the statement to be refused.
+    Comments that some servers execute are kept, so that the statement is refused.
     """
     tokens = _tokens(statement, db_type) or []
     gaps = _gaps(statement, tokens)
@@ -314,19 +320,19 @@ def _without_comments(statement: str, db_type: str) -> str:
 
 
 def _gaps(text: str, tokens: Sequence[_Token]) -> list[str]:
-    """What stands before, between and after the tokens: white space and comments."""
+    """Return the text before, between and after the tokens: white space and comments."""
     ends = [0, *(token.end for token in tokens)]
     starts = [*(token.start for token in tokens), len(text)]
     return [text[end:start] for end, start in zip(ends, starts, strict=True)]
 
 
 def _are_carried_out(gaps: Sequence[str]) -> bool:
-    """Whether comments are among them that MySQL and MariaDB carry out."""
+    """Whether there are comments that MySQL and MariaDB execute."""
     return any("/*!" in gap or "/*M!" in gap for gap in gaps)
 
 
 def _tokens(text: str, db_type: str) -> list[_Token] | None:
-    """The tokens of a text without its comments; None if it cannot be cut into any, because a quote is left open."""
+    """Return the tokens of a text without its comments; None if a quote is left open."""
     found = raw_tokens(text, db_type)
     if found is None:
         return None
@@ -334,7 +340,7 @@ def _tokens(text: str, db_type: str) -> list[_Token] | None:
 
 
 def _single(text: str, token: Any) -> Iterator[_Token]:
-    """A token; of a keyword that has several words (`UPDATE STATISTICS`) each."""
+    """Yield a token; for a keyword of several words (`UPDATE STATISTICS`), each word."""
     written = text[token.start : token.end + 1]
     if _QUOTED.match(written) is not None:
         yield _Token(written, "", token.text, token.start)
@@ -350,12 +356,12 @@ def _word(written: str) -> str:
 
 @cache
 def _tokenizer_class(dialect: Any) -> Any:
-    """The dialect's tokenizer, but for a habit: it takes what follows SHOW or CALL for one text up to a semicolon."""
+    """Return the dialect's tokenizer, changed to split what follows SHOW or CALL instead of reading it as one text."""
     return type("Tokenizer", (dialect.tokenizer_class,), {"COMMANDS": set[Any]()})
 
 
 def _tokenizer(db_type: str) -> Any:
-    """Raises LibraryMissing where the parser is not installed."""
+    """Return a tokenizer for a kind of database. Raises LibraryMissing if the parser is not installed."""
     try:
         from sqlglot import Dialect
     except ImportError as error:

@@ -1,12 +1,12 @@
-"""Rows of a database as canvases hold them: JSON values, and a table of text.
+"""Rows of a database as JSON objects and as a text table.
 
     |   id | name   |    amount | at         |
     |-----:|:-------|----------:|:-----------|
     |    1 | Ann    | 10.500000 | 2026-01-02 |
     |    2 | Bo     |           |            |
 
-A column's values decide how it looks: whole numbers stay whole beside a null (row T14), and a column of timestamps
-shows dates alone if every one of them is a midnight.
+The format of a column follows from all of its values: whole numbers stay whole beside a null (docs/tools.md, row T14),
+and timestamps are shown as dates if all of them are at midnight.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,21 +20,21 @@ from providers.interfaces import Rows
 from providers.models.text.sanitizer import clean
 
 LONGEST_CELL = 32 * 1024  # characters
-LARGEST = 10**4300 - 1  # Python writes no longer numbers
+LARGEST = 10**4300 - 1  # Python does not convert longer numbers to text
 CUT = "..."
 DEEPEST = 100  # levels of a value within a cell
-_PADDING = 2  # a column is so much wider than its name
+_PADDING = 2  # characters by which a column is wider than its name
 
 
 def json_rows(found: Rows) -> list[dict[str, Any]]:
-    """One object for each row, its values by column."""
+    """Return one object for each row, with its values by column name."""
     names = _names(found)
     columns = [_as_json(column) for column in _columns(found)]
     return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
 def text_table(found: Rows) -> str:
-    """All rows as a table of text. Numbers stand at the right, fractions have six digits."""
+    """Return all rows as a text table. Numbers are right-aligned, fractions have six digits."""
     laid_out = [_laid_out(name, _as_json(column)) for name, column in zip(_names(found), _columns(found), strict=True)]
     return "\n".join(f"|{'|'.join(cells)}|" for cells in zip(*laid_out, strict=True))
 
@@ -58,7 +58,7 @@ def _day_or_instant(stamp: datetime, only_days: bool) -> str:
 
 
 def _plain(value: Any, levels: int = DEEPEST) -> Any:
-    """A driver's value as JSON: decimals are numbers, what JSON has no form for is text."""
+    """Return a driver's value as JSON: decimals as numbers, types that JSON does not have as text."""
     if levels == 0:
         return CUT
     match value:
@@ -82,7 +82,7 @@ def _plain(value: Any, levels: int = DEEPEST) -> Any:
 
 
 def _text_of(data: bytes) -> str:
-    """Bytes as text if they are any, else in hexadecimal."""
+    """Return bytes as text if they are valid UTF-8, else as hexadecimal digits."""
     try:
         return clean(data.decode())
     except UnicodeDecodeError:
@@ -94,10 +94,12 @@ def _shortened(text: str) -> str:
 
 
 def _laid_out(name: str, values: Sequence[Any]) -> list[str]:
-    """Name, rule and cells of one column, all of the same width."""
-    given = [value for value in values if value is not None]
-    is_numeric = bool(given) and all(isinstance(value, int | float) and not isinstance(value, bool) for value in given)
-    has_fractions = any(isinstance(value, float) for value in given)
+    """Return name, rule and cells of one column, all of the same width."""
+    present = [value for value in values if value is not None]
+    is_numeric = bool(present) and all(
+        isinstance(value, int | float) and not isinstance(value, bool) for value in present
+    )
+    has_fractions = any(isinstance(value, float) for value in present)
     head = _one_line(name)
     cells = [_shown(value, is_numeric and has_fractions) for value in values]
     width = max(len(head) + _PADDING, *map(len, cells))
@@ -115,5 +117,5 @@ def _shown(value: Any, as_fraction: bool) -> str:
 
 
 def _one_line(text: str) -> str:
-    """A text as a cell of a table: one line, its pipes escaped as Markdown wants them."""
+    """Return a text as a table cell: on one line, with escaped pipes."""
     return " ".join(text.splitlines()).replace("|", "\\|")

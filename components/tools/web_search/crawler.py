@@ -1,8 +1,8 @@
 """Crawler: read one web page.
 
 DSL: `query` (its address), `extract_type` (`markdown`, `html`, or `content` for the main text), `proxy`, and `engine`
-(ours): `http` asks for the page itself, `browser` lets a Chromium load it and run its scripts, behind a proxy of ours
-that checks every address. What a page says is text and nothing else.
+(an addition of Easel): `http` requests the page itself; `browser` loads it in a Chromium that runs its scripts, behind
+a proxy that checks every address. The content of a page is never treated as an instruction.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ from providers.isolation.untrusted_threads import in_untrusted_thread
 from providers.models.text.sanitizer import clean
 
 LARGEST = 5 * 1024 * 1024  # bytes of a page
-LONGEST = 200_000  # characters of what is made of it
+LONGEST = 200_000  # characters of the extracted text
 _INLINE = re.compile(r"data:image/[\w.+-]{1,40};base64,[A-Za-z0-9+/=]*")
 _ACCEPTED = "text/html, application/xhtml+xml, text/plain;q=0.9, */*;q=0.1"
 _PAGES, _TEXT = ("text/html", "application/xhtml+xml"), "text/plain"
@@ -53,7 +53,7 @@ class CrawlerParams(ToolParams):
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """What was found at an address."""
+    """The content of an address."""
 
     url: str
     text: str
@@ -61,23 +61,23 @@ class Page:
 
 
 async def crawl(params: CrawlerParams, arguments: Mapping[str, Any], ctx: NodeContext) -> ToolResult:
-    """What goes wrong reads the same for a node and for a model."""
+    """Return the text of a page. A failure has the same text for a node and for a model."""
     try:
         url = _checked(value_text(arguments["query"]).strip())
         page = await (_by_browser if params.engine == "browser" else _by_http)(url, params, ctx)
         html = page.text.encode("utf-8", "replace")
         text = await page_text.read_page(len(html), extracted, page.url, html, page.is_html, params.extract_type)
     except AddressRefused as error:
-        told = not_valid(error)
-        raise AddressRefused(told, answer=told, reason=error.message) from error
+        message = not_valid(error)
+        raise AddressRefused(message, answer=message, reason=error.message) from error
     except NodeFailure as error:
-        told = f"An unexpected error occurred: {error.message}"
-        raise ToolError(told, retryable=error.retryable, **{**error.details, "answer": told}) from error
+        message = f"An unexpected error occurred: {error.message}"
+        raise ToolError(message, retryable=error.retryable, **{**error.details, "answer": message}) from error
     return ToolResult({"formalized_content": text}, answer=text)
 
 
 def _checked(url: str) -> str:
-    """Raises AddressRefused for what is no address of the web, before anybody is asked for anything."""
+    """Return a valid http or https address, before anything is requested. Raises AddressRefused for any other."""
     url_of(url)
     return url
 
@@ -97,7 +97,7 @@ async def _by_http(url: str, params: CrawlerParams, ctx: NodeContext) -> Page:
 
 
 def _decoded(reply: Reply) -> str:
-    """The body in the charset that the server names, else in the one that it names itself or seems to have."""
+    """Decode the body with the charset of the reply's header, else the one that it declares or seems to have."""
     if "charset" in reply.headers.get("content-type", "").lower():
         return http.text_of(reply)
     return charsets.decoded(reply.content, may_declare=True)
@@ -130,7 +130,10 @@ async def _by_browser(url: str, params: CrawlerParams, ctx: NodeContext) -> Page
 
 # -- what is made of it -----------------------------------------------------------------------------------------------
 def extracted(url: str, content: bytes, is_html: bool, extract_type: str) -> str:
-    """The text that was asked for, fit to keep; `content` is UTF-8. Raises NodeFailure for an unreadable page."""
+    """Return the cleaned text of a page in the form `extract_type`. Raises NodeFailure for an unreadable page.
+
+    `content` is UTF-8.
+    """
     text = content.decode()
     if not is_html:
         return _INLINE.sub("", clean(text))[:LONGEST]
@@ -148,7 +151,7 @@ def extracted(url: str, content: bytes, is_html: bool, extract_type: str) -> str
 
 
 def _base(tree: Any, url: str) -> str:
-    """Where the addresses of a page begin: it may say so itself."""
+    """Return the base of the page's relative addresses: its `<base href>`, else its own address."""
     named = tree.css_first("base[href]")
     return page_markdown.absolute(url, named.attributes.get("href") or "") or url if named is not None else url
 

@@ -1,8 +1,8 @@
-"""DuckDuckGo: web and news search without a key, read from the pages that a browser without scripts gets.
+"""DuckDuckGo: web and news search without a key, read from the pages for browsers without scripts.
 
-DSL: `query`, `channel` (`text` for the web, `news`), `top_n`. The channel counts, which upstream it does not (row T7).
-Only the first page of results is read. When the vendor has had enough of us, it answers with status 202 or a riddle:
-that is an error which another try may mend.
+DSL: `query`, `channel` (`text` for the web, `news`), `top_n`. Unlike upstream, the channel is used (docs/tools.md, row
+T7). Only the first page of results is read. If the vendor limits the rate, it answers with status 202 or a CAPTCHA:
+that is a retryable error.
 """
 
 import re
@@ -61,7 +61,7 @@ async def _pages(query: str, ctx: NodeContext) -> list[dict[str, Any]]:
 
 
 def _results_in(page: str) -> list[dict[str, Any]]:
-    """The results of a page: {title, href, body}. What somebody paid for is left out."""
+    """Return the results of a page without advertisements: {title, href, body}."""
     try:
         from selectolax.lexbor import LexborHTMLParser
     except ImportError as missing:
@@ -79,7 +79,7 @@ def _results_in(page: str) -> list[dict[str, Any]]:
 
 
 def _target(href: str) -> str:
-    """Where a result leads, out of the vendor's own link to it; "" for an advertisement."""
+    """Return the address of a result from the vendor's redirect link; "" for an advertisement."""
     split = urlsplit(f"https:{href}" if href.startswith("//") else href)
     if split.path.startswith("/l/"):
         return next(iter(parse_qs(split.query).get("uddg", ())), "")
@@ -87,14 +87,23 @@ def _target(href: str) -> str:
 
 
 async def _news(query: str, ctx: NodeContext) -> list[dict[str, Any]]:
-    """{date, title, body, url, image, source}. The first request brings the token that the second one needs."""
+    """Return news as {date, title, body, url, image, source}. The first request gets a token for the second one."""
     about = {"q": query, "iar": "news", "ia": "news", "kl": ANYWHERE}
     page = http.text_of(await _fetched(Call("GET", START, params=about), ctx))
     token = _TOKEN.search(page)
     if token is None:
         raise _rate_limited()
-    asked = {"l": ANYWHERE, "o": "json", "noamp": "1", "q": query, "vqd": token.group(1), "p": "1", "s": "0", "dc": "0"}
-    reply = await _fetched(Call("GET", NEWS, params=asked), ctx)
+    query_params = {
+        "l": ANYWHERE,
+        "o": "json",
+        "noamp": "1",
+        "q": query,
+        "vqd": token.group(1),
+        "p": "1",
+        "s": "0",
+        "dc": "0",
+    }
+    reply = await _fetched(Call("GET", NEWS, params=query_params), ctx)
     rows = http.rows_of(http.object_of(reply).get("results"), "results")
     return [_news_item(row) for row in rows if isinstance(row, Mapping)]
 

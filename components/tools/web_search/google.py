@@ -1,8 +1,8 @@
-"""Google: web search by way of serpapi.com.
+"""Google: web search through serpapi.com.
 
-DSL: `q`, `start`, `num`, `api_key`, `country` (Google's `gl`), `language` (its `hl`). Unlike upstream `start` and `num`
-are sent, and the snippet of a page goes before the description of its site (row T8). Codes of countries and languages
-are Google's to judge.
+DSL: `q`, `start`, `num`, `api_key`, `country` (Google's `gl`), `language` (its `hl`). Unlike upstream, `start` and
+`num` are sent, and the snippet of a page goes before the description of its site (docs/tools.md, row T8). Country and
+language codes are checked by Google only.
 """
 
 from collections.abc import Mapping
@@ -34,7 +34,7 @@ class GoogleParams(ToolParams):
 
 
 async def search(params: GoogleParams, arguments: Mapping[str, Any], ctx: NodeContext) -> ToolResult:
-    asked = {
+    options = {
         "engine": "google",
         "q": value_text(arguments["q"]),
         "google_domain": "google.com",
@@ -44,8 +44,8 @@ async def search(params: GoogleParams, arguments: Mapping[str, Any], ctx: NodeCo
         "num": _count(arguments["num"], "num"),
         "api_key": params.api_key,
     }
-    given = {name: value for name, value in asked.items() if value not in (None, "")}
-    reply = await http.ask(ctx, "Google", Call("GET", SEARCH, params=given))
+    query_params = {name: value for name, value in options.items() if value not in (None, "")}
+    reply = await http.ask(ctx, "Google", Call("GET", SEARCH, params=query_params))
     rows = http.listed(reply, "organic_results", error="error", otherwise=NOTHING_FOUND)
     formalized = await evidence.cite_hits((_hit(row) for row in rows if isinstance(row, Mapping)), ctx)
     return ToolResult({"formalized_content": formalized, "json": rows}, answer=formalized)
@@ -56,7 +56,7 @@ def _hit(row: Mapping[str, Any]) -> Hit:
 
 
 def _about(row: Mapping[str, Any]) -> Any:
-    """What Google knows about the site: `about_this_result.source.description`."""
+    """Return Google's description of the site, `about_this_result.source.description`; None if there is none."""
     value: Any = row
     for name in ("about_this_result", "source", "description"):
         value = value.get(name) if isinstance(value, Mapping) else None

@@ -1,7 +1,7 @@
-"""KeenableSearch: web search by way of keenable.ai, with a key or, in the mode `pro`, without.
+"""KeenableSearch: web search through keenable.ai, with a key or, in the mode `pro`, without.
 
-DSL: `query`, `site`, `api_key`, `mode`, `top_n`. A deployment may name another server (`KEENABLE_API_URL`); keys go
-there, so it is asked over TLS or on this machine only.
+DSL: `query`, `site`, `api_key`, `mode`, `top_n`. A deployment may set another server (`KEENABLE_API_URL`). Keys are
+sent to it, so it must use TLS or be on this machine.
 """
 
 from collections.abc import Mapping
@@ -36,7 +36,7 @@ class KeenableSearchParams(ToolParams):
 
     @property
     def key(self) -> str:
-        """The key without blanks around it; "" if there is none."""
+        """The stripped key; "" if there is none."""
         return value_text(self.api_key).strip()
 
     @model_validator(mode="after")
@@ -47,14 +47,14 @@ class KeenableSearchParams(ToolParams):
 
 
 async def search(params: KeenableSearchParams, arguments: Mapping[str, Any], ctx: NodeContext) -> ToolResult:
-    asked = {"query": value_text(arguments["query"]), "mode": params.mode}
+    body_params = {"query": value_text(arguments["query"]), "mode": params.mode}
     site = value_text(arguments["site"]).strip()
     if site:
-        asked["site"] = site
+        body_params["site"] = site
     headers = {**_CALLER, "X-API-Key": params.key} if params.key else _CALLER
     path = "/v1/search" if params.key else "/v1/search/public"
     server, is_named = _server(ctx.services.base_urls)
-    call = Call("POST", server + path, headers=headers, json=asked, timeout=SECONDS, trusted=is_named)
+    call = Call("POST", server + path, headers=headers, json=body_params, timeout=SECONDS, trusted=is_named)
     body = http.object_of(await http.fetch(ctx, "KeenableSearch", call))
     rows = http.rows_of(body.get("results"), "results")[: params.top_n]
     formalized = await evidence.cite_hits((_hit(row) for row in rows if isinstance(row, Mapping)), ctx)
@@ -62,7 +62,7 @@ async def search(params: KeenableSearchParams, arguments: Mapping[str, Any], ctx
 
 
 def _server(base_urls: Mapping[str, str]) -> tuple[str, bool]:
-    """Where to ask, and whether the deployment has named it. Raises ToolError for a server that keys may not go to."""
+    """Return the server, and whether the deployment configured it. Raises ToolError if keys must not be sent to it."""
     named = base_urls.get("KEENABLE", "").strip().rstrip("/")
     if not named or "KEENABLESEARCH" in base_urls:
         return SERVER, False
@@ -70,7 +70,7 @@ def _server(base_urls: Mapping[str, str]) -> tuple[str, bool]:
         split = urlsplit(named)
         host = (split.hostname or "").lower()
     except ValueError:
-        raise ToolError("KEENABLE_API_URL is no URL.") from None
+        raise ToolError("KEENABLE_API_URL is not a valid URL. Use one such as https://api.keenable.ai.") from None
     if not host or not (split.scheme == "https" or (split.scheme == "http" and _is_this_machine(host))):
         raise ToolError("KEENABLE_API_URL must begin with https, or with http where the host is this machine.")
     return named, True
@@ -79,7 +79,7 @@ def _server(base_urls: Mapping[str, str]) -> tuple[str, bool]:
 def _is_this_machine(host: str) -> bool:
     try:
         return host == "localhost" or ip_address(host).is_loopback
-    except ValueError:  # a name
+    except ValueError:  # a host name
         return False
 
 

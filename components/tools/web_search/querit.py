@@ -1,8 +1,8 @@
-"""QueritSearch and QueritContents: the web by way of querit.ai.
+"""QueritSearch and QueritContents: web search and web pages through querit.ai.
 
 DSL of the search: `query`, `count`, `chunks_per_doc`, `site_include`, `site_exclude`, `time_range`, `country_include`,
-`language_include`, `api_key`. DSL of the contents: `urls`, `format`, `crawl_timeout`, `extras_meta`, `api_key`. Where a
-node has no key, the deployment's counts (`QUERIT_API_KEY`). What may pass is tried again twice, whatever the node says.
+`language_include`, `api_key`. DSL of the contents: `urls`, `format`, `crawl_timeout`, `extras_meta`, `api_key`. A node
+without a key uses the deployment's (`QUERIT_API_KEY`). Transient failures are retried twice, whatever the node says.
 """
 
 from collections.abc import Mapping
@@ -56,32 +56,32 @@ class QueritContentsParams(ToolParams):
 
 
 async def search(params: QueritSearchParams, arguments: Mapping[str, Any], ctx: NodeContext) -> ToolResult:
-    asked: dict[str, Any] = {
+    request: dict[str, Any] = {
         "query": held(options.query, arguments["query"]),
         "count": held(options.count, arguments["count"]),
     }
     chunks = held(options.chunks, arguments["chunks_per_doc"])
     if params.chunks_per_doc is not None or chunks != options.MOST_CHUNKS:  # null leaves it to the vendor
-        asked["chunksPerDoc"] = chunks
+        request["chunksPerDoc"] = chunks
     filters = _filters(arguments)
     if filters:
-        asked["filters"] = filters
-    body = _object(await _answer(ctx, "QueritSearch", params.api_key, Call("POST", SEARCH, json=asked)))
+        request["filters"] = filters
+    body = _object(await _answer(ctx, "QueritSearch", params.api_key, Call("POST", SEARCH, json=request)))
     rows = (Hit(row.get("title"), row.get("url"), row.get("snippet"), 1) for row in _rows(body))
     formalized = await evidence.cite_hits(rows, ctx)
     return ToolResult({"formalized_content": formalized, "json": body}, answer=formalized)
 
 
 async def contents(params: QueritContentsParams, arguments: Mapping[str, Any], ctx: NodeContext) -> ToolResult:
-    """What pages say. Only the form of their addresses is checked, for it is the vendor that fetches them."""
+    """Return the contents of pages. Only the form of their addresses is checked, because the vendor fetches them."""
     seconds = held(options.crawl_timeout, arguments["crawl_timeout"])
-    asked = {
+    request = {
         "urls": held(options.urls, arguments.get("urls")),
         "format": held(options.page_format, arguments["format"]),
         "crawlTimeout": seconds,
         "extrasMeta": held(options.extras_meta, arguments["extras_meta"]),
     }
-    call = Call("POST", CONTENTS, json=asked, timeout=float(max(15, seconds + 5)))
+    call = Call("POST", CONTENTS, json=request, timeout=float(max(15, seconds + 5)))
     body = _object(await _answer(ctx, "QueritContents", params.api_key, call))
     for name in ("results", "statuses"):
         if not isinstance(body.get(name, []), list):
@@ -90,7 +90,7 @@ async def contents(params: QueritContentsParams, arguments: Mapping[str, Any], c
 
 
 def _filters(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """What narrows the search, without parts that are empty."""
+    """Return the filters of the search that are not empty."""
     include, exclude = held(_SITE_INCLUDE, arguments["site_include"]), held(_SITE_EXCLUDE, arguments["site_exclude"])
     sites = {name: listed for name, listed in (("include", include), ("exclude", exclude)) if listed}
     date_range = held(options.time_range, arguments["time_range"])
@@ -122,9 +122,9 @@ def _object(reply: Reply) -> dict[str, Any]:
     body = http.json_of(reply)
     if not isinstance(body, dict):
         raise ToolError("Querit API response must be a JSON object.")
-    said = body.get("error_msg")
-    if "results" not in body and isinstance(said, str) and said:
-        raise ToolError(said)
+    message = body.get("error_msg")
+    if "results" not in body and isinstance(message, str) and message:
+        raise ToolError(message)
     return body
 
 

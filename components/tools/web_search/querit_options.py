@@ -1,7 +1,7 @@
-"""What querit.ai may be asked: a check for each argument of its two tools.
+"""Checks of the arguments of the two querit.ai tools.
 
-A check gives the value as it is sent, or raises ValueError. What an author writes is checked when the canvas is loaded
-(`on_canvas`); what a reference brings or a model gives is checked when the tool is called (`held`).
+A check returns the value to send, or raises ValueError. Values written by the author are checked when the canvas is
+loaded (`canvas_check`); values from references and models are checked when the tool is called (`check_argument`).
 """
 
 import re
@@ -27,18 +27,18 @@ Check = Callable[[Any], Any]
 
 
 def on_canvas(check: Check, *, may_be_empty: bool = False) -> BeforeValidator:
-    """The check of a stored value. Null and what holds references are let through; so is what `may_be_empty` yet."""
+    """Return the check of a stored value. Null, values with references and, if `may_be_empty`, empty ones pass."""
 
-    def checked(value: Any) -> Any:
+    def check_value(value: Any) -> Any:
         items = value if isinstance(value, list | tuple) else [value]
         is_open = value is None or any(map(is_templated, items)) or (may_be_empty and not value)
         return value if is_open else check(value)
 
-    return BeforeValidator(checked)
+    return BeforeValidator(check_value)
 
 
 def held(check: Check, value: Any) -> Any:
-    """An argument's value, checked. Raises ToolError."""
+    """Check an argument's value and return it. Raises ToolError."""
     try:
         return check(value)
     except ValueError as error:
@@ -66,7 +66,7 @@ def chunks(value: Any) -> int:
 
 
 def strings(name: str) -> Callable[[Any], list[str]]:
-    """The check of a list of texts, for the argument of this name."""
+    """Return the check of a list of texts, for the argument of this name."""
 
     def check(value: Any) -> list[str]:
         items = [] if value == "" else listed(value)
@@ -85,7 +85,7 @@ def time_range(value: Any) -> str:
 
 
 def urls(value: Any) -> list[str]:
-    """A list of addresses, or one text with commas."""
+    """Check a list of addresses, or a comma-separated text of them."""
     items = texts(value) if isinstance(value, str) else value
     are_few = isinstance(items, list | tuple) and 1 <= len(items) <= MOST_URLS
     if not are_few or not all(isinstance(item, str) and item.strip() for item in items):
@@ -117,7 +117,7 @@ def extras_meta(value: Any) -> bool:
 
 
 def _is_span(text: str) -> bool:
-    """Whether these are two days with `to` between them, the earlier one first."""
+    """Whether a text is two dates with `to` between them, the earlier one first."""
     days = _SPAN.fullmatch(text)
     try:
         return days is not None and date.fromisoformat(days[1]) <= date.fromisoformat(days[2])

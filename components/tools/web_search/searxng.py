@@ -1,7 +1,7 @@
-"""SearXNG: web search by way of an instance that the author names.
+"""SearXNG: web search through an instance that the author chooses.
 
-DSL: `query`, `searxng_url` (goes before the one that a model gives), `top_n`. The address is guarded like every other
-that a canvas or a model can choose.
+DSL: `query`, `searxng_url` (goes before the model's argument), `top_n`. The address policy checks the address, as it
+does every address that a canvas or a model can choose.
 """
 
 from collections.abc import Mapping
@@ -40,13 +40,13 @@ async def search(params: SearXNGParams, arguments: Mapping[str, Any], ctx: NodeC
 
 
 def _instance(params: SearXNGParams, arguments: Mapping[str, Any], ctx: NodeContext) -> str:
-    """The author's own address, or what it refers to; else the one that a model gives."""
+    """Return the author's address with its references resolved, else the model's argument."""
     own = value_text(resolved(SEARXNG.arguments["searxng_url"], params.searxng_url, ctx)).strip()
     return (own or value_text(arguments["searxng_url"]).strip()).rstrip("/")
 
 
 async def _asked(url: str, query: str, ctx: NodeContext) -> Reply:
-    asked = {
+    query_params = {
         "q": query,
         "format": "json",
         "categories": "general",
@@ -55,10 +55,10 @@ async def _asked(url: str, query: str, ctx: NodeContext) -> Reply:
         "pageno": 1,
     }
     try:
-        return await http.fetch(ctx, "SearXNG", Call("GET", f"{url}/search", params=asked, timeout=SECONDS))
+        return await http.fetch(ctx, "SearXNG", Call("GET", f"{url}/search", params=query_params, timeout=SECONDS))
     except AddressRefused as refused:
-        told = f"SearXNG error: SSRF guard blocked '{url}': {refused.message}"
-        raise AddressRefused(refused.message, answer=told) from refused
+        answer = f"SearXNG error: SSRF guard blocked '{url}': {refused.message}"
+        raise AddressRefused(refused.message, answer=answer) from refused
     except HttpFailed as failed:
         text = f"Network error: {failed.message}"
         raise HttpFailed(text, retryable=failed.retryable, **failed.details) from failed

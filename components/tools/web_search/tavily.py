@@ -1,8 +1,8 @@
-"""TavilySearch and TavilyExtract: the web by way of tavily.com.
+"""TavilySearch and TavilyExtract: web search and web pages through tavily.com.
 
 DSL of the search: `query`, `topic`, `include_domains`, `exclude_domains`, `api_key`, `search_depth`, `max_results`,
-`days`, `include_answer`, `include_image_descriptions`; `include_raw_content` and `include_images` are read and never
-asked for, as upstream. DSL of the extraction: `urls`, `extract_depth`, `format`, `api_key`.
+`days`, `include_answer`, `include_image_descriptions`; `include_raw_content` and `include_images` are accepted and not
+sent, as upstream. DSL of the extraction: `urls`, `extract_depth`, `format`, `api_key`.
 """
 
 from collections.abc import Mapping
@@ -66,7 +66,7 @@ async def search(params: TavilySearchParams, arguments: Mapping[str, Any], ctx: 
 
 
 async def extract(params: TavilyExtractParams, arguments: Mapping[str, Any], ctx: NodeContext) -> ToolResult:
-    """What pages say. Only the form of their addresses is checked, for it is the vendor that fetches them."""
+    """Return the contents of pages. Only the form of their addresses is checked, because the vendor fetches them."""
     urls = texts(arguments["urls"])
     if not urls:
         return ToolResult({"json": []}, answer=[])

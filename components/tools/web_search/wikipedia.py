@@ -1,7 +1,7 @@
-"""Wikipedia: the introductions of the articles that fit a question, found with one request (row T10).
+"""Wikipedia: the introductions of matching articles, found with one request (docs/tools.md, row T10).
 
-DSL: `query`, `top_n`, `language`. Disambiguation pages are left out. The vendor asks for a User-Agent that says whom to
-contact: EASEL_CONTACT is where a deployment puts it.
+DSL: `query`, `top_n`, `language`. Disambiguation pages are left out. The vendor asks for a User-Agent with a contact
+address: a deployment sets it as EASEL_CONTACT.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from components.tools.framework.evidence import Hit
 from components.tools.framework.parameters import one_of, positive
 from providers.interfaces import Call
 
-MOST_PAGES = 20  # for which the vendor gives introductions in one answer
+MOST_PAGES = 20  # the most whose introductions the vendor returns in one answer
 LANGUAGES = (
     *("af", "pl", "ar", "ast", "az", "bg", "nan", "bn", "be", "ca", "cs", "cy", "da", "de", "et", "el", "en", "es"),
     *("eo", "eu", "fa", "fr", "gl", "ko", "hy", "hi", "hr", "id", "it", "he", "ka", "lld", "la", "lv", "lt", "hu"),
@@ -31,7 +31,7 @@ class WikipediaParams(ToolParams):
 
 
 async def search(params: WikipediaParams, arguments: Mapping[str, Any], ctx: NodeContext) -> ToolResult:
-    asked = {
+    query_params = {
         "action": "query",
         "format": "json",
         "generator": "search",
@@ -44,7 +44,7 @@ async def search(params: WikipediaParams, arguments: Mapping[str, Any], ctx: Nod
         "inprop": "url",
         "ppprop": "disambiguation",
     }
-    call = Call("GET", f"https://{params.language}.wikipedia.org/w/api.php", params=asked)
+    call = Call("GET", f"https://{params.language}.wikipedia.org/w/api.php", params=query_params)
     pages = _pages(http.object_of(await http.fetch(ctx, "Wikipedia", call, http.WHO_ASKS)))
     hits = [Hit(page.get("title"), page.get("fullurl"), page["extract"]) for page in pages]
     formalized = await evidence.cite_hits(hits, ctx)
@@ -53,7 +53,7 @@ async def search(params: WikipediaParams, arguments: Mapping[str, Any], ctx: Nod
 
 
 def _pages(body: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The articles, best first."""
+    """Return the articles, the best match first. Raises ToolError."""
     error = body.get("error")
     if error:
         raise ToolError(value_text(error.get("info") if isinstance(error, Mapping) else error))

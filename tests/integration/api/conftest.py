@@ -14,7 +14,7 @@ import pytest
 import uvicorn
 from pydantic import SecretStr
 
-import local
+import local_engine
 from api.app import Figures, create_app
 from api.http.http1_protocol import GuardedProtocol
 from embedded import Services
@@ -103,15 +103,15 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="package")
-def engine(figures: Figures, home: Path) -> Iterator[local.Engine]:
+def engine(figures: Figures, home: Path) -> Iterator[local_engine.Engine]:
     """What carries runs out."""
     settings = Settings(home=home, files_dir=home / "files", secret_key=SecretStr(SECRET))
-    with local.engine(settings, figures.database_url, figures.redis_url, threads=8) as running:
+    with local_engine.engine(settings, figures.database_url, figures.redis_url, threads=8) as running:
         yield running
 
 
 @pytest.fixture(scope="package")
-def server(figures: Figures, engine: local.Engine) -> Iterator[Server]:
+def server(figures: Figures, engine: local_engine.Engine) -> Iterator[Server]:
     """The application, with a worker behind it."""
     with a_server(figures) as server:
         yield server

@@ -13,7 +13,7 @@ import httpx2
 import pytest
 from sqlalchemy import text
 
-import local
+import local_engine
 from canvas.errors import InvalidRequest, NotFound
 from store.files.blobs import LocalBlobs
 from store.primitives.ids import new_id
@@ -31,7 +31,7 @@ CALL = {"tool_name": "search", "arguments": {}, "result": "secret", "elapsed_tim
 
 
 @pytest.fixture(scope="module")
-def sharing(server: Server, engine: local.Engine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def sharing(server: Server, engine: local_engine.Engine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """The application with a worker behind it and a folder for files."""
     with a_server(replace(server.figures, files_dir=tmp_path_factory.mktemp("files"))) as sharing:
         yield sharing

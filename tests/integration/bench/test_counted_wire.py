@@ -25,7 +25,7 @@ def plain(url: str) -> str:
     return url.replace("+psycopg", "")
 
 
-def test_statements_one_by_one_and_in_a_pipeline_are_told_apart(laid: Wires, module_database_url: str):
+def test_single_and_pipelined_statements_are_distinguished(laid: Wires, module_database_url: str):
     wire = laid.to(module_database_url, PostgresTalk)
     with psycopg.connect(plain(wire.through(module_database_url)), autocommit=True) as connection:
         before = laid.read(wire)
@@ -66,7 +66,7 @@ def test_commands_are_counted_as_the_server_counts_them(laid: Wires, redis_url: 
     assert larger.bytes_answered > 300_000
 
 
-def test_a_slower_wire_adds_its_delay_to_each_round_trip(laid: Wires, redis_url: str):
+def test_delayed_proxy_adds_its_delay_to_each_round_trip(laid: Wires, redis_url: str):
     wire = laid.to(redis_url, RedisTalk)
     with redis.Redis.from_url(wire.through(redis_url)) as client:
         client.ping()
@@ -79,7 +79,7 @@ def test_a_slower_wire_adds_its_delay_to_each_round_trip(laid: Wires, redis_url:
     assert took >= 0.08
 
 
-def test_what_was_delayed_arrives_whole_and_in_order_when_the_wire_gets_faster(laid: Wires, redis_url: str):
+def test_delayed_data_arrive_in_order_when_the_delay_ends(laid: Wires, redis_url: str):
     wire = laid.to(redis_url, RedisTalk)
     wire.each_way = 0.01
     with redis.Redis.from_url(wire.through(redis_url)) as client, client.pipeline(transaction=False) as pipeline:
@@ -92,7 +92,7 @@ def test_what_was_delayed_arrives_whole_and_in_order_when_the_wire_gets_faster(l
     assert kept == [f"{number:0200}".encode() for number in range(2000)]
 
 
-def test_the_end_of_wires_ends_their_connections(redis_url: str):
+def test_closing_the_proxies_closes_their_connections(redis_url: str):
     with wires() as laid:
         wire = laid.to(redis_url, RedisTalk)
         client = redis.Redis.from_url(wire.through(redis_url), retry=None)

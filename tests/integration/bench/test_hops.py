@@ -8,7 +8,7 @@ from bench.hops.hops import HOPS, stand_on
 from bench.measuring.tally import Tally
 
 
-def test_what_a_hop_asks_of_the_servers_is_counted(tmp_path: Path):
+def test_requests_of_a_hop_are_counted(tmp_path: Path):
     with stand_on(tmp_path) as stand:
         stand.start_workers(1, idle=1.0)
 

@@ -16,7 +16,7 @@ from celery.events.receiver import EventReceiver
 from pydantic import SecretStr
 from structlog.testing import capture_logs
 
-import local
+import local_engine
 from canvas.outcome import Finished
 from components.context import NodeContext
 from scheduler.messaging.celery_app import EXECUTE, make_app
@@ -29,7 +29,7 @@ from worker.fastpath import inline_tasks
 LEASE = timedelta(seconds=1)
 LONG = 1000  # nodes; a thousand frames are more than Python allows
 
-AtWork = Callable[..., AbstractContextManager[local.Engine]]
+AtWork = Callable[..., AbstractContextManager[local_engine.Engine]]
 
 
 @pytest.fixture
@@ -37,9 +37,9 @@ def celery_at_work(bench: Bench, tmp_path: Path) -> AtWork:
     """A Celery worker with a pool of threads, which carries out what the bench starts."""
 
     @contextmanager
-    def at_work(**given: Any) -> Generator[local.Engine]:
+    def at_work(**given: Any) -> Generator[local_engine.Engine]:
         settings = Settings(home=tmp_path, secret_key=SecretStr("a secret that is long"), **given)
-        with local.engine(settings, bench.database.url, bench.redis_url, threads=4) as engine:
+        with local_engine.engine(settings, bench.database.url, bench.redis_url, threads=4) as engine:
             bench.lifecycle = engine.lifecycle
             yield engine
 
@@ -50,7 +50,7 @@ def celery_at_work(bench: Bench, tmp_path: Path) -> AtWork:
 def test_every_node_of_a_chain_is_received_started_and_done_under_its_name(
     bench: Bench, celery_at_work: AtWork, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(local, "make_app", an_app_that_can_tell)
+    monkeypatch.setattr(local_engine, "make_app", an_app_that_can_tell)
     with celery_at_work() as engine, watching(engine.app) as watched:
         run = bench.start("begin -> one -> compute -> say", say=says("done"))
         ended(run)
@@ -230,7 +230,7 @@ def connected(signal: Any, receiver: Callable[..., None]) -> Generator[None]:
 
 
 @contextmanager
-def sent(engine: local.Engine) -> Generator[list[str]]:
+def sent(engine: local_engine.Engine) -> Generator[list[str]]:
     """The activations that hints were sent for."""
     messages: list[str] = []
 

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from bench.compare.results import CONTROL, EASEL, Played
+from bench.compare.side import CONTROL, EASEL
 from bench.compare.table import markdown, told
-from bench.compare.workloads import QUICK, Wanted, workloads
+from bench.compare.workloads import QUICK, Played, Wanted, workloads
 
 COSTS = {"cpu_ms": 2.0, "transactions": 1.0, "wal": 1000.0, "commands": 10.0}
 
@@ -24,7 +24,7 @@ def row(table: str, beginning: str) -> list[str]:
     return [cell.strip() for cell in line.strip("|").split("|")]
 
 
-def test_a_ratio_is_the_median_of_each_repetitions_own_so_that_a_slow_minute_slows_both():
+def test_ratio_is_the_median_of_the_repetitions_ratios():
     hops = [(2.0, 2.2), (4.0, 4.4), (8.0, 8.8)]
     one = played(
         "W1",
@@ -44,7 +44,7 @@ def test_a_target_is_met_up_to_its_limit(nodes_per_s: float, verdict: str):
     assert row(markdown([one]), "W2")[-1] == verdict
 
 
-def test_a_figure_that_stands_alone_is_judged_without_the_control():
+def test_target_for_an_absolute_figure_ignores_the_control():
     crash = {"stall_s": 1.0, "after_kill_s": 1.0}
     one = played("W6", [{**crash, "lost": 3, "twice": 5}], [{**crash, "lost": 0, "twice": 1}])
 
@@ -55,7 +55,7 @@ def test_a_figure_that_stands_alone_is_judged_without_the_control():
     assert facts["stall_s"]["holds"] is None
 
 
-def test_what_could_not_be_measured_says_why_and_has_no_figures():
+def test_incomplete_workload_shows_its_problem_and_no_figures():
     one = played("W3", [{"nodes_per_s": 100.0}], [], problem="easel has done 3 of 22 nodes.")
 
     table, facts = markdown([one]), json.loads(told([one]))["workloads"][0]

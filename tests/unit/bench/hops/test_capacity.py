@@ -12,14 +12,14 @@ COST = Cost(worker_ms=2.0, postgres_ms=0.7, redis_ms=0.1, wal_bytes=2000, commit
 MACHINE = Machine(cores=10, disk_mb=1000, sync_ms=1.0, scales=1.0)
 
 
-def test_processors_are_full_at_seven_tenths():
+def test_processors_are_saturated_at_seven_tenths():
     found = reach(COST, MACHINE, redis_servers=10)
 
     assert found.stops_at == "PostgreSQL's processors"
     assert found.hops == pytest.approx(10 * 1000 * 0.7 / 0.7)
 
 
-def test_one_redis_is_full_before_a_large_database_is():
+def test_one_redis_is_saturated_before_a_large_database():
     found = reach(COST, MACHINE)
 
     assert found.stops_at == "Redis' one core"
@@ -27,7 +27,7 @@ def test_one_redis_is_full_before_a_large_database_is():
     assert reach(COST, MACHINE, redis_servers=2).hops == pytest.approx(10_000)
 
 
-def test_large_outputs_fill_the_disk_first():
+def test_large_outputs_saturate_the_disk_first():
     found = reach(replace(COST, wal_bytes=1_000_000), MACHINE)
 
     assert found.stops_at == "PostgreSQL's disk"
@@ -35,7 +35,7 @@ def test_large_outputs_fill_the_disk_first():
     assert found.wal_gb_a_day == pytest.approx(500 * 86_400 / 1000)
 
 
-def test_what_stands_around_the_database_grows_with_what_it_carries():
+def test_workers_and_connections_grow_with_the_hops():
     found = reach(COST, MACHINE, redis_servers=10)
 
     assert found.worker_cores == pytest.approx(10_000 * 0.002 / 0.7)
@@ -44,7 +44,7 @@ def test_what_stands_around_the_database_grows_with_what_it_carries():
 
 
 @given(st.floats(1.0, 10.0))
-def test_a_dearer_hop_is_never_carried_more_often(factor: float):
+def test_capacity_does_not_grow_with_the_cost_of_a_hop(factor: float):
     for part in ("worker_ms", "postgres_ms", "redis_ms", "wal_bytes", "commits", "round_trips"):
         dearer = replace(COST, **{part: getattr(COST, part) * factor})
 

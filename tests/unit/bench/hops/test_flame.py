@@ -25,13 +25,13 @@ def test_files_are_named_from_our_root_or_from_their_package_on():
     assert sum(stacks.values()) == 10
 
 
-def test_shares_tell_whose_code_was_at_work():
+def test_shares_by_package_use_the_running_frame():
     stacks = flame.read(LINES, ROOT)
 
     assert flame.by_package(stacks) == [("redis", 0.6), ("scheduler", 0.3), ("python", 0.1)]
 
 
-def test_a_step_has_the_time_of_what_it_calls():
+def test_share_of_a_function_includes_its_callees():
     stacks = flame.read(LINES, ROOT)
 
     assert dict(flame.by_step(stacks)) == {

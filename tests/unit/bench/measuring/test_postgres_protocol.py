@@ -102,7 +102,7 @@ def test_an_answer_in_several_pieces_is_one_round_trip():
     assert tally.transactions == 1
 
 
-def test_a_refused_wish_for_tls_is_no_message_of_the_server():
+def test_refused_tls_request_is_not_counted_as_a_message():
     tally = Tally()
     talk = PostgresTalk(tally)
 
@@ -115,7 +115,7 @@ def test_a_refused_wish_for_tls_is_no_message_of_the_server():
     assert tally.transactions == 1
 
 
-def test_what_goes_through_tls_is_counted_in_bytes_and_round_trips_only():
+def test_tls_traffic_is_counted_in_bytes_and_round_trips_only():
     tally = Tally()
     talk = PostgresTalk(tally)
 
@@ -130,7 +130,7 @@ def test_what_goes_through_tls_is_counted_in_bytes_and_round_trips_only():
 
 @settings(max_examples=30)
 @given(st.lists(st.integers(1, 40), max_size=30))
-def test_it_does_not_matter_where_the_wire_cuts(sizes: list[int]):
+def test_counts_do_not_depend_on_how_data_are_split(sizes: list[int]):
     asked = START + asks("BEGIN") + asks("DELETE FROM scopes") + asks("COMMIT") + message(b"S")
     answered = READY + done("BEGIN") + done("DELETE 3") + done("COMMIT") + READY
     tally = Tally()
@@ -169,5 +169,5 @@ def test_it_does_not_matter_where_the_wire_cuts(sizes: list[int]):
         ("", "nothing"),
     ],
 )
-def test_a_statement_is_told_in_few_words(sql: str, told: str):
+def test_statement_label_is_short(sql: str, told: str):
     assert label(sql) == told

@@ -25,7 +25,7 @@ def test_commands_of_a_pipeline_are_one_round_trip():
     assert tally.round_trips == 2
 
 
-def test_what_a_server_sends_unasked_is_no_round_trip():
+def test_unsolicited_server_data_are_not_a_round_trip():
     tally = Tally()
     talk = RedisTalk(tally)
 
@@ -46,7 +46,7 @@ def test_a_command_that_a_person_typed_is_understood():
 
 @settings(max_examples=30)
 @given(st.lists(st.binary(max_size=12), min_size=1, max_size=4), st.lists(st.integers(1, 9), max_size=20))
-def test_it_does_not_matter_where_the_wire_cuts(words: list[bytes], sizes: list[int]):
+def test_counts_do_not_depend_on_how_data_are_split(words: list[bytes], sizes: list[int]):
     asked = command(b"SET", *words) + command(b"PING")
     tally = Tally()
     talk = RedisTalk(tally)

@@ -5,7 +5,7 @@ from collections import Counter
 from bench.measuring.tally import Tally
 
 
-def test_a_tally_of_the_time_between_is_what_was_added():
+def test_difference_of_tallies_is_the_traffic_in_between():
     before = Tally(round_trips=2, statements=Counter(select=3))
     after = Tally(round_trips=7, bytes_asked=10, statements=Counter(select=5, begin=1))
 
@@ -15,7 +15,7 @@ def test_a_tally_of_the_time_between_is_what_was_added():
     assert before + between == after
 
 
-def test_what_happens_anyway_may_come_to_less_than_nothing():
+def test_idle_traffic_may_make_a_difference_negative():
     found = Tally(statements=Counter(ping=1)) - Tally(statements=Counter(ping=4)) * 0.5
 
     assert found.statements["ping"] == -1

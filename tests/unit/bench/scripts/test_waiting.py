@@ -5,12 +5,12 @@ import pytest
 from bench.scripts.waiting import lacks
 
 
-def test_a_worker_with_a_thread_and_files_for_every_call_and_a_few_more_lacks_nothing():
+def test_worker_with_enough_threads_and_files_lacks_nothing():
     assert lacks(calls=1000, threads=1024, files=4096) is None
 
 
 @pytest.mark.parametrize("threads", [64, 1000])
-def test_calls_that_would_take_every_thread_are_refused_with_what_would_do(threads: int):
+def test_too_few_threads_are_refused_with_a_remedy(threads: int):
     told = lacks(calls=1000, threads=threads, files=100_000)
 
     assert told is not None
@@ -18,8 +18,8 @@ def test_calls_that_would_take_every_thread_are_refused_with_what_would_do(threa
     assert "--threads 1024" in told
 
 
-def test_calls_that_would_take_every_file_are_refused_with_what_would_do():
+def test_too_few_files_are_refused_with_a_remedy():
     told = lacks(calls=1000, threads=1024, files=1024)
 
     assert told is not None
-    assert "may have 1024: ulimit -n 2256" in told
+    assert "may have 1024. Run: ulimit -n 2256" in told

@@ -29,7 +29,7 @@ def test_a_text_is_translated():
     assert outputs_of(DEEPL, node(), vendor(HELLO)) == {"formalized_content": "Hello"}
 
 
-def test_the_vendor_finds_the_language_out_where_the_author_says_auto():
+def test_auto_source_language_is_left_to_the_vendor():
     http, told = vendor(HELLO), vendor(HELLO)
 
     outputs_of(DEEPL, node(source_lang="auto"), http)
@@ -40,7 +40,7 @@ def test_the_vendor_finds_the_language_out_where_the_author_says_auto():
 
 
 @pytest.mark.parametrize(("key", "host"), [(KEY, "api.deepl.com"), (f"{KEY}:fx", "api-free.deepl.com")])
-def test_the_key_tells_which_service_it_is_for(key: str, host: str):
+def test_key_suffix_selects_the_service(key: str, host: str):
     http = vendor(HELLO)
 
     outputs_of(DEEPL, node(auth_key=key, target_lang="DE"), http)
@@ -57,11 +57,11 @@ def test_the_key_tells_which_service_it_is_for(key: str, host: str):
         (reply(f"wrong key {KEY}", 403), "DeepL error: HTTP 403: wrong key [REDACTED]", 1),
         (reply("quota", 456), "DeepL error: HTTP 456: quota", 1),
         (reply("slow", 429), "DeepL error: HTTP 429: slow", 3),
-        (reply("<html>"), "DeepL error: The answer is no JSON: <html>", 1),
+        (reply("<html>"), "DeepL error: The answer is not valid JSON: <html>", 1),
         (json_reply({"translations": []}), "DeepL error: the answer has no translation", 1),
     ],
 )
-def test_what_may_pass_is_tried_twice_more_and_the_rest_is_not(answer: Any, error: str, tries: int):
+def test_transient_error_is_retried_twice_and_others_are_not(answer: Any, error: str, tries: int):
     http = vendor(answer)
 
     assert error_of(DEEPL, node(max_retries=0), http) == error
@@ -72,10 +72,10 @@ def test_a_model_reads_the_name_of_the_vendor_once():
     assert by_model(DEEPL, {}, {"query": "q"}, vendor(reply("no", 403))).answer == "DeepL error: HTTP 403: no"
 
 
-def test_trouble_on_the_way_is_an_error():
+def test_transport_failure_is_an_error():
     assert "non-public" in error_of(DEEPL, node(), FakeHttp(refusing))
     assert "12 s" in error_of(DEEPL, node(), FakeHttp(unreachable))
 
 
-def test_without_a_text_nobody_is_asked():
+def test_empty_text_sends_no_request():
     assert outputs_of(DEEPL, node(query=""), FakeHttp(no_network)) == {"formalized_content": ""}

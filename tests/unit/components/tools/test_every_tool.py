@@ -171,7 +171,7 @@ def assert_is_schema(described: Mapping[str, Any]) -> None:
 
 
 @every_tool
-def test_what_sounds_secret_is_declared_so(name: str) -> None:
+def test_parameters_named_like_secrets_are_declared_secret(name: str) -> None:
     params = EVERY[name].params
 
     assert {field for field in params.model_fields if SOUNDS_SECRET.search(field)} == set(params.secrets)
@@ -210,7 +210,7 @@ def test_a_secret_shows_in_nothing_that_a_tool_gives(name: str, status: int) -> 
 
 @every_tool
 @pytest.mark.parametrize("value", [None, "", " ", [], {}], ids=repr)
-def test_what_is_null_or_empty_breaks_no_tool(name: str, value: Any) -> None:
+def test_null_and_empty_arguments_are_handled_by_every_tool(name: str, value: Any) -> None:
     tool = EVERY[name]
     http = FakeHttp(lambda _: json_reply({}))
 
@@ -225,7 +225,7 @@ def test_what_is_null_or_empty_breaks_no_tool(name: str, value: Any) -> None:
 @pytest.mark.parametrize(
     "value", [7, -1, 1e308, True, {"a": [1]}, [[1], None], ["x", 7], "\x00'\"{sys.query}"], ids=repr
 )
-def test_arguments_of_other_types_are_taken_or_refused_in_words(name: str, value: Any) -> None:
+def test_arguments_of_other_types_are_accepted_or_a_clear_error(name: str, value: Any) -> None:
     tool = EVERY[name]
     http = FakeHttp(lambda _: json_reply({}))
 
@@ -311,7 +311,7 @@ def assert_told_in_words(name: str, part: str, body: Any, status: int = 200) -> 
     assert json.dumps([dict(done.outputs), done.answer])
 
 
-def test_what_vendors_send_when_all_is_well_is_no_error() -> None:
+def test_ordinary_answers_of_vendors_are_no_errors() -> None:
     for name, answers in ANSWERS.items():
         asked = {argument: "https://a.test" for argument, told in EVERY[name].arguments.items() if told.required}
         http = FakeHttp(
@@ -322,14 +322,14 @@ def test_what_vendors_send_when_all_is_well_is_no_error() -> None:
 
 
 @pytest.mark.parametrize("other", [None, 7, True, "x", [], {}, [None], [7], [[]], {"x": None}], ids=repr)
-def test_an_answer_with_something_else_in_any_place_becomes_a_result_or_an_error_in_words(other: Any) -> None:
+def test_mutated_answer_becomes_a_result_or_a_clear_error(other: Any) -> None:
     for name, part, place in SPOILABLE:
         assert_told_in_words(name, part, spoilt(ANSWERS[name][part], place, other))
 
 
 @settings(max_examples=30, deadline=None)
 @given(at=st.sampled_from(SPOILABLE), other=junk, status=st.sampled_from([200, 200, 204, 400, 429, 500]))
-def test_whatever_a_vendor_sends_becomes_a_result_or_an_error_in_words(at: Any, other: Any, status: int) -> None:
+def test_any_answer_becomes_a_result_or_a_clear_error(at: Any, other: Any, status: int) -> None:
     name, part, place = at
 
     assert_told_in_words(name, part, spoilt(ANSWERS[name][part], place, other), status)
@@ -337,7 +337,7 @@ def test_whatever_a_vendor_sends_becomes_a_result_or_an_error_in_words(at: Any, 
 
 @pytest.mark.parametrize("name", ["KeenableSearch", "QueritSearch", "QWeather", "TavilySearch"])
 @pytest.mark.parametrize("depth", [150, 900, 100_000])
-def test_an_answer_that_is_nested_without_end_is_told_as_such(name: str, depth: int) -> None:
+def test_deeply_nested_answer_is_a_clear_error(name: str, depth: int) -> None:
     deep = "[" * depth + "]" * depth
     row = f'[{{"title": "t", "snippet": {deep}, "content": {deep}, "id": "1"}}]'
     text = f'{{"code": "200", "location": {row}, "now": {row[1:-1]}, "results": {row}}}'
@@ -347,4 +347,4 @@ def test_an_answer_that_is_nested_without_end_is_told_as_such(name: str, depth: 
 
     done, _ = called(EVERY[name], {"query": "q"}, http, api_key=SECRET)
 
-    assert done.error is None or re.match(r"The answer is (no JSON|nested too deeply)", done.error), done.error
+    assert done.error is None or re.match(r"The answer is (not valid JSON|nested too deeply)", done.error), done.error

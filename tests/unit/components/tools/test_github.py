@@ -17,7 +17,7 @@ WIDGET = {
 BLANK = {"name": "blank", "html_url": "https://github.com/acme/blank", "description": None, "watchers": 7}
 
 
-def test_repositories_become_evidence_and_json():
+def test_repositories_become_citations_and_json():
     outputs = outputs_of(GITHUB, {"query": "widget"}, vendor(json_reply({"items": [WIDGET, BLANK]})))
 
     assert outputs["json"] == [WIDGET, BLANK]
@@ -27,7 +27,7 @@ def test_repositories_become_evidence_and_json():
     )
 
 
-def test_the_vendor_is_asked_for_the_most_stars_and_for_no_more_than_it_gives():
+def test_request_sorts_by_stars_and_limits_the_page_size():
     http = vendor(json_reply({"items": []}))
 
     outputs_of(GITHUB, {"query": "a b&c", "top_n": 500, "access_token": "ghp_0123"}, http)
@@ -41,7 +41,7 @@ def test_the_vendor_is_asked_for_the_most_stars_and_for_no_more_than_it_gives():
     }
 
 
-def test_no_repositories_are_no_error():
+def test_empty_result_is_not_an_error():
     assert outputs_of(GITHUB, {"query": "w"}, vendor(json_reply({"items": []}))) == {
         "formalized_content": "",
         "json": [],
@@ -54,10 +54,10 @@ def test_no_repositories_are_no_error():
         (json_reply({"message": "API rate limit exceeded"}, 403), "API rate limit exceeded"),
         (json_reply({}), "GitHub search returned no items."),
         (reply("<html>", 502), "HTTP 502: <html>"),
-        (reply("<html>"), "The answer is no JSON: <html>"),
+        (reply("<html>"), "The answer is not valid JSON: <html>"),
     ],
 )
-def test_the_vendors_own_words_are_the_error(answer: Any, error: str):
+def test_error_has_the_vendors_text(answer: Any, error: str):
     assert error_of(GITHUB, {"query": "w"}, vendor(answer)) == error
 
 
@@ -69,7 +69,7 @@ def test_the_vendors_own_words_are_the_error(answer: Any, error: str):
         {"x_ratelimit_remaining": "0", "retry_after": "0"},
     ],
 )
-def test_a_refusal_for_too_many_requests_passes(headers: dict[str, str]):
+def test_rate_limit_is_retried(headers: dict[str, str]):
     http = vendor(json_reply({"message": "API rate limit exceeded"}, 403, **headers), json_reply({"items": [WIDGET]}))
 
     outputs = outputs_of(GITHUB, {"query": "w", "max_retries": 1, "delay_after_error": 30}, http)
@@ -87,7 +87,7 @@ def test_a_refusal_for_too_many_requests_passes(headers: dict[str, str]):
         (422, {"x_ratelimit_remaining": "0", "x_ratelimit_reset": "1"}),
     ],
 )
-def test_every_other_refusal_stays(status: int, headers: dict[str, str]):
+def test_other_forbidden_status_is_not_retried(status: int, headers: dict[str, str]):
     http = vendor(json_reply({"message": "Forbidden"}, status, **headers), json_reply({"items": [WIDGET]}))
 
     assert error_of(GITHUB, {"query": "w", "max_retries": 3, "delay_after_error": 0}, http) == "Forbidden"
@@ -95,7 +95,7 @@ def test_every_other_refusal_stays(status: int, headers: dict[str, str]):
 
 
 @pytest.mark.parametrize("headers", [{"x_ratelimit_reset": f"{2**40}"}, {"x_ratelimit_reset": "soon"}, {}])
-def test_an_allowance_that_comes_back_too_late_is_told_at_once(headers: dict[str, str]):
+def test_rate_limit_beyond_the_time_limit_is_not_waited_for(headers: dict[str, str]):
     spent = json_reply({"message": "API rate limit exceeded"}, 403, x_ratelimit_remaining="0", **headers)
     http = vendor(spent, json_reply({"items": [WIDGET]}))
 
@@ -105,10 +105,10 @@ def test_an_allowance_that_comes_back_too_late_is_told_at_once(headers: dict[str
     assert len(http.calls) == 1
 
 
-def test_trouble_on_the_way_is_an_error():
+def test_transport_failure_is_an_error():
     assert "non-public" in error_of(GITHUB, {"query": "w"}, FakeHttp(refusing))
     assert "12 s" in error_of(GITHUB, {"query": "w"}, FakeHttp(unreachable))
 
 
-def test_without_a_query_nobody_is_asked():
+def test_empty_query_sends_no_request():
     assert outputs_of(GITHUB, {"query": ""}, FakeHttp(no_network)) == {"formalized_content": ""}

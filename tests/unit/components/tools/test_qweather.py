@@ -51,7 +51,7 @@ def asked(data: Any, place: Any = PLACE, **params: Any) -> tuple[str, FakeHttp]:
         ({"type": "indices"}, json_reply({"code": 200, "daily": None}), ""),
     ],
 )
-def test_what_the_vendor_knows_of_the_place_is_the_text(params: dict[str, Any], data: Any, text: str):
+def test_data_of_the_place_are_the_text(params: dict[str, Any], data: Any, text: str):
     assert asked(data, **params)[0] == text
 
 
@@ -86,9 +86,7 @@ def by_path_of(url: str) -> Any:
         (" https://abc.qweatherapi.com:444/ ", "https://abc.qweatherapi.com:444"),
     ],
 )
-def test_an_account_with_a_host_of_its_own_is_asked_there_under_guard_and_shows_its_key_in_a_header(
-    host: str, base: str
-):
+def test_own_api_host_is_checked_and_gets_the_key_in_a_header(host: str, base: str):
     _, http = asked(NOW, api_host=host)
 
     assert [call.url for call in http.calls] == [f"{base}/geo/v2/city/lookup", f"{base}/v7/weather/now"]
@@ -96,7 +94,7 @@ def test_an_account_with_a_host_of_its_own_is_asked_there_under_guard_and_shows_
     assert all(call.headers == {"X-QW-Api-Key": KEY} and "key" not in dict(call.params or {}) for call in http.calls)
 
 
-def test_a_token_is_shown_as_one():
+def test_jwt_is_sent_as_bearer_token():
     _, http = asked(NOW, api_host="abc.qweatherapi.com", web_apikey="eyJhbGciOi.eyJzdWIi.c2ln")
 
     assert http.calls[0].headers == {"Authorization": "Bearer eyJhbGciOi.eyJzdWIi.c2ln"}
@@ -105,12 +103,12 @@ def test_a_token_is_shown_as_one():
 @pytest.mark.parametrize(
     "host", ["ftp://a.test", "https://a.test/v7", "a.test?x=1", "u:p@a.test", "https://", "http://["]
 )
-def test_a_host_that_is_none_is_refused_when_the_canvas_is_loaded(host: str):
+def test_invalid_api_host_is_refused_when_the_canvas_is_loaded(host: str):
     with pytest.raises(ValueError, match="QWeather API host should be a host alone"):
         QWeatherParams(api_host=host)
 
 
-def test_a_host_where_nothing_may_go_is_refused_once():
+def test_refused_api_host_is_not_retried():
     http = FakeHttp(refusing)
 
     error = error_of(QWEATHER, {"query": "Beijing", "api_host": "inner.test", "max_retries": 3}, http)
@@ -120,7 +118,7 @@ def test_a_host_where_nothing_may_go_is_refused_once():
 
 
 @pytest.mark.parametrize("code", ["204", "400", "401", "402", "403", "404", "429", "500"])
-def test_a_code_with_which_the_vendor_refuses_is_the_text_and_no_failure(code: str):
+def test_error_code_becomes_the_text_and_not_a_failure(code: str):
     text, http = asked(NOW, place=json_reply({"code": code}))
 
     assert text.startswith("**Error** ")
@@ -128,15 +126,15 @@ def test_a_code_with_which_the_vendor_refuses_is_the_text_and_no_failure(code: s
     assert len(http.calls) == 1
 
 
-def test_a_code_that_nobody_knows_is_shown():
+def test_unknown_error_code_is_shown():
     assert asked(json_reply({"code": "999"}))[0] == "**Error** QWeather API returned code 999."
 
 
-def test_a_refusal_in_a_body_counts_whatever_the_status_says():
+def test_error_code_in_the_body_counts_whatever_the_status():
     assert asked(json_reply({"code": "401"}, 401))[0].startswith("**Error** ")
 
 
-def test_a_model_reads_why_the_vendor_refuses():
+def test_model_gets_the_meaning_of_the_error_code():
     done = by_model(QWEATHER, {}, {"query": "Beijing"}, vendor(json_reply({"code": "402"})))
 
     assert (done.answer, done.error) == (done.outputs["formalized_content"], None)
@@ -148,12 +146,16 @@ def test_a_model_reads_why_the_vendor_refuses():
     [
         (json_reply({"code": "200", "location": []}), NOW, "QWeather does not know this place."),
         (json_reply({"code": "200", "location": [{"id": {}}]}), NOW, "QWeather does not know this place."),
-        (json_reply({"code": "200", "location": {}}), NOW, 'The answer\'s "location" is no list but dict.'),
+        (
+            json_reply({"code": "200", "location": {}}),
+            NOW,
+            'The answer\'s "location" is not a list: it is of type dict.',
+        ),
         (PLACE, json_reply({"code": "200", "now": []}), 'The answer has no "now".'),
         (PLACE, json_reply({}), 'The answer has no "code".'),
         (PLACE, json_reply({"code": []}), 'The answer has no "code".'),
-        (PLACE, reply("<html>"), "The answer is no JSON: <html>"),
-        (PLACE, json_reply([1]), "The answer is no JSON object but list."),
+        (PLACE, reply("<html>"), "The answer is not valid JSON: <html>"),
+        (PLACE, json_reply([1]), "The answer is not a JSON object: it is of type list."),
         (reply("no", 403), NOW, "HTTP 403: no"),
         (json_reply({"code": "200"}, 403), NOW, 'HTTP 403: {"code": "200"}'),
         (json_reply({"error": {"status": 400, "detail": "No such place."}}, 400), NOW, "HTTP 400: No such place."),
@@ -161,14 +163,14 @@ def test_a_model_reads_why_the_vendor_refuses():
         (json_reply({"error": "odd"}, 401), NOW, 'HTTP 401: {"error": "odd"}'),
     ],
 )
-def test_what_cannot_be_read_is_an_error(place: Any, data: Any, error: str):
+def test_unreadable_answer_is_an_error(place: Any, data: Any, error: str):
     http = by_path({"city/lookup": place, "/v7/": data})
 
     assert error_of(QWEATHER, {"query": "Beijing", "max_retries": 2, "delay_after_error": 0}, http) == error
     assert len(http.calls) <= 2
 
 
-def test_a_crowded_vendor_is_asked_again_even_if_it_gives_a_code():
+def test_rate_limited_request_with_an_error_code_is_retried():
     http = vendor(json_reply({"code": "429"}, 429), PLACE, NOW)
 
     outputs_of(QWEATHER, {"query": "Beijing", "max_retries": 1, "delay_after_error": 0}, http)
@@ -177,7 +179,7 @@ def test_a_crowded_vendor_is_asked_again_even_if_it_gives_a_code():
 
 
 @pytest.mark.parametrize(("code", "told"), [("429", "more often in a minute"), ("500", "failed, or did not answer")])
-def test_a_vendor_that_stays_crowded_is_told_in_the_words_of_its_code_and_no_failure(code: str, told: str):
+def test_rate_limit_after_all_retries_becomes_the_meaning_of_its_code(code: str, told: str):
     http = vendor(json_reply({"code": code}, int(code)))
 
     outputs = outputs_of(QWEATHER, {"query": "Beijing", "max_retries": 2, "delay_after_error": 0}, http)
@@ -191,7 +193,7 @@ def test_a_vendor_that_stays_crowded_is_told_in_the_words_of_its_code_and_no_fai
 
 
 @pytest.mark.parametrize("query", ["", " ", None])
-def test_without_a_place_nobody_is_asked(query: Any):
+def test_empty_place_sends_no_request(query: Any):
     assert outputs_of(QWEATHER, {"query": query}, FakeHttp(no_network)) == {"formalized_content": ""}
 
 
@@ -199,6 +201,6 @@ def test_without_a_place_nobody_is_asked(query: Any):
     ("field", "value"),
     [("lang", "xx"), ("type", "tides"), ("user_type", "rich"), ("time_period", "1d"), ("lang", "")],
 )
-def test_what_the_vendor_does_not_have_is_refused_when_the_canvas_is_loaded(field: str, value: Any):
+def test_unknown_option_is_refused_when_the_canvas_is_loaded(field: str, value: Any):
     with pytest.raises(ValueError, match="is not supported, it should be in"):
         QWeatherParams.model_validate({field: value})

@@ -46,7 +46,7 @@ every_vendor = pytest.mark.parametrize("name", ASKED)
 
 
 @every_vendor
-def test_what_is_refused_for_good_is_asked_once(name: str):
+def test_final_refusal_is_not_retried(name: str):
     for status in FOR_GOOD:
         allowed_thrice = refused(name, status)
 
@@ -55,7 +55,7 @@ def test_what_is_refused_for_good_is_asked_once(name: str):
 
 
 @every_vendor
-def test_what_may_pass_is_asked_as_often_as_the_node_allows(name: str):
+def test_transient_refusal_is_retried_as_often_as_the_node_allows(name: str):
     for status in MAY_PASS:
         once, allowed_thrice = refused(name, status, tries=1, wait="0"), refused(name, status, wait="0")
 
@@ -65,7 +65,7 @@ def test_what_may_pass_is_asked_as_often_as_the_node_allows(name: str):
 
 
 @every_vendor
-def test_a_wait_that_would_outlast_the_tools_time_is_not_waited(name: str):
+def test_retry_delay_beyond_the_time_limit_is_not_waited_for(name: str):
     assert refused(name, 429, wait="29", limit=20.0).asked == refused(name, 403).asked
 
 

@@ -54,7 +54,7 @@ def asked(query: Any = "tea", *, values: dict[str, dict[str, Any]] | None = None
     return library.searches[0]
 
 
-def test_what_is_found_is_evidence_json_and_reference():
+def test_passages_become_citations_json_and_references():
     ctx = context(Library(TEA, COFFEE))
 
     outcome = retrieve(ctx)
@@ -71,7 +71,7 @@ def test_what_is_found_is_evidence_json_and_reference():
     }
 
 
-def test_the_search_tells_how_often_a_document_was_found():
+def test_document_counts_of_the_search_are_used():
     ctx = context(Library(TEA, doc_aggs=[{"doc_name": "tea.txt", "doc_id": "d1", "count": 7}]))
 
     retrieve(ctx)
@@ -79,19 +79,19 @@ def test_the_search_tells_how_often_a_document_was_found():
     assert ctx.reference_store["doc_aggs"]["tea.txt"]["count"] == 7
 
 
-def test_a_documents_metadata_is_part_of_the_evidence():
+def test_document_metadata_is_part_of_the_citation():
     outcome = retrieve(context(Library({**TEA, "document_metadata": {"year": 2026, "none": ""}})))
 
     assert "├── Title: tea.txt\n├── year: 2026\n└── Content:" in outcome.outputs["formalized_content"]
 
 
-def test_what_only_a_search_engine_reads_is_left_out():
+def test_fields_of_the_search_engine_are_left_out():
     outcome = retrieve(context(Library({**TEA, "q_1024_vec": [0.1], "content_ltks": "tea", "vector": [1]})))
 
     assert outcome.outputs["json"] == [TEA]
 
 
-def test_nothing_found_is_the_empty_response_and_an_empty_list():
+def test_empty_result_is_the_empty_response_and_an_empty_list():
     ctx = context(Library())
 
     outcome = retrieve(ctx)
@@ -109,7 +109,7 @@ def test_nothing_found_is_the_empty_response_and_an_empty_list():
         ("tea", {"retrieval_from": None, "dataset_ids": [], "kb_ids": [], "memory_ids": []}),
     ],
 )
-def test_without_a_question_or_a_place_to_look_there_is_no_search(query: Any, params: Mapping[str, Any]):
+def test_empty_question_or_missing_sources_do_not_search(query: Any, params: Mapping[str, Any]):
     library = Library(TEA)
 
     outcome = retrieve(context(library, query), **params)
@@ -133,9 +133,7 @@ def test_a_model_that_gets_no_passages_reads_that_as_the_content_there_is(argume
         (None, {}, NOT_CONFIGURED),
     ],
 )
-def test_a_model_reads_what_went_wrong_without_the_name_of_the_tool(
-    library: Library | None, params: Mapping[str, Any], text: str
-):
+def test_model_gets_the_error_without_the_tools_label(library: Library | None, params: Mapping[str, Any], text: str):
     stored = RetrievalParams.model_validate({**STORED, **params})
 
     done = asyncio.run(RETRIEVAL.run(stored, {"query": "tea"}, context(library)))
@@ -151,7 +149,7 @@ def test_a_model_reads_what_went_wrong_without_the_name_of_the_tool(
         ({"dataset_ids": ["{begin@nowhere}"]}, "Can't find variable: 'begin@nowhere'"),
     ],
 )
-def test_a_place_to_look_that_is_none_fails_the_node(params: Mapping[str, Any], text: str):
+def test_source_without_a_selection_fails_the_node(params: Mapping[str, Any], text: str):
     outcome = retrieve(context(Library(TEA)), **params)
 
     assert isinstance(outcome, Failed)
@@ -165,7 +163,7 @@ def test_a_search_that_fails_fails_the_node_in_the_servers_words():
     assert outcome.error == "You don't own the dataset k9."
 
 
-def test_a_deployment_without_knowledge_bases_says_what_to_set():
+def test_error_without_a_retriever_names_the_settings():
     outcome = retrieve(context(None))
 
     assert isinstance(outcome, Failed)
@@ -184,7 +182,7 @@ def test_a_deployment_without_knowledge_bases_says_what_to_set():
         (["tea", 1], '["tea", 1]'),
     ],
 )
-def test_only_a_speakers_name_is_taken_off_the_question(query: Any, question: str):
+def test_user_prefix_is_removed_from_the_question(query: Any, question: str):
     assert asked(query).question == question
 
 
@@ -197,12 +195,12 @@ def test_datasets_are_named_by_id_by_the_old_name_and_by_reference():
     assert search.options["may_be_names"] == ["Manuals", "kb2", "kb3"]
 
 
-def test_a_node_that_does_not_say_where_looks_where_it_has_something():
+def test_source_defaults_to_the_kind_that_has_ids():
     assert asked(retrieval_from=None).dataset_ids == ["kb1"]
     assert asked(retrieval_from="", dataset_ids=[], memory_ids=["m1"]).memory_ids == ["m1"]
 
 
-def test_the_search_has_everything_that_the_node_says():
+def test_search_has_all_parameters_of_the_node():
     search = asked(
         top_n="3", top_k=64, similarity_threshold="0.4", keywords_similarity_weight=0.3, rerank_id="r", use_kg=True
     )
@@ -230,7 +228,7 @@ def test_values_of_a_manual_filter_are_filled_in():
     assert search.options["meta_data_filter"] == {"method": "manual", "logic": "or", "manual": manual}
 
 
-def test_memories_are_lines_of_text_and_no_evidence():
+def test_memories_are_lines_of_text_and_not_cited():
     ctx = context(Library({"content": "Likes tea"}, {"content": "Lives in Rome"}, {"content": ""}))
 
     outcome = retrieve(ctx, retrieval_from="memory", memory_ids=["m1"], user_id="{sys.user_id}")
@@ -258,7 +256,7 @@ def test_no_memory_is_the_empty_response():
     assert outcome.outputs == {"formalized_content": "NOTHING"}
 
 
-def test_a_model_gets_the_evidence_and_its_query_is_no_template():
+def test_model_gets_the_citations_and_its_query_is_not_a_template():
     library = Library(TEA)
     params = RetrievalParams.model_validate({"dataset_ids": ["kb1"]})
 
@@ -268,7 +266,7 @@ def test_a_model_gets_the_evidence_and_its_query_is_no_template():
     assert library.searches[0].question == "{env.key} tea"
 
 
-def test_a_model_knows_it_by_the_name_that_prompts_use():
+def test_function_name_is_the_one_that_prompts_use():
     assert find("search_my_dateset") is RETRIEVAL
     assert RETRIEVAL.function == "search_my_dateset"
     assert RetrievalParams.model_validate({"function_name": "ask_manuals"}).function_name == "ask_manuals"

@@ -10,7 +10,7 @@ WORDS = st.text(alphabet="ab Z.?!\n\n#退款。，;-\t1", max_size=400)
 
 
 @given(text=WORDS, tokens=st.integers(16, 60), share=st.integers(0, 50))
-def test_whatever_a_text_is_its_chunks_hold_all_of_it_and_none_is_too_long(text: str, tokens: int, share: int) -> None:
+def test_chunks_of_any_text_contain_it_and_keep_the_limit(text: str, tokens: int, share: int) -> None:
     cuts = list(cut_up(text, tokens, tokens * share // 100))
 
     assert "".join("".join(cut.new for cut in cuts).split()) == "".join(text.split())
@@ -36,14 +36,14 @@ def test_a_chunk_begins_with_the_end_of_the_one_before() -> None:
     assert first.text.endswith(second.repeated)
 
 
-def test_a_page_without_any_blank_is_cut_all_the_same() -> None:
+def test_text_without_blanks_is_split() -> None:
     cuts = list(cut_up("x" * 40_000, 512))
 
     assert sum(len(cut.new) for cut in cuts) == 40_000
     assert max(count_tokens(cut.text) for cut in cuts) <= 512
 
 
-def test_figures_that_make_no_sense_are_brought_into_range() -> None:
+def test_sizes_out_of_range_are_clamped() -> None:
     assert figures({}) == (512, 51)
     assert figures({"chunk_token_num": 1, "overlapped_percent": 400}) == (16, 8)
     assert figures({"chunk_token_num": "many", "overlapped_percent": True}) == (512, 51)

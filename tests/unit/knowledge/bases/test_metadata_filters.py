@@ -56,7 +56,7 @@ def test_all_conditions_hold_or_any_of_them() -> None:
     assert matching(DOCUMENTS, conditions, "or") == {"old", "new"}
 
 
-def test_what_the_api_writes_is_understood_and_what_has_no_key_is_left_out() -> None:
+def test_operators_of_the_api_are_parsed_and_conditions_without_a_key_left_out() -> None:
     written = [{"name": "year", "comparison_operator": "not is", "value": 1}, {"value": 3}, "text"]
 
     (condition,) = conditions_of(written)
@@ -64,12 +64,12 @@ def test_what_the_api_writes_is_understood_and_what_has_no_key_is_left_out() -> 
     assert (condition.key, condition.operator) == ("year", "≠")
 
 
-def test_an_operator_that_nobody_knows_is_named() -> None:
+def test_unknown_operator_is_named_in_the_error() -> None:
     with pytest.raises(ToolError, match='operator "near"'):
         conditions_of([{"key": "year", "op": "near", "value": 1}])
 
 
-def test_a_value_that_is_code_is_a_text() -> None:
+def test_code_in_a_value_is_compared_as_text() -> None:
     conditions = conditions_of([{"key": "author", "op": "=", "value": "__import__('os').getcwd()"}])
 
     assert matching(DOCUMENTS, conditions, "and") == set()

@@ -19,7 +19,7 @@ from knowledge.bases.table_of_contents import Heading
         ("第三章 总则", 1, "第三章 总则"),
     ],
 )
-def test_headings_are_known_by_their_marks_numbers_and_names(line: str, level: int, title: str) -> None:
+def test_headings_are_found_by_marks_numbers_and_names(line: str, level: int, title: str) -> None:
     assert table_of_contents.headings_in([(7, f"Before it.\n{line}\nAnd after it.")]) == [Heading(7, level, title)]
 
 
@@ -35,11 +35,11 @@ def test_headings_are_known_by_their_marks_numbers_and_names(line: str, level: i
         "section",
     ],
 )
-def test_lists_sentences_and_figures_are_no_headings(line: str) -> None:
+def test_lists_sentences_and_numbers_are_not_headings(line: str) -> None:
     assert table_of_contents.headings_in([(0, f"Before it.\n{line}\nAnd after it.")]) == []
 
 
-def test_a_heading_that_the_next_chunk_repeats_is_there_once() -> None:
+def test_heading_repeated_in_the_overlap_counts_once() -> None:
     chunks = [(0, "# A\nof a\n## B\nof b"), (1, "## B\nof b\n## C"), (5, "## C")]
 
     found = table_of_contents.headings_in(chunks)
@@ -48,7 +48,7 @@ def test_a_heading_that_the_next_chunk_repeats_is_there_once() -> None:
     assert [each.begins for each in found] == [True, False, False, True]
 
 
-def test_a_passage_goes_on_to_the_next_heading_that_is_as_high() -> None:
+def test_section_ends_at_the_next_heading_of_its_level() -> None:
     first, inner, second = headings = [Heading(0, 1, "A"), Heading(2, 2, "A.a"), Heading(5, 1, "B")]
     last = Heading(7, 1, "C", begins=True)
 

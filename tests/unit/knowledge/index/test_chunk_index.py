@@ -38,7 +38,7 @@ def near(*parts: Segment, words: list[int], vector: list[float] | None = None, *
     return chunk_index.nearest(found, [len(words)], figures["by_vector"], figures["threshold"], int(figures["most"]))
 
 
-def test_words_and_vectors_count_for_what_they_are_given() -> None:
+def test_similarity_combines_words_and_vectors_by_weight() -> None:
     part = segment(row(1, 0, [7, 8], [1, 0]), row(1, 1, [9], [0.6, 0.8]), row(2, 0, [9], [0, 1]))
 
     by_both = near(part, words=[9], vector=[1, 0])
@@ -59,7 +59,7 @@ def test_a_rare_word_counts_for_more_than_a_common_one() -> None:
     assert first.by_words > 0.6 > others[0].by_words
 
 
-def test_a_question_in_several_wordings_is_as_near_as_its_nearest_one() -> None:
+def test_similarity_of_several_wordings_is_that_of_the_best() -> None:
     part = segment(row(1, 0, [1, 2]))
     found = [chunk_index.measured(part, Question([1, 2, 3, 4]))]
 
@@ -68,7 +68,7 @@ def test_a_question_in_several_wordings_is_as_near_as_its_nearest_one() -> None:
     assert both.by_words == pytest.approx(1.0)
 
 
-def test_only_documents_that_are_asked_for_and_alive_are_found() -> None:
+def test_only_allowed_and_live_documents_are_found() -> None:
     part = segment(row(1, 0, [1]), row(2, 0, [1]), row(3, 0, [1]))
     asked = Question([1], documents=frozenset({UUID(int=1), UUID(int=2)}))
 
@@ -88,7 +88,7 @@ def in_order(rows: list[tuple[int, set[int]]]) -> list[tuple[int, set[int]]]:
     st.lists(st.lists(st.tuples(st.integers(1, 4), st.sets(st.integers(0, 5))), min_size=1, max_size=5), max_size=5),
     st.sets(st.integers(1, 4)),
 )
-def test_joined_segments_find_what_their_living_documents_had(
+def test_merged_segments_find_chunks_of_live_documents(
     drawn: list[list[tuple[int, set[int]]]], living: set[int]
 ) -> None:
     parts = [
@@ -115,7 +115,7 @@ def test_joined_segments_find_what_their_living_documents_had(
     st.lists(st.integers(1, 5), max_size=6),
     st.integers(0, 3),
 )
-def test_however_chunks_come_in_blocks_the_index_is_the_same(
+def test_index_does_not_depend_on_the_size_of_blocks(
     drawn: list[tuple[int, set[int]]], cuts: list[int], unexpected: int
 ) -> None:
     rows = [row(document, at, [*words], [1.0, at]) for at, (document, words) in enumerate(in_order(drawn))]
@@ -134,8 +134,8 @@ def test_however_chunks_come_in_blocks_the_index_is_the_same(
     assert growing.size >= grown.size or unexpected
 
 
-def test_another_length_of_vectors_is_said_and_not_guessed() -> None:
-    with pytest.raises(ToolError, match="vectors of 3 numbers now"):
+def test_vectors_of_another_length_are_an_error() -> None:
+    with pytest.raises(ToolError, match="now returns vectors of 3 numbers"):
         near(segment(row(1, 0, [1], [1, 0])), words=[1], vector=[1, 0, 0])
     with pytest.raises(ToolError, match="several lengths"):
         segment(row(1, 0, [1], [1, 0]), row(2, 0, [1], [1, 0, 0]))

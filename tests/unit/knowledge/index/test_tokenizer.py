@@ -30,22 +30,22 @@ def test_a_question_shares_its_words_with_the_passage_that_answers_it(
     assert set(wanted) <= words_of(passage, language)
 
 
-def test_letters_that_stand_apart_are_not_found_as_a_pair() -> None:
+def test_letters_apart_do_not_match_a_pair() -> None:
     assert not set(asked("退款", "Chinese")) & words_of("款到即退", "Chinese")
 
 
-def test_words_that_every_question_has_are_left_out_unless_there_are_no_others() -> None:
+def test_stop_words_are_left_out_unless_there_are_only_stop_words() -> None:
     assert asked("How long does it take", "English") == asked("long take", "English")
     assert len(asked("to be or not to be", "English")) == 4
 
 
-def test_in_every_language_a_question_has_as_many_words() -> None:
+def test_number_of_query_words_is_the_same_for_every_language() -> None:
     question = "Wie lange dauern running runs 退款 für Häuser?"
 
     assert len({len(asked(question, language)) for language in ("English", "German", "Chinese", "Klingon")}) == 1
 
 
-def test_a_question_that_is_a_novel_is_cut() -> None:
+def test_long_query_is_limited() -> None:
     assert len(asked(" ".join(f"word{number}" for number in range(1000)), "English")) == MOST_ASKED
 
 
@@ -61,12 +61,12 @@ def test_a_question_that_is_a_novel_is_cut() -> None:
         ("ＡＢＣ ist da", "abc", "<em>ＡＢＣ</em> ist da"),
     ],
 )
-def test_words_of_a_question_are_marked_where_they_stand(text: str, question: str, told: str) -> None:
+def test_query_words_are_highlighted(text: str, question: str, told: str) -> None:
     assert marked(text, asked(question, "English"), "English") == told
 
 
 @given(st.text(), st.text())
-def test_marks_change_nothing_else(text: str, question: str) -> None:
+def test_highlighting_changes_nothing_else(text: str, question: str) -> None:
     told = marked(text, asked(question, "English"), "English")
 
     assert told == "" or told.replace("<em>", "").replace("</em>", "") == text.replace("<em>", "").replace("</em>", "")

@@ -27,7 +27,7 @@ def feed(*entries: str) -> Any:
     return reply(f"{xml}<title>Results</title>{''.join(entries)}</feed>")
 
 
-def test_abstracts_become_evidence_and_json():
+def test_abstracts_become_citations_and_json():
     outputs = outputs_of(ARXIV, {"query": "widgets"}, vendor(feed(ENTRY)))
 
     assert outputs["formalized_content"] == BLOCK
@@ -44,7 +44,7 @@ def test_abstracts_become_evidence_and_json():
     ]
 
 
-def test_the_query_goes_out_as_it_is():
+def test_query_is_sent_unchanged():
     http = vendor(feed())
 
     outputs_of(ARXIV, {"query": "au:lee AND widgets", "top_n": "3", "sort_by": "relevance"}, http)
@@ -66,7 +66,7 @@ def test_an_article_without_a_pdf_has_no_address():
     assert "URL" not in outputs["formalized_content"]
 
 
-def test_no_articles_are_no_error():
+def test_empty_result_is_not_an_error():
     assert outputs_of(ARXIV, {"query": "w"}, vendor(feed())) == {"formalized_content": "", "json": []}
 
 
@@ -75,31 +75,31 @@ def test_no_articles_are_no_error():
     [
         (feed(REFUSED), "bad query"),
         (reply("busy", 503), "HTTP 503: busy"),
-        (reply("not xml"), "The answer is no XML"),
+        (reply("not xml"), "The answer is not valid XML"),
         (reply('<!DOCTYPE f [<!ENTITY a "ha">]><feed>&a;</feed>'), "entities of its own"),
     ],
 )
-def test_what_the_vendor_refuses_is_an_error(answer: Any, error: str):
+def test_error_of_the_vendor_is_an_error(answer: Any, error: str):
     assert error in error_of(ARXIV, {"query": "w"}, vendor(answer))
 
 
-def test_trouble_on_the_way_is_an_error():
+def test_transport_failure_is_an_error():
     assert "non-public" in error_of(ARXIV, {"query": "w"}, FakeHttp(refusing))
     assert "12 s" in error_of(ARXIV, {"query": "w"}, FakeHttp(unreachable))
 
 
-def test_without_a_query_nobody_is_asked():
+def test_empty_query_sends_no_request():
     assert outputs_of(ARXIV, {"query": ""}, FakeHttp(no_network)) == {"formalized_content": ""}
 
 
 @pytest.mark.parametrize("status", [400, 500])
-def test_a_refusal_reads_as_its_entry_whatever_its_status(status: int):
+def test_error_has_the_text_of_its_entry_whatever_the_status(status: int):
     answer = replace(feed(REFUSED), status=status)
 
     assert error_of(ARXIV, {"query": "id:1", "delay_after_error": 0}, vendor(answer)) == "bad query"
 
 
-def test_the_vendor_is_asked_three_times_at_most():
+def test_request_is_tried_three_times_at_most():
     http = vendor(reply("busy", 503))
 
     error_of(ARXIV, {"query": "q", "max_retries": 9, "delay_after_error": 0}, http)
@@ -107,7 +107,7 @@ def test_the_vendor_is_asked_three_times_at_most():
     assert len(http.calls) == 3
 
 
-def test_a_page_that_happens_to_be_xml_is_no_empty_feed():
+def test_other_xml_document_is_an_error():
     page = reply("<html><body><p>We are busy.</p></body></html>", content_type="text/html")
 
-    assert error_of(ARXIV, {"query": "q"}, vendor(page)).startswith("The answer is no feed: <html>")
+    assert error_of(ARXIV, {"query": "q"}, vendor(page)).startswith("The answer is not a feed: <html>")

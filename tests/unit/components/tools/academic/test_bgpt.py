@@ -47,13 +47,13 @@ def content_of(paper: dict[str, Any]) -> str:
     return outputs["formalized_content"].partition("Content:\n")[2]
 
 
-def test_a_paper_becomes_evidence_with_a_line_for_each_of_its_sides():
+def test_paper_is_cited_with_a_line_for_each_field():
     outputs = outputs_of(BGPT, node(), vendor(json_reply({"results": [PAPER]})))
 
     assert outputs == {"formalized_content": BLOCK, "json": [PAPER]}
 
 
-def test_the_vendor_is_asked_for_as_many_papers_as_the_node_wants():
+def test_request_contains_the_number_of_papers():
     http = vendor(json_reply({"results": []}))
 
     outputs_of(BGPT, node(query=" widgets ", top_n="3", api_key="bgpt-key-1", days_back="30"), http)
@@ -66,17 +66,17 @@ def test_the_vendor_is_asked_for_as_many_papers_as_the_node_wants():
 
 
 @pytest.mark.parametrize("given", [None, "", 0, "0"])
-def test_no_days_are_no_limit(given: Any):
+def test_zero_days_back_set_no_limit(given: Any):
     assert BGPTParams(days_back=given).days_back is None
 
 
 @pytest.mark.parametrize("given", [-1, "soon", 1.5, True, []])
-def test_days_that_are_none_are_refused_when_the_canvas_is_loaded(given: Any):
+def test_invalid_days_back_are_refused_when_the_canvas_is_loaded(given: Any):
     with pytest.raises(ValueError, match="should be positive integer"):
         BGPTParams(days_back=given)
 
 
-def test_the_first_member_that_is_not_blank_tells_a_side_and_lists_read_as_python_writes_them():
+def test_field_has_the_first_non_blank_member_and_lists_as_python_repr():
     text = content_of(
         {"methods_and_experimental_techniques": " ", "methods": ["a", 1], "study_blindspots": {"b": None}}
     )
@@ -95,12 +95,12 @@ def test_a_paper_without_a_title_is_untitled_and_its_address_goes_before_its_doi
     assert outputs["json"] == found["results"]
 
 
-def test_no_papers_are_no_error():
+def test_empty_result_is_not_an_error():
     assert outputs_of(BGPT, node(), vendor(json_reply({"results": []}))) == {"formalized_content": "", "json": []}
 
 
 @pytest.mark.parametrize("query", ["", "  ", None])
-def test_without_a_question_nobody_is_asked(query: Any):
+def test_empty_question_sends_no_request(query: Any):
     assert outputs_of(BGPT, node(query=query), FakeHttp(no_network)) == {"formalized_content": ""}
 
 
@@ -112,13 +112,13 @@ def test_without_a_question_nobody_is_asked(query: Any):
         (json_reply({}), "Invalid results format from BGPT"),
         (json_reply({"results": {}}), "Invalid results format from BGPT"),
         (json_reply({"results": None}), "Invalid results format from BGPT"),
-        (reply("<html>"), "The answer is no JSON: <html>"),
+        (reply("<html>"), "The answer is not valid JSON: <html>"),
         (reply("who are you", 401), "HTTP error: HTTP 401: who are you"),
         (reply("gone", 410), "HTTP error: HTTP 410: gone"),
         (reply("slow", 408), "HTTP error: HTTP 408: slow"),
     ],
 )
-def test_what_stays_wrong_is_asked_once(answer: Any, error: str):
+def test_final_error_is_not_retried(answer: Any, error: str):
     http = vendor(answer)
 
     assert error_of(BGPT, node(max_retries=3), http) == error
@@ -126,7 +126,7 @@ def test_what_stays_wrong_is_asked_once(answer: Any, error: str):
 
 
 @pytest.mark.parametrize(("status", "shown"), [(429, "HTTP 429: busy"), (503, "HTTP 503: busy")])
-def test_what_may_pass_is_asked_again(status: int, shown: str):
+def test_transient_error_is_retried(status: int, shown: str):
     http = vendor(reply("busy", status))
 
     assert error_of(BGPT, node(max_retries=2), http) == f"Network error: {shown}"

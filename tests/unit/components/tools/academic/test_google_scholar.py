@@ -22,7 +22,7 @@ def page(*articles: str) -> Any:
     return reply(f"<html><body>{''.join(articles)}</body></html>")
 
 
-def test_articles_become_evidence_and_json():
+def test_articles_become_citations_and_json():
     outputs = outputs_of(GOOGLE_SCHOLAR, {"query": "widgets"}, vendor(page(article())))
 
     assert outputs["formalized_content"] == (
@@ -61,7 +61,7 @@ def test_pages_are_read_until_there_are_enough_articles():
     assert (len(outputs["json"]), starts) == (12, [0, 10])
 
 
-def test_the_vendor_is_asked_as_the_node_says():
+def test_request_contains_the_parameters_of_the_node():
     http = vendor(page())
     stored = {"query": "w", "sort_by": "date", "year_low": "2020", "year_high": 2024, "patents": False}
 
@@ -80,7 +80,7 @@ def test_the_vendor_is_asked_as_the_node_says():
 
 
 @pytest.mark.parametrize("blocked", [reply("", 429), reply('<html><form id="gs_captcha_f"></form></html>')])
-def test_being_taken_for_a_program_is_an_error_and_nothing_is_tried_against_it(blocked: Any):
+def test_captcha_is_an_error_and_not_retried(blocked: Any):
     http = vendor(blocked)
 
     assert error_of(GOOGLE_SCHOLAR, {"query": "w", "max_retries": 3}, http) == (
@@ -90,17 +90,17 @@ def test_being_taken_for_a_program_is_an_error_and_nothing_is_tried_against_it(b
 
 
 @pytest.mark.parametrize("body", ["", "<html></html>", "\x00\xff", '<div class="gs_ri"></div>'])
-def test_no_articles_are_no_error(body: str):
+def test_empty_result_is_not_an_error(body: str):
     outputs = outputs_of(GOOGLE_SCHOLAR, {"query": "w"}, vendor(reply(body)))
 
     assert outputs == {"formalized_content": "", "json": []}
 
 
-def test_trouble_on_the_way_is_an_error():
+def test_transport_failure_is_an_error():
     assert error_of(GOOGLE_SCHOLAR, {"query": "w"}, vendor(reply("oops", 500))) == "HTTP 500: oops"
     assert "non-public" in error_of(GOOGLE_SCHOLAR, {"query": "w"}, FakeHttp(refusing))
     assert "12 s" in error_of(GOOGLE_SCHOLAR, {"query": "w"}, FakeHttp(unreachable))
 
 
-def test_without_a_query_nobody_is_asked():
+def test_empty_query_sends_no_request():
     assert outputs_of(GOOGLE_SCHOLAR, {"query": ""}, FakeHttp(no_network)) == {"formalized_content": "", "json": []}

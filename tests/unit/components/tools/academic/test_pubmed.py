@@ -45,7 +45,7 @@ def pubmed(fetched: Any, found: Any = IDS) -> FakeHttp:
     return by_path({"esearch": found, "efetch": fetched})
 
 
-def test_articles_become_evidence_and_json():
+def test_articles_become_citations_and_json():
     outputs = outputs_of(PUBMED, {"query": "mice"}, pubmed(articles(PLAIN)))
 
     assert outputs["formalized_content"] == (
@@ -74,7 +74,7 @@ def test_a_search_that_answers_in_json_is_understood():
     assert CONTENT in outputs_of(PUBMED, {"query": "m"}, pubmed(articles(PLAIN), found))["formalized_content"]
 
 
-def test_the_vendor_is_told_who_asks():
+def test_request_contains_the_contact_address():
     http = pubmed(articles(PLAIN))
 
     outputs_of(PUBMED, {"query": "mice", "top_n": 3, "email": "ann@example.com"}, http)
@@ -86,14 +86,14 @@ def test_the_vendor_is_told_who_asks():
 
 
 @pytest.mark.parametrize("found", [NO_IDS, json_reply({"esearchresult": {"idlist": []}}), json_reply({})])
-def test_no_articles_are_no_error_and_none_is_fetched(found: Any):
+def test_empty_search_is_not_an_error_and_fetches_nothing(found: Any):
     http = vendor(found)
 
     assert outputs_of(PUBMED, {"query": "m"}, http) == {"formalized_content": "", "json": []}
     assert len(http.calls) == 1
 
 
-def test_an_abstract_in_parts_is_given_whole():
+def test_structured_abstract_is_returned_in_full():
     parts = '<AbstractText Label="METHODS">Ask H<sub>2</sub>O.</AbstractText><AbstractText>Done.</AbstractText>'
 
     outputs = outputs_of(PUBMED, {"query": "m"}, pubmed(articles(parts, "Mice &amp; <i>men</i>")))
@@ -102,7 +102,7 @@ def test_an_abstract_in_parts_is_given_whole():
     assert outputs["json"][0]["title"] == "Mice & men"
 
 
-def test_what_an_article_lacks_is_said():
+def test_missing_fields_of_an_article_have_placeholders():
     bare = reply("<PubmedArticleSet><PubmedArticle/></PubmedArticleSet>")
 
     content = outputs_of(PUBMED, {"query": "m"}, pubmed(bare))["formalized_content"].partition("Content:\n")[2]
@@ -114,17 +114,17 @@ def test_what_an_article_lacks_is_said():
 
 
 @pytest.mark.parametrize("broken", [reply("busy", 429), reply("<html>"), reply("<a><b></a>")])
-def test_what_the_vendor_refuses_is_an_error(broken: Any):
+def test_error_of_the_vendor_is_an_error(broken: Any):
     assert error_of(PUBMED, {"query": "m"}, pubmed(broken))
     assert error_of(PUBMED, {"query": "m"}, pubmed(articles(PLAIN), broken))
 
 
-def test_trouble_on_the_way_is_an_error():
+def test_transport_failure_is_an_error():
     assert "non-public" in error_of(PUBMED, {"query": "m"}, FakeHttp(refusing))
     assert "12 s" in error_of(PUBMED, {"query": "m"}, FakeHttp(unreachable))
 
 
-def test_without_a_query_nobody_is_asked():
+def test_empty_query_sends_no_request():
     assert outputs_of(PUBMED, {"query": ""}, FakeHttp(no_network)) == {"formalized_content": ""}
 
 
@@ -136,24 +136,26 @@ def test_without_a_query_nobody_is_asked():
         json_reply({"error": "Search Backend failed", "count": "4"}),
     ],
 )
-def test_an_error_in_the_list_of_hits_is_no_empty_list(answer: Any):
+def test_error_in_the_search_result_is_an_error(answer: Any):
     assert error_of(PUBMED, {"query": "q"}, pubmed(reply("nobody asks"), answer)) == "Search Backend failed"
 
 
 @pytest.mark.parametrize("hits", [IDS, reply("<html><p>We are busy.</p></html>")])
-def test_a_page_that_happens_to_be_xml_holds_no_hits_and_no_articles(hits: Any):
+def test_other_xml_document_is_an_error(hits: Any):
     http = pubmed(reply("<html><p>We are busy.</p></html>"), hits)
 
-    assert re.match("The answer is no (eSearchResult|PubmedArticleSet): <html>", error_of(PUBMED, {"query": "q"}, http))
+    assert re.match(
+        "The answer is not of type (eSearchResult|PubmedArticleSet): <html>", error_of(PUBMED, {"query": "q"}, http)
+    )
 
 
-def test_an_error_in_place_of_articles_is_told():
+def test_error_in_place_of_articles_is_an_error():
     http = pubmed(reply("<eFetchResult><ERROR>ID list is empty!</ERROR></eFetchResult>"))
 
     assert error_of(PUBMED, {"query": "q"}, http) == "ID list is empty!"
 
 
-def test_a_key_goes_along_with_both_requests_and_shows_nowhere():
+def test_key_is_sent_with_both_requests_and_redacted():
     http = pubmed(articles("<AbstractText>As of key-0123456789.</AbstractText>"))
 
     outputs = outputs_of(PUBMED, {"query": "m", "api_key": " key-0123456789 "}, http)

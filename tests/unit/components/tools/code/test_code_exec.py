@@ -62,7 +62,7 @@ def error(sandbox: Sandbox | None, **params: Any) -> str:
     return outcome.error
 
 
-def test_what_main_gives_is_the_nodes_own_output_and_its_text():
+def test_return_value_of_main_is_the_nodes_output_and_text():
     found = outputs(giving({"result": "xy"}), outputs={"result": {"type": "Object"}})
 
     assert found == {
@@ -113,7 +113,7 @@ def test_a_node_whose_value_is_of_another_type_fails_and_still_shows_it():
         (ProgramResult(value=float("nan"), has_value=True), None),
     ],
 )
-def test_a_program_that_did_not_fail_has_a_value(result: ProgramResult, value: Any):
+def test_successful_program_has_a_value(result: ProgramResult, value: Any):
     assert outputs(Sandbox(result))["result"] == value
 
 
@@ -128,21 +128,21 @@ def test_a_program_that_did_not_fail_has_a_value(result: ProgramResult, value: A
         (ProgramResult(stderr="x" * 5000, exit_code=1), "x" * 4000),
     ],
 )
-def test_a_program_that_failed_fails_the_node_in_its_own_words(result: ProgramResult, text: str):
+def test_failed_program_fails_the_node_with_its_stderr(result: ProgramResult, text: str):
     outcome = on_node(Sandbox(result))
 
     assert isinstance(outcome, Failed)
     assert (outcome.error, outcome.outputs) == (text, {"result": None})
 
 
-def test_a_sandbox_that_fails_fails_the_node_and_is_not_asked_again():
+def test_sandbox_error_fails_the_node_and_is_not_retried():
     sandbox = Sandbox(ToolError("Execution timed out after 30 seconds", retryable=True))
 
     assert error(sandbox, max_retries=3) == "Execution timed out after 30 seconds"
     assert len(sandbox.programs) == 1
 
 
-def test_without_a_sandbox_the_node_says_so():
+def test_missing_sandbox_fails_the_node():
     assert error(None) == NO_SANDBOX
 
 
@@ -155,7 +155,7 @@ def test_arguments_keep_their_types(value: Any):
     assert sandbox.programs[0].arguments == {"a": value, "b": None}
 
 
-def test_arguments_that_a_call_brings_win_even_when_they_are_falsy():
+def test_arguments_of_a_call_override_references_even_if_falsy():
     sandbox = giving(1)
     params = CodeExecParams.model_validate(STORED)
 
@@ -168,7 +168,7 @@ def test_an_unknown_reference_fails_the_node():
     assert error(giving(1), arguments={"a": "nowhere@a"}) == "Can't find variable: 'nowhere@a'"
 
 
-def test_braces_in_a_script_that_are_no_references_stay():
+def test_braces_in_a_script_are_kept():
     sandbox = giving(1)
     script = 'import sys\ndef main(a): return f"{sys.version} {a}"'
 
@@ -198,7 +198,7 @@ def test_a_program_has_the_nodes_time_and_a_key_of_its_activation():
     assert (sandbox.programs[0].timeout, sandbox.programs[0].key) == (7.0, "run-1:CodeExec:C:1:2")
 
 
-def test_files_are_kept_linked_and_told():
+def test_files_are_stored_linked_and_described():
     files = (
         ProducedFile("chart.png", b"\x89PNG", "image/png"),
         ProducedFile("d/data.CSV", b"a,b\n1,2", "text/csv"),
@@ -225,7 +225,7 @@ def test_files_are_kept_linked_and_told():
     assert {data for _, data, _ in ctx.saved.values()} == {b"\x89PNG", b"a,b\n1,2"}
 
 
-def test_files_of_one_name_and_other_contents_are_other_files():
+def test_different_files_of_the_same_name_are_stored_separately():
     ctx = context(None)
 
     for data in (b"1", b"2", b"2"):
@@ -237,7 +237,7 @@ def test_files_of_one_name_and_other_contents_are_other_files():
     assert sorted(data for _, data, _ in ctx.saved.values()) == [b"1", b"2"]
 
 
-def test_a_program_whose_work_is_done_is_not_run_by_the_next_attempt():
+def test_finished_program_is_not_run_by_the_next_attempt():
     sandbox = Sandbox(ProgramResult(value=1, has_value=True), repeatable=False)
     ctx = context(sandbox)
 
@@ -248,7 +248,7 @@ def test_a_program_whose_work_is_done_is_not_run_by_the_next_attempt():
     assert len(sandbox.programs) == 1
 
 
-def test_a_program_that_has_failed_is_not_run_by_the_next_attempt():
+def test_failed_program_is_not_run_by_the_next_attempt():
     sandbox = Sandbox(ProgramResult(stderr="boom", exit_code=1), repeatable=False)
     ctx = context(sandbox)
 
@@ -256,7 +256,7 @@ def test_a_program_that_has_failed_is_not_run_by_the_next_attempt():
     assert len(sandbox.programs) == 1
 
 
-def test_nobody_may_repeat_a_program_until_what_came_of_it_is_recorded():
+def test_program_is_unrepeatable_until_its_result_is_recorded():
     sandbox = Sandbox(ProgramResult(value=1, has_value=True), repeatable=False)
     ctx = context(sandbox)
 
@@ -266,7 +266,7 @@ def test_nobody_may_repeat_a_program_until_what_came_of_it_is_recorded():
     assert ctx.unrepeated == ["done"]
 
 
-def test_what_a_sandbox_runs_that_reaches_nothing_may_be_repeated():
+def test_program_in_an_isolated_sandbox_may_be_repeated():
     sandbox = giving(1)
     ctx = context(sandbox)
 
@@ -291,7 +291,7 @@ def test_a_model_reads_all_outputs_but_the_internal_ones():
     }
 
 
-def test_a_model_that_names_an_unknown_language_is_told():
+def test_unknown_language_from_a_model_is_an_error():
     done = asyncio.run(
         CODE_EXEC.run(CodeExecParams.model_validate({}), {"lang": "cobol", "script": "s"}, context(giving(1)))
     )
@@ -311,14 +311,14 @@ def test_parameters_that_cannot_work_are_refused_when_the_canvas_is_loaded(param
         CodeExecParams.model_validate(params)
 
 
-def test_outputs_that_make_no_contract_fail_the_node_before_anything_runs():
+def test_outputs_without_a_contract_fail_the_node_before_the_program_runs():
     sandbox = giving(1)
 
     assert error(sandbox, outputs={}) == "CodeExec contract must contain exactly one business output, got 0"
     assert sandbox.programs == []
 
 
-def test_a_call_may_bring_arguments_that_the_program_declares_and_no_others():
+def test_call_may_pass_declared_arguments_only():
     sandbox = giving(1)
     function = of_tool(Entry("Code", "Code", CodeExecParams.model_validate(STORED), CODE_EXEC), 0)
     ctx = FakeContext(values={"begin": {"a": "the author's"}}, services=Services(FakeHttp(no_network), sandbox=sandbox))
@@ -361,13 +361,13 @@ def test_a_models_program_may_return_any_json_value_unless_the_author_wants_a_ty
     assert "error" not in answer
 
 
-def test_a_models_program_that_prints_and_returns_nothing_is_not_lost():
+def test_printed_output_of_a_models_program_is_returned():
     answer = called_by_a_model(giving(None, stdout="the sum is 3\n"))
 
     assert (answer["result"], answer["printed"]) == (None, "the sum is 3")
 
 
-def test_a_model_reads_the_value_and_what_is_wrong_with_it():
+def test_model_gets_the_value_and_the_contract_error():
     answer = called_by_a_model(giving(3, stdout="three"), outputs={"total": {"type": "String"}})
 
     assert answer == {
@@ -381,13 +381,13 @@ def test_a_model_reads_the_value_and_what_is_wrong_with_it():
     }
 
 
-def test_a_model_reads_what_a_program_printed_before_it_failed():
+def test_model_gets_the_output_of_a_failed_program():
     answer = called_by_a_model(Sandbox(ProgramResult(stdout="half done\n", stderr="Traceback\nboom", exit_code=1)))
 
     assert answer == {"error": "CodeExec error: Traceback\nboom", "printed": "half done"}
 
 
-def test_a_model_reads_the_same_of_a_program_that_another_attempt_has_run():
+def test_model_gets_the_recorded_result_of_another_attempt():
     sandbox = Sandbox(ProgramResult(value=1, has_value=True, stdout="one"), repeatable=False)
     ctx = context(sandbox)
 
@@ -397,20 +397,20 @@ def test_a_model_reads_the_same_of_a_program_that_another_attempt_has_run():
     assert (first["printed"], len(sandbox.programs)) == ("one", 1)
 
 
-def test_a_model_reads_the_end_of_what_was_printed_at_length():
+def test_model_gets_the_end_of_long_output():
     answer = called_by_a_model(giving(1, stdout="x" * 100_000 + "end"))
 
     assert answer["printed"].endswith("xend")
     assert len(answer["printed"]) < 20_000
 
 
-def test_a_model_is_told_the_type_that_the_author_wants():
+def test_schema_names_the_type_that_the_author_wants():
     assert script_told(outputs={"total": {"type": "array<number>"}}).endswith("a JSON value of type Array<Number>.")
     assert script_told().endswith("returns a JSON value.")
     assert script_told(outputs={}).endswith("returns a JSON value.")
 
 
-def test_what_a_node_promises_holds_although_it_is_the_default():
+def test_default_output_type_is_enforced_for_a_node():
     assert error(giving(42), outputs={"result": {"type": "object", "value": ""}}) == (
         "CodeExec contract mismatch at value: expected type Object, got Number"
     )

@@ -28,7 +28,7 @@ def mismatch(of: Any, value: Any) -> str | None:
         ({"x": {}, "content": {}, "raw_result": {}, "_ERROR": {}}, "x"),
     ],
 )
-def test_the_contract_is_about_the_one_output_that_is_the_nodes_own(outputs: Mapping[str, Any], name: str):
+def test_contract_is_the_nodes_one_own_output(outputs: Mapping[str, Any], name: str):
     assert contract_of(outputs).name == name
 
 
@@ -47,7 +47,7 @@ def test_the_contract_is_about_the_one_output_that_is_the_nodes_own(outputs: Map
         ({"a": {"type": "Array<>"}}, "Unsupported expected type: Array<>"),
     ],
 )
-def test_outputs_that_make_no_contract_are_refused(outputs: Any, text: str):
+def test_outputs_without_a_contract_are_refused(outputs: Any, text: str):
     with pytest.raises(ToolError) as refused:
         contract_of(outputs)
 
@@ -62,7 +62,7 @@ def test_outputs_that_make_no_contract_are_refused(outputs: Any, text: str):
         ("Array<Any>", [1, "a"]), ("array< array<string> >", [["a"], []]), ("Array<Object>", [{"a": 1}]),
     ],
 )  # fmt: skip
-def test_a_value_of_the_promised_type_is_welcome(of: Any, value: Any):
+def test_value_of_the_expected_type_is_accepted(of: Any, value: Any):
     assert mismatch(of, value) is None
 
 
@@ -80,7 +80,7 @@ def test_a_value_of_the_promised_type_is_welcome(of: Any, value: Any):
         ("Array<Array<Number>>", [[], 1], "CodeExec contract mismatch at [1]: expected type Array<Number>, got Number"),
     ],
 )
-def test_a_value_of_another_type_is_told_with_its_place(of: str, value: Any, text: str):
+def test_value_of_another_type_is_reported_with_its_path(of: str, value: Any, text: str):
     assert mismatch(of, value) == text
 
 
@@ -115,7 +115,7 @@ def test_a_value_has_a_text(value: Any, text: str):
         ("__import__('os')", "__import__('os')"),
     ],
 )  # fmt: skip
-def test_what_a_program_prints_is_its_value_when_it_gives_none(stdout: str, value: Any):
+def test_printed_output_is_the_value_of_a_program_without_a_result(stdout: str, value: Any):
     assert printed_value(stdout) == value
 
 
@@ -135,11 +135,11 @@ def test_a_value_is_of_its_own_type(value: Any):
         ({1: 2}, {"1": 2}),
     ],
 )
-def test_what_cannot_be_stored_becomes_what_can(value: Any, stored: Any):
+def test_values_that_cannot_be_stored_are_converted(value: Any, stored: Any):
     assert json_value(value) == stored
 
 
-def test_a_value_beyond_reason_is_refused():
+def test_value_that_json_cannot_represent_is_refused():
     deep: Any = []
     for _ in range(200):
         deep = [deep]
@@ -148,5 +148,5 @@ def test_a_value_beyond_reason_is_refused():
         json_value(deep)
     with pytest.raises(ToolError, match="4,300 digits"):
         json_value(10**5000)
-    with pytest.raises(ToolError, match="a set in it"):
+    with pytest.raises(ToolError, match="of type set"):
         json_value([{1}])

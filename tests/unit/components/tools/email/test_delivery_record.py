@@ -21,7 +21,7 @@ class Server:
         self.given.append(message)
 
 
-def test_a_letter_that_another_attempt_has_begun_in_between_is_not_delivered():
+def test_message_begun_by_another_attempt_meanwhile_is_not_delivered():
     ctx, server = FakeContext(), Server()
     deliveries = Deliveries(ctx)
 

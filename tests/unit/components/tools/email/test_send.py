@@ -74,7 +74,7 @@ def by_model(office: Office, arguments: Mapping[str, Any], **params: Any) -> Too
     return asyncio.run(EMAIL.run(given, arguments, context(office)))
 
 
-def test_a_letter_is_sent_from_the_account_of_the_node():
+def test_message_is_sent_from_the_nodes_account():
     office = Office()
 
     assert sent(office, smtp_port="587", smtp_username="login").outputs == SENT
@@ -85,7 +85,7 @@ def test_a_letter_is_sent_from_the_account_of_the_node():
     assert "pass-1234" not in repr(account) + repr(EmailParams(**node()))
 
 
-def test_port_465_speaks_tls_at_once_and_the_sender_logs_in():
+def test_port_465_uses_implicit_tls_and_login():
     office = Office()
 
     sent(office)
@@ -95,7 +95,7 @@ def test_port_465_speaks_tls_at_once_and_the_sender_logs_in():
 
 
 @pytest.mark.parametrize("to", ["", " ", None, " , ;", []])
-def test_without_recipients_nobody_is_asked(to: Any):
+def test_message_without_recipients_is_not_sent(to: Any):
     office = Office()
 
     outcome = sent(office, context(office, globals={"sys.query": ""}), to_email=to, cc_email="c@x.test")
@@ -104,7 +104,7 @@ def test_without_recipients_nobody_is_asked(to: Any):
     assert office.accounts == []
 
 
-def test_a_model_hears_yes_or_what_went_wrong():
+def test_model_gets_true_or_the_error():
     refusing = Office([ToolError("SMTP error occurred: 550 no")])
 
     assert by_model(Office(), {"to_email": "you@example.com"}).answer is True
@@ -113,7 +113,7 @@ def test_a_model_hears_yes_or_what_went_wrong():
     assert by_model(Office(), {"to_email": ""}).answer == ""
 
 
-def test_recipients_that_were_refused_are_told():
+def test_refused_recipients_are_an_output():
     assert sent(Office(refused={"b@x.test": "550 no"})).outputs == {"success": True, "refused": ["b@x.test"]}
 
 
@@ -126,7 +126,7 @@ def test_recipients_that_were_refused_are_told():
         (RuntimeError("pass-1234 broke"), 1, "Unexpected error: [REDACTED] broke"),
     ],
 )
-def test_what_may_pass_is_tried_again_and_the_rest_is_not(error: Exception, tries: int, text: str):
+def test_transient_error_is_retried_and_others_are_not(error: Exception, tries: int, text: str):
     office = Office([error] * 9)
 
     outcome = sent(office, max_retries="2")
@@ -135,7 +135,7 @@ def test_what_may_pass_is_tried_again_and_the_rest_is_not(error: Exception, trie
     assert (outcome.error, outcome.outputs, len(office.letters)) == (text, NOT_SENT, tries)
 
 
-def test_a_default_of_the_author_stands_beside_what_is_known():
+def test_default_value_is_set_beside_success_false():
     outcome = sent(
         Office([ToolError("no")]), exception_method="comment", exception_default_value="not sent", max_retries=0
     )
@@ -154,7 +154,7 @@ def lost_after(office: Office, stop: BaseException, **known: Any) -> FakeContext
     return ctx
 
 
-def test_a_letter_that_was_sent_is_not_sent_by_another_attempt():
+def test_sent_message_is_not_sent_again_by_another_attempt():
     office = Office()
     ctx = context(office)
 
@@ -174,7 +174,7 @@ def test_a_delivery_that_an_attempt_has_begun_and_not_ended_is_not_repeated():
     assert ctx.unrepeated == []
 
 
-def test_tries_that_were_refused_before_do_not_hide_the_one_that_nobody_knows_of():
+def test_unknown_delivery_after_refused_tries_is_not_repeated():
     office = Office([ToolError("busy", retryable=True), AttemptStopped("lease")])
     ctx = context(office)
     with pytest.raises(AttemptStopped):
@@ -186,7 +186,7 @@ def test_tries_that_were_refused_before_do_not_hide_the_one_that_nobody_knows_of
     assert (outcome.error, len(office.letters)) == ("delivery state unknown", 2)
 
 
-def test_what_was_refused_for_the_time_being_is_sent_by_another_attempt():
+def test_temporarily_refused_message_is_sent_by_another_attempt():
     office = Office([ToolError("busy", retryable=True)])
     ctx = context(office)
     sent(office, ctx)
@@ -194,7 +194,7 @@ def test_what_was_refused_for_the_time_being_is_sent_by_another_attempt():
     assert sent(office, ctx).outputs == SENT
 
 
-def test_what_was_refused_for_good_stays_so():
+def test_permanently_refused_message_is_not_sent_again():
     office = Office([ToolError("spam")])
     ctx = context(office)
     sent(office, ctx)
@@ -206,7 +206,7 @@ def test_what_was_refused_for_good_stays_so():
 
 
 @pytest.mark.parametrize("choice", ["ask", "retry"])
-def test_an_author_who_says_what_follows_has_it_so(choice: Any):
+def test_on_unknown_of_the_author_decides_about_an_unknown_delivery(choice: Any):
     office = Office()
     ctx = lost_after(office, AttemptStopped("lease"), on_unknown=choice)
 
@@ -218,7 +218,7 @@ def test_an_author_who_says_what_follows_has_it_so(choice: Any):
 
 
 @pytest.mark.parametrize(("choice", "code", "tries"), [("fail", "tool_error", 1), ("ask", UNKNOWN_OUTCOME, 1)])
-def test_a_connection_that_breaks_over_a_letter_leaves_the_question(choice: Any, code: str, tries: int):
+def test_connection_lost_during_delivery_is_an_unknown_outcome(choice: Any, code: str, tries: int):
     office = Office([DeliveryUnknown()] * 9)
 
     outcome = sent(office, context(office, on_unknown=choice), max_retries=5)
@@ -227,7 +227,7 @@ def test_a_connection_that_breaks_over_a_letter_leaves_the_question(choice: Any,
     assert (outcome.error, outcome.code, len(office.letters)) == ("delivery state unknown", code, tries)
 
 
-def test_who_would_rather_send_twice_has_it_tried_again():
+def test_on_unknown_retry_sends_the_message_again():
     office = Office([DeliveryUnknown()])
 
     assert sent(office, context(office, on_unknown="retry"), max_retries=1).outputs == SENT
@@ -249,20 +249,20 @@ def test_an_account_is_complete(name: str):
 
 
 @pytest.mark.parametrize("port", [0, -1, 65536, "x", True])
-def test_a_port_is_a_port(port: Any):
+def test_port_out_of_range_is_refused(port: Any):
     with pytest.raises(ValidationError, match=r"SMTP Port .* not supported"):
         EmailParams(**node(smtp_port=port))
 
 
-def test_no_more_recipients_are_addressed_than_a_server_takes():
+def test_too_many_recipients_are_refused():
     everybody = [f"a{number}@x.test" for number in range(101)]
     outcome = sent(Office(), to_email=everybody)
 
     assert isinstance(outcome, Failed)
-    assert outcome.error == "A message goes to 100 recipients at most."
+    assert outcome.error == "A message can have 100 recipients at most. Send several messages."
 
 
-def test_where_mail_is_not_offered_the_node_says_so():
+def test_missing_mail_service_fails_the_node():
     ctx = FakeContext(services=Services(FakeHttp(no_network)))
 
     outcome = sent(Office(), ctx)
@@ -271,7 +271,7 @@ def test_where_mail_is_not_offered_the_node_says_so():
     assert outcome.error.startswith("Email is not available")
 
 
-def test_a_letter_has_its_time_once():
+def test_time_limit_includes_all_tries():
     class Slow(Office):
         async def deliver(self, message: bytes) -> None:
             self.letters.append(message)

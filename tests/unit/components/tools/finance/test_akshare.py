@@ -46,7 +46,7 @@ def test_articles_are_shown_with_their_links_and_without_marks():
     assert outputs["json"][0] == {**ROW, "title": "Acme grows", "content": "Up 4% again, Acme"}
 
 
-def test_the_vendor_is_asked_as_its_own_page_asks_it():
+def test_request_is_that_of_the_vendors_own_page():
     http = vendor(articles())
 
     outputs_of(AKSHARE, node(query=" 贵州 ", top_n="3"), http)
@@ -61,43 +61,46 @@ def test_the_vendor_is_asked_as_its_own_page_asks_it():
     assert isinstance(call.params["_"], int)
 
 
-def test_no_more_articles_are_kept_than_the_node_wants():
+def test_articles_beyond_top_n_are_dropped():
     assert len(outputs_of(AKSHARE, node(top_n=2), vendor(articles(ROW, ROW, ROW)))["json"]) == 2
 
 
 @pytest.mark.parametrize("body", [{"code": 0, "result": {"cmsArticleWebOld": []}}, {"result": {}}, {"result": None}])
-def test_where_nothing_is_found_the_text_is_empty(body: Any):
+def test_empty_result_is_an_empty_text(body: Any):
     assert outputs_of(AKSHARE, node(), vendor(jsonp(body))) == {"formalized_content": "", "json": []}
 
 
-def test_without_a_code_nobody_is_asked():
+def test_empty_code_sends_no_request():
     assert outputs_of(AKSHARE, node(query=" "), FakeHttp(no_network)) == {"formalized_content": ""}
 
 
 @pytest.mark.parametrize(
     ("answer", "error"),
     [
-        (reply("<html>(no)</html>"), "The answer is no JSONP: <html>(no)</html>"),
-        (reply("easel(<html>)"), "The answer is no JSON: <html>"),
-        (reply("easel([1])"), "The answer is no JSON object but list."),
+        (reply("<html>(no)</html>"), "The answer is not valid JSONP: <html>(no)</html>"),
+        (reply("easel(<html>)"), "The answer is not valid JSON: <html>"),
+        (reply("easel([1])"), "The answer is not a JSON object: it is of type list."),
         (jsonp({"code": 500, "msg": "overloaded"}), "overloaded"),
-        (jsonp({"code": 500}), "The vendor says code 500."),
-        (jsonp({"result": [1]}), 'The answer\'s "result" is no object but list.'),
-        (jsonp({"result": {"cmsArticleWebOld": {}}}), 'The answer\'s "cmsArticleWebOld" is no list but dict.'),
+        (jsonp({"code": 500}), "The vendor returned code 500."),
+        (jsonp({"result": [1]}), 'The answer\'s "result" is not an object: it is of type list.'),
+        (
+            jsonp({"result": {"cmsArticleWebOld": {}}}),
+            'The answer\'s "cmsArticleWebOld" is not a list: it is of type dict.',
+        ),
         (reply("no", 403), "HTTP 403: no"),
     ],
 )
-def test_what_is_no_answer_is_an_error(answer: Reply, error: str):
+def test_invalid_answer_is_an_error(answer: Reply, error: str):
     assert error_of(AKSHARE, node(), vendor(answer)) == error
 
 
-def test_a_crowded_vendor_is_asked_again_when_it_says():
+def test_rate_limited_request_is_retried_after_the_vendors_delay():
     http = vendor(reply("slow", 429, retry_after="0"), articles(ROW))
 
     assert outputs_of(AKSHARE, node(max_retries="1"), http)["formalized_content"] == TOLD
 
 
-def test_trouble_on_the_way_is_an_error():
+def test_transport_failure_is_an_error():
     assert "non-public" in error_of(AKSHARE, node(), FakeHttp(refusing))
     assert "12 s" in error_of(AKSHARE, node(), FakeHttp(unreachable))
 

@@ -60,7 +60,7 @@ def test_each_flash_is_a_line():
         ({"type": "news", "filter": "oil"}, "news", {"contain": None, "filter": "oil"}),
     ],
 )
-def test_what_is_asked_for_follows_from_the_parameters(params: dict[str, Any], path: str, asked: dict[str, Any]):
+def test_request_follows_from_the_parameters(params: dict[str, Any], path: str, asked: dict[str, Any]):
     http = vendor(answer())
 
     assert text_of(http, **params) == ""
@@ -92,7 +92,7 @@ def test_rows_of_a_calendar_may_differ():
     assert '{"c": [1]}' in table
 
 
-def test_without_a_query_nobody_is_asked():
+def test_empty_query_sends_no_request():
     assert outputs_of(JIN10, node(query=""), FakeHttp(no_network)) == {"formalized_content": ""}
 
 
@@ -100,32 +100,32 @@ def test_without_a_query_nobody_is_asked():
     ("reply_", "error"),
     [
         (json_reply({"status": 403, "message": f"bad {KEY}"}), "bad [REDACTED]"),
-        (json_reply({}), "The vendor says status ."),
-        (json_reply({"status": 200, "data": "x"}), 'The answer\'s "data" is no list but str.'),
+        (json_reply({}), "The vendor returned status ."),
+        (json_reply({"status": 200, "data": "x"}), 'The answer\'s "data" is not a list: it is of type str.'),
         (reply("who?", 401), "HTTP 401: who?"),
-        (reply("<html>"), "The answer is no JSON: <html>"),
+        (reply("<html>"), "The answer is not valid JSON: <html>"),
     ],
 )
-def test_what_is_no_answer_is_an_error(reply_: Reply, error: str):
+def test_invalid_answer_is_an_error(reply_: Reply, error: str):
     assert error_of(JIN10, node(), vendor(reply_)) == error
 
 
-def test_a_crowded_vendor_is_asked_again():
+def test_rate_limited_request_is_retried():
     http = vendor(reply("slow", 429, retry_after="0"), answer({"data": {"content": "Gold up"}}))
 
     assert text_of(http, max_retries=1) == "Gold up"
 
 
-def test_trouble_on_the_way_is_an_error():
+def test_transport_failure_is_an_error():
     assert "non-public" in error_of(JIN10, node(), FakeHttp(refusing))
     assert "12 s" in error_of(JIN10, node(), FakeHttp(unreachable))
 
 
 @pytest.mark.parametrize("params", [{"type": "x"}, {"flash_type": "6"}, {"flash_type": True}, {"symbols_type": []}])
-def test_a_choice_that_is_none_is_refused_when_the_canvas_is_loaded(params: dict[str, Any]):
+def test_unknown_option_is_refused_when_the_canvas_is_loaded(params: dict[str, Any]):
     with pytest.raises(ValidationError, match="is not supported, it should be in"):
         Jin10Params.model_validate(params)
 
 
-def test_a_model_reads_the_name_of_the_vendor_before_what_went_wrong():
+def test_model_gets_the_error_with_the_vendors_label():
     assert by_model(JIN10, {}, {"query": "q"}, vendor(reply("no", 401))).answer == "Jin10 error: HTTP 401: no"

@@ -47,7 +47,7 @@ def test_news_with_the_word_are_a_table(params: dict[str, Any]):
     assert (head, row) == (["", "id", "content"], ["1", "2", "Google cloud revenue grows"])
 
 
-def test_a_word_is_a_word_and_no_pattern():
+def test_keyword_is_not_a_pattern():
     assert outputs_of(TUSHARE, node(query="g.*e"), vendor(NEWS)) == {"formalized_content": ""}
 
 
@@ -67,7 +67,7 @@ def test_the_vendor_is_asked_over_https_up_to_the_time_of_the_turn():
     assert ctx.inputs["end_date"] == "2026-02-03 04:05:06"
 
 
-def test_the_end_may_be_given():
+def test_end_date_may_be_set():
     http = vendor(NEWS)
 
     outputs_of(TUSHARE, node(end_date="2025-01-01 00:00:00"), http)
@@ -75,7 +75,7 @@ def test_the_end_may_be_given():
     assert http.calls[0].json["params"]["end_date"] == "2025-01-01 00:00:00"
 
 
-def test_without_a_word_nobody_is_asked():
+def test_empty_keyword_sends_no_request():
     assert outputs_of(TUSHARE, node(query=None, keyword=""), FakeHttp(no_network), globals={"sys.query": ""}) == {
         "formalized_content": ""
     }
@@ -86,41 +86,41 @@ def test_without_a_word_nobody_is_asked():
     [
         (json_reply({"code": 2002, "msg": "no permission"}), "no permission"),
         (json_reply({"code": 2002, "msg": f"bad {TOKEN}"}), "bad [REDACTED]"),
-        (json_reply({"code": 2002}), "The vendor says code 2002."),
-        (json_reply({"code": 0, "data": [1]}), 'The answer\'s "data" is no object but list.'),
-        (json_reply({"code": 0, "data": {"fields": {}}}), 'The answer\'s "fields" is no list but dict.'),
-        (reply("<html>"), "The answer is no JSON: <html>"),
+        (json_reply({"code": 2002}), "The vendor returned code 2002."),
+        (json_reply({"code": 0, "data": [1]}), 'The answer\'s "data" is not an object: it is of type list.'),
+        (json_reply({"code": 0, "data": {"fields": {}}}), 'The answer\'s "fields" is not a list: it is of type dict.'),
+        (reply("<html>"), "The answer is not valid JSON: <html>"),
         (reply("no", 401), "HTTP 401: no"),
     ],
 )
-def test_what_is_no_answer_is_an_error(answer: Reply, error: str):
+def test_invalid_answer_is_an_error(answer: Reply, error: str):
     assert error_of(TUSHARE, node(), vendor(answer)) == error
 
 
 @pytest.mark.parametrize("data", [None, {}, {"fields": ["id"], "items": [[1]]}, {"fields": ["content"], "items": []}])
-def test_where_nothing_is_found_the_text_is_empty(data: Any):
+def test_empty_result_is_an_empty_text(data: Any):
     answer = vendor(json_reply({"code": 0, "data": data}))
 
     assert outputs_of(TUSHARE, node(), answer) == {"formalized_content": ""}
 
 
-def test_a_crowded_vendor_is_asked_again():
+def test_rate_limited_request_is_retried():
     http = vendor(reply("slow", 429, retry_after="0"), NEWS)
 
     assert "revenue" in outputs_of(TUSHARE, node(max_retries=1), http)["formalized_content"]
 
 
-def test_trouble_on_the_way_is_an_error():
+def test_transport_failure_is_an_error():
     assert "non-public" in error_of(TUSHARE, node(), FakeHttp(refusing))
     assert "12 s" in error_of(TUSHARE, node(), FakeHttp(unreachable))
 
 
-def test_a_source_that_is_none_is_refused_when_the_canvas_is_loaded():
+def test_unknown_source_is_refused_when_the_canvas_is_loaded():
     with pytest.raises(ValidationError, match="Quick News Source x is not supported"):
         TuShareParams.model_validate({"src": "x"})
 
 
-def test_a_token_does_not_show():
+def test_token_is_redacted():
     assert TOKEN not in repr(TuShareParams(token=TOKEN))
     assert by_model(TUSHARE, {"token": TOKEN}, {"query": "q"}, vendor(reply(TOKEN, 500))).answer == (
         "TuShare error: HTTP 500: [REDACTED]"

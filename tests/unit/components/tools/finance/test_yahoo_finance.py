@@ -44,7 +44,7 @@ def test_what_is_known_about_a_company_is_a_table_of_two_columns():
     )
 
 
-def test_the_vendor_is_asked_with_the_cookie_it_gave_and_the_token_that_belongs_to_it():
+def test_request_has_the_vendors_cookie_and_crumb():
     http = yahoo(facts=facts(price={"symbol": "ACME"}))
 
     report(http, info=True)
@@ -122,7 +122,7 @@ def test_a_month_of_prices_is_in_local_time_and_adjusted():
     )
 
 
-def test_with_all_sections_off_the_report_is_empty_and_nobody_is_asked():
+def test_report_without_sections_is_empty_and_sends_no_request():
     assert report(FakeHttp(no_network)) == ""
 
 
@@ -132,8 +132,8 @@ def test_without_a_code_the_report_is_empty(code: Any):
 
 
 @pytest.mark.parametrize("code", ["Not Found", "../v1/test", "a" * 21, "AC?ME", ["A", "B"]])
-def test_what_is_no_stock_code_is_refused_before_anybody_is_asked(code: Any):
-    assert "is no stock code" in error_of(YAHOO_FINANCE, {"stock_code": code}, FakeHttp(no_network))
+def test_invalid_stock_code_is_refused_before_the_request(code: Any):
+    assert "is not a valid stock code" in error_of(YAHOO_FINANCE, {"stock_code": code}, FakeHttp(no_network))
 
 
 @pytest.mark.parametrize(
@@ -146,14 +146,14 @@ def test_what_is_no_stock_code_is_refused_before_anybody_is_asked(code: Any):
         ),
         (json_reply({"quoteSummary": {"result": []}}), "Yahoo Finance has no data for this stock code."),
         (json_reply({}), "Yahoo Finance has no data for this stock code."),
-        (reply("<html>"), "The answer is no JSON: <html>"),
+        (reply("<html>"), "The answer is not valid JSON: <html>"),
     ],
 )
-def test_what_the_vendor_refuses_is_an_error(answer: Reply, error: str):
+def test_error_of_the_vendor_is_an_error(answer: Reply, error: str):
     assert error_of(YAHOO_FINANCE, {"stock_code": "ACME"}, yahoo(facts=answer)) == error
 
 
-def test_a_vendor_that_gives_no_token_is_asked_without():
+def test_request_without_a_crumb_is_sent():
     http = by_path({"quoteSummary": facts(price={"symbol": "ACME"})})
 
     assert "ACME" in report(http, info=True)
@@ -169,7 +169,7 @@ def test_modules_that_are_missing_or_odd_leave_their_section_empty(odd: Any):
     assert "# Balance sheet:\n\n" in text
 
 
-def test_trouble_on_the_way_is_an_error():
+def test_transport_failure_is_an_error():
     assert "non-public" in error_of(YAHOO_FINANCE, {"stock_code": "ACME"}, FakeHttp(refusing))
     assert "12 s" in error_of(YAHOO_FINANCE, {"stock_code": "ACME"}, FakeHttp(unreachable))
 
@@ -188,13 +188,13 @@ def test_a_model_reads_the_report():
         (500, {"finance": None}, 'HTTP 500: {"finance": null}'),
     ],
 )
-def test_a_refusal_reads_as_the_vendor_words_it(status: int, body: Any, error: str):
+def test_error_has_the_vendors_text(status: int, body: Any, error: str):
     http = yahoo(facts=json_reply(body, status), chart=json_reply(body, status))
 
     assert error_of(YAHOO_FINANCE, {"stock_code": "ACME", **SILENT, "info": True}, http) == error
 
 
-def test_bars_with_something_else_in_them_are_left_out_or_have_gaps():
+def test_invalid_bars_are_left_out_or_have_gaps():
     bars = {"open": ["a", 1], "high": [1, {}], "low": [1, 10**400], "close": ["1", 2.0], "volume": [1, "2"]}
     chart = {"timestamp": [1, 2e18, 1767364200], "indicators": {"quote": [{n: [*v, v[1]] for n, v in bars.items()}]}}
 

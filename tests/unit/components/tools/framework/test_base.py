@@ -45,7 +45,7 @@ def called(given: Tool[EchoParams], arguments: Mapping[str, Any], **params: Any)
     return by_model(given, {"delay_after_error": 0, **params}, arguments, FakeHttp(no_network))
 
 
-def test_what_may_pass_is_tried_again_as_often_as_the_node_allows():
+def test_transient_error_is_retried_as_often_as_the_node_allows():
     echo, calls = tool(HttpFailed("busy", retryable=True), ToolResult({"formalized_content": "yes"}, answer="yes"))
 
     done = called(echo, {"query": "q"}, max_retries=1)
@@ -53,7 +53,7 @@ def test_what_may_pass_is_tried_again_as_often_as_the_node_allows():
     assert (done.answer, done.error, len(calls)) == ("yes", None, 2)
 
 
-def test_after_the_last_try_a_model_reads_the_error_under_the_name_of_the_tool():
+def test_model_gets_the_error_with_the_tools_label_after_the_last_try():
     echo, calls = tool(HttpFailed("busy", retryable=True))
 
     done = called(echo, {"query": "q"}, max_retries="2")
@@ -62,7 +62,7 @@ def test_after_the_last_try_a_model_reads_the_error_under_the_name_of_the_tool()
 
 
 @pytest.mark.parametrize("error", [ToolError("no such place"), AddressRefused("no"), ValueError("odd"), RuntimeError()])
-def test_what_stays_wrong_is_not_tried_again(error: Exception):
+def test_final_error_is_not_retried(error: Exception):
     echo, calls = tool(error)
 
     done = called(echo, {"query": "q"}, max_retries=5)
@@ -79,7 +79,7 @@ def test_a_tool_may_have_a_number_of_retries_of_its_own():
     assert len(calls) == 3
 
 
-def test_a_server_may_ask_for_time_but_not_for_more_than_half_a_minute(monkeypatch: pytest.MonkeyPatch):
+def test_retry_after_is_limited_to_30_seconds(monkeypatch: pytest.MonkeyPatch):
     waits: list[float] = []
 
     async def sleep(seconds: float) -> None:
@@ -98,7 +98,7 @@ def test_a_server_may_ask_for_time_but_not_for_more_than_half_a_minute(monkeypat
 
 
 @pytest.mark.parametrize("query", [None, "", "  ", []])
-def test_without_a_query_the_result_is_empty_and_nobody_is_asked(query: Any):
+def test_empty_query_gives_the_empty_result_without_a_call(query: Any):
     echo, calls = tool(ToolResult({"formalized_content": "found"}))
 
     done = called(echo, {"query": query})
@@ -106,7 +106,7 @@ def test_without_a_query_the_result_is_empty_and_nobody_is_asked(query: Any):
     assert (dict(done.outputs), done.answer, calls) == ({"formalized_content": ""}, "", [])
 
 
-def test_what_a_model_leaves_out_takes_its_default():
+def test_omitted_argument_has_its_default():
     echo, calls = tool(ToolResult({}))
 
     called(echo, {"query": "q", "kind": None})
@@ -114,7 +114,7 @@ def test_what_a_model_leaves_out_takes_its_default():
     assert calls == [{"query": "q", "domains": [], "kind": "web"}]
 
 
-def test_a_key_shows_neither_in_outputs_nor_in_errors_nor_in_a_printed_node():
+def test_key_is_redacted_in_outputs_errors_and_repr():
     said = f"{KEY} was used at https://x.test/?key=tvly-s3cret%2Fkey"
     talkative, _ = tool(ToolResult({"json": [{KEY: said}], "formalized_content": said}, answer=said))
     failing, _ = tool(ToolError(f"bad key {KEY}"))
@@ -139,13 +139,13 @@ def test_a_key_shows_neither_in_outputs_nor_in_errors_nor_in_a_printed_node():
         (KEY[:8], "[REDACTED]"),
     ],
 )
-def test_a_text_that_was_cut_in_the_middle_of_a_key_shows_no_half_of_it(cut: str, shown: str):
+def test_truncated_key_at_the_end_of_a_text_is_redacted(cut: str, shown: str):
     failing, _ = tool(ToolError(cut))
 
     assert called(failing, {"query": "q"}, api_key=KEY).error == shown
 
 
-def test_a_short_placeholder_for_a_key_takes_nothing_out_of_a_text():
+def test_short_placeholder_key_is_not_redacted():
     echo, _ = tool(ToolResult({"formalized_content": "xxx of xxx"}, answer="xxx of xxx"))
 
     assert called(echo, {"query": "q"}, api_key="xxx").answer == "xxx of xxx"
@@ -202,7 +202,7 @@ def test_every_tool_tells_a_model_what_it_is_for_and_what_each_argument_means(li
 
 
 @pytest.mark.parametrize("asked", [5.0, 3600.0])
-def test_a_wait_that_would_outlast_the_tool_is_not_begun(asked: float):
+def test_retry_delay_beyond_the_time_limit_is_not_waited_for(asked: float):
     echo, calls = tool(HttpFailed("slow down", retryable=True, retry_after=asked))
 
     done = by_model(echo, {"max_retries": 3}, {"query": "q"}, FakeHttp(no_network), limits={"Echo": 4.0})
@@ -210,7 +210,7 @@ def test_a_wait_that_would_outlast_the_tool_is_not_begun(asked: float):
     assert (done.error, len(calls)) == ("slow down", 1)
 
 
-def test_a_vendor_may_have_less_patience_than_the_author():
+def test_vendors_maximum_of_tries_overrides_the_nodes():
     echo, calls = tool(HttpFailed("busy", retryable=True), most_tries=3)
 
     called(echo, {"query": "q"}, max_retries=9)
@@ -220,7 +220,7 @@ def test_a_vendor_may_have_less_patience_than_the_author():
 
 
 @pytest.mark.parametrize("blank", [None, "", " "])
-def test_a_blank_is_no_choice_and_no_list(blank: Any):
+def test_blank_argument_counts_as_omitted(blank: Any):
     echo, calls = tool(ToolResult({}))
 
     called(echo, {"query": "q", "kind": blank, "domains": blank})

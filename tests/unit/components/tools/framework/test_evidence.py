@@ -29,7 +29,7 @@ def test_results_are_blocks_under_their_display_numbers():
     assert cited([hit(W1), hit(W2)]) == FC
 
 
-def test_the_runs_references_keep_every_chunk_and_document():
+def test_references_of_the_run_store_every_chunk_and_document():
     ctx = FakeContext()
 
     cited([hit(W1, 0.91)], ctx)
@@ -59,7 +59,7 @@ def test_the_runs_references_keep_every_chunk_and_document():
 
 
 @pytest.mark.parametrize("score", [None, "high", True, float("nan")])
-def test_without_a_score_a_chunk_is_as_near_as_can_be(score: Any):
+def test_chunk_without_a_score_has_similarity_one(score: Any):
     ctx = FakeContext()
 
     cited([hit(W1, score)], ctx)
@@ -67,7 +67,7 @@ def test_without_a_score_a_chunk_is_as_near_as_can_be(score: Any):
     assert ctx.reference_store["chunks"]["373"]["similarity"] == 1
 
 
-def test_pages_without_content_are_left_out_and_no_results_read_as_nothing():
+def test_pages_without_content_are_left_out_and_no_results_are_an_empty_text():
     ctx = FakeContext()
 
     assert cited([Hit("t", "u", ""), Hit("t", "u", None), Hit("t", "u", PNG)], ctx) == ""
@@ -136,7 +136,7 @@ def test_a_chunk_of_a_dataset_shows_its_documents_metadata():
     assert ctx.reference_store["doc_aggs"] == {"policy.md": {"doc_name": "policy.md", "doc_id": "d1", "count": 1}}
 
 
-def test_what_passes_the_budget_is_still_shown_and_the_rest_is_not(monkeypatch: pytest.MonkeyPatch):
+def test_content_that_exceeds_the_budget_is_shown_and_later_ones_are_not(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(evidence, "BUDGET", 4)
     ctx = FakeContext()
 
@@ -148,7 +148,7 @@ def test_what_passes_the_budget_is_still_shown_and_the_rest_is_not(monkeypatch: 
 
 @settings(max_examples=20, deadline=None)
 @given(st.lists(st.tuples(st.text(max_size=20), st.text(max_size=20), st.text(max_size=20)), max_size=5))
-def test_whatever_a_page_holds_its_evidence_can_be_stored(rows: list[tuple[str, str, str]]):
+def test_any_page_content_can_be_stored_as_a_citation(rows: list[tuple[str, str, str]]):
     ctx = FakeContext()
 
     text = cited([Hit(*row) for row in rows] + [Hit("\ud800", {"odd": 1}, "\x00\udfff!")], ctx)

@@ -29,7 +29,7 @@ def fetched(answer: Reply) -> HttpFailed:
     return failed.value
 
 
-def test_a_vendor_is_asked_where_its_tool_says_and_its_redirects_are_followed():
+def test_request_goes_to_the_tools_address_and_follows_redirects():
     call = sent()
 
     assert (call.url, call.trusted, call.redirects, call.params) == (CALL.url, False, 5, CALL.params)
@@ -53,7 +53,7 @@ def test_a_request_gets_no_more_time_than_its_tool():
     assert sent().timeout == 15.0
 
 
-def test_a_refusal_shows_its_status_and_the_beginning_of_what_the_vendor_said():
+def test_error_shows_the_status_and_the_beginning_of_the_body():
     failed = fetched(reply("x" * 300, 403))
 
     assert failed.message == f"HTTP 403: {'x' * 200}"
@@ -67,16 +67,16 @@ def test_a_refusal_shows_its_status_and_the_beginning_of_what_the_vendor_said():
         *((status, True) for status in (408, 429, 500, 503)),
     ],
 )
-def test_another_try_may_help_against_crowds_and_crashes_only(status: int, may_help: bool):
+def test_only_rate_limits_and_server_errors_are_retryable(status: int, may_help: bool):
     assert fetched(reply("no", status)).retryable is may_help
 
 
 @pytest.mark.parametrize(("value", "seconds"), [("7", 7.0), ("soon", None), ("", None)])
-def test_a_server_that_asks_for_time_is_understood(value: str, seconds: float | None):
+def test_retry_after_in_seconds_is_parsed(value: str, seconds: float | None):
     assert fetched(reply("busy", 429, retry_after=value)).details["retry_after"] == seconds
 
 
-def test_a_server_may_also_name_the_hour():
+def test_retry_after_as_a_date_is_parsed():
     due = format_datetime(datetime.now(UTC) + timedelta(seconds=20), usegmt=True)
 
     assert 15 < fetched(reply("busy", 503, retry_after=due)).details["retry_after"] <= 20
@@ -91,7 +91,7 @@ def test_a_body_is_read_in_the_charset_it_declares_else_as_utf_8():
 
 
 @pytest.mark.parametrize("notation", ["punycode", "idna", "hex", "unicode_escape"])
-def test_a_notation_that_is_no_charset_is_not_believed(notation: str):
+def test_unknown_charset_is_ignored(notation: str):
     """Some of them take an hour for what a reply may hold."""
     page = "é" + "-a9" * 1_000_000
 
@@ -106,19 +106,19 @@ def test_json_is_unicode_whatever_charset_is_declared(encoding: str, declared: s
     assert tool_http.object_of(answer) == {"title": "é"}
 
 
-def test_json_that_is_no_unicode_is_read_as_it_is_declared():
+def test_json_that_is_not_unicode_is_decoded_as_declared():
     answer = reply('{"title": "é"}'.encode("gbk"), content_type="application/json; charset=gbk")
 
     assert tool_http.object_of(answer) == {"title": "é"}
 
 
-def test_a_list_in_a_refusal_is_no_result():
+def test_list_in_an_error_reply_is_not_a_result():
     with pytest.raises(HttpFailed, match="broken"):
         tool_http.listed(json_reply({"items": [], "message": "broken"}, 500), "items", error="message", otherwise="-")
 
 
 @pytest.mark.parametrize("body", ["<html>", "", "[" * 100_000, '"text"', "[1]", "null"])
-def test_what_is_no_json_object_is_an_error_that_no_retry_mends(body: str):
+def test_reply_that_is_not_a_json_object_is_a_final_error(body: str):
     with pytest.raises(ToolError) as failed:
         tool_http.object_of(reply(body))
 
@@ -137,7 +137,7 @@ def test_a_member_that_should_be_a_list_is_one_or_absent():
 
 @settings(max_examples=25, deadline=None)
 @given(st.binary(max_size=60), st.sampled_from([200, 403, 500]), st.text(max_size=12))
-def test_no_body_whatsoever_breaks_the_reading(body: bytes, status: int, content_type: str):
+def test_any_body_is_parsed_or_a_tool_error(body: bytes, status: int, content_type: str):
     answer = reply(body, status, content_type=content_type)
 
     try:

@@ -30,7 +30,7 @@ def test_a_whole_number_may_be_stored_as_text(stored: Any, value: int):
 
 
 @pytest.mark.parametrize("stored", [0, -1, "0", "", "many", True, 1.5, [3], "{begin@n}", "9" * 5000])
-def test_everything_else_is_no_positive_number(stored: Any):
+def test_other_values_are_refused_as_positive_number(stored: Any):
     assert refusal(top_n=stored) == f"Top N {stored} not supported, should be positive integer"
 
 
@@ -44,7 +44,7 @@ def test_a_choice_may_be_left_to_a_reference_where_a_model_may_make_it(stored: s
     assert SomeParams(topic=stored).topic == stored
 
 
-def test_null_is_as_if_nothing_were_stored():
+def test_null_gives_the_default():
     stored = SomeParams.model_validate(dict.fromkeys(SomeParams.model_fields))
 
     assert stored == SomeParams()
@@ -114,7 +114,7 @@ def test_a_tool_with_bad_parameters_is_refused_when_its_canvas_is_loaded(name: s
         ("DeepL", {"source_lang": "PT", "target_lang": "PT-BR"}),
     ],
 )
-def test_codes_and_keys_that_we_have_no_list_of_are_no_defect(name: str, params: dict[str, Any]):
+def test_unlisted_codes_and_keys_are_accepted(name: str, params: dict[str, Any]):
     tool = find(name)
     assert tool is not None
 

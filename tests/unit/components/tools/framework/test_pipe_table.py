@@ -31,5 +31,5 @@ def test_a_table_without_rows_has_its_head():
     assert pipe_table(["name"], []) == "| name   |\n|:-------|"
 
 
-def test_a_pipe_in_a_cell_or_a_name_ends_no_cell():
+def test_pipes_in_cells_and_names_are_escaped():
     assert pipe_table(["a|b"], [["x|y"]]) == "| a\\|b   |\n|:-------|\n| x\\|y   |"

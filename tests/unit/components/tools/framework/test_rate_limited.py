@@ -44,7 +44,7 @@ def test_both_requests_of_a_search_for_articles_keep_the_pace_of_who_asks(params
     assert [(call.pace.requests, call.pace.seconds) for call in http.calls if call.pace] == [(requests, 1.0)] * 2
 
 
-def test_other_vendors_are_asked_as_fast_as_canvases_like():
+def test_other_vendors_have_no_rate_limit():
     paced = {tool.name for tool in tools.TOOLS.values() if tool.pace is not None}
     http = FakeHttp(lambda _: reply('{"items": []}'))
 

@@ -116,7 +116,7 @@ def test_what_an_earlier_run_of_the_node_has_left_is_cleared():
     assert outcome == Failed("down", "tool_error", outputs=cleared)
 
 
-def test_a_first_run_leaves_what_it_found_and_no_more():
+def test_first_run_sets_its_own_outputs_only():
     tool, _ = search()
 
     assert run(on_canvas(tool), {}, world()) == Finished(outputs={"formalized_content": "found", "json": [1]})
@@ -147,7 +147,7 @@ def test_a_default_does_not_take_the_place_of_a_list():
         {"exception_default_value": "heard"},
     ],
 )
-def test_every_other_way_out_is_the_engines(policy: dict[str, Any]):
+def test_other_exception_methods_are_left_to_the_engine(policy: dict[str, Any]):
     tool, _ = search(ToolError("down"))
 
     assert run(on_canvas(tool), policy, world()) == Failed("down", "tool_error")
@@ -169,7 +169,7 @@ def test_a_call_that_takes_too_long_fails_like_any_other_and_its_default_counts(
     assert defaulted.outputs["formalized_content"] == "later"
 
 
-def test_a_cancelled_call_is_let_go():
+def test_cancelled_call_is_cancelled_in_the_tool():
     tool, _ = search("never")
 
     async def cancelled() -> None:

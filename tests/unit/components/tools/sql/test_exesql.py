@@ -78,7 +78,7 @@ def test_a_write_is_refused_and_the_rest_runs():
     assert found["formalized_content"] == f"{WRITES_REFUSED}\n\n|   c |\n|----:|\n|   3 |"
 
 
-def test_nothing_is_asked_under_reject_all_when_one_statement_is_refused():
+def test_reject_all_sends_nothing_if_one_statement_is_refused():
     database = Sqlite(*ITEMS)
 
     outcome = ask("SELECT 1 AS n; DROP TABLE items", database, reject_all=True)
@@ -87,7 +87,7 @@ def test_nothing_is_asked_under_reject_all_when_one_statement_is_refused():
     assert (outcome.error, database.asked) == (WRITES_REFUSED, [])
 
 
-def test_a_statement_that_fails_says_so_and_the_rest_runs():
+def test_failed_statement_is_reported_and_the_rest_runs():
     told = "SQL Execution Failed: SELECT * FROM nope\nno such table: nope"
 
     found = outputs("SELECT * FROM nope; SELECT 1 AS n")
@@ -111,7 +111,7 @@ def test_no_sql_at_all_fails_the_node(sql: Any):
     assert outcome.error == "SQL for `ExeSQL` MUST not be empty."
 
 
-def test_the_question_is_asked_when_the_node_has_no_sql_of_its_own():
+def test_query_of_the_user_is_run_if_the_node_has_no_sql():
     database = Sqlite()
     ctx = FakeContext(
         globals={"sys.query": "SELECT 1 AS n"}, services=Services(FakeHttp(no_network), databases=database)
@@ -122,7 +122,7 @@ def test_the_question_is_asked_when_the_node_has_no_sql_of_its_own():
     assert database.asked == ["SELECT 1 AS n"]
 
 
-def test_references_are_filled_in_once_and_what_they_hold_is_no_template():
+def test_references_are_resolved_once_and_values_are_not_templates():
     database = Sqlite()
     ctx = FakeContext(values={"begin": {"word": "{env.secret}"}}, globals={"env.secret": "s"})
 
@@ -139,7 +139,7 @@ def test_the_connection_gets_the_nodes_parameters_and_its_time():
     assert database.params == {**STORED, "timeout": 3.0}
 
 
-def test_the_password_is_in_no_output():
+def test_password_is_redacted_in_all_outputs():
     found = outputs("SELECT 'pa55word' AS w")
 
     assert found["json"] == [[{"w": "[REDACTED]"}]]
@@ -152,7 +152,7 @@ def test_without_databases_the_node_says_so():
     outcome = run(on_canvas(EXESQL), {**STORED, "sql": "SELECT 1"}, ctx)
 
     assert isinstance(outcome, Failed)
-    assert "lets its canvases reach no databases" in outcome.error
+    assert "does not allow its canvases to reach databases" in outcome.error
 
 
 @pytest.mark.parametrize(
@@ -223,7 +223,7 @@ def test_a_value_reaches_the_database_beside_the_statement():
         "%(a)s", "{begin@x}", "{sys.query}", "easel_value_0_", "--", "/*", "\"", "`", "\n", "[ID:1]", "```sql", "$1",
     ],
 )  # fmt: skip
-def test_what_a_stranger_has_typed_is_a_value_and_never_sql(sql: str, attack: str):
+def test_bound_user_input_is_a_value_and_never_sql(sql: str, attack: str):
     found, sent = asked_with(sql, attack)
 
     assert found == [[{"x": attack}]]
@@ -239,13 +239,13 @@ def test_what_a_stranger_has_typed_is_a_value_and_never_sql(sql: str, attack: st
         (["x') OR ('1'='1"], {"content": "No record in the database!"}),
     ],
 )
-def test_a_list_is_as_many_values(value: Any, rows: Any):
+def test_bound_list_becomes_several_values(value: Any, rows: Any):
     found, _ = asked_with("SELECT name FROM items WHERE name IN ({begin@x}) ORDER BY name", value)
 
     assert found == [rows]
 
 
-def test_a_text_in_quotes_is_one_value_with_all_that_is_in_it():
+def test_quoted_text_with_references_is_one_bound_value():
     found, sent = asked_with("SELECT name FROM items WHERE name LIKE '%{begin@x}%' AND '{begin@x}' <> 'it''s'", "ea")
 
     assert found == [[{"name": "pear"}]]
@@ -261,7 +261,7 @@ def test_a_value_keeps_its_type_outside_of_quotes():
 @pytest.mark.parametrize(
     "sql", ["SELECT * FROM `{begin@x}`", "SELECT * FROM items_{begin@x}", "SELECT N'{begin@x}'", "SELECT {begin@x}_a"]
 )
-def test_where_no_value_can_stand_nothing_is_asked(sql: str):
+def test_reference_where_no_value_can_be_bound_sends_nothing(sql: str):
     found, sent = asked_with(f"{sql}; SELECT 1 AS n", "items")
 
     assert "No value can be bound in" in found[0]["content"]
@@ -270,7 +270,7 @@ def test_where_no_value_can_stand_nothing_is_asked(sql: str):
     assert (found[1], sent) == ([{"n": 1}], ["SELECT 1 AS n"])
 
 
-def test_a_reference_in_a_comment_is_gone_with_it():
+def test_reference_in_a_comment_is_removed():
     assert asked_with("SELECT 1 AS n -- {begin@x}\n", "x\n; DROP TABLE items")[1] == ["SELECT 1 AS n"]
 
 
@@ -280,7 +280,7 @@ def test_a_write_is_refused_with_values_too():
     assert (found, sent) == ([{"content": WRITES_REFUSED}], [])
 
 
-def test_a_statement_that_fails_is_told_as_its_author_has_written_it():
+def test_error_of_a_bound_statement_shows_the_authors_references():
     found, _ = asked_with("SELECT * FROM nope WHERE a = '{begin@x}'", "secret")
 
     assert found == [{"content": "SQL Execution Failed: SELECT * FROM nope WHERE a = '{begin@x}'\nno such table: nope"}]
@@ -299,7 +299,7 @@ def test_a_text_that_is_one_reference_is_the_statement_itself():
     assert (found, sent) == ([[{"n": 1}]], ["SELECT 1 AS n"])
 
 
-def test_values_do_not_swap_places_by_looking_like_each_others_marks():
+def test_values_that_look_like_markers_are_not_replaced():
     database = Sqlite()
     ctx = FakeContext(values={"begin": {"a": "easel_value_1_", "b": "secret"}})
 

@@ -38,7 +38,7 @@ def test_statements_are_cut_where_the_database_would_cut_them(db_type: str, text
         ("SELECT a FROM t WHERE a=1 [ID:12]", ["SELECT a FROM t WHERE a=1"]),
     ],
 )
-def test_what_models_put_around_a_statement_goes(text: str, cut: list[str]):
+def test_code_fences_and_citation_marks_are_removed(text: str, cut: list[str]):
     assert statements(text, "mysql") == cut
 
 
@@ -51,11 +51,11 @@ def test_what_models_put_around_a_statement_goes(text: str, cut: list[str]):
         ("mysql", "SELECT 1 --1", ["SELECT 1 --1"]),  # no comment to MySQL, for no blank follows
     ],
 )
-def test_the_database_gets_no_comments_so_nothing_hides_in_one(db_type: str, text: str, cut: list[str]):
+def test_comments_are_removed_before_sending(db_type: str, text: str, cut: list[str]):
     assert statements(text, db_type) == cut
 
 
-def test_sql_is_read_up_to_its_longest_length_and_not_beyond():
+def test_sql_beyond_the_maximum_length_is_refused():
     longest = "SELECT 1" + " " * (LONGEST - len("SELECT 1"))
 
     assert statements(longest, "mysql") == ["SELECT 1"]
@@ -73,7 +73,7 @@ def test_sql_is_read_up_to_its_longest_length_and_not_beyond():
         "select count(*) from a join b on a.x = b.x group by a.y having count(*) > 1",
     ],
 )
-def test_every_database_may_be_asked(db_type: str, statement: str):
+def test_select_is_allowed_on_every_database(db_type: str, statement: str):
     assert refusal(statement, db_type) is None
 
 
@@ -99,7 +99,7 @@ def test_every_database_may_be_asked(db_type: str, statement: str):
         ("IBM DB2", "SELECT 1 FROM sysibm.sysdummy1 WITH UR"),
     ],
 )
-def test_what_only_reads_may_be_sent(db_type: str, statement: str):
+def test_reading_statement_is_allowed(db_type: str, statement: str):
     assert refusal(statement, db_type) is None
 
 
@@ -156,7 +156,7 @@ def test_what_only_reads_may_be_sent(db_type: str, statement: str):
         ("IBM DB2", "MERGE INTO t USING u ON t.a = u.a WHEN MATCHED THEN DELETE"),
     ],
 )
-def test_what_does_more_than_read_is_refused(db_type: str, statement: str):
+def test_writing_statement_is_refused(db_type: str, statement: str):
     sent = statements(statement, db_type)
 
     [told] = [refusal(each, db_type) for each in sent]
@@ -175,7 +175,7 @@ def test_what_does_more_than_read_is_refused(db_type: str, statement: str):
         ("mysql", "SELECT LOAD_FILE('/etc/passwd')", "LOAD_FILE"),
     ],
 )
-def test_a_function_that_is_refused_is_named(db_type: str, statement: str, name: str):
+def test_refused_function_is_named_in_the_error(db_type: str, statement: str, name: str):
     [sent] = statements(statement, db_type)
 
     assert refusal(sent, db_type) == f"For security reasons, the function {name} is not supported."
@@ -185,7 +185,7 @@ def test_a_write_that_calls_a_refused_function_is_refused_as_a_write():
     assert refusal("DELETE FROM t WHERE pg_sleep(1) IS NULL", "postgres") == WRITES_REFUSED
 
 
-def test_what_begins_like_no_statement_is_a_mistake_and_is_not_sent():
+def test_text_that_does_not_begin_like_a_statement_is_a_syntax_error():
     assert refusal("SELEC 1", "mysql") == 'SQL Execution Failed: SELEC 1\nnear "SELEC": syntax error'
     assert refusal("SELECT 'open", "mysql") == "SQL Execution Failed: SELECT 'open\nA quote or a comment is left open."
 
@@ -196,11 +196,11 @@ def test_no_character_that_a_server_may_take_for_white_space_hides_a_statement(b
 
     told = refusal(statement, "mssql")
 
-    assert told == f"SQL Execution Failed: {statement}\nThere are control characters outside of its texts."
+    assert told == f"SQL Execution Failed: {statement}\nThere are control characters outside of quoted texts."
     assert refusal(f"SELECT ${blank}EXEC xp_cmdshell 'dir'", "mssql") is not None
 
 
-def test_a_query_that_only_the_database_understands_is_left_to_it():
+def test_query_that_the_parser_cannot_read_is_sent():
     assert refusal("SELECT * FORM items WHERE ??", "mysql") is None
 
 

@@ -28,7 +28,7 @@ def test_a_table_looks_as_canvases_know_it():
     ]
 
 
-def test_a_value_without_a_bottom_is_cut():
+def test_deeply_nested_value_is_truncated():
     deep: Any = 1
     for _ in range(900):
         deep = [deep]
@@ -46,7 +46,7 @@ def test_whole_numbers_stay_whole_beside_a_null():
     assert text_table(Rows(["n"], [(1,), (None,)])) == "|   n |\n|----:|\n|   1 |\n|     |"
 
 
-def test_timestamps_show_their_time_when_any_of_them_is_no_midnight():
+def test_timestamps_show_their_time_unless_all_are_midnights():
     rows = Rows(["at"], [(datetime(2026, 1, 2),), (datetime(2026, 1, 2, 9, 30, tzinfo=UTC),)])
 
     assert [row["at"] for row in json_rows(rows)] == ["2026-01-02T00:00:00", "2026-01-02T09:30:00+00:00"]
@@ -72,7 +72,7 @@ def test_what_a_driver_gives_becomes_json(value: Any, shown: Any):
     assert json_rows(Rows(["v"], [(value,)])) == [{"v": shown}]
 
 
-def test_a_cell_of_text_has_an_end():
+def test_long_cell_is_truncated():
     [row] = json_rows(Rows(["v"], [("x" * LONGEST_CELL + "y",)]))
 
     assert row["v"] == "x" * LONGEST_CELL + "..."
@@ -84,7 +84,7 @@ def test_booleans_and_objects_are_text_in_a_table_and_lines_are_one():
     assert told.splitlines()[2] == '| True | {"a": 1} | a b    |'
 
 
-def test_a_pipe_in_a_cell_or_a_name_ends_no_cell():
+def test_pipes_in_cells_and_names_are_escaped():
     assert text_table(Rows(["a|b", "n"], [("x|y", 1)])).splitlines() == [
         "| a\\|b   |   n |",
         "|:-------|----:|",

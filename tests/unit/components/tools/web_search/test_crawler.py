@@ -28,15 +28,15 @@ def text_of(answer: Reply, **params: Any) -> str:
     return outputs_of(CRAWLER, node(**params), vendor(answer))["formalized_content"]
 
 
-def test_a_page_becomes_markdown_with_whole_addresses():
+def test_page_becomes_markdown_with_absolute_links():
     assert text_of(page()) == "# Hi\n\nA [b](https://site.test/b)"
 
 
-def test_a_page_may_say_where_its_addresses_begin():
+def test_base_href_of_a_page_resolves_its_links():
     assert "(https://other.test/x/b)" in text_of(page('<base href="https://other.test/x/"><a href="b">b</a>'))
 
 
-def test_a_page_can_be_had_as_html_that_does_nothing():
+def test_html_output_has_no_active_content():
     assert text_of(page(), extract_type="html") == '<body><h1>Hi</h1><p>A <a href="/b">b</a><img></p></body>'
 
 
@@ -76,7 +76,7 @@ def test_pages_and_plain_text_are_read_in_their_own_charset(content_type: str, c
         (reply("<i>" * 600, content_type="text/html; charset=utf-8"), "The page nests its elements deeper than 512."),
     ],
 )
-def test_what_cannot_be_read_is_told(answer: Reply, told: str):
+def test_unreadable_page_is_an_error(answer: Reply, told: str):
     assert error_of(CRAWLER, node(), vendor(answer)) == f"An unexpected error occurred: {told}"
     assert by_model(CRAWLER, {}, {"query": "https://s.test"}, vendor(answer)).answer == (
         f"An unexpected error occurred: {told}"
@@ -84,13 +84,13 @@ def test_what_cannot_be_read_is_told(answer: Reply, told: str):
 
 
 @pytest.mark.parametrize("url", ["ftp://a/b", "example.com", "javascript:x()", "http://", "file:///etc/passwd", "\0"])
-def test_what_is_no_address_of_the_web_is_refused_before_anybody_is_asked(url: str):
+def test_invalid_url_is_refused_before_the_request(url: str):
     assert error_of(CRAWLER, node(query=url), FakeHttp(no_network), base_urls={"CRAWLER": "http://x"}) == (
         "URL not valid"
     )
 
 
-def test_what_may_not_be_reached_is_refused_once_and_in_these_words():
+def test_refused_address_has_this_error_and_is_not_retried():
     http = FakeHttp(refusing)
 
     told = "URL not valid: URL resolves to a non-public address (10.0.0.1), which is not allowed. An operator can"
@@ -100,7 +100,7 @@ def test_what_may_not_be_reached_is_refused_once_and_in_these_words():
     assert str(by_model(CRAWLER, {}, {"query": "http://10.0.0.1/"}, http).answer).startswith(told)
 
 
-def test_a_page_that_does_not_come_is_asked_for_again():
+def test_unreachable_page_is_retried():
     http = FakeHttp(unreachable)
 
     assert error_of(CRAWLER, node(max_retries=1), http).startswith("An unexpected error occurred: ")
@@ -119,17 +119,17 @@ def test_a_proxy_is_used_for_this_page(proxy: Any, used: str | None):
     assert (http.calls[0].proxy, http.calls[0].trusted) == (used, False)
 
 
-def test_a_long_page_is_cut_and_inline_images_go():
+def test_long_page_is_truncated_and_inline_images_are_removed():
     assert len(text_of(page(f"<p>{'x' * LONGEST}yy"))) == LONGEST
     assert text_of(reply("a data:image/png;base64,AAAA= b", content_type="text/plain")) == "a  b"
 
 
-def test_without_an_address_nobody_is_asked():
+def test_empty_url_sends_no_request():
     assert outputs_of(CRAWLER, node(query=""), FakeHttp(no_network)) == {"formalized_content": ""}
 
 
 @pytest.mark.parametrize("params", [{"extract_type": "pdf"}, {"engine": "w3m"}])
-def test_a_choice_that_is_none_is_refused_when_the_canvas_is_loaded(params: dict[str, Any]):
+def test_unknown_option_is_refused_when_the_canvas_is_loaded(params: dict[str, Any]):
     with pytest.raises(ValidationError, match="is not supported, it should be in"):
         CrawlerParams.model_validate(params)
 

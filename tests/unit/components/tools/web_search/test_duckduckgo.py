@@ -55,14 +55,14 @@ def news() -> FakeHttp:
     return by_path({"/news.js": json_reply(NEWS), "duckduckgo.com/": reply(NEWS_PAGE)})
 
 
-def test_web_pages_become_evidence_and_json():
+def test_web_pages_become_citations_and_json():
     outputs = outputs_of(DUCKDUCKGO, {"query": "widgets"}, vendor(reply(FOUND)))
 
     assert outputs["formalized_content"] == FC
     assert outputs["json"] == [{"title": row["title"], "href": row["url"], "body": row["content"]} for row in (W1, W2)]
 
 
-def test_the_web_is_asked_without_a_region():
+def test_web_search_sends_no_region():
     http = vendor(reply(FOUND))
 
     outputs_of(DUCKDUCKGO, {"query": "widgets & co", "channel": "text"}, http)
@@ -71,7 +71,7 @@ def test_the_web_is_asked_without_a_region():
     assert http.calls[0].params == {"q": "widgets & co", "kl": "wt-wt"}
 
 
-def test_what_somebody_paid_for_is_left_out():
+def test_advertisements_are_left_out():
     paid = result(W1, kind="result--ad"), result(W1, "//duckduckgo.com/y.js?ad_provider=x")
 
     outputs = outputs_of(DUCKDUCKGO, {"query": "w"}, vendor(reply(page(*paid, result(W2)))))
@@ -79,7 +79,7 @@ def test_what_somebody_paid_for_is_left_out():
     assert [row["title"] for row in outputs["json"]] == [W2["title"]]
 
 
-def test_no_more_results_are_kept_than_the_node_wants():
+def test_results_beyond_top_n_are_dropped():
     assert outputs_of(DUCKDUCKGO, {"query": "w", "top_n": "1"}, vendor(reply(FOUND)))["formalized_content"] == FC_W1
 
 
@@ -113,7 +113,7 @@ def test_a_model_chooses_the_channel(channel: str, first: str):
     assert http.calls[0].url.startswith(first)
 
 
-def test_a_channel_that_a_model_made_up_is_refused():
+def test_unknown_channel_from_a_model_is_refused():
     done = by_model(DUCKDUCKGO, {}, {"query": "w", "channel": "images"}, FakeHttp(no_network))
 
     assert done.answer == (
@@ -122,7 +122,7 @@ def test_a_channel_that_a_model_made_up_is_refused():
 
 
 @pytest.mark.parametrize("body", [page(), page('<div class="no-results">No results.</div>'), "", "\x00\xff not html"])
-def test_no_results_are_no_error(body: str):
+def test_empty_result_is_not_an_error(body: str):
     assert outputs_of(DUCKDUCKGO, {"query": "w"}, vendor(reply(body))) == {"formalized_content": "", "json": []}
 
 
@@ -130,7 +130,7 @@ def test_no_results_are_no_error(body: str):
     "blocked", [reply(FOUND, 202), reply('<html><div class="anomaly-modal__title">Are you a robot?</div></html>')]
 )
 @pytest.mark.parametrize("channel", ["text", "news"])
-def test_being_blocked_is_an_error_that_another_try_may_mend(blocked: Any, channel: str):
+def test_blocked_request_is_a_retryable_error(blocked: Any, channel: str):
     http = vendor(blocked)
     stored = {"query": "w", "channel": channel, "max_retries": 1, "delay_after_error": 0}
 
@@ -139,13 +139,13 @@ def test_being_blocked_is_an_error_that_another_try_may_mend(blocked: Any, chann
     assert len(http.calls) == 2
 
 
-def test_news_that_cannot_be_read_are_an_error():
+def test_unreadable_news_are_an_error():
     http = by_path({"/news.js": reply("<html>"), "duckduckgo.com/": reply(NEWS_PAGE)})
 
-    assert "no JSON" in error_of(DUCKDUCKGO, {"query": "w", "channel": "news"}, http)
+    assert "not valid JSON" in error_of(DUCKDUCKGO, {"query": "w", "channel": "news"}, http)
 
 
-def test_trouble_on_the_way_is_an_error():
+def test_transport_failure_is_an_error():
     assert error_of(DUCKDUCKGO, {"query": "w"}, vendor(reply("oops", 500))) == "HTTP 500: oops"
     assert "non-public" in error_of(DUCKDUCKGO, {"query": "w"}, FakeHttp(refusing))
     assert "12 s" in error_of(DUCKDUCKGO, {"query": "w"}, FakeHttp(unreachable))

@@ -27,14 +27,14 @@ def node(**params: Any) -> dict[str, Any]:
     return {"q": "acme", "api_key": KEY, "delay_after_error": 0, **params}
 
 
-def test_pages_become_evidence_and_json():
+def test_pages_become_citations_and_json():
     outputs = outputs_of(GOOGLE, node(), vendor(json_reply(FOUND)))
 
     block = "\nID: 150\n├── Title: Acme\n├── URL: https://acme.test/\n└── Content:\nAcme makes widgets."
     assert outputs == {"formalized_content": block, "json": [ACME]}
 
 
-def test_the_vendor_is_told_how_many_pages_and_from_where_on():
+def test_request_contains_start_and_num():
     http = vendor(json_reply(FOUND))
 
     outputs_of(GOOGLE, node(country="us", start="10", num=3), http)
@@ -62,7 +62,7 @@ def test_the_snippet_of_a_page_goes_before_the_description_of_its_site(row: Any,
     assert outputs["formalized_content"].endswith(f"Content:\n{content}")
 
 
-def test_a_page_without_any_text_is_no_evidence():
+def test_page_without_text_is_not_cited():
     outputs = outputs_of(GOOGLE, node(), vendor(json_reply({"organic_results": [{"title": "t"}, "junk"]})))
 
     assert outputs == {"formalized_content": "", "json": [{"title": "t"}, "junk"]}
@@ -77,17 +77,17 @@ def test_a_page_without_any_text_is_no_evidence():
         (json_reply({"organic_results": {}}), "SerpApi returned no organic_results."),
         (reply("<html>no</html>", 403), "HTTP 403: <html>no</html>"),
         (json_reply({"error": 7}, 403), 'HTTP 403: {"error": 7}'),
-        (reply("<html>"), "The answer is no JSON: <html>"),
+        (reply("<html>"), "The answer is not valid JSON: <html>"),
     ],
 )
-def test_the_vendors_own_words_are_the_error_and_it_is_not_asked_again(answer: Any, error: str):
+def test_error_has_the_vendors_text_and_is_not_retried(answer: Any, error: str):
     http = vendor(answer)
 
     assert error_of(GOOGLE, node(max_retries=2), http) == error
     assert len(http.calls) == 1
 
 
-def test_a_crowded_vendor_is_asked_again():
+def test_rate_limited_request_is_retried():
     http = vendor(json_reply({"error": "Slow down."}, 429), json_reply(FOUND))
 
     outputs_of(GOOGLE, node(max_retries=1), http)
@@ -96,15 +96,15 @@ def test_a_crowded_vendor_is_asked_again():
 
 
 @pytest.mark.parametrize("start", [-1, "x", 1.5, [0]])
-def test_a_start_that_is_no_number_is_refused(start: Any):
+def test_start_that_is_not_a_number_is_refused(start: Any):
     assert "start" in error_of(GOOGLE, node(start=start), FakeHttp(no_network))
 
 
-def test_without_a_query_nobody_is_asked():
+def test_empty_query_sends_no_request():
     assert outputs_of(GOOGLE, node(q=""), FakeHttp(no_network)) == {"formalized_content": ""}
 
 
-def test_trouble_on_the_way_is_an_error():
+def test_transport_failure_is_an_error():
     assert "non-public" in error_of(GOOGLE, node(), FakeHttp(refusing))
     assert "12 s" in error_of(GOOGLE, node(), FakeHttp(unreachable))
 

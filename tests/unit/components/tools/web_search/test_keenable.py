@@ -27,11 +27,11 @@ ROWS = [
 FOUND = json_reply({"results": ROWS})
 
 
-def test_snippets_or_else_descriptions_become_evidence_in_one_line():
+def test_snippets_or_else_descriptions_are_cited_on_one_line():
     assert outputs_of(KEENABLE_SEARCH, {"query": "w"}, vendor(FOUND)) == {"formalized_content": FC, "json": ROWS}
 
 
-def test_without_a_key_the_public_search_is_asked():
+def test_request_without_a_key_uses_the_public_search():
     http = vendor(FOUND)
 
     outputs_of(KEENABLE_SEARCH, {"query": "w"}, http)
@@ -43,7 +43,7 @@ def test_without_a_key_the_public_search_is_asked():
     assert call.headers["X-Keenable-Title"] == "Easel"
 
 
-def test_with_a_key_the_account_is_asked_and_a_site_narrows_the_search():
+def test_request_with_a_key_uses_the_account_and_the_site():
     http = vendor(FOUND)
 
     outputs_of(KEENABLE_SEARCH, {"query": "w", "api_key": KEY, "mode": "realtime", "site": "e.test"}, http)
@@ -53,7 +53,7 @@ def test_with_a_key_the_account_is_asked_and_a_site_narrows_the_search():
     assert http.calls[0].json == {"query": "w", "mode": "realtime", "site": "e.test"}
 
 
-def test_no_request_outlasts_the_node():
+def test_request_timeout_is_limited_by_the_node():
     http = vendor(FOUND)
 
     outputs_of(KEENABLE_SEARCH, {"query": "w"}, http, limits={"KeenableSearch": 12.0})
@@ -61,14 +61,14 @@ def test_no_request_outlasts_the_node():
     assert http.calls[0].timeout == 12.0
 
 
-def test_no_more_results_are_kept_than_the_node_wants():
+def test_results_beyond_top_n_are_dropped():
     outputs = outputs_of(KEENABLE_SEARCH, {"query": "w", "top_n": "1"}, vendor(FOUND))
 
     assert outputs == {"formalized_content": FC_W1, "json": ROWS[:1]}
 
 
 @pytest.mark.parametrize("results", [None, [], [None, 7, {}, {"snippet": []}]])
-def test_results_without_text_are_no_evidence(results: Any):
+def test_results_without_text_are_not_cited(results: Any):
     outputs = outputs_of(KEENABLE_SEARCH, {"query": "w"}, vendor(json_reply({"results": results})))
 
     assert outputs == {"formalized_content": "", "json": results or []}
@@ -99,7 +99,7 @@ def test_a_deployment_may_name_another_server(server: str):
 @pytest.mark.parametrize(
     "server", ["http://evil.test", "ftp://127.0.0.1", "http://localhost.evil.test", "127.0.0.1", "https://", "http://["]
 )
-def test_no_key_goes_to_another_server_in_the_clear(server: str):
+def test_key_is_not_sent_to_another_server_without_tls(server: str):
     http = FakeHttp(no_network)
 
     error = error_of(KEENABLE_SEARCH, {"query": "w", "max_retries": 3}, http, base_urls={"KEENABLE": server})
@@ -124,7 +124,7 @@ def test_a_model_reads_the_error_under_the_vendors_name():
 
 
 @pytest.mark.parametrize("body", ["<html>", '{"results": {}}', "[1]", '{"results": [{"title": "t'])
-def test_an_answer_that_cannot_be_read_is_an_error_and_asked_for_once(body: str):
+def test_unreadable_answer_is_an_error_and_not_retried(body: str):
     http = vendor(reply(body))
 
     assert error_of(KEENABLE_SEARCH, {"query": "w", "max_retries": 3}, http)

@@ -41,11 +41,11 @@ def pages(urls: Any = "https://a.test, https://b.test", **params: Any) -> dict[s
 # -- QueritSearch ----------------------------------------------------------------------------------------------------
 
 
-def test_results_become_evidence_and_the_whole_answer_is_json():
+def test_results_are_cited_and_the_whole_answer_is_json():
     assert outputs_of(QUERIT_SEARCH, node(), vendor(json_reply(FOUND))) == {"formalized_content": FC, "json": FOUND}
 
 
-def test_a_node_that_says_little_asks_for_little():
+def test_request_of_a_minimal_node_has_defaults_only():
     http = vendor(json_reply(FOUND))
 
     outputs_of(QUERIT_SEARCH, node(), http)
@@ -56,7 +56,7 @@ def test_a_node_that_says_little_asks_for_little():
     assert call.json == {"query": "widgets", "count": 10, "chunksPerDoc": 3}
 
 
-def test_the_vendor_is_asked_with_everything_the_node_says():
+def test_request_contains_all_parameters_of_the_node():
     http = vendor(json_reply(FOUND))
     stored = node(
         count="5",
@@ -125,13 +125,13 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("name", "value", "complaint"), WRONG)
-def test_what_an_author_gets_wrong_shows_when_the_canvas_is_loaded(name: str, value: Any, complaint: str):
+def test_invalid_stored_values_are_refused_when_the_canvas_is_loaded(name: str, value: Any, complaint: str):
     with pytest.raises(ValueError, match=complaint):
         QueritSearchParams.model_validate({name: value})
 
 
 @pytest.mark.parametrize(("name", "value", "complaint"), WRONG)
-def test_what_a_model_gets_wrong_is_its_answer_and_nobody_is_asked(name: str, value: Any, complaint: str):
+def test_invalid_argument_of_a_model_is_an_error_without_a_request(name: str, value: Any, complaint: str):
     done = by_model(QUERIT_SEARCH, {"api_key": KEY}, {"query": "w", name: value}, FakeHttp(no_network))
 
     assert done.answer.startswith(f"Querit error: {complaint}")
@@ -143,20 +143,20 @@ def test_a_time_range_may_be_written_in_two_ways(written: str):
 
 
 @pytest.mark.parametrize("query", ["", " ", None])
-def test_without_a_query_nobody_is_asked(query: Any):
+def test_empty_query_sends_no_request(query: Any):
     outputs = outputs_of(QUERIT_SEARCH, node(query=query), FakeHttp(no_network))
 
     assert outputs == {"formalized_content": "", "json": {}}
 
 
 @pytest.mark.parametrize("tool", [QUERIT_SEARCH, QUERIT_CONTENTS])
-def test_without_any_key_nobody_is_asked(tool: Any):
+def test_missing_key_is_an_error_without_a_request(tool: Any):
     params = {"query": "w", "urls": "https://a.test", "api_key": " "}
 
     assert error_of(tool, params, FakeHttp(no_network)) == NO_KEY
 
 
-def test_the_deployments_key_counts_where_the_node_has_none_and_shows_nowhere():
+def test_deployments_key_is_used_without_a_node_key_and_is_redacted():
     http = vendor(reply("bad key deploy-key-1", 401))
     ctx = FakeContext(services=Services(http, vendor_keys={"QUERIT": "deploy-key-1"}))
 
@@ -177,7 +177,7 @@ def test_the_deployments_key_counts_where_the_node_has_none_and_shows_nowhere():
         ({"error_code": 401, "error_msg": "who are you"}, "who are you"),
     ],
 )
-def test_an_answer_of_another_shape_is_an_error_after_one_request(body: Any, error: str):
+def test_answer_of_another_shape_is_an_error_and_not_retried(body: Any, error: str):
     http = vendor(json_reply(body))
 
     assert error_of(QUERIT_SEARCH, node(max_retries=3), http) == error
@@ -185,12 +185,12 @@ def test_an_answer_of_another_shape_is_an_error_after_one_request(body: Any, err
 
 
 @pytest.mark.parametrize("body", [{}, {"results": {}}, {"results": {"result": []}}, {"results": {"result": [{}]}}])
-def test_no_results_are_no_error(body: Any):
+def test_empty_result_is_not_an_error(body: Any):
     assert outputs_of(QUERIT_SEARCH, node(), vendor(json_reply(body))) == {"formalized_content": "", "json": body}
 
 
 @pytest.mark.parametrize("status", [429, 500, 502, 503, 504])
-def test_what_may_pass_is_asked_three_times_whatever_the_node_says(status: int, monkeypatch: pytest.MonkeyPatch):
+def test_transient_status_is_retried_twice_whatever_the_node_says(status: int, monkeypatch: pytest.MonkeyPatch):
     waits: list[float] = []
 
     async def sleep(seconds: float) -> None:
@@ -206,14 +206,14 @@ def test_what_may_pass_is_asked_three_times_whatever_the_node_says(status: int, 
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 408, 422, 501])
-def test_every_other_refusal_counts_at_once(status: int):
+def test_other_status_is_not_retried(status: int):
     http = vendor(reply("no", status))
 
     assert error_of(QUERIT_SEARCH, node(), http) == f"HTTP {status}: no"
     assert len(http.calls) == 1
 
 
-def test_a_vendor_that_does_not_answer_is_asked_three_times_and_a_private_one_once():
+def test_unreachable_vendor_is_retried_and_a_refused_address_is_not():
     silent, private = FakeHttp(unreachable), FakeHttp(refusing)
 
     error_of(QUERIT_SEARCH, node(), silent)
@@ -222,7 +222,7 @@ def test_a_vendor_that_does_not_answer_is_asked_three_times_and_a_private_one_on
     assert (len(silent.calls), len(private.calls)) == (3, 1)
 
 
-def test_what_is_no_text_in_a_result_is_written_as_json():
+def test_result_fields_that_are_not_text_are_cited_as_json():
     found = {"results": {"result": [{"title": 1, "url": None, "snippet": {"a": [True]}}]}}
 
     outputs = outputs_of(QUERIT_SEARCH, node(), vendor(json_reply(found)))
@@ -230,7 +230,7 @@ def test_what_is_no_text_in_a_result_is_written_as_json():
     assert outputs["formalized_content"].endswith('├── Title: 1\n└── Content:\n{"a": [true]}')
 
 
-def test_a_model_reads_the_evidence():
+def test_model_gets_the_citations():
     one = {"results": {"result": ROWS[:1]}}
 
     assert by_model(QUERIT_SEARCH, {"api_key": KEY}, {"query": "w"}, vendor(json_reply(one))).answer == FC_W1
@@ -288,14 +288,14 @@ FORM = "Querit urls must be absolute HTTP or HTTPS URLs."
         (["http://["], FORM),
     ],
 )
-def test_addresses_are_checked_before_anybody_is_asked(urls: Any, error: str):
+def test_urls_are_checked_before_the_request(urls: Any, error: str):
     done = by_model(QUERIT_CONTENTS, {"api_key": KEY}, {"urls": urls}, FakeHttp(no_network))
 
     assert (done.error, done.answer) == (error, f"Querit contents error: {error}")
 
 
 @pytest.mark.parametrize("urls", [[], "", None, "{begin@urls}", ["https://a.test", "{begin@url}"]])
-def test_a_node_whose_addresses_show_later_can_be_loaded(urls: Any):
+def test_node_with_urls_by_reference_can_be_loaded(urls: Any):
     assert QueritContentsParams(urls=urls).urls == ("" if urls is None else urls)
 
 
@@ -319,7 +319,7 @@ def test_options_that_the_vendor_does_not_have_are_refused_when_the_canvas_is_lo
 
 @pytest.mark.parametrize("name", ["results", "statuses"])
 @pytest.mark.parametrize("value", [{}, None, "x"])
-def test_a_list_of_pages_that_is_none_is_an_error(name: str, value: Any):
+def test_results_that_are_not_a_list_are_an_error(name: str, value: Any):
     http = vendor(json_reply({**PAGES, name: value}))
 
     assert error_of(QUERIT_CONTENTS, pages(), http) == f"Querit API response field {name} must be an array."

@@ -29,7 +29,7 @@ def node(**params: Any) -> dict[str, Any]:
     return {"query": "widgets", "searxng_url": "https://searx.test/", "delay_after_error": 0, **params}
 
 
-def test_pages_become_evidence_and_json():
+def test_pages_become_citations_and_json():
     assert outputs_of(SEARXNG, node(), vendor(FOUND)) == {"formalized_content": FC, "json": [W1, W2]}
 
 
@@ -50,18 +50,18 @@ def test_the_instance_is_asked_for_json():
     }
 
 
-def test_no_more_results_are_kept_than_the_node_wants():
+def test_results_beyond_top_n_are_dropped():
     outputs = outputs_of(SEARXNG, node(top_n="1"), vendor(FOUND))
 
     assert outputs == {"formalized_content": FC_W1, "json": [W1]}
 
 
 @pytest.mark.parametrize("missing", [{"query": ""}, {"searxng_url": ""}, {"searxng_url": None}])
-def test_without_a_query_or_an_instance_nobody_is_asked(missing: dict[str, Any]):
+def test_empty_query_or_instance_sends_no_request(missing: dict[str, Any]):
     assert outputs_of(SEARXNG, node(**missing), FakeHttp(no_network)) == {"formalized_content": ""}
 
 
-def test_a_model_reads_that_no_instance_is_named():
+def test_model_gets_an_explanation_without_an_instance():
     done = by_model(SEARXNG, {}, {"query": "w", "searxng_url": ""}, FakeHttp(no_network))
 
     assert str(done.answer).startswith("SearXNG was not asked, because it has no address.")
@@ -96,14 +96,14 @@ def test_an_instance_may_be_given_by_reference():
     assert http.calls[0].url == "https://mine.test/search"
 
 
-def test_an_address_where_nothing_may_go_is_refused_once():
+def test_refused_address_is_not_retried():
     http = FakeHttp(refusing)
 
     assert error_of(SEARXNG, node(max_retries=3), http) == REFUSAL
     assert len(http.calls) == 1
 
 
-def test_a_model_reads_which_address_was_refused():
+def test_model_gets_the_refused_address():
     done = by_model(SEARXNG, {}, {"query": "w", "searxng_url": "http://169.254.169.254"}, FakeHttp(refusing))
 
     assert done.answer == f"SearXNG error: SSRF guard blocked 'http://169.254.169.254': {REFUSAL}"
@@ -116,14 +116,14 @@ def test_a_model_reads_which_address_was_refused():
         (json_reply({"results": {}}), "Invalid results format from SearXNG"),
         (json_reply([1]), "Invalid response from SearXNG"),
         (reply("no json here", 403), "Network error: HTTP 403: no json here"),
-        (reply("<html>"), "The answer is no JSON: <html>"),
+        (reply("<html>"), "The answer is not valid JSON: <html>"),
     ],
 )
-def test_what_the_instance_refuses_is_an_error(answer: Any, error: str):
+def test_error_status_of_the_instance_is_an_error(answer: Any, error: str):
     assert error_of(SEARXNG, node(), vendor(answer)) == error
 
 
-def test_an_instance_that_does_not_answer_is_asked_again():
+def test_unreachable_instance_is_retried():
     http = FakeHttp(unreachable)
 
     assert error_of(SEARXNG, node(max_retries=1), http) == "Network error: The request took longer than 12 s."
@@ -131,7 +131,7 @@ def test_an_instance_that_does_not_answer_is_asked_again():
 
 
 @pytest.mark.parametrize("rows", [[], [None, {}, {"title": "t"}]])
-def test_results_without_text_are_no_evidence(rows: Any):
+def test_results_without_text_are_not_cited(rows: Any):
     outputs = outputs_of(SEARXNG, node(), vendor(json_reply({"results": rows})))
 
     assert outputs == {"formalized_content": "", "json": rows}

@@ -27,13 +27,13 @@ KEY = "tvly-0123456789"
 FOUND = {"results": [{**W1, "raw_content": None, "score": 0.91}, {**W2, "score": 0.5}]}
 
 
-def test_results_become_evidence_and_json():
+def test_results_become_citations_and_json():
     outputs = outputs_of(TAVILY_SEARCH, {"query": "widgets", "api_key": KEY}, vendor(json_reply(FOUND)))
 
     assert outputs == {"formalized_content": FC, "json": FOUND["results"]}
 
 
-def test_the_vendors_scores_are_the_references_similarity():
+def test_vendor_scores_become_similarities_of_references():
     ctx: FakeContext = context(vendor(json_reply(FOUND)))
 
     run(on_canvas(TAVILY_SEARCH), {"query": "widgets"}, ctx)
@@ -42,7 +42,7 @@ def test_the_vendors_scores_are_the_references_similarity():
     assert {number: chunk["similarity"] for number, chunk in chunks.items()} == {"373": 0.91, "194": 0.5}
 
 
-def test_the_vendor_is_asked_with_everything_the_node_says():
+def test_request_contains_all_parameters_of_the_node():
     http = vendor(json_reply(FOUND))
     stored = {
         "query": "widgets",
@@ -78,7 +78,7 @@ def test_the_vendor_is_asked_with_everything_the_node_says():
     }
 
 
-def test_a_node_that_says_nothing_searches_for_what_the_user_said():
+def test_node_without_a_query_searches_for_the_users_message():
     ctx = context(vendor(json_reply(FOUND)), globals={"sys.query": "tea?"})
 
     run(on_canvas(TAVILY_SEARCH), {"api_key": KEY}, ctx)
@@ -86,31 +86,31 @@ def test_a_node_that_says_nothing_searches_for_what_the_user_said():
     assert ctx.inputs == {"query": "tea?", "topic": "general", "include_domains": [], "exclude_domains": []}
 
 
-def test_the_whole_page_goes_before_the_summary_where_the_vendor_sends_it():
+def test_raw_content_goes_before_the_summary():
     page = {"results": [{**W2, "raw_content": W1["content"]}]}
 
     assert W1["content"] in outputs_of(TAVILY_SEARCH, {"query": "w"}, vendor(json_reply(page)))["formalized_content"]
 
 
 @pytest.mark.parametrize("body", [{"results": []}, {"results": None}, {}])
-def test_no_results_are_no_error(body: Any):
+def test_empty_result_is_not_an_error(body: Any):
     outputs = outputs_of(TAVILY_SEARCH, {"query": "w"}, vendor(json_reply(body)))
 
     assert outputs == {"formalized_content": "", "json": []}
 
 
 @pytest.mark.parametrize("results", [[None, "junk", 7], [{}], [{"title": ["odd"], "url": 7, "content": None}]])
-def test_rows_that_are_none_are_kept_in_json_and_are_no_evidence(results: Any):
+def test_invalid_rows_stay_in_json_and_are_not_cited(results: Any):
     outputs = outputs_of(TAVILY_SEARCH, {"query": "w"}, vendor(json_reply({"results": results})))
 
     assert outputs == {"formalized_content": "", "json": results}
 
 
-def test_without_a_query_nobody_is_asked():
+def test_empty_query_sends_no_request():
     assert outputs_of(TAVILY_SEARCH, {"query": ""}, FakeHttp(no_network)) == {"formalized_content": ""}
 
 
-def test_a_wrong_key_is_told_without_showing_it_and_not_tried_again():
+def test_wrong_key_is_redacted_in_the_error_and_not_retried():
     http = vendor(json_reply({"detail": {"error": f"Unauthorized: {KEY}"}}, 401))
 
     error = error_of(TAVILY_SEARCH, {"query": "w", "api_key": KEY, "max_retries": 3}, http)
@@ -119,7 +119,7 @@ def test_a_wrong_key_is_told_without_showing_it_and_not_tried_again():
     assert len(http.calls) == 1
 
 
-def test_a_crowded_vendor_is_asked_again():
+def test_rate_limited_request_is_retried():
     http = vendor(reply("slow down", 429), json_reply(FOUND))
 
     outputs = outputs_of(TAVILY_SEARCH, {"query": "w", "max_retries": 1, "delay_after_error": 0}, http)
@@ -128,21 +128,21 @@ def test_a_crowded_vendor_is_asked_again():
 
 
 @pytest.mark.parametrize("body", ["<html>", '{"results": {}}', "[1]"])
-def test_an_answer_that_cannot_be_read_is_an_error(body: str):
+def test_unreadable_answer_is_an_error(body: str):
     http = vendor(reply(body))
 
     assert error_of(TAVILY_SEARCH, {"query": "w", "max_retries": 3}, http)
     assert len(http.calls) == 1
 
 
-def test_an_address_where_nothing_may_go_is_not_asked_twice():
+def test_refused_address_is_not_retried():
     http = FakeHttp(refusing)
 
     assert "non-public address" in error_of(TAVILY_SEARCH, {"query": "w", "max_retries": 3}, http)
     assert len(http.calls) == 1
 
 
-def test_a_vendor_that_does_not_answer_is_asked_as_often_as_the_node_allows():
+def test_unreachable_vendor_is_retried_as_often_as_the_node_allows():
     http = FakeHttp(unreachable)
 
     error = error_of(TAVILY_SEARCH, {"query": "w", "max_retries": 2, "delay_after_error": 0}, http)
@@ -150,7 +150,7 @@ def test_a_vendor_that_does_not_answer_is_asked_as_often_as_the_node_allows():
     assert (error, len(http.calls)) == ("The request took longer than 12 s.", 3)
 
 
-def test_a_model_reads_the_evidence_or_the_error_under_the_vendors_name():
+def test_model_gets_citations_or_the_error_with_the_vendors_label():
     found = by_model(TAVILY_SEARCH, {"api_key": KEY}, {"query": "w"}, vendor(json_reply(FOUND)))
     failed = by_model(TAVILY_SEARCH, {"api_key": KEY}, {"query": "w"}, vendor(reply("no", 403)))
     confused = by_model(TAVILY_SEARCH, {}, {"query": "w", "topic": "sports"}, FakeHttp(no_network))
@@ -181,7 +181,7 @@ def test_pages_are_read_as_json(urls: Any):
     }
 
 
-def test_pages_that_could_not_be_read_are_told_apart():
+def test_failed_pages_are_a_separate_output():
     failed = [{"url": "x", "error": "404"}]
 
     outputs = outputs_of(
@@ -192,7 +192,7 @@ def test_pages_that_could_not_be_read_are_told_apart():
 
 
 @pytest.mark.parametrize("urls", ["", " , ", [], None, ["", None]])
-def test_without_addresses_no_page_is_read(urls: Any):
+def test_empty_urls_send_no_request(urls: Any):
     assert outputs_of(TAVILY_EXTRACT, {"urls": urls}, FakeHttp(no_network)) == {"json": []}
 
 
@@ -203,11 +203,11 @@ def test_without_addresses_no_page_is_read(urls: Any):
         ("https:///x", "URL is missing a host."),
     ],
 )
-def test_what_is_no_web_address_is_refused_before_the_vendor_is_asked(url: str, error: str):
+def test_invalid_url_is_refused_before_the_request(url: str, error: str):
     assert error_of(TAVILY_EXTRACT, {"urls": [url]}, FakeHttp(no_network)) == error
 
 
-def test_a_crowded_vendor_is_asked_for_pages_again():
+def test_rate_limited_extraction_is_retried():
     http = vendor(reply("slow down", 429), json_reply(PAGES))
 
     outputs_of(TAVILY_EXTRACT, {"urls": "https://x.test", "max_retries": 1, "delay_after_error": 0}, http)

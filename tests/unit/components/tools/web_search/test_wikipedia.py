@@ -25,7 +25,7 @@ def pages(listed: Any) -> Any:
     return json_reply({"query": {"pages": listed}})
 
 
-def test_introductions_become_evidence_and_json():
+def test_introductions_become_citations_and_json():
     outputs = outputs_of(WIKIPEDIA, {"query": "widget"}, vendor(pages({"9": WIDGET})))
 
     assert outputs["formalized_content"] == BLOCK
@@ -50,13 +50,13 @@ def test_the_best_article_comes_first(listed: Any):
     assert [row["title"] for row in outputs["json"]] == ["Widget", "Gadget"]
 
 
-def test_pages_that_only_lead_on_or_say_nothing_are_left_out():
+def test_disambiguation_pages_and_empty_pages_are_left_out():
     listed = {"1": {**WIDGET, "pageprops": {"disambiguation": ""}}, "2": {**WIDGET, "extract": ""}, "3": {}, "4": None}
 
     assert outputs_of(WIKIPEDIA, {"query": "w"}, vendor(pages(listed))) == {"formalized_content": "", "json": []}
 
 
-def test_no_articles_are_no_error():
+def test_empty_result_is_not_an_error():
     http = vendor(json_reply({"batchcomplete": ""}))
 
     assert outputs_of(WIKIPEDIA, {"query": "w"}, http) == {"formalized_content": "", "json": []}
@@ -68,21 +68,21 @@ def test_no_articles_are_no_error():
         (json_reply({"error": {"code": "x", "info": "Search is down."}}), "Search is down."),
         (
             reply("too many", 429),
-            "HTTP 429: too many (The vendor refuses requests that do not say who sends them: an operator sets "
-            "EASEL_CONTACT to an URL or a mail address.)",
+            "HTTP 429: too many (The vendor refuses requests without a contact address. An operator can set "
+            "EASEL_CONTACT to a URL or a mail address.)",
         ),
-        (reply("<html>"), "The answer is no JSON: <html>"),
-        (json_reply([1]), "The answer is no JSON object but list."),
+        (reply("<html>"), "The answer is not valid JSON: <html>"),
+        (json_reply([1]), "The answer is not a JSON object: it is of type list."),
     ],
 )
-def test_what_the_vendor_refuses_is_an_error(answer: Any, error: str):
+def test_error_of_the_vendor_is_an_error(answer: Any, error: str):
     assert error_of(WIKIPEDIA, {"query": "w"}, vendor(answer)) == error
 
 
-def test_trouble_on_the_way_is_an_error():
+def test_transport_failure_is_an_error():
     assert "non-public" in error_of(WIKIPEDIA, {"query": "w"}, FakeHttp(refusing))
     assert "12 s" in error_of(WIKIPEDIA, {"query": "w"}, FakeHttp(unreachable))
 
 
-def test_without_a_query_nobody_is_asked():
+def test_empty_query_sends_no_request():
     assert outputs_of(WIKIPEDIA, {"query": None}, FakeHttp(no_network)) == {"formalized_content": ""}

@@ -1,6 +1,8 @@
-"""A model provider that answers 1 KB after as many milliseconds as its model's name says (`wait-100`): raw TCP.
+"""A model provider that answers 1 KB after a delay in milliseconds, given by the model's name (`wait-100`).
 
-python -m bench.servers.waiting_server    # prints its port
+    python -m bench.compare.waiting_server    # prints its port
+
+It is written on raw TCP to cost little.
 """
 
 import asyncio
@@ -13,7 +15,7 @@ USAGE = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
 
 
 async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """One connection, request after request, for as long as its client wants."""
+    """Serve the requests of one connection until the client closes it."""
     with suppress(ConnectionError, asyncio.IncompleteReadError):
         while True:
             head = (await reader.readuntil(b"\r\n\r\n")).decode()
@@ -30,12 +32,12 @@ def _length(head: str) -> int:
 
 
 def _answer(request: dict[str, Any]) -> bytes:
-    said = {"role": "assistant", "content": ANSWER}
+    message = {"role": "assistant", "content": ANSWER}
     common = {"id": "1", "created": 1, "model": request["model"], "usage": USAGE}
     if not request.get("stream"):
-        choice = {"index": 0, "message": said, "finish_reason": "stop"}
+        choice = {"index": 0, "message": message, "finish_reason": "stop"}
         return _reply("application/json", json.dumps({**common, "object": "chat.completion", "choices": [choice]}))
-    choice = {"index": 0, "delta": said, "finish_reason": "stop"}
+    choice = {"index": 0, "delta": message, "finish_reason": "stop"}
     chunk = json.dumps({**common, "object": "chat.completion.chunk", "choices": [choice]})
     return _reply("text/event-stream", f"data: {chunk}\n\ndata: [DONE]\n\n")
 
@@ -48,7 +50,7 @@ def _reply(kind: str, body: str) -> bytes:
 async def main() -> None:
     """Serve until the process ends."""
     server = await asyncio.start_server(serve, "127.0.0.1", 0, backlog=1000)
-    print(server.sockets[0].getsockname()[1], flush=True)  # noqa: T201 (whoever started this reads it)
+    print(server.sockets[0].getsockname()[1], flush=True)  # noqa: T201 (the parent process reads it)
     await server.serve_forever()
 
 

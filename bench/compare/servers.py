@@ -1,7 +1,7 @@
-"""Servers to measure on: a model provider; PostgreSQL and Redis, embedded or as DATABASE_URL and REDIS_URL name them.
+"""Servers for a comparison: a model provider, PostgreSQL and Redis, embedded or from DATABASE_URL and REDIS_URL.
 
-Of named servers only what is ours is touched: a database that is made here and dropped in the end, and a Redis database
-that must be empty before and is emptied afterwards.
+On configured servers, only a new database is used, which is dropped at the end, and the Redis database of the URL,
+which must be empty and is emptied at the end.
 """
 
 import os
@@ -29,27 +29,30 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @dataclass(frozen=True, slots=True)
 class Servers:
-    """Where everything is. `folder` is for files and logs, and gone afterwards."""
+    """The servers' URLs, and a folder for files and logs that is removed at the end."""
 
     folder: Path
-    database_url: str = field(repr=False)  # as SQLAlchemy wants it
+    database_url: str = field(repr=False)  # for SQLAlchemy
     redis_url: str = field(repr=False)
-    model_url: str  # of a model that only takes time
+    model_url: str  # of a model that answers after a fixed delay
 
     @property
     def plain_database_url(self) -> str:
-        """As psycopg wants it."""
+        """The database URL for psycopg."""
         return plain(self.database_url)
 
 
 @contextmanager
 def servers(database_url: str | None, redis_url: str | None) -> Generator[Servers]:
-    """The two servers until the block ends; embedded ones unless both are named. From the main thread."""
+    """Start the servers and stop them when the block ends; embedded ones unless both URLs are given.
+
+    Call it from the main thread.
+    """
     if (database_url is None) != (redis_url is None):
         raise InvalidRequest("Set both DATABASE_URL and REDIS_URL, or neither for an embedded pair.")
     with ExitStack() as stack:
         folder = Path(tempfile.mkdtemp(prefix="easel-bench-"))
-        folder.chmod(0o711)  # PostgreSQL of a root user runs as somebody else
+        folder.chmod(0o711)  # as root, PostgreSQL runs under another account and must get through
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
         if database_url is None or redis_url is None:
             pair = stack.enter_context(embedded.services(folder, durable=True))
@@ -61,13 +64,13 @@ def servers(database_url: str | None, redis_url: str | None) -> Generator[Server
 
 
 def plain(url: str) -> str:
-    """A URL without the driver that SQLAlchemy wants in it."""
+    """Return a SQLAlchemy URL without its driver."""
     return url.replace("postgresql+psycopg://", "postgresql://", 1)
 
 
 @contextmanager
 def _database(url: str) -> Generator[str]:
-    """A database of our own on a server."""
+    """Create a database on a server and drop it when the block ends; yield its URL."""
     name = f"easel_bench_{os.getpid()}"
     own = sql.Identifier(name)
     with psycopg.connect(plain(url), autocommit=True) as connection:
@@ -82,8 +85,8 @@ def _database(url: str) -> Generator[str]:
 
 @contextmanager
 def _model() -> Generator[int]:
-    """A model provider in a process of its own; its port."""
-    argv = [sys.executable, "-m", "bench.servers.waiting_server"]
+    """Run a model provider in its own process until the block ends; yield its port."""
+    argv = [sys.executable, "-m", "bench.compare.waiting_server"]
     with subprocess.Popen(  # noqa: S603 (ours)
         argv, cwd=ROOT, stdout=subprocess.PIPE, text=True, start_new_session=True,
         preexec_fn=die_with_parent(signal.SIGTERM),
@@ -97,10 +100,10 @@ def _model() -> Generator[int]:
 
 @contextmanager
 def _emptied(url: str) -> Generator[None]:
-    """A Redis database that nobody else uses. Raises InvalidRequest if it holds anything."""
+    """Empty a Redis database when the block ends. Raises InvalidRequest if it is not empty before."""
     with redis.Redis.from_url(url) as client:
         if client.dbsize():
-            raise InvalidRequest("The Redis database that REDIS_URL names is not empty. Name another: redis://.../9")
+            raise InvalidRequest("The Redis database of REDIS_URL is not empty. Use another one, such as redis://.../9")
         try:
             yield
         finally:

@@ -1,6 +1,6 @@
-"""A bare Celery task that sends the next one: what a hop costs before anything of it is durable.
+"""A bare Celery task that sends the next one: the cost of a hop without durability.
 
-celery -A bench.compare.bare worker -P threads -c 8, with BARE_BROKER_URL.
+BARE_BROKER_URL=redis://... celery -A bench.hops.bare worker -P threads -c 8
 """
 
 import os
@@ -22,7 +22,7 @@ app.conf.update(
 
 @app.task(name="bare.hop", ignore_result=True)  # pyright: ignore[reportUntypedFunctionDecorator] (Celery is untyped)
 def hop(left: int, end: str) -> None:
-    """Send the next task; the last one says so on its own queue `end`."""
+    """Send the next task; the last task sends a message to the queue `end`."""
     if left > 1:
         app.send_task("bare.hop", (left - 1, end))
     else:

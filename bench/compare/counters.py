@@ -1,7 +1,7 @@
-"""What work costs the machine: CPU of every process that has a part in it, and what PostgreSQL and Redis count.
+"""Counters of a workload's costs: CPU time of all processes involved, and counters of PostgreSQL and Redis.
 
-CPU is the kernel's account (10 ms), of ended children as well; PostgreSQL's and Redis's are told only where they run on
-this machine, or Redis itself tells. Differences of two snapshots are exact for transactions, WAL and commands.
+CPU time comes from the kernel (in steps of 10 ms), with that of ended children. PostgreSQL's is known only if it runs
+on this machine; Redis reports its own. Differences of two snapshots are exact for transactions, WAL and commands.
 """
 
 import os
@@ -35,14 +35,14 @@ class Snapshot:
     """Counters at one moment."""
 
     cpu: float  # seconds
-    transactions: int  # that have written something
+    transactions: int  # that wrote something
     wal: int  # bytes
     commands: int  # of Redis
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What one node has cost."""
+    """The cost of one node."""
 
     cpu_ms: float
     transactions: float
@@ -51,7 +51,7 @@ class Cost:
 
 
 def cost(before: Snapshot, after: Snapshot, nodes: int) -> Cost:
-    """The difference of two snapshots, per node."""
+    """Return the difference of two snapshots, per node."""
     return Cost(
         1000 * (after.cpu - before.cpu) / nodes,
         (after.transactions - before.transactions) / nodes,
@@ -61,32 +61,34 @@ def cost(before: Snapshot, after: Snapshot, nodes: int) -> Cost:
 
 
 class Counters:
-    """Reads the counters of the servers, and of the processes in some sessions."""
+    """Reads the counters of the servers, and the CPU time of processes by session."""
 
     def __init__(self, postgres: "psycopg.Connection[Any]", broker: redis.Redis) -> None:
         self._postgres, self._broker = postgres, broker
         self._postmaster = _parent(postgres.info.backend_pid) if _is_here(postgres) else None
 
     def snapshot(self, sessions: Collection[int]) -> Snapshot:
-        """Now; CPU of these sessions, of this process, and of the servers."""
+        """Return all counters at this moment; `cpu` is of these sessions, this process, and the servers."""
         row = self._postgres.execute(WRITTEN).fetchone()
         assert row is not None
-        told: Any = self._broker.info()
-        servers = told["used_cpu_user"] + told["used_cpu_sys"]
-        return Snapshot(self._cpu(sessions) + servers, row[0], int(row[1]), told["total_commands_processed"])
+        info: Any = self._broker.info()
+        servers = info["used_cpu_user"] + info["used_cpu_sys"]
+        return Snapshot(self._cpu(sessions) + servers, row[0], int(row[1]), info["total_commands_processed"])
 
     def pack(self) -> None:
-        """Have PostgreSQL write every table anew, without the room that earlier work has left in it.
+        """Rewrite every table of PostgreSQL without free space of earlier work.
 
-        Marking the pages of what was written anew is a second work of the same size, and a third in the log: it is
-        done here, too, lest it be taken for a part of what is measured.
+        Setting the hint bits of rewritten pages is as much work again, and writes WAL. The second vacuum does it here,
+        so that it is not measured as part of a workload.
         """
         for (table,) in self._postgres.execute(FILLED).fetchall():
             self._postgres.execute(sql.SQL("vacuum (full) {}").format(sql.Identifier(table)))
-            self._postgres.execute(sql.SQL("vacuum {}").format(sql.Identifier(table)))  # else autovacuum, meanwhile
+            self._postgres.execute(
+                sql.SQL("vacuum {}").format(sql.Identifier(table))
+            )  # else autovacuum does it meanwhile
 
     def bytes(self) -> int:
-        """What all tables of the database take, with their indexes."""
+        """Return the bytes of all tables of the database, with their indexes."""
         row = self._postgres.execute(PAGES).fetchone()
         assert row is not None
         return int(row[0])
@@ -94,10 +96,10 @@ class Counters:
     def _cpu(self, sessions: Collection[int]) -> float:
         ticks = 0
         for stat in Path("/proc").glob("[0-9]*/stat"):
-            with suppress(OSError):  # it has just ended
+            with suppress(OSError):  # the process has just ended
                 fields = stat.read_text().rpartition(")")[2].split()
                 pid, parent, session = int(stat.parent.name), int(fields[1]), int(fields[3])
-                if pid == os.getpid():  # its children have sessions of their own, or are no part of the work
+                if pid == os.getpid():  # its children have their own sessions, or do not belong to the work
                     ticks += sum(map(int, fields[11:13]))
                 elif session in sessions or self._postmaster in (pid, parent):
                     ticks += sum(map(int, fields[11:15]))
@@ -109,7 +111,7 @@ def _is_here(postgres: "psycopg.Connection[Any]") -> bool:
 
 
 def _parent(pid: int) -> int | None:
-    """The postmaster of a backend; None where this machine does not show it."""
+    """Return the postmaster of a backend; None if it is not a process of this machine."""
     with suppress(OSError):
         name, _, rest = Path(f"/proc/{pid}/stat").read_text().rpartition(")")
         if "postgres" in name:

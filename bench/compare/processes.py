@@ -1,4 +1,6 @@
-"""Programs of a measurement: each in a session of its own, so that its CPU can be told apart and ^C is ours alone."""
+"""Processes of a measurement. Each has its own session, so that its CPU time can be counted and Ctrl-C does not reach
+it.
+"""
 
 import os
 import signal
@@ -10,11 +12,11 @@ from pathlib import Path
 
 from embedded import die_with_parent
 
-STOPS_WITHIN = 5.0  # seconds; nothing that they still do is wanted
+STOPS_WITHIN = 5.0  # seconds before a process is killed; its remaining work is not needed
 
 
 class Process:
-    """A running program. To be started from the main thread: the kernel ends it should that thread be gone."""
+    """A running process. Start it from the main thread: the kernel ends it when that thread ends."""
 
     def __init__(self, name: str, argv: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
         self.name, self.log = name, log
@@ -26,28 +28,28 @@ class Process:
 
     @property
     def session(self) -> int:
-        """The session that it and its children are in."""
+        """The session of the process and its children."""
         return self._popen.pid
 
     def must_run(self) -> None:
-        """Raises RuntimeError with the end of its log if it has ended."""
+        """Raise RuntimeError with the end of the log if the process has ended."""
         if self._popen.poll() is not None:
             tail = "\n".join(self.log.read_text(errors="replace").splitlines()[-15:])
             raise RuntimeError(f"The {self.name} has ended. The end of its log:\n{tail}")
 
     def kill(self) -> None:
-        """End it and its children at once, as the kernel would that is out of memory."""
+        """Kill the process and its children, as the kernel does when it is out of memory."""
         with suppress(ProcessLookupError):
             os.killpg(self._popen.pid, signal.SIGKILL)
         self._popen.wait()
 
     def ask_to_stop(self) -> None:
-        """Tell it to end."""
+        """Send SIGTERM."""
         if self._popen.poll() is None:
             self._popen.terminate()
 
     def stop(self) -> None:
-        """Have it end, by force if it takes too long."""
+        """Stop the process, by force if it takes too long."""
         self.ask_to_stop()
         with suppress(subprocess.TimeoutExpired):
             self._popen.wait(STOPS_WITHIN)
@@ -55,7 +57,7 @@ class Process:
 
 
 def stop_all(processes: Sequence[Process]) -> None:
-    """Stop them side by side."""
+    """Stop processes in parallel."""
     for process in processes:
         process.ask_to_stop()
     for process in processes:
@@ -63,7 +65,7 @@ def stop_all(processes: Sequence[Process]) -> None:
 
 
 class Deadline:
-    """Seconds that something may take while nothing moves; whoever sees progress begins them anew."""
+    """A deadline in seconds without progress; `reset` starts it again."""
 
     def __init__(self, seconds: float, problem: str) -> None:
         self._seconds, self._problem = seconds, problem
@@ -71,14 +73,14 @@ class Deadline:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing has moved for so long."""
+        """Whether there was no progress for that many seconds."""
         return time.monotonic() > self._ends
 
     def moves(self) -> None:
-        """Something has moved."""
+        """Note progress and start the seconds again."""
         self._ends = time.monotonic() + self._seconds
 
     def check(self) -> None:
-        """Raises TimeoutError once it is over."""
+        """Raise TimeoutError if the deadline is over."""
         if self.is_over:
             raise TimeoutError(self._problem)

@@ -1,6 +1,6 @@
-"""One machine: scheduler, worker and sweeper as threads of one process, for `easel run` and the conformance runner.
+"""The local engine: scheduler, worker and sweeper as threads of one process.
 
-The same rows, tasks and events as in production; only the processes are missing.
+`easel run` and the conformance runner use it. Rows, task messages and events are the same as in production.
 """
 
 import threading
@@ -31,12 +31,12 @@ from worker.bootstrap import build_worker
 from worker.fastpath.inline_tasks import InlineTaskRequest, thread_continuation
 from worker.runtime import Worker
 
-LONGEST_READ = 0.2  # seconds of one blocking read from Redis, which the end of an engine waits for
+LONGEST_READ = 0.2  # seconds of one blocking read from Redis; stopping an engine waits for it
 
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """Everything that runs, in this process."""
+    """The parts of a running engine."""
 
     lifecycle: Lifecycle
     coordinator: Coordinator
@@ -45,7 +45,7 @@ class Engine:
 
     @property
     def database(self) -> Database:
-        """The engine's own pool."""
+        """The engine's connection pool."""
         return self.coordinator.database
 
 
@@ -63,7 +63,7 @@ def engine(
     of_tenant: Callable[[UUID, Services], Services] | None = None,
     guard: Guard | None = None,
 ) -> Generator[Engine]:
-    """Scheduler, worker and sweeper on these servers until the block ends."""
+    """Run scheduler, worker and sweeper on these servers until the block ends."""
     broker = broker_url or redis_url
     app = make_app(broker, publishers=threads)
     if broker.startswith("redis"):
@@ -110,12 +110,12 @@ def engine(
 def _add_tasks(app: Celery, coordinator: Coordinator, worker: Worker) -> None:
     def execute(run_id: str, activation_id: str) -> None:
         if not worker.execute(UUID(run_id), UUID(activation_id), thread_continuation(worker.execution.eager)):
-            raise Reject("The engine goes down.", requeue=True)
+            raise Reject("The engine is shutting down.", requeue=True)
 
     def advance(run_id: str) -> None:
         coordinator.advance_run(UUID(run_id))
 
-    def canary(sent_at: str) -> None:
+    def probe(sent_at: str) -> None:
         with coordinator.database.transaction() as tx:
             queue_probes.record_return(tx, NODES, datetime.fromisoformat(sent_at))
 
@@ -127,20 +127,20 @@ def _add_tasks(app: Celery, coordinator: Coordinator, worker: Worker) -> None:
 
     app.task(name=EXECUTE, ignore_result=True, shared=False, Request=InlineTaskRequest)(execute)
     app.task(name=ADVANCE, ignore_result=True, shared=False)(advance)
-    app.task(name=CANARY, ignore_result=True, shared=False)(canary)
+    app.task(name=CANARY, ignore_result=True, shared=False)(probe)
     app.task(name=INGEST, ignore_result=True, shared=False)(ingest)
     app.task(name=EXTRACT, ignore_result=True, shared=False)(extract)
 
 
 @contextmanager
 def _consumer(app: Celery, threads: int) -> Generator[None]:
-    """A Celery worker in a thread, on both queues."""
+    """Run a Celery worker on both queues in a thread until the block ends."""
     ready = threading.Event()
 
     def is_ready(_: object) -> None:
         ready.set()
 
-    app.set_default()  # the pool's threads look their tasks up in the current app
+    app.set_default()  # threads of the pool look tasks up in the default app
     worker = app.WorkController(
         pool="threads",
         concurrency=threads,
@@ -154,7 +154,7 @@ def _consumer(app: Celery, threads: int) -> Generator[None]:
     thread = threading.Thread(target=worker.start, name="easel-consumer", daemon=True)
     thread.start()
     if not ready.wait(timeout=15):
-        raise TimeoutError("The broker did not answer within 15 s.")
+        raise TimeoutError("The broker did not answer within 15 s. Check the broker URL.")
     try:
         yield
     finally:
@@ -163,7 +163,7 @@ def _consumer(app: Celery, threads: int) -> Generator[None]:
 
 
 def _end(worker: Any) -> None:
-    """End a consumer in its own thread: from another one its connection would change under its hands."""
+    """Stop a consumer from its own thread, because its connection must not be closed from another one."""
 
     def shut_down() -> None:
         raise WorkerShutdown(0)
