@@ -66,4 +66,4 @@ def test_a_type_that_is_none_is_bad_input(capsys: pytest.CaptureFixture[str]):
     code, _, told = easel(capsys, "create", "Customers", "--type", "wild")
 
     assert code == 2
-    assert '"wild" is no type of memory' in told
+    assert '"wild" is not a type of memory' in told
