@@ -1,7 +1,4 @@
-"""The application, which `easel api` serves.
-
-Routes, error mapping, and what lives as long as it does.
-"""
+"""The application that `easel api` serves: its routes, its error handlers, and the objects that live as long as it."""
 
 import sys
 from collections.abc import AsyncGenerator
@@ -54,13 +51,13 @@ from store.db.database import Database
 from store.primitives.encryption import EncryptionKey
 
 PREFIX = "/api/v1"
-LONGEST_WAIT = 30.0  # seconds that a search waits for the limits of a model's account; its client waits too
-SWITCHES_WITHIN = 0.001  # seconds that a thread of a route may compute while the event loop, and every stream, waits
+LONGEST_WAIT = 30.0  # seconds that a search waits for the rate limits of a model's account, while its client waits too
+SWITCHES_WITHIN = 0.001  # seconds that a thread of a route may compute while the event loop and all streams wait
 
 
 @dataclass(frozen=True, slots=True)
 class ApiConfig:
-    """The settings of an API process, and what only tests choose themselves."""
+    """The settings of an API process, and intervals that only tests change."""
 
     settings: Settings
     poll_interval: float = LOOK_EVERY
@@ -120,7 +117,7 @@ def create_app(config: ApiConfig | None = None) -> FastAPI:
             edge.broker.close()
             edge.database.close()
 
-    app = FastAPI(  # no pages of FastAPI's: they load scripts from another host
+    app = FastAPI(  # without FastAPI's own pages, which load scripts from another host
         title="Easel",
         version=telemetry.VERSION,
         description="Runs agent canvases, durably.",
@@ -131,8 +128,8 @@ def create_app(config: ApiConfig | None = None) -> FastAPI:
     )
     add_handlers(app)
     api = APIRouter(prefix=PREFIX)
-    # The first route that matches wins, so a path of words stands before one that has an id in the place of a word:
-    # `/agents/tags` before `/agents/{agent_id}`. A test holds the order (test_no_path_of_words_is_hidden...).
+    # The first route that matches wins, so a literal path comes before one with an id in its place: `/agents/tags`
+    # before `/agents/{agent_id}`. A test checks the order (test_no_path_of_words_is_hidden...).
     every = (
         completions, share_links, runs, budgets, tasks, conversations, files, tool_logs, webhook_routes, mcp_routes,
         tags, openai_models, database_check, drafts, agents, datasets, documents, retrieval, memories, messages,
@@ -152,7 +149,7 @@ def _config_from_environment() -> ApiConfig:
     telemetry.configure(configured.log_level, configured.log_format)
     telemetry.introduce("api", renamed_variables())
     configured.servers()  # raises InvalidSettings before the server listens
-    configured.sealing_secret()  # so does a home that cannot be written to
+    configured.sealing_secret()  # raises OSError then if the home cannot be written
     return ApiConfig(configured, lock_timeout=configured.unresponsive_after.total_seconds() + BEHIND_WATCHES)
 
 
