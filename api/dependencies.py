@@ -1,4 +1,4 @@
-"""What every request may use: one Edge a process, put together when the application starts."""
+"""Dependencies of requests: one Edge per process, built when the application starts."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """A process's database, verbs and streams."""
+    """The database, lifecycle operations, streams and models of an API process."""
 
     lifecycle: Lifecycle
     streams: Streams
@@ -43,39 +43,39 @@ class Edge:
     library: Library  # the knowledge bases of all tenants
     memories: Memories
     models: Models
-    governor: RateLimiter  # of what those are asked
-    blobs: Blobs | None = None  # uploads and produced documents; None where there is no file storage
+    governor: RateLimiter  # of requests to those models
+    blobs: Blobs | None = None  # uploads and produced documents; None: there is no file storage
     max_body_bytes: int = 1024 * 1024
     shared_accounts: Sequence[Account] = ()  # model accounts of every tenant
     limit_of: Callable[[str], float] = lambda component: inf  # seconds that one attempt of a component may take
-    sealing_key: EncryptionKey | None = None  # None: nothing secret is kept or read
-    asks_elsewhere: bool = False  # workers ask a search server about what is not the tenant's own
+    sealing_key: EncryptionKey | None = None  # None: secrets are neither stored nor read
+    asks_elsewhere: bool = False  # workers ask a search server for knowledge bases that the tenant does not have
     background: Background = field(default_factory=Background)  # work that outlives its request
 
     @property
     def database(self) -> Database:
-        """The pool of the routes."""
+        """The database with the connection pool of the routes."""
         return self.lifecycle.coordinator.database
 
     def secrets_of(self, tenant_id: UUID, canvas_id: UUID) -> CanvasSecrets:
-        """The secrets of one canvas, to be sealed where it is stored and masked where it is shown."""
+        """Return the secrets of one canvas, which encrypt them for storage and mask them in replies."""
         return CanvasSecrets.of(self.sealing_key, tenant_id, canvas_id, registry.secret_fields)
 
     @property
     def versions(self) -> VersionCache:
-        """The versions this process has compiled."""
+        """The canvas versions that this process has compiled."""
         return self.lifecycle.coordinator.versions
 
     @property
     def storage(self) -> Blobs:
-        """Where files are kept. Raises Refused where there is no file storage."""
+        """The file storage. Raises Refused if there is none."""
         if self.blobs is None:
-            raise Refused(DATA, "This API has no file storage, so it keeps no files. Set EASEL_FILES_DIR.")
+            raise Refused(DATA, "This API has no file storage, so it cannot store files. Set EASEL_FILES_DIR.")
         return self.blobs
 
 
 async def edge_of(request: Request) -> Edge:
-    """The process's Edge. Async, for what is not would be called in a thread."""
+    """Return the Edge of the process. It is async because FastAPI calls other functions in a thread."""
     edge: Edge = request.app.state.edge
     return edge
 
@@ -84,5 +84,5 @@ TheEdge = Annotated[Edge, Depends(edge_of)]
 
 
 async def in_thread(work: Callable[[], T]) -> T:
-    """Do what waits for the database in one of the routes' threads."""
+    """Run work that waits, such as for the database, in one of the routes' threads."""
     return await run_in_threadpool(work)

@@ -1,7 +1,7 @@
-"""alive · ready (database, migrations, broker, bus), for everybody who gets there · counters · the schema. At the root.
+"""Routes at the root: liveness, readiness (database, migrations, broker, bus), metrics, and the OpenAPI schema.
 
-Counters are those of all tenants, so they need an admin token unless EASEL_OPEN_METRICS opens them; the schema needs
-any API token unless EASEL_OPEN_SCHEMA does.
+Liveness and readiness need no token. Metrics cover all tenants, so they need an admin token unless EASEL_OPEN_METRICS
+is set. The schema needs any API token unless EASEL_OPEN_SCHEMA is set.
 """
 
 from collections.abc import Callable, Mapping
@@ -23,19 +23,19 @@ from store.primitives.db_errors import outage_reason
 log = structlog.get_logger()
 router = APIRouter(tags=["health"])
 
-PATIENCE = 3.0  # seconds for all checks together; whoever asks has a limit of its own
+PATIENCE = 3.0  # seconds for all checks together; load balancers have limits of their own
 
 
 @router.get("/healthz")
 def alive(request: Request) -> Response:
-    """The process answers, and says of which release it is."""
+    """Answer with the release, which proves that the process is alive."""
     return json_reply({"status": "ok", "version": request.app.version})
 
 
 class Readiness:
-    """What has to work for requests to be served, each looked at in a thread of its own.
+    """Checks of everything that requests need, each in its own thread.
 
-    A look that hangs is waited for by whoever asks next, so it never takes more than its one thread.
+    If a check hangs, the next request waits for the same check, so a check never occupies more than one thread.
     """
 
     def __init__(self, checks: Mapping[str, Callable[[Edge], str]]) -> None:
@@ -45,7 +45,7 @@ class Readiness:
         self._lock = Lock()
 
     def found(self, edge: Edge, seconds: float) -> dict[str, str]:
-        """What was found by name: `ok`, or what is wrong. Looks without an end by then have not answered."""
+        """Return the result of each check by name: `ok` or the defect, also for a check that takes too long."""
         with self._lock:
             for name, check in self._checks.items():
                 known = self._looks.get(name)
@@ -56,18 +56,18 @@ class Readiness:
         return {name: _found(name, look) for name, look in looks.items()}
 
     def close(self) -> None:
-        """Begin no look any more; those under way end with the process."""
+        """Start no further checks; running ones end with the process."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
 
 def readiness() -> Readiness:
-    """The looks of one process."""
+    """Return the checks of one process."""
     return Readiness({"database": _database, "migrations": _migrations, "broker": _broker, "bus": _bus})
 
 
 @router.get("/readyz")
 def ready(request: Request, edge: TheEdge) -> Response:
-    """Whether requests would be served: 503 and what is missing, if they would not."""
+    """Check whether requests can be served; answer 503 with the defects if they cannot."""
     looks: Readiness = request.app.state.readiness
     found = looks.found(edge, PATIENCE)
     is_ready = set(found.values()) == {"ok"}
@@ -84,7 +84,7 @@ def _found(name: str, look: Future[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class OpenRoutes:
-    """Which of the routes need no token."""
+    """Which of these routes need no token."""
 
     metrics: bool
     schema: bool
@@ -92,18 +92,18 @@ class OpenRoutes:
 
 @router.get("/metrics")
 async def metrics(request: Request, edge: TheEdge, _for_openapi: auth.Bearer) -> Response:
-    """This process's counters for Prometheus."""
+    """Return the metrics of this process for Prometheus."""
     if not request.app.state.open_routes.metrics:
         principal = await auth.caller(await auth.anyone(request, edge, None))
         if principal.kind != "admin":
-            raise Refused(FORBIDDEN, "Counters are those of all tenants. Use a token of kind `admin`.", status=403)
+            raise Refused(FORBIDDEN, "Metrics cover all tenants. Use a token of kind `admin`.", status=403)
     page, content_type = await in_thread(edge.counters)
     return Response(page, media_type=content_type)
 
 
 @router.get("/openapi.json", include_in_schema=False)
 async def schema(request: Request, edge: TheEdge) -> Response:
-    """Every route with its schemas, as OpenAPI."""
+    """Return every route with its schemas, as OpenAPI."""
     if not request.app.state.open_routes.schema:
         await auth.caller(await auth.anyone(request, edge, None))
     return json_reply(await in_thread(request.app.openapi))

@@ -1,7 +1,7 @@
-"""The command line: how people and scripts reach Easel."""
+"""The command line `easel`, for people and scripts."""
 
 import gc
 
-# Imports make a million objects that stay; with the usual threshold the collector looks at them again and again, and
-# `easel run` answers 0.25 s later.
+# Imports create a million objects that stay. With the default threshold the garbage collector scans them repeatedly,
+# and `easel run` answers 0.25 s later.
 gc.set_threshold(100_000, 50, 50)

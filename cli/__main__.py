@@ -1,7 +1,7 @@
-"""The command `easel`: which commands there are, and how they end.
+"""The command `easel`: the table of its commands, and its entry point.
 
-A command's module is imported when the command is called, so that `easel run` does not wait for what other commands
-need.
+A command's module is imported only when the command is called, so that `easel run` does not wait for the imports of
+other commands.
 """
 
 import importlib
@@ -53,7 +53,7 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
         "bench": "cli.admin.bench:bench",
     }
 )
-"""Name on the command line -> module and function; what is a Typer there has commands of its own."""
+"""Name on the command line -> module and function. A `Typer` in the place of the function is a group of commands."""
 
 PASSING_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
 PASSED_ON = frozenset({"worker", "scheduler", "flower"})
@@ -61,20 +61,20 @@ PASSED_ON = frozenset({"worker", "scheduler", "flower"})
 
 
 class Commands(TyperGroup):
-    """The commands by name, each imported when somebody asks for it."""
+    """The commands by name, each imported when it is called."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Their names, in the order in which help shows them."""
+        """Return the names of the commands in the order in which help shows them."""
         return list(COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """A command, or None if there is none of that name."""
+        """Return the command of that name, or None."""
         if cmd_name in COMMANDS and cmd_name not in self.commands:
             self.commands[cmd_name] = _imported(cmd_name)
         return self.commands.get(cmd_name)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """The command that the arguments begin with. For a name we do not know, similar ones are looked for."""
+        """Return the command that the arguments begin with. Import all commands for the suggestions on a wrong name."""
         if args[0] not in COMMANDS:
             for name in COMMANDS:
                 self.get_command(ctx, name)
@@ -98,7 +98,7 @@ app = typer.Typer(cls=Commands, add_completion=False, pretty_exceptions_enable=F
 
 def _tell_version(is_asked: bool) -> None:
     if is_asked:
-        from telemetry import VERSION  # nobody else here needs what comes with it
+        from telemetry import VERSION  # imports the metrics library, which no other option needs
 
         output.say(f"easel {VERSION}")
         raise typer.Exit
@@ -115,16 +115,16 @@ def easel(
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """The entry point: carry out a command, and end the process with its exit code."""
+    """Run a command and end the process with its exit code."""
     try:
         app(list(arguments) if arguments is not None else None)
     except ExecutorError as error:
         output.tell(error.message, output.RED)
         sys.exit(exit_of(error))
     except InvalidSettings as error:
-        output.tell(f"The settings cannot work:\n{error}", output.RED)
+        output.tell(f"The settings are not valid:\n{error}", output.RED)
         sys.exit(Exit.BAD_INPUT)
-    except BrokenPipeError:  # whoever read our output has gone: nobody is left to tell
+    except BrokenPipeError:  # the reader of the output has ended, so there is no place for an error message either
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(Exit.FAILED)
 

@@ -1,1 +1,1 @@
-"""Agents, their drafts and versions, conversations and files."""
+"""Routes of agents: drafts, versions, conversations, files, tags and tool calls."""

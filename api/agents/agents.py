@@ -1,4 +1,4 @@
-"""Canvases: list, create, get, update, delete; their versions and publishing (http-api 2)."""
+"""Routes of canvases: list, create, get, update, delete; versions and publishing."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -50,7 +50,7 @@ def list_agents(
     desc: str = "true",
     type: str = "",  # noqa: A002 - the name on the wire
 ) -> Response:
-    """One page of the caller's agents, or with `type=filter` how many there are of what."""
+    """List one page of the caller's agents. With `type=filter`, count them by owner and category instead."""
     if type not in ("", "filter"):
         raise Refused(ARGUMENT, f'Unknown type {type!r}. Use "filter", or leave it out.')
     owners = listed(owner_ids)
@@ -80,7 +80,7 @@ def list_agents(
 
 @router.post("/agents", openapi_extra=described(CanvasFields))
 def create_agent(edge: TheEdge, principal: Caller, body: CanvasBody, once: OnceByCanvas) -> Response:
-    """Store a canvas and the first version of it. What its author has still to fill in comes back as `warnings`."""
+    """Store a canvas and its first version. `warnings` lists what its author still has to fill in."""
     wanted = checked(CanvasFields, body)
     if not wanted.dsl:
         raise Refused(ARGUMENT, "No DSL data in request.")
@@ -117,7 +117,7 @@ def create_agent(edge: TheEdge, principal: Caller, body: CanvasBody, once: OnceB
 
 @router.get("/agents/{agent_id}")
 def get_agent(edge: TheEdge, principal: Caller, agent_id: str) -> Response:
-    """An agent with its draft; secrets are masked, and a document that comes back with a mask keeps the secret."""
+    """Get an agent with its draft. Secrets are masked; an update with a mask keeps the stored secret."""
     canvas_id = id_of(agent_id)
     if canvas_id is None:
         raise absent(DOES_NOT_EXIST)
@@ -128,7 +128,7 @@ def get_agent(edge: TheEdge, principal: Caller, agent_id: str) -> Response:
 @router.put("/agents/{agent_id}", openapi_extra=described(CanvasFields))
 @router.patch("/agents/{agent_id}", openapi_extra=described(CanvasFields))
 def update_agent(edge: TheEdge, principal: Caller, agent_id: str, body: CanvasBody, once: OnceByCanvas) -> Response:
-    """Change what the body names. A document is kept as a version; `release` publishes it. `warnings` are about it."""
+    """Change the fields in the body. A document becomes a version; `release` publishes it. `warnings` are about it."""
     once.look(edge.database)
     wanted = checked(CanvasFields, body)
     if wanted.title is not None and not wanted.title.strip():
@@ -158,7 +158,7 @@ def update_agent(edge: TheEdge, principal: Caller, agent_id: str, body: CanvasBo
 
 @router.delete("/agents/{agent_id}")
 def delete_agent(edge: TheEdge, principal: Caller, agent_id: str) -> Response:
-    """Delete an agent with its versions and sessions; what of it still runs is cancelled. Finished runs stay."""
+    """Delete an agent with its versions and sessions. Its open runs are cancelled; finished runs stay."""
     with edge.database.transaction() as tx:
         try:
             canvas_id = canvas_of(tx, principal, agent_id).id
@@ -167,7 +167,7 @@ def delete_agent(edge: TheEdge, principal: Caller, agent_id: str) -> Response:
     cancel_open_runs(edge, principal, canvas_id)
     with edge.database.transaction() as tx:
         canvases.delete(tx, principal.tenant_id, canvas_id)
-    cancel_open_runs(edge, principal, canvas_id)  # what was accepted meanwhile
+    cancel_open_runs(edge, principal, canvas_id)  # runs that were accepted meanwhile
     return success(True)
 
 
@@ -176,7 +176,7 @@ def delete_agent(edge: TheEdge, principal: Caller, agent_id: str) -> Response:
 
 @router.get("/agents/{agent_id}/versions")
 def list_versions(edge: TheEdge, principal: Caller, agent_id: str) -> Response:
-    """An agent's versions without their documents, the latest change first."""
+    """List an agent's versions without their documents, the latest change first."""
     with edge.database.transaction() as tx:
         canvas = canvas_of(tx, principal, agent_id)
         found = versions.versions_of(tx, principal.tenant_id, canvas.id)
@@ -185,7 +185,7 @@ def list_versions(edge: TheEdge, principal: Caller, agent_id: str) -> Response:
 
 @router.get("/agents/{agent_id}/versions/{version_id}")
 def get_version(edge: TheEdge, principal: Caller, agent_id: str, version_id: str) -> Response:
-    """One version with its document; secrets are masked."""
+    """Get one version with its document. Secrets are masked."""
     with edge.database.transaction() as tx:
         canvas = canvas_of(tx, principal, agent_id)
         version = versions.version_by_id(tx, principal.tenant_id, canvas.id, _version_id(version_id))
@@ -195,9 +195,9 @@ def get_version(edge: TheEdge, principal: Caller, agent_id: str, version_id: str
 
 @router.delete("/agents/{agent_id}/versions/{version_id}")
 def delete_version(edge: TheEdge, principal: Caller, agent_id: str, version_id: str, force: bool = False) -> Response:
-    """Delete a version that nobody uses; with `force` also one that finished runs and sessions refer to.
+    """Delete an unused version. With `force`, also one that finished runs and sessions refer to.
 
-    Those go on reading it.
+    These can still read it.
     """
     with edge.database.transaction() as tx:
         canvas = canvas_of(tx, principal, agent_id)
@@ -208,7 +208,7 @@ def delete_version(edge: TheEdge, principal: Caller, agent_id: str, version_id: 
 @router.post("/agents/{agent_id}/publish", openapi_extra=described(Publishing))
 @router.post("/agents/{agent_id}/versions", openapi_extra=described(Publishing))
 def publish(edge: TheEdge, principal: Caller, agent_id: str, body: CanvasBody, once: OnceByCanvas) -> Response:
-    """Publish the draft, or a document that becomes the draft; the version, and `warnings` about it."""
+    """Publish the draft, or a document that becomes the draft. Returns the version, and `warnings` about it."""
     once.look(edge.database)
     wanted = checked(Publishing, body)
     stored, document, warnings = _to_save(edge, principal, agent_id, wanted.dsl, is_release=True)
@@ -225,9 +225,9 @@ def publish(edge: TheEdge, principal: Caller, agent_id: str, body: CanvasBody, o
 
 
 def canvas_of(tx: Transaction, principal: Principal, agent_id: str, *, locked: bool = False) -> StoredCanvas:
-    """The caller's canvas; `locked` where its draft is to be written from what is read here.
+    """Return the caller's canvas; `locked` if its draft is read here in order to be changed.
 
-    Raises Refused; missing and foreign ones answer alike.
+    Raises Refused, with the same reply for a missing canvas and for one of another tenant.
     """
     canvas_id = id_of(agent_id)
     if canvas_id is None:
@@ -242,9 +242,9 @@ def canvas_of(tx: Transaction, principal: Principal, agent_id: str, *, locked: b
 def _to_save(
     edge: Edge, principal: Principal, agent_id: str, dsl: str | Mapping[str, Any] | None, *, is_release: bool
 ) -> tuple[StoredCanvas, Document | None, list[Finding]]:
-    """The caller's canvas, and the given document if there is one, found able to run; so is a draft to be released.
+    """Return the caller's canvas, the document of the body if there is one, and warnings about it.
 
-    With them comes what is suspicious about the document, given or released.
+    Checks that the document, or the draft that is to be released, can run. Raises InvalidCanvas if it cannot.
     """
     with edge.database.transaction() as tx:
         stored = canvas_of(tx, principal, agent_id)
@@ -259,7 +259,7 @@ def _to_save(
 
 
 def _sealed(tx: Transaction, edge: Edge, stored: StoredCanvas, document: Document | None) -> dict[str, Any] | None:
-    """The given document as it is stored. Raises InvalidCanvas for a mask that stands for nothing."""
+    """Return the document with encrypted secrets. Raises InvalidCanvas for a mask without a stored secret."""
     if document is None:
         return None
     secrets = edge.secrets_of(stored.tenant_id, stored.id)
@@ -267,7 +267,7 @@ def _sealed(tx: Transaction, edge: Edge, stored: StoredCanvas, document: Documen
 
 
 def _missing(tx: Transaction, edge: Edge, principal: Principal, document: Document) -> list[Finding]:
-    """What a document names that its tenant lacks."""
+    """Return a warning for everything that a document names and that its tenant does not have."""
     models = missing_models(tx, principal.tenant_id, document, edge.shared_accounts)
     return models + missing_sources(tx, principal.tenant_id, document, elsewhere=edge.asks_elsewhere)
 
@@ -339,7 +339,7 @@ def _row(edge: Edge, canvas: StoredCanvas) -> dict[str, Any]:
 
 
 def version_row(version: Version) -> dict[str, Any]:
-    """A version without its document."""
+    """Return a version without its document, as replies show it."""
     return {
         "id": version.id.hex,
         "user_canvas_id": version.canvas_id.hex,

@@ -1,4 +1,4 @@
-"""An agent's conversations (`sessions` in RAGFlow's paths): list, create, get, delete (http-api 3)."""
+"""Routes of an agent's conversations (`sessions` in RAGFlow's paths): list, create, get, delete."""
 
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
@@ -37,7 +37,7 @@ def create_session(
     user_id: str = "",
     release: str = "",
 ) -> Response:
-    """Begin a conversation on the draft, or with `release` on the latest published version."""
+    """Create a conversation with the draft, or with `release` the latest published version."""
     wanted = checked(NewSession, with_query(body, user_id=user_id, release=release))
     with once.transaction(edge.database) as tx:
         try:
@@ -76,7 +76,7 @@ def list_sessions(
     desc: str = "true",
     dsl: str = "true",
 ) -> Response:
-    """One page of an agent's conversations, the latest change first unless asked otherwise."""
+    """List one page of an agent's conversations, by default the latest changed first."""
     with edge.database.statements() as tx:  # large values are read from the storage in between
         canvas = canvas_of(tx, principal, agent_id)
         found, total = conversations.page(
@@ -107,14 +107,14 @@ def list_sessions(
 
 @router.get("/{session_id}")
 def get_session(edge: TheEdge, principal: Caller, agent_id: str, session_id: str) -> Response:
-    """One conversation with its document."""
+    """Get one conversation with its document."""
     with edge.database.statements() as tx:  # large values are read from the storage in between
         return success(session_wire.raw(tx, edge, _session(tx, principal, agent_id, session_id)))
 
 
 @router.delete("/{session_id}")
 def delete_session(edge: TheEdge, principal: Caller, agent_id: str, session_id: str) -> Response:
-    """Delete a conversation; runs of it that are not over are cancelled."""
+    """Delete a conversation and cancel its open runs."""
     with edge.database.transaction() as tx:
         session = _session(tx, principal, agent_id, session_id)
     return success(len(_delete(edge, principal, session.canvas_id, [session.id])))
@@ -122,7 +122,7 @@ def delete_session(edge: TheEdge, principal: Caller, agent_id: str, session_id: 
 
 @router.delete("", openapi_extra=described(SomeSessions))
 def delete_sessions(edge: TheEdge, principal: Caller, agent_id: str, body: SmallBody) -> Response:
-    """Delete the conversations that the body names, or all."""
+    """Delete the conversations that the body names, or all, and cancel their open runs."""
     wanted = checked(SomeSessions, body)
     with edge.database.transaction() as tx:
         canvas = canvas_of(tx, principal, agent_id)
@@ -136,7 +136,7 @@ def delete_sessions(edge: TheEdge, principal: Caller, agent_id: str, body: Small
 
 
 def _deleted(asked: list[str], deleted: set[UUID]) -> Response:
-    """What of a list was deleted; ids that were not there, or stand in it twice, are reported."""
+    """Return the reply about a deleted list, with errors for unknown and duplicate ids."""
     errors: list[str] = []
     seen: set[UUID] = set()
     for text in asked:
@@ -162,7 +162,7 @@ def _session(tx: Transaction, principal: Principal, agent_id: str, session_id: s
 
 
 def _delete(edge: Edge, principal: Principal, canvas_id: UUID, session_ids: list[UUID] | None) -> set[UUID]:
-    """Delete conversations, or all; those that were named and there. What is accepted meanwhile is cancelled too."""
+    """Delete the named conversations, or all, and return their ids. Cancel runs that are accepted meanwhile too."""
     deleted = set[UUID]()
     cancel_open_runs(edge, principal, canvas_id, session_ids)
     with edge.database.transaction() as tx:
@@ -175,7 +175,7 @@ def _delete(edge: Edge, principal: Principal, canvas_id: UUID, session_ids: list
 
 
 def _moment(text: str, name: str, *, is_end: bool = False) -> datetime | None:
-    """A day or a moment of a query; the end of the day where the end of a time is meant."""
+    """Return a date or time of a query; for a date, the end of the day if `is_end`."""
     if not text:
         return None
     try:

@@ -1,4 +1,4 @@
-"""Whether ExeSQL would reach a database (http-api 2.11)."""
+"""The route that tests the database connection of an ExeSQL node."""
 
 import asyncio
 from typing import ClassVar
@@ -22,13 +22,13 @@ router = APIRouter(tags=["tools"])
 
 SECONDS = 10.0
 FORM_FIELDS = ("sql", "top_n", "loop", "max_records", "inputs", "outputs", "description")
-"""What RAGFlow's front end sends along: the rest of the form of ExeSQL."""
+"""The other fields of the ExeSQL form, which RAGFlow's front end sends as well."""
 
 NEEDED = ("db_type", "database", "username", "host", "port", "password")
 
 
 class Reached(Body):
-    """A database, as ExeSQL names it."""
+    """A database with the parameters of ExeSQL."""
 
     without_effect: ClassVar[NoEffect] = {
         **dict.fromkeys(ExeSQLParams.model_fields, ()),
@@ -45,13 +45,13 @@ class Reached(Body):
 
 @router.post("/agents/test_db_connection", openapi_extra=described(Reached))
 async def try_database(request: Request, edge: TheEdge, principal: Caller, body: SmallBody) -> Response:
-    """Connect to a database and ask it for a 1; the address is checked as that of every node is."""
+    """Connect to a database and run `SELECT 1`. The address is checked like those of nodes."""
     lacking = [name for name in NEEDED if body.get(name) is None]
     if lacking:
         raise Refused(ARGUMENT, f"required argument are missing: {','.join(lacking)}; ")
     wanted = checked(Reached, body)
     if canvas_secrets.is_mask(wanted.password):
-        raise Refused(ARGUMENT, "The password is masked. Type it in to try the connection.")
+        raise Refused(ARGUMENT, "The password is masked. Enter it to test the connection.")
     databases: Databases = request.app.state.databases
     params = validated(ExeSQLParams, wanted.model_dump())
     target = {**{name: getattr(params, name) for name in NEEDED}, "timeout": SECONDS}

@@ -1,4 +1,4 @@
-"""What an editor asks of a draft: its state emptied, and the form of one node (http-api 2.6 and 2.10)."""
+"""Routes for editors of a draft: reset its state, and get the input form of one node."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -20,12 +20,12 @@ from store.agents import canvases
 
 router = APIRouter(tags=["agents"])
 
-_ASKING = frozenset({"begin", "userfillup"})  # they have a form of their own
+_ASKING = frozenset({"begin", "userfillup"})  # components with a form of their own
 
 
 @router.post("/agents/{agent_id}/reset")
 def reset_draft(edge: TheEdge, principal: Caller, agent_id: str) -> Response:
-    """Empty what a draft keeps of runs, and put its variables back to what they are declared as; the document."""
+    """Remove the state of runs from a draft, reset its variables to their declared values, and return it."""
     with edge.database.transaction() as tx:
         stored = canvas_of(tx, principal, agent_id, locked=True)
         document = defaults.reset_by_type(parsed(stored.draft, edge.max_canvas_bytes))
@@ -35,7 +35,7 @@ def reset_draft(edge: TheEdge, principal: Caller, agent_id: str) -> Response:
 
 @router.get("/agents/{agent_id}/components/{component_id}/input-form")
 def input_form(edge: TheEdge, principal: Caller, agent_id: str, component_id: str) -> Response:
-    """The form of a node: the fields that it asks for, or a line for every reference that it reads."""
+    """Get the input form of a node: its own fields, or a text field for every reference that it reads."""
     with edge.database.statements() as tx:
         stored = canvas_of(tx, principal, agent_id)
     entry = parsed(stored.draft, edge.max_canvas_bytes).entries.get(component_id)

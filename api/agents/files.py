@@ -1,6 +1,6 @@
-"""Files: upload for an agent, download, and what runs have produced (http-api 6).
+"""Routes of files: upload for an agent, download, and files that runs have produced.
 
-What a browser would run as a page is never shown inline, and no reply may be taken for another type than it says.
+A file that a browser would execute as a page is never sent inline, and browsers may not guess another type.
 """
 
 import re
@@ -23,13 +23,13 @@ from store.tenants import uploads
 from store.tenants.uploads import StoredFile, StoredRef
 
 router = APIRouter(tags=["files"])
-old_router = APIRouter(tags=["files"])  # paths that older clients know, below `/v1`
+old_router = APIRouter(tags=["files"])  # paths of older clients, below `/v1`
 
 UNKNOWN = "document not found"
 
 _PAGES = re.compile(
     r"html|xml|xsl|svg|mimearchive|script|^message/|^multipart/"
-)  # types that may carry scripts, or be some
+)  # types that may contain scripts or are scripts
 _PICTURES = frozenset({"image/png", "image/jpeg"})
 _PAGE_EXTENSIONS = frozenset(
     {"html", "htm", "shtml", "xhtml", "xht", "xml", "xsl", "xslt", "svg", "svgz", "mht", "mhtml", "js", "mjs", "cjs"}
@@ -42,7 +42,7 @@ FORM = {
 
 
 def http_of(request: Request) -> Http:
-    """The process's way out, for uploads by address."""
+    """Return the process's HTTP client, for uploads by URL."""
     http: Http = request.app.state.http
     return http
 
@@ -62,9 +62,9 @@ async def upload(
     agent_id: str,
     url: str = "",
 ) -> Response:
-    """Store files: what comes back goes into `files` and file inputs.
+    """Store files. The returned descriptors go into `files` and file inputs of a turn.
 
-    With exactly one file and `url`, what lies at that address is stored instead.
+    With exactly one file and `url`, the file at that address is stored instead.
     """
     await in_thread(lambda: _see_agent(edge, principal, agent_id))
     blobs = edge.storage
@@ -90,7 +90,7 @@ def _see_agent(edge: Edge, principal: Principal, agent_id: str) -> None:
 
 
 def _noted(edge: Edge, principal: Principal, once: Keyed, kept: list[StoredRef]) -> Response:
-    """All files of a request, or none."""
+    """Store the rows of all files of a request, in one transaction."""
     with once.transaction(edge.database) as tx:
         token_id = principal.link.token_id if principal.link is not None else None
         rows = [
@@ -111,7 +111,7 @@ def download(
     id: str = "",  # noqa: A002 - the name on the wire
     created_by: str = "",
 ) -> Response:
-    """The bytes of an uploaded file; with `created_by`, which RAGFlow's clients send, only if the file is theirs."""
+    """Download an uploaded file. With `created_by`, which RAGFlow's clients send, only if it belongs to that user."""
     file, data = _read(edge, principal, id, created_by)
     return reply_with(data, OCTETS, file.name, is_inline=False)
 
@@ -129,7 +129,7 @@ def download_attachment(
     disposition: str = "",
     created_by: str = "",
 ) -> Response:
-    """A file that a run has produced; shown in the browser with `disposition=inline`, unless it is a page."""
+    """Download a file that a run has produced. `disposition=inline` shows it in the browser, unless it is a page."""
     file, data = _read(edge, principal, attachment_id, created_by)
     kind = _type(mime_type, ext)
     return reply_with(data, kind, filename or file.name, is_inline=disposition == "inline" and not _is_page(kind, ext))
@@ -145,7 +145,7 @@ def preview_attachment(
     filename: str = "",
     created_by: str = "",
 ) -> Response:
-    """The same, shown in the browser."""
+    """Show a file that a run has produced in the browser."""
     file, data = _read(edge, principal, attachment_id, created_by)
     kind = _type(mime_type, ext)
     return reply_with(data, kind, filename or file.name, is_inline=not _is_page(kind, ext))
@@ -153,9 +153,9 @@ def preview_attachment(
 
 @router.get("/documents/artifact/{name}")
 def show_artifact(edge: TheEdge, principal: Anyone, name: str, session_id: str = "") -> Response:
-    """A file that a program of CodeExec has left, where its links point: `{id}.{extension}`.
+    """Get a file that a program of CodeExec has produced. Its links have the form `{id}.{extension}`.
 
-    Pictures are shown, everything else is an attachment. `session_id`, if given, is the run that made it.
+    Pictures are shown in the browser, other files are attachments. `session_id`, if given, is the run that made it.
     """
     file, data = _read(edge, principal, name.partition(".")[0])
     if session_id and file.run_id != id_of(session_id):
@@ -165,9 +165,9 @@ def show_artifact(edge: TheEdge, principal: Anyone, name: str, session_id: str =
 
 
 def _read(edge: Edge, principal: Principal, written: str, created_by: str = "") -> tuple[StoredFile, bytes]:
-    """A file of the caller with its bytes: of a share link one that came by it. Raises Refused.
+    """Return a file of the caller with its bytes; share links reach only files that came by them. Raises Refused.
 
-    `created_by`: whose file it must be, as uploads and descriptors show it, or the tenant; "": anybody's of the tenant.
+    `created_by`: the owner that the file must have, as uploads and descriptors show it, or the tenant. "": any owner.
     """
     file_id = id_of(written)
     if file_id is None:
@@ -184,7 +184,7 @@ def _read(edge: Edge, principal: Principal, written: str, created_by: str = "") 
 
 
 def _type(mime_type: str, ext: str) -> str:
-    """The type of a reply: as asked for, else by extension."""
+    """Return the media type of a reply: the requested one, else by extension."""
     return mime_type_of(mime_type) or guessed_type(f"file.{_plain(ext)}")
 
 
@@ -193,12 +193,12 @@ def _is_page(kind: str, ext: str) -> bool:
 
 
 def _plain(ext: str) -> str:
-    """An extension in letters and digits alone."""
+    """Return an extension reduced to letters and digits."""
     return re.sub(r"[^a-z0-9]", "", ext.lower())
 
 
 def reply_with(data: bytes, kind: str, name: str, *, is_inline: bool) -> Response:
-    """A file as it goes out: never taken for another type than it says."""
+    """Return the reply with a file, with headers that keep browsers from guessing another type."""
     headers = {
         "Content-Disposition": "inline" if is_inline else f"attachment{_named(name)}",
         "X-Content-Type-Options": "nosniff",
@@ -208,7 +208,7 @@ def reply_with(data: bytes, kind: str, name: str, *, is_inline: bool) -> Respons
 
 
 def _named(name: str) -> str:
-    """A name as a part of Content-Disposition; one beyond ASCII also in the spelling that allows for it."""
+    """Return a file name for Content-Disposition; a name beyond ASCII also in the extended form."""
     whole = re.sub(r"[^\w.-]", "_", name[-LONGEST_NAME:])
     plain = re.sub(r"[^\w.-]", "_", whole, flags=re.ASCII)
     extended = f"; filename*=UTF-8''{quote(whole)}" if whole != plain else ""

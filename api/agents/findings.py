@@ -1,4 +1,4 @@
-"""What is wrong with a canvas, as clients see it, and versions that were found able to run."""
+"""Findings about canvases in replies, and the cache of versions that have been checked."""
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ KEPT = 1024
 
 
 def shown(findings: Sequence[Finding]) -> list[dict[str, Any]]:
-    """Findings as clients see them."""
+    """Return findings as replies show them."""
     return [
         {
             "severity": found.severity,
@@ -37,7 +37,7 @@ def shown(findings: Sequence[Finding]) -> list[dict[str, Any]]:
 
 
 def refuse_errors(findings: Sequence[Finding]) -> None:
-    """Raise InvalidCanvas, which names the first error and lists all, if there is any."""
+    """Raise InvalidCanvas if there is an error; it names the first one and lists all."""
     errors = errors_of(findings)
     if errors:
         first = errors[0]
@@ -47,7 +47,7 @@ def refuse_errors(findings: Sequence[Finding]) -> None:
 def missing_models(
     tx: Transaction, tenant_id: UUID, document: Document, shared: Sequence[Account] = ()
 ) -> list[Finding]:
-    """A warning for every model that a document names and that its tenant lacks; `shared` are everybody's accounts."""
+    """Return a warning for every model that a document names and its tenant lacks; `shared`: everyone's accounts."""
     own = [
         Account(
             row.factory,
@@ -63,7 +63,7 @@ def missing_models(
 
 
 def missing_sources(tx: Transaction, tenant_id: UUID, document: Document, *, elsewhere: bool) -> list[Finding]:
-    """A warning for every knowledge base, memory and MCP server that a document names and that its tenant lacks.
+    """Return a warning for every knowledge base, memory and MCP server that a document names and its tenant lacks.
 
     `elsewhere`: a search server may have those that are not the tenant's own.
     """
@@ -72,12 +72,12 @@ def missing_sources(tx: Transaction, tenant_id: UUID, document: Document, *, els
 
 
 def parsed(source: str | Mapping[str, Any], max_bytes: int) -> Document:
-    """The document that a request brings. Raises InvalidCanvas."""
+    """Return the document of a request. Raises InvalidCanvas."""
     return parsing.parse(source, max_bytes=max_bytes)
 
 
 class Checked:
-    """Versions that were found able to run. They never change, so once is enough."""
+    """The versions that have been checked and can run. Versions never change, so one check is enough."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[UUID, None] = OrderedDict()

@@ -1,4 +1,4 @@
-"""The tools that plugins bring, as they describe themselves (tools 8)."""
+"""The route that lists the tools of plugins."""
 
 from fastapi import APIRouter
 from fastapi.responses import Response
@@ -12,5 +12,5 @@ router = APIRouter(tags=["components"])
 
 @router.get("/plugin/tools")
 def plugin_tools(principal: Caller) -> Response:
-    """Name, description and parameters of each; all tenants have the same."""
+    """List name, description and parameters of each plugin tool. All tenants have the same tools."""
     return success([dict(plugin.metadata) for plugin in plugins.loaded()])

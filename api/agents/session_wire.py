@@ -1,4 +1,4 @@
-"""Conversations as sessions of RAGFlow's wire: what was said, and the document with the state it is in (http-api 3)."""
+"""Serialize conversations as RAGFlow's sessions: their messages, and the document with its current state."""
 
 import copy
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ from store.runs import attempt_records, run_queries, run_rows
 
 @dataclass(frozen=True, slots=True)
 class Spoken:
-    """What was said in a session, and what its runs may cite."""
+    """The messages of a session, and the sources that its runs may cite."""
 
     messages: Sequence[Message]
     run_ids: Sequence[UUID]
@@ -30,7 +30,7 @@ class Spoken:
 
 
 def spoken_in(tx: Transaction, tenant_id: UUID, session_ids: Sequence[UUID]) -> dict[UUID, Spoken]:
-    """Everything that some sessions of a tenant show of their conversations; as many statements as for one."""
+    """Return messages and sources of sessions of a tenant. The number of statements does not depend on theirs."""
     found = conversations.messages_of(tx, tenant_id, session_ids)
     runs_of = {
         session: list(dict.fromkeys(message.run_id for message in said if message.run_id is not None))
@@ -52,7 +52,7 @@ def spoken_in(tx: Transaction, tenant_id: UUID, session_ids: Sequence[UUID]) -> 
 def normalised(
     tx: Transaction, edge: Edge, session: Conversation, *, with_dsl: bool = True, spoken: Spoken | None = None
 ) -> dict[str, Any]:
-    """A session as lists show it."""
+    """Return a session as lists show it."""
     shown = {
         "id": session.id.hex,
         "agent_id": session.canvas_id.hex,
@@ -72,7 +72,7 @@ def normalised(
 
 
 def raw(tx: Transaction, edge: Edge, session: Conversation) -> dict[str, Any]:
-    """A session as its row looks upstream."""
+    """Return a session like RAGFlow's database row."""
     spoken = _spoken(tx, session)
     shown = normalised(tx, edge, session, spoken=spoken)
     agent = shown.pop("agent_id")
@@ -81,7 +81,7 @@ def raw(tx: Transaction, edge: Edge, session: Conversation) -> dict[str, Any]:
 
 
 def messages_of(tx: Transaction, edge: Edge, session: Conversation, spoken: Spoken) -> list[dict[str, Any]]:
-    """What both sides have said. A run's answer is all its text, thinking included, after the last message to it."""
+    """Return the messages of both sides. A run's answer is all its text, with thoughts, after the last user message."""
     said, answers, cited = spoken.messages, spoken.answers, spoken.cited
     last_to = {message.run_id: message.number for message in said if message.role == "user"}
     shown = [_prologue(tx, edge, session)] if session.source == "agent" else []
@@ -103,7 +103,7 @@ def _spoken(tx: Transaction, session: Conversation) -> Spoken:
 
 
 def _kept(said: Sequence[Message]) -> dict[UUID, str]:
-    """The answers that a conversation has taken over from runs that are gone; they name no activation any more."""
+    """Return the answers that a conversation has stored of deleted runs, which have no activations any more."""
     return {
         message.run_id: str(message.content.get("content") or "")
         for message in said
@@ -113,12 +113,12 @@ def _kept(said: Sequence[Message]) -> dict[UUID, str]:
 
 
 def _cited(references: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The chunks an answer may cite, each with the number it is cited by (http-api 3.1)."""
+    """Return the chunks that an answer may cite, each with its citation number."""
     return [{**chunk, "citation_id": number} for number, chunk in references["chunks"].items()]
 
 
 def dsl_of(tx: Transaction, edge: Edge, session: Conversation) -> dict[str, Any]:
-    """The session's document with the values, globals and history that its last run has left."""
+    """Return the session's document with the values, globals and history of its last run."""
     document = edge.versions.to_show(tx, session.version_id).document
     composed = copy.deepcopy(dict(defaults.reset_by_type(document).raw))
     composed = edge.secrets_of(session.tenant_id, session.canvas_id).masked(composed)
@@ -147,7 +147,7 @@ def _prologue(tx: Transaction, edge: Edge, session: Conversation) -> dict[str, A
 
 
 def prologue_of(document: Document) -> str:
-    """What an agent says before anybody has asked; "" where it is switched off."""
+    """Return the text with which an agent opens a conversation; "" if it is switched off."""
     params = document.begin_params
     return str(params.get("prologue") or "") if params.get("enablePrologue", True) else ""
 
@@ -166,5 +166,5 @@ def _id(run_id: UUID) -> str:
 
 
 def _text(content: Any) -> Any:
-    """What was said; of an answer that somebody else has made, its text."""
+    """Return the content of a message; of an answer that is an object, its text."""
     return content["content"] if isinstance(content, dict) and set(content) == {"content"} else content

@@ -1,4 +1,4 @@
-"""Tags of canvases (http-api 2.7)."""
+"""Routes of the tags of agents."""
 
 from fastapi import APIRouter
 from fastapi.responses import Response
@@ -17,7 +17,7 @@ router = APIRouter(tags=["agents"])
 
 @router.get("/agents/tags")
 def list_tags(edge: TheEdge, principal: Caller, canvas_category: str = "") -> Response:
-    """The tags of the caller's agents with how many carry each, the most frequent first; of one category if named."""
+    """List the tags of the caller's agents with their counts, the most frequent first; optionally of one category."""
     with edge.database.transaction() as tx:
         found = canvas_list.tags_in_use(tx, principal.tenant_id, canvas_category)
     return success([{"tag": tag, "count": count} for tag, count in found])
@@ -25,7 +25,7 @@ def list_tags(edge: TheEdge, principal: Caller, canvas_category: str = "") -> Re
 
 @router.put("/agents/{agent_id}/tags", openapi_extra=described(Tags))
 def set_tags(edge: TheEdge, principal: Caller, agent_id: str, body: SmallBody) -> Response:
-    """Give an agent these tags in place of its own, as many as 512 characters hold."""
+    """Replace the tags of an agent, up to 512 characters in all."""
     wanted = checked(Tags, body)
     tags = wanted.tags.split(",") if isinstance(wanted.tags, str) else wanted.tags
     with edge.database.transaction() as tx:

@@ -1,4 +1,4 @@
-"""What an agent's tools were asked and answered in one turn (http-api 5, engine 5.7)."""
+"""Routes that list the tool calls of one turn."""
 
 from contextlib import suppress
 from typing import Any
@@ -21,16 +21,16 @@ router = APIRouter(tags=["logs"])
 
 @router.get("/agents/{agent_id}/logs/{message_id}")
 def tool_trace(edge: TheEdge, principal: Caller, agent_id: str, message_id: str) -> Response:
-    """The tool calls of a turn, by the `message_id` of its events; `{}` if there are none.
+    """List the tool calls of a turn, by the `message_id` of its events; `{}` if there are none.
 
-    The agent's place may as well be taken by the session (the `task_id` of events) or the run.
+    Instead of the agent, the path may name the session (the `task_id` of events) or the run.
     """
     return success(_trace(edge, principal, agent_id, message_id))
 
 
 @router.get("/agentbots/{agent_id}/logs/{message_id}")
 def shared_tool_trace(edge: TheEdge, principal: Anyone, agent_id: str, message_id: str) -> Response:
-    """The same for whoever has the agent's share link: of turns in sessions that were begun by it."""
+    """List the tool calls of a turn in a session that began by the share link of the caller."""
     return success(_trace(edge, principal, agent_id, message_id))
 
 
@@ -48,7 +48,7 @@ def _trace(edge: Edge, principal: Principal, named: str, message: str) -> list[d
 
 
 def _of(tx: Transaction, principal: Principal, named: str) -> UUID | None:
-    """The caller's agent, session or run of this id; of a run the external id will do as well."""
+    """Return the id of the caller's agent, session or run; for a run, its external id is accepted too."""
     written = id_of(named)
     if principal.link is not None:
         is_open = written is not None and (

@@ -1,1 +1,1 @@
-"""HTTP itself: authentication, errors, request bodies, pages of lists, idempotency keys, uploads."""
+"""HTTP basics: authentication, errors, request bodies, paging, idempotency keys, uploads, replies."""

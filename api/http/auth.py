@@ -1,9 +1,9 @@
-"""Who is asking: a bearer token becomes a Principal. The one dependency of every route that has data.
+"""Authentication: turn a bearer token into a Principal. Every route that returns data depends on it.
 
-RAGFlow's wire knows no tenants beside users, so the caller's tenant id is the caller's user id. A token of kind `beta`
-is a share link: it opens the routes that say so, there one agent's published version, and sessions, files and logs that
-came by the link (`Principal.link`). Tokens of kind `admin` open all that `api` ones do, and may set what a tenant's
-runs may spend.
+RAGFlow's API has users and no tenants, so the caller's tenant id is also the user id. A token of kind `beta` is a share
+link. It is accepted on the routes that declare so, for one agent's published version, and for sessions, files and logs
+that were created by the link (`Principal.link`). Tokens of kind `admin` may do everything that `api` tokens may, and
+set the budgets of a tenant.
 """
 
 from dataclasses import dataclass
@@ -20,28 +20,28 @@ from store.tenants import tenants
 
 _bearer = HTTPBearer(auto_error=False, description="An API token: `easel tokens create`")
 
-NO_AGENT = "This share link names no agent. Ask for a new link. (Operators: `easel tokens bind TOKEN --agent AGENT`)"
+NO_AGENT = "This share link names no agent. Request a new link. (Operators: `easel tokens bind TOKEN --agent AGENT`)"
 
 
 Bearer = Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
-"""What shows in OpenAPI that a route needs a token."""
+"""The dependency that marks a route in OpenAPI as needing a token."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShareLink:
-    """What a share link opens: the published version of one agent, and what came by this link."""
+    """A share link: it opens the published version of one agent, and everything that was created by the link."""
 
     token_id: UUID
     canvas_id: UUID
 
     def key_route(self, route: str) -> str:
-        """The route of an idempotency key that came by the link: keys of others are not seen."""
+        """Return the route for idempotency keys of this link, which keeps them apart from keys of other callers."""
         return f"{route} link {self.token_id.hex}"
 
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """The caller. `kind`: `api`, `admin`, or `beta` for share links, which alone have a `link`."""
+    """The caller. `kind`: `api`, `admin`, or `beta` for share links. Only share links have a `link`."""
 
     tenant_id: UUID
     user_id: str
@@ -50,26 +50,26 @@ class Principal:
     link: ShareLink | None = None
 
     def opens(self, canvas_id: UUID) -> bool:
-        """Whether an agent of the tenant is open to the caller."""
+        """Return whether the caller may use an agent of the tenant."""
         return self.link is None or self.link.canvas_id == canvas_id
 
 
 async def anyone(request: Request, edge: TheEdge, _for_openapi: Bearer) -> Principal:
-    """The caller, by a token of any kind. Raises Unauthorized, and UnknownParameter for a query that makes no sense."""
+    """Return the caller, with a token of any kind. Raises Unauthorized; UnknownParameter for an invalid query."""
     written = request.headers.get("authorization", "").strip()
     scheme, _, rest = written.partition(" ")
-    token = rest.strip() if scheme.lower() == "bearer" else written  # the bare token will do
+    token = rest.strip() if scheme.lower() == "bearer" else written  # a bare token is accepted too
     if not token:
         raise Unauthorized
     found = await in_thread(lambda: _known(edge, token))
     if found is None:
         raise Unauthorized
-    refuse_unknown_parameters(request)  # here, because every route that has data asks who the caller is
+    refuse_unknown_parameters(request)  # here, since every route that returns data depends on the caller
     return Principal(found.tenant_id, found.tenant_id.hex, found.kind, found.token_id, _link(found))
 
 
 async def caller(principal: Annotated[Principal, Depends(anyone)]) -> Principal:
-    """The caller, by an API token. Raises Unauthorized."""
+    """Return the caller, with an API token. Raises Unauthorized, also for share links."""
     if principal.kind not in ("api", "admin"):
         raise Unauthorized
     return principal
@@ -78,13 +78,15 @@ async def caller(principal: Annotated[Principal, Depends(anyone)]) -> Principal:
 def _link(found: tenants.Principal) -> ShareLink | None:
     if found.kind != tenants.SHARE_LINK:
         return None
-    if found.canvas_id is None:  # made before links named their agent
+    if found.canvas_id is None:  # created by a release whose links named no agent
         raise Unauthorized(NO_AGENT)
     return ShareLink(found.token_id, found.canvas_id)
 
 
 def _known(edge: Edge, token: str) -> tenants.Principal | None:
-    with edge.database.statements() as tx:  # one statement, so one round trip, unless its use is to be noted
+    with (
+        edge.database.statements() as tx
+    ):  # one statement and one round trip, unless the use of the token must be recorded
         return tenants.principal_of(tx, token)
 
 

@@ -1,4 +1,4 @@
-"""Work that outlives its request: a shutdown waits for it before connections are closed."""
+"""Work that outlives its request. A shutdown waits for it before it closes connections."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -8,23 +8,23 @@ import structlog
 
 log = structlog.get_logger()
 
-SECONDS = 10.0  # that a shutdown waits
+SECONDS = 10.0  # longest wait of a shutdown
 
 
 class Background:
-    """The work of one process that no request waits for."""
+    """The background work of one process."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self, work: Coroutine[Any, Any, None]) -> None:
-        """Begin work. What goes wrong in it is logged."""
+        """Start work. Its errors are logged."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._end)
 
     async def finish(self, seconds: float = SECONDS) -> None:
-        """Wait until everything is done, or has been given that long; the rest is stopped, and logged."""
+        """Wait up to `seconds` for all work, then cancel the rest and log it."""
         if not self._tasks:
             return
         _, late = await asyncio.wait(self._tasks, timeout=seconds)

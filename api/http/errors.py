@@ -1,10 +1,10 @@
-"""From what went wrong to an HTTP reply. Statuses and codes are chosen here alone.
+"""Turn exceptions into HTTP replies. Only this module chooses statuses and codes.
 
-Every exception becomes a Failure, which each style words in its own way (api/http/reply_styles.py). RAGFlow's routes
-answer 200 with a code in an envelope, unless the client asks for real statuses with the header `X-Http-Status: strict`
-(http-api 1.3); a query, body or canvas that makes no sense is a 400 in every case, and a body that is too large a 413,
-in the same envelope. Our own routes, and those for
-clients of OpenAI's API, answer with real statuses. What is nobody's fault but ours carries a request id and no text.
+Every exception becomes a Failure, which each reply style words in its own way (api/http/reply_styles.py). RAGFlow's
+routes answer 200 with a code in an envelope, unless the client asks for real statuses with the header
+`X-Http-Status: strict`. An invalid query, body or canvas is a 400 in every case, and a body that is too large is a 413,
+in the same envelope. Easel's own routes, and those for OpenAI clients, answer with real statuses. The reply about an
+internal error has a request id and no details.
 """
 
 from collections.abc import Mapping
@@ -34,7 +34,7 @@ INTERNAL, UNAUTHORIZED, CONFLICT, SERVER = 100, 401, 409, 500
 _STRICT = {ARGUMENT: 400, DATA: 400, FORBIDDEN: 403, CONFLICT: 409, INTERNAL: 500, SERVER: 500, CONNECTION: 503}
 
 _CODES = {FORBIDDEN: "not_allowed", CONFLICT: "conflict", INTERNAL: "internal", SERVER: "internal"}
-"""Codes of ours for codes of RAGFlow's; those that are not here are `invalid_request`."""
+"""Easel's code for each of RAGFlow's codes; all others are `invalid_request`."""
 
 _OPENAI_CODES = {"unauthorized": "invalid_api_key", "internal": "server_error"}
 _OPENAI_TYPES = {"waiting_for_user": "waiting_for_user", "model_error": "model_error"}
@@ -44,7 +44,7 @@ NO_ACCESS = "Make sure you have permission to access the agent."
 
 
 class Refused(Exception):
-    """A reply in RAGFlow's words. `status`: an HTTP status that holds in every case; `is_absent`: 404 where strict."""
+    """A refusal with RAGFlow's message. `status`: the status in every case; `is_absent`: 404 for strict clients."""
 
     def __init__(
         self, code: int, message: str, *, data: Any = None, status: int | None = None, is_absent: bool = False
@@ -58,37 +58,37 @@ class Refused(Exception):
 
 
 class NoAccess(Refused):
-    """The caller has no such canvas: missing and foreign ones answer alike."""
+    """The caller has no such canvas. The reply is the same for a missing canvas and for one of another tenant."""
 
     def __init__(self) -> None:
         super().__init__(FORBIDDEN, NO_ACCESS, data=False)
 
 
 class UnknownParameter(InvalidRequest):
-    """A request names a field or a query parameter that nobody knows; `field` names it."""
+    """A request has an unknown field or query parameter; `field` names it."""
 
     code = "unknown_parameter"
 
 
 class UnsupportedParameter(InvalidRequest):
-    """A request wants something of a parameter that would change the answer, and that is not done; `field` names it."""
+    """A request has a parameter that would change the answer and is not supported; `field` names it."""
 
     code = "unsupported_parameter"
 
 
 class Answered(Exception):
-    """A request with the same idempotency key was carried out before, and got this reply (api/http/idempotency.py)."""
+    """An earlier request with the same idempotency key got this reply (api/http/idempotency.py)."""
 
     def __init__(self, reply: Response) -> None:
-        super().__init__("The request was carried out before.")
+        super().__init__("The request was executed before.")
         self.reply = reply
 
 
-UNKNOWN_TOKEN = "Authorization is not valid!"  # noqa: S105 (what is said of one)
+UNKNOWN_TOKEN = "Authorization is not valid!"  # noqa: S105 (a message)
 
 
 class Unauthorized(Exception):
-    """Nobody we know is asking, or with a token that opens nothing any more."""
+    """The request has no token, or a token that is unknown, revoked or expired."""
 
     def __init__(self, message: str = UNKNOWN_TOKEN) -> None:
         super().__init__(message)
@@ -103,26 +103,26 @@ class TokenEnded(Unauthorized):
 
     @property
     def body(self) -> dict[str, Any]:
-        """The last frame of the stream."""
+        """Return the last frame of the stream."""
         return {"code": UNAUTHORIZED, "message": self.message, "data": False}
 
 
 def no_access() -> Refused:
-    """The caller has no such canvas."""
+    """Return the refusal of a canvas that the caller does not have."""
     return NoAccess()
 
 
 def absent(message: str) -> Refused:
-    """There is no such thing for this caller."""
+    """Return the refusal of something that this caller does not have."""
     return Refused(DATA, message, is_absent=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What went wrong, in the words of every style.
+    """An error with what each reply style needs.
 
-    `status` is the real HTTP status. `wire_status` is the one of RAGFlow's envelope where it holds in every case; else
-    that is 200, and `strict_status` for clients that ask for real ones.
+    `status` is the real HTTP status. `wire_status` is the status of RAGFlow's envelope for all clients. Without it, the
+    envelope has status 200, or `strict_status` for clients that ask for real statuses.
     """
 
     status: int
@@ -138,7 +138,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class RunOfRequest:
-    """The run that a request starts. Until it is accepted nobody knows whether it will be."""
+    """The run that a request starts. An error may come before or after the run is accepted."""
 
     run_id: str
     session_id: str | None = None
@@ -146,7 +146,7 @@ class RunOfRequest:
 
 
 def add_handlers(app: FastAPI) -> None:
-    """Give every exception its reply."""
+    """Register the handlers that turn exceptions into replies."""
     app.add_exception_handler(Refused, _refused)
     app.add_exception_handler(Unauthorized, _unauthorized)
     app.add_exception_handler(Answered, _answered)
@@ -160,7 +160,7 @@ def add_handlers(app: FastAPI) -> None:
 
 
 class _Guard:
-    """Answers for what nobody has foreseen; a reply that has begun is cut."""
+    """Middleware that answers unexpected errors. A reply that has begun is cut off."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -186,7 +186,7 @@ class _Guard:
 
 def _refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, Refused)
-    if isinstance(error, NoAccess) and style_of(request) is Style.OPENAI:  # these clients call an agent a model
+    if isinstance(error, NoAccess) and style_of(request) is Style.OPENAI:  # OpenAI clients call an agent a model
         return failed(request, Failure(404, "model_not_found", error.message, error.code, {"field": "model"}))
     real = 404 if error.is_absent else _STRICT[error.code]
     failure = Failure(
@@ -226,7 +226,7 @@ def _unauthorized(request: Request, error: Exception) -> Response:
 
 def _executor_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, ExecutorError)
-    if isinstance(error, ValueGone):  # what it says is for the caller as well: nothing here will bring the value back
+    if isinstance(error, ValueGone):  # its message is for the caller too, since the value cannot be recovered
         log.error("value_gone", error=error.message)
         return failed(request, Failure(500, error.code, error.message, SERVER))
     if not isinstance(error, InvalidRequest):
@@ -286,7 +286,7 @@ def _unstorable(request: Request, _: Exception) -> Response:
 def _unexpected(request: Request, error: Exception) -> Response:
     request_id = uuid4().hex
     log.error("request_failed", request_id=request_id, path=request.url.path, exc_info=error)
-    message = f"Something went wrong here. Name the request id {request_id} when you report it."
+    message = f"An internal error occurred. Report it with the request id {request_id}."
     return failed(request, Failure(500, "internal", message, INTERNAL, {"request_id": request_id}))
 
 
@@ -294,7 +294,7 @@ def _unexpected(request: Request, error: Exception) -> Response:
 
 
 def failed(request: Request, failure: Failure) -> Response:
-    """The reply about a failure, in the style of the request."""
+    """Return the reply about a failure in the style of the request."""
     match style_of(request):
         case Style.OWN:
             body = {"code": failure.code, "message": failure.message, "details": failure.details}
@@ -310,20 +310,20 @@ def failed(request: Request, failure: Failure) -> Response:
 
 
 def tell_own_failures(request: Request) -> None:
-    """Answer with a real status what goes wrong here: who sends this request takes a 200 for its delivery."""
+    """Answer internal errors of this request with a real status, since its sender takes a 200 for a delivery."""
     request.state.tells_own_failures = True
 
 
 def starts(request: Request, run: RunOfRequest) -> None:
-    """Note which run a request starts, for what may go wrong from here on."""
+    """Record which run a request starts, for replies about later errors."""
     request.state.run = run
 
 
 def _openai(request: Request, failure: Failure) -> Response:
-    """An error as clients of OpenAI's API know it.
+    """Return an error in the format of OpenAI's API.
 
-    These clients send a request again after 409 and 5xx. Where it may have started a run they are told not to, since
-    the run would act again.
+    OpenAI clients repeat a request after 409 and 5xx. If it may have started a run, a header tells them not to, since
+    a second run would repeat its actions.
     """
     run: RunOfRequest | None = getattr(request.state, "run", None)
     error: dict[str, Any] = {
@@ -354,10 +354,10 @@ def _openai_type(failure: Failure) -> str:
 
 
 def wants_real_statuses(request: Request) -> bool:
-    """Whether a client of RAGFlow's routes asks for real HTTP statuses."""
+    """Return whether a client of RAGFlow's routes asks for real HTTP statuses."""
     return request.headers.get("x-http-status", "").lower() == "strict"
 
 
 def strict_status(request: Request, code: int) -> int:
-    """The HTTP status of a code of RAGFlow's: 200, or the real one for clients that ask for it."""
+    """Return the HTTP status for a RAGFlow code: 200, or the real one for clients that ask for it."""
     return _STRICT.get(code, 200) if wants_real_statuses(request) else 200

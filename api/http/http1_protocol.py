@@ -1,9 +1,9 @@
-"""HTTP/1.1 as the API takes it: no head or body that never ends, and no request that two servers read differently.
+"""The HTTP/1.1 protocol of the API: time limits for heads and bodies, and no ambiguous requests.
 
-`easel api` gives this protocol to uvicorn. A client has 10 s for the head of a request, from the connection or the
-head's first byte on. A body must not fall behind 1 KiB a second for more than 20 s; while the application does not
-read, nothing counts. Bare line feeds, folded headers, and a length that is no number, or is given twice or beside
-`Transfer-Encoding`, are a 400: a proxy may read such a request as two (request smuggling).
+`easel api` passes this protocol to uvicorn. A client has 10 s for the head of a request, from the connection or from
+the first byte of the head. A body must not be slower than 1 KiB/s for more than 20 s; time in which the application
+does not read does not count. Bare line feeds, folded headers, and a length that is not a number, or is repeated or
+beside `Transfer-Encoding`, are a 400: a proxy may read such a request as two (request smuggling).
 """
 
 import asyncio
@@ -21,7 +21,7 @@ _FOLDED = re.compile(rb"\r\n[ \t]")
 
 
 def check_head(received: bytes) -> None:
-    """Look at a request's head, as far as it has come. Raises RemoteProtocolError for one that is ambiguous."""
+    """Check the received part of a request's head. Raises RemoteProtocolError if it is ambiguous."""
     end = received.find(b"\r\n\r\n")
     head = received[: end + 2] if end >= 0 else received.removesuffix(b"\r")
     if _STRAY.search(head):
@@ -39,12 +39,12 @@ def _check_length(head: bytes) -> None:
     encodings = sum(name.strip().lower() == b"transfer-encoding" for name, _ in fields)
     if len(lengths) + encodings > 1 or (encodings and request.endswith(b"HTTP/1.0")):
         raise h11.RemoteProtocolError("The length of the body is ambiguous.")
-    if not all(length.isdigit() for length in lengths):  # h11 would take `5, 5`
+    if not all(length.isdigit() for length in lengths):  # h11 would accept `5, 5`
         raise h11.RemoteProtocolError("Content-Length is not a number.")
 
 
 class StrictConnection(h11.Connection):
-    """h11's reading of a connection, which looks at each head before h11 does."""
+    """An h11 connection that checks each head before h11 parses it."""
 
     def next_event(self) -> Any:
         if self.their_state is h11.IDLE:
@@ -53,7 +53,7 @@ class StrictConnection(h11.Connection):
 
 
 class GuardedProtocol(H11Protocol):
-    """uvicorn's protocol over h11, with limits of time and without ambiguous requests."""
+    """uvicorn's protocol over h11, with time limits and without ambiguous requests."""
 
     head_seconds: ClassVar[float] = 10.0
     body_seconds: ClassVar[float] = 20.0
@@ -86,7 +86,7 @@ class GuardedProtocol(H11Protocol):
             self._deadline = min(self._deadline + len(data) / self.slowest, longest)
 
     def _wait(self, for_what: Any, seconds: float) -> None:
-        """Expect a head or a body within that time; None: nothing any more."""
+        """Set the time within which a head or a body must arrive; None: wait for nothing."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -96,7 +96,7 @@ class GuardedProtocol(H11Protocol):
             self._timer = self.loop.call_later(seconds, self._look)
 
     def _look(self) -> None:
-        """Close the connection if it is late."""
+        """Close the connection if its client is late."""
         now = self.loop.time()
         if self._waits_for is h11.SEND_BODY and self.flow.read_paused:  # the application has enough to read
             self._deadline = now + self.body_seconds

@@ -1,14 +1,14 @@
-"""Requests that are carried out once: a repeat with the same `Idempotency-Key` gets the first reply.
+"""Idempotency keys: a repeated request with the same `Idempotency-Key` gets the first reply.
 
     def create(..., once: OnceByBody):
         with once.transaction(edge.database) as tx:  # a repeat ends here
             ...
             return once.keep(tx, reply)
 
-The key is claimed, and the reply kept, in the one transaction of the request, so both stand exactly when its work does:
-a process that dies before its commit has done nothing, one that dies after it has left the reply for whoever asks
-again. A repeat that comes while the first is at work waits for it. Routes that start runs hand their keys to the start
-(`key_of`), which keeps the run instead.
+The transaction of the request also claims the key and stores the reply, so all three are committed together: a process
+that dies before the commit has done nothing, and one that dies after it has stored the reply for a repeat. A repeat
+that arrives meanwhile waits for the first request. Routes that start runs pass their keys to the start (`key_of`),
+which stores the run instead.
 """
 
 import hashlib
@@ -40,7 +40,7 @@ _Shown = Annotated[str | None, Header(description="A repeat with the same key wi
 
 @dataclass(frozen=True, slots=True)
 class Keyed:
-    """A request with its key. Without a key it is carried out as often as it comes."""
+    """A request with its idempotency key. Without a key, every repeat is executed."""
 
     tenant_id: UUID
     route: str
@@ -49,11 +49,11 @@ class Keyed:
 
     @property
     def of_a_run(self) -> tuple[str, str, bytes] | None:
-        """The key as the verbs of runs take it: (route, key, digest)."""
+        """Return the key for operations on runs: (route, key, digest)."""
         return (self.route, self.key, self.digest) if self.key is not None else None
 
     def look(self, database: Database) -> None:
-        """Raise Answered for a repeat, where work that could end otherwise now comes before the transaction."""
+        """Raise Answered for a repeat, before work outside of the transaction that could have another result now."""
         if self.key is None:
             return
         with database.transaction() as tx:
@@ -63,7 +63,7 @@ class Keyed:
 
     @contextmanager
     def transaction(self, database: Database) -> Generator[Transaction]:
-        """The request's transaction. Raises Answered for a repeat, Conflict for another request with the key."""
+        """Open the request's transaction. Raises Answered for a repeat, Conflict for another request with the key."""
         with database.transaction() as tx:
             if self.key is not None:
                 first = idempotency.claim(tx, self.tenant_id, self.route, self.key, self.digest)
@@ -72,7 +72,7 @@ class Keyed:
             yield tx
 
     def keep(self, tx: Transaction, reply: Response) -> Response:
-        """The reply, which from the commit on is the first one."""
+        """Store the reply for repeats, with the commit of this transaction, and return it."""
         if self.key is not None:
             told = {"status": reply.status_code, "body": json.loads(bytes(reply.body))}
             idempotency.keep(tx, self.tenant_id, self.route, self.key, told)
@@ -80,7 +80,7 @@ class Keyed:
 
 
 def key_of(request: Request, in_body: str | None = None) -> str | None:
-    """The request's key, from its header or a field of its body. Raises InvalidRequest for what is none."""
+    """Return the request's key from its header or a field of its body. Raises InvalidRequest for an invalid one."""
     given = set(request.headers.getlist(HEADER)) | ({in_body} if in_body is not None else set())
     if len(given) > 1:
         raise InvalidRequest("The request names more than one idempotency key.")
@@ -88,7 +88,7 @@ def key_of(request: Request, in_body: str | None = None) -> str | None:
 
 
 def _answered(first: FirstResponse) -> Answered:
-    assert first.reply is not None  # `keep` comes before the commit
+    assert first.reply is not None  # since `keep` is called before the commit
     return Answered(json_reply(first.reply["body"], first.reply["status"]))
 
 
@@ -105,7 +105,7 @@ OnceByBody = Annotated[Keyed, Depends(_of_body)]
 
 
 def by_files(request: Request, principal: Principal, files: Sequence[tuple[str, BinaryIO]]) -> Keyed:
-    """A request that brings files, each with its name; they are read a part at a time and left at their beginning."""
+    """Return the request with the digest of its files and their names. Files are read in parts and rewound."""
     if key_of(request) is None:
         return Keyed(principal.tenant_id, _route(request, principal), None, b"")
     return _keyed(request, principal, [[name, _hash(file)] for name, file in files], is_ordered=True)
@@ -121,7 +121,7 @@ def _keyed(request: Request, principal: Principal, body: Any, *, is_ordered: boo
 
 
 def _route(request: Request, principal: Principal) -> str:
-    """The route as it is declared, ids left open: a key belongs to a route, and the ids to the request."""
+    """Return the declared route with placeholders for ids: a key belongs to a route, and ids belong to the request."""
     route = f"{request.method} {request.scope['route'].path}"
     return principal.link.key_route(route) if principal.link is not None else route
 

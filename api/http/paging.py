@@ -1,4 +1,4 @@
-"""Pages of a list (http-api 1.4)."""
+"""Query parameters of lists: page, order, comma lists and flags."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -13,19 +13,19 @@ MOST = 100
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Which part of a list is wanted."""
+    """The requested part of a list."""
 
     number: int
     size: int
 
     @property
     def offset(self) -> int:
-        """Entries before the page."""
+        """The number of entries before the page."""
         return (self.number - 1) * self.size
 
 
 def page(page: str = "1", page_size: str = "30") -> Page:
-    """The page that a query names; what is no number means the default. Raises Refused for pages that are too long."""
+    """Return the page of a query, with defaults for values that are not numbers. Raises Refused for too long pages."""
     size = _number(page_size, 30)
     if size > MOST:
         raise Refused(ARGUMENT, f"`page_size` must not be greater than {MOST}.")
@@ -33,7 +33,7 @@ def page(page: str = "1", page_size: str = "30") -> Page:
 
 
 def listed(text: str) -> list[str]:
-    """The entries of a comma list, at most 100."""
+    """Return the entries of a comma list. Raises Refused for more than 100."""
     entries = [entry.strip() for entry in text.split(",") if entry.strip()]
     if len(entries) > MOST:
         raise Refused(ARGUMENT, f"A list may name at most {MOST} entries.")
@@ -41,14 +41,14 @@ def listed(text: str) -> list[str]:
 
 
 def order_of(name: str, known: Collection[str]) -> str:
-    """The order that a query names. Raises Refused for one that there is not."""
+    """Return the order of a query. Raises Refused for an unknown one."""
     if name not in known:
         raise Refused(ARGUMENT, f"`orderby` is {name[:64]!r}. Use one of: {', '.join(known)}.")
     return name
 
 
 def is_true(text: str) -> bool:
-    """A flag of a query: anything but `false` is true."""
+    """Return a flag of a query: every value except `false` is true."""
     return text.strip().lower() != "false"
 
 

@@ -1,6 +1,6 @@
-"""Query parameters: one that a route does not declare is refused, and the refusal names those that it declares.
+"""Refuse query parameters that a route does not declare, with the names of those that it does.
 
-A filter that is misspelt would otherwise return everything, and an order such as `resume_from` start something else.
+Otherwise a misspelt filter would return everything, and a misspelt option would be silently ignored.
 """
 
 from collections.abc import Iterator
@@ -13,11 +13,11 @@ from api.http.errors import UnknownParameter
 
 
 class AnyQueryRoute(APIRoute):
-    """A route whose query belongs to its caller: a webhook."""
+    """A route that accepts any query: a webhook."""
 
 
 def refuse_unknown_parameters(request: Request) -> None:
-    """Raise UnknownParameter for a query parameter that the route of the request does not declare."""
+    """Raise UnknownParameter for a query parameter that the request's route does not declare."""
     route = request.scope.get("route")
     if not request.query_params or not isinstance(route, APIRoute) or isinstance(route, AnyQueryRoute):
         return

@@ -1,7 +1,7 @@
-"""Styles of replies: how a route answers, and above all how it says that something went wrong.
+"""Reply styles: the formats in which routes answer and report errors.
 
-A router names its style by its route class (`APIRouter(route_class=OwnRoute)`); a router without one answers in
-RAGFlow's envelope. A request that turns out to speak another style while it is read says so (`speak`).
+The route class of a router determines its style (`APIRouter(route_class=OwnRoute)`); without one, it answers in
+RAGFlow's envelope. A handler can change the style of one request (`speak`).
 """
 
 from enum import Enum, auto
@@ -12,7 +12,7 @@ from fastapi.routing import APIRoute
 
 
 class Style(Enum):
-    """Whose words a reply is in."""
+    """The format of a reply."""
 
     RAGFLOW = auto()  # {"code", "message", "data"}, with status 200 unless the client asks for real statuses
     OWN = auto()  # {"code", "message", "details"}, with real statuses
@@ -20,24 +20,24 @@ class Style(Enum):
 
 
 class OwnRoute(APIRoute):
-    """A route of ours."""
+    """A route of Easel's own API."""
 
     style: ClassVar[Style] = Style.OWN
 
 
 class OpenAIRoute(APIRoute):
-    """A route for clients of OpenAI's API."""
+    """A route for OpenAI clients."""
 
     style: ClassVar[Style] = Style.OPENAI
 
 
 def speak(request: Request, style: Style) -> None:
-    """Answer this request in a style, whatever its route says."""
+    """Set the style of this request instead of that of its route."""
     request.state.style = style
 
 
 def style_of(request: Request) -> Style:
-    """The style in which this request is answered."""
+    """Return the style of this request's reply."""
     spoken: Style | None = getattr(request.state, "style", None)
     if spoken is not None:
         return spoken

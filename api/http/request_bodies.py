@@ -1,7 +1,7 @@
-"""Request bodies: read up to a limit, JSON objects only, and nothing in them that could not be stored.
+"""Read request bodies: up to a limit, JSON objects only, with values that can be stored.
 
-A field that a schema does not know is refused, with the names of those that it knows: a misspelt field would otherwise
-be an order that nobody carries out.
+A field that a schema does not know is refused, with the names of those that it knows. Otherwise a misspelt field would
+be silently ignored.
 """
 
 import json
@@ -17,10 +17,10 @@ from api.http.schemas import Body
 from canvas.document import json_checks
 from canvas.errors import InvalidRequest
 
-LARGE = 1024 * 1024  # bytes of a body that is taken apart in a thread, since every stream waits for the event loop
+LARGE = 1024 * 1024  # bytes of a body above which it is parsed in a thread, since every stream waits for the event loop
 
 LARGEST_CHAT = 20 * 1024 * 1024
-"""Bytes of a body that may bring pictures. Without them it is held to EASEL_MAX_BODY_BYTES."""
+"""Bytes of a body with pictures. Without its pictures, EASEL_MAX_BODY_BYTES is the limit."""
 
 SIZE = "body_size"  # of a chat's body, in the state of its request
 
@@ -29,17 +29,17 @@ V = TypeVar("V", bound=BaseModel)
 
 
 async def canvas_body(request: Request, edge: TheEdge) -> dict[str, Any]:
-    """A body that may bring a canvas."""
+    """Return a body that may contain a canvas."""
     return await _taken_apart(await _bytes(request, edge.max_canvas_bytes, "EASEL_MAX_CANVAS_BYTES"))
 
 
 async def small_body(request: Request, edge: TheEdge) -> dict[str, Any]:
-    """Any other body."""
+    """Return any other body."""
     return await _taken_apart(await _bytes(request, edge.max_body_bytes, "EASEL_MAX_BODY_BYTES"))
 
 
 async def chat_body(request: Request, edge: TheEdge) -> dict[str, Any]:
-    """A body of an OpenAI client, with pictures in it. Its size is in the request's state, for who takes them out."""
+    """Return a body of an OpenAI client, which may contain pictures. Store its size in the state of the request."""
     data = await _bytes(request, max(LARGEST_CHAT, edge.max_body_bytes), "these routes")
     setattr(request.state, SIZE, len(data))
     return await _taken_apart(data)
@@ -51,22 +51,22 @@ ChatBody = Annotated[dict[str, Any], Depends(chat_body)]
 
 
 def with_query(body: Mapping[str, Any], **query: str) -> dict[str, Any]:
-    """A body with what stands in the address; what the body says itself comes first, and null says nothing."""
+    """Return a body with query parameters added. Fields of the body override them, except null."""
     given = {name: value for name, value in query.items() if value}
     return given | {name: value for name, value in body.items() if value is not None}
 
 
 def checked(model: type[M], body: Mapping[str, Any]) -> M:
-    """The fields of a body as its schema has them; keys with null count as absent.
+    """Return a body parsed by its schema. Keys with null count as absent.
 
-    Raises UnknownParameter for a field that the schema does not name, and InvalidRequest.
+    Raises UnknownParameter for a field that the schema does not have, and InvalidRequest.
     """
     _refuse_unknown(model, body, "")
     return validated(model, {name: value for name, value in body.items() if value is not None})
 
 
 def validated(model: type[V], fields: Mapping[str, Any]) -> V:
-    """The fields as a schema has them, others aside. Raises InvalidRequest."""
+    """Return fields parsed by a schema; others are ignored. Raises InvalidRequest."""
     try:
         return model.model_validate(fields)
     except ValidationError as error:
@@ -76,13 +76,13 @@ def validated(model: type[V], fields: Mapping[str, Any]) -> V:
 
 
 def warnings_of(model: type[Body], body: Mapping[str, Any]) -> dict[str, list[str]]:
-    """`{"warnings": [...]}` of a reply about the fields of a body without an effect; {} where there are none."""
+    """Return `{"warnings": [...]}` about fields of a body without an effect; {} if there are none."""
     ignored = _ignored_in(model, body, "")
     return {"warnings": [f"`{name}` has no effect here." for name in ignored]} if ignored else {}
 
 
 def _refuse_unknown(model: type[Body], body: Mapping[str, Any], path: str) -> None:
-    """Raise UnknownParameter for a field that a schema does not name, also inside of the objects that it describes."""
+    """Raise UnknownParameter for a field that a schema does not have, also in nested objects with a schema."""
     fields = {field.alias or name: field for name, field in model.model_fields.items()}
     for name, value in body.items():
         if value is not None and name not in fields and name not in model.without_effect:
@@ -101,7 +101,7 @@ def _ignored_in(model: type[Body], body: Mapping[str, Any], path: str) -> list[s
 
 
 def _inner(model: type[Body], body: Mapping[str, Any]) -> Iterator[tuple[str, type[Body], Mapping[str, Any]]]:
-    """The objects in a body that have a schema of their own."""
+    """Yield the nested objects of a body that have their own schema."""
     for name, field in model.model_fields.items():
         value = body.get(name)
         kinds = get_args(field.annotation) or (field.annotation,)
@@ -111,14 +111,14 @@ def _inner(model: type[Body], body: Mapping[str, Any]) -> Iterator[tuple[str, ty
 
 
 def described(model: type[BaseModel]) -> dict[str, Any]:
-    """`openapi_extra` of a route that reads its body itself."""
+    """Return the `openapi_extra` of a route that reads its body itself."""
     schema = model.model_json_schema()
     whole = _inlined(schema, schema.pop("$defs", {}))
     return {"requestBody": {"content": {"application/json": {"schema": whole}}, "required": True}}
 
 
 def _inlined(schema: Any, definitions: Mapping[str, Any]) -> Any:
-    """A schema with each definition where it is referred to, since a document has them all in another place."""
+    """Return a schema with references replaced by their definitions, which OpenAPI keeps in another place."""
     if isinstance(schema, list):
         return [_inlined(each, definitions) for each in schema]
     if not isinstance(schema, dict):
@@ -131,7 +131,7 @@ def _inlined(schema: Any, definitions: Mapping[str, Any]) -> Any:
 
 
 async def read_body(request: Request, most_bytes: int, too_large: Callable[[int], Exception]) -> bytes:
-    """The whole body. Raises what `too_large` makes of its size, and stops reading there, whatever its head says."""
+    """Return the whole body. If it is too large, stop reading and raise `too_large(size)`."""
     promised = declared_size(request.headers)
     if promised is not None and promised > most_bytes:
         raise too_large(promised)
@@ -144,18 +144,18 @@ async def read_body(request: Request, most_bytes: int, too_large: Callable[[int]
 
 
 def declared_size(headers: Mapping[str, str]) -> int | None:
-    """The bytes that the head of a request promises; None where it promises none."""
+    """Return the size of the body that the head of a request declares, or None."""
     written = headers.get("content-length", "")
     return int(written[:15]) if written.isascii() and written.isdigit() else None
 
 
 def json_of(text: str | bytes) -> Any:
-    """The value of a JSON text of a stranger's. Raises ValueError, for constants that are no JSON too."""
+    """Return the value of an untrusted JSON text. Raises ValueError, also for NaN and Infinity."""
     return json.loads(text, parse_constant=_refuse_constant)
 
 
 def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not valid JSON")
 
 
 async def _bytes(request: Request, limit: int, setting: str) -> bytes:

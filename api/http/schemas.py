@@ -1,8 +1,8 @@
-"""Request bodies, as OpenAPI describes them. Keys with null count as absent; unknown ones are refused
-(api/http/request_bodies.py).
+"""Schemas of request bodies, which also describe them in OpenAPI.
 
-RAGFlow's clients send some fields that have no effect here. A schema lists these with the values that hold anyway
-(`without_effect`), and a reply warns of any other value.
+Keys with null count as absent; unknown keys are refused (api/http/request_bodies.py). RAGFlow's clients send some
+fields that have no effect here. A schema lists these with the values that need no effect (`without_effect`), and a
+reply warns about any other value.
 """
 
 from collections.abc import Mapping
@@ -15,30 +15,30 @@ from canvas.graph.uncertain_outcomes import OUTCOME
 
 
 def truthy(value: Any) -> Any:
-    """`true`, or any text that does not say no: RAGFlow's front end sends "true"."""
+    """Return the boolean of a flag that may be a text: RAGFlow's front end sends "true"."""
     return value.strip().lower() not in ("", "false", "0", "no") if isinstance(value, str) else bool(value)
 
 
 Flag = Annotated[bool, BeforeValidator(truthy)]
 Text = Annotated[str, Field(max_length=100_000)]
 
-HEADERS = "Headers for MCP servers; they are kept sealed"
+HEADERS = "Headers for MCP servers; they are stored encrypted"
 
 
 def _object_or_nothing(value: Any) -> Any:
-    """An object; an empty text is none, since RAGFlow's clients send it where they have no headers."""
+    """Return None for an empty text, which RAGFlow's clients send if they have no headers; else the value."""
     return None if value == "" else value
 
 
 Headers = Annotated[dict[str, Any] | None, BeforeValidator(_object_or_nothing)]
 
 NoEffect: TypeAlias = Mapping[str, tuple[Any, ...]]
-"""Fields without an effect, each with the values that hold anyway."""
+"""Fields without an effect, each with the values that need none."""
 
 SHOWN: NoEffect = dict.fromkeys(
     ("id", "tenant_id", "created_by", "create_time", "create_date", "update_time", "update_date"), ()
 )
-"""What replies show of a thing and nobody can change. Clients send it back with what they have changed."""
+"""Read-only fields of replies, which clients send back together with the fields that they change."""
 
 
 class Body(BaseModel):
@@ -47,11 +47,11 @@ class Body(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True)
 
     without_effect: ClassVar[NoEffect] = {}
-    """Fields of RAGFlow's clients that are not acted upon here, with the values that hold anyway."""
+    """Fields of RAGFlow's clients that have no effect here, each with the values that need none."""
 
 
 class CanvasFields(Body):
-    """What a canvas is made of; an update gives what is to change."""
+    """The fields of a canvas; an update has the fields that change."""
 
     without_effect: ClassVar[NoEffect] = {
         **SHOWN,
@@ -70,13 +70,13 @@ class CanvasFields(Body):
 
 
 class Tags(Body):
-    """The tags that a canvas is to have: a list, or comma text. A comma inside of a listed one becomes a blank."""
+    """The new tags of a canvas: a list, or a comma list. A comma inside of a listed tag becomes a blank."""
 
     tags: list[str] | str
 
 
 class Publishing(Body):
-    """What to publish: the draft, or a document that becomes the draft."""
+    """The document to publish, which becomes the draft; by default the draft."""
 
     title: Annotated[str, Field(max_length=255)] | None = None
     description: Text | None = None
@@ -84,9 +84,9 @@ class Publishing(Body):
 
 
 class NewSession(Body):
-    """A session to be created."""
+    """A new session."""
 
-    without_effect: ClassVar[NoEffect] = {"id": ()}  # RAGFlow's front end names the agent once more
+    without_effect: ClassVar[NoEffect] = {"id": ()}  # RAGFlow's front end repeats the agent's id
 
     user_id: str | None = None
     name: str | None = None
@@ -94,14 +94,14 @@ class NewSession(Body):
 
 
 class SomeSessions(Body):
-    """Sessions to be deleted."""
+    """The sessions to delete."""
 
     ids: list[str] = Field(default_factory=list[str], max_length=100)
     delete_all: Flag = False
 
 
 class Turn(Body):
-    """What a caller says, and how the answer is wanted."""
+    """A turn: the input of the user, and options of the run and the answer."""
 
     query: str | dict[str, Any] | None = None
     question: str | dict[str, Any] | None = None
@@ -118,16 +118,14 @@ class Turn(Body):
     cancel_on_disconnect: Flag = False
     idempotency_key: Annotated[str, Field(max_length=255)] | None = None
     budget: dict[str, Any] | None = Field(
-        default=None, description="What the run may spend: {tokens, calls, seconds, money, currency}"
+        default=None, description="Limits of the run: {tokens, calls, seconds, money, currency}"
     )
     run_timeout: float | None = Field(
         default=None, gt=0, description="Seconds after which the run fails: another name for `seconds` of `budget`"
     )
 
     def options(self) -> dict[str, Any]:
-        """The options of a start (scheduler/lifecycle/start_options.py), those that were given. Raises
-        InvalidRequest.
-        """
+        """Return the given options of a start (scheduler/lifecycle/start_options.py). Raises InvalidRequest."""
         files = self.files[0] if self.files and isinstance(self.files[0], list) else self.files
         given: dict[str, Any] = {
             "query": self.question if self.query is None else self.query,
@@ -150,13 +148,13 @@ class Turn(Body):
         if self.run_timeout is None:
             return self.budget
         if self.budget is not None and self.budget.get("seconds") is not None:
-            message = "`run_timeout` and `seconds` of `budget` are one limit. Give one of them."
+            message = "`run_timeout` and `seconds` of `budget` are the same limit. Use one of them."
             raise InvalidRequest(message, field="run_timeout")
         return {**(self.budget or {}), "seconds": self.run_timeout}
 
 
 class Completion(Turn):
-    """A turn in RAGFlow's words, or in OpenAI's with `openai-compatible`."""
+    """A turn in RAGFlow's format, or in OpenAI's with `openai-compatible`."""
 
     without_effect: ClassVar[NoEffect] = {"running_hint_text": (), "model": ()}
 
@@ -172,36 +170,36 @@ class Completion(Turn):
 
 
 class Running(Completion):
-    """A turn of `/run`, where what is said has more names."""
+    """A turn of `/run`, which accepts further names of the query."""
 
     user_input: str | dict[str, Any] | None = None
     message: str | dict[str, Any] | None = None
 
 
 class Answers(Body):
-    """A person's answers to the forms of a run that waits, and to its questions what has happened."""
+    """Answers to the forms of a run that waits, and to its questions about uncertain outcomes."""
 
     inputs: dict[str, Any] | None = None
     outcomes: dict[str, Literal["happened", "again"]] = Field(
         default_factory=dict[str, Literal["happened", "again"]],
-        description="Node -> what is known of it now; `*` for all nodes that ask",
+        description="Node -> what happened to its action; `*` for all nodes that ask",
     )
     query: str | dict[str, Any] | None = None
     files: list[dict[str, Any]] = Field(default_factory=list[dict[str, Any]])
     user_id: str | None = None
     custom_header: Headers = Field(default=None, description=HEADERS)
     budget: dict[str, Any] | None = Field(
-        default=None, description="What the run may spend from now on; nodes go on that a budget has stopped"
+        default=None, description="New limits of the run; nodes that a budget has stopped continue"
     )
 
     def all_inputs(self) -> dict[str, Any] | None:
-        """The inputs, and the outcomes as the fields that they answer."""
+        """Return the inputs, with the outcomes as form fields."""
         told = {f"{node}{OUTCOME}": answer for node, answer in self.outcomes.items()}
         return {**(self.inputs or {}), **told} if told else self.inputs
 
 
 class Budget(Body):
-    """Limits of a run, a session, the tenant or its day; without an id of each run or session."""
+    """Limits of a run, a session, the tenant or its day; without an id, of every run or session."""
 
     scope: Literal["run", "session", "tenant", "day"]
     id: str | None = None
@@ -213,13 +211,13 @@ class Budget(Body):
 
 
 class Cancelling(Body):
-    """What of an agent to cancel; nothing named: all its active runs."""
+    """The run or session of an agent to cancel; by default all its open runs."""
 
     session_id: str | None = None
     run_id: str | None = None
 
 
 class TaskAction(Body):
-    """What to do with a task; `stop` is all there is."""
+    """An action on a task; the only one is `stop`."""
 
     action: str | None = None

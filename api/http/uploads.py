@@ -1,4 +1,4 @@
-"""Files that come in: out of multipart bodies read up to a limit, or from an address (http-api 6.1)."""
+"""Receive files: from multipart bodies up to a limit, or from an address."""
 
 import mimetypes
 import re
@@ -21,7 +21,7 @@ from providers.interfaces import Call, Http
 from store.files.blobs import Blobs
 from store.tenants.uploads import StoredFile, StoredRef
 
-LARGEST = 64 * 1024 * 1024  # bytes of a body, and of a file that is fetched
+LARGEST = 64 * 1024 * 1024  # bytes of a multipart body, and of a file that is fetched
 MOST_FILES = 100
 LONGEST_NAME = 255
 REDIRECTS = 5
@@ -34,7 +34,7 @@ _MIME_TYPE = re.compile(r"[a-z0-9][a-z0-9!#$&^_.+-]{0,126}/[a-z0-9][a-z0-9!#$&^_
 
 @dataclass(frozen=True, slots=True)
 class Incoming:
-    """A file that is to be stored, and is in memory."""
+    """A file in memory that is to be stored."""
 
     name: str
     mime_type: str
@@ -42,12 +42,12 @@ class Incoming:
 
 
 class FileTooLarge(Refused):
-    """The file at an address has more bytes than are taken."""
+    """The file at an address is too large."""
 
 
 @asynccontextmanager
 async def uploaded(request: Request) -> AsyncGenerator[list[UploadFile]]:
-    """The files in the field `file` of a multipart body, until the block ends. Raises Refused."""
+    """Open the files in the field `file` of a multipart body until the block ends. Raises Refused."""
     if (declared_size(request.headers) or 0) > LARGEST:
         raise _too_large()
     if mime_type_of(request.headers.get("content-type", "")) != "multipart/form-data":
@@ -55,7 +55,7 @@ async def uploaded(request: Request) -> AsyncGenerator[list[UploadFile]]:
     parser = MultiPartParser(request.headers, _bounded(request), max_files=MOST_FILES)
     try:
         form = await parser.parse()
-    except (MultiPartException, ValueError) as error:  # the latter out of a charset or a name that is none
+    except (MultiPartException, ValueError) as error:  # ValueError: an invalid charset or name
         raise Refused(ARGUMENT, f"The multipart body cannot be read. {getattr(error, 'message', '')}".strip()) from None
     try:
         files = [item for item in form.getlist("file") if isinstance(item, UploadFile)]
@@ -67,9 +67,9 @@ async def uploaded(request: Request) -> AsyncGenerator[list[UploadFile]]:
 
 
 def keep(blobs: Blobs, file: UploadFile) -> StoredRef:
-    """Store the bytes of an uploaded file, which is read a part at a time.
+    """Store the bytes of an uploaded file, which is read in parts.
 
-    This is the slow part, before a connection is taken. Bytes that no row will name harm nobody.
+    This slow step comes before a database connection is used. Bytes without a row are harmless if the request fails.
     """
     name = file_name(file.filename or "")
     sha256, size = blobs.put_file(file.file)
@@ -77,15 +77,15 @@ def keep(blobs: Blobs, file: UploadFile) -> StoredRef:
 
 
 async def fetched(http: Http, url: str, most_bytes: int = LARGEST) -> Incoming:
-    """The file at an address, which is checked like any that a canvas reaches. Raises Refused."""
+    """Fetch the file at an address, which is checked like addresses of canvases. Raises Refused."""
     try:
         reply = await http.send(Call("GET", url, redirects=REDIRECTS, timeout=FETCH_SECONDS, most_bytes=most_bytes))
     except AnswerTooLarge as failure:
         raise FileTooLarge(DATA, failure.message) from failure
-    except NodeFailure as failure:  # a refused address, or no whole answer
+    except NodeFailure as failure:  # a refused address, or an incomplete answer
         raise Refused(DATA, failure.message) from failure
     if not reply.is_success:
-        raise Refused(DATA, f"The address was answered with status {reply.status}.")
+        raise Refused(DATA, f"The address answered with status {reply.status}.")
     place = urlsplit(reply.url)
     name = file_name(unquote(place.path).rpartition("/")[2] or place.hostname or "")
     mime_type = mime_type_of(reply.headers.get("content-type", "")) or guessed_type(name)
@@ -95,7 +95,7 @@ async def fetched(http: Http, url: str, most_bytes: int = LARGEST) -> Incoming:
 
 
 def shown(row: StoredFile) -> dict[str, Any]:
-    """A stored file as replies have it, and as turns name it among their `files`."""
+    """Return the descriptor of a stored file, for replies and for the `files` of a turn."""
     return {
         "id": row.id.hex,
         "name": row.name,
@@ -109,25 +109,25 @@ def shown(row: StoredFile) -> dict[str, Any]:
 
 
 def file_name(written: str) -> str:
-    """The last part of a path in either spelling, without characters that no name has."""
+    """Return the last part of a path, with / or \\, without characters that file names cannot have."""
     last = re.split(r"[\\/]", written)[-1]
     kept = "".join(letter for letter in last if unicodedata.category(letter)[0] != "C").strip()
     return kept[-LONGEST_NAME:] if kept.strip(".") else "file"
 
 
 def mime_type_of(written: str) -> str:
-    """A media type without its parameters; "" for what is none."""
+    """Return a media type without its parameters; "" for a text that is not a media type."""
     kind = written.partition(";")[0].strip().lower()
     return kind if _MIME_TYPE.fullmatch(kind) else ""
 
 
 def guessed_type(name: str) -> str:
-    """The media type that a file's name promises."""
+    """Return the media type by a file's extension."""
     return mimetypes.guess_type(name, strict=False)[0] or OCTETS
 
 
 async def _bounded(request: Request) -> AsyncGenerator[bytes]:
-    """The body as it comes; ends with a refusal where it is too large."""
+    """Yield the body in parts. Raises Refused if it is too large."""
     size = 0
     async for part in request.stream():
         size += len(part)

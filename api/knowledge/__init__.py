@@ -1,1 +1,1 @@
-"""Datasets, documents, retrieval and memories."""
+"""Routes of datasets, documents, retrieval and memories."""

@@ -1,4 +1,4 @@
-"""Knowledge bases under RAGFlow's name for them: create, list, change, delete."""
+"""Routes of knowledge bases, which RAGFlow calls datasets: create, list, change, delete."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -31,7 +31,7 @@ from store.knowledge.bases import Base
 router = APIRouter(tags=["knowledge bases"])
 
 MOST_IDS = 100
-AT_ONCE = 100  # documents that are deleted between two looks for more
+AT_ONCE = 100  # documents that are deleted per transaction
 
 Name = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=128)]
 
@@ -58,7 +58,7 @@ DATASET_FIELDS: NoEffect = {
 
 
 class Parser(Body):
-    """How documents are cut up: tokens of a chunk, and how much of the one before it repeats."""
+    """How documents are split: tokens per chunk, and the overlap of two chunks."""
 
     without_effect: ClassVar[NoEffect] = dict.fromkeys(PARSER_FIELDS, ())
 
@@ -67,7 +67,7 @@ class Parser(Body):
 
 
 class NewDataset(Body):
-    """A base to come. Without an embedding model it has the tenant's first one; without any it is searched by words."""
+    """A new base. Its embedding model is by default the tenant's first one; without any, searches match words only."""
 
     without_effect: ClassVar[NoEffect] = DATASET_FIELDS
 
@@ -79,7 +79,7 @@ class NewDataset(Body):
 
 
 class ChangedDataset(Body):
-    """What is to change about a base."""
+    """Changes of a base."""
 
     without_effect: ClassVar[NoEffect] = DATASET_FIELDS
 
@@ -91,14 +91,14 @@ class ChangedDataset(Body):
 
 
 class Some(Body):
-    """What is to go: `ids`, or everything with `delete_all`."""
+    """What to delete: `ids`, or everything with `delete_all`."""
 
     ids: list[str] | None = None
     delete_all: Flag = False
 
 
 def base_of(tx: Transaction, principal: Principal, dataset_id: str) -> Base:
-    """A base of the caller. Raises Refused for another tenant's as well."""
+    """Return a base of the caller. Raises Refused, also for a base of another tenant."""
     base_id = id_of(dataset_id)
     if base_id is None:
         raise absent(f"You don't own the dataset {dataset_id}.")
@@ -130,14 +130,14 @@ def list_datasets(
     principal: Caller,
     page: ThePage,
     id: str = "",  # noqa: A002 - the name on the wire
-    ids: Annotated[list[str] | None, Query(description="Repeat it, or give a comma list")] = None,
+    ids: Annotated[list[str] | None, Query(description="May be repeated, or a comma list")] = None,
     name: str = "",
     orderby: str = "create_time",
     desc: str = "true",
 ) -> Response:
-    """The caller's bases, the newest first; `id`, `ids` and `name` narrow, and one that is not there is an error.
+    """List the caller's bases, the newest first. `id`, `ids` and `name` are filters; an unknown one is an error.
 
-    `orderby` is `create_time` or `update_time`; `desc=false` turns the order around.
+    `orderby` is `create_time` or `update_time`; `desc=false` reverses the order.
     """
     named = [*listed(",".join(ids or [])), *([id] if id else [])]
     wanted = {each: id_of(each) for each in named}
@@ -162,7 +162,7 @@ def list_datasets(
 
 @router.put("/datasets/{dataset_id}", openapi_extra=described(ChangedDataset))
 def change(edge: TheEdge, principal: Caller, body: SmallBody, dataset_id: str) -> Response:
-    """Change a base. Its embedding model stays what it is for as long as there are chunks."""
+    """Change a base. Its embedding model cannot change while it has chunks."""
     wanted = checked(ChangedDataset, body)
     with edge.database.transaction() as tx:
         base = base_of(tx, principal, dataset_id)
@@ -188,7 +188,7 @@ def change(edge: TheEdge, principal: Caller, body: SmallBody, dataset_id: str) -
 
 @router.delete("/datasets", openapi_extra=described(Some))
 def delete(edge: TheEdge, principal: Caller, body: SmallBody) -> Response:
-    """Delete bases with all that is in them: `ids`, or everything with `delete_all`."""
+    """Delete bases with their documents: `ids`, or all with `delete_all`."""
     wanted = checked(Some, body)
     if wanted.delete_all and not wanted.ids:
         _delete_all(edge, principal)
@@ -201,35 +201,35 @@ def delete(edge: TheEdge, principal: Caller, body: SmallBody) -> Response:
 
 
 def _delete_all(edge: Edge, principal: Principal) -> None:
-    """Some bases at a time, until a look finds no more."""
+    """Delete all bases of the caller, a page at a time."""
     while True:
         with edge.database.statements() as tx:
             bases, _ = knowledge_bases.page(tx, principal.tenant_id, most=AT_ONCE)
         if not bases:
             return
         for base in bases:
-            with suppress(NotFound):  # somebody else has deleted it meanwhile
+            with suppress(NotFound):  # another request has deleted it meanwhile
                 delete_base(edge, base)
 
 
 def delete_base(edge: Edge, base: Base) -> None:
-    """Some documents at a time, since a statement has ten seconds; who is stopped on the way may be asked again."""
+    """Delete a base, a batch of documents at a time, since a statement may take ten seconds. Can be repeated."""
     while True:
         with edge.database.transaction() as tx:
             found, _ = documents.page(tx, base.tenant_id, base.id, most=AT_ONCE)
             documents.delete(tx, base.tenant_id, base.id, [document.id for document in found])
         if not found:
             break
-    if edge.blobs is not None:  # before the base, which names it: whoever is stopped in between can ask for it again
+    if edge.blobs is not None:  # before the row of the base, so that an interrupted request can be repeated
         storage_of(edge.blobs, base.id).clear()
     with edge.database.transaction() as tx:
         knowledge_bases.delete(tx, base.tenant_id, base.id)
-    if edge.blobs is not None:  # what was uploaded into the base meanwhile
+    if edge.blobs is not None:  # files that were uploaded into the base meanwhile
         storage_of(edge.blobs, base.id).clear()
 
 
 def required_ids(ids: Sequence[str] | None, name: str) -> list[str]:
-    """The ids that a body must have. Raises Refused."""
+    """Return the ids that a body must have. Raises Refused if there are none, or too many."""
     if not ids:
         raise Refused(DATA, f"`{name}` is required.")
     if len(ids) > MOST_IDS:
@@ -238,7 +238,7 @@ def required_ids(ids: Sequence[str] | None, name: str) -> list[str]:
 
 
 def _model(edge: Edge, principal: Principal, wanted: str) -> str:
-    """The embedding model of a base, as asked for or the tenant's first one. Raises Refused for one that is none."""
+    """Return the embedding model of a base: the requested one, or the tenant's first. Raises Refused for others."""
     accounts = edge.models.accounts(principal.tenant_id)
     if not wanted:
         return first_of(accounts, EMBEDDING) or ""

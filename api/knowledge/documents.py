@@ -1,4 +1,4 @@
-"""The documents of knowledge bases: upload, list, change, delete, and have them read."""
+"""Routes of documents in knowledge bases: upload, list, change, delete, parse."""
 
 import json
 import re
@@ -38,7 +38,7 @@ MOST_METADATA = 64 * 1024  # characters of a document's metadata as JSON
 
 
 class ChangedDocument(Body):
-    """What is to change about a document."""
+    """Changes of a document."""
 
     without_effect: ClassVar[NoEffect] = {
         **SHOWN,
@@ -50,8 +50,8 @@ class ChangedDocument(Body):
 
     name: str | None = Field(default=None, min_length=1, max_length=LONGEST_NAME)
     meta_fields: dict[str, Any] | None = None
-    enabled: bool | None = Field(default=None, description="A document is always found; false is refused")
-    status: str | None = Field(default=None, description="The same: 1 is accepted, 0 is refused")
+    enabled: bool | None = Field(default=None, description="A document is always searched; false is refused")
+    status: str | None = Field(default=None, description="The same as `enabled`: 1 is accepted, 0 is refused")
 
 
 class Documents(Body):
@@ -66,7 +66,7 @@ class Documents(Body):
     openapi_extra={"requestBody": {"content": {"multipart/form-data": {"schema": FORM}}, "required": True}},
 )
 async def upload(request: Request, edge: TheEdge, principal: Caller, dataset_id: str) -> Response:
-    """Add documents to a base. The same content is there once, under its first name; nothing is read yet."""
+    """Add documents to a base. The same content is stored once, under its first name. Documents are not parsed yet."""
     base = await in_thread(lambda: _base(edge, principal, dataset_id))
     async with uploaded(request) as found:
         once = await in_thread(
@@ -94,7 +94,7 @@ def _noted(edge: Edge, base: Base, once: Keyed, kept: list[StoredRef]) -> Respon
 
 @router.get("/datasets/{dataset_id}/documents/{document_id}")
 def download(edge: TheEdge, principal: Caller, dataset_id: str, document_id: str) -> Response:
-    """A document's bytes, always as an attachment."""
+    """Download a document, always as an attachment."""
     with edge.database.transaction() as tx:
         base = base_of(tx, principal, dataset_id)
         document = _document(tx, base, document_id)
@@ -117,9 +117,9 @@ def list_documents(
     orderby: str = "create_time",
     desc: str = "true",
 ) -> Response:
-    """The documents of a base, the newest first; `id`, `name` and `keywords` (in the name) narrow.
+    """List the documents of a base, the newest first. `id`, `name` and `keywords` (in the name) are filters.
 
-    So do the moments between which a document was added, in ms since 1970; 0 sets no limit.
+    So are the times between which a document was added, in ms since 1970; 0 sets no limit.
     """
     document_id = id_of(id) if id else None
     if id and document_id is None:
@@ -148,10 +148,10 @@ def list_documents(
 @router.put("/datasets/{dataset_id}/documents/{document_id}", openapi_extra=described(ChangedDocument))
 @router.patch("/datasets/{dataset_id}/documents/{document_id}", openapi_extra=described(ChangedDocument))
 def change(edge: TheEdge, principal: Caller, body: SmallBody, dataset_id: str, document_id: str) -> Response:
-    """Change a document's name, or the metadata that filters look at (in whole)."""
+    """Change a document's name, or replace its metadata, which filters use."""
     wanted = checked(ChangedDocument, body)
     if wanted.enabled is False or wanted.status not in (None, "1"):
-        message = "A document cannot be switched off here. Delete it, or stop reading it."
+        message = "A document cannot be disabled here. Delete it, or stop parsing it."
         raise UnsupportedParameter(message, field="enabled" if wanted.enabled is False else "status")
     if wanted.meta_fields is not None and len(json.dumps(wanted.meta_fields)) > MOST_METADATA:
         raise Refused(DATA, f"`meta_fields` may have at most {MOST_METADATA} characters.")
@@ -164,13 +164,13 @@ def change(edge: TheEdge, principal: Caller, body: SmallBody, dataset_id: str, d
             )
             changed = knowledge_wire.document(_document(tx, base, document_id), base)
             return success(changed, **warnings_of(ChangedDocument, body))
-    except IntegrityError:  # the name is the one rule that these columns can break
+    except IntegrityError:  # only the unique name can be violated by these columns
         raise Refused(CONFLICT, "Duplicated document name in the same dataset.", status=409) from None
 
 
 @router.delete("/datasets/{dataset_id}/documents", openapi_extra=described(Some))
 def delete(edge: TheEdge, principal: Caller, body: SmallBody, dataset_id: str) -> Response:
-    """Delete documents with their chunks: `ids`, or everything with `delete_all`."""
+    """Delete documents with their chunks: `ids`, or all with `delete_all`."""
     wanted = checked(Some, body)
     with edge.database.statements() as tx:
         base = base_of(tx, principal, dataset_id)
@@ -178,7 +178,7 @@ def delete(edge: TheEdge, principal: Caller, body: SmallBody, dataset_id: str) -
     if ids is not None:
         _delete(edge, base, ids)
         return success(None)
-    while True:  # some at a time, since a statement has ten seconds
+    while True:  # in batches, since a statement may take ten seconds
         with edge.database.statements() as tx:
             found, _ = documents.page(tx, principal.tenant_id, base.id, most=AT_ONCE)
         _delete(edge, base, [document.id for document in found])
@@ -187,7 +187,7 @@ def delete(edge: TheEdge, principal: Caller, body: SmallBody, dataset_id: str) -
 
 
 def _delete(edge: Edge, base: Base, ids: list[UUID]) -> None:
-    """Delete the bytes of documents, then their rows: whoever is stopped in between can ask for it again."""
+    """Delete the bytes of documents, then their rows, so that an interrupted request can be repeated."""
     if edge.blobs is not None:
         with edge.database.statements() as tx:
             contents = documents.contents(tx, base.tenant_id, base.id, ids)
@@ -201,7 +201,7 @@ def _delete(edge: Edge, base: Base, ids: list[UUID]) -> None:
 # -- chunks -----------------------------------------------------------------------------------------------------------
 @router.post("/datasets/{dataset_id}/chunks", openapi_extra=described(Documents))
 def parse(edge: TheEdge, principal: Caller, body: SmallBody, dataset_id: str) -> Response:
-    """Have documents read, and found from then on; what was read before is read anew."""
+    """Parse documents, so that searches find them. Parsed ones are parsed again."""
     with edge.database.transaction() as tx:
         base = base_of(tx, principal, dataset_id)
         ids = _owned(tx, base, required_ids(checked(Documents, body).document_ids, "document_ids"))
@@ -212,7 +212,7 @@ def parse(edge: TheEdge, principal: Caller, body: SmallBody, dataset_id: str) ->
 
 @router.delete("/datasets/{dataset_id}/chunks", openapi_extra=described(Documents))
 def stop_parsing(edge: TheEdge, principal: Caller, body: SmallBody, dataset_id: str) -> Response:
-    """Have documents not be read any more."""
+    """Stop parsing documents."""
     with edge.database.transaction() as tx:
         base = base_of(tx, principal, dataset_id)
         ids = _owned(tx, base, required_ids(checked(Documents, body).document_ids, "document_ids"))
@@ -231,7 +231,7 @@ def list_chunks(
     id: str = "",  # noqa: A002 - the name on the wire
     keywords: str = "",
 ) -> Response:
-    """What a document was cut up into, in order; `id` and `keywords` (in the text) narrow."""
+    """List the chunks of a document in order. `id` and `keywords` (in the text) are filters."""
     with edge.database.transaction() as tx:
         base = base_of(tx, principal, dataset_id)
         document = _document(tx, base, document_id)
@@ -251,7 +251,7 @@ def list_chunks(
 
 
 def _position(document: Document, written: str) -> int:
-    """The position of a chunk by its id. Raises Refused for what is no chunk of the document."""
+    """Return the position of a chunk by its id. Raises Refused if it is not a chunk of the document."""
     position = written.removeprefix(document.id.hex)
     if len(position) != 8 or not _POSITION.fullmatch(position) or written == position:
         raise absent(f"Chunk not found: {written[:128]}")
@@ -271,7 +271,7 @@ def _document(tx: Transaction, base: Base, written: str) -> Document:
 
 
 def _owned(tx: Transaction, base: Base, written: list[str]) -> list[UUID]:
-    """The ids of documents of a base. Raises Refused if there is one that is none."""
+    """Return the ids of documents of a base. Raises Refused if one is not in the base."""
     ids = {each: id_of(each) for each in written}
     wanted = [each for each in ids.values() if each is not None]
     known = {document.id for document in documents.get_many(tx, base.tenant_id, base.id, wanted)}

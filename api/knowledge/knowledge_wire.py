@@ -1,4 +1,4 @@
-"""Knowledge bases as RAGFlow's public API has them: datasets, their documents, and chunks that were found."""
+"""Serialize knowledge bases for RAGFlow's API: datasets, documents and chunks."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -22,7 +22,7 @@ _FOUND = ("image_id", "similarity", "vector_similarity", "term_similarity", "pos
 
 
 def dataset(base: Base) -> dict[str, Any]:
-    """A base as a dataset."""
+    """Return a base as a dataset."""
     return {
         "id": base.id.hex,
         "name": base.name,
@@ -49,7 +49,7 @@ def dataset(base: Base) -> dict[str, Any]:
 
 
 def document(row: Document, base: Base) -> dict[str, Any]:
-    """A document of a base; `progress` is from 0 to 1, and -1 where it failed."""
+    """Return a document of a base; `progress` is 0 to 1, or -1 if parsing failed."""
     return {
         "id": row.id.hex,
         "dataset_id": row.base_id.hex,
@@ -77,7 +77,7 @@ def document(row: Document, base: Base) -> dict[str, Any]:
 
 
 def found(chunk: Mapping[str, Any]) -> dict[str, Any]:
-    """A chunk that a search has found."""
+    """Return a chunk that a search has found."""
     named = {told: chunk.get(name) for name, told in _SPOKEN.items()}
     also = {name: chunk.get(name) for name in _FOUND}
     marked = {"highlight": chunk["highlight"]} if chunk.get("highlight") else {}
@@ -85,7 +85,7 @@ def found(chunk: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def stored(row: Any, of: Document) -> dict[str, Any]:
-    """A chunk of a document, as it lies there."""
+    """Return a stored chunk of a document."""
     return {
         "id": chunk_id(of.id, row.position),
         "content": row.text,

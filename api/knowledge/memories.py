@@ -1,4 +1,4 @@
-"""Memories over HTTP: create, list, change, delete, and what is in one (tools 12)."""
+"""Routes of memories: create, list, change, delete, and list the messages of one."""
 
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -37,13 +37,13 @@ MEMORY_FIELDS: NoEffect = {
 """Fields of RAGFlow's memories that have no effect here."""
 
 Name = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=128)]
-Several = Annotated[list[str] | None, Query(description="Repeat it, or give a comma list")]
+Several = Annotated[list[str] | None, Query(description="May be repeated, or a comma list")]
 Type = Literal["raw", "semantic", "episodic", "procedural"]
 Size = Annotated[int, Field(gt=0, le=MOST_BYTES)]
 
 
 class NewMemory(Body):
-    """A memory to come. Without an embedding model it has the tenant's first one; without any, words are searched."""
+    """A new memory. Its embedding model is by default the tenant's first; without any, searches match words only."""
 
     without_effect: ClassVar[NoEffect] = MEMORY_FIELDS
 
@@ -61,7 +61,7 @@ class NewMemory(Body):
 
 
 class ChangedMemory(Body):
-    """What is to change about a memory. Types and embedding model stay for as long as there is anything in it."""
+    """Changes of a memory. Types and embedding model can only change while the memory is empty."""
 
     without_effect: ClassVar[NoEffect] = MEMORY_FIELDS
 
@@ -79,7 +79,7 @@ class ChangedMemory(Body):
 
 
 def memory_of(tx: Transaction, principal: Principal, memory_id: str) -> Memory:
-    """A memory of the caller. Raises Refused for another tenant's as well."""
+    """Return a memory of the caller. Raises Refused, also for a memory of another tenant."""
     found = id_of(memory_id)
     if found is None:
         raise absent(f"Memory '{memory_id}' not found.")
@@ -120,9 +120,9 @@ def list_memories(
     storage_type: str = "",
     tenant_id: Several = None,
 ) -> Response:
-    """The caller's memories, the newest first; `keywords` is in their names.
+    """List the caller's memories, the newest first, optionally with `keywords` in the name.
 
-    `storage_type` other than `table` finds nothing, for there is no other; nor does another tenant.
+    There is only the `storage_type` `table`: another one finds nothing, and so does another tenant.
     """
     names = listed(",".join(memory_type or []))
     if unknown := [name for name in names if name not in TYPES]:
@@ -140,7 +140,7 @@ def list_memories(
 
 @router.get("/memories/{memory_id}/config")
 def config(edge: TheEdge, principal: Caller, memory_id: str) -> Response:
-    """A memory's settings."""
+    """Get the settings of a memory."""
     with edge.database.statements() as tx:
         return success(memory_wire.memory(memory_of(tx, principal, memory_id)))
 
@@ -154,7 +154,7 @@ def show(
     agent_id: Several = None,
     keywords: str = "",
 ) -> Response:
-    """What was said in a memory, the newest first, each with what was extracted from it; `keywords`: in the session."""
+    """List the conversations in a memory, the newest first, each with its extracts. `keywords`: in the session id."""
     agents = listed(",".join(agent_id or []))
     tenant_id = principal.tenant_id
     with edge.database.statements() as tx:
@@ -202,7 +202,7 @@ def change(edge: TheEdge, principal: Caller, body: SmallBody, memory_id: str) ->
 
 @router.delete("/memories/{memory_id}")
 def delete(edge: TheEdge, principal: Caller, memory_id: str) -> Response:
-    """Delete a memory with everything in it."""
+    """Delete a memory with its messages."""
     with edge.database.transaction() as tx:
         memories.delete(tx, principal.tenant_id, memory_of(tx, principal, memory_id).id)
     return success(None)
@@ -215,7 +215,10 @@ def _bits(names: list[Any]) -> int:
 def _models(
     edge: Edge, principal: Principal, embedding: str | None, chat: str | None, *, is_new: bool
 ) -> tuple[str | None, str | None]:
-    """Both models as asked for; a new memory has the tenant's first one of vectors. Raises Refused for what is none."""
+    """Return embedding and chat model as requested; a new memory gets the tenant's first embedding model.
+
+    Raises Refused for a model of another kind.
+    """
     accounts = edge.models.accounts(principal.tenant_id)
     if is_new and not embedding:
         embedding = first_of(accounts, EMBEDDING)

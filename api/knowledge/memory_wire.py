@@ -1,4 +1,4 @@
-"""Memories as RAGFlow's public API has them: their settings, and the messages in them."""
+"""Serialize memories and their messages for RAGFlow's API."""
 
 from datetime import datetime
 from typing import Any
@@ -12,7 +12,7 @@ PROGRESS = {"none": 1.0, "pending": 0.0, "done": 1.0, "failed": -1.0}
 
 
 def memory(of: Memory) -> dict[str, Any]:
-    """A memory with its settings."""
+    """Return a memory with its settings."""
     return {
         "id": of.id.hex,
         "name": of.name,
@@ -38,7 +38,7 @@ def memory(of: Memory) -> dict[str, Any]:
 
 
 def message(of: Message, *, with_content: bool = True) -> dict[str, Any]:
-    """A message; times are in UTC."""
+    """Return a message; times are in UTC."""
     told = {
         "message_id": of.number,
         "message_type": type_of(of.type),
@@ -56,7 +56,7 @@ def message(of: Message, *, with_content: bool = True) -> dict[str, Any]:
 
 
 def said(of: Message, extracted: list[Message]) -> dict[str, Any]:
-    """Something said, with what was extracted from it and how far that has come: 0 waits, 1 done, -1 failed."""
+    """Return a message with its extracts and the progress of the extraction: 0 waiting, 1 done, -1 failed."""
     task = {"progress": PROGRESS[of.extraction], "progress_msg": of.error}
     return {**message(of), "extract": [message(each) for each in extracted], "task": task}
 

@@ -1,6 +1,7 @@
-"""What is in memories over HTTP: add, look, search, forget, switch off and on (tools 12).
+"""Routes of the messages in memories: add, get, search, forget, enable and disable.
 
-A message is named `{memory_id}:{message_id}`. One that is forgotten is found by no search, and is the first to go.
+The key of a message is `{memory_id}:{message_id}`. Searches do not find a forgotten message, and it is the first to be
+deleted when the memory is full.
 """
 
 from collections.abc import Sequence
@@ -32,11 +33,11 @@ MOST_MEMORIES = 100
 MOST_SHOWN = 1000
 ADDED = "All add to task."
 
-Ids = Annotated[list[str], Query(description="memories; repeat it, or give a comma list")]
+Ids = Annotated[list[str], Query(description="Memories; may be repeated, or a comma list")]
 
 
 class NewMessage(Body):
-    """What was asked and answered. Memories are named by id or by name."""
+    """A question and its answer. Memories are named by id or name."""
 
     memory_id: list[str] | str
     user_input: str = ""
@@ -47,14 +48,14 @@ class NewMessage(Body):
 
 
 class Status(Body):
-    """Whether a message is to be found."""
+    """Whether searches find a message."""
 
     status: bool = Field(strict=True)
 
 
 @router.post("/messages", openapi_extra=described(NewMessage))
 async def add(edge: TheEdge, principal: Caller, body: SmallBody, once: OnceByBody) -> Response:
-    """Keep what was asked and answered, at once; what a model makes of it comes later."""
+    """Store a question and its answer. A model extracts facts from them later."""
     wanted = checked(NewMessage, body)
     entries = _entries([wanted.memory_id] if isinstance(wanted.memory_id, str) else wanted.memory_id)
     await in_thread(lambda: once.look(edge.database))
@@ -85,7 +86,7 @@ async def search(
     session_id: str = "",
     user_id: str = "",
 ) -> Response:
-    """The messages that are nearest to a question."""
+    """Find the messages that match a question best."""
     looked = Looked(
         query, similarity_threshold, keywords_similarity_weight, top_n, MessageScope(user_id, agent_id, session_id)
     )
@@ -106,7 +107,7 @@ async def recent(
     session_id: str = "",
     limit: Annotated[int, Query(ge=1, le=MOST_SHOWN)] = 10,
 ) -> Response:
-    """The newest messages of memories."""
+    """List the newest messages of memories."""
     chosen = await _chosen(edge, principal.tenant_id, memory_id)
     whose = MessageScope(agent_id=agent_id, session_id=session_id)
 
@@ -120,7 +121,7 @@ async def recent(
 
 @router.get("/messages/{message_key}/content")
 def content(edge: TheEdge, principal: Caller, message_key: str) -> Response:
-    """A message with its content."""
+    """Get a message with its content."""
     memory_id, number = _place(message_key)
     try:
         with edge.database.statements() as tx:
@@ -132,7 +133,7 @@ def content(edge: TheEdge, principal: Caller, message_key: str) -> Response:
 
 @router.delete("/messages/{message_key}")
 def forget(edge: TheEdge, principal: Caller, message_key: str) -> Response:
-    """Have a message be found no more."""
+    """Forget a message: searches no longer find it."""
     memory_id, number = _place(message_key)
     try:
         with edge.database.transaction() as tx:
@@ -144,7 +145,7 @@ def forget(edge: TheEdge, principal: Caller, message_key: str) -> Response:
 
 @router.put("/messages/{message_key}", openapi_extra=described(Status))
 def switch(edge: TheEdge, principal: Caller, body: SmallBody, message_key: str) -> Response:
-    """Have a message be found, or not."""
+    """Enable or disable a message for searches."""
     memory_id, number = _place(message_key)
     wanted = checked(Status, body)
     try:
@@ -156,7 +157,7 @@ def switch(edge: TheEdge, principal: Caller, body: SmallBody, message_key: str) 
 
 
 async def _chosen(edge: TheEdge, tenant_id: UUID, given: Sequence[str]) -> list[Memory]:
-    """The caller's memories of these ids. Raises Refused if one is not there."""
+    """Return the caller's memories with these ids. Raises Refused if one does not exist."""
     entries = _entries([entry for each in given for entry in each.split(",")])
     found = await edge.memories.named(tenant_id, entries)
     missing = [entry for entry in entries if entry not in found]

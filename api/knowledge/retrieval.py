@@ -1,4 +1,4 @@
-"""Search in knowledge bases over HTTP, on the wire that RAGFlow's clients speak (tools 6.5)."""
+"""The route that searches knowledge bases, with RAGFlow's request and reply."""
 
 from typing import Any
 from uuid import UUID
@@ -21,15 +21,15 @@ from store.knowledge import chunks
 
 router = APIRouter(tags=["knowledge bases"])
 
-MOST_SHOWN = 1000  # passages of a page
+MOST_SHOWN = 1000  # passages per page
 MOST_CANDIDATES = 10_000
 
 
 class Retrieval(Body):
-    """A question. `document_ids` win over `metadata_condition`.
+    """A question. `document_ids` override `metadata_condition`.
 
-    `keyword`: the tenant's chat model names words that are looked for as well. `highlight`: passages come a second time
-    with the words that were looked for in `<em>`; all else is as it was read, which may be HTML.
+    `keyword`: the tenant's chat model adds words to search for. `highlight`: each passage is added with its matches in
+    `<em>`; the rest of the text is unchanged and may be HTML.
     """
 
     question: str = Field(default="", max_length=100_000)
@@ -51,7 +51,7 @@ class Retrieval(Body):
 
 @router.post("/retrieval", openapi_extra=described(Retrieval))
 async def retrieve(edge: TheEdge, principal: Caller, body: SmallBody) -> Response:
-    """The passages that are nearest to a question."""
+    """Find the passages that match a question best."""
     wanted = checked(Retrieval, body)
     ids = required_ids(wanted.dataset_ids, "dataset_ids")
     if wanted.top_k <= 0:

@@ -1,1 +1,1 @@
-"""Easel as an MCP server: agents as tools of MCP clients."""
+"""MCP: routes of a tenant's MCP servers, and agents as tools for MCP clients."""

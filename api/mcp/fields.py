@@ -1,6 +1,6 @@
-"""What requests and replies say of MCP servers: RAGFlow's names, and secrets that come in and never go out.
+"""Request and reply fields of MCP servers, with RAGFlow's names. Replies never contain secrets.
 
-What stands as `***` in a request is what the reply has shown so, and stays as it is stored.
+Replies show secrets as `***`. In a request, `***` keeps the stored value.
 """
 
 import json
@@ -23,20 +23,20 @@ LONGEST_CALL = 600.0
 
 
 def _parsed(value: Any) -> Any:
-    """An object, also as its JSON text, as RAGFlow's front end sends it."""
+    """Return an object that may be given as JSON text, as RAGFlow's front end does."""
     if not isinstance(value, str):
         return value
     try:
         return json.loads(value) if value.strip() else {}
     except ValueError:
-        return value  # pydantic says what is wrong with it
+        return value  # pydantic reports the defect
 
 
 Object = Annotated[dict[str, Any], BeforeValidator(_parsed)]
 
 
 class McpServerFields(Body):
-    """A server; an update gives what is to change."""
+    """A server; an update has the fields that change."""
 
     without_effect: ClassVar[NoEffect] = {**SHOWN, "mcp_id": ()}
 
@@ -44,17 +44,17 @@ class McpServerFields(Body):
     url: Annotated[str, Field(max_length=4096)] | None = None
     server_type: str | None = Field(default=None, description="`streamable-http` or `sse`")
     description: Text | None = None
-    headers: Object | None = Field(default=None, description="Templates: `${name}` is filled from the variables")
+    headers: Object | None = Field(default=None, description="Templates: `${name}` stands for a variable")
     variables: Object | None = None
-    timeout: float | None = Field(default=None, ge=1, le=LONGEST_CALL, description="Seconds of one call")
+    timeout: float | None = Field(default=None, ge=1, le=LONGEST_CALL, description="Time limit of one call in seconds")
     allowed_tools: list[str] | None = Field(
-        default=None, max_length=MOST_TOOLS, description="Tools that may be called; without it, or empty: all"
+        default=None, max_length=MOST_TOOLS, description="Tools that may be called; by default, or empty: all"
     )
-    unchecked: Flag = Field(default=False, description="Store it although it cannot be reached now")
+    unchecked: Flag = Field(default=False, description="Store the server without connecting to it")
 
 
 class McpImport(Body):
-    """Servers as the configuration files of MCP clients have them."""
+    """Servers in the format of the configuration files of MCP clients."""
 
     without_effect: ClassVar[NoEffect] = {"timeout": ()}
 
@@ -71,7 +71,7 @@ class McpSelection(Body):
 
 
 class McpTrial(Body):
-    """A call of a tool by hand."""
+    """A test call of a tool."""
 
     without_effect: ClassVar[NoEffect] = {"timeout": ()}
 
@@ -81,25 +81,25 @@ class McpTrial(Body):
 
 
 class McpApproval(Body):
-    """Tools whose words were looked at; none named: every one that the server offers now."""
+    """The tools to approve; by default all that the server offers now."""
 
     tools: list[str] | None = None
 
 
 class McpExposure(Body):
-    """How an agent is offered as a tool."""
+    """The settings of an agent that is offered as a tool."""
 
-    name: str | None = Field(default=None, description="Of the tool; else made of the agent's title")
+    name: str | None = Field(default=None, description="Name of the tool; by default from the agent's title")
 
 
 def fields_of(wanted: McpServerFields, before: ServerFields | None = None) -> ServerFields:
-    """All fields of a server, those of before where nothing else is wanted. Raises Refused for what makes no sense."""
+    """Return all fields of a server; fields that are not given keep their value. Raises Refused for invalid ones."""
     name = (wanted.name if wanted.name is not None else before.name if before else "").strip()
     url = (wanted.url if wanted.url is not None else before.url if before else "").strip()
     if before is not None and url == masked_url(before.url):
         url = before.url
     elif HIDDEN in url:
-        raise Refused(DATA, f"Invalid url: {HIDDEN} stands for what replies do not show. Write the whole address.")
+        raise Refused(DATA, f"Invalid url: {HIDDEN} stands for a hidden part. Write the whole address.")
     server_type = wanted.server_type or (before.server_type if before else "streamable-http")
     if not name or len(name.encode()) > 255:
         raise Refused(DATA, f"Invalid MCP name or length is {len(name)} which is large than 255.")
@@ -122,7 +122,7 @@ def fields_of(wanted: McpServerFields, before: ServerFields | None = None) -> Se
 
 
 def imported(name: str, stored: Mapping[str, Any], *, unchecked: bool) -> McpServerFields:
-    """A server of a client's configuration file: {type, url, authorization_token, headers?}. Raises Refused."""
+    """Return a server of a client's configuration file: {type, url, authorization_token, headers?}. Raises Refused."""
     kind = stored.get("type") or stored.get("server_type")
     url = stored.get("url")
     if not isinstance(kind, str) or not isinstance(url, str):
@@ -143,7 +143,7 @@ def imported(name: str, stored: Mapping[str, Any], *, unchecked: bool) -> McpSer
 
 
 def server_shown(row: ServerRow, pins: list[Pin]) -> dict[str, Any]:
-    """A server as a reply has it: headers and variables by name, without values, and the tools as they were seen."""
+    """Return a server for a reply: names of headers and variables without values, and the approved tools."""
     fields = row.fields
     tools = {pin.name: tool_shown(pin.name, pin.description, pin.schema) for pin in pins}
     return {
@@ -164,12 +164,12 @@ def server_shown(row: ServerRow, pins: list[Pin]) -> dict[str, Any]:
 
 
 def tool_shown(name: str, description: str, schema: Mapping[str, Any]) -> dict[str, Any]:
-    """A tool as the protocol writes it."""
+    """Return a tool in the format of MCP."""
     return {"name": name, "description": description, "inputSchema": dict(schema)}
 
 
 def live_shown(fields: ServerFields, live: Mapping[str, LiveTool], pins: list[Pin]) -> list[dict[str, Any]]:
-    """What a server offers now, and how it stands to what was seen: `approved`, `changed`, `new` or `gone`."""
+    """Return the tools that a server offers now or had, each with its state: `approved`, `changed`, `new` or `gone`."""
     seen = {pin.name: pin for pin in pins}
     shown: list[dict[str, Any]] = []
     for tool in live.values():
@@ -188,7 +188,7 @@ def live_shown(fields: ServerFields, live: Mapping[str, LiveTool], pins: list[Pi
 
 
 def _kept(wanted: Mapping[str, Any] | None, before: Mapping[str, str]) -> dict[str, str]:
-    """Texts by name; what is hidden in the request is what is stored. RAGFlow has tools among variables, we do not."""
+    """Return texts by name, with stored values for hidden ones. RAGFlow's tools among the variables are left out."""
     if wanted is None:
         return dict(before)
     texts: dict[str, str] = {}

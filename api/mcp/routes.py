@@ -1,6 +1,6 @@
-"""MCP servers of a tenant: list, add, change, remove, import; their tools, tried out and approved (tools 7).
+"""Routes of a tenant's MCP servers: list, add, change, remove, import; list, test and approve their tools.
 
-A server is looked at when it is added or moves: what its tools are then is what somebody has seen.
+When a server is added, or its address changes, its tools are read, and these descriptions count as approved.
 """
 
 from collections.abc import Iterator, Mapping
@@ -48,7 +48,7 @@ _LOOKED_AT = ("url", "server_type", "headers", "variables")
 
 @dataclass(frozen=True, slots=True)
 class Desk:
-    """What these routes work with: rows, the key to them, the way out, and who is asking."""
+    """The dependencies of these routes: database, encryption key, HTTP client and caller."""
 
     edge: Edge
     key: EncryptionKey
@@ -56,7 +56,7 @@ class Desk:
     tenant_id: UUID
 
     def row(self, tx: Transaction, server_id: str) -> ServerRow:
-        """The caller's server. Raises Refused; missing and foreign ones answer alike."""
+        """Return the caller's server. Raises Refused, the same for a missing server and for one of another tenant."""
         found = id_of(server_id)
         if found is None:
             raise absent(UNKNOWN)
@@ -66,7 +66,7 @@ class Desk:
             raise absent(UNKNOWN) from None
 
     async def read(self, server_id: str) -> ServerRow:
-        """The same in a transaction of its own."""
+        """Return the caller's server, read in its own transaction. Raises Refused."""
 
         def work() -> ServerRow:
             with self.edge.database.transaction() as tx:
@@ -75,7 +75,7 @@ class Desk:
         return await in_thread(work)
 
     async def live(self, server_id: str, fields: ServerFields) -> Mapping[str, LiveTool]:
-        """What a server offers now. Raises Refused with the reason where it cannot be asked."""
+        """Return the tools that a server offers now. Raises Refused with the reason if it does not answer."""
         session = self.session(server_id, fields)
         try:
             return await session.tools()
@@ -85,7 +85,7 @@ class Desk:
             await session.close()
 
     def session(self, server_id: str, fields: ServerFields) -> Session:
-        """A session that the caller closes."""
+        """Return a session, which the caller must close."""
         server = McpServer.of(
             server_id,
             fields.name,
@@ -100,16 +100,16 @@ class Desk:
 
 @dataclass(frozen=True, slots=True)
 class _Reached:
-    """A server that is to be added, and what it offers."""
+    """A server that is to be added, and the tools that it offers."""
 
     fields: ServerFields
     live: Mapping[str, LiveTool]
 
 
 async def desk(request: Request, edge: TheEdge, principal: Caller) -> Desk:
-    """The desk of a request. Raises Refused where the process has no key for secrets."""
+    """Return the dependencies for a request. Raises Refused if the process has no encryption key."""
     if edge.sealing_key is None:
-        raise Refused(DATA, "This API has no sealing key, so it keeps no MCP servers. Set EASEL_SECRET_KEY.")
+        raise Refused(DATA, "This API has no encryption key, so it cannot store MCP servers. Set EASEL_SECRET_KEY.")
     http: Outgoing = request.app.state.http
     return Desk(edge, edge.sealing_key, http, principal.tenant_id)
 
@@ -119,7 +119,7 @@ TheDesk = Annotated[Desk, Depends(desk)]
 
 @router.get("/mcp/servers")
 def list_servers(desk: TheDesk, page: ThePage, keywords: str = "") -> Response:
-    """One page of the tenant's servers, the newest first. Values of headers and variables are never shown."""
+    """List one page of the tenant's servers, the newest first. Values of headers and variables are never shown."""
     with desk.edge.database.transaction() as tx:
         found = servers.servers_of(tx, desk.tenant_id, desk.key, keywords)
         rows = found[page.offset : page.offset + page.size]
@@ -129,7 +129,7 @@ def list_servers(desk: TheDesk, page: ThePage, keywords: str = "") -> Response:
 
 @router.post("/mcp/servers", openapi_extra=described(McpServerFields))
 async def add_server(desk: TheDesk, body: SmallBody, once: OnceByBody) -> Response:
-    """Register a server. It is asked for its tools first, which are approved with it."""
+    """Add a server. Its tools are read first and approved with it."""
     await in_thread(lambda: once.look(desk.edge.database))
     wanted = checked(McpServerFields, body)
     fields = fields_of(wanted)
@@ -139,7 +139,7 @@ async def add_server(desk: TheDesk, body: SmallBody, once: OnceByBody) -> Respon
 
 @router.post("/mcp/servers/import", openapi_extra=described(McpImport))
 async def import_servers(desk: TheDesk, body: SmallBody, once: OnceByBody) -> Response:
-    """Register what a client's configuration file names; each server succeeds or fails for itself."""
+    """Add the servers of a client's configuration file. Each one succeeds or fails by itself."""
     await in_thread(lambda: once.look(desk.edge.database))
     wanted = checked(McpImport, body)
     if not wanted.servers:
@@ -156,7 +156,7 @@ async def import_servers(desk: TheDesk, body: SmallBody, once: OnceByBody) -> Re
 
 @router.post("/mcp/servers/list_tools", openapi_extra=described(McpSelection))
 async def list_tools_of_many(desk: TheDesk, body: SmallBody) -> Response:
-    """What several servers offer now, by id."""
+    """List the tools that several servers offer now, by id."""
     wanted = checked(McpSelection, body)
     if not wanted.mcp_ids:
         raise Refused(DATA, "No MCP server IDs provided.")
@@ -165,14 +165,14 @@ async def list_tools_of_many(desk: TheDesk, body: SmallBody) -> Response:
 
 @router.post("/mcp/servers/test_tool", openapi_extra=described(McpTrial))
 async def test_tool_by_id(desk: TheDesk, body: SmallBody) -> Response:
-    """Call a tool by hand; the text that a model would read. The server is in the body."""
+    """Test a tool of the server in the body. Returns the text that a model would read."""
     wanted = checked(McpTrial, body)
     return await _tried(desk, wanted.mcp_id or "", wanted)
 
 
 @router.get("/mcp/servers/{server_id}")
 def get_server(desk: TheDesk, server_id: str) -> Response:
-    """A server and its tools as they were seen last."""
+    """Get a server with its approved tools."""
     with desk.edge.database.transaction() as tx:
         row = desk.row(tx, server_id)
         return success(server_shown(row, pins.pins(tx, desk.tenant_id, row.id)))
@@ -181,7 +181,7 @@ def get_server(desk: TheDesk, server_id: str) -> Response:
 @router.put("/mcp/servers/{server_id}", openapi_extra=described(McpServerFields))
 @router.patch("/mcp/servers/{server_id}", openapi_extra=described(McpServerFields))
 async def change_server(desk: TheDesk, server_id: str, body: SmallBody) -> Response:
-    """Change what the body names. A server that moves is asked anew, and its tools are approved as they are there."""
+    """Change the fields in the body. If the address changes, the tools are read again and approved."""
     row = await desk.read(server_id)
     wanted = checked(McpServerFields, body)
     fields = fields_of(wanted, row.fields)
@@ -192,7 +192,7 @@ async def change_server(desk: TheDesk, server_id: str, body: SmallBody) -> Respo
 
 @router.delete("/mcp/servers/{server_id}")
 def delete_server(desk: TheDesk, server_id: str) -> Response:
-    """Forget a server; Agents that name it are told that it is not there."""
+    """Delete a server. Agents that name it fail with an error that says so."""
     with desk.edge.database.transaction() as tx:
         row = desk.row(tx, server_id)
         servers.remove(tx, desk.tenant_id, row.id)
@@ -201,19 +201,19 @@ def delete_server(desk: TheDesk, server_id: str) -> Response:
 
 @router.get("/mcp/servers/{server_id}/tools")
 async def list_tools(desk: TheDesk, server_id: str) -> Response:
-    """What a server offers now, and whether it is what was approved."""
+    """List the tools that a server offers now, and whether they are as approved."""
     return success(await _tools(desk, server_id))
 
 
 @router.post("/mcp/servers/{server_id}/test", openapi_extra=described(McpTrial))
 async def test_tool(desk: TheDesk, server_id: str, body: SmallBody) -> Response:
-    """Call a tool by hand; the text that a model would read."""
+    """Test a tool. Returns the text that a model would read."""
     return await _tried(desk, server_id, checked(McpTrial, body))
 
 
 @router.post("/mcp/servers/{server_id}/approve", openapi_extra=described(McpApproval))
 async def approve_tools(desk: TheDesk, server_id: str, body: SmallBody) -> Response:
-    """Take tools as the server describes them now. Agents may call them from the next attempt on."""
+    """Approve tools as the server describes them now. Agents may call them from the next attempt on."""
     row = await desk.read(server_id)
     wanted = checked(McpApproval, body)
     live = await desk.live(row.id.hex, row.fields)
@@ -234,7 +234,7 @@ async def approve_tools(desk: TheDesk, server_id: str, body: SmallBody) -> Respo
 
 @router.get("/agents/{agent_id}/mcp")
 def get_exposure(edge: TheEdge, principal: Caller, agent_id: str) -> Response:
-    """Whether an agent is a tool under `/mcp`, and which: `name` is null where it is none."""
+    """Get the name under which an agent is offered as a tool under `/mcp`; null if it is not."""
     with edge.database.transaction() as tx:
         canvas = canvas_of(tx, principal, agent_id)
         return success({"name": agents.exposed_name(tx, principal.tenant_id, canvas.id)})
@@ -252,7 +252,7 @@ def expose_agent(edge: TheEdge, principal: Caller, agent_id: str, body: SmallBod
 
 @router.delete("/agents/{agent_id}/mcp")
 def hide_agent(edge: TheEdge, principal: Caller, agent_id: str) -> Response:
-    """Offer an agent as a tool no more."""
+    """Stop offering an agent as a tool."""
     with edge.database.transaction() as tx:
         canvas = canvas_of(tx, principal, agent_id)
         agents.hide(tx, principal.tenant_id, canvas.id)
@@ -304,7 +304,7 @@ def _add(tx: Transaction, desk: Desk, fields: ServerFields, live: Mapping[str, L
 
 
 def _imported(desk: Desk, once: Keyed, found: Mapping[str, "_Reached | Refused"]) -> Response:
-    """Add what was reached, under another name where one is taken; what came of each."""
+    """Add the servers that answered, with another name if one is in use, and return the result of each."""
     results: list[dict[str, object]] = []
     with once.transaction(desk.edge.database) as tx:
         taken = {row.fields.name for row in servers.servers_of(tx, desk.tenant_id, desk.key)}
@@ -321,7 +321,7 @@ def _imported(desk: Desk, once: Keyed, found: Mapping[str, "_Reached | Refused"]
 
 
 def _names(name: str) -> Iterator[str]:
-    """A name, and those to take in its place."""
+    """Yield a name, then alternatives if it is in use."""
     yield name
     yield from (f"{name}_{number}" for number in count())
 

@@ -1,11 +1,11 @@
-"""Agents as tools for MCP clients: streamable HTTP under `/mcp`, without sessions, by the official SDK.
+"""Agents as tools for MCP clients: streamable HTTP under `/mcp`, without sessions, with the official SDK.
 
     POST /mcp        Authorization: Bearer <API token>
 
 A client sees the agents of its token's tenant that are published and exposed (store/mcp/agents.py). A call starts a run
-of the published version and answers when its turn ends; progress tells of its nodes. By the protocol of 2026 a client
-cancels by closing its request, and the run is cancelled with it; earlier clients ask for that with the header
-`X-Cancel-On-Disconnect`, for there a lost connection means nothing.
+of the published version and answers when its turn ends; progress messages report its nodes. In the protocol of 2026, a
+client cancels by closing its request, and the run is cancelled with it. In earlier versions a lost connection does not
+mean that, so clients request it with the header `X-Cancel-On-Disconnect`.
 """
 
 import asyncio
@@ -45,9 +45,9 @@ _TOLD = {run_events.NODE_STARTED: "started", run_events.NODE_FINISHED: "finished
 
 
 class McpEndpoint:
-    """The route, for as long as the application lives: between `running` and its end.
+    """The `/mcp` route, which works inside of `running`.
 
-    The SDK takes a second to import, so it is left to the first request that comes, and to a thread.
+    The import of the SDK takes a second, so the first request does it, in a thread.
     """
 
     def __init__(self, max_body_bytes: int) -> None:
@@ -58,7 +58,7 @@ class McpEndpoint:
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
-        """Serve until the block ends."""
+        """Serve the route until the block ends."""
         try:
             yield
         finally:
@@ -72,18 +72,18 @@ class McpEndpoint:
         scope[_PRINCIPAL] = await auth.caller(await auth.anyone(request, edge, None))
         manager = await self._manager()
         if manager is None:
-            raise Refused(DATA, "This API does not serve MCP: pip install easel[mcp].", status=501)
+            raise Refused(DATA, "This API does not serve MCP. Run `pip install easel[mcp]`.", status=501)
         await manager.handle_request(scope, receive, send)
 
     async def _manager(self) -> Any:
-        """The SDK's transport; None where the SDK is not installed."""
+        """Return the SDK's transport, or None if the SDK is not installed."""
         if self._ready is None:
             self._ready = asyncio.get_running_loop().create_future()
             self._serving = asyncio.create_task(self._serve(self._ready))
         return await asyncio.shield(self._ready)
 
     async def _serve(self, ready: asyncio.Future[Any]) -> None:
-        """Live the transport's life: it must end in the task that it began in."""
+        """Run the transport in this task, since it must end in the task in which it began."""
         try:
             manager = await asyncio.to_thread(_new_manager, self._max_body_bytes)
             if manager is None:
@@ -99,13 +99,15 @@ class McpEndpoint:
 
 
 def _new_manager(max_body_bytes: int) -> Any:
-    """The SDK's transport around our server; None where the SDK is not installed."""
+    """Return the SDK's transport for our server, or None if the SDK is not installed."""
     try:
         from mcp.server import Server
         from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
     except ImportError:
         return None
-    logging.getLogger("mcp").setLevel(logging.CRITICAL + 1)  # it writes messages; what goes wrong is told below
+    logging.getLogger("mcp").setLevel(
+        logging.CRITICAL + 1
+    )  # it would log messages of clients; `_unexpected` logs errors
     server: Any = Server("easel", title="Easel", version=_version(), on_list_tools=_list_tools, on_call_tool=_call_tool)
     return StreamableHTTPSessionManager(server, stateless=True, max_request_body_size=max_body_bytes)
 
@@ -186,7 +188,7 @@ async def _answer(ctx: Any, name: str, arguments: Mapping[str, Any]) -> Answer:
 
 
 async def _followed(ctx: Any, talk: Talk) -> Told:
-    """The turn to its end; the client hears of each node that starts or finishes, if it has asked to."""
+    """Follow the turn to its end. If the client asked for progress, report each node that starts or finishes."""
     told = Told()
     progress = 0
     async with aclosing(talk.envelopes()) as envelopes:
@@ -202,10 +204,10 @@ async def _followed(ctx: Any, talk: Talk) -> Told:
 
 
 def _unexpected(error: Exception) -> str:
-    """What a client is told of what nobody has foreseen."""
+    """Log an unexpected error and return the message for the client."""
     request_id = uuid4().hex
     log.error("request_failed", request_id=request_id, path=PATH, exc_info=error)
-    return f"Something went wrong here. Name the request id {request_id} when you report it."
+    return f"An internal error occurred. Report it with the request id {request_id}."
 
 
 def _who(ctx: Any) -> tuple[Edge, auth.Principal]:

@@ -1,8 +1,7 @@
-"""An agent as a tool of an MCP server: its form as a schema, a call as a turn, and what was said as a result.
+"""An agent as a tool of an MCP server: its form becomes a schema, a call a turn, and the answer the result.
 
-The tool takes the fields of the agent's Begin, a `query`, and the `session_id` of an earlier result to go on from. An
-agent that asks a person something answers with its question; calling again with the session and the fields it asks for
-goes on.
+The arguments are the fields of the agent's Begin, a `query`, and the `session_id` of an earlier result to continue. If
+the agent waits for input, the result is its question. A call with the session and the requested fields continues it.
 """
 
 from collections.abc import Mapping
@@ -29,16 +28,16 @@ _FILE = {
     "properties": {name: {"type": "string"} for name in ("id", "name", "mime_type", "created_by")},
     "required": ["id"],
 }
-_SAID: Mapping[str, Any] = {"type": "string", "description": "What to say to the agent."}
+_SAID: Mapping[str, Any] = {"type": "string", "description": "The message to the agent."}
 _GOES_ON: Mapping[str, Any] = {
     "type": "string",
-    "description": "Goes on with an earlier conversation: the session_id of its last result.",
+    "description": "Continues an earlier conversation: the session_id of its last result.",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a call came to. `structured` says it for machines."""
+    """The result of a call. `structured`: the same for machines."""
 
     text: str
     structured: Mapping[str, Any] | None = field(default=None, repr=False)
@@ -46,7 +45,7 @@ class Answer:
 
 
 def schema_of(agent: ExposedAgent) -> dict[str, Any]:
-    """The arguments that an agent's tool takes."""
+    """Return the schema of the arguments of an agent's tool."""
     form = _form(agent.dsl)
     properties = {QUERY: dict(_SAID), SESSION: dict(_GOES_ON)}
     properties |= {name: _property(name, described) for name, described in form.items()}
@@ -55,12 +54,12 @@ def schema_of(agent: ExposedAgent) -> dict[str, Any]:
 
 
 def description_of(agent: ExposedAgent) -> str:
-    """What a model is told of the tool."""
+    """Return the description of the tool for models."""
     return agent.description or f"Runs the agent {agent.title}."
 
 
 def options_of(agent: ExposedAgent, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of a start that a call stands for (scheduler/lifecycle/start_options.py)."""
+    """Return the options of the start of a call (scheduler/lifecycle/start_options.py)."""
     form = _form(agent.dsl)
     session = arguments.get(SESSION) if SESSION not in form else None
     own = {name for name in (QUERY, SESSION) if name not in form}
@@ -70,16 +69,16 @@ def options_of(agent: ExposedAgent, arguments: Mapping[str, Any]) -> dict[str, A
 
 
 def answer_of(told: Told, session_id: str, run_id: str) -> Answer:
-    """What a turn came to."""
+    """Return the result of a turn."""
     ids = {"session_id": session_id, "run_id": run_id}
     if not told.last or told.name == run_events.RUN_FAILED:
         return Answer(str(told.last.get("message") or "The run has failed."), is_error=True)
     data: Mapping[str, Any] = told.last["data"]
     if told.name == run_events.USER_INPUTS:
-        asked = ", ".join(data.get("inputs") or {}) or "an answer"
+        fields = ", ".join(data.get("inputs") or {}) or "an answer"
         text = "\n".join(part for part in (told.content, str(data.get("tips") or "")) if part)
-        hint = f"The agent waits for: {asked}. Call again with these and session_id {session_id}."
-        return Answer(f"{text}\n{hint}".strip(), {**ids, "waits_for": data.get("inputs") or {}})
+        advice = f"The agent waits for: {fields}. Call again with these and session_id {session_id}."
+        return Answer(f"{text}\n{advice}".strip(), {**ids, "waits_for": data.get("inputs") or {}})
     outputs = data.get("outputs")
     content = outputs.get("content") if isinstance(outputs, Mapping) else None
     text = told.content or (content if isinstance(content, str) else "")
@@ -90,7 +89,7 @@ def answer_of(told: Told, session_id: str, run_id: str) -> Answer:
 
 
 def _form(document: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a document's Begin, by name; none for a document that is no canvas any more."""
+    """Return the fields of a document's Begin by name; {} for a document that can no longer be parsed."""
     try:
         return form_fields.schema(parsing.parse(document).begin_params.get("inputs"))
     except InvalidCanvas:
@@ -111,7 +110,7 @@ def _property(name: str, described: Any) -> dict[str, Any]:
 
 
 def _input(described: Any, value: Any) -> Any:
-    """A field's answer as requests bring it: with its type, which says whether it is a file."""
+    """Return a field's value in the format of requests, with its type, which tells files apart."""
     if not isinstance(described, Mapping):
         return {"value": value}
     return {"value": value, "type": described.get("type"), "optional": _is_optional(described)}

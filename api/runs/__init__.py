@@ -1,1 +1,1 @@
-"""Runs: chat completions, the event stream, OpenAI-compatible routes, cancel, budgets and share links."""
+"""Routes of runs: completions, event streams, OpenAI-compatible routes, cancel, budgets and share links."""

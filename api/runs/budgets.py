@@ -1,7 +1,7 @@
-"""Budgets: what a tenant's runs, sessions and days may spend. Limits count from a run's next call of a model.
+"""Routes of budgets: limits for a tenant's runs, sessions and days. They apply from the next model call of a run.
 
-Those of one run or session are for whoever starts runs. Those that hold for a whole tenant hold for its programs too,
-so no token that a program needs to start runs can set them: an `admin` token does, or `easel budget set`.
+Any API token may set the budget of one run or session. A budget of the whole tenant also limits the tenant's programs,
+so the tokens of these programs must not change it: that needs an `admin` token or `easel budget set`.
 """
 
 from datetime import UTC, datetime
@@ -29,17 +29,17 @@ router = APIRouter(tags=["budgets"], route_class=OwnRoute)
 
 @router.get("/budgets")
 def list_budgets(edge: TheEdge, principal: Caller) -> Response:
-    """All budgets of the caller's tenant, with what is spent and what calls under way have reserved."""
+    """List all budgets of the tenant, with the amounts spent and those that running calls have reserved."""
     return json_reply({"budgets": _shown(edge, principal)})
 
 
 @router.put("/budgets", openapi_extra=described(Budget))
 async def set_budget(edge: TheEdge, principal: Caller, body: SmallBody) -> Response:
-    """Set limits of one run or session (`id`), of each, of the tenant, or of its day; others stay as they are."""
+    """Set limits of one run or session (`id`), of every one, of the tenant, or of its day. Other limits stay."""
     wanted = checked(Budget, body)
     limits = limits_of(wanted.model_dump(exclude={"scope", "id"}))
     if not limits:
-        raise InvalidRequest("Give at least one limit: tokens, calls, seconds or money.")
+        raise InvalidRequest("Add at least one limit: tokens, calls, seconds or money.")
     scope_id = await in_thread(lambda: _writable(edge, principal, wanted.scope, wanted.id or ""))
     written = BudgetLimits(wanted.scope, scope_id, limits)
     await in_thread(lambda: edge.lifecycle.set_budget(principal.tenant_id, written))
@@ -48,12 +48,12 @@ async def set_budget(edge: TheEdge, principal: Caller, body: SmallBody) -> Respo
 
 @router.delete("/budgets")
 def clear_budget(edge: TheEdge, principal: Caller, scope: str = "", id: str = "") -> Response:  # noqa: A002 (on the wire)
-    """Take all limits of a budget away. What was spent in it is still known if it is set again."""
+    """Remove all limits of a budget. The amounts spent remain if it is set again."""
     known = scope_of(scope)
     scope_id = _writable(edge, principal, known, id)
     with edge.database.transaction() as tx:
         if not budgets.remove(tx, principal.tenant_id, known, scope_id):
-            raise NotFound(f"There is no such budget of {scope} {id}".rstrip() + ".")
+            raise NotFound(f"There is no budget of {scope} {id}".rstrip() + ".")
     return json_reply({"budgets": _shown(edge, principal)})
 
 
@@ -68,7 +68,7 @@ def _id(principal: Principal, kept: BudgetRow) -> str | None:
 
 
 def _writable(edge: Edge, principal: Principal, scope: str, written: str) -> UUID:
-    """Whose budget it is, for a caller who may set it. Raises NotAllowed and NotFound."""
+    """Return the id of the scope of a budget that the caller may set. Raises NotAllowed and NotFound."""
     found = _scope_id(edge, principal, scope, written)
     if found in (DEFAULT_SCOPE_ID, principal.tenant_id) and principal.kind != "admin":
         whose = "the tenant" if scope in ("tenant", "day") else f"each {scope}"
@@ -80,13 +80,13 @@ def _writable(edge: Edge, principal: Principal, scope: str, written: str) -> UUI
 
 
 def _scope_id(edge: Edge, principal: Principal, scope: str, written: str) -> UUID:
-    """Whose budget it is. Raises NotFound for what is no id."""
+    """Return the id of the scope of a budget. Raises NotFound if the text is not an id."""
     if scope in ("tenant", "day"):
         return principal.tenant_id
     if not written:
         return DEFAULT_SCOPE_ID
     found = id_of(written)
-    if scope == "run":  # an external id will do as well; a run that is gone may have left its budget
+    if scope == "run":  # an external id is accepted too; the budget of a deleted run may still exist
         with edge.database.statements() as tx:
             found = external_ids.find_run(tx, principal.tenant_id, written) or found
     if found is None:

@@ -1,4 +1,4 @@
-"""Cancelling what a caller names, and all that is not over of an agent or of some of its sessions."""
+"""Cancel a run or session that a caller names, or all open runs of an agent or of some of its sessions."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -13,10 +13,10 @@ from store.runs import external_ids, run_queries
 
 
 def cancel(edge: Edge, principal: Principal, task: str, canvas_id: UUID | None = None) -> None:
-    """Cancel a run, or everything of a session, also what is queued in it, if it is the caller's.
+    """Cancel a run, or all open and queued runs of a session, if it belongs to the caller.
 
-    `task` is the id of a session or a run, or the external id of a run. With `canvas_id` only what belongs to that
-    agent is cancelled. What is unknown, over or another tenant's is left alone, and nothing is said about it.
+    `task` is the id of a session or a run, or the external id of a run. With `canvas_id`, it must belong to that agent.
+    An unknown id, a run that is over and one of another tenant are ignored without an error.
     """
     session_id = _session(edge, principal, task, canvas_id)
     if session_id is not None:
@@ -32,7 +32,7 @@ def cancel(edge: Edge, principal: Principal, task: str, canvas_id: UUID | None =
 def cancel_open_runs(
     edge: Edge, principal: Principal, canvas_id: UUID, session_ids: Sequence[UUID] | None = None
 ) -> None:
-    """Cancel every run of an agent that is not over, or those of some of its sessions."""
+    """Cancel every open run of an agent, or those of some of its sessions."""
     with edge.database.transaction() as tx:
         not_over = conversations.open_runs(tx, principal.tenant_id, canvas_id, session_ids)
     for run_id in not_over:
@@ -40,7 +40,7 @@ def cancel_open_runs(
 
 
 def _session(edge: Edge, principal: Principal, task: str, canvas_id: UUID | None) -> UUID | None:
-    """The id of the caller's session that is meant, if it belongs to the agent."""
+    """Return the id of the caller's session, if there is one and it belongs to the agent."""
     session_id = id_of(task)
     if session_id is None:
         return None
@@ -53,7 +53,7 @@ def _session(edge: Edge, principal: Principal, task: str, canvas_id: UUID | None
 
 
 def _run(edge: Edge, principal: Principal, task: str, canvas_id: UUID | None) -> UUID | None:
-    """The id of the caller's run that is meant, if it belongs to the agent."""
+    """Return the id of the caller's run, if there is one and it belongs to the agent."""
     with edge.database.statements() as tx:
         run_id = external_ids.find_run(tx, principal.tenant_id, task)
         if run_id is None or canvas_id is None:

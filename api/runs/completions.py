@@ -1,4 +1,4 @@
-"""Talk to an agent: starts or resumes a run, then streams the turn or waits for its end (http-api 4)."""
+"""Routes of chat completions: start or resume a run, then stream the turn or wait for its end."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -29,7 +29,7 @@ OPENAI_FLAG = "openai-compatible"
 async def complete(
     request: Request, edge: TheEdge, principal: Caller, body: SmallBody, events: str = "", release: str = ""
 ) -> Response:
-    """Say something to an agent; the answer as one object, or as server-sent events with `stream`."""
+    """Send a message to an agent. The answer is one object, or server-sent events with `stream`."""
     return await _complete(request, edge, principal, with_query(body, events=events, release=release))
 
 
@@ -43,7 +43,7 @@ async def complete_by_path(
     events: str = "",
     release: str = "",
 ) -> Response:
-    """The same, with the agent's id in the path."""
+    """Send a message to the agent in the path. The answer is one object, or server-sent events with `stream`."""
     given = with_query(body, events=events, release=release)
     return await _complete(request, edge, principal, {**given, "agent_id": agent_id})
 
@@ -59,7 +59,7 @@ async def run(
     session_id: str = "",
     user_input: str = "",
 ) -> Response:
-    """Run what is published, the draft where nothing is, or the `version` of that id (`draft` for the draft)."""
+    """Run the published version, the draft if there is none, or the `version` of this id (`draft`: the draft)."""
     if truthy(body.get(OPENAI_FLAG)):
         speak(request, Style.OPENAI)
         raise UnsupportedParameter(f"`{OPENAI_FLAG}` is for /agents/chat/completions.", field=OPENAI_FLAG)
@@ -104,9 +104,9 @@ async def answer_turn(
     *,
     with_tags: bool = True,
 ) -> Response:
-    """Start or resume a run, and answer with its turn: streamed, or as one object.
+    """Start or resume a run and answer with its turn, streamed or as one object.
 
-    `route` is the one that idempotency keys belong to; `with_tags`: those around what was thought are in the text.
+    `route` is the route of idempotency keys. `with_tags`: the text contains thoughts between think tags.
     """
     options = keyed(request, wanted.options())
     headers = wanted.custom_header
@@ -124,7 +124,7 @@ async def answer_turn(
 
 
 def _whole(request: Request, told: Told, talk: Talk, *, return_trace: bool, with_tags: bool) -> Response:
-    """A turn that has ended, as one object."""
+    """Return the reply with a whole turn as one object."""
     if not told.last:
         return result({"session_id": talk.started.conversation_id.hex})
     if told.name == RUN_FAILED:

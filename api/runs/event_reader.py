@@ -1,7 +1,7 @@
-"""What listeners read of runs: rows, in threads and connections of the streams' own.
+"""Read rows of runs for event streams, with their own threads and connections.
 
-Listeners of one run who ask for the same at the same time share one reading. Somebody may join a reading as long as it
-has not begun: then it sees whatever had been committed when he asked.
+Streams of one run that request the same rows at the same time share one read. A stream may join a read until the read
+begins: then the read sees everything that was committed before the stream's request.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ Found = tuple[EventPage, EventSerializer]
 
 
 class Readings:
-    """All readings of a process. It lives on one event loop."""
+    """The reads of a process. It belongs to one event loop."""
 
     def __init__(self, database: Database, versions: VersionCache) -> None:
         self._database = database
@@ -35,25 +35,25 @@ class Readings:
         self._to_come: dict[tuple[UUID, UUID, int], asyncio.Task[Found]] = {}
 
     async def after(self, tenant_id: UUID, run_id: UUID, number: int) -> Found:
-        """A run, its events after a number, and the turns around them. Raises NotFound."""
+        """Return a run, its events after a number, and their message streams. Raises NotFound."""
         asked = (tenant_id, run_id, number)
         reading = self._to_come.get(asked)
         if reading is None:
             reading = self._to_come[asked] = asyncio.create_task(self._read(asked))
             reading.add_done_callback(_has_been_seen)
-        return await asyncio.shield(reading)  # whoever leaves does not take it away from the others
+        return await asyncio.shield(reading)  # if one stream is cancelled, the others still need the read
 
     async def in_thread(self, work: Callable[[Database], T]) -> T:
-        """Some other work on the streams' database."""
+        """Run other work on the database of the streams in one of their threads."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, work, self._database)
 
     def close(self) -> None:
-        """Let go of threads and connections."""
+        """Close threads and connections."""
         self._threads.shutdown(wait=False)
         self._database.close()
 
     async def _read(self, asked: tuple[UUID, UUID, int]) -> Found:
-        async with self._places:  # in a queue of ours, not the pool's: here it is known what has begun
+        async with self._places:  # a queue here and not in the pool, since this code must know which reads have begun
             del self._to_come[asked]
             return await self.in_thread(lambda database: self._rows(database, *asked))
 
@@ -66,6 +66,6 @@ class Readings:
 
 
 def _has_been_seen(reading: "asyncio.Task[Found]") -> None:
-    """Its error was raised to those who still wait; where nobody does, nobody misses it."""
+    """Mark the error of a read as retrieved. Streams that still wait got it; if none does, it is not needed."""
     if not reading.cancelled():
         reading.exception()

@@ -1,13 +1,13 @@
-"""Events and speech of a run as one ordered stream, woken by the bus, made of rows.
+"""Stream events and text of a run in order. Notifications on the Redis bus wake a stream; its contents are rows.
 
-A stream subscribes before it reads, reads when its transcript says that something is missing, and looks at the rows
-every two seconds with one query for all streams of the process, so that a lost echo, or no Redis at all, costs time
-and nothing else. Whatever has come while a listener was busy reaches it as one: pieces in a row make one message.
+A stream subscribes before it reads, and reads when its sequencer misses something. Every two seconds, one query for all
+streams of the process checks the rows, so that a lost notification, or no Redis at all, only costs time. Text that
+arrives while a client is slow is joined into one message.
 
-A stream ends with its token: every two seconds one more query finds tokens that were revoked or have expired.
+A stream ends when its token does: every two seconds, another query finds revoked and expired tokens.
 
-Audio travels as the id of a file up to here. Its bytes join an envelope when it is about to be written, one at a time,
-and only for those who ask for audio.
+Audio is stored as a file, and its event has the file's id. The bytes are read when the envelope is written, one at a
+time, and only for clients that request audio.
 """
 
 import asyncio
@@ -40,9 +40,9 @@ from store.tenants import tenants, uploads
 
 log = structlog.get_logger()
 
-LOOK_EVERY = 2.0  # seconds; the safety net under lost echoes
-BEAT_EVERY = 15.0  # seconds of silence after which a comment proves that the stream lives
-SOON = 0.2  # seconds until text is looked for that pieces have told of and the row does not have yet
+LOOK_EVERY = 2.0  # seconds between two checks of the rows, in case a notification is lost
+BEAT_EVERY = 15.0  # seconds without an event after which a comment keeps the connection open
+SOON = 0.2  # seconds until the next read for text that a delta announced and the row does not have yet
 
 HEADERS = {
     "Cache-Control": "no-cache",
@@ -55,7 +55,7 @@ DONE = b"data:[DONE]\n\n"
 
 
 class Until(Enum):
-    """Where a stream ends: with the current turn of the conversation, or when the run rests."""
+    """Where a stream ends: with the current turn of the conversation, or when the run is over or waits."""
 
     TURN = auto()
     REST = auto()
@@ -63,7 +63,7 @@ class Until(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Wired:
-    """One envelope, where the listener stands after it, and whether it is the last."""
+    """One envelope, the position of the client after it, and whether it is the last."""
 
     position: Position
     body: dict[str, Any]
@@ -71,26 +71,26 @@ class Wired:
 
     @property
     def audio(self) -> str | None:
-        """The file of the spoken sentence that this envelope is."""
+        """The id of the audio file of this envelope, or None."""
         return self.body["data"].get("audio") if self.name == MESSAGE else None
 
     def with_sound(self, audio: bytes) -> "Wired":
-        """The envelope with the sentence itself, as clients know it (engine 5.2)."""
+        """Return the envelope with the audio itself, in the format of RAGFlow's clients."""
         return replace(self, body={**self.body, "data": {"content": "", "audio_binary": audio.hex()}})
 
 
 def ended(error: TokenEnded, run_id: UUID) -> bytes:
-    """The last line of a stream whose token has ended; the run goes on."""
+    """Return the last line of a stream whose token has ended. The run continues."""
     return f"data:{encode({**error.body, 'run_id': run_id.hex})}\n\n".encode()
 
 
 def line(wired: Wired) -> bytes:
-    """An envelope as server-sent event: `data:` without a space, and its id (http-api 4.1)."""
+    """Return an envelope as a server-sent event: `data:` without a space, and its id."""
     return f"id:{wired.position}\ndata:{encode(wired.body)}\n\n".encode()
 
 
 class Streams:
-    """All streams of a process."""
+    """The event streams of a process."""
 
     def __init__(
         self,
@@ -107,16 +107,16 @@ class Streams:
         self._beat_every = beat_every
         self._blobs = blobs
         self._looking: asyncio.Task[None] | None = None
-        self._tokens: dict[Subscription, UUID] = {}  # of the streams that end with one
+        self._tokens: dict[Subscription, UUID] = {}  # tokens of the streams that end with their token
         self._ended = set[Subscription]()  # streams whose token was found revoked or expired
 
     async def start(self) -> None:
-        """Begin to listen and to look."""
+        """Start to listen for notifications and to poll."""
         await self._listening.start()
         self._looking = asyncio.create_task(self._look(), name="easel-looking")
 
     async def close(self) -> None:
-        """End the process's streams."""
+        """Stop polling and close the connections of the streams."""
         if self._looking is not None:
             self._looking.cancel()
             await asyncio.gather(self._looking, return_exceptions=True)
@@ -128,7 +128,7 @@ class Streams:
         return self._listening.to(run_id)
 
     async def read(self, tenant_id: UUID, run_id: UUID, after: Position) -> tuple[RunSummary, list[Wired], Position]:
-        """What follows a position by now, audio included, and the position after it. Raises NotFound."""
+        """Return the stored envelopes after a position, with audio, and the position after them. Raises NotFound."""
         transcript = StreamSequencer[StoredEvent](after)
         reading, wire = await self._readings.after(tenant_id, run_id, after.event)
         wired = _wired(wire, transcript.rows(reading.events, reading.turns))
@@ -145,10 +145,10 @@ class Streams:
         token_id: UUID | None,
         with_audio: bool = True,
     ) -> AsyncGenerator[Wired | None]:
-        """Every envelope after a position, in order and once; None where a heart-beat is due. Raises NotFound.
+        """Yield every envelope after a position in order, once; None when a keep-alive comment is due. Raises NotFound.
 
-        Raises TokenEnded soon after the token is revoked or expires; a stream without a token goes on to its end.
-        Envelopes of audio are left out unless they are wanted.
+        Raises TokenEnded soon after the token is revoked or expires. A stream without a token continues to its end.
+        Envelopes with audio are left out unless they are requested.
         """
         if token_id is not None:
             self._tokens[subscription] = token_id
@@ -210,7 +210,7 @@ class Streams:
                 yield None
 
     async def _sounding(self, tenant_id: UUID, wired: Wired) -> Wired | None:
-        """An envelope with its audio, if it is one of audio; None if the file is not to be had."""
+        """Return an envelope, with its audio if it has some; None if the audio file cannot be read."""
         if wired.audio is None:
             return wired
         named = wired.audio
@@ -224,12 +224,12 @@ class Streams:
             with database.statements() as tx:
                 file = uploads.get(tx, tenant_id, file_id)
             return self._blobs.get(file.sha256) if file.mime_type.startswith("audio/") else None
-        except (ExecutorError, OSError, SQLAlchemyError) as error:  # an answer can be read without being heard
+        except (ExecutorError, OSError, SQLAlchemyError) as error:  # the text of the answer is enough without its audio
             log.warning("audio_not_read", file_id=file_id.hex, error=str(error).splitlines()[0])
             return None
 
     async def _look(self) -> None:
-        """Tell every stream how far its run is, whatever the bus has told it, and end those whose token has ended."""
+        """Poll: report to every stream how far its run is, and end the streams whose token has ended."""
         while True:
             await asyncio.sleep(self._look_every)
             listeners = self._listening.subscriptions
@@ -261,18 +261,18 @@ class Streams:
 def _looked(
     database: Database, run_ids: list[UUID], tokens: set[UUID]
 ) -> tuple[list[run_queries.RunProgress], set[UUID]]:
-    """How far the runs are, and which of the tokens are still valid."""
+    """Return the last event of each run, and the tokens that are still valid."""
     with database.statements() as tx:
         return run_queries.progress_of(tx, run_ids), tenants.valid_tokens(tx, tokens) if tokens else set()
 
 
 def _take(transcript: StreamSequencer[StoredEvent], heard: Notification) -> list[Frame[StoredEvent]]:
-    """Give the transcript what was heard. What makes no sense is not from us: the rows know better."""
+    """Pass a notification to the sequencer; ignore an invalid one, since the rows are the facts."""
     match heard:
         case {"n": int() as number}:
             transcript.echo(number)
             if heard.get("over") and number <= transcript.after:
-                transcript.look_again()  # over, and no later event than ours: see whether there is an end to wait for
+                transcript.look_again()  # over, with no later event: read again to find out whether the end is still missing
         case {"t": str() as turn, "ep": int() as epoch, "o": int() as offset, "x": str() as text}:
             try:
                 return transcript.piece(UUID(turn), epoch, offset, text)
@@ -284,7 +284,7 @@ def _take(transcript: StreamSequencer[StoredEvent], heard: Notification) -> list
 
 
 def _joined(frames: list[Frame[StoredEvent]]) -> list[Frame[StoredEvent]]:
-    """The same frames, texts that follow each other put together: each would cost its listener an envelope."""
+    """Return the frames with consecutive text deltas joined, so that they need one envelope."""
     joined: list[Frame[StoredEvent]] = []
     for frame in frames:
         last = joined[-1] if joined else None
@@ -304,7 +304,7 @@ def _wired(wire: EventSerializer, frames: list[Frame[StoredEvent]]) -> list[Wire
 
 
 def _ends(reading: EventPage, transcript: StreamSequencer[StoredEvent], until: Until) -> bool:
-    """Whether a listener who has got all of this has nothing to wait for."""
+    """Return whether the stream is complete after all of this was sent."""
     if not reading.is_whole:
         return False
     status = RunStatus(reading.run.status)

@@ -1,6 +1,6 @@
-"""Pictures and other files in the messages of an OpenAI request: files of the turn, as if they had been uploaded.
+"""Files in the messages of an OpenAI request, such as pictures. They become files of the turn, like uploads.
 
-Only those of the last message of the user count; of earlier messages a session keeps the text.
+Only files of the last user message are used. Of earlier messages, a session has the text only.
 """
 
 import binascii
@@ -29,26 +29,26 @@ MOST_FILES = 20  # of one message
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a file is to be fetched."""
+    """The address of a file that is to be fetched."""
 
     url: str
 
 
 @dataclass(frozen=True, slots=True)
 class Attachments:
-    """The files of a message: new ones, addresses, and ids of uploads. `encoded`: bytes of the new ones in the body."""
+    """The files of a message: new ones, addresses, and ids of uploads. `encoded`: size of the new ones in the body."""
 
     parts: Sequence[Incoming | Address | UUID] = field(default=(), repr=False)
     encoded: int = 0
 
     @property
     def digests(self) -> list[str]:
-        """What tells the files of two requests apart."""
+        """Return digests that tell the files of two requests apart."""
         return [_digest(part) for part in self.parts]
 
 
 def attachments_of(number: int, message: ChatMessage) -> Attachments:
-    """The files in message `number`.
+    """Return the files in message `number`.
 
     Raises UnsupportedParameter for a part that is neither text nor file, and InvalidRequest.
     """
@@ -86,16 +86,16 @@ def attachments_of(number: int, message: ChatMessage) -> Attachments:
 
 
 async def stored(http: Http, edge: Edge, principal: Principal, attachments: Attachments) -> list[dict[str, Any]]:
-    """The files as the turn names them (http-api 6.1). Addresses are checked like any that a canvas reaches.
+    """Store the files and return their descriptors for the turn. Addresses are checked like those of canvases.
 
-    Raises InvalidRequest for an upload that is not there, Refused for an address that cannot be fetched, and for files
+    Raises InvalidRequest for an upload that does not exist, Refused for an address that cannot be fetched and for files
     that are too large together.
     """
     left = LARGEST - sum(len(part.data) for part in attachments.parts if isinstance(part, Incoming))
     if left < 0:
         raise _too_large()
     kept: list[StoredRef | UUID] = []
-    for part in attachments.parts:  # one after the other, since each may be as large as all may be together
+    for part in attachments.parts:  # one after the other, since each may use the whole limit
         if isinstance(part, UUID):
             kept.append(part)
             continue
@@ -106,7 +106,7 @@ async def stored(http: Http, edge: Edge, principal: Principal, attachments: Atta
 
 
 async def _kept(http: Http, edge: Edge, part: Incoming | Address, left: int) -> StoredRef:
-    """A new file, stored; one at an address has at most `left` bytes."""
+    """Store a new file; one at an address may have at most `left` bytes."""
     file = await _fetched(http, part, left) if isinstance(part, Address) else part
     sha256 = await in_thread(lambda: edge.storage.put(file.data))
     return StoredRef(file.name, file.mime_type, len(file.data), sha256)
@@ -121,7 +121,7 @@ async def _fetched(http: Http, address: Address, left: int) -> Incoming:
 
 def _too_large() -> Refused:
     most = f"The files of a message may have at most {LARGEST} bytes together."
-    message = f"{most} Upload the large ones, and name their `file_id`."
+    message = f"{most} Upload large files first, and send their `file_id`."
     return Refused(ARGUMENT, message, status=413)
 
 
@@ -148,7 +148,7 @@ def _digest(part: Incoming | Address | UUID) -> str:
 
 
 def _upload(principal: Principal, tx: Transaction, file_id: UUID) -> uploads.StoredFile:
-    """An upload of the caller: of a share link one that came by it. Raises InvalidRequest."""
+    """Return an upload of the caller; a share link reaches only uploads by this link. Raises InvalidRequest."""
     token_id = principal.link.token_id if principal.link is not None else None
     try:
         return uploads.get(tx, principal.tenant_id, file_id, token_id=token_id)
@@ -157,13 +157,13 @@ def _upload(principal: Principal, tx: Transaction, file_id: UUID) -> uploads.Sto
 
 
 def _file(part: Mapping[str, Any], where: str) -> tuple[Incoming | UUID, int]:
-    """A file, by its content or by the id of an upload, and the bytes that its content has in the body."""
+    """Return a file or the id of an upload, and the size of its content in the body."""
     described = part.get("file")
     described = described if isinstance(described, Mapping) else {}
     if described.get("file_id"):
         file_id = id_of(described["file_id"])
         if file_id is None:
-            raise InvalidRequest(f"`{where}.file.file_id` is no id of an upload.", field=f"{where}.file.file_id")
+            raise InvalidRequest(f"`{where}.file.file_id` is not the id of an upload.", field=f"{where}.file.file_id")
         return file_id, 0
     written = _written(part, "file", "file_data", where)
     name = file_name(str(described.get("filename") or "file"))
@@ -180,7 +180,7 @@ def _written(part: Mapping[str, Any], name: str, inner: str, where: str) -> str:
 
 
 def _decoded(url: str, name: str, where: str) -> Incoming:
-    """The file in a `data:` URL; its name has the extension of its type."""
+    """Return the file in a `data:` URL; its name gets the extension of its type."""
     head, comma, encoded = url.partition(",")
     scheme, _, described = head.partition(":")
     if scheme.lower() != "data" or not comma or not described.lower().endswith(";base64"):

@@ -1,6 +1,6 @@
-"""What OpenAI's clients find below one base URL: a tenant's agents as models, and chats with them (http-api 8.2).
+"""Routes for OpenAI clients below one base URL: a tenant's agents as models, and chats with them.
 
-The base is `/api/v1/openai`, where `model` names the agent, or `/api/v1/openai/agents/{id}` for clients of one agent.
+The base URL is `/api/v1/openai`, where `model` names the agent, or `/api/v1/openai/agents/{id}` for a single agent.
 """
 
 from typing import Any
@@ -27,9 +27,9 @@ MOST_MODELS = 1000
 
 @router.get("/openai/models")
 def list_models(edge: TheEdge, principal: Anyone) -> Response:
-    """The caller's agents as an OpenAI client lists models: by id. `has_more` where there are more than 1000.
+    """List the caller's agents as OpenAI models, by id. `has_more` if there are more than 1000.
 
-    A share link lists the one that it opens.
+    A share link lists its agent only.
     """
     ids = [principal.link.canvas_id] if principal.link is not None else []
     wanted = canvas_list.CanvasFilter(categories=["agent_canvas"], ids=ids)
@@ -40,25 +40,25 @@ def list_models(edge: TheEdge, principal: Anyone) -> Response:
 
 @router.get("/openai/models/{model}")
 def get_model(edge: TheEdge, principal: Anyone, model: str) -> Response:
-    """One of the caller's agents as a model."""
+    """Get one of the caller's agents as a model."""
     return json_reply(_model(_agent(edge, principal, model)))
 
 
 @router.post("/openai/chat/completions", openapi_extra=described(ChatCompletion))
 async def complete(request: Request, edge: TheEdge, principal: Anyone, body: ChatBody) -> Response:
-    """Say something to the agent whose id is `model`, in OpenAI's words."""
+    """Send a message to the agent whose id is `model`, in OpenAI's format."""
     return await openai_wire.answer(request, edge, principal, None, body)
 
 
 @router.get("/openai/agents/{agent_id}/models")
 def list_models_of_agent(edge: TheEdge, principal: Anyone, agent_id: str) -> Response:
-    """The agent of the path, as the only model there is."""
+    """List the agent of the path as the only model."""
     return _list([_model(_agent(edge, principal, agent_id))], has_more=False)
 
 
 @router.get("/openai/agents/{agent_id}/models/{model}")
 def get_model_of_agent(edge: TheEdge, principal: Anyone, agent_id: str, model: str) -> Response:
-    """The agent of the path as a model, under its id."""
+    """Get the agent of the path as a model."""
     agent = _agent(edge, principal, agent_id)
     if id_of(model) != agent.id:
         raise no_access()
@@ -69,7 +69,7 @@ def get_model_of_agent(edge: TheEdge, principal: Anyone, agent_id: str, model: s
 async def complete_with_agent(
     request: Request, edge: TheEdge, principal: Anyone, agent_id: str, body: ChatBody
 ) -> Response:
-    """Say something to the agent of the path in OpenAI's words; `model` is free."""
+    """Send a message to the agent of the path in OpenAI's format; `model` may have any value."""
     return await openai_wire.answer(request, edge, principal, agent_id, body)
 
 
@@ -77,7 +77,7 @@ async def complete_with_agent(
 async def complete_by_old_path(
     request: Request, edge: TheEdge, principal: Caller, agent_id: str, body: ChatBody
 ) -> Response:
-    """The same under its old path."""
+    """Send a message to the agent of the path in OpenAI's format; the former path of this route."""
     return await openai_wire.answer(request, edge, principal, agent_id, body)
 
 

@@ -1,8 +1,8 @@
-"""A request of an OpenAI client: the fields of OpenAI's API, and those of a turn beside them.
+"""Schemas of OpenAI requests: the fields of OpenAI's API, and those of a turn.
 
-An agent has its own models and prompts, so most parameters of a model have nothing to act upon. Those that clients send
-by default, and that steer only how a model words its answer, are accepted without an effect (`IGNORED`). Those that
-would change what the answer is are refused unless they have the value that holds anyway (`NEUTRAL`).
+An agent has its own models and prompts, so most model parameters have no effect. Parameters that clients send by
+default, and that only influence the wording of an answer, are accepted without an effect (`IGNORED`). Parameters that
+would change the kind of answer are refused unless they have their neutral value (`NEUTRAL`).
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ IGNORED = (
     "safety_identifier", "options", "keep_alive", "think",
     "return_trace", "events", "running_hint_text", "agent_id", "openai-compatible",
 )  # fmt: skip
-"""Parameters without an effect. The last line is of RAGFlow's route, whose body may be one in OpenAI's words."""
+"""Parameters without an effect. The last line is for RAGFlow's route, whose body may have OpenAI's format."""
 
 NEUTRAL: NoEffect = {
     "n": (1,),
@@ -37,7 +37,7 @@ NEUTRAL: NoEffect = {
     "audio": (),
     "web_search_options": (),
 }
-"""Parameters that change the answer, each with the values that ask for nothing."""
+"""Parameters that change the kind of answer, each with its neutral values."""
 
 
 class ChatMessage(BaseModel):
@@ -50,7 +50,7 @@ class ChatMessage(BaseModel):
 
     @property
     def text(self) -> str:
-        """The text, joined from the parts of a list."""
+        """The text of the message; of a list, that of its parts, joined."""
         if not isinstance(self.content, list):
             return self.content or ""
         parts = (part for part in self.content if isinstance(part, dict) and part.get("type", "text") == "text")
@@ -58,7 +58,7 @@ class ChatMessage(BaseModel):
 
 
 class StreamOptions(BaseModel):
-    """What a stream is to carry beside the answer."""
+    """Options of a stream."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
@@ -66,7 +66,7 @@ class StreamOptions(BaseModel):
 
 
 class ChatCompletion(Turn):
-    """An OpenAI request (http-api 4.2). `model` is the agent where the path names none, and else without meaning."""
+    """An OpenAI request. `model` is the agent if the path names none; otherwise it has no effect."""
 
     without_effect: ClassVar[NoEffect] = {**dict.fromkeys(IGNORED, ()), **NEUTRAL}
 
@@ -80,20 +80,18 @@ class ChatCompletion(Turn):
 
     @property
     def session(self) -> str | None:
-        """The session that goes on, wherever it is named."""
+        """The session to continue, from any of the fields that can name it."""
         named = self.metadata.get("id")
         return self.session_id or self.id or (named if isinstance(named, str) else None)
 
     def options(self) -> dict[str, Any]:
-        """The options of a start (scheduler/lifecycle/start_options.py), those that were given. Raises
-        InvalidRequest.
-        """
+        """Return the given options of a start (scheduler/lifecycle/start_options.py). Raises InvalidRequest."""
         named = {"session_id": self.session, "user_id": self.user_id or self.user}
         return {**super().options(), **{name: value for name, value in named.items() if value}}
 
 
 def refuse_unsupported(body: Mapping[str, Any]) -> None:
-    """Raise UnsupportedParameter for a parameter that would change the answer, and does not here."""
+    """Raise UnsupportedParameter for a parameter that would change the kind of answer."""
     for name, values in NEUTRAL.items():
         value = body.get(name)
         if value is not None and not any(_equal(value, neutral) for neutral in values):
@@ -105,10 +103,10 @@ def refuse_unsupported(body: Mapping[str, Any]) -> None:
 
 
 def ignored_in(body: Mapping[str, Any]) -> list[str]:
-    """The parameters of a request that have no effect."""
+    """Return the parameters of a request that have no effect."""
     return [name for name in IGNORED[:-2] if body.get(name) is not None]
 
 
 def _equal(value: Any, other: Any) -> bool:
-    """Whether two JSON values are the same; a number is no truth value."""
+    """Return whether two JSON values are equal; 1 and true are not."""
     return value == other and isinstance(value, bool) == isinstance(other, bool)

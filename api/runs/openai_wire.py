@@ -1,10 +1,10 @@
-"""OpenAI's chat completions around a turn (http-api 4.2).
+"""OpenAI's chat completions for a turn.
 
-The question is the last message of the user; earlier messages become the history of a new session. A form that the
-canvas asks ends a stream with `waiting_for_user`, and a request that does not stream with 409.
+The query is the last user message; earlier messages become the history of a new session. If the canvas asks for input,
+a stream ends with `waiting_for_user`, and a request without a stream gets 409.
 
-Clients of OpenAI's API send a request again after a 409 or a 5xx. From the moment in which a run may have been
-accepted, every reply tells them not to, and names the run: one call of a client is one run.
+OpenAI clients repeat a request after a 409 or a 5xx. Once a run may have been accepted, every reply tells them not to,
+and names the run, so that one call of a client is one run.
 """
 
 from collections.abc import AsyncGenerator, Mapping
@@ -47,7 +47,7 @@ _DETAILS = {"reasoning_tokens": 0, "accepted_prediction_tokens": 0, "rejected_pr
 _DONE = b"data: [DONE]\n\n"
 _SPEAKERS = ("user", "assistant")
 
-MODEL_FAILED = "A model failed. Its error is the end of the answer."
+MODEL_FAILED = "A model failed. Its error is at the end of the answer."
 
 ROUTE = "chat/completions"  # of idempotency keys, under every path
 
@@ -55,7 +55,7 @@ ROUTE = "chat/completions"  # of idempotency keys, under every path
 async def answer(
     request: Request, edge: Edge, principal: Principal, agent_id: str | None, body: Mapping[str, Any]
 ) -> Response:
-    """One request of an OpenAI client; without an agent's id `model` names the agent."""
+    """Answer one request of an OpenAI client. Without an agent's id, `model` names the agent."""
     speak(request, Style.OPENAI)
     refuse_unsupported(body)
     wanted = checked(ChatCompletion, body)
@@ -92,9 +92,11 @@ async def _start(
     asked: int,
     attached: Attachments,
 ) -> Chosen:
-    """What is to be started, or what was before under the same key. Files are stored for what is new."""
+    """Return the turn to start, or the one that started before with the same key. Store the files of a new turn."""
     heard = [(message.role, message.text) for message in wanted.messages[:asked] if message.role in _SPEAKERS]
-    compared: dict[str, Any] = {} if wanted.session else {"heard": heard}  # these two tell requests with one key apart
+    compared: dict[str, Any] = (
+        {} if wanted.session else {"heard": heard}
+    )  # these two distinguish requests with the same key
     if attached.parts:
         compared["attached"] = attached.digests
     options = {"query": wanted.messages[asked].text, **wanted.options()}
@@ -110,12 +112,12 @@ async def _start(
 
 
 def _check_size(request: Request, edge: Edge, attached: Attachments) -> None:
-    """Raise Refused for a body that is too large without the files in it."""
+    """Raise Refused for a body that is too large even without its files."""
     size = getattr(request.state, SIZE, 0) - attached.encoded
     if size > edge.max_body_bytes:
         raise Refused(
             ARGUMENT,
-            f"The request has {size} bytes beside its files, more than the {edge.max_body_bytes} that "
+            f"The request has {size} bytes without its files, more than the {edge.max_body_bytes} that "
             "EASEL_MAX_BODY_BYTES allows.",
             status=413,
         )
@@ -125,7 +127,7 @@ def _check_size(request: Request, edge: Edge, attached: Attachments) -> None:
 
 
 async def _lines(talk: Talk, agent_id: str, prompt: int, *, with_usage: bool) -> AsyncGenerator[bytes]:
-    """The chunks. Usage comes with the last one, or in one of its own for clients that ask for that."""
+    """Yield the chunks. Usage is in the last one, or in a separate one for clients that request that."""
     told = Told()
     envelopes = talk.envelopes()
     try:
@@ -168,7 +170,7 @@ def _deltas(wired: Wired) -> list[tuple[dict[str, Any], str | None]]:
 
 
 def _error(message: str, kind: str, code: str) -> dict[str, Any]:
-    """The delta that ends a stream with an error."""
+    """Return the delta that ends a stream with an error."""
     return {"content": None, "error": {"message": message, "type": kind, "code": code}}
 
 
@@ -193,7 +195,7 @@ def _chunk(
         "usage": usage,
         "choices": [{"index": 0, "delta": whole, "finish_reason": reason, "logprobs": None}],
     }
-    if "error" in delta:  # where clients look for it; what is in the delta is for those who know us
+    if "error" in delta:  # at the top, where clients look for it; the delta has it too, for clients that know Easel
         chunk["error"] = {**delta["error"], "param": None, **_ids(talk)}
     return chunk
 
@@ -233,7 +235,7 @@ def _completion(request: Request, told: Told, talk: Talk, agent_id: str, prompt:
 
 
 def _usage(told: Told, prompt: int) -> dict[str, Any]:
-    """Tokens of the conversation as the client sees it; `run` has what the providers counted."""
+    """Return the token usage of the conversation as the client sees it; `run` has the counts of the providers."""
     completion = count_tokens(told.content)
     counted: dict[str, Any] = {
         "prompt_tokens": prompt,

@@ -1,4 +1,4 @@
-"""A run as our own routes show it: a row, and the whole with its activations as a tree."""
+"""Serialize runs for Easel's own routes: a row of a list, and a whole run with its activations as a tree."""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -21,7 +21,7 @@ from store.tenants import budgets
 
 
 def run_row(run: RunSummary) -> dict[str, Any]:
-    """A run as lists show it."""
+    """Return a run as a row of a list."""
     return {
         "id": run.id.hex,
         "external_id": run.external_id,
@@ -42,7 +42,7 @@ def run_row(run: RunSummary) -> dict[str, Any]:
 
 
 def run_whole(tx: Transaction, versions: VersionCache, tenant_id: UUID, run: RunSummary) -> dict[str, Any]:
-    """A run with what it was asked, what it said, what it waits for, and its activations."""
+    """Return a run with its request, answer, open forms and activations."""
     if run.status == RunStatus.REFUSED:
         return {**run_row(run), **_NOTHING, "request": _request(run)}
     canvas = versions.to_show(tx, run.version_id).canvas
@@ -62,7 +62,7 @@ def run_whole(tx: Transaction, versions: VersionCache, tenant_id: UUID, run: Run
 
 
 def _activations(tx: Transaction, canvas: Canvas, run: RunSummary, steps: Sequence[ActivationRow]) -> dict[str, Any]:
-    """The first activations of a run as a tree, and how many there are."""
+    """Return the first activations of a run as a tree, and the total number."""
     count = len(steps) if len(steps) < run_queries.MOST_STEPS else run_queries.step_count(tx, run.id)
     return {
         "activations": tree(canvas, steps),
@@ -81,7 +81,7 @@ _NOTHING: Mapping[str, Any] = {
     "activation_count": 0,
     "activations_truncated": False,
 }
-"""What a start that was refused has of a run."""
+"""The fields of a run that a refused start has."""
 
 
 def _request(run: RunSummary) -> dict[str, Any]:
@@ -89,12 +89,12 @@ def _request(run: RunSummary) -> dict[str, Any]:
 
 
 def _hex(id: UUID) -> str | None:  # noqa: A002 - what it is
-    """An id as the wire has it; None for what a refused start lacks."""
+    """Return an id as replies show it; None for an id that a refused start does not have."""
     return id.hex if id != NOBODY else None
 
 
 def tree(canvas: Canvas, steps: Sequence[ActivationRow]) -> list[dict[str, Any]]:
-    """Activations in canonical order, those of a container's passes inside of the container's activation."""
+    """Return activations in canonical order, those inside of a container nested in the container's activation."""
     shown = {step.id: _step(canvas, step) for step in steps}
     by_place = {(scope_key(step.scope), step.node_id, step.ordinal): shown[step.id] for step in steps}
     top: list[dict[str, Any]] = []
@@ -132,7 +132,7 @@ def _step(canvas: Canvas, step: ActivationRow) -> dict[str, Any]:
 
 
 def _warnings(canvas: Canvas, steps: Sequence[ActivationRow]) -> list[dict[str, Any]]:
-    """What steps tell that did not fail, each with its node."""
+    """Return the warnings of activations, each with its node."""
     found: list[dict[str, Any]] = []
     for step in steps:
         number = canvas.numbers.get(step.node_id)
@@ -142,7 +142,7 @@ def _warnings(canvas: Canvas, steps: Sequence[ActivationRow]) -> list[dict[str, 
 
 
 def _forms(canvas: Canvas, state: Mapping[str, Any]) -> dict[str, Any]:
-    """Open forms by node: the fields they ask for, and the prompt."""
+    """Return the open forms by node, with their fields and prompt."""
     return {
         form_key(canvas, form[0], scope_key(form[2])): {"inputs": form[3], "tips": form[4]}
         for form in state.get("forms", {}).values()
@@ -150,13 +150,13 @@ def _forms(canvas: Canvas, state: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _budgets(tx: Transaction, tenant_id: UUID, run_id: UUID) -> list[dict[str, Any]]:
-    """The run's own budgets as they stand; those of its session and tenant have a route of their own."""
+    """Return the run's own budgets. Another route lists those of its session and tenant."""
     found = budgets.list_budgets(tx, tenant_id, datetime.now(UTC).date(), [run_id])
     return [account_json(each.account) for each in found]
 
 
 def _exceeded(state: Mapping[str, Any]) -> dict[str, Any] | None:
-    """What has stopped the run, if it waits for a higher budget."""
+    """Return the exceeded budget if the run waits for a higher one."""
     told = (budget_stop(form[3]) for form in state.get("forms", {}).values())
     return next((dict(each) for each in told if each is not None), None)
 

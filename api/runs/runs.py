@@ -1,4 +1,4 @@
-"""Runs: start one without waiting, look, follow, cancel, answer its forms. Our own routes, with real statuses."""
+"""Easel's own routes of runs, with real statuses: start without waiting, get, follow, cancel, answer forms."""
 
 import asyncio
 import re
@@ -35,14 +35,14 @@ from store.runs.run_queries import RunSummary
 
 router = APIRouter(tags=["runs"], route_class=OwnRoute)
 
-LONGEST_WAIT = 300  # seconds of `Prefer: wait`
+LONGEST_WAIT = 300  # maximum of `Prefer: wait` in seconds
 
 
 @router.post("/agents/{agent_id}/runs", status_code=202, openapi_extra=described(Turn))
 async def start_run(request: Request, edge: TheEdge, principal: Caller, agent_id: str, body: SmallBody) -> Response:
-    """Accept a run: 202 and where to find it. With `Prefer: wait=n` its result, if it ends in time.
+    """Start a run: 202 with its location. With `Prefer: wait=n`, its result if it ends in time.
 
-    `Idempotency-Key` makes sending it again harmless for a day.
+    With an `Idempotency-Key`, the request can be repeated for a day without starting another run.
     """
     wanted = checked(Turn, body)
     options = keyed(request, wanted.options())
@@ -62,7 +62,7 @@ def list_runs(
     status: str = "",
     external_id: str = "",
 ) -> Response:
-    """One page of the caller's runs, the newest first, refused starts included."""
+    """List one page of the caller's runs, the newest first, including refused starts."""
     known = [known.value for known in RunStatus]
     if status and status not in known:
         raise InvalidRequest(f'"status" is {status!r}. Use one of: {", ".join(known)}.')
@@ -82,9 +82,9 @@ def list_runs(
 
 @router.get("/runs/{run_id}")
 def get_run(edge: TheEdge, principal: Caller, run_id: str) -> Response:
-    """A run: its state, what was said, open forms, and its activations as a tree with times.
+    """Get a run: its status, answer, open forms, and its activations as a tree with times.
 
-    `run_id` is here and in the following routes the id of the run or its external id.
+    Here and in the following routes, `run_id` is the id of the run or its external id.
     """
     with edge.database.transaction() as tx:
         run = run_queries.get_summary(tx, principal.tenant_id, _run_id(tx, principal, run_id))
@@ -95,7 +95,7 @@ def get_run(edge: TheEdge, principal: Caller, run_id: str) -> Response:
 
 @router.get("/runs/{run_id}/explain")
 def explain_run(edge: TheEdge, principal: Caller, run_id: str) -> Response:
-    """The one thing the run waits for, who owns that, and when it will move; what it waits for besides in `also`."""
+    """Explain what the run waits for, who or what resolves it, and until when. `also` lists further waits."""
     chosen_run = _known(edge, principal, run_id)
     with edge.database.transaction() as tx:
         found = wait_facts.load_facts(tx, principal.tenant_id, chosen_run)
@@ -110,9 +110,9 @@ def explain_run(edge: TheEdge, principal: Caller, run_id: str) -> Response:
 
 @router.get("/runs/{run_id}/events")
 async def get_events(request: Request, edge: TheEdge, principal: Caller, run_id: str, after: str = "") -> Response:
-    """A run's events and speech after a position: JSON, or server-sent events with `Accept: text/event-stream`.
+    """Get a run's events and text after a position: JSON, or server-sent events with `Accept: text/event-stream`.
 
-    `after` and `Last-Event-ID` take the id of any event; the stream ends when the run is over or waits for a person.
+    `after` and `Last-Event-ID` accept the id of any event. The stream ends when the run is over or waits for input.
     """
     position = Position.parse(request.headers.get("last-event-id") or after or "0")
     found = await in_thread(lambda: _found(edge, principal, run_id))
@@ -130,7 +130,7 @@ async def get_events(request: Request, edge: TheEdge, principal: Caller, run_id:
 
 @router.post("/runs/{run_id}/cancel")
 def cancel_run(edge: TheEdge, principal: Caller, run_id: str) -> Response:
-    """Stop a run. One that is over stays what it is."""
+    """Cancel a run. A run that is over does not change."""
     chosen_run = _known(edge, principal, run_id)
     try:
         status = edge.lifecycle.cancel_run(principal.tenant_id, chosen_run)
@@ -143,9 +143,9 @@ def cancel_run(edge: TheEdge, principal: Caller, run_id: str) -> Response:
 async def resume_run(
     request: Request, edge: TheEdge, principal: Caller, run_id: str, body: SmallBody, once: OnceByBody
 ) -> Response:
-    """Answer the forms of a run that waits: 202, or 409 if it does not wait. `Prefer: wait=n` as for a start.
+    """Answer the forms of a run that waits: 202, or 409 if it does not wait. `Prefer: wait=n` works as for a start.
 
-    A run that waits for a higher budget goes on with the one given here, or after the one that stopped it was raised.
+    A run that waits for a higher budget continues with the budget in the body, or after its budget has been raised.
     """
     wanted = checked(Answers, body)
     said = Said(
@@ -169,7 +169,7 @@ async def resume_run(
 
 
 async def _accepted(request: Request, talk: Talk, seconds: float) -> Response:
-    """What came of the turn if it ends within that time, else where the run can be found."""
+    """Return the result of the turn if it ends within that time, else the location of the run."""
     ids = {
         "run_id": talk.started.run_id.hex,
         "session_id": talk.started.conversation_id.hex,
@@ -189,13 +189,13 @@ async def _accepted(request: Request, talk: Talk, seconds: float) -> Response:
 
 
 def _ended(request: Request, told: Told, ids: dict[str, str], headers: dict[str, str]) -> Response:
-    """A turn that has ended: its result, its open form, or the failure of its run, with the status of that."""
+    """Return the reply about a turn that has ended: its result, its open form, or the failure of its run."""
     if told.name == RUN_FAILED:
         failure = Failure(500, "run_failed", str(told.last["message"]), SERVER, {**ids, "status": RunStatus.FAILED})
         reply = failed(request, failure)
         reply.headers.update(headers)
         return reply
-    if not told.last:  # its events are gone, so the run itself is to be looked at
+    if not told.last:  # its events have been deleted, so the row of the run is read
         return json_reply(ids, 202, headers)
     status = RunStatus.WAITING if told.name == USER_INPUTS else RunStatus.SUCCEEDED
     if told.was_cancelled:
@@ -204,7 +204,7 @@ def _ended(request: Request, told: Told, ids: dict[str, str], headers: dict[str,
 
 
 def _refused(found: RunSummary, position: Position, *, is_stream: bool) -> Response:
-    """The events of a start that was refused: there are none; a stream ends with the reason, like a failed run's."""
+    """Return the events of a refused start: none, or a stream that ends with the reason, like that of a failed run."""
     if not is_stream:
         return json_reply({"events": [], "position": str(position), "status": found.status})
     frame = {"code": 500, "message": found.error, "data": False, "run_id": found.id.hex}
@@ -225,7 +225,7 @@ async def _lines(edge: Edge, principal: Principal, run_id: UUID, after: Position
 
 
 def _found(edge: Edge, principal: Principal, written: str) -> RunSummary:
-    """The caller's run that is meant by an id or an external id. Raises NotFound."""
+    """Return the caller's run with this id or external id. Raises NotFound."""
     with edge.database.statements() as tx:
         found = run_queries.get_summary(tx, principal.tenant_id, _run_id(tx, principal, written))
     if found is None:
@@ -234,19 +234,19 @@ def _found(edge: Edge, principal: Principal, written: str) -> RunSummary:
 
 
 def _known(edge: Edge, principal: Principal, written: str) -> UUID:
-    """The id of the caller's run that is meant by an id or an external id. Raises NotFound."""
+    """Return the id of the caller's run with this id or external id. Raises NotFound."""
     with edge.database.statements() as tx:
         return _run_id(tx, principal, written)
 
 
 def _wait(request: Request) -> float:
-    """Seconds that the client would wait, by its `Prefer` header."""
+    """Return the seconds that the client waits according to its `Prefer` header."""
     found = re.search(r"(?:^|[,;\s])wait\s*=\s*(\d{1,6})", request.headers.get("prefer", ""))
     return min(float(found[1]), LONGEST_WAIT) if found else 0.0
 
 
 def _filter(text: str) -> UUID | None:
-    """The id of a filter; what is no id finds nothing."""
+    """Return the id of a filter; for a text that is not an id, one that no row has."""
     return id_or_nobodys(text) if text else None
 
 

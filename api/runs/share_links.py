@@ -1,6 +1,6 @@
-"""Agents for whoever has their share link: what they ask before a chat, and the chat (http-api 5).
+"""Routes of share links: the form of an agent before a chat, and the chat.
 
-A share link sees the published version of its agent; an API token sees the draft, as on the other routes.
+A share link uses the published version of its agent. An API token uses the draft, as on the other routes.
 """
 
 from fastapi import APIRouter, Request
@@ -29,14 +29,14 @@ ROUTE = "agentbots/completions"  # of idempotency keys
 
 
 class SharedCompletion(Completion):
-    """A turn; it is streamed unless the body says otherwise."""
+    """A turn; it is streamed unless `stream` is false."""
 
     stream: Flag = True
 
 
 @router.get("/agentbots/{agent_id}/inputs")
 def show_inputs(edge: TheEdge, principal: Anyone, agent_id: str) -> Response:
-    """What an agent is called, what it says first, and the form of its Begin."""
+    """Get an agent's title, its opening text, and the form of its Begin."""
     stored = _stored(edge, principal, agent_id)
     document = _document(edge, principal, stored)
     params = document.begin_params
@@ -61,7 +61,7 @@ async def complete(
     events: str = "",
     release: str = "",
 ) -> Response:
-    """Say something to an agent; server-sent events, or one object with `stream: false`."""
+    """Send a message to an agent. The answer is server-sent events, or one object with `stream: false`."""
     if truthy(body.get(OPENAI_FLAG)):
         speak(request, Style.OPENAI)
         raise UnsupportedParameter(
@@ -74,7 +74,7 @@ async def complete(
 
 
 def _stored(edge: Edge, principal: Principal, agent_id: str) -> StoredCanvas:
-    """The agent. Raises Refused; missing and foreign ones answer alike."""
+    """Return the agent. Raises Refused, the same for a missing agent and for one of another tenant."""
     unknown = absent(f"Can't find agent by ID: {agent_id[:64]}")
     canvas_id = id_of(agent_id)
     if canvas_id is None or not principal.opens(canvas_id):
@@ -87,7 +87,7 @@ def _stored(edge: Edge, principal: Principal, agent_id: str) -> StoredCanvas:
 
 
 def _document(edge: Edge, principal: Principal, stored: StoredCanvas) -> Document:
-    """The document that the caller would start. Raises NotFound where nothing is published."""
+    """Return the document that the caller would run. Raises NotFound if no version is published."""
     if principal.link is None:
         return parsed(stored.draft, edge.max_canvas_bytes)
     with edge.database.transaction() as tx:

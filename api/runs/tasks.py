@@ -1,7 +1,7 @@
-"""Stopping what runs: RAGFlow's tasks, and everything of an agent (http-api 5, 8.2).
+"""Routes that cancel runs: RAGFlow's tasks, and all open runs of an agent.
 
-`task_id` is the one in events, a session's; a run's id will do as well. Cancelling what is unknown, over or somebody
-else's succeeds and does nothing.
+`task_id` is that of events, which is the id of a session; a run's id is accepted too. For an unknown id, a run that is
+over, or one of another tenant, the request succeeds and has no effect.
 """
 
 from fastapi import APIRouter
@@ -21,14 +21,14 @@ router = APIRouter(tags=["tasks"])
 
 @router.post("/tasks/{task_id}/cancel")
 def cancel_task(edge: TheEdge, principal: Caller, task_id: str) -> Response:
-    """Stop a run, or everything of a session."""
+    """Cancel a run, or all open runs of a session."""
     cancel(edge, principal, task_id)
     return success(True)
 
 
 @router.patch("/tasks/{task_id}", openapi_extra=described(TaskAction))
 def change_task(edge: TheEdge, principal: Caller, task_id: str, body: SmallBody) -> Response:
-    """The same for `{"action": "stop"}`."""
+    """Cancel a run, or all open runs of a session, with the body `{"action": "stop"}`."""
     action = checked(TaskAction, body)
     if action.action != "stop":
         raise Refused(ARGUMENT, f'Unknown action {action.action!r}. Use "stop".')
@@ -38,7 +38,7 @@ def change_task(edge: TheEdge, principal: Caller, task_id: str, body: SmallBody)
 
 @router.post("/agents/{agent_id}/cancel", openapi_extra=described(Cancelling))
 def cancel_agent(edge: TheEdge, principal: Caller, agent_id: str, body: SmallBody) -> Response:
-    """Stop a run or a session of this agent, or all of its active runs where neither is named."""
+    """Cancel a run or a session of this agent, or all its open runs if neither is named."""
     wanted = checked(Cancelling, body)
     with edge.database.transaction() as tx:
         canvas = canvas_of(tx, principal, agent_id)

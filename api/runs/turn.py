@@ -1,7 +1,7 @@
-"""Talking to an agent: start or resume a run, then follow it as a stream or to the end of the turn.
+"""One turn with an agent: start or resume a run, then follow it as a stream or to the end of the turn.
 
-The run's id is chosen here and listened to before anything happens, so nothing can be missed. A client that goes away
-does not stop its run unless it has asked for that.
+The run's id is chosen here, and the subscription to it begins before the start, so no event is missed. If a client
+disconnects, its run continues unless the client requested a cancel.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ from store.tenants import sealed_headers
 log = structlog.get_logger()
 
 Chosen = Start | Started
-"""What a request asks for: a start, or what an earlier request with its key was told."""
+"""The turn that a request wants: a start, or the run of an earlier request with the same key."""
 
 _TAGS = ("<think>", "</think>")
 _COMPACT = frozenset({run_events.MESSAGE, run_events.MESSAGE_END, run_events.MESSAGE_RESET, run_events.NODE_FINISHED})
@@ -47,20 +47,20 @@ _COMPACT = frozenset({run_events.MESSAGE, run_events.MESSAGE_END, run_events.MES
 
 @dataclass(slots=True)
 class Talk:
-    """A turn that was accepted, and the ear that follows it."""
+    """An accepted turn, with the subscription that follows it."""
 
     edge: Edge
     tenant_id: UUID
     started: Started
     subscription: Subscription
     stack: AsyncExitStack
-    token_id: UUID | None  # the talk ends with it; None: nobody has brought one
+    token_id: UUID | None  # the stream ends with this token; None: there was no token
     stops_with_client: bool = False
     has_ended: bool = False
     is_closed: bool = False
 
     async def envelopes(self, *, with_audio: bool = False) -> AsyncGenerator[Wired | None]:
-        """The turn's envelopes; None where a heart-beat is due. Raises TokenEnded."""
+        """Yield the turn's envelopes; None when a keep-alive comment is due. Raises TokenEnded."""
         after = Position(self.started.after)
         frames = self.edge.streams.follow(
             self.tenant_id, self.subscription, after, Until.TURN, token_id=self.token_id, with_audio=with_audio
@@ -74,7 +74,7 @@ class Talk:
             await self.close()
 
     async def close(self) -> None:
-        """Stop listening; stop the run too if its client wanted that and has left."""
+        """End the subscription. Cancel the run if the client has disconnected and requested that."""
         if self.is_closed:
             return
         self.is_closed = True
@@ -89,7 +89,7 @@ class Talk:
 
 @dataclass(slots=True)
 class Told:
-    """A turn put together from its envelopes, as a client that does not stream wants it (http-api 4.1)."""
+    """A turn that is collected from its envelopes, for a client without a stream."""
 
     last: dict[str, Any] = field(default_factory=dict[str, Any])
     name: str = ""
@@ -99,7 +99,7 @@ class Told:
     trace: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
 
     def take(self, wired: Wired) -> None:
-        """Take in the next envelope."""
+        """Add the next envelope."""
         data = wired.body["data"]
         match wired.name:
             case run_events.MESSAGE:
@@ -118,17 +118,17 @@ class Told:
 
     @property
     def was_cancelled(self) -> bool:
-        """Whether the run was stopped before the turn had come to its end."""
+        """Whether the run was cancelled before the end of the turn."""
         data = self.last.get("data")
         return isinstance(data, Mapping) and data.get("outputs") == run_events.CANCELLED_TEXT
 
     @property
     def content(self) -> str:
-        """All that was said, think tags included."""
+        """The whole text, with think tags."""
         return "".join(text for parts in self.said.values() for _, text in parts)
 
     def body(self, *, return_trace: bool, with_tags: bool = True) -> dict[str, Any]:
-        """The last event with everything merged into its data."""
+        """Return the last event, with the data of the whole turn merged into it."""
         texts = (text for parts in self.said.values() for _, text in parts if with_tags or text not in _TAGS)
         merged = {**self.last["data"], "content": "".join(texts), "reference": self.reference}
         if self.structured:
@@ -148,14 +148,14 @@ class Told:
 
 
 def spoken(data: Mapping[str, Any]) -> str:
-    """The text of a `message`, markers as tags."""
+    """Return the text of a `message`, with think markers as tags."""
     if data.get("start_to_think"):
         return _TAGS[0]
     return _TAGS[1] if data.get("end_to_think") else str(data.get("content") or "")
 
 
 def _first(text: str, length: int) -> str:
-    """The first so many code points of a text; a tag stands for one."""
+    """Return the first `length` code points of a text, where a think tag counts as one."""
     return text if text in _TAGS else text[:length]
 
 
@@ -176,10 +176,10 @@ def chosen(
     *,
     custom_header: Mapping[str, Any] | None = None,
 ) -> Chosen:
-    """What is to be started for these options. Raises Refused for foreign canvases and sessions, InvalidCanvas.
+    """Return the turn to start for these options. Raises Refused for canvases and sessions of others, InvalidCanvas.
 
-    `route` is the one that idempotency keys belong to. `custom_header` is for MCP servers, and sealed from here on.
-    A share link starts the published version of its agent, or goes on in a session that was begun by it.
+    `route` is the route of idempotency keys. `custom_header` is for MCP servers, and is encrypted here. A share link
+    starts the published version of its agent, or continues a session that began by the link.
     """
     agent = id_of(canvas_id)
     tenant_id, link = principal.tenant_id, principal.link
@@ -192,7 +192,7 @@ def chosen(
         route = link.key_route(route)
     headers = headers_of(edge, principal, custom_header)
     options = {**options, "user_id": str(options.get("user_id") or principal.user_id)}
-    if headers:  # tells requests with one key apart
+    if headers:  # distinguishes requests with the same key
         options["custom_header_sha256"] = _digest_of(custom_header)
     with edge.database.transaction() as tx:
         first = find_first_response(tx, tenant_id, agent, options, route) if agent is not None else None
@@ -218,9 +218,9 @@ def chosen(
 
 
 def headers_of(edge: Edge, principal: Principal, custom_header: Mapping[str, Any] | None) -> dict[str, str]:
-    """The option of a request that has a caller's headers for MCP servers, sealed. Raises Refused without a key.
+    """Return the option with a caller's encrypted headers for MCP servers. Raises Refused without an encryption key.
 
-    A share link has none: they would stand in for the tenant's own. Raises NotAllowed.
+    Raises NotAllowed for a share link: its headers would replace those of the tenant.
     """
     if not custom_header:
         return {}
@@ -228,17 +228,17 @@ def headers_of(edge: Edge, principal: Principal, custom_header: Mapping[str, Any
         message = "A share link sends no headers to MCP servers. Leave out `custom_header`."
         raise NotAllowed(message, field="custom_header")
     if edge.sealing_key is None:
-        raise Refused(DATA, "This API has no sealing key, so it takes no custom_header. Set EASEL_SECRET_KEY.")
+        raise Refused(DATA, "This API has no encryption key, so it accepts no custom_header. Set EASEL_SECRET_KEY.")
     return sealed_headers.sealed(edge.sealing_key, principal.tenant_id, custom_header)
 
 
 def _digest_of(custom_header: Mapping[str, Any] | None) -> str:
-    """SHA-256 of a caller's headers, whose values are kept nowhere but sealed."""
+    """Return the SHA-256 of a caller's headers, whose values are only stored encrypted."""
     return hashlib.sha256(json.dumps(custom_header, sort_keys=True).encode()).hexdigest()
 
 
 def _start_of(tx: Transaction, tenant_id: UUID, agent: UUID, options: Mapping[str, Any], route: str) -> Start:
-    """A Start. Raises Refused where there is no such canvas; looking first would cost every start a statement."""
+    """Return a Start. Raises Refused if the canvas does not exist, without an extra statement for other starts."""
     if options.get("session_id"):
         _must_exist(tx, tenant_id, agent)
     try:
@@ -256,16 +256,15 @@ def _must_exist(tx: Transaction, tenant_id: UUID, agent: UUID) -> None:
 
 
 def keyed(request: Request, options: dict[str, Any]) -> dict[str, Any]:
-    """The options of a request, its `Idempotency-Key` among them. Raises InvalidRequest for what is no key."""
+    """Return the options of a request with its `Idempotency-Key`. Raises InvalidRequest for an invalid key."""
     key = key_of(request, options.get("idempotency_key"))
     return {**options, "idempotency_key": key} if key is not None else options
 
 
 async def begin(edge: Edge, tenant_id: UUID, wanted: Chosen, *, token_id: UUID | None) -> Talk:
-    """Accept a turn: listen to its run, then start it, or resume the one that waits for this turn.
+    """Accept a turn: subscribe to its run, then start it, or resume the run that waits for this turn.
 
-    A turn that was accepted before is listened to from its beginning. Who asks is told of it as long as the token
-    is valid.
+    A turn that was accepted before is followed from its beginning. The stream ends when the token does.
     """
     if isinstance(wanted, Started):
         return await follow(edge, tenant_id, wanted.run_id, lambda: wanted, token_id=token_id)
@@ -276,30 +275,30 @@ async def begin(edge: Edge, tenant_id: UUID, wanted: Chosen, *, token_id: UUID |
 async def follow(
     edge: Edge, tenant_id: UUID, run_id: UUID, act: Callable[[], Started], *, token_id: UUID | None
 ) -> Talk:
-    """Listen to a run, then do what has it accept a turn: start it, or answer what it waits for.
+    """Subscribe to a run, then call `act`, which starts the run or answers its forms.
 
-    The talk ends with the token.
+    The stream ends when the token does.
     """
     async with AsyncExitStack() as stack:
         subscription = await stack.enter_async_context(edge.streams.listen(run_id))
         started = await in_thread(act)
-        if started.run_id != run_id:  # another run goes on: it is heard from here, and its rows tell the rest
+        if started.run_id != run_id:  # another run continues: subscribe to it now; its rows have the events before
             await stack.aclose()
             subscription = await stack.enter_async_context(edge.streams.listen(started.run_id))
         return Talk(edge, tenant_id, started, subscription, stack.pop_all(), token_id)
-    raise AssertionError  # no context of ours swallows exceptions
+    raise AssertionError  # the context managers above swallow no exceptions
 
 
 # -- answering --------------------------------------------------------------------------------------------------------
 
 
 def ignored_headers(names: Sequence[str]) -> dict[str, str]:
-    """A header of a reply that lists the parameters without an effect; {} where there are none."""
+    """Return the header that lists parameters without an effect; {} if there are none."""
     return {"X-Ignored-Parameters": ", ".join(names)} if names else {}
 
 
 class TalkResponse(StreamingResponse):
-    """A stream that stops listening however it ends, also before its first line."""
+    """A streaming reply that ends its subscription however it ends, also before its first line."""
 
     def __init__(self, talk: Talk, lines: AsyncGenerator[bytes], headers: Mapping[str, str] | None = None) -> None:
         whole = {**HEADERS, **ids_of(talk), **(headers or {})}
@@ -316,7 +315,7 @@ class TalkResponse(StreamingResponse):
 def streamed(
     talk: Talk, *, compact: bool = False, return_trace: bool = False, headers: Mapping[str, str] | None = None
 ) -> TalkResponse:
-    """The turn as it happens (http-api 4.1)."""
+    """Return the reply that streams the turn as it happens."""
     return TalkResponse(talk, _lines(talk, compact, return_trace), headers)
 
 
@@ -336,7 +335,7 @@ async def _lines(talk: Talk, compact: bool, return_trace: bool) -> AsyncGenerato
                 yield line(wired)
             elif (short := compacted(wired, told.trace if return_trace else None)) is not None:
                 yield line(short)
-        if is_silent:  # clients expect one frame at least
+        if is_silent:  # clients expect at least one frame
             yield f"data:{encode({'session_id': talk.started.conversation_id.hex, 'data': {}})}\n\n".encode()
         yield DONE
     except TokenEnded as error:
@@ -347,7 +346,7 @@ async def _lines(talk: Talk, compact: bool, return_trace: bool) -> AsyncGenerato
 
 
 def compacted(wired: Wired, trace: list[dict[str, Any]] | None) -> Wired | None:
-    """An envelope of the short list (mode C of RAGFlow), or None."""
+    """Return an envelope for RAGFlow's compact mode, or None if that mode leaves it out."""
     data: dict[str, Any] = {}
     if wired.name in _COMPACT or wired.name in (run_events.USER_INPUTS, run_events.RUN_FAILED):
         if wired.name != run_events.NODE_FINISHED or trace is None:
@@ -361,13 +360,13 @@ def compacted(wired: Wired, trace: list[dict[str, Any]] | None) -> Wired | None:
 
 
 async def gathered(talk: Talk, request: Request | None = None) -> Told:
-    """The turn to its end. With a request, a client that leaves ends the waiting."""
+    """Follow the turn to its end. With a request, stop when the client disconnects."""
     gathering = asyncio.create_task(_gather(talk))
     leaving = asyncio.create_task(_leaves(request)) if request is not None else None
     try:
         await asyncio.wait({gathering, leaving} if leaving else {gathering}, return_when=asyncio.FIRST_COMPLETED)
         if not gathering.done():
-            raise Refused(DATA, "The client has left.", status=499)  # nobody reads this
+            raise Refused(DATA, "The client has disconnected.", status=499)  # for the log only
         return gathering.result()
     finally:
         gathering.cancel()
@@ -394,5 +393,5 @@ async def _leaves(request: Request) -> None:
 
 
 def ids_of(talk: Talk) -> dict[str, str]:
-    """Headers of a reply, which name the run and its session before anything else does."""
+    """Return headers with the ids of the run and its session, which reach clients before the body."""
     return {"X-Run-Id": talk.started.run_id.hex, "X-Session-Id": talk.started.conversation_id.hex}

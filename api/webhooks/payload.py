@@ -1,9 +1,8 @@
-"""From what a webhook's caller sends to the payload of its run (http-api 7.3).
+"""Turn the request of a webhook's caller into the payload of its run.
 
-Each section of the schema (`query`, `headers`, `body`) lets through the fields that it declares, casts texts to the
-types it names and fills in what is missing. What came in as a whole stays visible beside them as `input`, without the
-headers that carried credentials. Whatever is sent and whatever the schema says, the result is a payload or an
-InvalidRequest.
+Each section of the schema (`query`, `headers`, `body`) passes the fields that it declares, casts texts to their types
+and adds defaults for missing ones. The whole request is in `input` beside them, without the headers with credentials.
+For any request and any schema, the result is a payload or an InvalidRequest.
 """
 
 import asyncio
@@ -26,7 +25,7 @@ from providers.isolation.untrusted_threads import in_untrusted_thread
 
 MOST_FILES = 10
 MOST_FIELDS = 1000
-MOST_SECONDS = 30.0  # for the files of a request; its caller waits
+MOST_SECONDS = 30.0  # for reading the files of a request, while its caller waits
 PIECE = 64 * 1024  # bytes
 SECTIONS = ("query", "headers", "body")
 
@@ -39,7 +38,7 @@ _LONGEST_ECHO = 100  # characters of a value that a message repeats
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """What a caller has sent. Names of headers are lower case, `content_type` is without its parameters."""
+    """The request of a caller. Header names are in lower case; `content_type` is without its parameters."""
 
     query: Mapping[str, str]
     headers: Mapping[str, str] = field(repr=False)
@@ -51,7 +50,7 @@ class Delivery:
 
 
 def content_type_of(header: str, wanted: Any) -> str:
-    """The type of a body. Raises InvalidRequest if the webhook wants another one."""
+    """Return the media type of a body. Raises InvalidRequest if the webhook expects another one."""
     given = header.partition(";")[0].strip()
     allowed = texts(wanted)
     if wanted and given.lower() not in [kind.partition(";")[0].strip().lower() for kind in allowed]:
@@ -61,10 +60,10 @@ def content_type_of(header: str, wanted: Any) -> str:
 
 
 async def body_of(content_type: str, header: str, data: bytes) -> Any:
-    """The value of a body: JSON, or the fields of a form, files as lists of their texts; {} for anything else.
+    """Return the value of a body: JSON, or form fields with files as lists of their texts; {} for any other type.
 
-    `header` is the whole Content-Type. Raises InvalidRequest for a form that breaks off, and for files that are too
-    many, cannot be read, or take longer than MOST_SECONDS together.
+    `header` is the whole Content-Type. Raises InvalidRequest for an incomplete form, too many or unreadable files, and
+    files that take longer than MOST_SECONDS together.
     """
     if content_type == FORM_TYPE:
         return _form(data)
@@ -89,7 +88,7 @@ def _form(data: bytes) -> dict[str, str]:
         pairs = parse_qsl(data.decode(), keep_blank_values=True, max_num_fields=MOST_FIELDS)
     except ValueError:
         return {}
-    return dict(reversed(pairs))  # of a name that comes again the first value counts
+    return dict(reversed(pairs))  # the first value of a repeated name counts
 
 
 async def _multipart(header: str, data: bytes) -> dict[str, Any]:
@@ -104,7 +103,7 @@ async def _multipart(header: str, data: bytes) -> dict[str, Any]:
         form = await parser.parse()
     except MultiPartException as error:
         raise InvalidRequest(f"The multipart body cannot be read. {error.message}") from None
-    except ValueError:  # out of a charset or a name that is none
+    except ValueError:  # an invalid charset or name
         raise InvalidRequest("The multipart body cannot be read.") from None
     try:
         return await _fields(form.multi_items())
@@ -113,7 +112,7 @@ async def _multipart(header: str, data: bytes) -> dict[str, Any]:
 
 
 async def _in_pieces(data: bytes) -> AsyncGenerator[bytes]:
-    """A body bit by bit: others get their turn while it is taken apart."""
+    """Yield a body in parts, so that other requests run while it is parsed."""
     for start in range(0, len(data), PIECE):
         yield data[start : start + PIECE]
         await asyncio.sleep(0)
@@ -143,7 +142,7 @@ async def _text_of(file: UploadFile) -> str:
 
 
 def payload_of(schema: Any, delivery: Delivery, hidden: Collection[str] = ()) -> dict[str, Any]:
-    """The payload of a run: {query, headers, body, input}. `hidden` headers are not shown in `input`.
+    """Return the payload of a run: {query, headers, body, input}. `hidden` headers are left out of `input`.
 
     Raises InvalidRequest, which names section and field.
     """
@@ -154,7 +153,7 @@ def payload_of(schema: Any, delivery: Delivery, hidden: Collection[str] = ()) ->
 
 
 def _section(name: str, schema: Any, values: Any) -> dict[str, Any]:
-    """The declared fields of one section."""
+    """Return the declared fields of one section."""
     declared = _member(schema, "properties")
     properties: Mapping[str, Any] = declared if isinstance(declared, Mapping) else {}
     required = texts(_member(schema, "required"))
@@ -179,7 +178,7 @@ def _type_in(spec: Any) -> str:
 
 
 def absent(kind: str) -> Any:
-    """What stands for an optional field that was not sent."""
+    """Return the value of an optional field that was not sent."""
     if kind == "file" or kind.startswith("array"):
         return []
     return {} if kind == "object" else _ABSENT.get(kind)
@@ -197,11 +196,11 @@ def _field(where: str, value: Any, kind: str) -> Any:
 
 
 class _CannotCast(Exception):
-    """A text does not say anything of the type that is wanted."""
+    """A text cannot be read as the declared type."""
 
 
 def cast(text: str, kind: str) -> Any:
-    """What a text says, read as a type; texts of other types stay texts. Raises _CannotCast."""
+    """Return the value of a text as a type; for unknown types, the text. Raises _CannotCast."""
     match kind:
         case "boolean" if text.strip().lower() in (*_TRUE, *_FALSE):
             return text.strip().lower() in _TRUE
@@ -220,7 +219,7 @@ def cast(text: str, kind: str) -> Any:
 
 
 def _value_in(text: str) -> Any:
-    """The JSON value of a text; None if there is none that could be stored."""
+    """Return the JSON value of a text; None if it is not JSON or cannot be stored."""
     try:
         return json_checks.copied({"": json_of(text)})[""]
     except (ValueError, RecursionError, InvalidCanvas):
@@ -242,7 +241,7 @@ def _number(text: str) -> int | float | None:
 
 
 def is_of(value: Any, kind: str) -> bool:
-    """Whether a value is of a type; booleans count as numbers, and types that nobody knows hold everything."""
+    """Return whether a value has a type. Booleans count as numbers; every value has an unknown type."""
     match kind:
         case "string":
             return isinstance(value, str)
@@ -262,7 +261,7 @@ def is_of(value: Any, kind: str) -> bool:
 
 
 def type_of(value: Any) -> str:
-    """A value's type, as schemas name it."""
+    """Return the name of a value's type in schemas."""
     match value:
         case None:
             return "null"

@@ -1,4 +1,4 @@
-"""What a webhook's caller gets back: the author's text at once, or what the run has said (http-api 7.4)."""
+"""Replies to webhook callers: the author's text at once, or the answer of the run."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,14 +21,14 @@ _JSON, _TEXT = "application/json", "text/plain"
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """The reply of a webhook that does not wait. `value` is JSON unless `is_text`."""
+    """The reply of a webhook that does not wait for its run. `value` is JSON unless `is_text`."""
 
     status: int
     value: Any
     is_text: bool = False
 
     def reply(self, started: Started) -> Response:
-        """The reply; an object names the run as well."""
+        """Return the reply; a JSON object also gets the id of the run."""
         if self.is_text:
             return _reply(self.status, self.value, _TEXT, started)
         named = {**_ids(started), **self.value} if isinstance(self.value, Mapping) else self.value
@@ -36,9 +36,9 @@ class Template:
 
 
 def template_of(params: Mapping[str, Any]) -> Template | None:
-    """The reply that the author wrote; None where the caller waits for the run.
+    """Return the reply that the author wrote; None if the caller waits for the run.
 
-    Raises InvalidRequest for a status that is none of success or redirection.
+    Raises InvalidRequest for a status outside of 200 to 399.
     """
     if (params.get("execution_mode") or IMMEDIATELY) != IMMEDIATELY:
         return None
@@ -60,7 +60,7 @@ def template_of(params: Mapping[str, Any]) -> Template | None:
 
 
 def told_reply(told: Told, started: Started, statuses: Sequence[Any]) -> Response:
-    """The reply when the turn has ended. `statuses` are those that its Messages name; the last one counts."""
+    """Return the reply after the turn has ended. `statuses` are those of its Messages; the last one counts."""
     if told.name == RUN_FAILED or told.was_cancelled:
         message = told.last.get("message", CANCELLED_TEXT)
         status, body = 400, {"code": 400, "message": message, "success": False}
@@ -72,7 +72,7 @@ def told_reply(told: Told, started: Started, statuses: Sequence[Any]) -> Respons
 
 
 def status_in(value: Any) -> int | None:
-    """A status code, also one that is written as a text; None for what is no number."""
+    """Return a status code, which may be a text; None if it is not a number."""
     if isinstance(value, bool):
         return None
     try:

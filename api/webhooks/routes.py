@@ -1,8 +1,8 @@
-"""Runs started by webhooks: let in, map the payload, start, reply; and the trace of tests (http-api 7).
+"""Webhook routes: check the caller, map the payload, start the run, reply; and the trace of tests.
 
-The public route runs the published version, and nobody logs in: the webhook's own security block decides. `/test` runs
-the draft for its owner. What is refused before a run starts is answered with 400 and `{"code": 400, "message"}`; what
-goes wrong here with a status from 500 on, since senders count a 200 as delivered.
+The public route runs the published version without a token: the webhook's own security block decides. `/test` runs the
+draft for its owner. A request that is refused before a run starts gets 400 and `{"code": 400, "message"}`. Internal
+errors get a status of 500 or above, since senders take a 200 for a delivery.
 """
 
 import hashlib
@@ -51,14 +51,14 @@ NOT_FOUND = "Canvas not found."
 
 @dataclass(frozen=True, slots=True)
 class Webhooks:
-    """What the process keeps for webhooks. `secret` makes the ids of tests."""
+    """The process's state for webhooks. `secret` signs the ids of tests."""
 
     buckets: TokenBuckets
     secret: str = field(repr=False)
 
 
 def webhooks_of(request: Request) -> Webhooks:
-    """The process's Webhooks."""
+    """Return the Webhooks of the process."""
     webhooks: Webhooks = request.app.state.webhooks
     return webhooks
 
@@ -68,7 +68,7 @@ TheWebhooks = Annotated[Webhooks, Depends(webhooks_of)]
 
 @dataclass(frozen=True, slots=True)
 class Hook:
-    """A webhook as the version that will run configures it."""
+    """A webhook with the configuration of the version that will run."""
 
     door: WebhookTarget
     version_id: UUID
@@ -77,18 +77,18 @@ class Hook:
 
 
 async def call_webhook(request: Request, edge: TheEdge, webhooks: TheWebhooks, agent_id: str) -> Response:
-    """Start a run of the published version with this request as its payload."""
+    """Start a run of the published version, with this request as its payload."""
     return await _answered(request, edge, webhooks, agent_id, None)
 
 
 async def test_webhook(
     request: Request, edge: TheEdge, webhooks: TheWebhooks, principal: Caller, agent_id: str
 ) -> Response:
-    """The same with the draft, for its owner, who can follow it under `/webhook/logs`."""
+    """Start a run of the draft for its owner, who can follow it under `/webhook/logs`."""
     return await _answered(request, edge, webhooks, agent_id, principal)
 
 
-for _method in METHODS:  # one by one, since each needs a name of its own in OpenAPI
+for _method in METHODS:  # one by one, since each needs its own name in OpenAPI
     _is_shown = _method != "HEAD"
     router.add_api_route(
         "/agents/{agent_id}/webhook", call_webhook, methods=[_method], response_model=None, include_in_schema=_is_shown
@@ -111,7 +111,7 @@ async def poll_tests(
     since_ts: str = "",
     webhook_id: str = "",
 ) -> Response:
-    """What tests of the webhook have done since a moment, one test at a time."""
+    """Poll the events of tests of the webhook since a time, one test at a time."""
     tests = await in_thread(lambda: _tests(edge, principal, agent_id))
     if not since_ts:
         return success(_nothing(time.time()))
@@ -153,9 +153,9 @@ async def _answered(
 
 
 def _hook(edge: Edge, agent_id: str, principal: Principal | None) -> Hook:
-    """The webhook of a canvas. Raises InvalidRequest for what is no webhook.
+    """Return the webhook of a canvas. Raises InvalidRequest if it has none.
 
-    Who has shown no token is not told why: an agent without a webhook answers like one that is not there.
+    Callers without a token do not get the reason: an agent without a webhook answers like one that does not exist.
     """
     try:
         return _known_hook(edge, agent_id, principal)
@@ -178,7 +178,7 @@ def _known_hook(edge: Edge, agent_id: str, principal: Principal | None) -> Hook:
 
 
 def _configured(tx: Transaction, edge: Edge, door: WebhookTarget, *, is_test: bool) -> tuple[UUID, Mapping[str, Any]]:
-    """The version that runs, and the params of its Begin."""
+    """Return the version that runs, and the params of its Begin."""
     chosen = versions.snapshot if is_test else versions.latest_released
     version = chosen(tx, door.tenant_id, door.canvas_id)
     try:
@@ -194,7 +194,7 @@ def _configured(tx: Transaction, edge: Edge, door: WebhookTarget, *, is_test: bo
 
 
 async def _payload(request: Request, webhooks: Webhooks, hook: Hook) -> dict[str, Any]:
-    """The payload of a call that is let in. Raises InvalidRequest."""
+    """Return the payload of a call. Raises InvalidRequest, also for a call that is not admitted."""
     methods = hook.params.get("methods")
     if methods and request.method not in [method.strip().upper() for method in texts(methods)]:
         raise InvalidRequest(f"HTTP method '{request.method}' not allowed for this webhook.")
@@ -210,7 +210,7 @@ async def _payload(request: Request, webhooks: Webhooks, hook: Hook) -> dict[str
         content_type, header, await read_body(request, most_bytes, lambda size: too_large(size, most_bytes))
     )
     if hook.is_test:
-        headers.pop("authorization", None)  # the owner's own token, which is no part of what is tested
+        headers.pop("authorization", None)  # the owner's token, which is not part of the test
     query = _first(request.query_params.multi_items())
     delivery = Delivery(query, headers, body, content_type)
     hidden = credential_headers(security)
@@ -218,12 +218,12 @@ async def _payload(request: Request, webhooks: Webhooks, hook: Hook) -> dict[str
 
 
 def _first(items: list[tuple[str, str]]) -> dict[str, str]:
-    """Of a name that comes again the first value counts."""
+    """Return pairs as a mapping, with the first value of a repeated name."""
     return dict(reversed(items))
 
 
 def _start(request: Request, edge: Edge, hook: Hook, payload: Mapping[str, Any]) -> Start:
-    """The run that a call asks for. Raises InvalidCanvas if the version cannot run."""
+    """Return the start of the run for a call. Raises InvalidCanvas if the version cannot run."""
     with edge.database.transaction() as tx:
         edge.checked.version(tx, edge.versions, hook.version_id)
     mark = webhook_runs.TEST if hook.is_test else webhook_runs.LIVE
@@ -242,7 +242,7 @@ def _start(request: Request, edge: Edge, hook: Hook, payload: Mapping[str, Any])
 
 
 def _digest(request: Request, payload: Mapping[str, Any]) -> bytes:
-    """SHA-256 of a call. Headers that the schema does not declare differ from one sending to the next."""
+    """Return the SHA-256 of a call, without undeclared headers, which differ between two deliveries of one call."""
     sent = {name: value for name, value in payload["input"].items() if name in ("query", "body")}
     said = {name: value for name, value in payload.items() if name != "input"}
     written = json.dumps([request.method, said, sent], sort_keys=True)
@@ -267,7 +267,7 @@ def _tests(edge: Edge, principal: Principal, agent_id: str) -> list[WebhookTest]
 
 
 async def _trace(edge: Edge, principal: Principal, test: WebhookTest) -> Trace:
-    """A test's trace: times first, so that every event has one that is shown."""
+    """Return a test's trace. Times are read before events, so that later events are left to the next poll."""
     times = await in_thread(lambda: _times(edge, test))
     wired: list[Any] = []
     position = Position()

@@ -1,7 +1,7 @@
-"""Whether a call of a webhook is let in: size, address, rate and credentials, in this order (http-api 7.2).
+"""Check whether a webhook call is admitted: size, address, rate and credentials, in this order.
 
-Every refusal is an InvalidRequest in RAGFlow's words. A block that is there and says nothing lets nobody in, and what
-is compared with a secret is compared in constant time.
+Every refusal is an InvalidRequest with RAGFlow's message. A security block that is present and empty admits no call.
+Secrets are compared in constant time.
 """
 
 import base64
@@ -36,19 +36,19 @@ _LONGEST_ECHO = 100  # characters of a setting or an address that a message repe
 
 
 class Buckets(Protocol):
-    """Counts calls."""
+    """Counts calls for the rate limit."""
 
     def take(self, agent_id: UUID, capacity: int, seconds: int) -> bool:
-        """Whether one more call is within the limit. Raises BucketsAway."""
+        """Count a call; return whether it is within the limit. Raises BucketsAway."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Knock:
-    """What is known of a call before its body is read. Names of headers are lower case.
+    """A call before its body is read. Header names are in lower case.
 
-    `is_owner`: the agent's owner tests the webhook. Their own token then stands in `Authorization`, so that
-    credentials which belong there are not asked for.
+    `is_owner`: the agent's owner tests the webhook. The owner's API token is then in `Authorization`, so credentials
+    that belong there are not checked.
     """
 
     agent_id: UUID
@@ -58,7 +58,7 @@ class Knock:
 
 
 def admit(security: Any, knock: Knock, buckets: Buckets) -> int:
-    """The bytes that the body of this call may have. Raises InvalidRequest for a call that is not let in."""
+    """Admit a call and return the size limit of its body in bytes. Raises InvalidRequest if it is not admitted."""
     if not isinstance(security, Mapping) or not security:
         raise InvalidRequest(REQUIRED)
     most_bytes = _most_bytes(security.get("max_body_size"))
@@ -70,18 +70,18 @@ def admit(security: Any, knock: Knock, buckets: Buckets) -> int:
 
 
 def check_size(size: int, most_bytes: int) -> None:
-    """Raise InvalidRequest for a body of more bytes than it may have."""
+    """Raise InvalidRequest for a body that is too large."""
     if size > most_bytes:
         raise too_large(size, most_bytes)
 
 
 def too_large(size: int, most_bytes: int) -> InvalidRequest:
-    """What a body of more bytes than it may have is refused with."""
+    """Return the refusal of a body that is too large."""
     return InvalidRequest(f"Request body too large: {size} > {most_bytes}")
 
 
 def texts(value: Any) -> list[str]:
-    """The texts of a list, or the only one; what is neither has none."""
+    """Return the texts of a list, or a single text as a list; [] for any other value."""
     if isinstance(value, str):
         return [value] if value else []
     return [item for item in value if isinstance(item, str)] if isinstance(value, list | tuple) else []
@@ -111,7 +111,7 @@ def _check_address(allowed: Any, address: str) -> None:
 
 
 def _address(text: str) -> IPv4Address | IPv6Address | None:
-    """An address; one of IPv4 that came in an IPv6 coat without it."""
+    """Return an address, with IPv4-mapped IPv6 addresses as IPv4; None if the text is not an address."""
     try:
         address = ip_address(text)
     except ValueError:
@@ -123,7 +123,7 @@ def _lies_in(address: IPv4Address | IPv6Address, entry: str) -> bool:
     try:
         return address in ip_network(entry.strip(), strict=False)
     except ValueError:
-        return False  # an entry that is no address lets nobody in
+        return False  # an invalid entry admits no address
 
 
 def _check_rate(limits: Any, agent_id: UUID, buckets: Buckets) -> None:
@@ -141,13 +141,13 @@ def _check_rate(limits: Any, agent_id: UUID, buckets: Buckets) -> None:
         is_within = buckets.take(agent_id, capacity, WINDOWS[per])
     except BucketsAway as error:
         log.warning("rate_limit_not_checked", agent_id=agent_id.hex, error=str(error.__cause__))
-        raise InvalidRequest("Rate limit error: calls cannot be counted now, so none is let in. Try again.") from None
+        raise InvalidRequest("Rate limit error: calls cannot be counted now, so none is admitted. Try again.") from None
     if not is_within:
         raise InvalidRequest("Rate limit error: Too many requests (rate limit exceeded)")
 
 
 def _whole(value: Any) -> int | None:
-    """A number without its fraction, also one that is written as a text."""
+    """Return a number, which may be a text, without its fraction; None for any other value."""
     if isinstance(value, bool):
         return None
     try:
@@ -175,7 +175,7 @@ def _check_credentials(security: Mapping[str, Any], knock: Knock) -> None:
 
 
 def credential_headers(security: Any) -> set[str]:
-    """The headers, in lower case, that carry what this block asks for."""
+    """Return the headers, in lower case, that carry the credentials of this block."""
     token = _block(security, "token").get("token_header") if isinstance(security, Mapping) else None
     named = {token.strip().lower()} if isinstance(token, str) else set[str]()
     return {"authorization", "proxy-authorization", "cookie"} | named
@@ -216,7 +216,7 @@ def _check_basic(block: Mapping[str, Any], knock: Knock) -> None:
         name, colon, secret = base64.b64decode(written.strip(), validate=True).partition(b":")
     except ValueError:
         raise refused from None
-    is_right = [_is_same(name, username), _is_same(secret, password)]  # both are compared, whatever the first says
+    is_right = [_is_same(name, username), _is_same(secret, password)]  # both are always compared
     if scheme.lower() != "basic" or not colon or not all(is_right):
         raise refused
 
@@ -260,22 +260,22 @@ def _claims(block: Mapping[str, Any], secret: str, algorithm: str, token: str) -
         )
     except jwt.PyJWTError as error:
         raise InvalidRequest(f"Invalid JWT: {error}") from None
-    except (ValueError, TypeError, RecursionError, UnsupportedAlgorithm):  # out of what it is made of
+    except (ValueError, TypeError, RecursionError, UnsupportedAlgorithm):  # raised for malformed parts of a token
         raise InvalidRequest("Invalid JWT: it cannot be read with this key") from None
 
 
 def _expected(block: Mapping[str, Any], name: str) -> list[str] | None:
-    """What a claim has to say; None if nothing is set. A setting that is no text is not taken for none."""
+    """Return the allowed values of a claim; None if the setting is missing. Raises InvalidRequest if it is not text."""
     setting = block.get(name)
     if not setting:
         return None
     if not (wanted := texts(setting)):
-        raise InvalidRequest(f"Invalid JWT: the setting {name} is no text")
+        raise InvalidRequest(f"Invalid JWT: the setting {name} is not a text")
     return wanted
 
 
 def _sent(header: str) -> bytes:
-    """A header's value as it came over the wire."""
+    """Return a header's value as the bytes that were sent."""
     return header.encode("latin-1", "backslashreplace")
 
 

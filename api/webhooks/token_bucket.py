@@ -1,8 +1,7 @@
-"""Token buckets in Redis: how often something may happen, counted by all processes together.
+"""Token buckets in Redis: a rate limit that all processes share.
 
-A bucket holds `capacity` tokens and fills up within the window. Taking one is a single script that goes by Redis's
-clock, so neither two processes nor two clocks can take the same token. A bucket nobody draws from is forgotten once it
-would be full again.
+A bucket holds `capacity` tokens and refills within the window. A single script takes a token by the clock of Redis, so
+two processes, or two clocks, cannot take the same one. An unused bucket expires once it would be full again.
 """
 
 from uuid import UUID
@@ -29,11 +28,11 @@ return taken
 
 
 class BucketsAway(Exception):
-    """Redis does not answer, so nobody knows whether there is a token."""
+    """Redis does not answer, so tokens cannot be counted."""
 
 
 class TokenBuckets:
-    """A process's way to the buckets."""
+    """The buckets in Redis, as one process uses them."""
 
     def __init__(self, url: str) -> None:
         self._redis: redis.Redis = redis.Redis.from_url(
@@ -42,7 +41,7 @@ class TokenBuckets:
         self._take = self._redis.register_script(_TAKE)
 
     def take(self, agent_id: UUID, capacity: int, seconds: int) -> bool:
-        """Take a token of an agent's webhook; False if there is none left. Raises BucketsAway."""
+        """Take a token of an agent's webhook; return False if there is none left. Raises BucketsAway."""
         try:
             return self._take(keys=[f"rl:tb:{agent_id.hex}"], args=[capacity, seconds]) == 1
         except redis.RedisError as error:

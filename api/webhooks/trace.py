@@ -1,8 +1,8 @@
-"""What a test of a webhook has done so far, for an editor that polls (http-api 7.5).
+"""The trace of a webhook test, for an editor that polls.
 
-A poller first asks from when on it watches, then which test began after that, then for the events of that test newer
-than the last one it has seen. All of it is read from the rows of the run; nothing is written down for it. A `message`
-bears the time at which its turn was closed, and is shown no earlier, so that no poll gets half of one twice.
+A poller first requests a start time, then the first test after it, then the events of that test that are newer than
+the last one it got. Everything is read from the rows of the run. A `message` has the time at which its stream was
+closed, and is not shown earlier, so that each poll gets whole messages.
 """
 
 import base64
@@ -16,44 +16,44 @@ from api.runs.event_stream import Wired
 from canvas.events.run_events import CANCELLED_TEXT, MESSAGE, MESSAGE_END, RUN_FAILED, USER_INPUTS, WORKFLOW_FINISHED
 from store.agents.webhook_runs import WebhookTest
 
-STEP = 0.000001  # seconds between events that were stored together: times tell them apart, as numbers do
+STEP = 0.000001  # seconds added between events that were stored together, so that each has its own time
 
 _PURPOSE = b"easel: ids of webhook tests"
 
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """The events of one test with their times, and whether more will come."""
+    """The events of one test with their times, and whether more can follow."""
 
     events: Sequence[Mapping[str, Any]]
     is_finished: bool
 
 
 def webhook_id(secret: str, start: float) -> str:
-    """The id under which the test that began then is asked for; only we can make one."""
+    """Return the id of the test that began at this time; it is signed, so clients cannot make one."""
     key = hmac.digest(secret.encode(), _PURPOSE, "sha256")
     return base64.urlsafe_b64encode(hmac.digest(key, f"{start:.6f}".encode(), "sha256")).decode()
 
 
 def started_after(tests: Iterable[WebhookTest], since: float) -> float | None:
-    """When the first test after a moment began; None if none did."""
+    """Return when the first test after a time began, or None."""
     return next((start for start in map(start_of, tests) if start > since), None)
 
 
 def start_of(test: WebhookTest) -> float:
-    """When a test began, in seconds since 1970."""
+    """Return when a test began, in seconds since 1970."""
     return test.created_at.timestamp()
 
 
 def asked_for(tests: Iterable[WebhookTest], secret: str, wanted: str) -> WebhookTest | None:
-    """The test that an id stands for."""
+    """Return the test of an id, or None."""
     given = wanted.encode("utf-8", "replace")
     known = ((test, webhook_id(secret, start_of(test)).encode()) for test in tests)
     return next((test for test, known_id in known if hmac.compare_digest(known_id, given)), None)
 
 
 def trace_of(wired: Sequence[Wired], times: Sequence[tuple[int, datetime]], start: float) -> Trace:
-    """The trace that a run's envelopes make. `times` says when the event of each number was stored."""
+    """Return the trace of a run's envelopes. `times`: when the event of each number was stored."""
     moments = _rising(times)
     shown: list[dict[str, Any]] = []
     turn: list[dict[str, Any]] = []
@@ -72,7 +72,7 @@ def trace_of(wired: Sequence[Wired], times: Sequence[tuple[int, datetime]], star
 
 
 def page_of(trace: Trace, asked: str, since: float) -> dict[str, Any]:
-    """What of a trace is newer than a moment, as a poller gets it."""
+    """Return the part of a trace that is newer than a time, as the reply to a poll."""
     newer = [event for event in trace.events if event["ts"] > since]
     return {
         "webhook_id": asked,
@@ -83,7 +83,7 @@ def page_of(trace: Trace, asked: str, since: float) -> dict[str, Any]:
 
 
 def _rising(times: Sequence[tuple[int, datetime]]) -> dict[int, float]:
-    """The time of each number, in the order of numbers: two folds may have begun the other way round."""
+    """Return the time of each event number, made to rise with the numbers: an earlier advance may commit later."""
     moments: dict[int, float] = {}
     last = 0.0
     for number, stored_at in times:
@@ -92,7 +92,7 @@ def _rising(times: Sequence[tuple[int, datetime]]) -> dict[int, float]:
 
 
 def _told(one: Wired, moment: float, start: float) -> list[dict[str, Any]]:
-    """An event, and after the last of a turn how it went."""
+    """Return an event, followed by the result after the last event of a turn."""
     end = {"ts": moment, "event": "finished", "elapsed_time": max(0.0, moment - start)}
     if one.name == RUN_FAILED:
         error = {"ts": moment, "event": "error", "message": one.body["message"], "error_type": "RunFailed"}

@@ -1,1 +1,1 @@
-"""Commands for operators: tenants, tokens, budgets, databases, knowledge, MCP servers."""
+"""Commands for operators: tokens, budgets, database, knowledge bases, memories, MCP servers, secrets, benchmark."""

@@ -1,4 +1,4 @@
-"""`easel bench`: what a step costs, beside a control written by hand, on this machine and now."""
+"""`easel bench`: measure the cost of a step on this machine, compared with a hand-written control."""
 
 import signal
 import sys
@@ -15,12 +15,12 @@ from settings import load
 
 def bench(
     only: Annotated[str | None, typer.Option(help="Workloads, for example W1,W3.", metavar="NAMES")] = None,
-    repetitions: Annotated[int, typer.Option(min=1, help="How often each is measured.")] = 3,
+    repetitions: Annotated[int, typer.Option(min=1, help="Measurements of each workload.")] = 3,
     workers: Annotated[int, typer.Option(min=1, help="Worker processes of Easel.")] = 2,
     json: Annotated[Path | None, typer.Option(help="Also write everything to this file.")] = None,
-    quick: Annotated[bool, typer.Option(help="A little of everything, once: whether it works, not how fast.")] = False,
+    quick: Annotated[bool, typer.Option(help="Run everything briefly, once: a test, not a measurement.")] = False,
 ) -> None:
-    """Measure Easel against Celery and PostgreSQL used by hand; a table in Markdown. Takes ten minutes."""
+    """Compare Easel with hand-written Celery and PostgreSQL code, and print a Markdown table. Takes ten minutes."""
     from bench.compare.comparison import match
     from bench.compare.table import markdown, told
     from bench.compare.workloads import FULL, QUICK, workloads
@@ -28,7 +28,7 @@ def bench(
     known = workloads(QUICK if quick else FULL)
     names = [name.strip() for name in only.split(",")] if only else list(known)
     if unknown := [name for name in names if name not in known]:
-        raise InvalidRequest(f"There is no workload {', '.join(unknown)}. Pick from: {', '.join(known)}.")
+        raise InvalidRequest(f"There is no workload {', '.join(unknown)}. Workloads: {', '.join(known)}.")
     signal.signal(signal.SIGTERM, _end)
     settings = load()
     with match(settings.database_url, settings.redis_url, workers) as sides:
@@ -41,5 +41,5 @@ def bench(
 
 
 def _end(number: int, frame: object) -> NoReturn:
-    """End as Ctrl-C does, so that processes are stopped and databases dropped."""
+    """End like Ctrl-C, so that processes are stopped and databases are dropped."""
     sys.exit(128 + number)

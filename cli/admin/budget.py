@@ -17,10 +17,10 @@ from store.tables.budgets import DEFAULT_SCOPE_ID
 from store.tenants import budgets
 from store.tenants.budgets import BudgetLimits, BudgetRow
 
-budget = typer.Typer(help="Budgets: what runs, sessions, a tenant and its days may spend.", no_args_is_help=True)
+budget = typer.Typer(help="Budgets: limits for runs, sessions, a tenant and its days.", no_args_is_help=True)
 
 What = Annotated[str, typer.Argument(help=f"One of {', '.join(SCOPES)}.", metavar="SCOPE")]
-Whose = Annotated[str | None, typer.Argument(help="Of which run or session; none: of each.", metavar="ID")]
+Whose = Annotated[str | None, typer.Argument(help="The run or session; by default every one.", metavar="ID")]
 
 
 @budget.command("set")
@@ -34,24 +34,24 @@ def set_limits(
     currency: Currency = None,
     tenant: OfTenant = LOCAL,
 ) -> None:
-    """Set limits; others of the same budget stay. They count from a run's next call of a model."""
+    """Set limits of a budget; its other limits stay. They apply from the next model call of a run."""
     chosen = scope_of(scope)
     limits = inputs.budget_of(tokens, calls, seconds, money, currency)
     if limits is None:
-        raise InvalidRequest("Give at least one limit: --tokens, --calls, --seconds or --money.")
+        raise InvalidRequest("Add at least one limit: --tokens, --calls, --seconds or --money.")
     with opened() as connection:
         with connection.database.transaction() as tx:
             tenant_id = tenant_of(tx, tenant)
             scope_id = _id(tx, chosen, of, tenant_id)
         written = BudgetLimits(chosen, scope_id, limits_of(limits))
         connection.lifecycle.set_budget(tenant_id, written)
-    told = ", ".join(format_amount(measure, amount) for measure, amount in written.limits.items())
-    output.tell(f"{_name(chosen, of)} may spend {told}.")
+    amounts = ", ".join(format_amount(measure, amount) for measure, amount in written.limits.items())
+    output.tell(f"{_name(chosen, of)} may spend {amounts}.")
 
 
 @budget.command()
 def show(tenant: OfTenant = LOCAL, as_json: AsJson = False) -> None:
-    """Show a tenant's budgets, what is spent, and what calls under way have reserved."""
+    """Show a tenant's budgets: limits, amounts spent, and amounts that running calls have reserved."""
     with opened() as connection, connection.database.transaction() as tx:
         tenant_id = tenant_of(tx, tenant)
         found = budgets.list_budgets(tx, tenant_id, datetime.now(UTC).date())
@@ -62,19 +62,19 @@ def show(tenant: OfTenant = LOCAL, as_json: AsJson = False) -> None:
 
 @budget.command()
 def clear(scope: What, of: Whose = None, tenant: OfTenant = LOCAL) -> None:
-    """Take all limits of a budget away."""
+    """Remove all limits of a budget."""
     chosen = scope_of(scope)
     with opened() as connection, connection.database.transaction() as tx:
         tenant_id = tenant_of(tx, tenant)
         if not budgets.remove(tx, tenant_id, chosen, _id(tx, chosen, of, tenant_id)):
             raise NotFound(f"{_name(chosen, of)} has no budget. `easel budget show` lists them.")
-    output.tell(f"{_name(chosen, of)} has no budget of its own any more.")
+    output.tell(f"{_name(chosen, of)} no longer has its own budget.")
 
 
 def _id(tx: Transaction, scope: Scope, of: str | None, tenant_id: UUID) -> UUID:
     if scope in ("tenant", "day"):
         if of is not None:
-            raise InvalidRequest(f"The budget of the {scope} is that of --tenant, and takes no id.")
+            raise InvalidRequest(f"The scope {scope} takes no id: the budget is that of --tenant. Remove the id.")
         return tenant_id
     if of is None:
         return DEFAULT_SCOPE_ID

@@ -10,7 +10,7 @@ from store.maintenance import migrate as migrations
 
 
 def migrate() -> None:
-    """Bring the database up to this release. Safe to repeat, and while the previous release still runs."""
+    """Migrate the database to this release. Safe to repeat, and safe while the previous release still runs."""
     settings = load()
     only_errors(settings)
     with servers.found(settings, need_redis=False) as found:

@@ -28,20 +28,20 @@ from store.knowledge.documents import Document
 
 kb = typer.Typer(help="Knowledge bases: create, add, search, list, rm.", no_args_is_help=True)
 
-LOOK_EVERY = 0.2  # seconds, while somebody else reads a document of ours
+LOOK_EVERY = 0.2  # seconds between two checks while a worker reads one of the documents
 
 ABase = Annotated[str, typer.Argument(help="A knowledge base, by name or id.", metavar="BASE")]
 
 
 @kb.command()
 def create(
-    name: Annotated[str, typer.Argument(help="What canvases call it.", metavar="NAME")],
+    name: Annotated[str, typer.Argument(help="Name by which canvases use it.", metavar="NAME")],
     model: Embedding = None,
     words_only: WordsOnly = False,
-    language: Annotated[str, typer.Option(help="Of its texts, for the stems of words.")] = "English",
+    language: Annotated[str, typer.Option(help="Language of its texts, for word stems.")] = "English",
     tenant: OfTenant = LOCAL,
 ) -> None:
-    """Create an empty knowledge base, and print its id."""
+    """Create an empty knowledge base and print its id."""
     with opened() as connection:
         tenant_id = connection.tenant(tenant)
         accounts = models_of(connection).accounts(tenant_id)
@@ -57,13 +57,13 @@ def create(
 @kb.command()
 def add(
     base: ABase,
-    files: Annotated[list[Path], typer.Argument(help="Documents; the same content is added once.", metavar="FILE...")],
+    files: Annotated[list[Path], typer.Argument(help="Documents. The same content is added once.", metavar="FILE...")],
     meta: Annotated[
-        list[str] | None, typer.Option(help="Metadata of new documents, for filters; repeat it.", metavar="K=V")
+        list[str] | None, typer.Option(help="Metadata of new documents, for filters; may be repeated.", metavar="K=V")
     ] = None,
     tenant: OfTenant = LOCAL,
 ) -> None:
-    """Add documents and read them, here and now. Exit code 1 if one cannot be read."""
+    """Add documents and read them now. Exit code 1 if one cannot be read."""
     metadata = dict(_pair(each) for each in meta or ())
     contents = [(file.name, _read(file)) for file in files]
     with opened() as connection:
@@ -75,8 +75,8 @@ def add(
         added = [_added(connection, found, blobs, name, data, metadata) for name, data in contents]
         read = asyncio.run(_read_all(connection, blobs, found, [document.id for document in added]))
     for document in read:
-        told = f"{document.chunks} chunks" if document.status == "done" else document.error
-        output.tell(f"{document.name}: {told}", output.GREEN if document.status == "done" else output.RED)
+        result = f"{document.chunks} chunks" if document.status == "done" else document.error
+        output.tell(f"{document.name}: {result}", output.GREEN if document.status == "done" else output.RED)
     if any(document.status != "done" for document in read):
         raise typer.Exit(Exit.FAILED)
 
@@ -85,16 +85,16 @@ def add(
 def search(
     base: ABase,
     question: Question,
-    top_n: Annotated[int, typer.Option(help="How many passages.", min=1, max=1000)] = 8,
+    top_n: Annotated[int, typer.Option(help="Maximum number of passages.", min=1, max=1000)] = 8,
     threshold: Threshold = 0.2,
     by_words: ByWords = 0.5,
     tenant: OfTenant = LOCAL,
     as_json: AsJson = False,
 ) -> None:
-    """Show the passages that are nearest to a question. Exit code 1 if there are none."""
-    wanted = Wanted(question, threshold=threshold, by_words=by_words, most=top_n)
+    """Show the passages that match a question best. Exit code 1 if there are none."""
+    query = Wanted(question, threshold=threshold, by_words=by_words, most=top_n)
     with opened() as connection:
-        found = asyncio.run(_search(connection, connection.tenant(tenant), base, wanted))
+        found = asyncio.run(_search(connection, connection.tenant(tenant), base, query))
     for chunk in found:
         if as_json:
             output.say_json(chunk)
@@ -103,13 +103,13 @@ def search(
         output.say("{:.3f} (vector {:.3f}, words {:.3f})  ".format(*figures) + chunk["docnm_kwd"])
         output.say(chunk["content_with_weight"] + "\n")
     if not found:
-        output.tell("Nothing is near enough. Try a lower --threshold.", output.YELLOW)
+        output.tell("No passage reaches the threshold. Use a lower --threshold.", output.YELLOW)
         raise typer.Exit(Exit.FAILED)
 
 
 @kb.command("list")
 def list_all(
-    base: Annotated[str | None, typer.Argument(help="Its documents instead.", metavar="BASE")] = None,
+    base: Annotated[str | None, typer.Argument(help="List the documents of this one.", metavar="BASE")] = None,
     tenant: OfTenant = LOCAL,
     as_json: AsJson = False,
 ) -> None:
@@ -121,7 +121,9 @@ def list_all(
                 bases, _ = knowledge_bases.page(tx, tenant_id, most=10_000)
             columns = ("id", "name", "documents", "chunks", "embedding_model", "created")
             rows = [_row_of_base(each) for each in bases]
-            output.table(rows, columns, as_json=as_json, empty="There are none. `easel kb create NAME` makes one.")
+            output.table(
+                rows, columns, as_json=as_json, empty="There are no knowledge bases. `easel kb create NAME` adds one."
+            )
             return
         found = _base(connection, tenant_id, base)
         with connection.database.transaction() as tx:
@@ -136,11 +138,11 @@ def rm(
     base: ABase,
     documents: Annotated[
         list[str] | None,
-        typer.Argument(help="Documents, by name or id; none: the whole base.", metavar="[DOCUMENT...]"),
+        typer.Argument(help="Documents by name or id; by default the whole base.", metavar="[DOCUMENT...]"),
     ] = None,
     tenant: OfTenant = LOCAL,
 ) -> None:
-    """Delete a knowledge base, or documents of it."""
+    """Delete a knowledge base, or documents from it."""
     with opened() as connection:
         tenant_id = connection.tenant(tenant)
         found = _base(connection, tenant_id, base)
@@ -149,7 +151,9 @@ def rm(
         chosen = [_named(each, known) for each in documents] if documents else known
         blobs = connection.database.large.blobs
         storage = storage_of(blobs, found.id) if blobs is not None else None
-        for document in chosen:  # bytes first: whoever is stopped in between can delete again
+        for (
+            document
+        ) in chosen:  # the file first: if this process is stopped in between, the document can be deleted again
             if storage is not None:
                 storage.discard(document.sha256)
             with connection.database.transaction() as tx:
@@ -159,9 +163,9 @@ def rm(
                 storage.clear()
             with connection.database.transaction() as tx:
                 knowledge_bases.delete(tx, tenant_id, found.id)
-            if storage is not None:  # what was uploaded into the base meanwhile
+            if storage is not None:  # files that were uploaded into the base meanwhile
                 storage.clear()
-    output.tell(f"{len(chosen)} documents are gone." if documents else f'"{found.name}" is gone.')
+    output.tell(f"{len(chosen)} documents are deleted." if documents else f'"{found.name}" is deleted.')
 
 
 # -- steps -----------------------------------------------------------------------------------------------------------
@@ -172,7 +176,7 @@ def _base(connection: Connection, tenant_id: UUID, written: str) -> Base:
             ids.append(UUID(written))
         found = knowledge_bases.find_by_name(tx, tenant_id, ids, [written])
         if not found:
-            raise NotFound(f'There is no knowledge base "{written}". See: easel kb list')
+            raise NotFound(f'There is no knowledge base "{written}". `easel kb list` lists them.')
         return knowledge_bases.get(tx, tenant_id, found[0].id)
 
 
@@ -191,7 +195,7 @@ def _added(
 
 
 async def _read_all(connection: Connection, blobs: Blobs, base: Base, ids: Sequence[UUID]) -> Sequence[Document]:
-    """Read documents until these are read; a worker may help."""
+    """Read pending documents until these are read. Workers may read some of them."""
     async with asking(connection) as models:
         ingestion = Ingestion(connection.database, blobs, models)
         while True:
@@ -203,20 +207,20 @@ async def _read_all(connection: Connection, blobs: Blobs, base: Base, ids: Seque
                 await asyncio.sleep(LOOK_EVERY)
 
 
-async def _search(connection: Connection, tenant_id: UUID, base: str, wanted: Wanted) -> list[Any]:
-    shelf = Shelf(connection.database, connection.found.settings.knowledge_memory)
+async def _search(connection: Connection, tenant_id: UUID, base: str, query: Wanted) -> list[Any]:
+    indexes = Shelf(connection.database, connection.found.settings.knowledge_memory)
     async with asking(connection) as models:
-        library = Library(connection.database, shelf, models)
+        library = Library(connection.database, indexes, models)
         bases = list((await library.bases(tenant_id, [base])).values())
         if not bases:
-            raise NotFound(f'There is no knowledge base "{base}". See: easel kb list')
-        return (await library.search(tenant_id, bases, wanted))["chunks"]
+            raise NotFound(f'There is no knowledge base "{base}". `easel kb list` lists them.')
+        return (await library.search(tenant_id, bases, query))["chunks"]
 
 
 def _pair(written: str) -> tuple[str, str]:
     key, equals, value = written.partition("=")
     if not equals or not key.strip():
-        raise InvalidRequest(f'"{written}" is no pair: write --meta key=value.')
+        raise InvalidRequest(f'"{written}" is not a pair. Write --meta key=value.')
     return key.strip(), value
 
 
@@ -224,14 +228,14 @@ def _read(file: Path) -> bytes:
     try:
         return file.read_bytes()
     except OSError as error:
-        raise InvalidRequest(f"{file}: {error.strerror}.") from error
+        raise InvalidRequest(f"{file} cannot be read: {error.strerror}.") from error
 
 
 def _named(written: str, known: Sequence[Document]) -> Document:
     for document in known:
         if written in (document.name, document.id.hex, str(document.id)):
             return document
-    raise NotFound(f'There is no document "{written}" in it.')
+    raise NotFound(f'The knowledge base has no document "{written}". `easel kb list BASE` lists its documents.')
 
 
 def _row_of_base(base: Base) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""MCP servers and agents that are tools: `easel mcp`."""
+"""MCP servers, and agents that are offered as tools: `easel mcp`."""
 
 import asyncio
 import json
@@ -30,14 +30,14 @@ mcp = typer.Typer(
 
 T = TypeVar("T")
 
-Server = Annotated[str, typer.Argument(help="Its name or id.", metavar="SERVER")]
-Tools = Annotated[list[str] | None, typer.Argument(help="Tools by name; none: every one.", metavar="TOOL...")]
-Agent = Annotated[str, typer.Argument(help="Its id or title.", metavar="AGENT")]
+Server = Annotated[str, typer.Argument(help="The server's name or id.", metavar="SERVER")]
+Tools = Annotated[list[str] | None, typer.Argument(help="Names of tools; by default all.", metavar="TOOL...")]
+Agent = Annotated[str, typer.Argument(help="The agent's id or title.", metavar="AGENT")]
 
 
 @mcp.command("list")
 def list_servers(tenant: OfTenant = LOCAL, as_json: AsJson = False) -> None:
-    """List the servers of a tenant; secrets are never shown."""
+    """List the MCP servers of a tenant. Secrets are never shown."""
     with opened() as connection, connection.database.transaction() as tx:
         rows = servers.servers_of(tx, tenant_of(tx, tenant), _key(connection))
     listed = [
@@ -50,28 +50,30 @@ def list_servers(tenant: OfTenant = LOCAL, as_json: AsJson = False) -> None:
 
 @mcp.command()
 def add(
-    name: Annotated[str, typer.Argument(help="What people call it.", metavar="NAME")],
-    url: Annotated[str, typer.Argument(help="Where it listens.", metavar="URL")],
+    name: Annotated[str, typer.Argument(help="Name of the server.", metavar="NAME")],
+    url: Annotated[str, typer.Argument(help="Address of the server.", metavar="URL")],
     server_type: Annotated[
         str, typer.Option("--type", help=" or ".join(SERVER_TYPES), metavar="TYPE")
     ] = "streamable-http",
     header: Annotated[
-        list[str] | None, typer.Option(help="A header; ${name} is filled from a variable.", metavar="NAME=VALUE")
+        list[str] | None, typer.Option(help="A header; ${name} stands for a variable.", metavar="NAME=VALUE")
     ] = None,
     variable_from: Annotated[
-        list[str] | None, typer.Option(help="A variable, from one of the environment.", metavar="NAME=ENVIRONMENT")
+        list[str] | None, typer.Option(help="A variable, read from the environment.", metavar="NAME=ENVIRONMENT")
     ] = None,
-    timeout: Annotated[float, typer.Option(help="Seconds of one call.", min=1, max=600)] = 10.0,
+    timeout: Annotated[float, typer.Option(help="Time limit of one call in seconds.", min=1, max=600)] = 10.0,
     allow: Annotated[
-        list[str] | None, typer.Option(help="A tool that may be called; none: all.", metavar="TOOL")
+        list[str] | None, typer.Option(help="A tool that may be called; by default all.", metavar="TOOL")
     ] = None,
-    unchecked: Annotated[bool, typer.Option("--unchecked", help="Add it although it cannot be reached now.")] = False,
+    unchecked: Annotated[bool, typer.Option("--unchecked", help="Add it without connecting to it.")] = False,
     tenant: OfTenant = LOCAL,
     as_json: AsJson = False,
 ) -> None:
-    """Register a server, and print its id for `mcp_id`. Its tools are approved as they are now."""
+    """Add a server and print its id for `mcp_id`. Its tools are approved as they are now."""
     if server_type not in SERVER_TYPES:
-        raise typer.BadParameter(f"{server_type!r} is none of {', '.join(SERVER_TYPES)}.", param_hint="--type")
+        raise typer.BadParameter(
+            f"{server_type!r} is not a type of server. Use one of: {', '.join(SERVER_TYPES)}.", param_hint="--type"
+        )
     fields = ServerFields(
         name.strip(),
         url.strip(),
@@ -94,22 +96,23 @@ def add(
         output.say_json({"id": server_id.hex, "name": fields.name, "tools": list(live)})
         return
     output.say(server_id.hex)
-    output.tell(f'MCP server "{fields.name}" is stored; it offers {", ".join(live) or "nothing that was looked at"}.')
+    offers = "its tools were not checked" if unchecked else f"it offers {', '.join(live) or 'no tools'}"
+    output.tell(f'MCP server "{fields.name}" is stored; {offers}.')
 
 
 @mcp.command()
 def remove(server: Server, tenant: OfTenant = LOCAL) -> None:
-    """Forget a server and its secrets."""
+    """Delete a server and its secrets."""
     with opened() as connection:
         tenant_id, row = _found(connection, tenant, server)
         with connection.database.transaction() as tx:
             servers.remove(tx, tenant_id, row.id)
-    output.tell(f'MCP server "{row.fields.name}" is gone.')
+    output.tell(f'MCP server "{row.fields.name}" is deleted.')
 
 
 @mcp.command("tools")
 def list_tools(server: Server, tenant: OfTenant = LOCAL, as_json: AsJson = False) -> None:
-    """List what a server offers now, and whether it is what was approved."""
+    """List the tools that a server offers now, and whether they are as approved."""
     with opened() as connection:
         tenant_id, row = _found(connection, tenant, server)
         live = _ask(connection, row.id.hex, row.fields, lambda session: session.tools())
@@ -130,11 +133,11 @@ def list_tools(server: Server, tenant: OfTenant = LOCAL, as_json: AsJson = False
 @mcp.command("test")
 def try_out(
     server: Server,
-    tool: Annotated[str, typer.Argument(help="The server's own name for it.", metavar="TOOL")],
-    arguments: Annotated[str, typer.Option(help="A JSON object.", metavar="JSON")] = "{}",
+    tool: Annotated[str, typer.Argument(help="Name of the tool on the server.", metavar="TOOL")],
+    arguments: Annotated[str, typer.Option(help="Arguments as a JSON object.", metavar="JSON")] = "{}",
     tenant: OfTenant = LOCAL,
 ) -> None:
-    """Call a tool, and print what a model would read."""
+    """Call a tool and print the result as a model would read it."""
     try:
         given = json.loads(arguments)
     except ValueError:
@@ -153,46 +156,48 @@ def try_out(
 
 @mcp.command()
 def approve(server: Server, tools: Tools = None, tenant: OfTenant = LOCAL) -> None:
-    """Take tools as the server describes them now; look at `easel mcp tools --json` first."""
+    """Approve tools as the server describes them now. Read `easel mcp tools SERVER --json` first."""
     with opened() as connection:
         tenant_id, row = _found(connection, tenant, server)
         live = _ask(connection, row.id.hex, row.fields, lambda session: session.tools())
-        wanted = tools or list(live)
-        if missing := [name for name in wanted if name not in live]:
+        names = tools or list(live)
+        if missing := [name for name in names if name not in live]:
             raise NotFound(f'MCP server "{row.fields.name}" does not offer: {", ".join(missing)}.')
         with connection.database.transaction() as tx:
-            for name in wanted:
+            for name in names:
                 pins.approve(tx, tenant_id, row.id, name, live[name].description, live[name].schema)
-    output.tell(f"Approved: {', '.join(wanted)}.")
+    output.tell(f"Approved: {', '.join(names)}.")
 
 
 @mcp.command()
 def expose(
     agent: Agent,
-    name: Annotated[str | None, typer.Option(help="Of the tool; else made of the title.", metavar="NAME")] = None,
+    name: Annotated[
+        str | None, typer.Option(help="Name of the tool; by default from the title.", metavar="NAME")
+    ] = None,
     tenant: OfTenant = LOCAL,
 ) -> None:
-    """Offer an agent's published version as a tool under /mcp, and print the tool's name."""
+    """Offer an agent's published version as a tool under /mcp and print the tool's name."""
     with opened() as connection, connection.database.transaction() as tx:
         tenant_id = tenant_of(tx, tenant)
         found = named.find(tx, tenant_id, agent)
         tool = agents.expose(tx, tenant_id, found.id, name or agents.name_of(found.title, found.id))
     output.say(tool)
     if found.published_at is None:
-        output.tell(f'Agent "{found.title}" is offered once it is published: easel publish {found.id.hex}')
+        output.tell(f'Agent "{found.title}" is not published yet, so it is not offered: easel publish {found.id.hex}')
 
 
 @mcp.command()
 def hide(agent: Agent, tenant: OfTenant = LOCAL) -> None:
-    """Offer an agent as a tool no more."""
+    """Stop offering an agent as a tool."""
     with opened() as connection, connection.database.transaction() as tx:
         tenant_id = tenant_of(tx, tenant)
         found = named.find(tx, tenant_id, agent)
         agents.hide(tx, tenant_id, found.id)
-    output.tell(f'Agent "{found.title}" is no tool.')
+    output.tell(f'Agent "{found.title}" is not offered as a tool.')
 
 
-# -- in other words ---------------------------------------------------------------------------------------------------
+# -- steps of the commands ---------------------------------------------------------------------------------------------
 def _found(connection: Connection, tenant: str, server: str) -> tuple[UUID, ServerRow]:
     key = _key(connection)
     with connection.database.transaction() as tx:
@@ -203,11 +208,11 @@ def _found(connection: Connection, tenant: str, server: str) -> tuple[UUID, Serv
         try:
             return tenant_id, servers.get(tx, tenant_id, UUID(server), key)
         except (ValueError, NotFound):
-            raise NotFound(f'There is no MCP server "{server}". `easel mcp list` shows them.') from None
+            raise NotFound(f'There is no MCP server "{server}". `easel mcp list` lists them.') from None
 
 
 def _ask(connection: Connection, server_id: str, fields: ServerFields, ask: Callable[[Session], Awaitable[T]]) -> T:
-    """Something of a live server. Exit code 1 with the reason where it cannot be asked."""
+    """Return the result of `ask` on a session with the server. If it fails, print the reason and exit with code 1."""
     settings = connection.found.settings
     guard = Guard.parse(allow_any=settings.allow_any_host, allowed=settings.ssrf_allow or "")
     server = McpServer.of(
@@ -251,13 +256,13 @@ def _pairs(given: list[str] | None, option: str) -> Mapping[str, str]:
     for pair in given or ():
         name, mark, value = pair.partition("=")
         if not mark or not name.strip():
-            raise typer.BadParameter(f"{name!r} is no NAME=VALUE.", param_hint=option)
+            raise typer.BadParameter(f"{name!r} is not a pair. Write NAME=VALUE.", param_hint=option)
         pairs[name.strip()] = value
     return pairs
 
 
 def _from_environment(variable: str) -> str:
-    """A secret, never from an argument, which everybody on the machine can read."""
+    """Return a secret from a variable; not from an argument, which other users of the machine see."""
     value: Any = os.environ.get(variable)
     if not value:
         raise InvalidRequest(f"The environment variable {variable} is not set.")

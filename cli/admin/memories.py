@@ -25,30 +25,30 @@ memory = typer.Typer(help="Memories: create, list, show, search, rm.", no_args_i
 USUAL_SIZE = 5  # MiB
 
 AMemory = Annotated[str, typer.Argument(help="A memory, by name or id.", metavar="MEMORY")]
-OfUser = Annotated[str, typer.Option("--user", help="Only what this user said.", metavar="USER")]
+OfUser = Annotated[str, typer.Option("--user", help="Only messages of this user.", metavar="USER")]
 
 
 @memory.command()
 def create(
-    name: Annotated[str, typer.Argument(help="What canvases may call it.", metavar="NAME")],
+    name: Annotated[str, typer.Argument(help="Name by which canvases use it.", metavar="NAME")],
     types: Annotated[
         list[str] | None,
         typer.Option(
-            "--type", help="What a model extracts: semantic, episodic, procedural; repeat it.", metavar="TYPE"
+            "--type", help="What a model extracts: semantic, episodic, procedural; may be repeated.", metavar="TYPE"
         ),
     ] = None,
     model: Embedding = None,
     words_only: WordsOnly = False,
     chat: Annotated[
-        str, typer.Option(help="Chat model that extracts; else the tenant's first one.", metavar="MODEL")
+        str, typer.Option(help="Chat model that extracts. Default: the tenant's first one.", metavar="MODEL")
     ] = "",
-    size: Annotated[int, typer.Option(help="MiB that it may take.", min=1, max=64)] = USUAL_SIZE,
+    size: Annotated[int, typer.Option(help="Maximum size in MiB.", min=1, max=64)] = USUAL_SIZE,
     tenant: OfTenant = LOCAL,
 ) -> None:
-    """Create an empty memory, and print its id."""
+    """Create an empty memory and print its id."""
     unknown = [each for each in types or () if each not in TYPES]
     if unknown:
-        raise InvalidRequest(f'"{unknown[0]}" is no type of memory. There are: {", ".join(TYPES)}.')
+        raise InvalidRequest(f'"{unknown[0]}" is not a type of memory. Use one of: {", ".join(TYPES)}.')
     with opened() as connection:
         tenant_id = connection.tenant(tenant)
         accounts = models_of(connection).accounts(tenant_id)
@@ -66,7 +66,7 @@ def create(
                 most_bytes=size * 1024 * 1024,
             )
     output.say(made.id.hex)
-    extracted = f" A model extracts what is {' and '.join(made.extracts)}." if made.extracts else ""
+    extracted = f" A model extracts {' and '.join(made.extracts)} facts." if made.extracts else ""
     output.tell(f'"{name}" is searched by {searched_by(chosen)}.{extracted}')
 
 
@@ -79,14 +79,14 @@ def list_all(tenant: OfTenant = LOCAL, as_json: AsJson = False) -> None:
             found, _ = memories.page(tx, tenant_id, most=10_000)
     columns = ("id", "name", "types", "bytes", "of", "embedding_model", "created")
     rows = [_row_of_memory(each) for each in found]
-    output.table(rows, columns, as_json=as_json, empty="There are none. `easel memory create NAME` makes one.")
+    output.table(rows, columns, as_json=as_json, empty="There are no memories. `easel memory create NAME` adds one.")
 
 
 @memory.command()
 def show(
     memory: AMemory,
     user: OfUser = "",
-    most: Annotated[int, typer.Option(help="How many messages.", min=1)] = 20,
+    most: Annotated[int, typer.Option(help="Maximum number of messages.", min=1)] = 20,
     tenant: OfTenant = LOCAL,
     as_json: AsJson = False,
 ) -> None:
@@ -98,7 +98,7 @@ def show(
             messages = memory_messages.recent(tx, tenant_id, [found.id], MessageScope(user_id=user), most)
     columns = ("number", "type", "source", "user", "valid_at", "extraction", "content")
     rows = [_row_of_message(each) for each in messages]
-    output.table(rows, columns, as_json=as_json, empty="There is nothing in it.")
+    output.table(rows, columns, as_json=as_json, empty="The memory has no messages.")
 
 
 @memory.command()
@@ -106,13 +106,13 @@ def search(
     memory: AMemory,
     question: Question,
     user: OfUser = "",
-    top_n: Annotated[int, typer.Option(help="How many messages.", min=1, max=1000)] = 8,
+    top_n: Annotated[int, typer.Option(help="Maximum number of messages.", min=1, max=1000)] = 8,
     threshold: Threshold = 0.2,
     by_words: ByWords = 0.5,
     tenant: OfTenant = LOCAL,
     as_json: AsJson = False,
 ) -> None:
-    """Show the messages that are nearest to a question. Exit code 1 if there are none."""
+    """Show the messages that match a question best. Exit code 1 if there are none."""
     looked = Looked(question, threshold, by_words, top_n, MessageScope(user_id=user))
     with opened() as connection:
         tenant_id = connection.tenant(tenant)
@@ -125,7 +125,7 @@ def search(
         output.say(f"{near:.3f}  {type_of(message.type)}, {written(message.valid_at)}")
         output.say(message.content + "\n")
     if not found:
-        output.tell("Nothing is near enough. Try a lower --threshold.", output.YELLOW)
+        output.tell("No message reaches the threshold. Use a lower --threshold.", output.YELLOW)
         raise typer.Exit(Exit.FAILED)
 
 
@@ -134,11 +134,11 @@ def rm(
     memory: AMemory,
     numbers: Annotated[
         list[int] | None,
-        typer.Argument(help="Messages that are to be forgotten; none: the whole memory.", metavar="[NUMBER...]"),
+        typer.Argument(help="Messages to forget; by default the whole memory is deleted.", metavar="[NUMBER...]"),
     ] = None,
     tenant: OfTenant = LOCAL,
 ) -> None:
-    """Delete a memory, or have messages of it be forgotten."""
+    """Delete a memory, or mark messages of it as forgotten."""
     with opened() as connection:
         tenant_id = connection.tenant(tenant)
         found = _memory(connection, tenant_id, memory)
@@ -147,7 +147,7 @@ def rm(
                 memory_messages.forget(tx, tenant_id, found.id, number)
             if not numbers:
                 memories.delete(tx, tenant_id, found.id)
-    output.tell(f"{len(numbers)} messages are forgotten." if numbers else f'"{found.name}" is gone.')
+    output.tell(f"{len(numbers)} messages are forgotten." if numbers else f'"{found.name}" is deleted.')
 
 
 # -- steps -----------------------------------------------------------------------------------------------------------
@@ -158,7 +158,7 @@ def _memory(connection: Connection, tenant_id: UUID, name: str) -> Memory:
     with connection.database.transaction() as tx:
         found = memories.named(tx, tenant_id, ids, [name])
     if not found:
-        raise NotFound(f'There is no memory "{name}". See: easel memory list')
+        raise NotFound(f'There is no memory "{name}". `easel memory list` lists them.')
     return found[0]
 
 

@@ -17,7 +17,7 @@ def group() -> None:
 
 @secrets.command()
 def seal() -> None:
-    """Seal what canvases of all tenants still hold in the clear, drafts and versions. Running it again does no harm."""
+    """Encrypt secrets that drafts and versions of all tenants still have in plain text. Safe to repeat."""
     number = 0
     with opened() as connection:
         with connection.database.transaction() as tx:
@@ -25,4 +25,4 @@ def seal() -> None:
         for tenant_id, canvas_id in found:
             with connection.database.transaction() as tx:
                 number += canvas_secrets.seal_stored(tx, drafts.secrets_of(tenant_id, canvas_id))
-    output.tell(f"{number} documents of {len(found)} agents had secrets in the clear, which are sealed now.")
+    output.tell(f"{number} documents of {len(found)} agents had secrets in plain text, which are encrypted now.")

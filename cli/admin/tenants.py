@@ -15,7 +15,7 @@ from store.tenants import tenants
 tokens = typer.Typer(help="API tokens: create, list, bind, revoke.", no_args_is_help=True)
 
 OfAgent = Annotated[
-    str | None, typer.Option("--agent", help="What a share link opens, by id or title.", metavar="AGENT")
+    str | None, typer.Option("--agent", help="The agent that a share link opens, by id or title.", metavar="AGENT")
 ]
 Expires = Annotated[str | None, typer.Option(help="Refuse the token after this time: 30d, 12h, 90m.", metavar="TIME")]
 
@@ -23,17 +23,17 @@ Expires = Annotated[str | None, typer.Option(help="Refuse the token after this t
 @tokens.command()
 def create(
     tenant: OfTenant = LOCAL,
-    name: Annotated[str, typer.Option(help="What the token is for.", metavar="TEXT")] = "command line",
+    name: Annotated[str, typer.Option(help="Purpose of the token.", metavar="TEXT")] = "command line",
     kind: Annotated[str, typer.Option(help="`api`, `admin`, or `beta` for share links.", metavar="KIND")] = "api",
     agent: OfAgent = None,
     expires: Expires = None,
-    add_tenant: Annotated[bool, typer.Option("--add-tenant", help="Add the tenant if there is none.")] = False,
+    add_tenant: Annotated[bool, typer.Option("--add-tenant", help="Add the tenant if it does not exist.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Make a token and print it, this once: only its hash is kept."""
+    """Create a token and print it. It cannot be shown again: only its hash is stored."""
     if kind not in tenants.KINDS:
         known = ", ".join(tenants.KINDS)
-        raise typer.BadParameter(f"{kind!r} is no kind of token. There is: {known}.", param_hint="--kind")
+        raise typer.BadParameter(f"{kind!r} is not a kind of token. Use one of: {known}.", param_hint="--kind")
     if (kind == tenants.SHARE_LINK) != (agent is not None):
         raise typer.BadParameter(
             "A share link (--kind beta) opens one agent; other kinds open all.", param_hint="--agent"
@@ -52,7 +52,8 @@ def create(
         output.tell(f'Token {token_id.hex} of tenant "{tenant}". It is not shown again.')
     if opens is not None and opens.published_at is None:
         output.tell(
-            f'Agent "{opens.title}" has no published version, so the link runs nothing yet: `easel publish`.', YELLOW
+            f'Agent "{opens.title}" has no published version yet, so the link does not work. Run `easel publish`.',
+            YELLOW,
         )
 
 
@@ -75,16 +76,16 @@ def list_tokens(tenant: OfTenant = LOCAL, as_json: AsJson = False) -> None:
         for token in found
     ]
     columns = ("id", "name", "kind", "agent", "created", "last_used", "expires", "revoked")
-    output.table(rows, columns, as_json=as_json, empty="There are no tokens. `easel tokens create` makes one.")
+    output.table(rows, columns, as_json=as_json, empty="There are no tokens. `easel tokens create` adds one.")
 
 
 @tokens.command()
 def bind(
     token: Annotated[str, typer.Argument(help="The share link's id.")],
-    agent: Annotated[str, typer.Option(help="What it is to open, by id or title.", metavar="AGENT")],
+    agent: Annotated[str, typer.Option(help="The agent that it opens, by id or title.", metavar="AGENT")],
     tenant: OfTenant = LOCAL,
 ) -> None:
-    """Name the agent that a share link opens, of one that names none or another."""
+    """Set or change the agent that a share link opens."""
     token_id = id_of(token, "token")
     with opened() as connection, connection.database.transaction() as tx:
         tenant_id = tenant_of(tx, tenant)
@@ -95,7 +96,7 @@ def bind(
 
 @tokens.command()
 def revoke(token: Annotated[str, typer.Argument(help="The token's id.")], tenant: OfTenant = LOCAL) -> None:
-    """Refuse a token from now on."""
+    """Revoke a token: it is refused from now on."""
     token_id = id_of(token, "token")
     with opened() as connection, connection.database.transaction() as tx:
         tenants.revoke_token(tx, tenant_of(tx, tenant), token_id)

@@ -1,4 +1,4 @@
-"""Agents on the command line: found by id or title."""
+"""Find the agent that a command names by id or title."""
 
 from contextlib import suppress
 from uuid import UUID
@@ -10,11 +10,11 @@ from store.db.transaction import Transaction
 
 
 def find(tx: Transaction, tenant_id: UUID, named: str) -> StoredCanvas:
-    """The agent of that id or title, without its draft. Raises NotFound."""
-    wanted = canvas_list.CanvasFilter(title=named)
+    """Return the agent of that id or title, without its draft. Raises NotFound."""
+    filters = canvas_list.CanvasFilter(title=named)
     with suppress(ValueError):
-        wanted = canvas_list.CanvasFilter(ids=[UUID(named)])
-    found, _ = canvas_list.page(tx, tenant_id, wanted, limit=1)
+        filters = canvas_list.CanvasFilter(ids=[UUID(named)])
+    found, _ = canvas_list.page(tx, tenant_id, filters, limit=1)
     if not found:
         raise NotFound(f'There is no agent "{named}". `easel agents` lists them; `easel import FILE` adds one.')
     return found[0]

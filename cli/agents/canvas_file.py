@@ -1,4 +1,4 @@
-"""A canvas in a file: read it, and say everything that is wrong with it."""
+"""Read a canvas from a file, check it, and print its findings."""
 
 from collections.abc import Mapping, Sized
 from dataclasses import asdict, replace
@@ -27,7 +27,7 @@ def judge(path: Path, max_bytes: int) -> Judged:
 
 
 def accepted(path: Path, max_bytes: int) -> Judged:
-    """A file's canvas that can run; its warnings are told. Raises InvalidCanvas with every error in its message."""
+    """Return a file's canvas that can run, and print its warnings. Raises InvalidCanvas with every error."""
     judged = judge(path, max_bytes)
     _refuse(str(path), judged)
     for finding in judged.warnings:
@@ -36,29 +36,29 @@ def accepted(path: Path, max_bytes: int) -> Judged:
 
 
 def must_run(what: str, draft: Mapping[str, Any]) -> None:
-    """Raises InvalidCanvas if a stored draft cannot run, with every error in its message."""
+    """Raise InvalidCanvas with every error if a stored draft cannot run."""
     _know_plugins()
     document = parsing.parse(draft, max_bytes=parsing.MAX_BYTES)
     _refuse(what, Judged(document, [_told(document, finding) for finding in errors_in(document)], []))
 
 
 def _know_plugins() -> None:
-    """A canvas may use what this deployment's workers load."""
+    """Load the plugins that this deployment's workers load, so that canvases may use them."""
     plugins.load(load().allowed_plugins)
 
 
 def title_of(path: Path) -> str:
-    """What an agent out of a file is called: the file's name without its ending."""
+    """Return the title of an agent from a file: the file's name without its extension."""
     return path.stem.strip() or path.name
 
 
 def is_file(named: str) -> bool:
-    """Whether FILE|AGENT means a file: it is there, or looks like the path of one."""
+    """Return whether FILE|AGENT is a file: one exists, or the text looks like a path."""
     return Path(named).is_file() or named.endswith(".json") or "/" in named
 
 
 def show(path: Path, judged: Judged) -> None:
-    """Every finding for people, a line each, errors first; then what they come to."""
+    """Print every finding on a line, errors first, then a summary."""
     for finding in (*judged.errors, *judged.warnings):
         colour = RED if finding.severity == "error" else YELLOW
         output.say_in(colour, f"{finding.severity:<9}", line(finding))
@@ -70,7 +70,7 @@ def show(path: Path, judged: Judged) -> None:
 
 
 def line(finding: Finding) -> str:
-    """A finding on one line: node and field, then what is wrong there."""
+    """Return a finding as one line: node and field, then the defect."""
     if finding.node is None or finding.field is None:
         return finding.message
     for node in (f"({finding.node})", f"Node {finding.node}"):
@@ -81,7 +81,7 @@ def line(finding: Finding) -> str:
 
 
 def _told(document: Document, finding: Finding) -> Finding:
-    """A finding whose message begins with the node it is about."""
+    """Return the finding with a message that begins with its node."""
     entry = document.entries.get(finding.node) if finding.node else None
     if entry is None or f"{format_finding(entry)}: " in finding.message:
         return finding
@@ -107,7 +107,7 @@ def _refuse(what: str, judged: Judged) -> None:
 
 
 def _bytes_of(path: Path, max_bytes: int) -> bytes:
-    """The file's content; of one that is too large no more than shows that it is."""
+    """Return the content of a file; of a larger one, only the bytes that show that it is too large."""
     try:
         with path.open("rb") as file:
             content = file.read(max_bytes + 1)

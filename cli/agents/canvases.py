@@ -13,42 +13,46 @@ from cli.shell.options import LOCAL, AsJson, CanvasFile, OfTenant
 from settings import load
 from store.agents import canvas_list, canvases, versions
 
-Agent = Annotated[str, typer.Argument(help="Its id or title.", metavar="AGENT")]
+Agent = Annotated[str, typer.Argument(help="The agent's id or title.", metavar="AGENT")]
 
 
 def import_file(
     file: CanvasFile,
-    title: Annotated[str | None, typer.Option(help="Instead of the file's name.", metavar="TEXT")] = None,
-    publish: Annotated[bool, typer.Option("--publish", help="Publish it as well.")] = False,
+    title: Annotated[
+        str | None, typer.Option(help="Title of the agent; by default the file's name.", metavar="TEXT")
+    ] = None,
+    publish: Annotated[bool, typer.Option("--publish", help="Publish the canvas as well.")] = False,
     tenant: OfTenant = LOCAL,
     as_json: AsJson = False,
 ) -> None:
-    """Store a canvas as an agent's draft, and print the agent's id. The agent of that title is changed, else added."""
+    """Store a canvas as an agent's draft and print the agent's id. An agent with that title gets a new draft."""
     judged = canvas_file.accepted(file, load().max_canvas_bytes)
-    wanted = (title or canvas_file.title_of(file)).strip()
+    name = (title or canvas_file.title_of(file)).strip()
     with opened() as connection, connection.database.transaction() as tx:
         tenant_id = tenant_of(tx, tenant)
-        agent_id, is_new = drafts.put(tx, tenant_id, wanted, judged.stored)
+        agent_id, is_new = drafts.put(tx, tenant_id, name, judged.stored)
         version = canvases.publish(tx, tenant_id, agent_id) if publish else None
     if as_json:
         output.say_json(
-            {"id": agent_id.hex, "title": wanted, "version": version.id.hex if version else None, "new": is_new}
+            {"id": agent_id.hex, "title": name, "version": version.id.hex if version else None, "new": is_new}
         )
         return
     output.say(agent_id.hex)
     published = f", published as version {version.id.hex}" if version else ""
-    output.tell(f'Agent "{wanted}" {"added" if is_new else "changed"}{published}.')
+    output.tell(f'Agent "{name}" {"added" if is_new else "changed"}{published}.')
 
 
 def export(
     agent: Agent,
-    release: Annotated[bool, typer.Option("--release", help="The published version; without it the draft.")] = False,
+    release: Annotated[
+        bool, typer.Option("--release", help="Print the published version instead of the draft.")
+    ] = False,
     with_secrets: Annotated[
-        bool, typer.Option("--with-secrets", help="Keys and passwords as they are; without it they are masked.")
+        bool, typer.Option("--with-secrets", help="Print keys and passwords instead of masks.")
     ] = False,
     tenant: OfTenant = LOCAL,
 ) -> None:
-    """Print an agent's canvas as JSON, drawn if it has no drawing: what `easel import` and RAGFlow's editor read."""
+    """Print an agent's canvas as JSON that `easel import` and RAGFlow's editor read. A missing drawing is added."""
     with opened() as connection, connection.database.transaction() as tx:
         tenant_id = tenant_of(tx, tenant)
         found = named.find(tx, tenant_id, agent)
@@ -62,7 +66,7 @@ def export(
 
 
 def publish(agent: Agent, tenant: OfTenant = LOCAL, as_json: AsJson = False) -> None:
-    """Publish an agent's draft, and print the version's id."""
+    """Publish an agent's draft and print the id of the version."""
     with opened() as connection, connection.database.transaction() as tx:
         tenant_id = tenant_of(tx, tenant)
         found = named.find(tx, tenant_id, agent)
@@ -77,7 +81,7 @@ def publish(agent: Agent, tenant: OfTenant = LOCAL, as_json: AsJson = False) -> 
 
 
 def agents(tenant: OfTenant = LOCAL, as_json: AsJson = False) -> None:
-    """List the agents, the latest change first."""
+    """List the agents, the latest changed first."""
     with opened() as connection, connection.database.transaction() as tx:
         found, _ = canvas_list.page(
             tx, tenant_of(tx, tenant), canvas_list.CanvasFilter(), order_by="update_time", limit=1000

@@ -1,4 +1,4 @@
-"""A canvas with what is wrong with it. It imports no component, so that commands without a canvas begin at once."""
+"""A canvas with its findings. This module imports no component, so that commands without a canvas begin at once."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from canvas.validation.findings import Finding
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A canvas with its findings; `document` is None if the file holds none."""
+    """A canvas with its findings; `document` is None if the file does not contain one."""
 
     document: Document | None
     errors: Sequence[Finding]
@@ -19,6 +19,6 @@ class Judged:
 
     @property
     def stored(self) -> dict[str, Any]:
-        """The document as it is stored. Only for one that can run."""
+        """The document as it is stored. Only for a canvas that can run."""
         assert self.document is not None
         return parsing.dump(self.document)

@@ -1,4 +1,4 @@
-"""Drafts on the command line: stored under the title of their agent, with their secrets sealed."""
+"""Store drafts from the command line under the title of their agent, with their secrets encrypted."""
 
 from functools import cache
 from typing import Any
@@ -14,9 +14,9 @@ from store.primitives.ids import new_id
 
 
 def put(tx: Transaction, tenant_id: UUID, title: str, dsl: dict[str, Any]) -> tuple[UUID, bool]:
-    """Store a document as the draft of the agent with that title; its id, and whether the agent is new.
+    """Store a document as the draft of the agent with that title; return its id and whether the agent is new.
 
-    Its secrets are sealed; a mask stands for the secret that the agent has. Raises InvalidCanvas for one it has not.
+    Secrets are encrypted. A mask stands for the secret that the agent already has; raises InvalidCanvas if it has none.
     """
     found, _ = canvas_list.page(tx, tenant_id, canvas_list.CanvasFilter(title=title), limit=1)
     if not found:
@@ -32,7 +32,7 @@ def put(tx: Transaction, tenant_id: UUID, title: str, dsl: dict[str, Any]) -> tu
 
 
 def secrets_of(tenant_id: UUID, canvas_id: UUID) -> CanvasSecrets:
-    """The secrets of one canvas, under the key of this command's settings; plugins declare secrets too."""
+    """Return the secrets of one canvas, with the key of this command's settings. Load the plugins that declare some."""
     _know_plugins(load().allowed_plugins)
     key = EncryptionKey.of(load().sealing_secret())
     return CanvasSecrets.of(key, tenant_id, canvas_id, registry.secret_fields)
@@ -40,5 +40,5 @@ def secrets_of(tenant_id: UUID, canvas_id: UUID) -> CanvasSecrets:
 
 @cache
 def _know_plugins(allowed: frozenset[str]) -> None:
-    """Load the plugins once in a process, however many canvases a command goes through."""
+    """Load the plugins once per process, however many canvases a command reads."""
     plugins.load(allowed)

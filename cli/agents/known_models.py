@@ -1,4 +1,4 @@
-"""The models that a canvas may name, those of a file of accounts and of a tenant; and what else a tenant has."""
+"""Find what a canvas names and a deployment lacks: models, knowledge bases, memories and MCP servers."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,10 +13,11 @@ from providers.models.vendors.accounts import Account, accounts_from_toml
 
 
 def look_up(file: Path | None, tenant: str | None, *, elsewhere: bool) -> Callable[[Document], Sequence[Finding]]:
-    """What finds the models that a canvas names and these accounts lack. A tenant's are read from the database.
+    """Return a function that lists what a document names and these accounts, or this tenant, do not have.
 
-    Of a tenant also knowledge bases, memories and MCP servers; `elsewhere`: a search server may have some of these.
-    Raises ExecutorError for a file that cannot be read, or a tenant that is not there.
+    With a tenant, its accounts are read from the database, and knowledge bases, memories and MCP servers are checked
+    too. `elsewhere`: a search server may have some of these. Raises ExecutorError for a file that cannot be read or a
+    tenant that does not exist.
     """
     accounts = accounts_from_toml(file) if file is not None else []
     if tenant is not None:

@@ -1,4 +1,4 @@
-"""`easel validate`: what is wrong with canvases, without any server unless a tenant is named."""
+"""`easel validate`: check canvases, without any server unless a tenant is named."""
 
 import importlib
 from collections.abc import Callable, Sequence
@@ -23,18 +23,23 @@ MODELS = "cli.agents.known_models"
 LookUp: TypeAlias = Callable[[Document], Sequence[Finding]]
 Files = Annotated[list[Path], typer.Argument(help="Canvases as RAGFlow exports them (JSON).", metavar="FILE...")]
 Strict = Annotated[bool, typer.Option("--strict", help="Fail on warnings too.")]
-Accounts = Annotated[Path | None, typer.Option("--models", help="Look models up in this TOML file.", metavar="FILE")]
+Accounts = Annotated[
+    Path | None, typer.Option("--models", help="Check that this TOML file has the models.", metavar="FILE")
+]
 Tenant = Annotated[
-    str | None, typer.Option("--tenant", help="Look up what it names in what this tenant has.", metavar="NAME")
+    str | None,
+    typer.Option(
+        "--tenant", help="Check that this tenant has the models, knowledge bases and servers.", metavar="NAME"
+    ),
 ]
 
 
 def validate(
     files: Files, strict: Strict = False, models: Accounts = None, tenant: Tenant = None, as_json: AsJson = False
 ) -> None:
-    """Say everything that is wrong with canvases. Nothing is stored.
+    """Print every defect of canvases. Nothing is stored.
 
-    Exit code 0: each can run, 1: one cannot (with --strict: or has a warning), 2: a file cannot be read.
+    Exit code 0: all can run, 1: one cannot (with --strict: or has a warning), 2: a file cannot be read.
     """
     settings = load()
     look_up = _look_up(settings, models, tenant)
@@ -58,7 +63,7 @@ def validate(
 
 
 def _look_up(settings: Settings, models: Path | None, tenant: str | None) -> LookUp | None:
-    """What looks for a canvas's models; None if nobody said where. Imported when asked for: it takes its time."""
+    """Return the function that checks a canvas's models, or None if no source is given. Its import is slow."""
     if models is None and tenant is None and settings.models_file is None:
         return None
     known: Any = importlib.import_module(MODELS)

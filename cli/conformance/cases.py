@@ -1,9 +1,9 @@
-"""A folder of recorded cases: read, checked, and prepared for playing.
+"""Read, check and prepare the recorded cases of a folder.
 
-    DIR/cases/*.json       one case each: a stored canvas, runs, fixtures, and what the recorded executor did
+    DIR/cases/*.json       one case each: a stored canvas, runs, fixtures, and the recording of the original executor
     DIR/<dsl_file>         documents that cases refer to
 
-A case's name, file and tags serve people and selection only; nothing about playing or judging follows from them.
+The name, file and tags of a case only serve people and selection. They do not change how it is run or compared.
 """
 
 import copy
@@ -26,7 +26,7 @@ MATCHES: tuple[Match, ...] = ("load_error", "sequence", "partial_order")
 
 
 class MalformedCase(InvalidRequest):
-    """A case file, or the document it names, cannot be read as one. Says which file and where in it."""
+    """A case file, or the document that it names, is malformed. The message names the file and the position."""
 
     code = "malformed_case"
 
@@ -36,7 +36,7 @@ class _Part(BaseModel):
 
 
 class CancelOn(_Part):
-    """The task's cancel flag is set right after this event was received."""
+    """The run is cancelled right after this event was received."""
 
     event: str
     component_id: str | None = None
@@ -55,7 +55,7 @@ class CaseRun(_Part):
 
 
 class RecordedRun(_Part):
-    """What the recorded executor did in one run, already normalised."""
+    """The normalised result of one run of the recorded executor."""
 
     error: str = ""
     raised: dict[str, Any] | None = None
@@ -72,7 +72,7 @@ class RecordedRun(_Part):
 
 
 class Recording(_Part):
-    """`expect`: all that was recorded of a case."""
+    """`expect`: everything that was recorded of a case."""
 
     error: dict[str, Any] | None = None
     runs: list[RecordedRun]
@@ -81,7 +81,7 @@ class Recording(_Part):
 
 
 class HttpRoute(_Part):
-    """One answer of the HTTP fixture server; `times` unset: as often as asked."""
+    """One answer of the HTTP fixture server; without `times` it answers any number of requests."""
 
     path: str
     method: str | None = None
@@ -118,13 +118,13 @@ class _CaseFile(_Part):
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One case, its document prepared but for the address of the HTTP fixture server."""
+    """One case. Its document is complete except for the address of the HTTP fixture server."""
 
     name: str
     description: str
     tags: tuple[str, ...]
     match: Match
-    deviations: frozenset[str]  # rows under which we are meant to differ; empty: the case must pass
+    deviations: frozenset[str]  # documented differences that the case shows; empty: the case must pass
     document: Any
     runs: tuple[CaseRun, ...]
     expect: Recording = field(repr=False)
@@ -136,28 +136,28 @@ class Case:
     sql: tuple[str, ...] = ()
 
     def document_at(self, http_base: str) -> Any:
-        """A copy of the document in which the fixture server's address stands."""
+        """Return a copy of the document with the address of the fixture server."""
         return with_text(self.document, HTTP_BASE, http_base)
 
     def start_of(self, index: int) -> Start:
-        """Where the state of a run comes from."""
+        """Return where the state of a run comes from."""
         return self.runs[index].start or ("reset" if index == 0 else "continue")
 
     @property
     def component_names(self) -> frozenset[str]:
-        """Every component and tool the document names, nested tools included."""
+        """The names of every component and tool in the document, including nested tools."""
         return frozenset(_component_names(self.document))
 
 
 def load_folder(folder: Path) -> list[Case]:
-    """All cases of a folder, in order of their file names. Raises MalformedCase."""
+    """Return all cases of a folder, in order of their file names. Raises MalformedCase."""
     if not (folder / "cases").is_dir():
         raise MalformedCase(f"{folder}: not a conformance folder. It needs a folder `cases` with one JSON file a case.")
     return [load_case(file, folder) for file in sorted((folder / "cases").glob("*.json"))]
 
 
 def load_case(file: Path, folder: Path) -> Case:
-    """One case of `folder`, which `dsl_file` is relative to. Raises MalformedCase."""
+    """Return the case of a file; `dsl_file` is relative to `folder`. Raises MalformedCase."""
     try:
         parsed = _CaseFile.model_validate(_read_json(file))
     except ValidationError as error:
@@ -186,16 +186,16 @@ def load_case(file: Path, folder: Path) -> Case:
 
 
 def select(cases: Iterable[Case], match: str | None = None, tags: Sequence[str] = ()) -> list[Case]:
-    """The cases a person asked for.
+    """Return the cases that match.
 
     `match` is a class of comparison ("sequence"), or a pattern for names ("join_*", or a part of a name).
-    `tags`: at least one of them.
+    `tags`: the case has at least one of them.
     """
     return [case for case in cases if _is_wanted(case, match) and (not tags or set(tags) & set(case.tags))]
 
 
 def with_text(value: Any, old: str, new: str) -> Any:
-    """A copy in which every text, keys included, has `new` in place of `old`."""
+    """Return a copy in which `new` replaces `old` in every text, including keys."""
     if isinstance(value, str):
         return value.replace(old, new)
     if isinstance(value, Mapping):

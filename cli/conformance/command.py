@@ -1,4 +1,4 @@
-"""`easel conformance DIR...`: every recorded case of the folders through the real stack, and how it differs."""
+"""`easel conformance DIR...`: run recorded cases through the real stack, and print how the results differ."""
 
 from pathlib import Path
 from typing import Annotated
@@ -15,14 +15,14 @@ BAD_INPUT = 2
 def conformance(
     folders: Annotated[list[Path], typer.Argument(help="Folders with cases/*.json.")],
     match: Annotated[
-        str | None, typer.Option(help="Only cases of this class, or whose name fits this pattern.")
+        str | None, typer.Option(help="Only cases of this class, or with a name that matches this pattern.")
     ] = None,
     tag: Annotated[list[str] | None, typer.Option(help="Only cases with one of these tags.")] = None,
-    jobs: Annotated[int, typer.Option(min=1, help="Cases played at the same time.")] = 4,
+    jobs: Annotated[int, typer.Option(min=1, help="Cases run at the same time.")] = 4,
     json: Annotated[Path | None, typer.Option(help="Write the verdicts to this file.")] = None,
-    include_deviations: Annotated[bool, typer.Option(help="Also judge cases that name deviations.")] = False,
+    include_deviations: Annotated[bool, typer.Option(help="Also run cases that name deviations.")] = False,
 ) -> None:
-    """Play recorded cases and compare. One line for each that fails, then the totals; exits 1 if any failed."""
+    """Run recorded cases and compare the results. Print a line for each failure, then totals; exit 1 if one failed."""
     from cli.conformance.play.runner import Fixtures, play_all, stage
 
     try:
@@ -30,10 +30,10 @@ def conformance(
     except MalformedCase as error:
         typer.echo(error.message, err=True)
         raise typer.Exit(BAD_INPUT) from None
-    wanted = select(found, match, tag or ())
-    judged = [case for case in wanted if include_deviations or not case.deviations]
+    selected = select(found, match, tag or ())
+    judged = [case for case in selected if include_deviations or not case.deviations]
     verdicts: list[Verdict] = [
-        Skipped(case.name, "names deviations") for case in wanted if not include_deviations and case.deviations
+        Skipped(case.name, "names deviations") for case in selected if not include_deviations and case.deviations
     ]
     fixtures = Fixtures()
     with stage(settings.load(), fixtures, jobs) as engine:

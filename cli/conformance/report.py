@@ -1,4 +1,4 @@
-"""What `easel conformance` tells: a line for each case that fails, then the totals."""
+"""The report of `easel conformance`: a line for each case that fails, then totals; and JSON."""
 
 import json
 from collections import Counter
@@ -9,8 +9,8 @@ from typing import Any, TypeAlias
 from cli.conformance.compare.agreement import NOTHING
 from cli.conformance.compare.compare import Difference
 
-_WIDTH = 160  # of each side of a difference; a line is read in a terminal
-_CONTEXT = 40  # what is shown of two long texts before they part
+_WIDTH = 160  # characters of each side of a difference
+_CONTEXT = 40  # characters that are shown of two long texts before they differ
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class Passed:
 
 @dataclass(frozen=True, slots=True)
 class FailedCase:
-    """The case differs, or could not be played to its end (`difference` is then the reason as text)."""
+    """The case differs, or could not be run to its end (`difference` is then the reason as text)."""
 
     case: str
     difference: Difference | str
@@ -30,7 +30,7 @@ class FailedCase:
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """The case was not judged."""
+    """The case was not run."""
 
     case: str
     reason: str
@@ -40,31 +40,31 @@ Verdict: TypeAlias = Passed | FailedCase | Skipped
 
 
 def failure_line(verdict: FailedCase) -> str:
-    """One line: which case, where, what was expected and what came."""
-    told = verdict.difference
-    return f"{verdict.case}: {_one_line(told) if isinstance(told, str) else difference_line(told)}"
+    """Return one line about a failure: case, position, expected and actual value."""
+    reason = verdict.difference
+    return f"{verdict.case}: {_one_line(reason) if isinstance(reason, str) else difference_line(reason)}"
 
 
 def difference_line(difference: Difference) -> str:
-    """A difference in one line; of two long texts the part where they begin to differ."""
+    """Return one line about a difference; of two long texts, the part where they begin to differ."""
     run = f"run {difference.run}, " if difference.run is not None else ""
     expected, got = _texts_of(difference.expected, difference.got)
     return f"{run}{difference.where}: expected {expected}, got {got}"
 
 
 def totals_line(verdicts: Sequence[Verdict]) -> str:
-    """`N passed, M failed, K skipped`."""
+    """Return `N passed, M failed, K skipped`."""
     count = Counter(type(verdict) for verdict in verdicts)
     return f"{count[Passed]} passed, {count[FailedCase]} failed, {count[Skipped]} skipped"
 
 
 def report_json(verdicts: Iterable[Verdict]) -> str:
-    """The verdicts for machines: a list of {case, verdict, and the difference or reason}."""
+    """Return the verdicts as JSON: a list of {case, verdict, and the difference or reason}."""
     return json.dumps([_as_json(verdict) for verdict in verdicts], ensure_ascii=False, indent=1, default=str)
 
 
 def has_failures(verdicts: Iterable[Verdict]) -> bool:
-    """Whether the command should exit with 1."""
+    """Return whether a case failed, so that the command exits with 1."""
     return any(isinstance(verdict, FailedCase) for verdict in verdicts)
 
 

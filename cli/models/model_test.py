@@ -1,4 +1,4 @@
-"""What `easel models test` asks a model, by its kind, and what it makes of the answer."""
+"""`easel models test`: send a model one small request of its kind, and describe the answer."""
 
 import io
 import wave
@@ -35,15 +35,15 @@ TOOL = {
 }
 SPOKEN = "Ready."
 ASKED, TEXTS = "What is the capital of France?", ("Bananas are yellow when ripe.", "The capital of France is Paris.")
-SILENCE = 0.5  # seconds of a recording in which nobody speaks
-RATE = 16_000  # of it, samples a second
+SILENCE = 0.5  # seconds of the silent recording
+RATE = 16_000  # its samples per second
 
-_ONCE = RetryPolicy(retries=0)  # a test tells of the first failure
+_ONCE = RetryPolicy(retries=0)  # a test reports the first failure
 
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What a model has answered, in words and for machines; `error` says what is wrong with it."""
+    """The answer of a model, as text and as figures; `error` describes what is wrong with it."""
 
     text: str
     figures: Mapping[str, Any] = field(default_factory=dict[str, Any])
@@ -52,7 +52,7 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """A model that is tried out: as what, and how its requests leave."""
+    """A model under test: its kind, and the limits, meter and client of its requests."""
 
     spec: ModelSpec
     kind: str
@@ -61,7 +61,7 @@ class Tried:
     http: Http
 
     async def answer(self) -> Told:
-        """Ask it one small thing. What goes wrong is told and not raised."""
+        """Send one small request. An error of the model is returned, not raised."""
         try:
             return await _WAYS[self.kind](self)
         except ModelError as failure:
@@ -69,12 +69,12 @@ class Tried:
 
 
 def chosen(model: str, accounts: Sequence[Account], kind: str | None = None) -> tuple[ModelSpec, str]:
-    """The model, and what it is tried out as: what its account or its vendor's table says, else chat.
+    """Return the model, and the kind to test: `kind`, or that of its account or its vendor's table, else chat.
 
-    Raises ModelError for one that is not there, InvalidRequest for a kind that nothing here asks.
+    Raises ModelError for an unknown model, InvalidRequest for a kind that Easel does not use.
     """
     if kind is not None and kind not in _WAYS:
-        raise InvalidRequest(f"Nothing in Easel asks models of the kind {kind}. Try: {', '.join(_WAYS)}.")
+        raise InvalidRequest(f"Easel does not use models of the kind {kind}. Use one of: {', '.join(_WAYS)}.")
     first: ModelError | None = None
     for each in (kind,) if kind is not None else tuple(_WAYS):
         try:
@@ -86,7 +86,7 @@ def chosen(model: str, accounts: Sequence[Account], kind: str | None = None) -> 
 
 
 def tried(models: TenantModels, tenant_id: UUID, spec: ModelSpec, kind: str, limits: Limits, http: Http) -> Tried:
-    """A model that is to be tried out; its requests wait for the limits of its account like any other."""
+    """Return a model under test. Its requests wait for the rate limits of its account like any others."""
     return Tried(spec, kind, limits, models.meter(tenant_id, spec, kind), http)
 
 
@@ -101,9 +101,9 @@ async def _chat(it: Tried) -> Told:
 
 
 async def _tools(it: Tried, model: ChatModel) -> tuple[str, str]:
-    """Whether a chat model calls a tool that it is offered: a word for machines, and words for people."""
+    """Return whether a chat model calls a tool that it is offered: a word for machines, and words for people."""
     if it.spec.stand_in:
-        return "not offered", "not offered to a stand-in"
+        return "not offered", "not offered to a built-in model"
     if not it.spec.is_tools:
         return "not offered", "not offered, as the account declares; an Agent with this model works without its tools"
     answer = await model.complete(ChatRequest([{"role": "user", "content": CALL}], tools=(TOOL,)))
@@ -118,18 +118,18 @@ async def _vectors(it: Tried) -> Told:
     embedded = await open_embedder(it.spec, it.limits, _ONCE, it.meter).embed(TEXTS)
     one, other = embedded.vectors
     if list(one) == list(other):
-        return Told("", error="It gives different texts the same vector.")
-    told = {"dimension": len(one), "tokens": embedded.tokens}
-    return Told(f"vectors of {len(one)} numbers, {embedded.tokens} tokens for {len(TEXTS)} texts", told)
+        return Told("", error="It returns the same vector for different texts.")
+    figures = {"dimension": len(one), "tokens": embedded.tokens}
+    return Told(f"vectors of {len(one)} numbers, {embedded.tokens} tokens for {len(TEXTS)} texts", figures)
 
 
 async def _ranks(it: Tried) -> Told:
     scores = list(await open_reranker(it.spec, it.limits, _ONCE, it.meter).rank(ASKED, TEXTS))
-    told = {"scores": scores}
+    figures = {"scores": scores}
     if scores[1] <= scores[0]:
         listed = ", ".join(f"{text!r}: {score:.3f}" for text, score in zip(TEXTS, scores, strict=True))
-        return Told("", told, f"It ranks the wrong text first for {ASKED!r} ({listed}).")
-    return Told(f"the right one of two texts comes first ({scores[1]:.3f} before {scores[0]:.3f})", told)
+        return Told("", figures, f"It ranks the wrong text first for {ASKED!r} ({listed}).")
+    return Told(f"the right one of two texts comes first ({scores[1]:.3f} before {scores[0]:.3f})", figures)
 
 
 async def _speech(it: Tried) -> Told:
@@ -140,11 +140,11 @@ async def _speech(it: Tried) -> Told:
 async def _transcript(it: Tried) -> Told:
     recording = Recording("silence.wav", silence(), "audio/wav")
     text = await open_transcriber(it.spec, it.limits, _ONCE, it.meter).transcribe(recording)
-    return Told(f"of {SILENCE:g} seconds of silence it writes down {text!r}", {"transcript": text})
+    return Told(f"the transcript of {SILENCE:g} seconds of silence is {text!r}", {"transcript": text})
 
 
 def silence() -> bytes:
-    """A recording in which nothing is said."""
+    """Return a silent recording (WAV)."""
     file = io.BytesIO()
     with wave.open(file, "wb") as written:
         written.setnchannels(1)

@@ -32,17 +32,22 @@ from store.tenants.model_accounts import AccountRow
 models = typer.Typer(help="Model accounts: list, add, remove, test.", no_args_is_help=True)
 
 STAND_INS = (
-    {"model": "echo", "vendor": BUILTIN_FACTORY, "from": "built in", "status": "stand-in: answers with its input"},
-    {"model": "scripted", "vendor": BUILTIN_FACTORY, "from": "built in", "status": "stand-in: replays rules"},
+    {
+        "model": "echo",
+        "vendor": BUILTIN_FACTORY,
+        "from": "built in",
+        "status": "built-in model: answers with its input",
+    },
+    {"model": "scripted", "vendor": BUILTIN_FACTORY, "from": "built in", "status": "built-in model: replays rules"},
 )
-KEY_DOES_NOT_OPEN = "its key does not open with EASEL_SECRET_KEY"
+KEY_DOES_NOT_OPEN = "its key cannot be decrypted with EASEL_SECRET_KEY"
 Vendor = Annotated[str, typer.Argument(help="The vendor, as in model@VENDOR.", metavar="VENDOR")]
-Instance = Annotated[str, typer.Option(help="Which of several accounts with the vendor.", metavar="NAME")]
+Instance = Annotated[str, typer.Option(help="Name of the account, if the vendor has several.", metavar="NAME")]
 
 
 @models.command("list")
 def list_models(tenant: OfTenant = LOCAL, as_json: AsJson = False) -> None:
-    """List the accounts of a tenant and their models; keys are never shown."""
+    """List the model accounts of a tenant and their models. Keys are never shown."""
     with opened() as connection:
         with connection.database.transaction() as tx:
             tenant_id = tenant_of(tx, tenant)
@@ -60,27 +65,31 @@ def list_models(tenant: OfTenant = LOCAL, as_json: AsJson = False) -> None:
 @models.command()
 def add(
     vendor: Vendor,
-    model: Annotated[list[str] | None, typer.Option(help="A model to enable; none: every one.", metavar="NAME")] = None,
-    kind: Annotated[list[str] | None, typer.Option(help=f"What those are good for: {', '.join(KINDS)}.")] = None,
-    base_url: Annotated[str | None, typer.Option(help="Where a vendor we do not know listens.", metavar="URL")] = None,
+    model: Annotated[list[str] | None, typer.Option(help="A model to enable; by default all.", metavar="NAME")] = None,
+    kind: Annotated[list[str] | None, typer.Option(help=f"Kind of these models: {', '.join(KINDS)}.")] = None,
+    base_url: Annotated[
+        str | None, typer.Option(help="Address of a vendor that Easel does not know.", metavar="URL")
+    ] = None,
     key_from: Annotated[str | None, typer.Option(help="Environment variable with the key.", metavar="NAME")] = None,
     rules: Annotated[
-        str | None, typer.Option(help=f"Of {BUILTIN_FACTORY}: the scripted model's rules.", metavar="FILE")
+        str | None, typer.Option(help=f"Rules of the scripted model; only for {BUILTIN_FACTORY}.", metavar="FILE")
     ] = None,
-    requests_per_minute: Annotated[int | None, typer.Option(help="Requests that may leave in a minute.", min=1)] = None,
-    tokens_per_minute: Annotated[int | None, typer.Option(help="Tokens that may be used in a minute.", min=1)] = None,
-    concurrency: Annotated[int | None, typer.Option(help="Requests that may be under way at once.", min=1)] = None,
+    requests_per_minute: Annotated[int | None, typer.Option(help="Maximum requests per minute.", min=1)] = None,
+    tokens_per_minute: Annotated[int | None, typer.Option(help="Maximum tokens per minute.", min=1)] = None,
+    concurrency: Annotated[int | None, typer.Option(help="Maximum concurrent requests.", min=1)] = None,
     tools: Annotated[
-        bool | None, typer.Option("--tools/--no-tools", help="Whether these models call tools; else as is usual.")
+        bool | None, typer.Option("--tools/--no-tools", help="Whether these models call tools. Default: the vendor's.")
     ] = None,
     instance: Instance = "default",
     tenant: OfTenant = LOCAL,
 ) -> None:
-    """Add an account, or change the one with the same vendor and instance. The key is asked for, or read from stdin."""
+    """Add or replace the account with this vendor and instance. The key is prompted for, or read from stdin."""
     if vendor not in vendors() and vendor != BUILTIN_FACTORY and not base_url:
-        raise InvalidRequest(f"{vendor} is no vendor we know. Give its --base-url, or use one of: {_known_vendors()}.")
+        raise InvalidRequest(
+            f"{vendor} is not a vendor that Easel knows. Add its --base-url, or use one of: {_known_vendors()}."
+        )
     if unknown := set(kind or ()) - set(KINDS):
-        raise InvalidRequest(f"{', '.join(sorted(unknown))} is no kind of model. There is: {', '.join(KINDS)}.")
+        raise InvalidRequest(f"Not a kind of model: {', '.join(sorted(unknown))}. Use one of: {', '.join(KINDS)}.")
     key = "" if vendor == BUILTIN_FACTORY else _key(vendor, key_from)
     rates = RateLimits(
         requests_per_minute=requests_per_minute, tokens_per_minute=tokens_per_minute, concurrency=concurrency
@@ -100,25 +109,25 @@ def add(
     with opened() as connection, connection.database.transaction() as tx:
         sealing = EncryptionKey.of(connection.found.settings.sealing_secret())
         model_accounts.put(tx, tenant_of(tx, tenant), account, sealing)
-    output.tell(f"Account {vendor} ({instance}) is stored. Try it: easel models test MODEL@{vendor}")
+    output.tell(f"Account {vendor} ({instance}) is stored. Test it: easel models test MODEL@{vendor}")
 
 
 @models.command()
 def remove(vendor: Vendor, instance: Instance = "default", tenant: OfTenant = LOCAL) -> None:
-    """Forget an account and its key."""
+    """Delete an account and its key."""
     with opened() as connection, connection.database.transaction() as tx:
         model_accounts.remove(tx, tenant_of(tx, tenant), vendor, instance)
-    output.tell(f"Account {vendor} ({instance}) is gone.")
+    output.tell(f"Account {vendor} ({instance}) is deleted.")
 
 
 @models.command("test")
 def try_out(
     model: Annotated[str, typer.Argument(help="As canvases name it: model@Vendor.", metavar="MODEL")],
-    kind: Annotated[str | None, typer.Option(help="Try it as this; else as what its account says, or chat.")] = None,
+    kind: Annotated[str | None, typer.Option(help="Kind to test. Default: that of its account, else chat.")] = None,
     tenant: OfTenant = LOCAL,
     as_json: AsJson = False,
 ) -> None:
-    """Ask a model one small thing: a question, two vectors, ranks, a word aloud. Exit code 1 if it cannot do it."""
+    """Send a model one small request of its kind, such as a question or two texts to embed. Exit code 1 if it fails."""
     with opened() as connection:
         tenant_id = connection.tenant(tenant)
         spec, chosen = model_test.chosen(model, accounts_of(connection, tenant_id), kind)
@@ -126,19 +135,19 @@ def try_out(
         answer = asyncio.run(_ask(connection, tenant_id, spec, chosen))
         elapsed = time.monotonic() - started
     if as_json:
-        told = {"model": model, "kind": chosen, "answer": answer.text, **answer.figures, "error": answer.error}
-        output.say_json({**told, "seconds": round(elapsed, 3)})
+        row = {"model": model, "kind": chosen, "answer": answer.text, **answer.figures, "error": answer.error}
+        output.say_json({**row, "seconds": round(elapsed, 3)})
     elif answer.error is None:
         output.say(answer.text)
-        stand_in = ", a stand-in and no real model" if spec.stand_in else ""
-        output.tell(f"{model} answers in {output.seconds(elapsed)}{stand_in}.", output.GREEN)
+        builtin = "; it is a built-in model and no real one" if spec.stand_in else ""
+        output.tell(f"{model} answers in {output.seconds(elapsed)}{builtin}.", output.GREEN)
     if answer.error is not None:
         output.tell(f"{model} does not answer: {answer.error}", output.RED)
         raise typer.Exit(Exit.FAILED)
 
 
 def accounts_of(connection: Connection, tenant_id: UUID) -> list[Account]:
-    """A tenant's accounts with their keys, those for every tenant last."""
+    """Return a tenant's accounts with their keys, those shared by all tenants last."""
     settings = connection.found.settings
     with connection.database.transaction() as tx:
         rows = model_accounts.accounts_of(tx, tenant_id, EncryptionKey.of(settings.sealing_secret()))
@@ -146,10 +155,10 @@ def accounts_of(connection: Connection, tenant_id: UUID) -> list[Account]:
     return [*accounts_in(rows, tenant_id), *shared]
 
 
-def kinds_for(vendor: str, name: str, told: Sequence[str]) -> list[str]:
-    """What a model is good for: as told, else as its vendor's models are known to be, else chat."""
+def kinds_for(vendor: str, name: str, named: Sequence[str]) -> list[str]:
+    """Return the kinds of a model: the named ones, else those that its vendor's table lists, else chat."""
     known = vendors()[vendor].kinds_of(name) if vendor in vendors() else None
-    return sorted(told or known or ("chat",))
+    return sorted(named or known or ("chat",))
 
 
 async def _ask(connection: Connection, tenant_id: UUID, spec: ModelSpec, kind: str) -> Told:
@@ -165,9 +174,9 @@ async def _ask(connection: Connection, tenant_id: UUID, spec: ModelSpec, kind: s
 
 
 def _listed(account: Account, source: str, is_closed: bool = False) -> Sequence[dict[str, Any]]:
-    """A row for each model of an account; one for all of the vendor's where it names none.
+    """Return a row for each model of an account, or one row for all models of the vendor if the account names none.
 
-    `is_closed`: its key does not open, so every call to its models fails.
+    `is_closed`: the key cannot be decrypted, so every call to its models fails.
     """
     of_account = KEY_DOES_NOT_OPEN if is_closed else account.status
     place = {"vendor": account.factory, "instance": account.instance, "from": source}
@@ -185,7 +194,7 @@ def _listed(account: Account, source: str, is_closed: bool = False) -> Sequence[
 
 
 def _limits(rates: RateLimits) -> str:
-    """What may be sent, for people."""
+    """Return rate limits for people."""
     words = {
         "requests_per_minute": "requests a minute",
         "tokens_per_minute": "tokens a minute",
@@ -195,7 +204,7 @@ def _limits(rates: RateLimits) -> str:
 
 
 def _key(vendor: str, variable: str | None) -> str:
-    """The key, from a variable, a prompt or stdin: never from an argument, which everybody on the machine can read."""
+    """Return the key from a variable, a prompt or stdin; not from an argument, which other users of the machine see."""
     if variable is not None:
         if not os.environ.get(variable):
             raise InvalidRequest(f"The environment variable {variable} is not set.")

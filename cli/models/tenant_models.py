@@ -1,4 +1,4 @@
-"""The models that commands ask by themselves: vectors of what they store and search, and ranks."""
+"""Models that commands call themselves: embeddings of stored and searched texts, and rerankers."""
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
@@ -22,7 +22,7 @@ from store.primitives.encryption import EncryptionKey
 
 
 def models_of(connection: Connection, governor: RateLimiter | None = None) -> TenantModels:
-    """The models of every tenant, by the rows and settings of this command."""
+    """Return the models of every tenant, from the database and the settings of this command."""
     settings = connection.found.settings
     shared = accounts_from_toml(settings.models_file) if settings.models_file else ()
     prices = prices_from(settings.prices_file) if settings.prices_file else Prices()
@@ -37,7 +37,7 @@ def models_of(connection: Connection, governor: RateLimiter | None = None) -> Te
 
 
 def limits_of(settings: Settings) -> Limits:
-    """How long a request of a command to a model may take, and where it may lead."""
+    """Return the time limit and the allowed addresses of a command's requests to models."""
     guard = Guard.parse(allow_any=settings.allow_any_host, allowed=settings.ssrf_allow or "")
     hosts = ModelAddressPolicy(guard, settings.private_models, settings.model_proxies)
     return Limits(request_timeout=settings.llm_timeout, hosts=hosts)
@@ -45,7 +45,7 @@ def limits_of(settings: Settings) -> Limits:
 
 @asynccontextmanager
 async def asking(connection: Connection) -> AsyncGenerator[TenantModels]:
-    """The same, to be asked within the block: what leaves keeps the pace of its account, beside all workers."""
+    """Return these models for calls within the block. The calls share the rate limits of accounts with all workers."""
     _, redis_url, _ = connection.found.settings.servers()
     governor = RateLimiter(async_redis(redis_url), CircuitBreaker(), Metrics())
     try:
@@ -56,7 +56,7 @@ async def asking(connection: Connection) -> AsyncGenerator[TenantModels]:
 
 
 def embedding_of(accounts: Sequence[Account], named: str | None) -> str:
-    """The embedding model for something new: the named one, else the tenant's first one; "" if there is none.
+    """Return the embedding model for new texts: the named one, else the tenant's first one, else "".
 
     Raises ModelError for a model that the tenant cannot use.
     """
@@ -67,5 +67,5 @@ def embedding_of(accounts: Sequence[Account], named: str | None) -> str:
 
 
 def searched_by(model: str) -> str:
-    """What a search goes by, in words; `model` is "" where there are no vectors."""
+    """Return a description of how a search matches; `model` is "" if there are no vectors."""
     return f"vectors of {model} and words" if model else "words alone"

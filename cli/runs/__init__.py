@@ -1,1 +1,1 @@
-"""Commands for runs: run, start, cancel, show, follow, explain."""
+"""Commands for runs: run, resume, start, cancel, show, events, explain."""

@@ -1,4 +1,4 @@
-"""`easel cancel`: stop a run. It imports little, so that it begins at once."""
+"""`easel cancel`: stop a run. This module imports little, so that the command begins at once."""
 
 from canvas.state.run_state import RunStatus
 from cli.shell import output
@@ -7,7 +7,7 @@ from cli.shell.options import LOCAL, AsJson, OfTenant, Run
 
 
 def cancel(run: Run, tenant: OfTenant = LOCAL, as_json: AsJson = False) -> None:
-    """Stop a run. One that is over stays as it is."""
+    """Stop a run. A run that is over does not change."""
     with opened() as connection:
         with connection.database.transaction() as tx:
             tenant_id = tenant_of(tx, tenant)

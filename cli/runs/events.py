@@ -1,4 +1,4 @@
-"""`easel events`: what has happened in a run, and what happens."""
+"""`easel events`: print or follow the events of a run."""
 
 from contextlib import closing
 from typing import Annotated
@@ -19,12 +19,12 @@ from store.runs.run_queries import RunSummary
 
 def events(
     run: Run,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until it is over or waits.")] = False,
-    after: Annotated[str, typer.Option(help="Begin after this event's id.", metavar="ID")] = "0",
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Continue until the run ends or waits.")] = False,
+    after: Annotated[str, typer.Option(help="Begin after the event with this id.", metavar="ID")] = "0",
     tenant: OfTenant = LOCAL,
     as_json: AsJson = False,
 ) -> None:
-    """Print the events of a run, with what was said between them."""
+    """Print the events of a run, and the text that its nodes streamed between them."""
     begin = Position.parse(after)
     with opened() as connection, closing(Ears(connection.bus.url)) as ears:
         with connection.database.transaction() as tx:
@@ -45,7 +45,7 @@ def events(
 
 
 class Log:
-    """One line an event: its number, when, what, where."""
+    """Prints one line per event: number, seconds since the run's start, name, node."""
 
     def __init__(self, canvas: Canvas) -> None:
         self._canvas = canvas
@@ -60,7 +60,7 @@ class Log:
         output.say(line.rstrip())
 
     def end(self) -> None:
-        """There is nothing to add."""
+        """Print nothing more."""
 
 
 def _where(stored: StoredEvent, canvas: Canvas) -> str:

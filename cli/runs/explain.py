@@ -1,4 +1,4 @@
-"""`easel explain`: the one thing a run waits for, who owns it, and when it will move."""
+"""`easel explain`: print what a run waits for, what resolves the wait, and when it continues at the latest."""
 
 from canvas.errors import NotFound
 from canvas.events.explain import Explanation, WaitsFor, explain, explain_refusal, explanation_json
@@ -10,11 +10,11 @@ from cli.shell.output import DIM, RED
 from settings import load
 from store.monitoring import wait_facts
 
-MOST_TOLD = 20  # further things; --json has all
+MOST_TOLD = 20  # further waits that are printed; --json has all
 
 
 def explain_run(run: Run, tenant: OfTenant = LOCAL, as_json: AsJson = False) -> None:
-    """Tell what a run waits for, who owns that, and when it will move."""
+    """Print what a run waits for, who or what resolves it, and until when."""
     with opened() as connection:
         with connection.database.transaction() as tx:
             tenant_id = tenant_of(tx, tenant)
@@ -42,4 +42,4 @@ def _say(explanation: Explanation) -> None:
     if len(explanation.also) > MOST_TOLD:
         output.tell(f"and {len(explanation.also) - MOST_TOLD} more: --json", DIM)
     if explanation.wait.kind is WaitsFor.NOBODY:
-        output.tell("The sweeper says so too: `run_stalled` in its log.", RED)
+        output.tell("The sweeper reports it too: `run_stalled` in its log.", RED)

@@ -1,6 +1,7 @@
-"""Follow one run: its events and its speech in the one right order, as they come (protocol.md, "Speech").
+"""Follow one run: yield its events and streamed text in canonical order, as they arrive.
 
-The bus wakes us, the rows tell; where the bus is silent or away, rows are read once a second.
+Notifications on the Redis bus only say when to read; the rows are the facts. Without notifications, rows are read once
+a second.
 """
 
 import json
@@ -22,13 +23,13 @@ from store.runs import run_queries
 from store.runs.events import StoredEvent
 from store.runs.run_queries import RunSummary
 
-TICK = 0.2  # seconds; how soon the caller gets a chance to look up from a run in which nothing happens
-IN_A_GAP = 0.05  # seconds between looks at rows that must come any moment
-LOOK_EVERY = 1.0  # seconds between looks at the rows, whatever the bus says
+TICK = 0.2  # seconds of a run without events after which the caller gets control, for example to handle Ctrl-C
+IN_A_GAP = 0.05  # seconds between two reads of rows that must arrive any moment
+LOOK_EVERY = 1.0  # seconds between two reads of rows without a notification
 
 
 class Ears:
-    """A subscription to runs' channels. A bus that is away is only silent."""
+    """A subscription to the channels of runs. If Redis is away, no messages arrive, and no error is raised."""
 
     def __init__(self, redis_url: str) -> None:
         client = redis.Redis.from_url(redis_url, socket_timeout=5, socket_connect_timeout=2)
@@ -36,29 +37,29 @@ class Ears:
         self._client = client
 
     def listen_to(self, run_id: UUID) -> None:
-        """Hear a run from now on; confirmed, so that what is started next is heard from its first word."""
+        """Subscribe to a run and wait for the confirmation, so that no text of a run that starts next is missed."""
         with suppress(redis.RedisError):
             self._subscription.subscribe(channel(run_id))
             self._subscription.get_message(timeout=2)
 
     def hear(self, timeout: float) -> Mapping[str, Any] | None:
-        """The next message, None if there is none within `timeout` seconds."""
+        """Return the next message, or None if none arrives within `timeout` seconds."""
         try:
-            heard = self._subscription.get_message(ignore_subscribe_messages=True, timeout=timeout)
+            message = self._subscription.get_message(ignore_subscribe_messages=True, timeout=timeout)
         except redis.RedisError:
             time.sleep(timeout)
             return None
-        return json.loads(heard["data"]) if heard is not None else None
+        return json.loads(message["data"]) if message is not None else None
 
     def close(self) -> None:
-        """Hear nothing more."""
+        """Close the subscription."""
         self._subscription.close()
         self._client.close()
 
 
 @dataclass
 class Following:
-    """One way through a run. `run` is the run as it was last seen, once something was."""
+    """Reads one run from a position on. `run` is its row as of the last read."""
 
     database: Database
     tenant_id: UUID
@@ -68,11 +69,11 @@ class Following:
     run: RunSummary = field(init=False)
 
     def now(self) -> Iterator[Frame[StoredEvent]]:
-        """What there is to show at this moment. Raises NotFound like `frames`."""
+        """Yield the frames that are stored now. Raises NotFound like `frames`."""
         return self._look(StreamSequencer[StoredEvent](self.after))
 
     def frames(self) -> Iterator[Frame[StoredEvent] | None]:
-        """What there is to show, until the run is over or waits; None at least every so often, when nothing happens.
+        """Yield frames until the run ends or waits; yield None every `TICK` seconds in which nothing happens.
 
         Raises NotFound for a run that the tenant does not have.
         """
@@ -85,16 +86,16 @@ class Following:
                 if self._is_at_rest(transcript):
                     return
             yield None
-            heard = self.ears.hear(IN_A_GAP if transcript.needs_rows else TICK)
-            if heard is None:
+            message = self.ears.hear(IN_A_GAP if transcript.needs_rows else TICK)
+            if message is None:
                 continue
-            if "n" in heard:
-                transcript.echo(int(heard["n"]))
+            if "n" in message:
+                transcript.echo(int(message["n"]))
             else:
-                yield from transcript.piece(UUID(heard["t"]), heard["ep"], heard["o"], heard["x"])
+                yield from transcript.piece(UUID(message["t"]), message["ep"], message["o"], message["x"])
 
     def _look(self, transcript: StreamSequencer[StoredEvent]) -> Iterator[Frame[StoredEvent]]:
-        """Read the rows until there is nothing more to read."""
+        """Read rows until there are no more."""
         is_whole = False
         while not is_whole:
             with self.database.statements() as tx:  # large values are read from the storage in between

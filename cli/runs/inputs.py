@@ -1,4 +1,4 @@
-"""What a person gives a run: `--query`, `--input name=value` and `--inputs JSON`."""
+"""Parse the options that give a run its inputs: `--query`, `--input name=value`, `--inputs JSON` and limits."""
 
 import json
 import re
@@ -19,7 +19,7 @@ from store.runs.external_ids import uuid_of
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A turn that somebody asked for: with an agent by name, or with the canvas of a file (`judged`)."""
+    """A requested turn: with a stored agent by id or title, or with the canvas of a file (`judged`)."""
 
     target: str
     judged: Judged | None
@@ -28,32 +28,35 @@ class Wanted:
 
 
 def inputs_of(pairs: Sequence[str] | None, written: str | None) -> dict[str, Any] | None:
-    """The inputs of one turn by field, or None if there are none; a pair wins over the same field of the JSON.
+    """Return the inputs of one turn by field, or None. A pair overrides the same field of the JSON.
 
-    Raises InvalidRequest for a pair without a name, and for a text that is no JSON object or cannot be stored.
+    Raises InvalidRequest for a pair without a name, and for a text that is not a JSON object or cannot be stored.
     """
     inputs = dict(_object(written)) if written is not None else {}
     for pair in pairs or ():
         name, equals, value = pair.partition("=")
         if not equals or not name.strip():
-            raise InvalidRequest(f"--input {pair!r} is no pair. Write it as name=value.")
+            raise InvalidRequest(f"--input {pair!r} is not a pair. Write it as name=value.")
         inputs[name.strip()] = value
     return _storable(inputs) or None
 
 
 def outcomes_of(happened: Sequence[str] | None, again: Sequence[str] | None) -> dict[str, Any]:
-    """What is known of nodes now, as the fields that it answers. Raises InvalidRequest for both of one node."""
+    """Return the answers about uncertain outcomes of nodes as form fields.
+
+    Raises InvalidRequest if a node is in both lists.
+    """
     both = set(happened or ()) & set(again or ())
     if both:
-        raise InvalidRequest(f"--happened and --again both name {', '.join(sorted(both))}. Say one of them.")
-    told = [*((node, HAPPENED) for node in happened or ()), *((node, AGAIN) for node in again or ())]
-    return {f"{ALL_QUESTIONS if node == 'all' else node}{OUTCOME}": answer for node, answer in told}
+        raise InvalidRequest(f"--happened and --again both name {', '.join(sorted(both))}. Use one of them.")
+    answers = [*((node, HAPPENED) for node in happened or ()), *((node, AGAIN) for node in again or ())]
+    return {f"{ALL_QUESTIONS if node == 'all' else node}{OUTCOME}": answer for node, answer in answers}
 
 
 def budget_of(
     tokens: int | None, calls: int | None, seconds: float | None, money: float | None, currency: str | None
 ) -> dict[str, Any] | None:
-    """Limits as the HTTP API takes them; None if none is given. Raises InvalidRequest for what is no limit."""
+    """Return the limits as the HTTP API takes them, or None. Raises InvalidRequest for an invalid limit."""
     given = {"tokens": tokens, "calls": calls, "seconds": seconds, "money": money, "currency": currency}
     limits = {name: value for name, value in given.items() if value is not None}
     if not limits.keys() - {"currency"}:
@@ -70,28 +73,33 @@ def options_of(
     release: bool,
     budget: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """The options of a start under the names of the HTTP API. Raises InvalidRequest for what cannot be stored."""
-    wanted = {
+    """Return the options of a start under the names of the HTTP API.
+
+    Raises InvalidRequest for a value that cannot be stored.
+    """
+    options = {
         "query": query or "",
         "inputs": inputs,
         "session_id": str(id_of(session, "session")) if session else None,
         "release": release,
         **({"budget": budget} if budget is not None else {}),
     }
-    return _storable(wanted)
+    return _storable(options)
 
 
 def duration_of(text: str, option: str) -> timedelta:
-    """A time from now, such as `30d` or `12h`. Raises InvalidRequest for anything else."""
+    """Return a duration such as `30d` or `12h`. Raises InvalidRequest for any other text."""
     written = re.fullmatch(r"\s*(\d{1,6})\s*([mhd])\s*", text)
     seconds = int(written[1]) * UNITS[written[2]] if written else 0
     if seconds <= 0:
-        raise InvalidRequest(f"{option} {text!r} is not a time. Write minutes, hours or days, for example 30d or 12h.")
+        raise InvalidRequest(
+            f"{option} {text!r} is not a duration. Write minutes, hours or days, for example 30d or 12h."
+        )
     return timedelta(seconds=seconds)
 
 
 def id_of(text: str, what: str) -> UUID:
-    """An id, with hyphens or without. Raises InvalidRequest for anything else."""
+    """Return an id that is written with or without hyphens. Raises InvalidRequest for any other text."""
     parsed = uuid_of(text)
     if parsed is None:
         raise InvalidRequest(f"{text!r} is not the id of a {what}.")
@@ -102,14 +110,14 @@ def _object(written: str) -> Mapping[str, Any]:
     try:
         value = json.loads(written, parse_constant=_refuse)
     except (ValueError, RecursionError) as error:
-        raise InvalidRequest(f"--inputs is no JSON: {error}") from error
+        raise InvalidRequest(f"--inputs is not valid JSON: {error}") from error
     if not isinstance(value, dict):
         raise InvalidRequest('--inputs must be a JSON object, for example {"name": "Ada"}.')
     return value
 
 
 def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is no JSON number")
+    raise ValueError(f"{constant} is not a JSON number")
 
 
 def _storable(value: Mapping[str, Any]) -> dict[str, Any]:
@@ -117,4 +125,4 @@ def _storable(value: Mapping[str, Any]) -> dict[str, Any]:
         return copied(value)
     except InvalidCanvas as defect:
         reason = defect.message.partition(". ")[2]
-        raise InvalidRequest(f"What you gave cannot be stored. {reason}") from defect
+        raise InvalidRequest(f"The inputs cannot be stored. {reason}") from defect

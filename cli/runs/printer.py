@@ -1,6 +1,6 @@
-"""Tell a person of a run: the answer on stdout as it is said, everything else on stderr.
+"""Print a run as it happens: the answer on stdout as it is streamed, everything else on stderr.
 
-Where both are one terminal, news of nodes wait until the answer's line is complete.
+If both are one terminal, messages about nodes wait until the current line of the answer is complete.
 """
 
 import re
@@ -25,19 +25,19 @@ _MARKERS = re.compile(f"([{THINK_START}{THINK_END}])")
 
 
 class Teller(Protocol):
-    """Somebody who shows the frames of a run."""
+    """Prints the frames of a run."""
 
     def show(self, frame: Frame[StoredEvent], run: RunSummary) -> None:
-        """Show one frame; `run` is the run as it stands."""
+        """Print one frame; `run` is the row of the run as of the last read."""
         ...
 
     def end(self) -> None:
-        """The run is over, or waits."""
+        """Complete the output: the run is over or waits."""
         ...
 
 
 class Lines:
-    """The wire events as JSON, one a line."""
+    """Prints the events of the HTTP API as JSON, one per line."""
 
     def __init__(self, canvas: Canvas) -> None:
         self._canvas = canvas
@@ -47,11 +47,11 @@ class Lines:
             output.say_json({"id": str(position), **event})
 
     def end(self) -> None:
-        """There is nothing to add."""
+        """Print nothing more."""
 
 
 class Speech:
-    """The answer and, aside, what happens meanwhile."""
+    """Prints the answer to stdout, and thoughts, nodes, forms and errors to stderr."""
 
     def __init__(self, canvas: Canvas) -> None:
         self._canvas = canvas
@@ -99,7 +99,7 @@ class Speech:
         self._thought_open = False
 
     def _complete(self) -> None:
-        """End the lines that are open, then tell what had to wait for that."""
+        """End the open lines, then print the messages that waited for that."""
         self._end_thought()
         if self._answer_open:
             output.write("\n")
@@ -124,7 +124,7 @@ class Speech:
                 self._complete()
             case run_events.MESSAGE_RESET:
                 self._complete()
-                self._tell(f"the answer is taken back to its first {frame.keep} characters and said anew", YELLOW)
+                self._tell(f"the answer restarts after its first {frame.keep} characters", YELLOW)
             case run_events.USER_INPUTS:
                 self._complete()
                 for line in form_lines(stored.body, run.id.hex):
@@ -150,13 +150,13 @@ class Speech:
         spent = f", {tokens} tokens" if tokens else ""
         output.tell(f"done in {output.seconds((stored.created_at - begun).total_seconds())}{spent}", GREEN)
         if has_model_error(run.usage):
-            output.tell("A model failed: its error stands for the answer.", RED)
+            output.tell("A model failed. Its error was given as the answer.", RED)
         if warnings := run.usage.get(WARNINGS):
             output.tell(f"{warnings} {'warning' if warnings == 1 else 'warnings'}: easel show {run.id.hex}", YELLOW)
 
 
 def finished_line(stored: StoredEvent, canvas: Canvas) -> tuple[str, str]:
-    """A node that has finished, on one line, and the line's colour."""
+    """Return the line about a finished node, and its colour."""
     node_id = stored.node_id or ""
     name = canvas.node(node_id).name if node_id in canvas.numbers else ""
     label = f"{node_id} {name}" if name and name != node_id else node_id
@@ -168,21 +168,21 @@ def finished_line(stored: StoredEvent, canvas: Canvas) -> tuple[str, str]:
 
 
 def form_lines(body: Mapping[str, Any], run_id: str) -> list[str]:
-    """The open form of a run, and how to answer it."""
+    """Return the lines that show the open form of a run, and the command that answers it."""
     fields: Mapping[str, Any] = body.get("inputs") or {}
     lines = [f"waiting for input{': ' + str(body['tips']) if body.get('tips') else ''}"]
     lines += [f"  {name}{_described(field)}" for name, field in fields.items()]
     if budget_stop(fields) is not None:
-        return [*lines[:1], f"go on with: easel resume {run_id} --tokens N (or --calls, --money)"]
-    asked = [name.removesuffix(OUTCOME) for name in fields if name.endswith(OUTCOME)]
-    about = [node + end for node in asked for end in (OUTCOME, OUTPUTS)]
+        return [*lines[:1], f"continue with: easel resume {run_id} --tokens N (or --calls, --money)"]
+    uncertain = [name.removesuffix(OUTCOME) for name in fields if name.endswith(OUTCOME)]
+    about = [node + end for node in uncertain for end in (OUTCOME, OUTPUTS)]
     answers = [f"--input {_quoted(name)}=…" for name in fields if name not in about]
-    answers += [f"--happened {_quoted(node)} | --again {_quoted(node)}" for node in asked]
+    answers += [f"--happened {_quoted(node)} | --again {_quoted(node)}" for node in uncertain]
     return [*lines, " ".join([f"answer with: easel resume {run_id}", *answers])]
 
 
 def _described(field: Any) -> str:
-    """What is known of a form's field: its type, its label, its choices."""
+    """Return the type, the label and the choices of a form field, as the end of its line."""
     if not isinstance(field, Mapping):
         return ""
     kind = ", ".join(filter(None, [str(field.get("type") or ""), "optional" if field.get("optional") else ""]))

@@ -1,6 +1,6 @@
 """Talk with an agent: `easel run`, `easel resume`.
 
-Little is imported here: the servers start while the rest is imported, which halves the time to a first answer.
+This module imports little. The rest is imported while the servers start, which halves the time to the first answer.
 """
 
 import importlib
@@ -51,7 +51,7 @@ def run(
     tenant: OfTenant = LOCAL,
     as_json: AsJson = False,
 ) -> None:
-    """Run an agent: the answer on stdout as it is said, progress on stderr.
+    """Run an agent: print its answer to stdout as it is streamed, and progress to stderr.
 
     Exit code 0: done, 1: failed, 2: bad input or canvas, 3: cancelled, 4: waits for input (see `easel resume`).
     """
@@ -83,7 +83,7 @@ def resume(
     tenant: OfTenant = LOCAL,
     as_json: AsJson = False,
 ) -> None:
-    """Answer a run that waits for input, and follow it; exit codes as for `easel run`."""
+    """Answer a run that waits for input, and follow it. The exit codes are those of `easel run`."""
     settings = load()
     given = {**(inputs.inputs_of(pairs, all_inputs) or {}), **inputs.outcomes_of(happened, again)}
     budget = inputs.budget_of(tokens, calls, seconds, money, currency)

@@ -22,13 +22,13 @@ from store.runs.run_queries import RunSummary
 
 
 def runs(
-    agent: Annotated[str | None, typer.Option(help="Only of this agent.", metavar="AGENT")] = None,
-    status: Annotated[RunStatus | None, typer.Option(help="Only with this status.")] = None,
-    limit: Annotated[int, typer.Option(help="How many.", min=1, max=1000)] = 20,
+    agent: Annotated[str | None, typer.Option(help="Only runs of this agent.", metavar="AGENT")] = None,
+    status: Annotated[RunStatus | None, typer.Option(help="Only runs with this status.")] = None,
+    limit: Annotated[int, typer.Option(help="Maximum number of runs.", min=1, max=1000)] = 20,
     tenant: OfTenant = LOCAL,
     as_json: AsJson = False,
 ) -> None:
-    """List the runs, the newest first, with the starts of other services that were refused."""
+    """List runs, the newest first, and refused starts of other services."""
     with opened() as connection, connection.database.transaction() as tx:
         tenant_id = tenant_of(tx, tenant)
         canvas_id = agents.find(tx, tenant_id, agent).id if agent else None
@@ -43,13 +43,13 @@ def runs(
         rows = [{**row, **more} for row, more in zip(rows, shown, strict=True)]
     named_by_others = ("external_id",) if any(run.external_id for run in found) else ()
     columns = ("run", *named_by_others, "agent", "status", "created", "took", "query")
-    output.table(rows, columns, as_json=as_json, empty="There are no runs. `easel run FILE` makes one.")
+    output.table(rows, columns, as_json=as_json, empty="There are no runs. `easel run FILE` starts one.")
     if total > len(rows) and not as_json:
-        output.tell(f"{total - len(rows)} more: --limit {min(total, 1000)}")
+        output.tell(f"{total - len(rows)} more runs: use --limit {min(total, 1000)}")
 
 
 def show(run: Run, tenant: OfTenant = LOCAL, as_json: AsJson = False) -> None:
-    """Show a run: its state, and its activations as a tree with times."""
+    """Show a run: its status, and its steps as a tree with times."""
     with opened() as connection, connection.database.transaction() as tx:
         tenant_id = tenant_of(tx, tenant)
         run_id = run_of(tx, tenant_id, run)
@@ -81,7 +81,7 @@ def show(run: Run, tenant: OfTenant = LOCAL, as_json: AsJson = False) -> None:
 
 
 def asked(request: Mapping[str, Any]) -> str:
-    """What a person has last given to a run: its query, or what was filled into a form ("name: Ada, city: Rome")."""
+    """Return the latest input of a run: its query, or the fields of a form ("name: Ada, city: Rome")."""
     if request.get("query"):
         return str(request["query"])
     fields = request.get("inputs") or {}
@@ -92,10 +92,10 @@ def asked(request: Mapping[str, Any]) -> str:
 def _row(run: RunSummary) -> dict[str, Any]:
     return {
         "id": run.id.hex,
-        "run": run.id.hex,  # kept for programs that read it
+        "run": run.id.hex,  # the former name of `id`, which programs read
         "external_id": run.external_id,
         "session_id": _hex(run.conversation_id),
-        "session": _hex(run.conversation_id),  # likewise
+        "session": _hex(run.conversation_id),  # the former name of `session_id`
         "agent_id": _hex(run.canvas_id),
         "version": _hex(run.version_id),
         "status": run.status,
@@ -111,27 +111,26 @@ def _row(run: RunSummary) -> dict[str, Any]:
 
 
 def _hex(id: UUID) -> str | None:  # noqa: A002 - what it is
-    """An id as commands print it; None for what a refused start lacks."""
+    """Return an id as commands print it; None for an id that a refused start does not have."""
     return id.hex if id != NOBODY else None
 
 
 def _status(run: RunSummary) -> str:
-    """How a run stands, for people: what succeeded with the error of a model is told apart."""
+    """Return the status of a run for people; a run that succeeded with a model's error is marked."""
     return f"{run.status} (model error)" if has_model_error(run.usage) else run.status
 
 
 def _spent(usage: Mapping[str, int]) -> str:
-    """What models have used, on one line; what nobody knows is said."""
-    told = usage_json(usage)
+    """Return the usage of models on one line, with the number of calls whose price is unknown."""
     counted = f"{usage.get('calls', 0):,} calls, {usage.get('total_tokens', 0):,} tokens"
-    costs = ", ".join(f"{amount:g} {currency}" for currency, amount in (told.get("cost") or {}).items())
+    costs = ", ".join(f"{amount:g} {currency}" for currency, amount in (usage_json(usage).get("cost") or {}).items())
     unpriced = usage.get(UNPRICED, 0)
-    unknown = f"{unpriced:,} calls whose price is not known" if unpriced else ""
+    unknown = f"{unpriced:,} calls of unknown price" if unpriced else ""
     return ", ".join(filter(None, (counted, costs, unknown)))
 
 
 def _took(run: RunSummary) -> str:
-    """How long a run that is over has taken."""
+    """Return the duration of a run that is over, else ""."""
     if run.finished_at is None:
         return ""
     return output.seconds((run.finished_at - (run.started_at or run.created_at)).total_seconds())

@@ -1,4 +1,4 @@
-"""The built-in stand-ins that a canvas names where it could name a model, to be labelled wherever they speak."""
+"""Find the built-in models, `echo` and `scripted`, that a canvas uses, so that commands can label their answers."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -7,23 +7,23 @@ from canvas.document.document import Document
 from canvas.errors import ModelError
 from providers.models.chat.catalogue import resolve
 
-LABELS = {"echo": "echo stand-in (no real model)", "scripted": "scripted stand-in"}
+LABELS = {"echo": "echo (built in, no real model)", "scripted": "scripted (built in, no real model)"}
 
 
 def stand_ins(document: Document) -> list[str]:
-    """The stand-ins that a canvas names where it could name a model, as they are labelled."""
+    """Return the labels of the built-in models that a canvas uses, each once."""
     found: dict[str, None] = {}
     for llm_id in _model_ids([entry.params for entry in document.entries.values()]):
         try:
             spec = resolve(llm_id, ())
         except ModelError:
-            continue  # a model of an account; whether it is there is for the run to find out
+            continue  # a model of an account; the run reports it if it does not exist
         found[LABELS["echo" if spec.name == "echo" else "scripted"]] = None
     return list(found)
 
 
 def _model_ids(value: Any) -> Iterator[str]:
-    """Every `llm_id` inside of params, those of an Agent's tools among them; `parse` has bounded the depth."""
+    """Yield every `llm_id` in params, including those of an Agent's tools. `parse` has limited the depth."""
     if isinstance(value, Mapping):
         for key, item in value.items():
             if key == "llm_id" and isinstance(item, str):

@@ -1,4 +1,4 @@
-"""`easel start`: accept a run and leave it to the workers."""
+"""`easel start`: store a run for the workers, and return."""
 
 from pathlib import Path
 
@@ -42,7 +42,7 @@ def start(
     tenant: OfTenant = LOCAL,
     as_json: AsJson = False,
 ) -> None:
-    """Start a run, print its id, and leave it to the workers."""
+    """Start a run and print its id. Workers execute it in the background."""
     given = inputs.inputs_of(pairs, all_inputs)
     budget = inputs.budget_of(tokens, calls, seconds, money, currency)
     options = inputs.options_of(query, given, session=session, release=release, budget=budget)
@@ -60,4 +60,4 @@ def start(
         output.say(started.run_id.hex)
         output.tell(f"session {started.conversation_id.hex}")
     if is_alone:
-        output.tell("No `easel up` runs here: the next one, or the next `easel run`, carries it out.", YELLOW)
+        output.tell("No worker runs here now. The next `easel up` or `easel run` executes the run.", YELLOW)

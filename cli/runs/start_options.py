@@ -1,4 +1,4 @@
-"""From what a person wants to a Start: which canvas, which version, in which conversation."""
+"""Turn the requested turn of a command into a `Start`: canvas, version and conversation."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +14,7 @@ from store.db.transaction import Transaction
 
 
 def chosen(tx: Transaction, wanted: Wanted, run_id: UUID) -> Start:
-    """The Start of a run; a file becomes the draft of the agent named after it, and is snapshotted.
+    """Return the Start of a run. A file becomes the draft of the agent named after it, and a new version.
 
     A file that continues a conversation runs as it is now, not as it was when the conversation began.
     """

@@ -1,4 +1,4 @@
-"""The activations of a run as a tree: what ran inside of which item of which container, and when."""
+"""Print the activations of a run as a tree: containers, their items, and the nodes in them, with times."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
@@ -12,7 +12,7 @@ from store.runs.run_queries import ActivationRow
 
 MARKS: Mapping[str, str] = {
     Status.DONE: "✓",
-    Status.CLOSED: "-",  # called off before it ran
+    Status.CLOSED: "-",  # cancelled before it ran
     Status.WAITING: "?",
     Status.QUEUED: "·",
     Status.READY: "·",
@@ -24,7 +24,7 @@ Inside = Mapping[ScopeKey, Sequence[ActivationRow]]
 
 
 def lines(steps: Sequence[ActivationRow], canvas: Canvas, begun: datetime) -> Iterator[str]:
-    """A line for each activation, and one for each item around some; times count from the run's beginning."""
+    """Yield one line per activation and per item of a container. Times count from the start of the run."""
     inside: dict[ScopeKey, list[ActivationRow]] = {}
     for step in steps:
         inside.setdefault(scope_key(step.scope), []).append(step)
@@ -32,7 +32,7 @@ def lines(steps: Sequence[ActivationRow], canvas: Canvas, begun: datetime) -> It
 
 
 def rows(steps: Sequence[ActivationRow]) -> list[dict[str, Any]]:
-    """The same for machines, in canonical order; `scope` says where in the tree."""
+    """Return the activations for machines, in canonical order; `scope` is the position in the tree."""
     return [
         {
             "id": step.id.hex,
@@ -63,7 +63,7 @@ def _branch(scope: ScopeKey, inside: Inside, canvas: Canvas, begun: datetime, de
 
 
 def _items(scope: ScopeKey, step: ActivationRow, inside: Inside) -> list[int]:
-    """The items that a container's activation has opened; none for other nodes."""
+    """Return the items that a container's activation has opened; [] for other nodes."""
     entry = (step.node_id, step.ordinal)
     return sorted(
         key[-1][2] for key in inside if len(key) == len(scope) + 1 and key[:-1] == scope and key[-1][:2] == entry

@@ -1,6 +1,6 @@
-"""One turn of a conversation with an agent: begin it, follow it, tell of it, and cancel it when the person asks.
+"""One turn of a conversation with an agent: start it, follow it, print it, and cancel it on Ctrl-C.
 
-On the processes of a running `easel up`, or on scheduler, worker and sweeper as threads of this process.
+The processes of a running `easel up` execute it, or else a scheduler, worker and sweeper as threads of this process.
 """
 
 import signal
@@ -31,7 +31,7 @@ from store.primitives.ids import new_id
 
 
 class Interrupts:
-    """Ctrl-C: the first is noted, the second raises KeyboardInterrupt."""
+    """Handles Ctrl-C: the first sets `asked`, the second raises KeyboardInterrupt."""
 
     def __init__(self) -> None:
         self.asked = False
@@ -52,7 +52,7 @@ class Interrupts:
 
 @contextmanager
 def at_work(found: Found) -> Generator[Connection]:
-    """A connection to servers on which somebody carries out runs: `easel up`, or else this process."""
+    """Connect to servers whose runs are executed: by `easel up`, or else by this process until the block ends."""
     connection.only_errors(found.settings)
     connection.migrated(found)
     if found.up is not None:
@@ -90,7 +90,7 @@ def resume(found: Found, tenant: str, run: str, options: Mapping[str, Any], *, a
 def _follow(
     connected: Connection, tenant_id: UUID, run_id: UUID, begin: Callable[[], Started], *, as_json: bool
 ) -> Exit:
-    """Begin a turn with open ears, tell of it until it ends, and say how it ended."""
+    """Subscribe to the run, start the turn, print it until it ends, and return the exit code."""
     with closing(Ears(connected.bus.url)) as ears, Interrupts() as interrupts:
         ears.listen_to(run_id)
         started = begin()
@@ -101,7 +101,7 @@ def _follow(
         try:
             return _tell(connected, following, interrupts, as_json)
         except KeyboardInterrupt:
-            output.tell("left; the run ends without us", YELLOW)
+            output.tell("Detached. The cancelled run ends in the background.", YELLOW)
             return Exit.CANCELLED
 
 
@@ -111,7 +111,7 @@ def _tell(connected: Connection, following: Following, interrupts: Interrupts, a
     for frame in following.frames():
         if interrupts.asked and not has_cancelled:
             has_cancelled = True
-            output.tell("cancelling; press Ctrl-C again to leave at once", YELLOW)
+            output.tell("Cancelling the run. Press Ctrl-C again to detach at once.", YELLOW)
             connected.lifecycle.cancel_run(following.tenant_id, following.run_id)
         if frame is None:
             continue

@@ -1,4 +1,4 @@
-"""What `easel doctor` checks: each function looks at one thing, and says what to do where it is not well."""
+"""Checks of `easel doctor`: each function checks one thing, and advises what to do about a defect."""
 
 import http.client
 import re
@@ -42,14 +42,14 @@ _SANDBOX = frozenset({"SANDBOX_PROVIDER_TYPE", "SANDBOX_EXECUTOR_MANAGER_URL"})
 _OPENSSH = frozenset(
     f"SSH_{name}" for name in ("AUTH_SOCK", "AGENT_PID", "CLIENT", "CONNECTION", "TTY", "ASKPASS", "ORIGINAL_COMMAND")
 )
-LATE = timedelta(seconds=15)  # for a canary; one is sent every second
-ANSWER_WITHIN = 1.5  # seconds for workers
-MOST_DRAFTS = 100  # whose text the doctor searches for sealed secrets; each may have megabytes
+LATE = timedelta(seconds=15)  # age of the latest queue probe that is too old; one is sent every second
+ANSWER_WITHIN = 1.5  # seconds for workers to answer
+MOST_DRAFTS = 100  # drafts that are searched for encrypted secrets; each may have megabytes
 RENEWALS, STREAMS, SWEEPER, RESERVE = 1, 4, 2, 10  # connections beside the pools that settings name
 
 
 class Level(StrEnum):
-    """How well something is: WARN works, but."""
+    """Result of a check. WARN: it works, with a risk."""
 
     OK = "OK"
     WARN = "WARN"
@@ -58,7 +58,7 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What was found about one thing, and what to do about it."""
+    """The result of one check: its subject, what was found, and advice."""
 
     level: Level
     about: str
@@ -67,76 +67,77 @@ class Finding:
 
 
 def release() -> Finding:
-    """Which release this is."""
+    """Report the release of Easel."""
     return Finding(Level.OK, "easel", VERSION)
 
 
 def python() -> Finding:
-    """The interpreter."""
+    """Check the version of Python."""
     found = ".".join(map(str, sys.version_info[:3]))
     if TRIED_PYTHON[0] <= sys.version_info[:2] <= TRIED_PYTHON[1]:
         return Finding(Level.OK, "python", found)
-    advice = "Easel was tried on 3.11 to 3.13; use one of them if anything is odd."
+    advice = "Easel is tested on 3.11 to 3.13. Use one of these versions."
     return Finding(Level.WARN, "python", found, advice)
 
 
 def writable_home(settings: Settings) -> Finding:
-    """The folder of local state."""
+    """Check that the folder of local state can be written."""
     try:
         settings.home.mkdir(parents=True, exist_ok=True, mode=0o711)
         with TemporaryFile(dir=settings.home):
             pass
     except OSError as error:
         reason = f"{settings.home} cannot be written: {error.strerror}"
-        return Finding(Level.FAIL, "home", reason, "Set EASEL_HOME to a folder of your own.")
+        return Finding(Level.FAIL, "home", reason, "Set EASEL_HOME to a folder that you may write to.")
     return Finding(Level.OK, "home", str(settings.home))
 
 
 def secret_key(settings: Settings) -> Finding:
-    """What keys of model accounts are sealed with."""
+    """Check where the key comes from that encrypts secrets in the database."""
     if settings.secret_key is not None:
         return Finding(Level.OK, "secret key", "from EASEL_SECRET_KEY")
-    kept = f"kept in {settings.home / 'secret.key'}"
+    stored = f"stored in {settings.home / 'secret.key'}"
     if settings.database_url is None:
-        return Finding(Level.OK, "secret key", kept)
-    advice = "Set EASEL_SECRET_KEY to the same value on every machine, or others cannot open stored keys."
-    return Finding(Level.WARN, "secret key", kept, advice)
+        return Finding(Level.OK, "secret key", stored)
+    advice = "Set EASEL_SECRET_KEY to the same value on every machine, or other machines cannot decrypt stored keys."
+    return Finding(Level.WARN, "secret key", stored, advice)
 
 
 def models_file(settings: Settings) -> Finding:
-    """The file of model accounts for all tenants."""
+    """Check the file of model accounts for all tenants."""
     if settings.models_file is None:
         return Finding(Level.OK, "models file", "none (EASEL_MODELS_FILE)")
     try:
         accounts = accounts_from_toml(settings.models_file)
     except ExecutorError as error:
-        return Finding(Level.FAIL, "models file", error.message, "Mend the file, or unset EASEL_MODELS_FILE.")
+        return Finding(Level.FAIL, "models file", error.message, "Correct the file, or unset EASEL_MODELS_FILE.")
     return Finding(Level.OK, "models file", f"{settings.models_file}, {len(accounts)} accounts")
 
 
 def unread(environment: Mapping[str, str], settings: Settings) -> Iterator[Finding]:
-    """Variables of RAGFlow that are set and change nothing here, and what does."""
+    """Yield a warning for each variable of RAGFlow that is set and has no effect here, with its replacement."""
     components = {component.name.upper() for component in registry.COMPONENTS.values()}
-    if environment.get("COMPONENT_EXEC_TIMEOUT") and not settings.plugins:  # a plugin's tools are in no table
-        told = "COMPONENT_EXEC_TIMEOUT is set and changes nothing: every component has a time limit of its own"
+    if environment.get("COMPONENT_EXEC_TIMEOUT") and not settings.plugins:  # it is the time limit of plugins' tools
+        found = "COMPONENT_EXEC_TIMEOUT is set and has no effect: every component has its own time limit"
         advice = "Set COMPONENT_EXEC_TIMEOUT_<CLASS> for each component that needs more, such as _EXESQL or _LLM."
-        yield Finding(Level.WARN, "time limits", told, advice)
+        yield Finding(Level.WARN, "time limits", found, advice)
     named = (name.removeprefix(_TIMEOUT_OF) for name in environment if name.startswith(_TIMEOUT_OF))
     if unknown := sorted(set(named) - components):
-        told = f"there is no component of the name {', '.join(unknown)}"
-        yield Finding(Level.WARN, "time limits", told, f"Write {_TIMEOUT_OF}<CLASS> with the name of a component.")
+        found = f"there is no component with the name {', '.join(unknown)}"
+        yield Finding(Level.WARN, "time limits", found, f"Write {_TIMEOUT_OF}<CLASS> with the name of a component.")
     if environment.get("MAX_CONCURRENT_CHATS"):
-        told = "MAX_CONCURRENT_CHATS is set and not read"
+        found = "MAX_CONCURRENT_CHATS is set and has no effect"
         advice = "Limit an account instead: `easel models add VENDOR --concurrency N`."
-        yield Finding(Level.WARN, "model calls", told, advice)
+        yield Finding(Level.WARN, "model calls", found, advice)
     sandbox = sorted(name for name in environment if _is_of_ragflows_sandbox(name, environment))
     if sandbox and settings.sandbox == "none":
         advice = "Set EASEL_SANDBOX to a provider, and EASEL_SANDBOX_CONFIG to its settings (docs/tools.md, Sandboxes)."
-        yield Finding(Level.WARN, "sandbox", f"{', '.join(sandbox)} are set and not read; CodeExec has none", advice)
+        found = f"set and without effect: {', '.join(sandbox)}; CodeExec has no sandbox"
+        yield Finding(Level.WARN, "sandbox", found, advice)
 
 
 def _is_of_ragflows_sandbox(name: str, environment: Mapping[str, str]) -> bool:
-    """Whether a variable sets up RAGFlow's sandbox; SSH_ and LOCAL_ are others' prefixes as well."""
+    """Return whether a variable configures RAGFlow's sandbox. Other programs use the prefixes SSH_ and LOCAL_ too."""
     if name in _SANDBOX or name.startswith(("AGENTRUN_", "E2B_")):
         return True
     provider = environment.get("SANDBOX_PROVIDER_TYPE", "").lower()
@@ -144,7 +145,7 @@ def _is_of_ragflows_sandbox(name: str, environment: Mapping[str, str]) -> bool:
 
 
 def place(found: Found) -> Finding:
-    """Which servers these are."""
+    """Report which servers this command uses."""
     if found.up is not None:
         return Finding(Level.OK, "servers", f"those of `easel up` at {found.up.url}")
     if found.is_embedded:
@@ -153,13 +154,13 @@ def place(found: Found) -> Finding:
 
 
 def database(database: Database, settings: Settings) -> Iterator[Finding]:
-    """The database: whether it answers, its version, tables, clock and limits."""
+    """Check the database: whether it answers, its version, tables, clock, connections and locks."""
     try:
         missing = migrate.missing(database)
         with database.transaction() as tx:
-            asked = datetime.now(UTC)
+            sent = datetime.now(UTC)
             about = server_info.server_info(tx)
-            skew = about.clock - (asked + (datetime.now(UTC) - asked) / 2)
+            skew = about.clock - (sent + (datetime.now(UTC) - sent) / 2)
     except DBAPIError as error:
         reason = " ".join(str(error.orig).split())
         if isinstance(error.orig, StatementsMixed):
@@ -187,40 +188,38 @@ def database(database: Database, settings: Settings) -> Iterator[Finding]:
 
 
 def pooler(about: Server) -> Finding:
-    """Whether time limits, which a pooler does not pass on, are those of the role."""
+    """Check that the role has the time limits, which a pooler does not pass on."""
     if about.has_time_limits:
         return Finding(Level.OK, "pooler", "keeps prepared statements apart; time limits are set")
     advice = (
-        "Give them to the role: alter role easel set statement_timeout = '10s', and the others of docs/operations.md"
-        " (PgBouncer). Without them a process that stands still keeps its run."
+        "Set them for the role: alter role easel set statement_timeout = '10s', and the others of docs/operations.md"
+        " (PgBouncer). Without them a process that hangs keeps its run locked."
     )
     return Finding(Level.WARN, "pooler", "drops the time limits that processes ask for", advice)
 
 
 def clocks(skew: timedelta) -> Finding:
-    """How far two clocks are apart."""
+    """Check how far the clocks of this machine and of the database are apart."""
     found = f"{abs(skew.total_seconds()):.1f} s apart from the database's"
     if abs(skew) <= SKEW:
         return Finding(Level.OK, "clock", found)
-    return Finding(Level.WARN, "clock", found, "Let both machines keep time by NTP.")
+    return Finding(Level.WARN, "clock", found, "Synchronize both machines by NTP.")
 
 
 def connections(most: int, settings: Settings) -> Finding:
-    """Whether the database allows as many connections as one process of each kind may open."""
+    """Check that the database allows the connections of one process of each kind."""
     pools = settings.worker_pool + RENEWALS + settings.api_pool + STREAMS + settings.scheduler_threads + SWEEPER
-    found = f"max_connections is {most}; one process of each kind takes {pools}"
+    found = f"max_connections is {most}; one process of each kind opens up to {pools}"
     if pools + RESERVE <= most:
         return Finding(Level.OK, "connections", found)
-    advice = (
-        f"Raise max_connections to {pools + RESERVE} or more, or make EASEL_WORKER_POOL and EASEL_API_POOL smaller."
-    )
+    advice = f"Raise max_connections to {pools + RESERVE} or more, or lower EASEL_WORKER_POOL and EASEL_API_POOL."
     return Finding(Level.FAIL, "connections", found, advice)
 
 
 def locks(found: Locks, max_connections: int, settings: Settings) -> Finding:
-    """Whether the lock table has room for statements over all weeks: lists of runs, and the sweeper.
+    """Check that the lock table has room for statements over all weeks: lists of runs, and the sweeper.
 
-    Half of it is left to everybody else. Steps of runs name their week and are not among them.
+    They may use half of it. Statements of running runs name their week and lock one partition.
     """
     needed = found.of_runs * settings.api_pool + found.of_all
     shown = f"lists of runs may lock {needed} of {found.room} at a time, with {found.weeks} partitions of each table"
@@ -232,7 +231,7 @@ def locks(found: Locks, max_connections: int, settings: Settings) -> Finding:
 
 
 def redis_server(url: str) -> Finding:
-    """The Redis of echoes and pieces."""
+    """Check the Redis of event notifications and text deltas."""
     try:
         with closing(redis.Redis.from_url(url, socket_timeout=2, socket_connect_timeout=2)) as client:
             about: dict[str, str] = client.info("server")  # pyright: ignore[reportAssignmentType] (sync client)
@@ -247,7 +246,7 @@ def redis_server(url: str) -> Finding:
 
 
 def broker(app: Celery) -> Finding:
-    """Where Celery's messages go."""
+    """Check Celery's broker."""
     try:
         with app.connection_for_write() as connection:
             connection.ensure_connection(max_retries=1, timeout=2)
@@ -260,27 +259,27 @@ def broker(app: Celery) -> Finding:
 
 
 def _tls_advice(error: Exception, names: str) -> str:
-    """What to do about a certificate that was refused; nothing for another error."""
+    """Return advice about a refused certificate; "" for another error."""
     if "CERTIFICATE_VERIFY_FAILED" not in str(error):
         return ""
     return f"Name the authority that signed the server's certificate in {names}: ?ssl_ca_certs=/path/to/ca.pem"
 
 
 def _verified(finding: Finding, url: str) -> Finding:
-    """The finding; a warning if the URL switches the verification of the server's certificate off."""
+    """Return the finding, or a warning if the URL disables the verification of the server's certificate."""
     named = parse_qs(urlsplit(url).query)
     if "none" not in named.get("ssl_cert_reqs", []):
         return finding
-    advice = "Whoever answers gets the password and the messages: use ssl_ca_certs in place of ssl_cert_reqs=none."
+    advice = "Any server in between can read the password and the messages. Replace ssl_cert_reqs=none by ssl_ca_certs."
     return Finding(Level.WARN, finding.about, f"{finding.found}; its certificate is not verified", advice)
 
 
 def workers(app: Celery, found: Found) -> Finding:
-    """Who takes tasks from the two queues."""
+    """Check that workers and schedulers consume both queues."""
     if found.is_embedded and found.up is None:
         return Finding(Level.OK, "workers", "none; `easel run` brings its own, `easel up` keeps some running")
-    asked = app.control.inspect(timeout=ANSWER_WITHIN)
-    answers = asked.active_queues() or {}
+    inspection = app.control.inspect(timeout=ANSWER_WITHIN)
+    answers = inspection.active_queues() or {}
     queues = {str(queue["name"]) for served in answers.values() for queue in served}
     missing = [program for queue, program in ((NODES, "worker"), (RUNS, "scheduler")) if queue not in queues]
     if not missing:
@@ -291,7 +290,7 @@ def workers(app: Celery, found: Found) -> Finding:
 
 
 def sweeper(database: Database, found: Found) -> Finding:
-    """Whether somebody sweeps, and what the canaries say."""
+    """Check that a sweeper runs, and that queue probes return."""
     if found.is_embedded and found.up is None:
         return Finding(Level.OK, "sweeper", "none; `easel run` brings its own, `easel up` keeps one running")
     with database.transaction() as tx:
@@ -299,14 +298,14 @@ def sweeper(database: Database, found: Found) -> Finding:
         came_back = queue_probes.latest(tx, NODES)
         clock = server_info.server_info(tx).clock
     if sight is None or clock - sight.seen > LATE:
-        advice = "Start `easel sweeper`: without it, lost messages and silent workers are never noticed."
-        found_at = "none has ever worked here" if sight is None else f"none has worked for {_age(clock - sight.seen)}"
+        advice = "Start `easel sweeper`. Without it, lost messages and lost workers are not detected."
+        found_at = "none has ever run here" if sight is None else f"none has run for {_age(clock - sight.seen)}"
         return Finding(Level.FAIL, "sweeper", found_at, advice)
-    worked = f"worked {_age(clock - sight.seen)} ago"
+    worked = f"ran {_age(clock - sight.seen)} ago"
     if came_back is None or clock - came_back > LATE:
-        advice = "The queue of nodes is long or nobody takes from it: start more `easel worker`."
-        return Finding(Level.WARN, "sweeper", f"{worked}; no canary came back within {LATE.seconds} s", advice)
-    return Finding(Level.OK, "sweeper", f"{worked}; its canaries come back")
+        advice = "The queue of nodes is long, or no worker consumes it. Start more `easel worker`."
+        return Finding(Level.WARN, "sweeper", f"{worked}; no queue probe returned within {LATE.seconds} s", advice)
+    return Finding(Level.OK, "sweeper", f"{worked}; its queue probes return")
 
 
 def _age(age: timedelta) -> str:
@@ -315,7 +314,7 @@ def _age(age: timedelta) -> str:
 
 
 def models(database: Database, settings: Settings) -> Finding:
-    """Whether anybody but the stand-ins can answer, and whether the stored keys open."""
+    """Check that there are model accounts, and that their stored keys can be decrypted."""
     with database.transaction() as tx:
         rows, closed = 0, list[str]()
         key = EncryptionKey.of(settings.sealing_secret())
@@ -323,32 +322,32 @@ def models(database: Database, settings: Settings) -> Finding:
             rows += len(model_accounts.accounts_of(tx, tenant.id))
             closed += [f"{tenant.name}: {vendor} ({at})" for vendor, at in model_accounts.closed(tx, tenant.id, key)]
     if closed:
-        advice = "Set EASEL_SECRET_KEY to the secret they were sealed with, or add the accounts anew."
-        return Finding(Level.FAIL, "models", f"keys of accounts do not open: {', '.join(closed)}", advice)
+        advice = "Set EASEL_SECRET_KEY to the key that encrypted them, or add the accounts again."
+        return Finding(Level.FAIL, "models", f"keys of accounts cannot be decrypted: {', '.join(closed)}", advice)
     if rows or settings.models_file is not None:
         return Finding(Level.OK, "models", f"{rows} accounts in the database")
-    advice = "Only the stand-ins `echo` and `scripted` answer. `easel models add VENDOR` adds a real one."
+    advice = "Only the built-in models `echo` and `scripted` answer. `easel models add VENDOR` adds a vendor's models."
     return Finding(Level.WARN, "models", "no account", advice)
 
 
 def metrics(settings: Settings) -> Finding:
-    """Which processes of this machine show their counters, and where."""
+    """Report which processes of this machine serve metrics, and where."""
     port = settings.metrics_port
     if port is None:
-        return Finding(Level.OK, "metrics", "the API's alone (EASEL_METRICS_PORT)")
+        return Finding(Level.OK, "metrics", "only those of the API (EASEL_METRICS_PORT)")
     ports = range(port, min(port + METRICS_PORTS, 65536))
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.metrics_host, settings.metrics_host)  # noqa: S104 (read, not bound)
     shown = [f"{process} at {host}:{at}" for at in ports if (process := _process_at(host, at)) is not None]
     if shown:
         return Finding(Level.OK, "metrics", ", ".join(shown))
     advice = (
-        "Give EASEL_METRICS_PORT and EASEL_METRICS_HOST to workers, schedulers and sweepers; they log `metrics_served`."
+        "Set EASEL_METRICS_PORT and EASEL_METRICS_HOST for workers, schedulers and sweepers; they log `metrics_served`."
     )
-    return Finding(Level.WARN, "metrics", f"nobody shows any on {host}, ports {ports[0]} to {ports[-1]}", advice)
+    return Finding(Level.WARN, "metrics", f"no process serves any on {host}, ports {ports[0]} to {ports[-1]}", advice)
 
 
 def _process_at(host: str, port: int) -> str | None:
-    """Which process of ours shows its counters there, and its version; None if none does."""
+    """Return the kind and version of the Easel process that serves metrics there, or None."""
     connection = http.client.HTTPConnection(host, port, timeout=1)
     with closing(connection), suppress(OSError, http.client.HTTPException):
         connection.request("GET", "/metrics")
@@ -359,17 +358,17 @@ def _process_at(host: str, port: int) -> str | None:
 
 
 def share_links(database: Database) -> Finding:
-    """Whether every share link names its agent: those of earlier releases name none."""
+    """Check that every share link names its agent; those of earlier releases do not."""
     with database.transaction() as tx:
         unbound = tenants.unbound_links(tx)
     if not unbound:
         return Finding(Level.OK, "share links", "each names its agent")
-    advice = "`easel tokens list` shows them; `easel tokens bind TOKEN --agent AGENT` names the agent."
-    return Finding(Level.WARN, "share links", f"{unbound} name no agent, and open nothing", advice)
+    advice = "`easel tokens list` lists them; `easel tokens bind TOKEN --agent AGENT` names the agent."
+    return Finding(Level.WARN, "share links", f"{unbound} name no agent, and do not work", advice)
 
 
 def secrets_of_canvases(database: Database) -> Finding:
-    """Whether sealed secrets of canvases open with this key, tried on one of the canvases that were changed last."""
+    """Check that secrets of canvases can be decrypted, tried on one of the canvases that were changed last."""
     with database.transaction() as tx:
         found = canvas_secrets.a_sealed_draft(tx, MOST_DRAFTS)
     if found is None:
@@ -378,6 +377,6 @@ def secrets_of_canvases(database: Database) -> Finding:
     try:
         drafts.secrets_of(tenant_id, canvas_id).opened(draft)
     except CannotUnseal as error:
-        advice = "Set EASEL_SECRET_KEY to the secret they were sealed with, or type them in again."
+        advice = "Set EASEL_SECRET_KEY to the key that encrypted them, or enter them again."
         return Finding(Level.FAIL, "canvas secrets", f"agent {canvas_id.hex}: {error.message}", advice)
-    return Finding(Level.OK, "canvas secrets", "they open")
+    return Finding(Level.OK, "canvas secrets", "can be decrypted")

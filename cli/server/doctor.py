@@ -1,4 +1,4 @@
-"""`easel doctor`: look at every service and setting, and say what to do about each."""
+"""`easel doctor`: check every service and setting, and print advice about each defect."""
 
 import os
 from collections.abc import Iterator
@@ -39,15 +39,15 @@ def doctor(as_json: AsJson = False) -> None:
 
 
 def examine() -> Iterator[Finding]:
-    """All findings, one after another; what rests on something that fails is not looked at."""
+    """Yield all findings. Checks that depend on something that failed are left out."""
     yield checks.release()
     yield checks.python()
     try:
         settings = load()
     except InvalidSettings as error:
-        yield Finding(Level.FAIL, "settings", str(error), "Set them right, then look again.")
+        yield Finding(Level.FAIL, "settings", str(error), "Correct them, then run this command again.")
         return
-    yield Finding(Level.OK, "settings", "hold together")
+    yield Finding(Level.OK, "settings", "are valid")
     only_errors(settings)
     yield checks.writable_home(settings)
     yield checks.secret_key(settings)

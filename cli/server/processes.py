@@ -1,7 +1,7 @@
 """The processes of a deployment as commands: `easel api`, `worker`, `scheduler`, `sweeper`, `flower`.
 
-Each only starts the program that does the work, on the servers of DATABASE_URL and REDIS_URL or on those of a running
-`easel up` of this home. Plain `celery -A worker.tasks worker -Q nodes -P threads` works just as well.
+Each starts the program that does the work, with the servers of DATABASE_URL and REDIS_URL or those of a running
+`easel up` of this home. `celery -A worker.tasks worker -Q nodes -P threads` does the same.
 """
 
 import os
@@ -18,24 +18,24 @@ from cli.shell import home
 from settings import InvalidSettings, Settings, load
 from store.db.database import Database
 
-CELERY_OPTIONS = ("--without-gossip", "--without-mingle")  # nor -E: Flower switches events on where it runs
+CELERY_OPTIONS = ("--without-gossip", "--without-mingle")  # no -E: Flower switches events on if it runs
 
 
 def api(
-    port: Annotated[int | None, typer.Option(help="Instead of EASEL_API_PORT.", min=0, max=65535)] = None,
+    port: Annotated[int | None, typer.Option(help="Port; by default EASEL_API_PORT.", min=0, max=65535)] = None,
 ) -> None:
     """Serve the HTTP API."""
-    import uvicorn  # not for the other processes, which live in this module too
+    import uvicorn  # here, since the other commands of this module do not need it
 
     settings = load()
     os.environ.update(environment(settings))
-    load.cache_clear()  # the application reads its settings anew, now with the servers named
+    load.cache_clear()  # the application reads its settings again, now with the servers named
     with closing(Database(load().servers()[0], pool_size=1, application="easel-api")) as database:
         database.refuse_pooler()
     uvicorn.run(
         "api.app:create_app",
         factory=True,
-        http="api.http.http1_protocol:GuardedProtocol",  # uvicorn's own ones wait for ever, and take ambiguous requests
+        http="api.http.http1_protocol:GuardedProtocol",  # uvicorn's own ones lack its timeouts and checks
         ws="none",
         host=settings.api_host,
         port=settings.api_port if port is None else port,
@@ -56,57 +56,57 @@ def scheduler(context: typer.Context) -> None:
 
 
 def sweeper() -> None:
-    """Repair what others left lying: silent workers, lost messages, expired forms."""
+    """Recover lost workers and messages, and expire forms."""
     _become(sweeper_program(), [])
 
 
 def flower(
     context: typer.Context,
-    port: Annotated[int, typer.Option(help="Where to listen.", min=1, max=65535)] = 5555,
-    address: Annotated[str, typer.Option(help="Where to listen.", metavar="IP")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port to listen on.", min=1, max=65535)] = 5555,
+    address: Annotated[str, typer.Option(help="Address to listen on.", metavar="IP")] = "127.0.0.1",
 ) -> None:
-    """Show nodes as Celery tasks in the browser. Beyond this machine only with FLOWER_BASIC_AUTH=user:password."""
+    """Show nodes as Celery tasks in the browser. Other machines need FLOWER_BASIC_AUTH=user:password."""
     if not _is_loopback(address) and not os.environ.get("FLOWER_BASIC_AUTH"):
-        message = f"Flower can stop workers, so {address} needs a password. Set FLOWER_BASIC_AUTH=user:password."
+        message = f"Flower can stop workers, so {address} needs a password: set FLOWER_BASIC_AUTH=user:password."
         raise InvalidRequest(message)
     program = [*_python("celery"), "-A", "scheduler.tasks", "flower", f"--address={address}", f"--port={port}"]
     _become(program, context.args)
 
 
 def worker_program(settings: Settings) -> list[str]:
-    """The command line of a worker."""
+    """Return the command line of a worker."""
     return _celery("worker.tasks", "nodes", settings.worker_threads)
 
 
 def scheduler_program(settings: Settings) -> list[str]:
-    """The command line of a scheduler."""
+    """Return the command line of a scheduler."""
     return _celery("scheduler.tasks", "runs", settings.scheduler_threads)
 
 
 def sweeper_program() -> list[str]:
-    """The command line of a sweeper."""
+    """Return the command line of a sweeper."""
     return _python("scheduler.sweep")
 
 
 def api_program(port: int) -> list[str]:
-    """The command line of an API process."""
+    """Return the command line of an API process."""
     return [*_python("cli"), "api", "--port", str(port)]
 
 
 def environment(settings: Settings) -> dict[str, str]:
-    """This process's environment with every server named. Raises InvalidSettings if there are none."""
+    """Return this process's environment with every server named. Raises InvalidSettings if a server is not known."""
     up = home.running_up(settings.home)
     if up is not None and settings.database_url in (None, up.database_url):
         settings = settings.on(up.database_url, up.redis_url)
     try:
         database_url, redis_url, _ = settings.servers()
     except InvalidSettings as error:
-        raise InvalidSettings(f"{error} Or start `easel up`, whose servers are found by its home.") from None
+        raise InvalidSettings(f"{error} Or start `easel up` with the same EASEL_HOME to use its servers.") from None
     return {**os.environ, **named(settings, database_url, redis_url)}
 
 
 def named(settings: Settings, database_url: str, redis_url: str) -> Mapping[str, str]:
-    """Variables that tell a process of ours where everything is; they win over DATABASE_URL and REDIS_URL."""
+    """Return variables that name home and servers for an Easel process. They override DATABASE_URL and REDIS_URL."""
     return {
         "EASEL_HOME": str(settings.home),
         "EASEL_DATABASE_URL": database_url,
@@ -116,7 +116,7 @@ def named(settings: Settings, database_url: str, redis_url: str) -> Mapping[str,
 
 
 def _become(program: Sequence[str], further: Sequence[str]) -> NoReturn:
-    """Go on as another program, which then gets our signals itself."""
+    """Replace this process by another program, which then receives the signals itself."""
     os.execve(sys.executable, [*program, *further], environment(load()))  # noqa: S606
 
 

@@ -1,8 +1,9 @@
-"""`easel up`: everything on this machine.
+"""`easel up`: run everything on this machine.
 
-Servers (embedded unless DATABASE_URL and REDIS_URL name some), migrations, a token, then API, worker, scheduler and
-sweeper as processes. When the API answers, one line on stdout says where: `ready http://127.0.0.1:8000 token=...`.
-Whichever of them ends is started again, servers under their old URLs, so that nobody has to be told.
+It starts the servers (embedded unless DATABASE_URL and REDIS_URL name some), migrates the database, creates a token,
+and starts API, worker, scheduler and sweeper as processes. When the API answers, it prints one line to stdout:
+`ready http://127.0.0.1:8000 token=...`. A process or server that ends is restarted, servers under their old URLs, so
+that no other process needs a new address.
 """
 
 import http.client
@@ -39,13 +40,13 @@ T = TypeVar("T")
 
 LOOK_EVERY = 0.1  # seconds
 COMES_UP_WITHIN = 60.0  # seconds
-LETS_GO_WITHIN = 10.0  # seconds; the API of an `easel up` that was killed lets go of its port
+LETS_GO_WITHIN = 10.0  # seconds within which the API of an `easel up` that was killed frees its port
 LARGEST_PORT = 65535
 TOKEN_NAME = "easel up"  # noqa: S105 (what the token is called in lists)
 
 
 def up(
-    port: Annotated[int | None, typer.Option(help="Of the API; 0 takes a free one.", min=0, max=LARGEST_PORT)] = None,
+    port: Annotated[int | None, typer.Option(help="Port of the API; 0: any free one.", min=0, max=LARGEST_PORT)] = None,
 ) -> None:
     """Run everything on this machine until Ctrl-C."""
     settings = load()
@@ -59,8 +60,8 @@ def up(
         database_url, redis_url, _ = found.servers()
         _despite_outages(servers, lambda: migrate.upgrade(database_url))
         token = _despite_outages(servers, lambda: token_of(settings.home, database_url))
-        patience = LETS_GO_WITHIN if announcement.follows_killed else 0.0
-        chosen = free_port(settings.api_host, settings.api_port if port is None else port, patience)
+        wait = LETS_GO_WITHIN if announcement.follows_killed else 0.0
+        chosen = free_port(settings.api_host, settings.api_port if port is None else port, wait)
         children = _children(found, chosen)
         host = _reachable(settings.api_host)
         try:
@@ -71,9 +72,7 @@ def up(
                 output.tell(f"logs in {settings.home / home.LOGS}; Ctrl-C stops everything", DIM)
                 pages = ", ".join(f"{name} {at}" for name, at in metrics_ports(found).items())
                 if pages:
-                    output.tell(
-                        f"counters on {settings.metrics_host}: {pages}; `easel doctor` shows who has which", DIM
-                    )
+                    output.tell(f"metrics on {settings.metrics_host}: {pages}; `easel doctor` lists them", DIM)
             while not ending.wait(LOOK_EVERY):
                 _tend(servers, children)
         finally:
@@ -82,12 +81,12 @@ def up(
 
 @contextmanager
 def own_servers(settings: Settings, ending: threading.Event) -> Generator[embedded.Services]:
-    """The servers that are not named. They must be ours: those of another command would end with it."""
+    """Start the servers that no URL names. This process must own them: those of another command would end with it."""
     need_database, need_redis = settings.database_url is None, settings.redis_url is None
     if not (need_database or need_redis):
         yield embedded.Services()
         return
-    has_told = False
+    has_notified = False
     while not ending.is_set():
         linger = timedelta(seconds=10)
         with embedded.services(
@@ -96,23 +95,23 @@ def own_servers(settings: Settings, ending: threading.Event) -> Generator[embedd
             if _owner(settings) == os.getpid():
                 yield servers
                 return
-        if not has_told:
+        if not has_notified:
             output.tell("waiting for another easel command that runs the servers of this home", YELLOW)
-        has_told = True
+        has_notified = True
         ending.wait(0.5)
     yield embedded.Services()
 
 
 def token_of(folder: Path, database_url: str) -> str:
-    """The local tenant's token that this home keeps; a new one if there is none, or the database does not know it."""
+    """Return the local tenant's token from this home; create one if it is missing or unknown to the database."""
     database = Database(database_url, pool_size=1, application="easel-cli")
     try:
         with database.transaction() as tx:
             tenant_id = tenant_of(tx)
-            kept = home.kept_token(folder)
-            principal = tenants.principal_of(tx, kept) if kept else None
-            if kept and principal is not None and principal.tenant_id == tenant_id:
-                return kept
+            stored = home.kept_token(folder)
+            principal = tenants.principal_of(tx, stored) if stored else None
+            if stored and principal is not None and principal.tenant_id == tenant_id:
+                return stored
             _, made = tenants.create_token(tx, tenant_id, TOKEN_NAME, "admin")
     finally:
         database.close()
@@ -120,25 +119,25 @@ def token_of(folder: Path, database_url: str) -> str:
     return made
 
 
-def free_port(host: str, wanted: int, patience: float = 0.0) -> int:
-    """The port to listen on; a free one for 0. Raises Conflict if it is taken for longer than `patience` seconds."""
+def free_port(host: str, port: int, wait: float = 0.0) -> int:
+    """Return the port to listen on; any free one for 0. Raises Conflict if it is in use for over `wait` seconds."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    give_up = time.monotonic() + patience
+    give_up = time.monotonic() + wait
     while True:
         with socket.socket(family) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # one that was let go a moment ago is free
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a port that was closed a moment ago is free
             try:
-                probe.bind((host, wanted))
+                probe.bind((host, port))
                 return int(probe.getsockname()[1])
             except OSError as error:
                 if time.monotonic() >= give_up:
-                    advice = "Pick another: easel up --port 0"
-                    raise Conflict(f"Port {wanted} on {host}: {error.strerror}. {advice}") from error
+                    advice = "Use another: easel up --port 0"
+                    raise Conflict(f"Port {port} on {host}: {error.strerror}. {advice}") from error
         time.sleep(LOOK_EVERY)
 
 
 def _children(settings: Settings, port: int) -> list[Child]:
-    """Our processes; the one that takes in new work comes first, for it stops first."""
+    """Return the child processes. The API, which accepts new work, is first, since the first one stops first."""
     database_url, redis_url, _ = settings.servers()
     environment = {**os.environ, **named(settings, database_url, redis_url), "EASEL_API_PORT": str(port)}
     programs = {
@@ -155,9 +154,9 @@ def _children(settings: Settings, port: int) -> list[Child]:
 
 
 def metrics_ports(settings: Settings) -> dict[str, int]:
-    """The port of each process's counters, none where they are not asked for; the API shows its own at /metrics.
+    """Return the metrics port of each process; none if metrics are off. The API serves its metrics at /metrics.
 
-    Raises InvalidRequest where there are too few ports from the first one on.
+    Raises InvalidRequest if there are too few ports from the first one on.
     """
     first = settings.metrics_port
     if first is None:
@@ -166,8 +165,8 @@ def metrics_ports(settings: Settings) -> dict[str, int]:
     last = first + len(names) - 1
     if last > LARGEST_PORT:
         raise InvalidRequest(
-            f"EASEL_METRICS_PORT is {first}. `easel up` takes the ports {first} to {last} for counters, and "
-            f"there is none above {LARGEST_PORT}. Name a port up to {LARGEST_PORT - len(names) + 1}."
+            f"EASEL_METRICS_PORT is {first}. `easel up` uses the ports {first} to {last} for metrics, and "
+            f"there is none above {LARGEST_PORT}. Use a port up to {LARGEST_PORT - len(names) + 1}."
         )
     return {name: first + at for at, name in enumerate(names)}
 
@@ -177,15 +176,15 @@ def _metrics(port: int | None) -> dict[str, str]:
 
 
 def _tend(servers: embedded.Services, children: Sequence[Child]) -> None:
-    """Start again what has ended."""
+    """Restart servers and processes that have ended."""
     for name in servers.tend():
-        output.tell(f"the embedded {name} has ended and is started again", YELLOW)
+        output.tell(f"the embedded {name} ended and is restarted", YELLOW)
     for child in children:
         child.tend()
 
 
 def _despite_outages(servers: embedded.Services, work: Callable[[], T]) -> T:
-    """What some work on the database gives; once more if an embedded server was killed meanwhile and is back."""
+    """Return the result of work on the database; repeat it if an embedded server was killed meanwhile."""
     give_up = time.monotonic() + COMES_UP_WITHIN
     while True:
         try:
@@ -200,7 +199,7 @@ def _despite_outages(servers: embedded.Services, work: Callable[[], T]) -> T:
 def _come_up(
     servers: embedded.Services, children: Sequence[Child], host: str, port: int, ending: threading.Event
 ) -> bool:
-    """Start everything and wait for the API; False if we are to end first."""
+    """Start everything and wait for the API; return False if a signal comes first."""
     give_up = time.monotonic() + COMES_UP_WITHIN
     while not ending.wait(LOOK_EVERY):
         _tend(servers, children)
@@ -214,7 +213,7 @@ def _come_up(
 
 
 def _reachable(host: str) -> str:
-    """An address under which this machine reaches what listens on `host`."""
+    """Return an address by which this machine reaches a server that listens on `host`."""
     return {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(host, host)  # noqa: S104 (compared, not bound)
 
 
@@ -230,7 +229,7 @@ def _is_ready(host: str, port: int) -> bool:
 
 
 def _owner(settings: Settings) -> int | None:
-    """Which process runs the embedded servers of this home, as it has announced."""
+    """Return the id of the process that runs the embedded servers of this home, from its lock file."""
     try:
         return int(json.loads((settings.home / "embedded.lock").read_bytes())["pid"])
     except (OSError, ValueError, KeyError):
@@ -238,7 +237,7 @@ def _owner(settings: Settings) -> int | None:
 
 
 def _signals() -> threading.Event:
-    """Set when somebody wants us to end."""
+    """Return an event that SIGTERM, SIGINT or SIGHUP sets."""
     ending = threading.Event()
 
     def note(number: int, frame: FrameType | None) -> None:

@@ -1,1 +1,1 @@
-"""What all commands share: connections, exit codes, options, output."""
+"""Connections, exit codes, options and output, which all commands share."""

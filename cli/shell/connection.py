@@ -1,4 +1,4 @@
-"""A command's way to canvases and runs: the verbs that change them, with the database and the bus behind."""
+"""The connection of a command to the database and Redis, with the lifecycle operations on runs."""
 
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -13,7 +13,7 @@ from canvas.errors import ExecutorError, NotFound
 from cli.shell import output, servers
 from cli.shell.options import LOCAL
 from cli.shell.servers import Found
-from scheduler.bootstrap import build_coordinator
+from scheduler.bootstrap import Role, build_coordinator
 from scheduler.coordinator.version_cache import VersionCache
 from scheduler.lifecycle.lifecycle import Lifecycle
 from scheduler.messaging.celery_app import make_app
@@ -21,7 +21,6 @@ from scheduler.messaging.redis_bus import Bus
 from settings import Settings, load, renamed_variables
 from store.db.database import Database
 from store.db.transaction import Transaction
-from store.files.storage import large_values_of
 from store.maintenance import migrate
 from store.runs import external_ids
 from store.tenants import tenants
@@ -31,7 +30,7 @@ POOL = 4  # connections; a command does a few things at a time
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """Rows can be read and written, and runs started; who carries them out is not said."""
+    """Reads and writes rows and starts runs. Workers execute the runs, here or in other processes."""
 
     lifecycle: Lifecycle
     found: Found
@@ -43,23 +42,23 @@ class Connection:
 
     @property
     def bus(self) -> Bus:
-        """Where runs are heard."""
+        """The Redis bus with the notifications of runs."""
         return self.lifecycle.coordinator.dispatch.bus
 
     @property
     def versions(self) -> VersionCache:
-        """The versions this command has compiled."""
+        """The canvas versions that this command has compiled."""
         return self.lifecycle.coordinator.versions
 
     def tenant(self, name: str) -> UUID:
-        """The tenant of that name, as `tenant_of` finds it."""
+        """Return the id of the tenant, like `tenant_of`."""
         with self.database.transaction() as tx:
             return tenant_of(tx, name)
 
 
 @contextmanager
 def opened() -> Generator[Connection]:
-    """A connection for one command, to a database that has every table."""
+    """Open the connection of one command, to a database that has every table."""
     settings = load()
     only_errors(settings)
     with servers.found(settings) as found:
@@ -70,24 +69,14 @@ def opened() -> Generator[Connection]:
 
 @contextmanager
 def connected(found: Found) -> Generator[Connection]:
-    """A connection to the servers that were found."""
+    """Connect to these servers until the block ends."""
     database_url, redis_url, broker_url = found.settings.servers()
     coordinator = build_coordinator(
         make_app(broker_url, publishers=POOL),
         database_url,
         redis_url,
-        pool_size=POOL,
-        application="easel-cli",
-        form_expiry=found.settings.form_expiry,
-        max_running=found.settings.max_running,
-        max_activations=found.settings.max_activations,
-        plans_once=False,
-        large=large_values_of(
-            found.settings.files_dir,
-            found.settings.files_url,
-            found.settings.s3_endpoint,
-            keeps=found.settings.values_in_files,
-        ),
+        found.settings,
+        Role("easel-cli", POOL, plans_once=False),
     )
     try:
         yield Connection(Lifecycle(coordinator), found)
@@ -97,7 +86,10 @@ def connected(found: Found) -> Generator[Connection]:
 
 
 def migrated(found: Found) -> None:
-    """See to the tables: an empty database and the embedded one get them; raises ExecutorError for an older one."""
+    """Create or migrate the tables of the embedded database, and create those of an empty one.
+
+    Raises ExecutorError for another database that lacks migrations.
+    """
     if found.up is not None:
         return
     database_url, _, _ = found.settings.servers()
@@ -107,7 +99,7 @@ def migrated(found: Found) -> None:
 
 
 def redis_answers(redis_url: str) -> None:
-    """Raises ExecutorError if Redis is away: rows can be written all the same, but nobody here could work on them."""
+    """Raise ExecutorError if Redis does not answer: without it, the run would be stored and not executed here."""
     with redis.Redis.from_url(redis_url, socket_timeout=2, socket_connect_timeout=2) as client:
         try:
             client.ping()
@@ -116,7 +108,7 @@ def redis_answers(redis_url: str) -> None:
 
 
 def _lacks_all(database_url: str) -> bool:
-    """Whether a named database is empty. Raises ExecutorError if it does not answer, or lacks some tables."""
+    """Return whether a database is empty. Raises ExecutorError if it does not answer or lacks some migrations."""
     database = Database(database_url, pool_size=1, application="easel-cli")
     try:
         missing = migrate.missing(database)
@@ -132,7 +124,7 @@ def _lacks_all(database_url: str) -> bool:
 
 
 def only_errors(settings: Settings) -> None:
-    """Log errors only in a process that runs a command, unless a level is set; warn of renamed settings."""
+    """Configure logging for a command: errors only, unless a level is set. Warn about renamed settings."""
     for old, new in renamed_variables().items():
         output.tell(f"{old} is now {new}; the next release no longer reads {old}.", output.YELLOW)
     telemetry.configure(
@@ -141,21 +133,18 @@ def only_errors(settings: Settings) -> None:
 
 
 def tenant_of(tx: Transaction, name: str = LOCAL) -> UUID:
-    """The tenant of that name; the local one comes to be at first use. Raises NotFound for another unknown one."""
+    """Return the id of the tenant. Creates the local tenant at first use; raises NotFound for another unknown name."""
     if name == LOCAL:
         return tenants.ensure_tenant(tx, name)
     found = tenants.find_tenant(tx, name)
     if found is None:
         known = ", ".join(tenant.name for tenant in tenants.all_tenants(tx)) or "none yet"
-        raise NotFound(f'There is no tenant "{name}". There is: {known}.')
+        raise NotFound(f'There is no tenant "{name}". Tenants: {known}.')
     return found.id
 
 
 def run_of(tx: Transaction, tenant_id: UUID, written: str) -> UUID:
-    """The tenant's run that a person means: by its id, or by the external id that another service gave it.
-
-    Raises NotFound.
-    """
+    """Return the id of the tenant's run with this id or external id. Raises NotFound."""
     run_id = external_ids.find_run(tx, tenant_id, written)
     if run_id is None:
         raise NotFound(f"There is no run {written}. `easel runs` lists them.")

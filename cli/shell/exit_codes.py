@@ -1,4 +1,4 @@
-"""How a command ends: exit codes that scripts may rely on."""
+"""Exit codes of commands, which scripts may rely on."""
 
 from enum import IntEnum
 
@@ -7,7 +7,7 @@ from canvas.state.run_state import RunStatus
 
 
 class Exit(IntEnum):
-    """0 to 4; anything else is not ours, but for processes that end with 75 to be started again (operations.md)."""
+    """Exit codes 0 to 4. Processes that want to be restarted exit with 75 instead (docs/operations.md)."""
 
     DONE = 0
     FAILED = 1
@@ -26,5 +26,5 @@ OF_STATUS = {
 
 
 def exit_of(error: ExecutorError) -> Exit:
-    """What the caller can mend is bad input, everything else a failure."""
+    """Return BAD_INPUT for an error that the caller can correct, and FAILED for any other."""
     return Exit.BAD_INPUT if isinstance(error, InvalidRequest) else Exit.FAILED

@@ -1,10 +1,11 @@
-"""What commands of one EASEL_HOME know of each other: the file in which a running `easel up` says where it is.
+"""Files of EASEL_HOME by which commands find a running `easel up`.
 
-    home/up.json     locked for as long as `easel up` runs; where it listens, once it is ready
-    home/token       an API token of the local tenant, made once
-    home/logs/       what the processes of `easel up` log
+    home/up.json     locked as long as `easel up` runs; contains its address once it is ready
+    home/token       an API token of the local tenant, created once
+    home/logs/       logs of the processes of `easel up`
 
-The lock goes away with the process that holds it, however it ends, so a file without one is a leftover.
+The kernel releases the lock when its process ends, however it ends. An unlocked file with content is therefore a
+leftover of an `easel up` that was killed.
 """
 
 import fcntl
@@ -21,12 +22,12 @@ from canvas.errors import Conflict
 STATE = "up.json"
 TOKEN = "token"  # noqa: S105 (a file's name)
 LOGS = "logs"
-LOOKS = 10  # whoever wants to know whether `easel up` runs holds the lock for a moment
+LOOKS = 10  # tries to lock the file: a command that checks whether `easel up` runs holds the lock for a moment
 
 
 @dataclass(frozen=True, slots=True)
 class Up:
-    """A running `easel up`. What holds a secret does not show in its repr."""
+    """A running `easel up`. Its repr shows no secrets."""
 
     url: str
     pid: int
@@ -36,28 +37,28 @@ class Up:
 
 
 class Announcement:
-    """The state file, held by this process. `follows_killed`: another `easel up` held it, and did not end in order."""
+    """The state file, locked by this process. `follows_killed`: the previous `easel up` was killed."""
 
     def __init__(self, descriptor: int, *, follows_killed: bool) -> None:
         self._descriptor = descriptor
         self.follows_killed = follows_killed
 
     def announce(self, up: Up) -> None:
-        """Tell other commands that everything runs, and where."""
+        """Write the addresses into the file, so that other commands use this `easel up`."""
         os.ftruncate(self._descriptor, 0)
         os.pwrite(self._descriptor, json.dumps(asdict(up)).encode(), 0)
 
 
 @contextmanager
 def held(home: Path) -> Generator[Announcement]:
-    """Be the `easel up` of this home until the block ends. Raises Conflict if another one is."""
+    """Lock the state file of this home until the block ends. Raises Conflict if another `easel up` holds it."""
     home.mkdir(parents=True, exist_ok=True, mode=0o711)  # passable, as the embedded servers want it
     descriptor = os.open(home / STATE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         if not _is_locked(descriptor):
             up = running_up(home)
             where = f" at {up.url} (process {up.pid})" if up is not None else ", and is not ready yet"
-            raise Conflict(f"`easel up` runs already for {home}{where}. Stop it, or set EASEL_HOME to another folder.")
+            raise Conflict(f"`easel up` already runs for {home}{where}. Stop it, or set EASEL_HOME to another folder.")
         follows_killed = os.fstat(descriptor).st_size > 0
         os.ftruncate(descriptor, 0)
         try:
@@ -69,7 +70,7 @@ def held(home: Path) -> Generator[Announcement]:
 
 
 def _is_locked(descriptor: int) -> bool:
-    """Lock the file for us; False if somebody has it for longer than the blink of an eye that a look takes."""
+    """Lock the file; return False if another process holds it for longer than a check takes."""
     for _ in range(LOOKS):
         with suppress(BlockingIOError):
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -79,7 +80,7 @@ def _is_locked(descriptor: int) -> bool:
 
 
 def running_up(home: Path) -> Up | None:
-    """The `easel up` that runs for this home and is ready; None if there is none."""
+    """Return the `easel up` that runs for this home and is ready, or None."""
     try:
         descriptor = os.open(home / STATE, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -87,23 +88,23 @@ def running_up(home: Path) -> Up | None:
     try:
         with suppress(BlockingIOError):
             fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            return None  # nobody holds it: a leftover
+            return None  # not locked: a leftover
         return Up(**json.loads(os.pread(descriptor, 65536, 0)))
-    except (ValueError, TypeError):  # it is starting, or of another release
+    except (ValueError, TypeError):  # `easel up` is still starting, or is another release
         return None
     finally:
         os.close(descriptor)
 
 
 def kept_token(home: Path) -> str | None:
-    """The token that was kept in this home; None if there is none."""
+    """Return the API token stored in this home, or None."""
     with suppress(OSError, UnicodeDecodeError):
         return (home / TOKEN).read_text().strip() or None
     return None
 
 
 def keep_token(home: Path, token: str) -> None:
-    """Keep a token for this user's eyes only."""
+    """Store an API token in this home, readable by this user only."""
     draft = home / f"{TOKEN}.new"
     draft.unlink(missing_ok=True)
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)

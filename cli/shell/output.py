@@ -1,4 +1,4 @@
-"""How results look: tables for people, JSON for machines; the result on stdout, everything about it on stderr."""
+"""Output of commands: tables for people, JSON for machines; results on stdout, messages about them on stderr."""
 
 import json
 import os
@@ -14,43 +14,43 @@ _CONTROLS = dict.fromkeys([*range(9), *range(11, 32), *range(127, 160)])  # all 
 
 
 def say(text: str = "") -> None:
-    """A line of the result."""
+    """Print a line of the result."""
     _write(sys.stdout, text + "\n")
 
 
 def say_in(colour: str, word: str, rest: str) -> None:
-    """A line of the result whose first word has a colour."""
+    """Print a line of the result whose first word has a colour."""
     _write(sys.stdout, word, colour)
     _write(sys.stdout, rest + "\n")
 
 
 def tell(text: str, colour: str = "") -> None:
-    """A line about the result, for the person who waits."""
+    """Print a line about the result or its progress to stderr."""
     _write(sys.stderr, text + "\n", colour)
 
 
 def write(text: str) -> None:
-    """A piece of the result, to be seen at once."""
+    """Print a part of the result without a line end."""
     _write(sys.stdout, text)
 
 
 def write_aside(text: str, colour: str = "") -> None:
-    """A piece of what is told."""
+    """Print a part of a message to stderr without a line end."""
     _write(sys.stderr, text, colour)
 
 
 def say_json(value: Any) -> None:
-    """A JSON value of the result, on one line."""
+    """Print a JSON value of the result on one line."""
     say(json.dumps(value, ensure_ascii=False, default=_plain))
 
 
 def say_document(value: Any) -> None:
-    """A JSON document that people may want to read and keep, over many lines."""
+    """Print a JSON document of the result, indented over several lines."""
     say(json.dumps(value, ensure_ascii=False, indent=2, default=_plain))
 
 
 def table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], *, as_json: bool, empty: str = "") -> None:
-    """Rows as a table, or as one JSON object a line; `empty` is told where there are none."""
+    """Print rows as a table, or as one JSON object per line; print `empty` to stderr if there are no rows."""
     if as_json:
         for row in rows:
             say_json(row)
@@ -65,7 +65,7 @@ def table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], *, as_json:
 
 
 def seconds(elapsed: float) -> str:
-    """A time span as people say it: `0.1 s`, `2 min 5 s`, `3 h 2 min`."""
+    """Return a duration for people: `0.1 s`, `2 min 5 s`, `3 h 2 min`."""
     if elapsed < 60:
         return f"{elapsed:.1f} s"
     whole = round(elapsed)
@@ -75,12 +75,12 @@ def seconds(elapsed: float) -> str:
 
 
 def moment(at: datetime | None) -> str:
-    """A point in time on this machine's clock; nothing for none."""
+    """Return a point in time in this machine's time zone; "" for None."""
     return at.astimezone().strftime("%Y-%m-%d %H:%M:%S") if at is not None else ""
 
 
 def _plain(value: Any) -> str:
-    """What JSON has no form for, as text; a point in time as ISO 8601."""
+    """Return a value that JSON does not have as text; a point in time in ISO 8601."""
     return value.isoformat() if isinstance(value, datetime) else str(value)
 
 
@@ -93,9 +93,9 @@ def _cell(value: Any) -> str:
 
 
 def _write(stream: TextIO, text: str, colour: str = "") -> None:
-    """Write, with what the stream's encoding lacks replaced rather than the command broken off.
+    """Write and flush. Characters that the stream's encoding lacks are replaced, so that the command goes on.
 
-    A terminal gets no control characters out of canvases and answers, which could rewrite what it shows.
+    Control characters of canvases and answers do not reach a terminal, where they could overwrite other text.
     """
     encoding = stream.encoding or "utf-8"
     text = text.encode(encoding, "replace").decode(encoding)

@@ -1,7 +1,7 @@
-"""Where the database and Redis of a command are.
+"""Find the database and Redis of a command.
 
-Servers that DATABASE_URL and REDIS_URL name win; then come those of a running `easel up` of the same EASEL_HOME, then
-the embedded ones, which start for this command and stop with it.
+In order of precedence: the servers that DATABASE_URL and REDIS_URL name, those of a running `easel up` of the same
+EASEL_HOME, and the embedded ones, which start for this command and stop with it.
 """
 
 import importlib
@@ -15,13 +15,13 @@ import embedded
 from cli.shell import home, output
 from settings import Settings
 
-LINGER = timedelta(minutes=30)  # for other commands that use the servers we have started
-SOON = 1.0  # seconds after which a person wonders why the command does not end
+LINGER = timedelta(minutes=30)  # longest wait for other commands that use the servers of this one
+SOON = 1.0  # seconds of that wait before the command prints why it does not end
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Settings with every server named. `up`: the `easel up` whose processes carry out runs there."""
+    """Settings with every server named. `up`: the `easel up` whose processes execute runs there."""
 
     settings: Settings
     up: home.Up | None = None
@@ -30,7 +30,10 @@ class Found:
 
 @contextmanager
 def found(settings: Settings, *, need_redis: bool = True) -> Generator[Found]:
-    """The servers for one command; embedded ones run until the block ends. Raises ExecutorError if none can run."""
+    """Find the servers for one command; embedded ones run until the block ends.
+
+    Raises ExecutorError if they cannot start.
+    """
     up = home.running_up(settings.home)
     if up is not None and settings.database_url in (None, up.database_url):
         yield Found(settings.on(up.database_url, up.redis_url), up)
@@ -41,14 +44,14 @@ def found(settings: Settings, *, need_redis: bool = True) -> Generator[Found]:
         return
     with embedded.services(settings.home, **missing, linger=LINGER) as servers:
         yield Found(settings.on(servers.database_url, servers.redis_url), is_embedded=missing["need_database"])
-        patience = threading.Timer(SOON, output.tell, ["waiting for other commands that use this one's servers"])
-        patience.daemon = True
-        patience.start()
-    patience.cancel()
+        notice = threading.Timer(SOON, output.tell, ["waiting for other commands that use this command's servers"])
+        notice.daemon = True
+        notice.start()
+    notice.cancel()
 
 
 def import_ahead(*modules: str) -> threading.Thread:
-    """Import modules in a thread of their own, while servers start; half a second that nobody waits for."""
+    """Import modules in a thread while servers start, which saves half a second."""
     thread = threading.Thread(target=lambda: [importlib.import_module(module) for module in modules])
     thread.start()
     return thread

@@ -56,7 +56,7 @@ def test_a_first_run_needs_nothing_and_answers_with_routing_a_join_and_an_iterat
     assert first.returncode == 0, first.stderr
     assert "- My invoice is wrong: we check this within two days\n- I was charged twice: we" in first.stdout
     assert "Invoice case, opened" in first.stdout
-    assert "model: echo stand-in (no real model)" in first.stderr
+    assert "model: echo (built in, no real model)" in first.stderr
     assert re.search(r"^✓ Categorize:Triage support_triage \(\d+\.\d s\)$", first.stderr, re.MULTILINE)
     assert first.stderr.count("✓ LLM:Check check") == 2
     assert "✓ Message:Other" not in first.stderr
@@ -245,7 +245,7 @@ def test_a_stand_in_that_answers_is_labelled_and_a_model_without_account_is_name
     missing = easel("models", "test", "gpt-5@OpenAI")
 
     assert answered.returncode == 0
-    assert "stand-in and no real model" in answered.stderr
+    assert "a built-in model and no real one" in answered.stderr
     assert missing.returncode == 1
     assert "OpenAI" in missing.stderr
 

@@ -28,7 +28,7 @@ def test_sweeper_that_worked_a_moment_ago_is_there_whoever_is_connected(database
     finding = sweeper(database)
 
     assert finding.level is Level.OK
-    assert finding.found.startswith("worked 2 s ago")
+    assert finding.found.startswith("ran 2 s ago")
 
 
 def test_sweeper_that_stopped_is_missed_although_a_pooler_keeps_its_connection(
@@ -41,12 +41,12 @@ def test_sweeper_that_stopped_is_missed_although_a_pooler_keeps_its_connection(
         finding = sweeper(database)
 
     assert finding.level is Level.FAIL
-    assert finding.found == "none has worked for 0:05:00 h"
+    assert finding.found == "none has run for 0:05:00 h"
     assert "easel sweeper" in finding.advice
 
 
 def test_sweeper_is_missed_where_none_has_ever_worked(database: Database) -> None:
-    assert sweeper(database).found == "none has ever worked here"
+    assert sweeper(database).found == "none has ever run here"
 
 
 def seen_by_a_sweeper(database: Database, ago: timedelta) -> None:

@@ -66,4 +66,4 @@ def test_unknown_memory_type_is_refused(capsys: pytest.CaptureFixture[str]):
     code, _, told = easel(capsys, "create", "Customers", "--type", "wild")
 
     assert code == 2
-    assert '"wild" is no type of memory' in told
+    assert '"wild" is not a type of memory' in told

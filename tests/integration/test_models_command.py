@@ -43,7 +43,7 @@ def test_list_says_which_keys_do_not_open(easel: Easel, database: Database):
     _, listed, _ = easel("models", "list")
 
     status_of = {line.split()[1]: line for line in listed.splitlines()}
-    assert "does not open with EASEL_SECRET_KEY" in status_of["Mistral"]
+    assert "cannot be decrypted with EASEL_SECRET_KEY" in status_of["Mistral"]
     assert "active" in status_of["OpenAI"]
 
 

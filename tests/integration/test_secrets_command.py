@@ -143,8 +143,8 @@ def test_keys_that_were_stored_in_the_clear_are_sealed_by_a_command(easel: Easel
         assert KEY not in json.dumps(version.dsl)
     assert KEY not in drafted(database, agent)
     assert KEY in plain
-    assert first[::2] == (0, "2 documents of 1 agents had secrets in the clear, which are sealed now.\n")
-    assert second[::2] == (0, "0 documents of 1 agents had secrets in the clear, which are sealed now.\n")
+    assert first[::2] == (0, "2 documents of 1 agents had secrets in plain text, which are encrypted now.\n")
+    assert second[::2] == (0, "0 documents of 1 agents had secrets in plain text, which are encrypted now.\n")
 
 
 def test_versions_of_an_agent_that_is_gone_are_sealed_too(easel: Easel, database: Database):
@@ -155,7 +155,7 @@ def test_versions_of_an_agent_that_is_gone_are_sealed_too(easel: Easel, database
 
     _, _, err = easel("secrets", "seal")
 
-    assert err == "1 documents of 1 agents had secrets in the clear, which are sealed now.\n"
+    assert err == "1 documents of 1 agents had secrets in plain text, which are encrypted now.\n"
 
 
 def test_secrets_that_a_plugin_declares_are_sealed_and_exported_masked(
@@ -173,7 +173,7 @@ def test_secrets_that_a_plugin_declares_are_sealed_and_exported_masked(
         _, plain, _ = easel("export", "keyed", "--with-secrets")
 
     assert KEY not in in_the_clear
-    assert told == "2 documents of 1 agents had secrets in the clear, which are sealed now.\n"
+    assert told == "2 documents of 1 agents had secrets in plain text, which are encrypted now.\n"
     assert KEY not in drafted(database, agent)
     assert KEY in plain
 
@@ -221,5 +221,5 @@ def test_doctor_searches_only_the_canvases_that_were_changed_last(
     easel("import", str(tmp_path / "plain.json"))
     behind_it = checks.secrets_of_canvases(database)
 
-    assert (with_secret.level, with_secret.found) == ("OK", "they open")
+    assert (with_secret.level, with_secret.found) == ("OK", "can be decrypted")
     assert (behind_it.level, behind_it.found) == ("OK", "none in the 1 canvases that were changed last")

@@ -120,4 +120,4 @@ def test_the_doctor_finds_share_links_that_name_no_agent(easel: Easel, agent: UU
         tx.run(text("update tokens set canvas_id = null"))
 
     found = checks.share_links(database)
-    assert (before.level, found.level, found.found) == ("OK", "WARN", "1 name no agent, and open nothing")
+    assert (before.level, found.level, found.found) == ("OK", "WARN", "1 name no agent, and do not work")

@@ -60,7 +60,7 @@ def test_a_model_of_vectors_tells_how_many_numbers_they_have():
 def test_a_model_that_gives_every_text_one_vector_is_no_good():
     told, _ = tried("embedding", vectors([1.0, 0.0], [1.0, 0.0]))
 
-    assert told.error == "It gives different texts the same vector."
+    assert told.error == "It returns the same vector for different texts."
 
 
 def test_a_model_of_ranks_must_put_the_right_text_first():
@@ -142,7 +142,7 @@ def test_server_of_a_model_that_ragflow_stored_with_a_suffix_sees_the_name_witho
 
 
 def test_a_kind_that_nothing_asks_and_a_model_that_is_not_so_are_refused():
-    with pytest.raises(InvalidRequest, match="Nothing in Easel asks models of the kind ocr"):
+    with pytest.raises(InvalidRequest, match="Easel does not use models of the kind ocr"):
         chosen(MODEL, [account()], "ocr")
     with pytest.raises(ModelError, match="cannot be used as rerank"):
         chosen(MODEL, [account()], "rerank")

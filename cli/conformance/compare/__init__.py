@@ -1,1 +1,1 @@
-"""Compare what a case did with its recording."""
+"""Compare the result of a case with its recording."""

@@ -1,6 +1,6 @@
-"""When a recorded value and an observed one agree.
+"""Compare recorded values with observed ones.
 
-Each function gives the first Mismatch, or None. Values are plain JSON; the recorded side may hold placeholders.
+Each function returns the first Mismatch, or None. Values are plain JSON; recorded ones may contain placeholders.
 """
 
 import re
@@ -18,14 +18,14 @@ class _Nothing:
 
 
 NOTHING: Final = _Nothing()
-"""Stands where one side has no value at all."""
+"""The value of a side that has none."""
 
 _DATE = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d"
 _PLACEHOLDERS = {
     "<DATE>": _DATE,
     "<TRANSPORT_ERROR>": ".+",
     "<TASK>": ".+?",
-    # The reference names no cause after its last try; we name the real one.
+    # The reference names no cause after its last attempt; Easel names the real one.
     "**ERROR**: MAX_RETRIES_EXCEEDED - ": r"\*\*ERROR\*\*: [A-Z][A-Z0-9_]* - ",
 }
 _PLACEHOLDER = re.compile("|".join(map(re.escape, _PLACEHOLDERS)))
@@ -36,7 +36,7 @@ _COMPARED_INPUTS = frozenset({"Message", "LLM", "Agent", "StringTransform", "Beg
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """Where two values part: a path inside them, what was recorded there, and what was observed."""
+    """The place where two values differ: a path in them, and the recorded and the observed value there."""
 
     path: str
     expected: Any
@@ -44,20 +44,20 @@ class Mismatch:
 
 
 def texts_agree(expected: str, got: str) -> bool:
-    """Equal, but for what stands in place of a placeholder."""
+    """Return whether two texts are equal, where a placeholder stands for any text of its kind."""
     return expected == got or (
         _PLACEHOLDER.search(expected) is not None and _pattern_of(expected).fullmatch(got) is not None
     )
 
 
 def text_begins(expected: str, got: str) -> bool:
-    """Whether `got` is `expected` and something more."""
+    """Return whether `got` begins with `expected` and is longer."""
     found = _pattern_of(expected).match(got)
     return found is not None and len(got) > found.end()
 
 
 def differ(expected: Any, got: Any, path: str = "") -> Mismatch | None:
-    """Values must agree member by member; the order of a mapping's members is free, of a list's items is not."""
+    """Compare values member by member. The order of a mapping's members is free, that of a list's items is not."""
     if isinstance(expected, Mapping) and isinstance(got, Mapping):
         for key, value in expected.items():
             found = differ(value, got.get(key, NOTHING), _below(path, key))
@@ -75,7 +75,7 @@ def differ(expected: Any, got: Any, path: str = "") -> Mismatch | None:
 
 
 def outputs_differ(expected: Any, got: Any, path: str = "") -> Mismatch | None:
-    """A node's outputs: recorded names must agree, ours may stand beside; of `_` names only whether `_ERROR` is set."""
+    """Compare a node's outputs: recorded names must agree, others may be added; of `_` names only `_ERROR` counts."""
     if not isinstance(expected, Mapping) or not isinstance(got, Mapping):
         return differ(expected, got, path)
     has_unread_stream = False
@@ -94,7 +94,7 @@ def outputs_differ(expected: Any, got: Any, path: str = "") -> Mismatch | None:
 
 
 def errors_differ(expected: str | None, got: str | None, path: str = "error") -> Mismatch | None:
-    """Whether there is one; its wording only if it carries a code."""
+    """Compare whether there is an error, and its wording if it has a code."""
     if bool(expected) != bool(got):
         return Mismatch(path, expected or NOTHING, got or NOTHING)
     if not expected or not got or not _CODED_ERROR.match(expected) or texts_agree(expected, got):
@@ -103,7 +103,7 @@ def errors_differ(expected: str | None, got: str | None, path: str = "error") ->
 
 
 def events_differ(expected: Event, got: Event) -> Mismatch | None:
-    """The data of two events of the same kind and node."""
+    """Compare the data of two events of the same name and node."""
     match expected.name:
         case "node_finished":
             return _finishes_differ(expected.data, got.data)
@@ -116,17 +116,17 @@ def events_differ(expected: Event, got: Event) -> Mismatch | None:
 
 
 def globals_differ(expected: Mapping[str, Any], got: Mapping[str, Any]) -> Mismatch | None:
-    """All of `sys.*`, `env.*` and others; what the assistant said is a printed mapping in `sys.history`."""
+    """Compare `sys.*`, `env.*` and other variables. In `sys.history`, the assistant's text is a printed mapping."""
     history = "sys.history"
-    said, heard = expected.get(history), got.get(history)
-    if not isinstance(said, list) or not isinstance(heard, list):
+    recorded, observed = expected.get(history), got.get(history)
+    if not isinstance(recorded, list) or not isinstance(observed, list):
         return differ(dict(expected), dict(got))
     rest = differ({**expected, history: None}, {**got, history: None})
-    return rest or _lists_differ(said, heard, history, _spoken_lines_differ)
+    return rest or _lists_differ(recorded, observed, history, _spoken_lines_differ)
 
 
 def histories_differ(expected: list[Any], got: list[Any]) -> Mismatch | None:
-    """[role, content] pairs in order; what the assistant left behind is outputs."""
+    """Compare [role, content] pairs in order; the content of the assistant is a mapping of outputs."""
     return _lists_differ(expected, got, "", _history_entries_differ)
 
 
@@ -160,16 +160,16 @@ def _finishes_differ(expected: Mapping[str, Any], got: Mapping[str, Any]) -> Mis
 
 
 def _spoken_lines_differ(expected: Any, got: Any, path: str) -> Mismatch | None:
-    said = "assistant: "
-    if isinstance(expected, str) and isinstance(got, str) and expected.startswith(said):
-        return None if got.startswith(said) else Mismatch(path, expected, got)
+    role = "assistant: "
+    if isinstance(expected, str) and isinstance(got, str) and expected.startswith(role):
+        return None if got.startswith(role) else Mismatch(path, expected, got)
     return differ(expected, got, path)
 
 
 def _history_entries_differ(expected: Any, got: Any, path: str) -> Mismatch | None:
     match expected, got:
-        case ["assistant", said], ["assistant", ours]:
-            return outputs_differ(said, ours, f"{path}[1]")
+        case ["assistant", recorded], ["assistant", observed]:
+            return outputs_differ(recorded, observed, f"{path}[1]")
         case _:
             return differ(expected, got, path)
 
@@ -178,7 +178,7 @@ def _scalars_agree(expected: Any, got: Any) -> bool:
     if isinstance(expected, bool) or isinstance(got, bool):
         return expected is got
     if isinstance(expected, int | float) and isinstance(got, int | float):
-        return expected == got  # 5 and 5.0 are one JSON number
+        return expected == got  # 5 and 5.0 are the same JSON number
     return type(expected) is type(got) and expected == got
 
 

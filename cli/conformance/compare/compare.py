@@ -1,7 +1,7 @@
-"""A case held against what happened when it was played: the first difference, or none.
+"""Compare a recorded case with its result here, and return the first difference.
 
-The runner plays a case and hands over what it saw, as it saw it: `Played` with an `Observed` for each run, or a
-`Refusal` if the document was not accepted. Normalisation happens here.
+The runner executes a case and returns `Played`, with an `Observed` for each run, or a `Refusal` if the document was not
+accepted. These are raw observations; this module normalises them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,7 @@ _RETRIES_COUNTED_DIFFERENTLY = "E12"
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """One run, seen from outside.
+    """The observations of one run.
 
     `events` are {event, data} as sent; `outputs` of every node of the canvas at the end, by id; `globals`, `history`
     ([role, content] pairs) and `path` as they would be stored; `waiting` the data of the `user_inputs` event the run
@@ -48,28 +48,28 @@ class Observed:
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """A whole case: its runs in order, and what reached the outside.
+    """The observations of a case: its runs in order, and the requests that it sent.
 
     `llm_requests` are {model, messages, tools, params} of all runs in any order, the provider layer's retries included;
-    `http_requests` are (method, path with query). None: not watched, so not compared.
+    `http_requests` are (method, path with query). None: not recorded, so not compared.
     """
 
     runs: Sequence[Observed]
     llm_requests: Sequence[Mapping[str, Any]] | None = None
     http_requests: Sequence[Sequence[str]] | None = None
-    http_base: str = field(default="")  # of the fixture server: goes back to its placeholder
+    http_base: str = field(default="")  # of the fixture server; replaced by its placeholder
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Loading or publishing the document was refused."""
+    """The document was refused when it was loaded or published."""
 
     message: str
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Where a case first parts from its recording. `run` counts from 1; None for what concerns the whole case."""
+    """The first difference between a case and its recording. `run` counts from 1; None: the whole case."""
 
     run: int | None
     where: str
@@ -78,7 +78,7 @@ class Difference:
 
 
 def compare(case: Case, seen: Played | Refusal) -> Difference | None:
-    """The first difference from the recording, None if they agree."""
+    """Return the first difference from the recording, or None."""
     if case.match == "load_error":
         return None if isinstance(seen, Refusal) else Difference(None, "loading", "a refusal", "accepted")
     if isinstance(seen, Refusal):
@@ -112,7 +112,7 @@ def _errors(recorded: RecordedRun, observed: Observed) -> Mismatch | None:
 
 
 def _results(recorded: RecordedRun, observed: Observed, http_base: str) -> Mismatch | None:
-    """What is left when the run is over: what was said and asked, outputs, variables, the conversation."""
+    """Compare the results of a run: answer, open form, outputs, variables, history, references."""
     answer: str = plain(observed.answer, http_base)
     return (
         _under("answer", differ(recorded.answer, answer))
@@ -125,14 +125,14 @@ def _results(recorded: RecordedRun, observed: Observed, http_base: str) -> Misma
 
 
 def _asked(waiting: Mapping[str, Any] | None, http_base: str) -> Any:
-    """An open question as recorded ones look: `forms` is ours."""
+    """Return an open form like a recorded one, which has no `forms`."""
     return None if waiting is None else plain({key: waiting[key] for key in waiting if key != "forms"}, http_base)
 
 
 def _all_outputs_differ(recorded: RecordedRun, got: Mapping[str, Any]) -> Mismatch | None:
     for node, outputs in recorded.outputs.items():
         ours = got.get(node, NOTHING)
-        if recorded.raised is not None and isinstance(ours, Mapping):  # ours failed as a node, and the node says so
+        if recorded.raised is not None and isinstance(ours, Mapping):  # here the node failed, and its `_ERROR` says so
             ours = {**ours, "_ERROR": outputs.get("_ERROR")}
         found = outputs_differ(outputs, ours, node)
         if found:

@@ -1,6 +1,6 @@
-"""What a canvas lets depend on what, as far as the order of events can tell.
+"""Read from a document which nodes wait for which others, as far as this shows in the order of events.
 
-Read from the document as it is stored, without the executor's own compiler, so that a mistake there cannot hide here.
+This does not use the executor's own compiler, so that a defect there cannot hide here.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -19,7 +19,7 @@ class Dependencies:
 
 
 def dependencies_of(document: Any) -> Dependencies:
-    """Edges of every kind: downstream, choices, error routes, into a container, through its passes, and out of it."""
+    """Return edges of every kind: downstream, choices, error routes, and those into, inside and out of containers."""
     components = document.get("components") if isinstance(document, Mapping) else None
     entries = {str(key): entry for key, entry in components.items()} if isinstance(components, Mapping) else {}
     before: dict[str, set[str]] = {}
@@ -33,7 +33,7 @@ def dependencies_of(document: Any) -> Dependencies:
     for container, members in inside.items():
         items = {node for node in members if _component(entries[node]).lower() in _ITEMS}
         exits = {node for node in members if _component(entries[node]).lower() == "exitloop"}
-        for item in items:  # a visit begins when the container opens, or when the pass before it is over
+        for item in items:  # an item begins when the container opens, or when the previous item is over
             before.setdefault(item, set()).update({container}, members - {item})
         for successor in _texts(_member(entries.get(container), "downstream")):
             before.setdefault(successor, set()).update(items | exits)

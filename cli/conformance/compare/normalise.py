@@ -1,7 +1,7 @@
-"""What is compared of an observation: the same view of it that the recordings were stored in.
+"""Normalise observations into the form in which recordings are stored.
 
-Times, ids, usage and thoughts are gone, pieces of speech are joined, everything is plain JSON. Recordings are like
-that already; applying this to them changes nothing.
+Times, ids, usage and thoughts are removed, consecutive text deltas are joined, and everything is plain JSON. Recordings
+are in this form already, and normalising them again changes nothing.
 """
 
 import math
@@ -32,12 +32,12 @@ _IF_SET = {
     "message": ("start_to_think", "end_to_think"),
     "message_end": ("status", "attachment", "downloads", "reference"),
 }
-_OURS = frozenset({"run_failed"})  # our end of a failed run; the recorded wire just stops
+_OURS = frozenset({"run_failed"})  # Easel's last event of a failed run; the recorded events just stop
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One event as it is compared. `put_off`: announced in the recording, then not run in that batch."""
+    """One normalised event. `put_off`: the recording announced the node, and then did not run it in that batch."""
 
     name: str
     data: Mapping[str, Any]
@@ -45,12 +45,12 @@ class Event:
 
     @property
     def node_id(self) -> str:
-        """The node it speaks of; "" for events of the run and of speech."""
+        """The node of the event; "" for events of the run and of message streams."""
         return str(self.data.get("component_id") or "")
 
 
 def plain(value: Any, http_base: str = "") -> Any:
-    """Any value as plain JSON without times, the fixture server's address back to its placeholder."""
+    """Return a value as plain JSON without times, with the placeholder of the fixture server's address."""
     if isinstance(value, str):
         return _plain_text(value, http_base)
     if isinstance(value, float) and math.isnan(value):
@@ -65,13 +65,13 @@ def plain(value: Any, http_base: str = "") -> Any:
 
 
 def plain_events(events: Iterable[Mapping[str, Any]], http_base: str = "") -> list[Event]:
-    """Events as they are compared: known members only, pieces of speech joined."""
-    kept = [_plain_event(event, http_base) for event in events if event.get("event") not in _OURS]
-    return joined(kept)
+    """Return normalised events: known members only, consecutive text deltas joined."""
+    normalised = [_plain_event(event, http_base) for event in events if event.get("event") not in _OURS]
+    return joined(normalised)
 
 
 def joined(events: Sequence[Event]) -> list[Event]:
-    """Successive messages that carry only content as one; a message without anything is dropped."""
+    """Join successive messages that have only content, and drop empty ones."""
     result: list[Event] = []
     for event in events:
         if not _is_text(event):

@@ -1,4 +1,4 @@
-"""Requests to the model: a multiset, compared up to what the executor words in its own way."""
+"""Compare requests to the model as a multiset, except for prompts that each executor words in its own way."""
 
 import json
 import re
@@ -10,28 +10,28 @@ from cli.conformance.compare.agreement import differ, text_begins, texts_agree
 
 _LONG_SYSTEM = "<LONG_SYSTEM>"
 _OWN_WORDING = re.compile("<(?:STRUCTURED_OUTPUT|CITATION|CITATION_PLUS|FULL_QUESTION)_PROMPT>")
-_DROPPED_BY_REFERENCE = frozenset({"max_tokens", "max_completion_tokens"})  # the author set it, so ours sends it
+_DROPPED_BY_REFERENCE = frozenset({"max_tokens", "max_completion_tokens"})  # Easel sends it, since the author set it
 
 
 def unmatched(
     recorded: Sequence[Mapping[str, Any]], observed: Sequence[Mapping[str, Any]], *, is_count_free: bool
 ) -> tuple[Mapping[str, Any] | None, Mapping[str, Any] | None]:
-    """A recorded request that nobody made and an observed one that nobody recorded; None where there is none.
+    """Return a recorded request that was not observed, and an observed one that was not recorded; or None for each.
 
-    `is_count_free`: retries are counted differently, so requests may be missing or repeated, but none is new.
+    `is_count_free`: retries are counted differently, so requests may be missing or repeated, but none may be new.
     """
     ours = [plain_request(request) for request in observed]
     if is_count_free:
         new = next((got for got in ours if not any(_agree(expected, got) for expected in recorded)), None)
         return None, new
     partner = _pair(recorded, ours)
-    taken = set(partner.values())
+    paired = set(partner.values())
     missing = next((request for i, request in enumerate(recorded) if i not in partner), None)
-    return missing, next((request for i, request in enumerate(ours) if i not in taken), None)
+    return missing, next((request for i, request in enumerate(ours) if i not in paired), None)
 
 
 def plain_request(request: Mapping[str, Any]) -> dict[str, Any]:
-    """A request as it is compared: texts, tool names and calls without ids, parameters the reference sends too."""
+    """Return a normalised request: texts, tool names, calls without ids, parameters that the reference sends too."""
     params = request.get("params") or {}
     return {
         "model": request.get("model"),
@@ -42,7 +42,7 @@ def plain_request(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _pair(recorded: Sequence[Mapping[str, Any]], ours: Sequence[Mapping[str, Any]]) -> dict[int, int]:
-    """recorded -> observed, as many pairs as possible; each request is in one pair at most."""
+    """Return a maximum matching of recorded to observed requests, by index."""
     fits = [[j for j, got in enumerate(ours) if _agree(expected, got)] for expected in recorded]
     recorded_of: dict[int, int] = {}
 
@@ -63,14 +63,14 @@ def _pair(recorded: Sequence[Mapping[str, Any]], ours: Sequence[Mapping[str, Any
 def _agree(expected: Mapping[str, Any], got: Mapping[str, Any]) -> bool:
     if expected.get("model") != got["model"]:
         return False
-    if "kind" in expected:  # only the kind was recorded: its whole wording is the executor's
+    if "kind" in expected:  # only the kind was recorded, since each executor words it in its own way
         return not got["tools"]
-    wanted = plain_request(expected)
+    recorded = plain_request(expected)
     return (
-        wanted["tools"] == got["tools"]
-        and differ(wanted["params"], got["params"]) is None
-        and len(wanted["messages"]) == len(got["messages"])
-        and all(map(_messages_agree, wanted["messages"], got["messages"]))
+        recorded["tools"] == got["tools"]
+        and differ(recorded["params"], got["params"]) is None
+        and len(recorded["messages"]) == len(got["messages"])
+        and all(map(_messages_agree, recorded["messages"], got["messages"]))
     )
 
 
@@ -93,7 +93,7 @@ def _plain_message(message: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _text_of(content: Any) -> str:
-    """Text as it is, parts by their texts; images and the like are not recorded. No content is no text."""
+    """Return the text of a content: of parts, their texts, since images are not recorded; "" without content."""
     if isinstance(content, str):
         return content
     parts = content if isinstance(content, list) else []
@@ -104,7 +104,7 @@ def _plain_call(call: Mapping[str, Any]) -> dict[str, Any]:
     function = call.get("function") or call
     arguments = function.get("arguments")
     if isinstance(arguments, str):
-        with suppress(ValueError):  # no JSON: compared as it was sent
+        with suppress(ValueError):  # not JSON: compared as it was sent
             arguments = json.loads(arguments)
     return {"name": function.get("name"), "arguments": arguments}
 

@@ -1,6 +1,6 @@
-"""The events of one run told in two strands: steps of nodes and of the run, and what was said, turn by turn.
+"""Split the events of one run into steps of nodes and of the run, and message streams ("turns").
 
-A step is known by its key, (event, node, how many like it came before), which two accounts of one run share however
+The key of a step is (event, node, number of such events before). It is the same in two recordings of one run, however
 their events interleave. A turn ends with its `message_end`.
 """
 
@@ -16,7 +16,7 @@ Key: TypeAlias = tuple[str, str, int]
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One event that is no piece of speech."""
+    """One event that is not a text delta."""
 
     key: Key
     event: Event
@@ -24,34 +24,34 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """`position` knows every step by its key, and the first piece of turn n as `first_piece(n)`."""
+    """The events of a run. `position` has every step by its key, and the first text of turn n by `first_piece(n)`."""
 
     steps: tuple[Step, ...]
-    turns: tuple[tuple[Event, ...], ...]  # pieces of each turn, joined; the last turn may lack its end
+    turns: tuple[tuple[Event, ...], ...]  # text of each turn, joined; the last turn may lack its end
     position: Mapping[Key, int]
     finish_of: Mapping[Key, Key]  # node_started -> its node_finished
-    start_of: Mapping[Key, Key]  # and back
+    start_of: Mapping[Key, Key]  # node_finished -> its node_started
 
 
 def first_piece(turn: int) -> Key:
-    """The key under which the beginning of a turn's speech has its position."""
+    """Return the key of the first text of a turn."""
     return ("message", "", turn)
 
 
 def end_of(turn: int) -> Key:
-    """The key of a turn's `message_end`."""
+    """Return the key of a turn's `message_end`."""
     return ("message_end", "", turn)
 
 
 def label(key: Key) -> str:
-    """A step as people read it."""
+    """Return a step for people."""
     name, node, number = key
     text = f"{name} of {node}" if node else name
     return f"{text} (no. {number + 1})" if number else text
 
 
 def story_of(events: Sequence[Event]) -> Story:
-    """Events in the order they were sent, as a story."""
+    """Return the story of events, which are in the order in which they were sent."""
     seen: Counter[tuple[str, str]] = Counter()
     steps: list[Step] = []
     turns: list[list[Event]] = []
@@ -78,10 +78,12 @@ def story_of(events: Sequence[Event]) -> Story:
         elif event.name == "node_started":
             running.setdefault(event.node_id, []).append(key)
         elif event.name == "node_finished" and running.get(event.node_id):
-            finish_of[running[event.node_id].pop()] = key  # the youngest: a container left early may never finish
+            finish_of[running[event.node_id].pop()] = (
+                key  # the latest: a container that was left early may never finish
+            )
     return Story(
         tuple(steps),
-        tuple(tuple(joined(pieces)) for pieces in turns),
+        tuple(tuple(joined(deltas)) for deltas in turns),
         position,
         finish_of,
         {finish: start for start, finish in finish_of.items()},

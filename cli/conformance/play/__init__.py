@@ -1,1 +1,1 @@
-"""Play a recorded case: its fixtures, its services, its events."""
+"""Run recorded cases: fixtures, services, and the events of the runs."""

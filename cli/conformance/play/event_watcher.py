@@ -1,4 +1,4 @@
-"""The events of a turn as a client would have received them."""
+"""Read the events of a turn as a client would have received them."""
 
 from typing import Any
 from uuid import UUID
@@ -13,7 +13,7 @@ from store.runs.events import StoredEvent
 
 
 class Watcher:
-    """Looks at runs the way a client does."""
+    """Reads runs like a client of the API."""
 
     def __init__(self, database: Database, versions: VersionCache, redis_url: str) -> None:
         self._database = database
@@ -21,7 +21,7 @@ class Watcher:
         self._ears = Ears(redis_url)
 
     def events_of(self, tenant_id: UUID, run_id: UUID, after: int) -> list[dict[str, Any]]:
-        """{event, data} of a run's events after a number, with the spoken text where it was said."""
+        """Return {event, data} of a run's events after a number, with the streamed text at its position."""
         following, frames = self._read(tenant_id, run_id, after)
         with self._database.transaction() as tx:
             canvas = self._versions.canvas(tx, following.run.version_id)
@@ -30,7 +30,7 @@ class Watcher:
         return [{"event": frame["event"], "data": frame["data"]} for frame in shown if "event" in frame]
 
     def error_of(self, tenant_id: UUID, run_id: UUID, after: int) -> str:
-        """The error that ended a run, in the component's own words, as RAGFlow tells it; "" if none did."""
+        """Return the component's error that ended a run, as RAGFlow reports it; "" if there is none."""
         _, frames = self._read(tenant_id, run_id, after)
         ends = (frame.stored for frame in frames if isinstance(frame, Event) and frame.stored.name == RUN_FAILED)
         return next((str(stored.body.get("error", "")) for stored in ends), "")

@@ -1,4 +1,4 @@
-"""Everything outside a canvas but the model, as a case scripts it: HTTP, files, dataset search, web search, SQL.
+"""Fixtures of cases for everything outside of a canvas except the model: HTTP, dataset search, web search, SQL.
 
 with HttpFixture(case.http) as http:
     play(case.document_at(http.base))
@@ -21,16 +21,18 @@ from canvas.errors import ToolError
 from cli.conformance.cases import HttpRoute
 from providers.interfaces import Rows
 
-_POLL_SECONDS = 0.02  # how long leaving may wait for the serving thread
+_POLL_SECONDS = 0.02  # how long `__exit__` may wait for the serving thread
 
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
-    request_queue_size = 128  # wide fans call all at once; with the default of 5 some would wait a second for a retry
+    request_queue_size = (
+        128  # wide fans call at the same time; with the default of 5, some calls wait a second for a retry
+    )
 
 
 class HttpFixture:
-    """A server on a loopback port that answers by a case's routes and notes every call."""
+    """A server on a loopback port that answers by a case's routes and records every call."""
 
     def __init__(self, routes: Sequence[HttpRoute]) -> None:
         self._routes = tuple(routes)
@@ -43,12 +45,12 @@ class HttpFixture:
 
     @property
     def base(self) -> str:
-        """What stands for `__HTTP_BASE__`."""
+        """The URL that replaces `__HTTP_BASE__`."""
         return f"http://127.0.0.1:{self._server.server_port}"
 
     @property
     def calls(self) -> list[tuple[str, str]]:
-        """(method, path with query) of all calls so far, those without a route included."""
+        """(method, path with query) of all calls so far, including those without a route."""
         with self._lock:
             return list(self._calls)
 
@@ -65,13 +67,13 @@ class HttpFixture:
         self._server.server_close()
 
     def take(self, method: str, target: str) -> HttpRoute | None:
-        """Note a call and use up one answer of the first route that fits."""
+        """Record a call and use one answer of the first route that matches; None if no route does."""
         path = urlsplit(target).path
         with self._lock:
             self._calls.append((method, target))
             for number, route in enumerate(self._routes):
-                is_asked = route.path == path and (route.method or method).upper() == method
-                if is_asked and (route.times is None or self._used[number] < route.times):
+                is_match = route.path == path and (route.method or method).upper() == method
+                if is_match and (route.times is None or self._used[number] < route.times):
                     self._used[number] += 1
                     return route
         return None
@@ -104,7 +106,7 @@ class HttpFixture:
                     self.end_headers()
                     if self.command != "HEAD":
                         self.wfile.write(body)
-                except OSError:  # the caller has given up waiting, which a delay is there for
+                except OSError:  # the caller has timed out, as routes with a delay intend
                     self.close_connection = True
 
             def _echoed(self, route: HttpRoute, body: bytes) -> dict[str, Any]:
@@ -112,13 +114,13 @@ class HttpFixture:
                 return echo(self.command, self.path, self.headers.get("Content-Type") or "", headers, body)
 
             def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  # the name it is called by
-                """Silent: `calls` is the log."""
+                """Log nothing: `calls` is the log."""
 
         return Handler
 
 
 def echo(method: str, target: str, content_type: str, headers: Mapping[str, str | None], body: bytes) -> dict[str, Any]:
-    """A request described: its body as `json`, as sorted pairs of a `form`, or as text."""
+    """Return a description of a request, with its body as `json`, as sorted pairs of a `form`, or as text."""
     split = urlsplit(target)
     text = body.decode("utf-8", "replace")
     described: dict[str, Any] = {
@@ -134,7 +136,7 @@ def echo(method: str, target: str, content_type: str, headers: Mapping[str, str 
     if kind == "application/json":
         try:
             return described | {"json": json.loads(text)}
-        except ValueError:  # labelled so, but none: shown as it came
+        except ValueError:  # not JSON despite its content type: described as text
             pass
     return described | {"body": text}
 
@@ -144,7 +146,7 @@ def _pairs(encoded: str) -> list[list[str]]:
 
 
 def retrieved(entries: Sequence[Mapping[str, Any]], query: str) -> dict[str, Any]:
-    """What dataset search finds: {"chunks", "doc_aggs"} of the first entry whose text the query contains."""
+    """Return the result of dataset search: {"chunks", "doc_aggs"} of the first entry whose text the query contains."""
     entry = _first_contained(entries, query)
     chunks = [dict(chunk) for chunk in entry.get("chunks", ())] if entry else []
     counts = Counter(str(chunk.get("docnm_kwd", "")) for chunk in chunks)
@@ -156,7 +158,7 @@ def retrieved(entries: Sequence[Mapping[str, Any]], query: str) -> dict[str, Any
 
 
 def searched(entries: Sequence[Mapping[str, Any]], query: str) -> list[dict[str, Any]]:
-    """What web search finds, by the same rule. Raises ToolError where the script has an error."""
+    """Return the result of web search, by the same rule. Raises ToolError if the entry has an error."""
     entry = _first_contained(entries, query) or {}
     if "error" in entry:
         raise ToolError(str(entry["error"]))
@@ -165,13 +167,13 @@ def searched(entries: Sequence[Mapping[str, Any]], query: str) -> list[dict[str,
 
 @dataclass(frozen=True, slots=True)
 class SqliteDatabases:
-    """A fresh database in memory stands for whatever server a node names."""
+    """Gives every node a new SQLite database in memory instead of the server that it names."""
 
     statements: Sequence[str]
 
     @asynccontextmanager
     async def connect(self, params: Mapping[str, Any]) -> AsyncGenerator["SqliteSession"]:
-        """A session on what the statements set up."""
+        """Open a session on a database that the statements have set up."""
         with closing(sqlite3.connect(":memory:")) as database:
             for statement in self.statements:
                 database.execute(statement)
@@ -180,12 +182,12 @@ class SqliteDatabases:
 
 @dataclass(frozen=True, slots=True)
 class SqliteSession:
-    """One connection."""
+    """One session of a node on its database."""
 
     database: sqlite3.Connection
 
     async def execute(self, sql: str, most_rows: int) -> Rows:
-        """Rows of a statement. Raises ToolError in the database's words."""
+        """Execute a statement and return its rows. Raises ToolError with the database's message."""
         try:
             cursor = self.database.execute(sql)
         except sqlite3.Error as error:

@@ -1,7 +1,7 @@
-"""Plays cases through the real stack: rows, Celery tasks, events (decisions.md 19, 27).
+"""Run cases through the real stack: rows, Celery tasks, events.
 
-Scheduler and worker run as threads of this process, so that fixtures and their counters stay local. Every case has a
-tenant of its own, by which its script and its files are found.
+Scheduler and worker run as threads of this process, so that fixtures and their counters stay local. Every case has its
+own tenant, by which its script and its files are found.
 """
 
 import time
@@ -49,23 +49,23 @@ LOOK_EVERY = 0.005
 
 
 async def _at_once(_: float) -> None:
-    """Waiting times between a provider's retries are skipped, as in the recordings."""
+    """Skip the delay between a provider's retries, as in the recordings."""
 
 
 @dataclass
 class Fixtures:
-    """What stands outside of the canvas, by tenant."""
+    """Scripts, files and cases by tenant."""
 
     scripts: dict[UUID, Script] = field(default_factory=dict[UUID, Script])
     files: dict[UUID, Mapping[str, str]] = field(default_factory=dict[UUID, Mapping[str, str]])
     cases: dict[UUID, Case] = field(default_factory=dict[UUID, Case])
 
     def of_tenant(self, tenant_id: UUID, common: Services) -> Services:
-        """What a case's nodes reach beside its model and files."""
+        """Return the services of a case's nodes."""
         return services_of(self.cases[tenant_id], common)
 
     def read_file(self, tenant_id: UUID, run_id: UUID, descriptor: Mapping[str, Any], _: str) -> str:
-        """A file of the case's store, as parsing it would give."""
+        """Return the text of a file of the case, or its image as a data URI, as the parser would."""
         text = self.files[tenant_id][str(descriptor["id"])]
         mime_type = str(descriptor.get("mime_type") or "")
         if "image" in mime_type:
@@ -75,7 +75,7 @@ class Fixtures:
 
 @contextmanager
 def stage(settings: Settings, fixtures: Fixtures, jobs: int) -> Generator[local_engine.Engine]:
-    """An engine for playing cases: on the servers that are named, or on embedded ones that leave nothing behind."""
+    """Start an engine for cases, on the servers that are named or on temporary embedded ones."""
     with TemporaryDirectory(prefix="easel-conformance-") as home:
         needs_database, needs_redis = settings.database_url is None, settings.redis_url is None
         with embedded.services(
@@ -99,13 +99,13 @@ def stage(settings: Settings, fixtures: Fixtures, jobs: int) -> Generator[local_
 
 
 def play_all(engine: local_engine.Engine, fixtures: Fixtures, cases: Sequence[Case], jobs: int) -> Iterable[Verdict]:
-    """Verdicts in the order of the cases."""
+    """Run cases in threads and yield the verdicts in the order of the cases."""
     with ThreadPoolExecutor(max_workers=jobs) as pool:
         yield from pool.map(partial(judge, engine, fixtures), cases)
 
 
 def judge(engine: local_engine.Engine, fixtures: Fixtures, case: Case) -> Verdict:
-    """Play one case and hold it against its recording."""
+    """Run one case and compare it with its recording."""
     missing = sorted(name for name in case.component_names if registry.find(name) is None)
     if missing and case.match != "load_error":
         return Skipped(case.name, f"missing component: {', '.join(missing)}")
@@ -117,7 +117,7 @@ def judge(engine: local_engine.Engine, fixtures: Fixtures, case: Case) -> Verdic
 
 
 def play(engine: local_engine.Engine, fixtures: Fixtures, case: Case) -> Played | Refusal:
-    """Load the document and carry out the runs, one after another."""
+    """Load the document and execute the runs, one after another."""
     with HttpFixture(case.http) as http:
         try:
             document = parsing.parse(case.document_at(http.base))
@@ -154,7 +154,7 @@ class _Player:
     conversation_id: UUID | None = None
 
     def run(self, start: str, wanted: CaseRun) -> Observed:
-        """One run of a case; every start but `continue` begins a new conversation."""
+        """Execute one run of a case. Every start except `continue` begins a new conversation."""
         if start != "continue":
             self.conversation_id = None
         is_webhook = wanted.webhook_payload is not None

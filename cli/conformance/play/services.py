@@ -1,6 +1,6 @@
 """The services of a case's tenant: knowledge bases, web search, databases and code, as the case scripts them.
 
-Web search is answered as its vendor's API would answer, below the tool, so that the tool's own code runs.
+The fixture answers web searches like the vendor's API, below the tool, so that the tool's own code runs.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,12 +19,12 @@ TAVILY = "http://tavily.invalid"
 
 
 def services_of(case: Case, common: Services) -> Services:
-    """The common services, with what the case scripts in their place."""
+    """Return the common services, with those that the case scripts replaced."""
     return replace(
         common,
         http=_Http(common.http, case.tavily),
         retriever=_Retriever(case.retrieval),
-        sandbox=LocalSandbox(allow_root=True),  # the cases' own code, in a process of its own
+        sandbox=LocalSandbox(allow_root=True),  # the code is that of the cases; it runs in a child process
         databases=fixtures.SqliteDatabases(case.sql),
         base_urls={**common.base_urls, "TAVILYSEARCH": TAVILY},
     )
@@ -32,7 +32,7 @@ def services_of(case: Case, common: Services) -> Services:
 
 @dataclass(frozen=True, slots=True)
 class _Http:
-    """Requests go out, but for those to the web search."""
+    """Sends requests, and answers those to the web search from the case."""
 
     real: Http
     tavily: Sequence[Mapping[str, Any]]
@@ -50,7 +50,7 @@ class _Http:
 
 @dataclass(frozen=True, slots=True)
 class _Retriever:
-    """Every dataset exists, and holds what the case says."""
+    """Finds in every dataset what the case scripts."""
 
     entries: Sequence[Mapping[str, Any]]
 

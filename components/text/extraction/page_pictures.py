@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 from components.text.extraction.file_kinds import Kind, kind_of, lacking, reading, too_large, unreadable
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
     from PIL.Image import Image
 
 LONGEST_SIDE = 2000  # pixels: a printed A4 page stays legible, and vendors scale larger images down
@@ -86,7 +88,7 @@ def _opened(name: str, data: bytes) -> "Image":
         raise too_large(name, Kind.IMAGE, "has more pixels than can be read") from error
 
 
-def _pdfium():
+def _pdfium() -> "ModuleType":
     try:
         import pypdfium2
     except ImportError as error:

@@ -64,8 +64,7 @@ def stored_key(server: Server, client: Client, agent: str, node: str = "TavilySe
 
 
 def opened(server: Server, client: Client, agent: str, document: Any) -> dict[str, Any]:
-    assert server.figures.secret is not None
-    key = EncryptionKey.of(server.figures.secret)
+    key = EncryptionKey.of(server.config.settings.sealing_secret())
     return CanvasSecrets.of(key, client.tenant_id, UUID(agent), registry.secret_fields).opened(document)
 
 
@@ -212,7 +211,7 @@ def test_a_masked_password_is_not_tried_on_a_database(client: Client) -> None:
 
     reply = client.http.post("/api/v1/agents/test_db_connection", json=fields).json()
 
-    assert (reply["code"], reply["message"]) == (101, "The password is masked. Type it in to try the connection.")
+    assert (reply["code"], reply["message"]) == (101, "The password is masked. Enter it to test the connection.")
 
 
 def test_another_tenant_opens_nothing_with_a_row_that_it_has_copied(server: Server, client: Client) -> None:

@@ -307,7 +307,7 @@ def test_a_public_key_is_the_secret_of_asymmetric_tokens() -> None:
         ),
         ({"algorithm": "none"}, bearer({}), "Invalid JWT: the algorithm NONE is not supported"),
         ({"algorithm": "PS256"}, bearer({}), "Invalid JWT: the algorithm PS256 is not supported"),
-        ({"audience": 5}, bearer({}), "Invalid JWT: the setting audience is no text"),
+        ({"audience": 5}, bearer({}), "Invalid JWT: the setting audience is not a text"),
     ],
 )
 def test_a_token_that_does_not_let_in_is_told_why(block: Any, headers: Any, expected: str) -> None:

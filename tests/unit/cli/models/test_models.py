@@ -13,5 +13,5 @@ def test_a_model_is_good_for_what_is_said_else_for_what_its_name_says_else_for_c
 
 
 def test_a_kind_that_nobody_knows_is_refused_before_a_key_is_asked_for():
-    with pytest.raises(InvalidRequest, match="smell is no kind of model"):
+    with pytest.raises(InvalidRequest, match="Not a kind of model: smell"):
         add("OpenAI", ["m"], ["smell"])

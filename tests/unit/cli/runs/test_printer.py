@@ -177,7 +177,7 @@ def test_an_answer_that_is_taken_back_is_announced(canvas: Canvas, run: RunSumma
 
     seen = capsys.readouterr()
     assert seen.out == "Hello\nrmit\n"
-    assert "taken back to its first 2 characters" in seen.err
+    assert "restarts after its first 2 characters" in seen.err
 
 
 def test_a_run_in_which_nobody_speaks_shows_its_outputs(
@@ -215,10 +215,13 @@ def test_machines_get_the_wire_events_one_a_line(canvas: Canvas, run: RunSummary
 @pytest.mark.parametrize(
     ("params", "labels"),
     [
-        ({}, ["echo stand-in (no real model)"]),
-        ({"llm_id": "scripted"}, ["scripted stand-in"]),
+        ({}, ["echo (built in, no real model)"]),
+        ({"llm_id": "scripted"}, ["scripted (built in, no real model)"]),
         ({"llm_id": "gpt-5@OpenAI"}, []),
-        ({"tools": [{"params": {"llm_id": "scripted@Easel"}}]}, ["echo stand-in (no real model)", "scripted stand-in"]),
+        (
+            {"tools": [{"params": {"llm_id": "scripted@Easel"}}]},
+            ["echo (built in, no real model)", "scripted (built in, no real model)"],
+        ),
     ],
 )
 def test_stand_ins_are_labelled_wherever_a_canvas_names_them(params: dict[str, Any], labels: list[str]):

@@ -27,7 +27,7 @@ def test_time_limit_for_all_components_is_told_to_change_nothing():
     ((about, found),) = told(COMPONENT_EXEC_TIMEOUT="77", COMPONENT_EXEC_TIMEOUT_EXESQL="9")
 
     assert about == "time limits"
-    assert "COMPONENT_EXEC_TIMEOUT is set and changes nothing" in found
+    assert "COMPONENT_EXEC_TIMEOUT is set and has no effect" in found
 
 
 def test_every_component_has_a_time_limit_of_its_own():
@@ -41,18 +41,18 @@ def test_time_limit_for_all_components_counts_where_there_are_plugins():
 
 
 def test_time_limit_of_a_component_that_is_not_there_is_told():
-    assert told(COMPONENT_EXEC_TIMEOUT_EXCESQL="9") == [("time limits", "there is no component of the name EXCESQL")]
+    assert told(COMPONENT_EXEC_TIMEOUT_EXCESQL="9") == [("time limits", "there is no component with the name EXCESQL")]
 
 
 def test_limit_of_model_calls_that_is_not_read_is_told():
-    assert told(MAX_CONCURRENT_CHATS="10") == [("model calls", "MAX_CONCURRENT_CHATS is set and not read")]
+    assert told(MAX_CONCURRENT_CHATS="10") == [("model calls", "MAX_CONCURRENT_CHATS is set and has no effect")]
 
 
 def test_variables_of_the_other_sandbox_are_told_and_those_of_ssh_itself_are_not():
     ((about, found),) = told(SANDBOX_PROVIDER_TYPE="ssh", SSH_HOST="box", SSH_AUTH_SOCK="/x", E2B_API_KEY="k")
 
     assert about == "sandbox"
-    assert found == "E2B_API_KEY, SANDBOX_PROVIDER_TYPE, SSH_HOST are set and not read; CodeExec has none"
+    assert found == "set and without effect: E2B_API_KEY, SANDBOX_PROVIDER_TYPE, SSH_HOST; CodeExec has no sandbox"
 
 
 def test_nothing_is_told_where_nothing_is_set_in_vain():

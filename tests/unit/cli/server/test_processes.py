@@ -152,7 +152,7 @@ def test_a_child_that_ends_is_started_again_and_writes_to_a_log_of_its_own(
 
     assert child.log.read_text() == "here\nhere\n"
     assert child.log.stat().st_mode & 0o777 == 0o600
-    assert "the worker has ended with code 0 and is started again" in capsys.readouterr().err
+    assert "the worker exited with code 0 and is restarted" in capsys.readouterr().err
 
 
 def pauses(child: Child, count: int, *, lasting: float, monkeypatch: pytest.MonkeyPatch) -> list[float]:
@@ -180,7 +180,7 @@ def test_a_child_that_somebody_kills_again_and_again_is_back_at_once_each_time(
     away = pauses(killed, 8, lasting=0.5, monkeypatch=monkeypatch)
 
     assert max(away) <= 0.3
-    assert "the worker was ended by signal 9" in capsys.readouterr().err
+    assert "the worker was killed by signal 9" in capsys.readouterr().err
     killed.must_come_up()
 
 
@@ -258,7 +258,7 @@ def test_a_port_that_the_api_of_a_killed_up_still_holds_is_waited_for():
         letting_go = threading.Timer(0.1, leaving.close)
         letting_go.start()
 
-        assert free_port("127.0.0.1", port, patience=PATIENCE) == port
+        assert free_port("127.0.0.1", port, wait=PATIENCE) == port
 
 
 def test_an_up_knows_whether_the_one_before_it_was_killed(tmp_path: Path):
@@ -297,7 +297,7 @@ def test_up_gives_the_counters_of_each_process_a_port() -> None:
 
 def test_up_refuses_counters_on_ports_that_there_are_not() -> None:
     assert metrics_ports(Settings(metrics_port=65533))["sweeper"] == 65535
-    with pytest.raises(InvalidRequest, match="Name a port up to 65533"):
+    with pytest.raises(InvalidRequest, match="Use a port up to 65533"):
         metrics_ports(Settings(metrics_port=65534))
 
 
