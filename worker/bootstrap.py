@@ -19,6 +19,7 @@ from scheduler.coordinator.coordinator import Coordinator
 from settings import Settings
 from store.primitives.encryption import EncryptionKey
 from worker.context.output_limits import OutputLimits
+from worker.fastpath.switches import fast_path_of
 from worker.runtime import Worker, WorkerConfig
 from worker.services.factory import ServiceConfig
 
@@ -45,7 +46,7 @@ def build_worker(
             cancel_poll=settings.cancel_poll,
             grace=settings.shutdown_grace,
             ride_along=settings.inline_advance,
-            eager_for=settings.continue_locally_for,
+            fast_path=fast_path_of(settings),
             allowance=OutputLimits(settings.max_output, settings.max_stream_chars, settings.max_depth),
         ),
         time_limit=settings.time_limit,

@@ -31,12 +31,14 @@ from store.db.database import Database
 from store.files.blobs import Blobs
 from store.primitives.encryption import EncryptionKey
 from store.tenants import uploads
+from worker.caches.value_caches import value_caches
 from worker.context.node_context import TimeLimit
 from worker.context.output_limits import OutputLimits
 from worker.event_loop import Loop
 from worker.executor import Executor
 from worker.fastpath.claim_batcher import ClaimBatcher
 from worker.fastpath.continuation import LocalContinuation
+from worker.fastpath.switches import FastPath
 from worker.leases.leases import LeaseKeeper
 from worker.services.background_jobs import SingleRunner
 from worker.services.factory import ServiceConfig, ServiceFactory
@@ -57,7 +59,7 @@ class WorkerConfig:
     cancel_poll: timedelta = timedelta(milliseconds=500)
     grace: timedelta = timedelta(seconds=5)
     ride_along: bool = True
-    eager_for: timedelta = timedelta(seconds=5)
+    fast_path: FastPath = field(default_factory=FastPath)
     allowance: OutputLimits = field(default_factory=OutputLimits)
     pace_window: float = WINDOW  # seconds; what vendors call a minute
 
@@ -125,9 +127,10 @@ class Worker:
             services=self._outside.of,
             blobs=blobs,
             worker_name=f"{socket.gethostname()}:{os.getpid()}",
-            claims=ClaimBatcher(max(1, database.pool_size // 2)),
+            claims=ClaimBatcher(max(1, database.pool_size // 2), batches=figures.fast_path.batch_claims),
             ride_along=figures.ride_along,
-            eager_for=figures.eager_for.total_seconds(),
+            fast_path=figures.fast_path,
+            caches=value_caches(figures.fast_path.cache_values),
             allowance=figures.allowance,
             caller_headers=mcp.caller_headers,
             spending=spends,

@@ -29,8 +29,9 @@ from scheduler.metrics import Metrics
 from store.files.storage import large_values_of
 from store.monitoring import queue_probes
 from worker.bootstrap import build_worker
-from worker.fastpath.admission import ADMISSION
-from worker.fastpath.inline_tasks import InlineTaskRequest, thread_continuation
+from worker.fastpath.admission import ADMISSION, Admission
+from worker.fastpath.inline_tasks import request_class, thread_continuation
+from worker.fastpath.switches import fast_path_of
 from worker.leases.leases import LAST_REPORTS
 from worker.leases.loop_watchdog import EventLoopWatchdog
 from worker.runtime import Worker
@@ -49,8 +50,11 @@ telemetry.configure(_settings.log_level, _settings.log_format)
 
 _database_url, _redis_url, _broker_url = _settings.servers()
 
-ADMISSION.most = _settings.worker_pool
-app = make_app(_broker_url, publishers=_settings.worker_threads, room=ADMISSION.room)
+_fast_path = fast_path_of(_settings)
+_admission = Admission(ADMISSION, _settings.worker_pool) if _fast_path.admission_control else None
+app = make_app(
+    _broker_url, publishers=_settings.worker_threads, room=_admission.room if _admission is not None else None
+)
 _counters = Metrics(**telemetry.metric_functions())
 _lock_watchdog = LockWatchdog(_settings.unresponsive_after.total_seconds() + BEHIND_WATCHES)
 _worker: Worker | None = None
@@ -83,7 +87,7 @@ def worker() -> Worker:
     return _worker
 
 
-@app.task(name=EXECUTE, ignore_result=True, Request=InlineTaskRequest)  # pyright: ignore[reportUntypedFunctionDecorator] (Celery is untyped)
+@app.task(name=EXECUTE, ignore_result=True, Request=request_class(_fast_path))  # pyright: ignore[reportUntypedFunctionDecorator] (Celery is untyped)
 def execute(run_id: str, activation_id: str) -> None:
     """Carry out an activation."""
     carries_out = worker()

@@ -49,6 +49,7 @@ from store.tables.runs import activations as activation_rows
 from store.tables.runs import node_values
 from store.tenants import tenants
 from tests import builders
+from worker.fastpath.switches import FastPath
 from worker.reporter import LeaseLost, Reporter
 from worker.runtime import Worker, WorkerConfig
 
@@ -221,6 +222,8 @@ class Bench:
     def a_worker(self, coordinator: Coordinator | None = None, **given: Any) -> Worker:
         """A worker; figures and limits may be given."""
         limits = {name: given.pop(name) for name in _OF_WORKERS if name in given}
+        switches = {name: given.pop(name) for name in FastPath.__slots__ if name in given}
+        given["fast_path"] = FastPath(**switches)
         worker = Worker(
             coordinator or self.coordinator,
             redis_url=self.redis_url,

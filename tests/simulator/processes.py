@@ -50,6 +50,7 @@ from worker.context.side_effects import SideEffectGuard
 from worker.context.text_stream import MessageStreamWriter
 from worker.executor import Executor
 from worker.fastpath.claim_batcher import ClaimBatcher
+from worker.fastpath.switches import FastPath
 from worker.leases.leases import LeaseKeeper
 
 LEASE = timedelta(seconds=10)
@@ -379,7 +380,7 @@ class WorkerProcess:
             "worker_name": self.name,
             "claims": ClaimBatcher(1),
             "ride_along": shared.habits.rides_along,
-            "eager_for": shared.habits.eager_for,
+            "fast_path": FastPath(continue_locally_for=timedelta(seconds=shared.habits.eager_for)),
         }
         execution = Executor(**given)
         for number in range(self.threads):

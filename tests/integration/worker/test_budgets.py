@@ -342,7 +342,7 @@ def test_a_budget_that_is_set_while_a_thread_goes_on_with_its_run_counts_from_th
     bench.does(work=limit)
     nodes = {name: llm(name) for name in ("one", "two", "three")}
     run = bench.start("begin -> one -> work -> two -> three -> say", **nodes, say=says("{three@content}"))
-    going_on = bench.a_worker(eager_for=timedelta(seconds=60))
+    going_on = bench.a_worker(continue_locally_for=timedelta(seconds=60))
 
     carried_out(going_on, run.id, run.activation("begin").id)
 

@@ -116,7 +116,7 @@ def test_when_its_time_is_up_a_thread_leaves_what_is_ready_to_the_queue(bench: B
 
 
 def test_with_no_time_at_all_every_node_goes_through_the_queue(bench: Bench):
-    worker = bench.a_worker(eager_for=timedelta(0))
+    worker = bench.a_worker(continue_locally_for=timedelta(0))
     run = bench.start(CHAIN)
     hops = 0
 
