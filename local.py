@@ -18,14 +18,13 @@ from providers.http.address_policy import Guard
 from providers.interfaces import Services
 from providers.models.chat.retrying_model import RetryPolicy
 from providers.models.chat.scripted import Script
-from scheduler.bootstrap import build_coordinator
+from scheduler.bootstrap import Role, build_coordinator
 from scheduler.coordinator.coordinator import Coordinator
 from scheduler.lifecycle.lifecycle import Lifecycle
 from scheduler.messaging.celery_app import ADVANCE, CANARY, EXECUTE, EXTRACT, INGEST, NODES, RUNS, make_app
 from scheduler.sweeper.sweeper import Sweeper
 from settings import Settings
 from store.db.database import Database
-from store.files.storage import large_values_of
 from store.monitoring import queue_probes
 from worker.bootstrap import build_worker
 from worker.fastpath.inline_tasks import request_class, thread_continuation
@@ -69,17 +68,7 @@ def engine(
     if broker.startswith("redis"):
         app.conf.broker_transport_options["polling_interval"] = LONGEST_READ
     coordinator = build_coordinator(
-        app,
-        database_url,
-        redis_url,
-        pool_size=max(settings.worker_pool, 8),
-        application="easel-local",
-        form_expiry=settings.form_expiry,
-        max_running=settings.max_running,
-        max_activations=settings.max_activations,
-        large=large_values_of(
-            settings.files_dir, settings.files_url, settings.s3_endpoint, keeps=settings.values_in_files
-        ),
+        app, database_url, redis_url, settings, Role("easel-local", max(settings.worker_pool, 8))
     )
     worker = build_worker(
         settings,

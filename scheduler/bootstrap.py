@@ -1,7 +1,10 @@
-"""What every process that folds is put together from."""
+"""Wiring that API, command line, schedulers, sweepers and workers share: each has a coordinator."""
 
 import sys
+from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
+from typing import Protocol
 
 import structlog
 from celery import Celery
@@ -13,34 +16,74 @@ from scheduler.messaging.dispatch import Dispatch
 from scheduler.messaging.redis_bus import Bus
 from scheduler.metrics import Metrics
 from store.db.database import Database
-from store.files.large_values import NO_STORAGE, LargeValues
+from store.files.storage import large_values_of
 
 log = structlog.get_logger()
+
+
+class CoordinatorSettings(Protocol):
+    """The settings that a coordinator needs; `settings.Settings` has them all."""
+
+    @property
+    def form_expiry(self) -> timedelta: ...
+    @property
+    def max_running(self) -> int: ...
+    @property
+    def max_activations(self) -> int: ...
+    @property
+    def files_dir(self) -> Path: ...
+    @property
+    def files_url(self) -> str | None: ...
+    @property
+    def s3_endpoint(self) -> str | None: ...
+    @property
+    def values_in_files(self) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """What distinguishes the processes that have a coordinator."""
+
+    application: str
+    """Name of the database sessions, as `pg_stat_activity` shows it."""
+    pool_size: int
+    """Database connections."""
+    plans_once: bool = True
+    """Off: PostgreSQL plans each statement for its parameters, which the lists that people ask for need."""
+    writes_large_values: bool = True
+    """Off: large values are read from the file storage, and new ones stay in their rows whatever the settings say."""
 
 
 def build_coordinator(
     app: Celery,
     database_url: str,
     redis_url: str,
+    settings: CoordinatorSettings,
+    role: Role,
     *,
-    pool_size: int,
-    application: str,
-    form_expiry: timedelta,
-    max_running: int,
-    max_activations: int,
     counters: Metrics | None = None,
-    plans_once: bool = True,
-    large: LargeValues = NO_STORAGE,
 ) -> Coordinator:
-    """A coordinator with a pool, a sender and a bus of its own; where people ask for lists it plans for each."""
-    is_one_redis = app.conf.broker_url == redis_url  # what else a broker may be, only kombu knows: RabbitMQ, Sentinel
+    """Return a coordinator with its own database pool, dispatch, Redis bus and version cache."""
+    large = large_values_of(
+        settings.files_dir,
+        settings.files_url,
+        settings.s3_endpoint,
+        keeps=role.writes_large_values and settings.values_in_files,
+    )
+    is_one_redis = app.conf.broker_url == redis_url  # other brokers, such as RabbitMQ or Sentinel, only kombu can read
     return Coordinator(
-        Database(database_url, pool_size=pool_size, application=application, plans_once=plans_once, large=large),
+        Database(
+            database_url,
+            pool_size=role.pool_size,
+            application=role.application,
+            plans_once=role.plans_once,
+            large=large,
+        ),
         Dispatch(app, Bus(redis_url), counters, is_broker=is_one_redis, is_straight=is_one_redis),
         VersionCache(),
-        form_expiry=form_expiry,
-        max_running=max_running,
-        max_activations=max_activations,
+        form_expiry=settings.form_expiry,
+        max_running=settings.max_running,
+        max_activations=settings.max_activations,
     )
 
 

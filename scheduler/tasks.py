@@ -12,7 +12,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 import settings
 import telemetry
-from scheduler.bootstrap import build_coordinator
+from scheduler.bootstrap import Role, build_coordinator
 from scheduler.coordinator.coordinator import Coordinator
 from scheduler.health.broker_probe import QUEUE_DELETE_TIMEOUT, BrokerProbe
 from scheduler.health.watchdog import BEHIND_WATCHES, LockWatchdog, exit_for_restart
@@ -21,7 +21,6 @@ from scheduler.lifecycle.start_messages import carry_out, read
 from scheduler.messaging.celery_app import ADVANCE, START, make_app, take_ahead
 from scheduler.messaging.celery_startup import connect_start
 from scheduler.metrics import Metrics
-from store.files.storage import large_values_of
 from store.primitives.db_errors import is_outage
 
 log = structlog.get_logger()
@@ -47,15 +46,9 @@ def coordinator() -> Coordinator:
             app,
             _database_url,
             _redis_url,
-            pool_size=_settings.scheduler_threads,
-            application="easel-scheduler",
-            form_expiry=_settings.form_expiry,
-            max_running=_settings.max_running,
-            max_activations=_settings.max_activations,
+            _settings,
+            Role("easel-scheduler", _settings.scheduler_threads),
             counters=_counters,
-            large=large_values_of(
-                _settings.files_dir, _settings.files_url, _settings.s3_endpoint, keeps=_settings.values_in_files
-            ),
         )
         if _settings.metrics_port is not None:
             telemetry.serve_metrics(_settings.metrics_port, _settings.metrics_host)

@@ -20,13 +20,12 @@ from celery.signals import (
 import settings
 import telemetry
 from providers.models.transport.clients import warm_up
-from scheduler.bootstrap import build_coordinator
+from scheduler.bootstrap import Role, build_coordinator
 from scheduler.health.broker_probe import QUEUE_DELETE_TIMEOUT, BrokerProbe
 from scheduler.health.watchdog import BEHIND_WATCHES, LockWatchdog, Watchdog, exit_for_restart
 from scheduler.messaging.celery_app import CANARY, EXECUTE, EXTRACT, INGEST, make_app
 from scheduler.messaging.celery_startup import connect_start
 from scheduler.metrics import Metrics
-from store.files.storage import large_values_of
 from store.monitoring import queue_probes
 from worker.bootstrap import build_worker
 from worker.fastpath.admission import ADMISSION, Admission
@@ -68,15 +67,9 @@ def worker() -> Worker:
             app,
             _database_url,
             _redis_url,
-            pool_size=_settings.worker_pool,
-            application="easel-worker",
-            form_expiry=_settings.form_expiry,
-            max_running=_settings.max_running,
-            max_activations=_settings.max_activations,
+            _settings,
+            Role("easel-worker", _settings.worker_pool),
             counters=_counters,
-            large=large_values_of(
-                _settings.files_dir, _settings.files_url, _settings.s3_endpoint, keeps=_settings.values_in_files
-            ),
         )
         _worker = build_worker(_settings, coordinator, _redis_url)
         turning = EventLoopWatchdog(_worker.loop, _worker.leases, _settings.unresponsive_after.total_seconds())

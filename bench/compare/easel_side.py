@@ -21,7 +21,7 @@ from bench.compare.side import Work
 from bench.fixtures import canvases
 from bench.servers.processes import Deadline, Process, stop_all
 from bench.servers.servers import ROOT, Servers
-from scheduler.bootstrap import build_coordinator
+from scheduler.bootstrap import Role, build_coordinator
 from scheduler.coordinator.run_start import Request
 from scheduler.lifecycle.accept import Start
 from scheduler.lifecycle.lifecycle import Lifecycle
@@ -68,12 +68,13 @@ class EaselSide:
         self._models = servers.folder / "models.toml"
         self._models.write_text(ACCOUNT.format(url=servers.model_url))
         migrate.upgrade(servers.database_url)
-        configured = settings.load()
         self._coordinator = build_coordinator(
-            make_app(servers.redis_url), servers.database_url, servers.redis_url, pool_size=2,
-            application="easel-bench", form_expiry=configured.form_expiry, max_running=configured.max_running,
-            max_activations=configured.max_activations,
-        )  # fmt: skip
+            make_app(servers.redis_url),
+            servers.database_url,
+            servers.redis_url,
+            settings.load(),
+            Role("easel-bench", pool_size=2),
+        )
         self._lifecycle = Lifecycle(self._coordinator)
         with self._coordinator.database.transaction() as tx:
             self._tenant = tenants.ensure_tenant(tx, "bench")

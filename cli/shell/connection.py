@@ -13,7 +13,7 @@ from canvas.errors import ExecutorError, NotFound
 from cli.shell import output, servers
 from cli.shell.options import LOCAL
 from cli.shell.servers import Found
-from scheduler.bootstrap import build_coordinator
+from scheduler.bootstrap import Role, build_coordinator
 from scheduler.coordinator.version_cache import VersionCache
 from scheduler.lifecycle.lifecycle import Lifecycle
 from scheduler.messaging.celery_app import make_app
@@ -21,7 +21,6 @@ from scheduler.messaging.redis_bus import Bus
 from settings import Settings, load, renamed_variables
 from store.db.database import Database
 from store.db.transaction import Transaction
-from store.files.storage import large_values_of
 from store.maintenance import migrate
 from store.runs import external_ids
 from store.tenants import tenants
@@ -76,18 +75,8 @@ def connected(found: Found) -> Generator[Connection]:
         make_app(broker_url, publishers=POOL),
         database_url,
         redis_url,
-        pool_size=POOL,
-        application="easel-cli",
-        form_expiry=found.settings.form_expiry,
-        max_running=found.settings.max_running,
-        max_activations=found.settings.max_activations,
-        plans_once=False,
-        large=large_values_of(
-            found.settings.files_dir,
-            found.settings.files_url,
-            found.settings.s3_endpoint,
-            keeps=found.settings.values_in_files,
-        ),
+        found.settings,
+        Role("easel-cli", POOL, plans_once=False),
     )
     try:
         yield Connection(Lifecycle(coordinator), found)

@@ -18,14 +18,13 @@ from sqlalchemy.exc import SQLAlchemyError
 
 import settings
 import telemetry
-from scheduler.bootstrap import build_coordinator, refuse_pooler
+from scheduler.bootstrap import Role, build_coordinator, refuse_pooler
 from scheduler.coordinator.coordinator import Coordinator
 from scheduler.health.watchdog import BEHIND_WATCHES, Heartbeat, LockWatchdog, Watchdog, exit_for_restart
 from scheduler.lifecycle.lifecycle import Lifecycle
 from scheduler.messaging.celery_app import make_app
 from scheduler.metrics import Metrics
 from scheduler.sweeper.maintenance import Retention, keep_house_alone
-from store.files.storage import large_values_of
 from store.knowledge import documents as knowledge_documents
 from store.knowledge import memory_extractions
 from store.monitoring import queue_probes, sweep_queries
@@ -208,15 +207,9 @@ def main() -> None:
         make_app(broker_url, publishers=2),
         database_url,
         redis_url,
-        pool_size=2,
-        application="easel-sweeper",
-        form_expiry=configured.form_expiry,
-        max_running=configured.max_running,
-        max_activations=configured.max_activations,
+        configured,
+        Role("easel-sweeper", pool_size=2),
         counters=Metrics(**telemetry.metric_functions()),
-        large=large_values_of(
-            configured.files_dir, configured.files_url, configured.s3_endpoint, keeps=configured.values_in_files
-        ),
     )
     refuse_pooler(coordinator.database)
     if configured.metrics_port is not None:

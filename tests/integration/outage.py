@@ -16,7 +16,7 @@ from pydantic import SecretStr
 from sqlalchemy import text
 
 import local
-from api.app import Figures
+from api.app import ApiConfig
 from canvas.outcome import Finished
 from components import registry
 from components.base import Component, Params
@@ -109,13 +109,13 @@ def product_on(database_url: str, redis_url: str, home: Path, monkeypatch: pytes
         home=home, files_dir=home / "files", secret_key=SecretStr("a secret that is long"), lease=LEASE,
         renew_every=LEASE / 4,
     )  # fmt: skip
-    figures = Figures(database_url, redis_url, redis_url)
+    config = ApiConfig(given.on(database_url, redis_url))
     database = Database(database_url, pool_size=1)
     with database.transaction() as tx:
         tenant_id = tenants.create_tenant(tx, f"tenant {new_id()}")
         _, token = tenants.create_token(tx, tenant_id, "test", "api")
-    with local.engine(given, database_url, redis_url, threads=8), serving(figures) as url:
-        client = Server(url, database, figures).client_of(tenant_id, token)
+    with local.engine(given, database_url, redis_url, threads=8), serving(config) as url:
+        client = Server(url, database, config).client_of(tenant_id, token)
         try:
             yield Product(client, url, database, gate, client.agent(HELD_UP))
         finally:

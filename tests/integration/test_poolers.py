@@ -12,7 +12,7 @@ from fastapi.testclient import TestClient
 from sqlalchemy import text
 from sqlalchemy.exc import OperationalError
 
-from api.app import Figures, create_app
+from api.app import create_app
 from canvas.errors import ExecutorError
 from cli.server import checks
 from cli.server.checks import Level
@@ -21,6 +21,7 @@ from store.db import poolers
 from store.db.database import Database
 from store.maintenance import migrate
 from tests import pgbouncer
+from tests.integration.api.conftest import config_of
 
 pytestmark = pytest.mark.skipif(pgbouncer.program() is None, reason="needs Debian's pgbouncer")
 OLD_ONLY = pytest.mark.skipif(
@@ -167,7 +168,7 @@ def test_doctor_warns_where_time_limits_do_not_arrive(by_session: str) -> None:
 
 @OLD_ONLY
 def test_api_is_not_ready_behind_a_pooler_that_mixes_statements_up(mixing: str, redis_url: str) -> None:
-    with TestClient(create_app(Figures(mixing, redis_url, redis_url))) as client:
+    with TestClient(create_app(config_of(mixing, redis_url))) as client:
         reply = client.get("/readyz")
 
     assert reply.status_code == 503

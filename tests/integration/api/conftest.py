@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import httpx2
@@ -15,7 +16,7 @@ import uvicorn
 from pydantic import SecretStr
 
 import local
-from api.app import Figures, create_app
+from api.app import ApiConfig, create_app
 from api.http.http1_protocol import GuardedProtocol
 from embedded import Services
 from settings import Settings
@@ -37,7 +38,15 @@ class Server:
 
     url: str
     database: Database
-    figures: Figures
+    config: ApiConfig
+
+    @property
+    def database_url(self) -> str:
+        return self.config.settings.servers()[0]
+
+    @property
+    def redis_url(self) -> str:
+        return self.config.settings.servers()[1]
 
     def client(self, *, kind: str = "api") -> Client:
         """Somebody with a tenant of their own."""
@@ -58,13 +67,23 @@ class Server:
         return Client(httpx2.Client(base_url=self.url, headers=headers, timeout=30, verify=NO_TLS), tenant_id, token)
 
 
+def config_of(database_url: str, redis_url: str) -> ApiConfig:
+    """The settings of an API on these servers, with a secret, so that it writes no file of its own."""
+    return ApiConfig(Settings(database_url=database_url, redis_url=redis_url, secret_key=SecretStr(SECRET)))
+
+
+def with_settings(config: ApiConfig, **changed: Any) -> ApiConfig:
+    """The config with other values of some settings."""
+    return replace(config, settings=config.settings.model_copy(update=changed))
+
+
 @contextmanager
-def serving(figures: Figures) -> Iterator[str]:
+def serving(config: ApiConfig) -> Iterator[str]:
     """A server in a thread; its URL."""
-    config = uvicorn.Config(
-        create_app(figures), port=0, http=GuardedProtocol, ws="none", log_level="error", timeout_graceful_shutdown=2
+    listening = uvicorn.Config(
+        create_app(config), port=0, http=GuardedProtocol, ws="none", log_level="error", timeout_graceful_shutdown=2
     )
-    server = uvicorn.Server(config)
+    server = uvicorn.Server(listening)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     deadline = time.monotonic() + 10
@@ -80,20 +99,19 @@ def serving(figures: Figures) -> Iterator[str]:
 
 
 @pytest.fixture(scope="package")
-def figures(services: Services, template: str) -> Iterator[Figures]:
+def config(services: Services, template: str, home: Path) -> Iterator[ApiConfig]:
     """A database and a Redis for all of these tests: what is in them belongs to tenants of single tests."""
     redis_url = test_services.emptied_redis(services.redis_url, "api")
     with test_services.fresh_database(services.database_url, template) as database_url:
-        yield Figures(
-            database_url,
-            redis_url,
-            redis_url,
-            pool=POOL,
+        settings = Settings(
+            home=home,
+            database_url=database_url,
+            redis_url=redis_url,
+            api_pool=POOL,
             max_canvas_bytes=200_000,
-            look_every=0.5,
-            beat_every=0.3,
-            secret=SECRET,
+            secret_key=SecretStr(SECRET),
         )
+        yield ApiConfig(settings, poll_interval=0.5, ping_interval=0.3)
 
 
 @pytest.fixture(scope="package")
@@ -103,35 +121,35 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="package")
-def engine(figures: Figures, home: Path) -> Iterator[local.Engine]:
+def engine(config: ApiConfig, home: Path) -> Iterator[local.Engine]:
     """What carries runs out."""
     settings = Settings(home=home, files_dir=home / "files", secret_key=SecretStr(SECRET))
-    with local.engine(settings, figures.database_url, figures.redis_url, threads=8) as running:
+    with local.engine(settings, *config.settings.servers()[:2], threads=8) as running:
         yield running
 
 
 @pytest.fixture(scope="package")
-def server(figures: Figures, engine: local.Engine) -> Iterator[Server]:
+def server(config: ApiConfig, engine: local.Engine) -> Iterator[Server]:
     """The application, with a worker behind it."""
-    with a_server(figures) as server:
+    with a_server(config) as server:
         yield server
 
 
 @pytest.fixture(scope="package")
-def lonely_server(services: Services, template: str, figures: Figures) -> Iterator[Server]:
+def lonely_server(services: Services, template: str, config: ApiConfig) -> Iterator[Server]:
     """The application alone: runs are accepted, and nobody carries them out."""
     with (
         test_services.fresh_database(services.database_url, template) as database_url,
-        a_server(replace(figures, database_url=database_url)) as server,
+        a_server(with_settings(config, database_url=database_url)) as server,
     ):
         yield server
 
 
 @contextmanager
-def a_server(figures: Figures) -> Iterator[Server]:
-    database = Database(figures.database_url, pool_size=2)
-    with serving(figures) as url:
-        yield Server(url, database, figures)
+def a_server(config: ApiConfig) -> Iterator[Server]:
+    database = Database(config.settings.servers()[0], pool_size=2)
+    with serving(config) as url:
+        yield Server(url, database, config)
     database.close()
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from api.app import Figures, create_app
+from api.app import create_app
 from store.files.blobs import LocalBlobs
 from store.knowledge import bases, documents, memories, memory_messages
 from store.knowledge.memory_messages import ANYBODY, NewMessage
@@ -16,7 +16,7 @@ from store.mcp import servers
 from store.mcp.servers import ServerFields
 from store.primitives.encryption import EncryptionKey
 from store.tenants import tenants, uploads
-from tests.integration.api.conftest import NO_TLS, SECRET, Server
+from tests.integration.api.conftest import NO_TLS, SECRET, Server, config_of
 from tests.integration.api.talking import ECHO, Client
 
 OPEN = {"/healthz", "/readyz", "/api/v1/agents/{agent_id}/webhook"}  # a webhook has locks of its own
@@ -60,7 +60,7 @@ BODIES = {  # enough of a body for the route to look at the ids in it
 
 def routes() -> list[tuple[str, str]]:
     """Every method and path there is."""
-    app = create_app(Figures("postgresql+psycopg://nowhere/x", "redis://nowhere", "redis://nowhere"))
+    app = create_app(config_of("postgresql+psycopg://nowhere/x", "redis://nowhere"))
     paths: dict[str, Any] = app.openapi()["paths"]
     return [(method.upper(), path) for path, methods in paths.items() for method in methods if path not in OPEN]
 

@@ -60,7 +60,7 @@ class Answer:
 
 @pytest.fixture
 def answer(lonely: Client, lonely_server: Server, tmp_path: Path) -> Iterator[Answer]:
-    figures, database, blobs = lonely_server.figures, lonely_server.database, LocalBlobs(tmp_path)
+    database, blobs = lonely_server.database, LocalBlobs(tmp_path)
     run_id, turn = UUID(lonely.start(lonely.agent(ECHO))["run_id"]), new_id()
     with database.transaction() as tx:
         audio = uploads.register(tx, lonely.tenant_id, uploads.store(blobs, "speech-2.mp3", "audio/mpeg", b"\x01\x02"))
@@ -72,9 +72,12 @@ def answer(lonely: Client, lonely_server: Server, tmp_path: Path) -> Iterator[An
         tx.run(message_streams.OPEN, node_id=NODE, number=3, **of)
         tx.run(message_streams.PUT_TEXT, node_id=NODE, said=said, **of)
         tx.run(message_streams.CLOSE, number=4, **of)
-    own = Database(figures.database_url, pool_size=2)
+    own = Database(lonely_server.database_url, pool_size=2)
     yield Answer(
-        lonely, run_id, said, Streams(Readings(own, VersionCache()), EventSubscriptions(figures.redis_url), blobs=blobs)
+        lonely,
+        run_id,
+        said,
+        Streams(Readings(own, VersionCache()), EventSubscriptions(lonely_server.redis_url), blobs=blobs),
     )
     own.close()
 

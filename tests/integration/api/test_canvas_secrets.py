@@ -64,8 +64,7 @@ def stored_key(server: Server, client: Client, agent: str, node: str = "TavilySe
 
 
 def opened(server: Server, client: Client, agent: str, document: Any) -> dict[str, Any]:
-    assert server.figures.secret is not None
-    key = EncryptionKey.of(server.figures.secret)
+    key = EncryptionKey.of(server.config.settings.sealing_secret())
     return CanvasSecrets.of(key, client.tenant_id, UUID(agent), registry.secret_fields).opened(document)
 
 

@@ -23,8 +23,8 @@ MOST = 1024 * 1024
 
 def send(server: Server, *args: Any, **options: Any) -> None:
     """Carry out a message of another service as a scheduler does."""
-    bus = Bus(server.figures.redis_url)
-    coordinator = Coordinator(server.database, Dispatch(make_app(server.figures.broker_url), bus), VersionCache())
+    bus = Bus(server.redis_url)
+    coordinator = Coordinator(server.database, Dispatch(make_app(server.redis_url), bus), VersionCache())
     start_messages.carry_out(Lifecycle(coordinator), read(args, options), MOST)
     bus.close()
 

@@ -1,6 +1,5 @@
 """Files from outside: upload, download, and what a browser is told about them."""
 
-import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 from uuid import UUID
@@ -9,11 +8,10 @@ import httpx2
 import pytest
 from pytest_httpserver import HTTPServer
 
-from providers.http.address_policy import Guard
 from store.files.blobs import LocalBlobs
 from store.primitives.ids import new_id
 from store.tenants import tenants, uploads
-from tests.integration.api.conftest import Server, serving
+from tests.integration.api.conftest import Server, serving, with_settings
 from tests.integration.api.talking import ECHO, Client
 
 
@@ -21,9 +19,9 @@ from tests.integration.api.talking import ECHO, Client
 def storing(lonely_server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """The application with a folder for files. Of this machine it may reach 127.0.0.1, not `localhost`."""
     folder: Path = tmp_path_factory.mktemp("files")
-    figures = dataclasses.replace(lonely_server.figures, files_dir=folder, guard=Guard.parse(allowed="127.0.0.1"))
-    with serving(figures) as url:
-        yield Server(url, lonely_server.database, figures)
+    config = with_settings(lonely_server.config, files_dir=folder, ssrf_allow="127.0.0.1")
+    with serving(config) as url:
+        yield Server(url, lonely_server.database, config)
 
 
 @pytest.fixture
@@ -182,8 +180,7 @@ def test_what_a_program_left_is_for_its_tenant_and_by_its_run(client: Client, st
 
 def produced(client: Client, storing: Server, run_id: UUID, name: str, kind: str) -> str:
     """A file that a run has produced, as links name it."""
-    assert storing.figures.files_dir is not None
-    blobs, file_id = LocalBlobs(storing.figures.files_dir), new_id()
+    blobs, file_id = LocalBlobs(storing.config.settings.files_dir), new_id()
     with storing.database.transaction() as tx:
         kept = uploads.store(blobs, name, kind.partition(";")[0], b"bytes")
         uploads.put(tx, client.tenant_id, file_id, kept, run_id=run_id)

@@ -12,7 +12,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from tests.integration.api.conftest import Server, serving
+from tests.integration.api.conftest import Server, serving, with_settings
 from tests.integration.api.talking import ECHO, FORM, MODEL, Client, canvas, frames, message, names_of, text_of
 
 ANYBODY = {
@@ -136,8 +136,8 @@ def test_a_repeat_is_answered_although_it_could_not_be_carried_out_any_more(lone
 @pytest.fixture
 def filing(lonely_server: Server, tmp_path: Path) -> Iterator[Client]:
     """Somebody who may upload."""
-    figures = replace(lonely_server.figures, files_dir=tmp_path)
-    with serving(figures) as url:
+    config = with_settings(lonely_server.config, files_dir=tmp_path)
+    with serving(config) as url:
         client = replace(lonely_server, url=url).client()
         yield client
         client.http.close()

@@ -1,7 +1,6 @@
 """Knowledge bases over HTTP, as RAGFlow's clients know them: one of these clients is our own."""
 
 import asyncio
-import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from providers.http.address_policy import Guard
 from providers.http.client import Outgoing
 from providers.interfaces import RetrievalQuery
 from providers.ragflow import RagflowServer
-from tests.integration.api.conftest import Server, serving
+from tests.integration.api.conftest import Server, serving, with_settings
 from tests.integration.api.talking import Client
 from tests.integration.knowledge_bases import Shop
 
@@ -25,9 +24,9 @@ REFUNDS = "Refunds take five days, after which the money is there."
 def storing(lonely_server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """The application with a folder for files."""
     folder: Path = tmp_path_factory.mktemp("files")
-    figures = dataclasses.replace(lonely_server.figures, files_dir=folder)
-    with serving(figures) as url:
-        yield Server(url, lonely_server.database, figures)
+    config = with_settings(lonely_server.config, files_dir=folder)
+    with serving(config) as url:
+        yield Server(url, lonely_server.database, config)
 
 
 @pytest.fixture
@@ -39,8 +38,7 @@ def client(storing: Server) -> Iterator[Client]:
 
 def read(storing: Server, client: Client) -> int:
     """Read what waits, as a worker does; how many documents."""
-    assert storing.figures.files_dir is not None
-    return Shop(storing.database, client.tenant_id, storing.figures.files_dir).read()
+    return Shop(storing.database, client.tenant_id, storing.config.settings.files_dir).read()
 
 
 def created(client: Client, name: str = "Policies", **more: Any) -> dict[str, Any]:

@@ -98,9 +98,9 @@ def test_an_api_process_watches_the_interpreters_lock_as_long_as_it_serves(
 
     monkeypatch.setattr(app, "LockWatchdog", Watchdog)
 
-    with serving(lonely_server.figures):
+    with serving(lonely_server.config):
         pass
-    with serving(replace(lonely_server.figures, lock_held_for=35.0)):
+    with serving(replace(lonely_server.config, lock_timeout=35.0)):
         assert seen == [35.0, "started"]
 
     assert seen == [35.0, "started", "stopped"]

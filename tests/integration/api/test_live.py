@@ -69,7 +69,7 @@ class Stage:
 @pytest.fixture
 def stage(lonely: Client, lonely_server: Server) -> Iterator[Stage]:
     run_id = UUID(lonely.start(lonely.agent(ECHO))["run_id"])
-    with redis.Redis.from_url(lonely_server.figures.redis_url) as bus:
+    with redis.Redis.from_url(lonely_server.redis_url) as bus:
         yield Stage(lonely_server.database, bus, run_id, new_id(), 2)
 
 

@@ -159,7 +159,7 @@ def test_a_client_of_the_handshake_era_needs_no_session(server: Server, client: 
 
 
 def test_a_body_that_is_too_large_is_refused(server: Server, client: Client):
-    reply = client.http.post("/mcp", content=b"x" * (server.figures.max_body_bytes + 1), headers=ACCEPTS)
+    reply = client.http.post("/mcp", content=b"x" * (server.config.settings.max_body_bytes + 1), headers=ACCEPTS)
 
     assert reply.status_code == 413
 

@@ -1,7 +1,6 @@
 """A tenant's MCP servers over HTTP: registered, tried out, changed, approved; their secrets stay inside."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -10,13 +9,12 @@ from sqlalchemy import select
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from api.app import Figures
-from providers.http.address_policy import Guard
+from api.app import ApiConfig
 from store.primitives.encryption import CannotUnseal, EncryptionKey
 from store.runs import run_rows
 from store.tables.mcp import mcp_servers
 from store.tenants import sealed_headers
-from tests.integration.api.conftest import SECRET, Server, a_server
+from tests.integration.api.conftest import SECRET, Server, a_server, with_settings
 from tests.integration.api.talking import ECHO, Client
 from tests.mcp_servers import ADD, Serving, mcp_server
 
@@ -25,8 +23,8 @@ TOKEN = "a-token-that-is-long"
 
 
 @pytest.fixture(scope="module")
-def api(figures: Figures) -> Iterator[Server]:
-    with a_server(replace(figures, guard=Guard.parse(allowed="127.0.0.1"))) as server:
+def api(config: ApiConfig) -> Iterator[Server]:
+    with a_server(with_settings(config, ssrf_allow="127.0.0.1")) as server:
         yield server
 
 

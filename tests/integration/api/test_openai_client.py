@@ -3,7 +3,6 @@
 import asyncio
 import base64
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +14,8 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from werkzeug import Response
 
 from api.runs import openai_files
-from providers.http.address_policy import Guard
 from store.files.blobs import LocalBlobs
-from tests.integration.api.conftest import Server, serving
+from tests.integration.api.conftest import Server, serving, with_settings
 from tests.integration.api.talking import BROKEN, ECHO, FORM, Client, canvas, message
 
 USER: Any = [{"role": "user", "content": "hi"}]
@@ -32,9 +30,9 @@ SHOWS = canvas(
 @pytest.fixture(scope="module")
 def storing(server: Server, home: Path) -> Iterator[Server]:
     """The application with a folder for files; runs of it are accepted and carried out like those of the other."""
-    figures = replace(server.figures, files_dir=home / "files")
-    with serving(figures) as url:
-        yield Server(url, server.database, figures)
+    config = with_settings(server.config, files_dir=home / "files")
+    with serving(config) as url:
+        yield Server(url, server.database, config)
 
 
 @pytest.fixture
@@ -333,9 +331,9 @@ def test_a_picture_at_an_address_is_fetched_once_for_all_that_send_it_under_one_
 ) -> None:
     httpserver.expect_request("/dot.png").respond_with_data(PIXEL, content_type="image/png")
     content: Any = [{"type": "image_url", "image_url": {"url": httpserver.url_for("/dot.png")}}]
-    figures = replace(server.figures, files_dir=home / "files", guard=Guard.parse(allow_any=True))
+    config = with_settings(server.config, files_dir=home / "files", allow_any_host=True)
 
-    with serving(figures) as url, OpenAI(base_url=f"{url}/api/v1/openai", api_key=client.token) as api:
+    with serving(config) as url, OpenAI(base_url=f"{url}/api/v1/openai", api_key=client.token) as api:
         agent = client.agent(ECHO)
         first, again = (
             api.chat.completions.with_raw_response.create(
@@ -362,9 +360,9 @@ def test_files_at_addresses_that_are_too_large_together_are_refused(
     monkeypatch.setattr(openai_files, "LARGEST", 5 * len(PIXEL) // 2)
     httpserver.expect_request("/dot.png").respond_with_data(PIXEL, content_type="image/png")
     at_address: Any = {"type": "image_url", "image_url": {"url": httpserver.url_for("/dot.png")}}
-    figures = replace(server.figures, files_dir=home / "files", guard=Guard.parse(allow_any=True))
+    config = with_settings(server.config, files_dir=home / "files", allow_any_host=True)
 
-    with serving(figures) as url, OpenAI(base_url=f"{url}/api/v1/openai", api_key=client.token) as api:
+    with serving(config) as url, OpenAI(base_url=f"{url}/api/v1/openai", api_key=client.token) as api:
         agent = client.agent(ECHO)
 
         def send(*content: Any) -> Any:
@@ -398,9 +396,9 @@ def test_files_at_addresses_are_fetched_and_stored_one_after_the_other(
     monkeypatch.setattr(LocalBlobs, "put", noted)
     httpserver.expect_request("/dot.png").respond_with_handler(answer)
     asked: Any = [{"type": "image_url", "image_url": {"url": httpserver.url_for("/dot.png")}}] * 2
-    figures = replace(server.figures, files_dir=home / "files", guard=Guard.parse(allow_any=True))
+    config = with_settings(server.config, files_dir=home / "files", allow_any_host=True)
 
-    with serving(figures) as url, OpenAI(base_url=f"{url}/api/v1/openai", api_key=client.token) as api:
+    with serving(config) as url, OpenAI(base_url=f"{url}/api/v1/openai", api_key=client.token) as api:
         api.chat.completions.create(model=client.agent(ECHO), messages=[{"role": "user", "content": asked}])
 
     assert steps == ["fetched", "stored"] * 2

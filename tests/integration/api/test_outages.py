@@ -1,26 +1,25 @@
 """Health, and life without Redis: runs are accepted, streams are made of rows."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import httpx2
 import pytest
 from structlog.testing import capture_logs
 
-from api.app import Figures
+from api.app import ApiConfig
 from store.db.database import Database
 from store.tenants import tenants
 from telemetry import VERSION
-from tests.integration.api.conftest import Server, serving
+from tests.integration.api.conftest import Server, serving, with_settings
 from tests.integration.api.talking import ECHO, MODEL, Client, names_of, text_of
 
 NOBODY = "redis://127.0.0.1:1/0"
 
 
 @pytest.fixture
-def deaf(server: Server, figures: Figures) -> Iterator[Client]:
+def deaf(server: Server, config: ApiConfig) -> Iterator[Client]:
     """A client of an API process that reaches neither broker nor bus; the worker reaches both."""
-    with serving(replace(figures, redis_url=NOBODY, broker_url=NOBODY)) as url:
+    with serving(with_settings(config, redis_url=NOBODY, broker_url=NOBODY)) as url:
         client = server.client()
         client.http.base_url = url
         yield client
@@ -51,9 +50,9 @@ def test_what_is_missing_is_named_without_telling_where_it_is(deaf: Client, serv
     assert (up.status_code, up.json()["status"]) == (200, "ok")
 
 
-def test_a_process_without_a_database_lives_and_is_not_ready(figures: Figures) -> None:
+def test_a_process_without_a_database_lives_and_is_not_ready(config: ApiConfig) -> None:
     away = "postgresql+psycopg://nobody:secret@127.0.0.1:1/nothing"
-    with serving(replace(figures, database_url=away)) as url:
+    with serving(with_settings(config, database_url=away)) as url:
         alive = httpx2.get(f"{url}/healthz")
         ready = httpx2.get(f"{url}/readyz", timeout=10)
         asked = httpx2.get(f"{url}/api/v1/agents", headers={"Authorization": "Bearer x"})
@@ -67,9 +66,9 @@ def test_a_process_without_a_database_lives_and_is_not_ready(figures: Figures) -
     assert "secret" not in ready.text + asked.text + run.text
 
 
-def test_a_database_that_lacks_migrations_is_not_ready(figures: Figures, services: object) -> None:
-    empty = Database(figures.database_url.rpartition("/")[0] + "/postgres", pool_size=1)
-    with serving(replace(figures, database_url=empty.url)) as url:
+def test_a_database_that_lacks_migrations_is_not_ready(config: ApiConfig, services: object) -> None:
+    empty = Database(config.settings.servers()[0].rpartition("/")[0] + "/postgres", pool_size=1)
+    with serving(with_settings(config, database_url=empty.url)) as url:
         ready = httpx2.get(f"{url}/readyz", timeout=10)
     empty.close()
 
@@ -79,7 +78,7 @@ def test_a_database_that_lacks_migrations_is_not_ready(figures: Figures, service
 
 def test_counters_are_shown_to_admin_tokens_unless_a_setting_opens_them(server: Server) -> None:
     admin, program = server.client(kind="admin"), server.client()
-    with serving(replace(server.figures, open_metrics=True)) as url:
+    with serving(with_settings(server.config, open_metrics=True)) as url:
         opened = httpx2.get(f"{url}/metrics")
 
     shown, refused = admin.http.get("/metrics"), program.http.get("/metrics")
@@ -93,7 +92,7 @@ def test_counters_are_shown_to_admin_tokens_unless_a_setting_opens_them(server: 
 def test_the_schema_is_shown_to_api_tokens_unless_a_setting_opens_it(server: Server) -> None:
     client = server.client()
     guest = server.guest(client, client.agent(ECHO))
-    with serving(replace(server.figures, open_schema=True)) as url:
+    with serving(with_settings(server.config, open_schema=True)) as url:
         opened = httpx2.get(f"{url}/openapi.json")
 
     assert client.http.get("/openapi.json").json() == opened.json()

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from api.app import Figures, create_app
+from api.app import create_app
+from tests.integration.api.conftest import config_of
 from tests.integration.api.talking import ECHO, FORM, Client
 
 BODIES = {  # enough of a body for the route to come to look at the field that nobody knows
@@ -44,9 +45,9 @@ def test_a_field_that_nobody_knows_is_refused_and_the_known_ones_are_named(lonel
 
 def gets() -> list[str]:
     """Every path that can be read with a token."""
-    paths: dict[str, Any] = create_app(
-        Figures("postgresql+psycopg://nowhere/x", "redis://nowhere", "redis://nowhere")
-    ).openapi()["paths"]
+    paths: dict[str, Any] = create_app(config_of("postgresql+psycopg://nowhere/x", "redis://nowhere")).openapi()[
+        "paths"
+    ]
     return [
         path
         for path, methods in paths.items()
@@ -294,7 +295,7 @@ def test_request_that_is_too_large_is_413_in_the_words_of_its_route(
 
 
 def test_every_reference_in_the_openapi_document_leads_somewhere() -> None:
-    document = create_app(Figures("postgresql+psycopg://nowhere/x", "redis://nowhere", "redis://nowhere")).openapi()
+    document = create_app(config_of("postgresql+psycopg://nowhere/x", "redis://nowhere")).openapi()
 
     def references(value: Any) -> list[str]:
         if isinstance(value, list):
@@ -312,11 +313,7 @@ def test_every_reference_in_the_openapi_document_leads_somewhere() -> None:
 
 
 def test_no_path_of_words_is_hidden_behind_one_with_an_id() -> None:
-    paths = list(
-        create_app(Figures("postgresql+psycopg://nowhere/x", "redis://nowhere", "redis://nowhere"))
-        .openapi()["paths"]
-        .items()
-    )
+    paths = list(create_app(config_of("postgresql+psycopg://nowhere/x", "redis://nowhere")).openapi()["paths"].items())
 
     def hides(first: str, second: str) -> bool:
         steps, others = first.split("/"), second.split("/")

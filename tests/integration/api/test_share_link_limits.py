@@ -3,9 +3,8 @@
 import threading
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -19,7 +18,7 @@ from store.files.blobs import LocalBlobs
 from store.primitives.ids import new_id
 from store.runs import journal
 from store.tenants import tenants, uploads
-from tests.integration.api.conftest import Server, a_server
+from tests.integration.api.conftest import Server, a_server, with_settings
 from tests.integration.api.talking import ECHO, FORM, Client, canvas, eventually, frames, message
 
 DRAFT = canvas(
@@ -33,7 +32,7 @@ CALL = {"tool_name": "search", "arguments": {}, "result": "secret", "elapsed_tim
 @pytest.fixture(scope="module")
 def sharing(server: Server, engine: local.Engine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """The application with a worker behind it and a folder for files."""
-    with a_server(replace(server.figures, files_dir=tmp_path_factory.mktemp("files"))) as sharing:
+    with a_server(with_settings(server.config, files_dir=tmp_path_factory.mktemp("files"))) as sharing:
         yield sharing
 
 
@@ -479,6 +478,4 @@ def produced(server: Server, client: Client, run_id: UUID) -> str:
 
 
 def blobs_of(server: Server) -> LocalBlobs:
-    folder: Path | None = server.figures.files_dir
-    assert folder is not None
-    return LocalBlobs(folder)
+    return LocalBlobs(server.config.settings.files_dir)

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -10,10 +9,9 @@ import httpx2
 import pytest
 from sqlalchemy.engine import make_url
 
-from api.app import Figures
-from providers.http.address_policy import Guard
+from api.app import ApiConfig
 from store.tenants import tenants
-from tests.integration.api.conftest import Server, a_server
+from tests.integration.api.conftest import Server, a_server, with_settings
 from tests.integration.api.talking import ECHO, FORM, Client, canvas, frames, message, text_of
 
 ASKING = canvas(
@@ -156,14 +154,14 @@ def test_tags_are_set_counted_and_filter_the_list(client: Client) -> None:
 
 # -- databases -------------------------------------------------------------------------------------------------------
 @pytest.fixture(scope="module")
-def reaching(figures: Figures) -> Iterator[Server]:
+def reaching(config: ApiConfig) -> Iterator[Server]:
     """A server that reaches this machine's databases."""
-    with a_server(replace(figures, guard=Guard.parse(allowed="127.0.0.1"))) as server:
+    with a_server(with_settings(config, ssrf_allow="127.0.0.1")) as server:
         yield server
 
 
 def fields(server: Server, **other: Any) -> dict[str, Any]:
-    url = make_url(server.figures.database_url)
+    url = make_url(server.database_url)
     at = {"db_type": "postgres", "host": "127.0.0.1", "port": url.port, "username": url.username}
     return {**at, "database": "postgres", "password": url.password or "-", **other}
 
@@ -183,7 +181,7 @@ def test_a_database_is_tried_as_exesql_would_reach_it(reaching: Server) -> None:
 
 
 def test_a_database_that_no_node_may_reach_is_not_tried(reaching: Server, lonely_server: Server) -> None:
-    own = make_url(reaching.figures.database_url).database
+    own = make_url(reaching.database_url).database
     wrong = fields(reaching, password="secret-and-wrong", username="nobody")
 
     guarded = tried(lonely_server, **fields(reaching))

@@ -33,7 +33,7 @@ def test_sessions_and_runs_are_shown_after_their_version_was_deleted(client: Cli
     else:
         gone(client, server, version["id"])
 
-    with a_server(server.figures) as fresh:  # a process that has not compiled that version
+    with a_server(server.config) as fresh:  # a process that has not compiled that version
         there = fresh.client_of(client.tenant_id, client.token)
         listed = there.http.get(f"/api/v1/agents/{agent}/sessions").json()
         whole = there.http.get(f"/api/v1/agents/{agent}/sessions/{session}").json()
@@ -63,7 +63,7 @@ def test_the_next_turn_of_a_session_whose_version_is_gone_is_refused_with_what_t
     (version,) = client.http.get(f"/api/v1/agents/{agent}/versions").json()["data"]
     gone(client, server, version["id"])
 
-    with a_server(server.figures) as fresh:
+    with a_server(server.config) as fresh:
         there = fresh.client_of(client.tenant_id, client.token)
         reply = there.say(agent, "again", session_id=said["session_id"])
 
