@@ -28,7 +28,7 @@ from store.db.database import Database
 from store.monitoring import queue_probes
 from worker.bootstrap import build_worker
 from worker.fastpath.inline_tasks import request_class, thread_continuation
-from worker.runtime import Worker
+from worker.worker import Worker
 
 LONGEST_READ = 0.2  # seconds of one blocking read from Redis, which the end of an engine waits for
 

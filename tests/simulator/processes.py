@@ -59,6 +59,16 @@ CANCEL_POLL = timedelta(milliseconds=500)
 GRACE = timedelta(seconds=5)
 
 
+@dataclass(frozen=True, slots=True)
+class LeaseTimes:
+    """The settings of leases."""
+
+    lease: timedelta = LEASE
+    renew_every: timedelta = RENEW_EVERY
+    cancel_poll: timedelta = CANCEL_POLL
+    shutdown_grace: timedelta = GRACE
+
+
 @dataclass(eq=False)
 class Habits:
     """How nodes work in a schedule; probabilities are those of an attempt."""
@@ -360,10 +370,7 @@ class WorkerProcess:
             SimulatedDatabase(shared.server),
             coordinator.dispatch.bus,
             loop,
-            lease=LEASE,
-            renew_every=RENEW_EVERY,
-            cancel_poll=CANCEL_POLL,
-            grace=GRACE,
+            LeaseTimes(),
             on_key=lambda run_id: cancel_by_key(coordinator, run_id),
         )
         unused: Any = None

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import timedelta
+from typing import Protocol
 from uuid import UUID
 
 import redis
@@ -99,6 +100,19 @@ class Attempt:
             return first
 
 
+class LeaseSettings(Protocol):
+    """The settings of leases; `settings.Settings` has them all and explains them."""
+
+    @property
+    def lease(self) -> timedelta: ...
+    @property
+    def renew_every(self) -> timedelta: ...
+    @property
+    def cancel_poll(self) -> timedelta: ...
+    @property
+    def shutdown_grace(self) -> timedelta: ...
+
+
 class LeaseKeeper:
     """The attempts of a process and what keeps them."""
 
@@ -107,20 +121,17 @@ class LeaseKeeper:
         database: Database,
         bus: Bus,
         loop: Loop,
+        settings: LeaseSettings,
         *,
-        lease: timedelta,
-        renew_every: timedelta,
-        cancel_poll: timedelta,
-        grace: timedelta,
         on_key: Callable[[UUID], None],
     ) -> None:
         self._database = database
         self._bus = bus
         self._loop = loop
-        self.lease = lease
-        self._renew_every = renew_every.total_seconds()
-        self._cancel_poll = cancel_poll.total_seconds()
-        self._grace = grace.total_seconds()
+        self.lease = settings.lease
+        self._renew_every = settings.renew_every.total_seconds()
+        self._cancel_poll = settings.cancel_poll.total_seconds()
+        self._grace = settings.shutdown_grace.total_seconds()
         self._on_key = on_key
         self._attempts: dict[UUID, Attempt] = {}
         self._left_behind: set[UUID] = set()  # lease ids of attempts whose threads have not come back

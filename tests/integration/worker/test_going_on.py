@@ -28,7 +28,7 @@ from tests.builders import says
 from tests.integration.engine import Bench, Run, at_work, carried_out, reporting, until
 from worker.fastpath.continuation import ContinuationReservation, LocalContinuation
 from worker.fastpath.report_batcher import PendingReport
-from worker.runtime import Worker
+from worker.worker import Worker
 
 CHAIN = "begin -> one -> two -> three -> say"
 

@@ -57,7 +57,7 @@ def test_leases_are_kept_while_another_attempts_report_hangs(
     bench.does(compute=lambda ctx: may_end.wait(20) and Finished())
     stuck, run = bench.start("begin -> compute"), patient.start("begin -> work")
     limits = {"Compute": 0.05, "Act": 60.0}
-    worker = bench.a_worker(time_limit=lambda name, *_: limits.get(name, 60.0), grace=timedelta(0), **QUICK)
+    worker = bench.a_worker(time_limit=lambda name, *_: limits.get(name, 60.0), shutdown_grace=timedelta(0), **QUICK)
 
     with at_work(bench, worker):
         patient.wait_for("work")

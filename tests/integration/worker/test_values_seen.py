@@ -24,7 +24,7 @@ from tests.canvases_at_random import Story, story_at_random
 from tests.integration.engine import Bench, Run, carried_out
 from worker.caches.outputs import OutputCache
 from worker.context.node_context import WorkerContext
-from worker.runtime import Worker
+from worker.worker import Worker
 
 CANVASES = 5
 KNOWN = OutputCache.get_visible
@@ -64,7 +64,7 @@ def test_what_is_at_hand_is_what_the_database_would_give(
     bench: Bench, compared: Compared, monkeypatch: pytest.MonkeyPatch, seed: int
 ):
     rng = random.Random(seed)
-    workers = bench.worker, bench.a_worker(ride_along=False)
+    workers = bench.worker, bench.a_worker(inline_advance=False)
 
     for number in range(CANVASES):
         story = story_at_random(rng, forms=False, circles=number % 2 == 1)
