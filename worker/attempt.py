@@ -57,7 +57,8 @@ from worker.event_loop import Loop
 from worker.fastpath.continuation import ContinuationReservation
 from worker.fastpath.report_batcher import ReportBatcher
 from worker.fastpath.switches import FastPath
-from worker.leases.leases import Attempt, LeaseKeeper
+from worker.leases.attempt_handle import Attempt
+from worker.leases.leases import LeaseKeeper
 from worker.reporter import Reporter
 from worker.services.models import CachedTenantModels
 

@@ -24,7 +24,7 @@ from worker.attempt import AttemptDependencies, AttemptRunner
 from worker.context import outcomes
 from worker.fastpath.claim_batcher import ClaimBatcher
 from worker.fastpath.continuation import ClaimedNext, ContinuationReservation, LocalContinuation
-from worker.leases.leases import Attempt
+from worker.leases.attempt_handle import Attempt
 from worker.leases.poison_tasks import ISOLATE_AFTER_CRASHES, PoisonTaskSlot, TaskRef
 
 log = structlog.get_logger()

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from store.runs.activations import Claim
-from worker.leases.leases import Attempt
+from worker.leases.attempt_handle import Attempt
 
 Alone = Callable[[Attempt], Claim | None]
 Together = Callable[[Sequence[Attempt]], Mapping[UUID, Claim]]

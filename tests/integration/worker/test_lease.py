@@ -18,8 +18,8 @@ from tests.builders import says
 from tests.integration.engine import Bench, Run, at_work, until
 from tests.integration.worker.conftest import Patient
 from tests.integration.worker.provider import MODEL, hanging_model
-from worker.leases import leases
-from worker.leases.leases import Attempt
+from worker.leases import cancel_listener, leases
+from worker.leases.attempt_handle import Attempt
 from worker.reporter import Reporter
 
 QUICK = {"renew_every": timedelta(milliseconds=40), "cancel_poll": timedelta(milliseconds=40)}
@@ -241,7 +241,7 @@ def change(bench: Bench, run: Run, **values: Any) -> None:
 def test_a_lease_is_kept_after_a_thread_has_met_what_nobody_expected(
     bench: Bench, patient: Patient, thread: str, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(leases, "AFTER_FAILURE", 0.05)
+    monkeypatch.setattr(cancel_listener, "FAILURE_PAUSE", 0.05)
     failed = threading.Event()
     worker = bench.a_worker(lease=timedelta(milliseconds=600), **QUICK)
     bus = bench.coordinator.dispatch.bus
