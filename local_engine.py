@@ -27,8 +27,8 @@ from settings import Settings
 from store.db.database import Database
 from store.monitoring import queue_probes
 from worker.bootstrap import build_worker
-from worker.fastpath.inline_tasks import InlineTaskRequest, thread_continuation
-from worker.runtime import Worker
+from worker.fastpath.inline_tasks import request_class, thread_continuation
+from worker.worker import Worker
 
 LONGEST_READ = 0.2  # seconds of one blocking read from Redis; stopping an engine waits for it
 
@@ -114,7 +114,8 @@ def _add_tasks(app: Celery, coordinator: Coordinator, worker: Worker) -> None:
     def extract() -> None:
         worker.extract()
 
-    app.task(name=EXECUTE, ignore_result=True, shared=False, Request=InlineTaskRequest)(execute)
+    request = request_class(worker.execution.fast_path)
+    app.task(name=EXECUTE, ignore_result=True, shared=False, Request=request)(execute)
     app.task(name=ADVANCE, ignore_result=True, shared=False)(advance)
     app.task(name=CANARY, ignore_result=True, shared=False)(probe)
     app.task(name=INGEST, ignore_result=True, shared=False)(ingest)

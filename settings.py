@@ -229,6 +229,23 @@ class Settings(BaseSettings):
     )
     """How long a worker thread continues with the nodes that its own advances made ready, which saves a message and a
     claim per hop. Then the next node goes through the queue, where other runs wait. 0: every node goes through it."""
+    fast_path: bool = True
+    """Whether workers use what exists only for speed (docs/protocol.md#the-fast-path). Off: EASEL_CONTINUE_LOCALLY_FOR
+    counts as 0 and the five settings below as off, whatever they say. For tests, and to rule it out as a cause."""
+    cache_run_state: bool = True
+    """Whether a thread that continues with a run advances it from the state that its last advance wrote, where nothing
+    else of the run is active. This saves the reads of an advance. Off: every advance reads the run."""
+    cache_values: bool = True
+    """Whether a worker process keeps small outputs, run inputs, histories and lists that its nodes have read or
+    written, some 150 MB at most. This saves most reads of a node. Off: every node reads them from the database."""
+    batch_claims: bool = True
+    """Whether claims that wait for a database connection are made together, in one statement. Off: one by one."""
+    batch_reports: bool = True
+    """Whether reports of one run that arrive while the process reports for it are stored together, with one advance.
+    Off: one by one."""
+    admission_control: bool = True
+    """Whether a worker takes no further task message while as many threads compute as it has connections. Off: it takes
+    messages while it has a free thread. Redis only; RabbitMQ delivers by prefetch count."""
 
     # -- processes ------------------------------------------------------------------------------------------------
     worker_threads: int = Field(default=128, gt=0)

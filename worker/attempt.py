@@ -42,6 +42,7 @@ from store.primitives.encryption import CannotUnseal, EncryptionKey
 from store.runs import activations, scopes
 from store.runs.activations import Claim
 from store.runs.decisions import CachedRun
+from worker.caches.value_caches import ValueCaches
 from worker.context import outcomes
 from worker.context.attempt_storage import AttemptStorage
 from worker.context.node_context import TimeLimit, WorkerContext
@@ -55,7 +56,9 @@ from worker.context.variables import NodeVariables
 from worker.event_loop import Loop
 from worker.fastpath.continuation import ContinuationReservation
 from worker.fastpath.report_batcher import ReportBatcher
-from worker.leases.leases import Attempt, LeaseKeeper
+from worker.fastpath.switches import FastPath
+from worker.leases.attempt_handle import Attempt
+from worker.leases.leases import LeaseKeeper
 from worker.reporter import Reporter
 from worker.services.models import CachedTenantModels
 
@@ -81,7 +84,9 @@ class AttemptDependencies:
     services: Callable[[UUID], Services]  # by tenant
     blobs: Blobs | None
     ride_along: bool = True
+    fast_path: FastPath = field(default_factory=FastPath)
     joint: ReportBatcher = field(default_factory=ReportBatcher)
+    caches: ValueCaches = field(default_factory=ValueCaches)
     allowance: OutputLimits = field(default_factory=OutputLimits)
     caller_headers: Callable[[UUID, Mapping[str, Any]], Mapping[str, str]] = lambda tenant_id, request: {}
     spending: CostModel = field(default_factory=CostModel)
@@ -128,8 +133,10 @@ class AttemptRunner:
             lambda: means.leases.is_closed,
             means.allowance,
             taking=taking,
-            joint=means.joint,
-            left=left,
+            joint=means.joint
+            if means.fast_path.batch_reports
+            else ReportBatcher(),  # shared, reports wait for each other
+            left=left if means.fast_path.cache_run_state else None,
         )
         self._limit = 0.0
         self._context: WorkerContext | None = None
@@ -205,6 +212,7 @@ class AttemptRunner:
                 self._claim,
                 compiled,
                 reads,
+                self._x.caches,
                 declared=registry.default_outputs,
                 may_be_assigned=self._claim.first_event > 1 or _assigns(compiled),
             )
@@ -290,6 +298,7 @@ class AttemptRunner:
             acting=self._patience.acting,
             services=x.services(claim.tenant_id),
             limit_of=x.time_limit,
+            histories=x.caches.history,
             unsealed_headers=partial(x.caller_headers, claim.tenant_id),
             purse=self._purse(),
             turns=VendorLimiter(x.governor, str(claim.tenant_id), self._patience) if x.governor else None,

@@ -1,10 +1,17 @@
-"""A worker as this deployment's settings want it: for worker processes and for the engine on one machine."""
+"""Builds a worker from the settings: for worker processes, and for the engine that runs in one process."""
 
-from collections.abc import Callable, Mapping
-from typing import Any
+import os
+import socket
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from uuid import UUID
 
 from components import plugins
+from knowledge.bases.ingestion import Ingestion
+from knowledge.bases.search import Library
+from knowledge.index.index_cache import Shelf
+from knowledge.memory.extraction import Extraction
+from knowledge.memory.memories import Memories
 from providers.databases.databases import place_of
 from providers.http.address_policy import Guard
 from providers.interfaces import Services
@@ -13,14 +20,50 @@ from providers.models.billing.prices import Prices, prices_from
 from providers.models.chat.catalogue import Limits
 from providers.models.chat.retrying_model import RetryPolicy
 from providers.models.chat.scripted import Script
+from providers.models.limits.rate_limiter import WINDOW, RateLimiter
+from providers.models.transport.clients import close_connections
 from providers.models.transport.connect import ModelAddressPolicy
-from providers.models.vendors.accounts import accounts_from_toml
+from providers.models.vendors.accounts import Account, accounts_from_toml
 from scheduler.coordinator.coordinator import Coordinator
+from scheduler.lifecycle.lifecycle import Lifecycle
+from scheduler.messaging.circuit_breaker import CircuitBreaker
+from scheduler.messaging.redis_bus import TextDeltaPublisher, async_redis
 from settings import Settings
+from store.db.database import Database
+from store.files.blobs import Blobs
 from store.primitives.encryption import EncryptionKey
+from worker.caches.value_caches import value_caches
+from worker.context.node_context import TimeLimit
 from worker.context.output_limits import OutputLimits
-from worker.runtime import Worker, WorkerConfig
-from worker.services.factory import ServiceConfig
+from worker.event_loop import Loop
+from worker.executor import Executor
+from worker.fastpath.claim_batcher import ClaimBatcher
+from worker.fastpath.switches import fast_path_of
+from worker.leases.leases import LeaseKeeper
+from worker.services.background_jobs import SingleRunner
+from worker.services.factory import ServiceConfig, ServiceFactory
+from worker.services.mcp import McpServers
+from worker.services.models import CachedTenantModels
+from worker.services.tts import AudioCache, TtsModels
+from worker.services.uploaded_files import ReadFile, UploadedFiles
+from worker.worker import Worker
+
+
+@dataclass(frozen=True, kw_only=True)
+class Environment:
+    """What a worker has beside plain settings: keys, accounts, prices, and whatever stands in for the outside world."""
+
+    time_limit: TimeLimit
+    model_limits: Limits = field(default_factory=Limits)
+    accounts: Sequence[Account] = ()  # of every tenant, beside those in the database
+    encryption_key: EncryptionKey | None = None
+    blobs: Blobs | None = None
+    costs: CostModel = field(default_factory=CostModel)
+    services: ServiceConfig = field(default_factory=ServiceConfig)
+    script: Callable[[UUID], Script | None] = lambda _: None  # by tenant: what stands in for all its models
+    retry_policy: RetryPolicy | None = None
+    read_file: ReadFile | None = None  # None: from the file storage
+    rate_window: float = WINDOW  # seconds of a vendor's "per minute"
 
 
 def build_worker(
@@ -30,77 +73,104 @@ def build_worker(
     *,
     script: Callable[[UUID], Script | None] = lambda _: None,
     pace: RetryPolicy | None = None,
-    read_file: Callable[[UUID, UUID, Mapping[str, Any], str], str] | None = None,
+    read_file: ReadFile | None = None,
     of_tenant: Callable[[UUID, Services], Services] | None = None,
     guard: Guard | None = None,
 ) -> Worker:
-    """A worker on these servers. What is given here stands for the outside world that the settings name."""
+    """Return a worker on these servers. Each optional argument stands in for what the settings name."""
     plugins.load(settings.allowed_plugins)
-    return Worker(
-        coordinator,
-        redis_url=redis_url,
-        figures=WorkerConfig(
-            lease=settings.lease,
-            renew_every=settings.renew_every,
-            cancel_poll=settings.cancel_poll,
-            grace=settings.shutdown_grace,
-            ride_along=settings.inline_advance,
-            eager_for=settings.continue_locally_for,
-            allowance=OutputLimits(settings.max_output, settings.max_stream_chars, settings.max_depth),
-        ),
+    guard = guard or Guard.parse(allow_any=settings.allow_any_host, allowed=settings.ssrf_allow or "")
+    model_hosts = ModelAddressPolicy(guard, settings.private_models, settings.model_proxies)
+    retries, delay = settings.llm_max_retries, settings.llm_base_delay.total_seconds()
+    environment = Environment(
         time_limit=settings.time_limit,
-        limits=Limits(request_timeout=settings.llm_timeout, hosts=_model_hosts(settings, guard)),
-        shared_accounts=accounts_from_toml(settings.models_file) if settings.models_file else (),
-        sealing_key=EncryptionKey.of(settings.sealing_secret()),
+        model_limits=Limits(request_timeout=settings.llm_timeout, hosts=model_hosts),
+        accounts=accounts_from_toml(settings.models_file) if settings.models_file else (),
+        encryption_key=EncryptionKey.of(settings.sealing_secret()),
         blobs=coordinator.database.large.blobs,
-        reach=_reach(settings, coordinator.database.url, guard, of_tenant),
-        script=script,
-        pace=pace or RetryPolicy(retries=settings.llm_max_retries, base_delay=settings.llm_base_delay.total_seconds()),
-        read_file=read_file,
-        spending=CostModel(
+        costs=CostModel(
             prices=prices_from(settings.prices_file) if settings.prices_file else Prices(),
             answer_tokens=settings.budget_answer_tokens,
         ),
+        services=ServiceConfig(
+            guard=guard,
+            base_urls=settings.tool_urls,
+            vendor_keys=settings.vendor_keys,
+            own_database=place_of(coordinator.database.url),
+            browser_profiles=settings.home / "browser",
+            of_tenant=of_tenant or (lambda _, services: services),
+        ),
+        script=script,
+        retry_policy=pace or RetryPolicy(retries=retries, base_delay=delay),
+        read_file=read_file,
     )
+    return assemble(settings, coordinator, redis_url, environment)
 
 
-def _reach(
-    settings: Settings,
-    database_url: str,
-    guard: Guard | None,
-    of_tenant: Callable[[UUID, Services], Services] | None,
-) -> ServiceConfig:
-    key = settings.ragflow_api_key.get_secret_value() if settings.ragflow_api_key else ""
-    return ServiceConfig(
-        guard=guard or _guard(settings),
-        timeout=settings.http_timeout.total_seconds(),
-        user_agent=settings.http_user_agent,
-        contact=settings.contact,
-        base_urls=settings.tool_urls,
-        vendor_keys=settings.vendor_keys,
-        speech_model=settings.tts_model,
-        speech_kept=settings.tts_cache_ttl,
-        voices={"StepFun": settings.stepfun_tts_voice} if settings.stepfun_tts_voice else {},
-        ragflow=(settings.ragflow_url, key) if settings.ragflow_url else None,
-        knowledge_memory=settings.knowledge_memory,
-        sandbox=settings.sandbox,
-        sandbox_config=settings.sandbox_config.get_secret_value() if settings.sandbox_config else "",
-        sandbox_url=settings.sandbox_url,
-        sandbox_must_isolate=settings.sandbox_must_isolate,
-        sandbox_allow_root=settings.sandbox_allow_root,
-        trino_use_tls=settings.trino_use_tls,
-        own_database=place_of(database_url),
-        smtp_ports=settings.mail_ports,
-        browser_executable=settings.browser_executable,
-        browser_profiles=settings.home / "browser",
-        browser_upload_bytes=settings.browser_upload_bytes,
-        of_tenant=of_tenant or (lambda _, services: services),
+def assemble(settings: Settings, coordinator: Coordinator, redis_url: str, given: Environment) -> Worker:
+    """Return a worker, its threads started: each part is made here, once, and handed to those that use it."""
+    database, dispatch = coordinator.database, coordinator.dispatch
+    loop = Loop()
+    renewals = Database(database.url, pool_size=1, application="easel-leases")
+    leases = LeaseKeeper(renewals, dispatch.bus, loop, settings, on_key=Lifecycle(coordinator).cancel_by_key)
+    rate_limiter = RateLimiter(async_redis(redis_url), CircuitBreaker(), dispatch.counters, window=given.rate_window)
+    models = CachedTenantModels(
+        database,
+        given.accounts,
+        given.model_limits,
+        given.encryption_key,
+        given.script,
+        given.retry_policy,
+        given.costs,
+        rate_limiter,
     )
+    audio = AudioCache(redis_url)
+    speech = TtsModels(
+        models,
+        audio,
+        settings.tts_model,
+        settings.tts_cache_ttl,
+        {"StepFun": settings.stepfun_tts_voice} if settings.stepfun_tts_voice else {},
+        given.model_limits.hosts.private,
+    )
+    library = Library(database, Shelf(database, settings.knowledge_memory), models)
+    memories = Memories(database, models, dispatch.extract)
+    mcp = McpServers(database, given.encryption_key)
+    services = ServiceFactory(settings, given.services, speech.of, library, memories, mcp)
+    text_deltas = TextDeltaPublisher(redis_url)
+    fast_path = fast_path_of(settings)
 
+    async def close_all() -> None:
+        await close_connections()
+        for each in (rate_limiter, services, audio, text_deltas):
+            await each.close()
 
-def _model_hosts(settings: Settings, guard: Guard | None) -> ModelAddressPolicy:
-    return ModelAddressPolicy(guard or _guard(settings), settings.private_models, settings.model_proxies)
-
-
-def _guard(settings: Settings) -> Guard:
-    return Guard.parse(allow_any=settings.allow_any_host, allowed=settings.ssrf_allow or "")
+    return Worker(
+        execution=Executor(
+            coordinator=coordinator,
+            leases=leases,
+            loop=loop,
+            models=models,
+            pieces=text_deltas,
+            time_limit=given.time_limit,
+            read_file=given.read_file or UploadedFiles(database, given.blobs).read,
+            services=services.of,
+            blobs=given.blobs,
+            worker_name=f"{socket.gethostname()}:{os.getpid()}",
+            claims=ClaimBatcher(max(1, database.pool_size // 2), batches=fast_path.batch_claims),
+            ride_along=settings.inline_advance,
+            fast_path=fast_path,
+            caches=value_caches(fast_path.cache_values),
+            allowance=OutputLimits(settings.max_output, settings.max_stream_chars, settings.max_depth),
+            caller_headers=mcp.caller_headers,
+            spending=given.costs,
+            sealing_key=given.encryption_key,
+            governor=rate_limiter,
+        ),
+        leases=leases,
+        loop=loop,
+        ingestion=SingleRunner(Ingestion(database, given.blobs, models), loop),
+        extraction=SingleRunner(Extraction(database, models), loop),
+        renewals=renewals,
+        close_connections=close_all,
+    )

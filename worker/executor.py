@@ -24,7 +24,7 @@ from worker.attempt import AttemptDependencies, AttemptRunner
 from worker.context import outcomes
 from worker.fastpath.claim_batcher import ClaimBatcher
 from worker.fastpath.continuation import ClaimedNext, ContinuationReservation, LocalContinuation
-from worker.leases.leases import Attempt
+from worker.leases.attempt_handle import Attempt
 from worker.leases.poison_tasks import ISOLATE_AFTER_CRASHES, PoisonTaskSlot, TaskRef
 
 log = structlog.get_logger()
@@ -38,7 +38,6 @@ class Executor(AttemptDependencies):
 
     worker_name: str
     claims: ClaimBatcher
-    eager_for: float = 0.0  # seconds that a thread goes on with a run's next nodes before it looks at the queue again
     last_chance: PoisonTaskSlot = field(default_factory=PoisonTaskSlot)  # who kills a process takes no innocent along
 
     def execute(self, run_id: UUID, activation_id: UUID, eager: LocalContinuation | None = None) -> bool:
@@ -66,8 +65,8 @@ class Executor(AttemptDependencies):
         return True
 
     def eager(self) -> LocalContinuation:
-        """For a thread that has just taken a hint, and that carries out whatever comes of it."""
-        return LocalContinuation(self.leases, time.monotonic() + self.eager_for)
+        """Return a continuation for a thread that has just received a task message and will execute what it claims."""
+        return LocalContinuation(self.leases, time.monotonic() + self.fast_path.continue_locally_for.total_seconds())
 
     def _work_on(self, attempt: Attempt, taken: ClaimedNext | None, eager: LocalContinuation | None) -> None:
         claim = (taken.claim if taken is not None else None) or self._claim_patiently(attempt)
@@ -80,7 +79,9 @@ class Executor(AttemptDependencies):
         structlog.contextvars.bind_contextvars(
             run_id=str(claim.run_id), activation_id=str(claim.id), node=claim.node_id, attempt=claim.attempt
         )
-        taking = ContinuationReservation(eager, self.worker_name, claim.run_id) if eager is not None else None
+        taking = None
+        if eager is not None and self.fast_path.continues_locally:
+            taking = ContinuationReservation(eager, self.worker_name, claim.run_id)
         AttemptRunner(self, attempt, claim, taking, taken.left if taken is not None else None).carry_out()
 
     def _let_go(self, attempt: Attempt) -> None:

@@ -74,9 +74,9 @@ def runner(home: Path) -> Easel:
     return carry_out
 
 
-@pytest.fixture(scope="package")
-def up() -> Iterator[Path]:
-    """A home in which `easel up` runs."""
+@contextmanager
+def running_up() -> Iterator[Path]:
+    """Run `easel up` in a home of its own, with the variables of this process's environment."""
     with new_home() as home:
         home.parent.mkdir(exist_ok=True)
         with started(home, "up", "--port", "0") as process:
@@ -90,3 +90,10 @@ def up() -> Iterator[Path]:
             process.send_signal(signal.SIGTERM)
             assert process.wait(PATIENCE) == 0
             assert process.stdout.read() == ""
+
+
+@pytest.fixture(scope="package")
+def up() -> Iterator[Path]:
+    """A home in which `easel up` runs."""
+    with running_up() as home:
+        yield home

@@ -75,7 +75,7 @@ WAYS_OUT: Mapping[str, Way] = {
     "scheduler/messaging/celery_app.py": _way("ssl", "options of TLS to the deployment's own broker"),
     "scheduler/messaging/celery_message.py": _way("socket", "the name of this machine"),
     "scheduler/health/broker_probe.py": _way("socket", "options of connections to the deployment's own Redis"),
-    "worker/runtime.py": _way("socket", "the name of this machine"),
+    "worker/bootstrap.py": _way("socket", "the name of this machine"),
     "components/plugins.py": _way("importlib", "loads packages that the deployment has installed and named"),
     "api/mcp/server.py": _way("mcp", "answers requests; it asks nobody"),
     # -- programs

@@ -1,6 +1,6 @@
 """An engine that plays recorded cases, shared by the tests of one module."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -23,8 +23,15 @@ def fixtures() -> Fixtures:
 
 
 @pytest.fixture(scope="module")
+def switches() -> Mapping[str, bool]:
+    """Settings that a module's engine has beside the defaults."""
+    return {}
+
+
+@pytest.fixture(scope="module")
 def engine(
     fixtures: Fixtures,
+    switches: Mapping[str, bool],
     services: embedded.Services,
     module_database_url: str,
     tmp_path_factory: pytest.TempPathFactory,
@@ -34,6 +41,7 @@ def engine(
         redis_url=test_services.emptied_redis(services.redis_url, "compatibility"),
         home=tmp_path_factory.mktemp("home"),
         secret_key=SecretStr("a secret that is long"),
+        **switches,
     )
     with stage(settings, fixtures, jobs=1) as engine:
         yield engine

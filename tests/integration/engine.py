@@ -27,7 +27,6 @@ from canvas.outcome import Finished, Outcome
 from components import registry
 from components.base import Component, Params
 from components.context import NodeContext
-from providers.models.chat.catalogue import Limits
 from providers.models.chat.scripted import Script
 from providers.models.vendors.accounts import Account
 from scheduler.coordinator.coordinator import Coordinator
@@ -38,6 +37,7 @@ from scheduler.lifecycle.lifecycle import Lifecycle
 from scheduler.messaging.celery_app import ADVANCE, EXECUTE
 from scheduler.messaging.dispatch import Dispatch
 from scheduler.messaging.redis_bus import Bus
+from settings import Settings
 from store.agents import canvases, versions
 from store.db.database import Database
 from store.db.transaction import Transaction
@@ -49,12 +49,12 @@ from store.tables.runs import activations as activation_rows
 from store.tables.runs import node_values
 from store.tenants import tenants
 from tests import builders
+from worker.bootstrap import Environment, assemble
 from worker.reporter import LeaseLost, Reporter
-from worker.runtime import Worker, WorkerConfig
+from worker.worker import Worker
 
 PATIENCE = 60.0  # seconds for a fact that other threads or processes bring about
 LEASE = timedelta(seconds=10)
-_OF_WORKERS = ("time_limit", "read_file", "blobs", "reach", "sealing_key", "spending")
 REDIS_AWAY = "redis://127.0.0.1:1/0"
 
 FORM = {"inputs": {"name": {"type": "line", "name": "Name"}}, "tips": "Who are you?"}
@@ -219,16 +219,19 @@ class Bench:
         return self._worker
 
     def a_worker(self, coordinator: Coordinator | None = None, **given: Any) -> Worker:
-        """A worker; figures and limits may be given."""
-        limits = {name: given.pop(name) for name in _OF_WORKERS if name in given}
-        worker = Worker(
+        """A worker; settings, whatever their relations, and what is in its environment may be given."""
+        environment = {name: given.pop(name) for name in Environment.__dataclass_fields__ if name in given}
+        settings = {"lease": LEASE, "shutdown_grace": timedelta(milliseconds=300), **given}
+        assert settings.keys() <= Settings.model_fields.keys()
+        worker = assemble(
+            Settings().model_copy(update=settings),
             coordinator or self.coordinator,
-            redis_url=self.redis_url,
-            figures=WorkerConfig(**{"lease": LEASE, "grace": timedelta(milliseconds=300), **given}),
-            limits=Limits(),
-            shared_accounts=self.accounts,
-            script=lambda _: self.script,
-            **{"time_limit": lambda *_: 60.0, **limits},
+            self.redis_url,
+            Environment(
+                **{"time_limit": lambda *_: 60.0, **environment},
+                accounts=self.accounts,
+                script=lambda _: self.script,
+            ),
         )
         self._open.callback(worker.close)
         return worker

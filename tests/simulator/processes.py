@@ -50,12 +50,23 @@ from worker.context.side_effects import SideEffectGuard
 from worker.context.text_stream import MessageStreamWriter
 from worker.executor import Executor
 from worker.fastpath.claim_batcher import ClaimBatcher
+from worker.fastpath.switches import FastPath
 from worker.leases.leases import LeaseKeeper
 
 LEASE = timedelta(seconds=10)
 RENEW_EVERY = timedelta(seconds=3)
 CANCEL_POLL = timedelta(milliseconds=500)
 GRACE = timedelta(seconds=5)
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseTimes:
+    """The settings of leases."""
+
+    lease: timedelta = LEASE
+    renew_every: timedelta = RENEW_EVERY
+    cancel_poll: timedelta = CANCEL_POLL
+    shutdown_grace: timedelta = GRACE
 
 
 @dataclass(eq=False)
@@ -359,10 +370,7 @@ class WorkerProcess:
             SimulatedDatabase(shared.server),
             coordinator.dispatch.bus,
             loop,
-            lease=LEASE,
-            renew_every=RENEW_EVERY,
-            cancel_poll=CANCEL_POLL,
-            grace=GRACE,
+            LeaseTimes(),
             on_key=lambda run_id: cancel_by_key(coordinator, run_id),
         )
         unused: Any = None
@@ -379,7 +387,7 @@ class WorkerProcess:
             "worker_name": self.name,
             "claims": ClaimBatcher(1),
             "ride_along": shared.habits.rides_along,
-            "eager_for": shared.habits.eager_for,
+            "fast_path": FastPath(continue_locally_for=timedelta(seconds=shared.habits.eager_for)),
         }
         execution = Executor(**given)
         for number in range(self.threads):

@@ -20,7 +20,7 @@ from scheduler.sweeper import sweeper
 from store.primitives import ids
 from tests.simulator.world import EPOCH, Actor, World
 from worker.fastpath import claim_batcher, report_batcher
-from worker.leases import leases
+from worker.leases import cancel_listener, leases
 
 LOOKED_AFTER_EVERY = 0.5  # seconds; in production a keeper of leases looks more often than the protocol needs it
 
@@ -213,11 +213,11 @@ def _replacements() -> Generator[tuple[Any, str, Any]]:
                 yield module, "log", Log(name)
             if known.get("datetime") is datetime and name.startswith("scheduler"):
                 yield module, "datetime", Calendar
-    for module in (leases, report_batcher, claim_batcher):
+    for module in (leases, cancel_listener, report_batcher, claim_batcher):
         yield module, "threading", THREADS
-    yield leases, "ThreadPoolExecutor", _of_this_thread(Pool, ThreadPoolExecutor)
+    yield cancel_listener, "ThreadPoolExecutor", _of_this_thread(Pool, ThreadPoolExecutor)
     yield leases, "TICK", LOOKED_AFTER_EVERY
-    yield leases, "LOOKS_APART", LOOKED_AFTER_EVERY
+    yield cancel_listener, "MIN_POLL_INTERVAL", LOOKED_AFTER_EVERY
     yield sweeper, "keep_house_alone", _keep_no_house
 
 

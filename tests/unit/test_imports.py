@@ -50,7 +50,7 @@ MAY_IMPORT = {
 }
 LEAVES = {"settings", "telemetry"}
 READ_LEAVES = (
-    "worker/tasks.py",
+    "worker/process.py",
     "worker/bootstrap.py",
     "scheduler/tasks.py",
     "scheduler/sweeper/sweeper.py",
@@ -144,7 +144,7 @@ def test_an_import_that_points_outward_would_be_found(path: str, source: str) ->
 @pytest.mark.parametrize(
     ("path", "source"),
     [
-        ("worker/tasks.py", "import settings, telemetry"),
+        ("worker/process.py", "import settings, telemetry"),
         ("cli/admin/database.py", "from embedded import services\nfrom settings import load"),
         ("components/tools/web_search/tavily.py", "from . import base\nfrom components.context import NodeContext"),
         ("migrations/versions/0001_tenants.py", "from store.tables.runs import metadata"),

@@ -1,4 +1,4 @@
-"""What a process has read and will be asked for again, up to a weight: the least recently used goes first."""
+"""An LRU cache that is limited by the sizes of its values."""
 
 from collections import OrderedDict
 from collections.abc import Hashable
@@ -10,52 +10,52 @@ V = TypeVar("V")
 
 
 class LruCache(Generic[K, V]):
-    """Values by key; those who are given one only look. `most` is in weights as `weight_of` gives them."""
+    """Values by key, for all threads. Callers must not change a value they get. `most` is in units of `size_of`."""
 
     def __init__(self, most: int) -> None:
         self.most = most
-        self._weight = 0
-        self._kept: OrderedDict[K, tuple[V, int]] = OrderedDict()
+        self._size = 0
+        self._entries: OrderedDict[K, tuple[V, int]] = OrderedDict()
         self._lock = Lock()
 
     def find(self, key: K) -> V | None:
-        """What is kept under a key."""
+        """Return the value of a key; None if there is none."""
         with self._lock:
-            found = self._kept.get(key)
-            if found is None:
+            entry = self._entries.get(key)
+            if entry is None:
                 return None
-            self._kept.move_to_end(key)
-            return found[0]
+            self._entries.move_to_end(key)
+            return entry[0]
 
-    def keep(self, key: K, value: V, weight: int) -> None:
-        """Keep a value in place of what was there; not at all if it is heavier than everything may be."""
-        if weight > self.most:
+    def keep(self, key: K, value: V, size: int) -> None:
+        """Cache a value in place of the key's previous one. A value larger than the whole cache is not cached."""
+        if size > self.most:
             return
         with self._lock:
             self._drop(key)
-            self._kept[key] = value, weight
-            self._weight += weight
-            while self._weight > self.most:
-                self._drop(next(iter(self._kept)))
+            self._entries[key] = value, size
+            self._size += size
+            while self._size > self.most:
+                self._drop(next(iter(self._entries)))
 
     def _drop(self, key: K) -> None:
-        found = self._kept.pop(key, None)
-        if found is not None:
-            self._weight -= found[1]
+        entry = self._entries.pop(key, None)
+        if entry is not None:
+            self._size -= entry[1]
 
 
 def size_of(value: Any, most: int) -> int:
-    """How much a JSON value weighs: its code points, and eight for each value; more than `most` is not counted out."""
-    weight = 0
+    """Return the size of a JSON value: its code points, and eight for each value. Stops counting above `most`."""
+    size = 0
     stack = [value]
-    while stack and weight <= most:
+    while stack and size <= most:
         top = stack.pop()
-        weight += 8
+        size += 8
         if isinstance(top, str):
-            weight += len(top)
+            size += len(top)
         elif isinstance(top, dict):
-            weight += sum(map(len, top))
+            size += sum(map(len, top))
             stack.extend(top.values())
         elif isinstance(top, list):
             stack.extend(top)
-    return weight
+    return size

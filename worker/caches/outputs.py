@@ -1,8 +1,8 @@
-"""Outputs that a process has at hand: what one of its attempts wrote last, and what siblings read before.
+"""Cache of node outputs: what an attempt of this process has just written, and what other readers of a run have read.
 
-What a reader sees of a node outside of side-by-side items follows from its region, its edge and the revision it was
-activated in, and stays: so whoever asks the same gets the same, without a statement. Kept as JSON, since those who are
-given a value may change it.
+What a reader sees of a node, outside of parallel Iteration items, follows from its region, the node and the revision in
+which the reader was activated, and never changes. So a second reader with the same key gets the same value without a
+statement. Values are cached as JSON, because a reader may change the value that it gets.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,55 +14,66 @@ from store.runs.activations import Claim
 from store.runs.values import ReadView, StoredValue
 from worker.caches.lru_cache import LruCache, size_of
 
-MOST = 16 * 2**20  # code points of JSON in all, about
-LARGEST = 64 * 2**10  # of one node's outputs; larger ones are read
-OF_AN_ENTRY = 500  # what an entry takes besides
+MAX_SIZE = 16 * 2**20  # code points of JSON in all, about
+MAX_OUTPUTS_SIZE = 64 * 2**10  # of one node's outputs; larger ones are read from the database
+ENTRY_OVERHEAD = 500  # what an entry takes besides
 
 _Key = tuple[UUID, str, bytes, bytes, int]
-_SEEN: LruCache[_Key, tuple[bytes, UUID, str]] = LruCache(MOST)
 
 
-def get_visible(view: ReadView, nodes: Iterable[str]) -> dict[str, StoredValue]:
-    """What is at hand of some nodes' latest outputs, as a reader sees them."""
-    found: dict[str, StoredValue] = {}
-    if len(view.limits) != 1:
+class OutputCache:
+    """Outputs by run, node and what a reader sees. `max_size` is in code points of JSON, about; 0 caches nothing."""
+
+    def __init__(self, max_size: int = MAX_SIZE) -> None:
+        self._entries: LruCache[_Key, tuple[bytes, UUID, str]] = LruCache(max_size)
+
+    def get_visible(self, view: ReadView, nodes: Iterable[str]) -> dict[str, StoredValue]:
+        """Return the cached ones of some nodes' latest outputs, as a reader sees them."""
+        found: dict[str, StoredValue] = {}
+        if len(view.limits) != 1:
+            return found
+        for node_id in nodes:
+            entry = self._entries.find(_key(view, node_id))
+            if entry is not None:
+                found[node_id] = StoredValue(entry[0], entry[1], decode(entry[2]))
         return found
-    for node_id in nodes:
-        seen = _SEEN.find(_key(view, node_id))
-        if seen is not None:
-            found[node_id] = StoredValue(seen[0], seen[1], decode(seen[2]))
-    return found
+
+    def put_read(self, view: ReadView, found: Mapping[str, StoredValue]) -> None:
+        """Cache what a reader has read, for other readers with the same view."""
+        if len(view.limits) == 1:
+            for node_id, written in found.items():
+                self._put(view, node_id, written.place, written.activation, written.value)
+
+    def put_written(self, reader: Claim, writer: Claim, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Cache outputs just written, for the activation that the same advance made ready.
+
+        Only for a node's first visit: in a cycle, a later visit may finish out of order.
+        """
+        view = read_view_of(reader)
+        if len(view.limits) != 1 or writer.ordinal or any(ordinal for _, ordinal, _ in writer.scope):
+            return
+        for row in rows:
+            if "large" not in row and row["region"] == reader.place.region and row["place"] <= reader.place.wave_key:
+                self._put(view, row["node_id"], row["place"], row["activation_id"], row["outputs"])
+
+    def _put(self, view: ReadView, node_id: str, place: bytes, activation: UUID, outputs: Any) -> None:
+        size = size_of(outputs, MAX_OUTPUTS_SIZE) + ENTRY_OVERHEAD
+        if size <= min(MAX_OUTPUTS_SIZE + ENTRY_OVERHEAD, self._entries.most):
+            self._entries.keep(_key(view, node_id), (place, activation, encode(outputs)), size)
 
 
-def put_read(view: ReadView, found: Mapping[str, StoredValue]) -> None:
-    """What a reader has found, for its siblings."""
-    if len(view.limits) == 1:
-        for node_id, written in found.items():
-            _keep(view, node_id, written.place, written.activation, written.value)
+PROCESS_OUTPUTS = OutputCache()
+"""The cache of the workers of this process. Entries belong to runs, whichever worker has written or read them."""
 
 
 def put_written(reader: Claim, writer: Claim, rows: Sequence[Mapping[str, Any]]) -> None:
-    """What was just written, for a reader that was activated by that very step.
-
-    Of a node's first visit only: one that a circle leads to again may end after a visit that stands behind it.
-    """
-    view = read_view_of(reader)
-    if len(view.limits) != 1 or writer.ordinal or any(ordinal for _, ordinal, _ in writer.scope):
-        return
-    for row in rows:
-        if "large" not in row and row["region"] == reader.place.region and row["place"] <= reader.place.wave_key:
-            _keep(view, row["node_id"], row["place"], row["activation_id"], row["outputs"])
+    """Cache outputs just written, in the cache of the process; `OutputCache.put_written` says which."""
+    PROCESS_OUTPUTS.put_written(reader, writer, rows)
 
 
 def read_view_of(reader: Claim) -> ReadView:
-    """Whose eyes a claim's attempt reads with."""
+    """Return what the attempt of a claim sees of its run."""
     return ReadView(reader.run_id, reader.place, reader.limits)
-
-
-def _keep(view: ReadView, node_id: str, place: bytes, activation: UUID, outputs: Any) -> None:
-    weight = size_of(outputs, LARGEST)
-    if weight <= LARGEST:
-        _SEEN.keep(_key(view, node_id), (place, activation, encode(outputs)), weight + OF_AN_ENTRY)
 
 
 def _key(view: ReadView, node_id: str) -> _Key:

@@ -1,4 +1,4 @@
-"""What a run was given for its current turn, kept by the process: every node of the run would read it again."""
+"""Cache of a run's inputs for its current turn, which every node of the run reads."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from store.runs import run_rows
 from store.runs.activations import Claim
 from worker.caches.lru_cache import LruCache, size_of
 
-MOST = 8 * 2**20  # of what a process keeps, as weights are counted: some 50 MB at most
+MAX_SIZE = 8 * 2**20  # as `size_of` counts; some 50 MB at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,21 +21,27 @@ class RunInputs:
     base: Mapping[str, Any]
 
 
-_KEPT: LruCache[tuple[UUID, UUID], RunInputs] = LruCache(MOST)
+class RunInputsCache:
+    """Inputs by run and turn. `max_size` is in units of `size_of`; 0 caches nothing."""
 
+    def __init__(self, max_size: int = MAX_SIZE) -> None:
+        self._entries: LruCache[tuple[UUID, UUID], RunInputs] = LruCache(max_size)
 
-def load_run_inputs(tx: Transaction, claim: Claim) -> Callable[[], RunInputs]:
-    """Ask for what a claim's run was given. It is written before a turn's first node is ready, and stays."""
-    key = claim.run_id, claim.message_id
-    known = _KEPT.find(key)
-    if known is not None:
-        return lambda: known
-    asked = tx.later(run_rows.SELECT_INPUTS, of_run=claim.run_id)
+    def load(self, tx: Transaction, claim: Claim) -> Callable[[], RunInputs]:
+        """Request the inputs of a claim's run, with other statements of `tx`; call the result to get them.
 
-    def found() -> RunInputs:
-        ((request, base),) = asked.rows()
-        new = RunInputs(request, base)
-        _KEPT.keep(key, new, size_of([request, base], MOST))
-        return new
+        They are written before a turn's first node is ready, and never change.
+        """
+        key = claim.run_id, claim.message_id
+        cached = self._entries.find(key)
+        if cached is not None:
+            return lambda: cached
+        pending = tx.later(run_rows.SELECT_INPUTS, of_run=claim.run_id)
 
-    return found
+        def receive() -> RunInputs:
+            ((request, base),) = pending.rows()
+            inputs = RunInputs(request, base)
+            self._entries.keep(key, inputs, size_of([request, base], MAX_SIZE))
+            return inputs
+
+        return receive

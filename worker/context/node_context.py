@@ -24,7 +24,7 @@ from scheduler.coordinator.version_cache import Compiled
 from store.agents import conversations
 from store.db.database import Database
 from store.runs.activations import Claim
-from worker.caches import history
+from worker.caches.history import HistoryCache
 from worker.context import outcomes
 from worker.context.attempt_storage import AttemptStorage
 from worker.context.rate_limit_wait import RateLimitWait
@@ -62,6 +62,7 @@ class WorkerContext:
     patience: RateLimitWait
     services: Services
     limit_of: TimeLimit
+    histories: HistoryCache = field(default_factory=HistoryCache)
     unsealed_headers: Callable[[Mapping[str, Any]], Mapping[str, str]] = lambda request: {}
     purse: RunBudget | None = None  # None: nobody counts
     turns: VendorLimits | None = None  # where requests wait for their vendors' paces; None: nobody keeps any
@@ -241,14 +242,14 @@ class WorkerContext:
     async def history(self, window: int) -> Sequence[Mapping[str, Any]]:
         if window <= 0:
             return []
-        known = history.get(self.claim, 2 * window)
+        known = self.histories.get(self.claim, 2 * window)
         entries = known if known is not None else await asyncio.to_thread(self._history, 2 * window)
         return [{"role": entry["role"], "content": _content(entry)} for entry in entries]
 
     def _history(self, limit: int) -> list[Mapping[str, Any]]:
         with self.database.statements() as tx:
             entries = conversations.history(tx, self.claim.conversation_id, self.claim.history_upto, limit)
-        history.put(self.claim, limit, entries)
+        self.histories.put(self.claim, limit, entries)
         return entries
 
     async def references(self) -> Mapping[str, Any]:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from worker.context.side_effects import SideEffectGuard
-from worker.leases.leases import Attempt
+from worker.leases.attempt_handle import Attempt
 
 IN_PLACE = 1.5  # seconds; above what an attempt comes back early, or it would have to leave again
 EARLY = 1.0  # seconds, in which the sweeper finds what is due

@@ -16,17 +16,14 @@ from store.db.transaction import Transaction
 from store.runs import values
 from store.runs.activations import Claim
 from store.runs.values import PendingValues, StoredValue
-from worker.caches import outputs as output_cache
-from worker.caches.list_sources import ListCache
-from worker.caches.run_inputs import RunInputs, load_run_inputs
+from worker.caches.outputs import read_view_of
+from worker.caches.run_inputs import RunInputs
+from worker.caches.value_caches import ValueCaches
 from worker.context.read_set import Collected, ReadSet, items_ref
 from worker.fastpath.admission import ADMISSION
 
 Declared = Callable[[Entry], tuple[str, ...]]
 ReadFile = Callable[[Mapping[str, Any], str], str | UnreadFile]
-
-LISTS = ListCache()
-"""What the item nodes of this process iterate over."""
 
 
 class NodeVariables:
@@ -38,25 +35,27 @@ class NodeVariables:
         claim: Claim,
         compiled: Compiled,
         reads: ReadSet,
+        caches: ValueCaches,
         *,
         declared: Declared,
         may_be_assigned: bool = True,
     ) -> None:
-        asked = load_run_inputs(tx, claim)
+        asked = caches.run_inputs.load(tx, claim)
         self._claim = claim
         self._compiled = compiled
         self._declared = declared
-        self._view = output_cache.read_view_of(claim)
+        self._lists = caches.lists
+        self._view = read_view_of(claim)
         is_first_visit = not claim.ordinal and not claim.scope and claim.answers is None
         nodes = reads.nodes - {claim.node_id} if is_first_visit else reads.nodes
-        at_hand = output_cache.get_visible(self._view, nodes - reads.items)
+        at_hand = caches.outputs.get_visible(self._view, nodes - reads.items)
         outputs = self._latest(values.latest_outputs, tx, nodes - at_hand.keys(), reads)
         waited = values.awaited_outputs(tx, self._view, {node: self._shared(node) for node in reads.waits_for})
         names = reads.names if may_be_assigned else frozenset[str]()
         variables = self._latest(values.latest_variables, tx, names, reads)
         self.given = asked()
         found = outputs()
-        output_cache.put_read(self._view, found)
+        caches.outputs.put_read(self._view, found)
         self._outputs, self._variables = {**at_hand, **found, **waited()}, variables()
         self.globals: dict[str, Any] = dict(self.given.base["globals"])
         self.globals |= {name: found.value for name, found in self._variables.items() if "@" not in name}
@@ -102,14 +101,14 @@ class NodeVariables:
         """Ask for the latest of some nodes or variables. An item node's list is fetched once, not at each visit."""
         run_id = self._claim.run_id
         lists = names & reads.items
-        kept = LISTS.known(run_id, lists)
+        kept = self._lists.known(run_id, lists)
         asked = ask(tx, self._view, names, kept=kept)
 
         def found() -> dict[str, StoredValue]:
             values_found = asked()
             for name in lists & values_found.keys():
                 if values_found[name] is not kept.get(name):
-                    LISTS.keep(run_id, name, values_found[name])
+                    self._lists.keep(run_id, name, values_found[name])
             return values_found
 
         return found

@@ -1,11 +1,12 @@
-"""How many more hints a process takes. Threads that wait cost nothing; those that compute share one interpreter.
+"""Admission control: how many more task messages a worker process takes from the queue.
 
-Eight of them, one for each connection to PostgreSQL, keep both as busy as sixty-four do, and change less often from one
-to the next: each change costs what lies in the processor's caches, and each wait for a connection two more. So no more
-are begun than that, beside all that wait for a model or for each other (decisions/0030).
+Threads that wait cost nothing; threads that compute share one interpreter lock. As many computing threads as there are
+connections to PostgreSQL keep both as busy as many more would, with fewer changes from one thread to the next. So the
+process takes no further message while that many threads compute, however many wait for a model or for each other
+(docs/decisions/0030-as-many-compute-as-have-connections.md).
 
-What computes for long must not keep a process from its work, nor short runs from theirs: whatever the threads do, one
-more hint is taken once none was for a tenth of a second.
+A node that computes for a long time must not keep the process from its other work: one more message is taken whenever
+no thread has begun a task for a tenth of a second.
 """
 
 import threading
@@ -15,72 +16,83 @@ from time import monotonic
 
 from celery.worker import state
 
-MOST = 8  # threads that compute at once; as many as there are connections in a pool
-PATIENCE = 0.1  # seconds without a new task after which one more is taken
+MAX_IDLE = 0.1  # seconds without a new task after which one more message is taken
 
 
-class Admission:
-    """What the threads of a process do, and whether there is room for one more."""
+class ComputingThreads:
+    """The threads of a process that execute a task and do not wait for anything."""
 
-    def __init__(self, most: int = MOST) -> None:
-        self.most = most
-        self._computing = set[int]()  # threads, by their numbers
-        self._began = 0.0  # when a thread last took up something new; monotonic
-        self._call: Callable[[], object] | None = None  # once there is room again
+    def __init__(self) -> None:
+        self.began_at = 0.0  # when a thread last began a task; monotonic
+        self._computing = set[int]()  # thread identifiers
+        self._on_change: Callable[[], object] | None = None
 
-    # -- what threads tell of themselves ------------------------------------------------------------------------
+    def __len__(self) -> int:
+        return len(self._computing)
+
     def begins(self) -> None:
-        """This thread has taken up a task, or goes on with the next."""
+        """Count this thread: it begins a task, or continues with the next one."""
         thread = threading.get_ident()
         if thread not in self._computing:
-            self._began = monotonic()
+            self.began_at = monotonic()
             self._computing.add(thread)
 
     def ends(self) -> None:
-        """It is done with it, and with all that came of it. Ending twice is ending once."""
+        """Stop counting this thread: its task and everything that followed from it are done. Safe to call twice."""
         self._computing.discard(threading.get_ident())
-        self._there_is_room()
+        self._notify()
 
     def was_left_behind(self, thread: int) -> None:
-        """Nobody waits for what this thread still does; others take its place. It tells itself when it is back."""
+        """Stop counting an abandoned thread, so that another may begin. If it returns, it calls `ends` itself."""
         self._computing.discard(thread)
-        self._there_is_room()
+        self._notify()
 
     @contextmanager
     def waits(self) -> Generator[None]:
-        """This thread waits for something that needs no processor."""
+        """Do not count this thread inside the block: it waits for something that needs no processor."""
         thread = threading.get_ident()
-        if thread not in self._computing:  # of a task that nobody counts
+        if thread not in self._computing:  # it executes a task of another kind
             yield
             return
         self._computing.discard(thread)
-        self._there_is_room()
+        self._notify()
         try:
             yield
         finally:
             self._computing.add(thread)
 
-    # -- what the consumer asks ---------------------------------------------------------------------------------
-    def room(self, call: Callable[[], object]) -> int:
-        """How many more messages to take. If none: `call` is called when a thread ends or waits; ask a while later."""
-        self._call = call
-        room = self.most - len(self._computing) - _to_begin()
-        if room <= 0 and monotonic() - self._began >= PATIENCE:
-            room = 1
-        if room > 0:
-            self._call = None
-        return max(0, room)
+    def call_on_change(self, call: Callable[[], object] | None) -> None:
+        """Call `call` once, on the thread concerned, when a thread ends or waits. Replaces the previous one."""
+        self._on_change = call
 
-    def _there_is_room(self) -> None:
-        call, self._call = self._call, None
+    def _notify(self) -> None:
+        call, self._on_change = self._on_change, None
         if call is not None:
             call()
 
 
-def _to_begin() -> int:
-    """Tasks that were received, and that no thread has taken up yet."""
+ADMISSION = ComputingThreads()
+"""The computing threads of this process. Like a thread-local it belongs to threads and not to a worker object."""
+
+
+class Admission:
+    """Limits the task messages that a process takes to those that `most` computing threads leave room for."""
+
+    def __init__(self, threads: ComputingThreads, most: int) -> None:
+        self._threads = threads
+        self._most = most
+
+    def room(self, call: Callable[[], object]) -> int:
+        """Return how many more messages to take. If 0, `call` is called when a thread ends or waits."""
+        self._threads.call_on_change(call)
+        room = self._most - len(self._threads) - _received_tasks()
+        if room <= 0 and monotonic() - self._threads.began_at >= MAX_IDLE:
+            room = 1
+        if room > 0:
+            self._threads.call_on_change(None)
+        return max(0, room)
+
+
+def _received_tasks() -> int:
+    """Return the number of tasks that were received and that no thread has begun yet."""
     return max(0, len(state.reserved_requests) - len(state.active_requests))
-
-
-ADMISSION = Admission()
-"""Of this process's threads."""

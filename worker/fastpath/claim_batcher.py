@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from store.runs.activations import Claim
-from worker.leases.leases import Attempt
+from worker.leases.attempt_handle import Attempt
 
 Alone = Callable[[Attempt], Claim | None]
 Together = Callable[[Sequence[Attempt]], Mapping[UUID, Claim]]
@@ -30,7 +30,8 @@ class _Wanted:
 class ClaimBatcher:
     """The claims of a process, as many at once as there are `places`."""
 
-    def __init__(self, places: int) -> None:
+    def __init__(self, places: int, *, batches: bool = True) -> None:
+        self._batches = batches
         self._places = threading.BoundedSemaphore(places)
         self._lock = threading.Lock()
         self._line: list[_Wanted] = []
@@ -38,7 +39,7 @@ class ClaimBatcher:
     def claim(self, attempt: Attempt, alone: Alone, together: Together) -> Claim | None:
         """What `alone` gives, unless claiming with others gives a claim before that. Raises what `alone` raises."""
         if not self._places.acquire(blocking=False):
-            claim = self._in_line(attempt, together)
+            claim = self._in_line(attempt, together) if self._batches else None
             if claim is not None:
                 return claim
             self._places.acquire()

@@ -1,7 +1,20 @@
-"""Celery tasks without a message: a node that a thread goes on with is a task like any other to everyone who watches.
+"""Celery tasks without a message: the node that a thread continues with looks like any other task from outside.
 
-Flower, `inspect` and Celery's signals see it received, started and done, under an id of its own; only the way through
-the broker is missing. Celery tells a request of its end on the pool's thread, so the next one begins right behind it.
+Flower, `inspect` and Celery's signals see such a task received, started and done, under an id of its own; only the way
+through the broker is missing. Celery calls `on_success` of a request on the pool's thread, and the next task begins
+there.
+
+This relies on parts of Celery that are no public interface, as Celery 5.7 has them:
+
+- `celery.worker.request.create_request_cls` derives a class from the task's `Request` and defines `on_success` in it,
+  which does not call the method of the base class. `__init_subclass__` wraps it.
+- A pool of threads calls `on_accepted` and `on_success` on the thread that executes the task; a pool of processes calls
+  them in the parent.
+- `celery.app.trace.fast_trace_task` and `trace_task_ret` execute a task from its request, id, headers and body.
+- `celery.worker.state` lists the requests that were received and those that are active.
+
+tests/unit/worker/fastpath/test_celery_contract.py fails, and names the part, if a new version of Celery differs. Until
+this module follows, `EASEL_CONTINUE_LOCALLY_FOR=0` and `EASEL_ADMISSION_CONTROL=0` keep a worker from using it.
 """
 
 import os
@@ -20,12 +33,13 @@ from scheduler.messaging.celery_message import task_body, task_headers
 from scheduler.messaging.dispatch import flower_task_name
 from worker.fastpath.admission import ADMISSION
 from worker.fastpath.continuation import ClaimedNext, LocalContinuation
+from worker.fastpath.switches import FastPath
 
 log = structlog.get_logger()
 
 
 class _NoMessage:
-    """What stands for the message of a request that came with none."""
+    """Stands for the message of a request that came without one."""
 
     delivery_info: Mapping[str, Any] = {"exchange": "", "routing_key": NODES}
     properties: Mapping[str, Any] = {}
@@ -34,77 +48,83 @@ class _NoMessage:
 _NO_MESSAGE = _NoMessage()
 
 
-class _Here(threading.local):
-    """What the thread of a pool is at."""
+class _ThreadState(threading.local):
+    """What one thread of the pool executes."""
 
-    driven_in = 0  # the process in which a request goes on with what was taken; not one that was forked from it
-    eager: LocalContinuation | None = None
-    goes_on = False
+    process_id = 0  # the process in which a request of this class was accepted; a process forked from it has another
+    continuation: LocalContinuation | None = None
+    is_continuing = False
 
 
-_here = _Here()
+_thread = _ThreadState()
+
+
+def request_class(fast_path: FastPath) -> type[Request]:
+    """Return the class of the requests of the task that executes nodes: Celery's own where nothing needs another."""
+    return InlineTaskRequest if fast_path.continues_locally or fast_path.admission_control else Request
 
 
 def thread_continuation(make: Callable[[], LocalContinuation]) -> LocalContinuation | None:
-    """The eagerness of this thread, made at its first node; None where nobody would go on with what is taken."""
-    if _here.driven_in == os.getpid() and _here.eager is None:
-        _here.eager = make()
-    return _here.eager
+    """Return this thread's continuation, made at its first node; None where nothing would execute what it claims."""
+    if _thread.process_id == os.getpid() and _thread.continuation is None:
+        _thread.continuation = make()
+    return _thread.continuation
 
 
 class InlineTaskRequest(Request):
-    """A request to carry out a node; those that follow from it run behind it, on the same thread."""
+    """A request to execute a node. Nodes that the thread continues with are executed behind it."""
 
     def __init_subclass__(cls, **given: Any) -> None:
-        """Celery makes a class of its own from this one, with a way to end that calls no method of ours."""
+        """Wrap `on_success` of the class that Celery derives from this one, which calls no method of its base class."""
         super().__init_subclass__(**given)
-        made: Any = cls
-        ends = made.on_success
+        derived: Any = cls
+        celery_on_success = derived.on_success
 
         def on_success(self: "InlineTaskRequest", result: Any, **given: Any) -> None:
             try:
-                ends(self, result, **given)
+                celery_on_success(self, result, **given)
             finally:
                 self.go_on()
 
-        made.on_success = on_success
+        derived.on_success = on_success
 
     def on_accepted(self, pid: int, time_accepted: float) -> None:
-        """A thread of the pool begins; in a pool of processes this is not told to who does the work."""
+        """Note that a thread of the pool begins. A pool of processes calls this in the parent."""
         ADMISSION.begins()
-        _here.driven_in = os.getpid()
+        _thread.process_id = os.getpid()
         super().on_accepted(pid, time_accepted)
 
     def go_on(self) -> None:
-        """Carry out what was taken, and what is taken then. Not recursive, however long the chain is."""
-        if _here.goes_on:
+        """Execute what the thread has claimed, and what it claims then. Not recursive, however long the chain is."""
+        if _thread.is_continuing:
             return
-        eager = _here.eager
-        if eager is None:
+        continuation = _thread.continuation
+        if continuation is None:
             ADMISSION.ends()
             return
-        _here.goes_on = True
+        _thread.is_continuing = True
         try:
-            while (taken := eager.next) is not None:
-                self._follow(taken)
-                if eager.next is taken:
-                    raise RuntimeError("A task that was begun has not carried out what it was begun for.")
-        except Exception:  # Celery's pool would keep it to itself
+            while (claimed := continuation.next) is not None:
+                self._follow(claimed)
+                if continuation.next is claimed:
+                    raise RuntimeError(f"The task of activation {claimed.attempt.activation_id} did not execute it.")
+        except Exception:  # Celery's pool would swallow it
             log.exception("continuation_failed")
         finally:
-            eager.let_go()
-            _here.eager, _here.goes_on = None, False
+            continuation.let_go()
+            _thread.continuation, _thread.is_continuing = None, False
             ADMISSION.ends()
 
-    def _follow(self, taken: ClaimedNext) -> None:
-        args = str(taken.attempt.run_id), str(taken.attempt.activation_id)
+    def _follow(self, claimed: ClaimedNext) -> None:
+        """Execute a claimed activation as a task of its own."""
+        args = str(claimed.attempt.run_id), str(claimed.attempt.activation_id)
         request: Any = type(self)(
             _NO_MESSAGE,
             app=self.app,
             hostname=self.hostname,
             eventer=self.eventer,
             task=self.task,
-            headers=task_headers(self.type, args, flower_task_name(taken.component)),
+            headers=task_headers(self.type, args, flower_task_name(claimed.component)),
             body=task_body(args),
             decoded=True,
         )
@@ -122,5 +142,5 @@ class InlineTaskRequest(Request):
         )
         app: Any = self.app
         trace = fast_trace_task if app.use_fast_trace_task else trace_task_ret
-        given = request.type, request.id, request.request_dict, request.body, None, None
-        apply_target(trace, given, {}, request.on_success, request.on_accepted)
+        arguments = request.type, request.id, request.request_dict, request.body, None, None
+        apply_target(trace, arguments, {}, request.on_success, request.on_accepted)

@@ -18,7 +18,8 @@ import structlog
 from structlog.contextvars import STRUCTLOG_KEY_PREFIX
 
 from worker.event_loop import Loop
-from worker.leases.leases import Attempt, LeaseKeeper
+from worker.leases.attempt_handle import Attempt
+from worker.leases.leases import LeaseKeeper
 
 log = structlog.get_logger()
 

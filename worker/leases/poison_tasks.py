@@ -9,7 +9,7 @@ ready, and the sweeper sends its hint again whatever becomes of this process.
 from threading import Lock
 from uuid import UUID
 
-from worker.leases.leases import Attempt
+from worker.leases.attempt_handle import Attempt
 
 ISOLATE_AFTER_CRASHES = 2
 """Strikes after which the next death would be the last."""

@@ -1,9 +1,13 @@
-"""A worker's way to the outside world: one HTTP client for all, and what each tenant has configured beside it."""
+"""Builds what nodes may reach outside: one HTTP client for all tenants, and what each tenant has configured."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from pathlib import Path
+from typing import Protocol
 from uuid import UUID
+
+from pydantic import SecretStr
 
 from knowledge.bases.search import Library
 from knowledge.memory.memories import Memories
@@ -13,97 +17,130 @@ from providers.databases import databases
 from providers.http.address_policy import Guard
 from providers.http.client import Outgoing
 from providers.interfaces import BrowserSettings, Sandbox, Services
-from providers.mail import PORTS, MailServers
+from providers.mail import MailServers
 from providers.ragflow import RagflowServer
 from providers.sandboxes.factory import sandbox_of
 from worker.services.mcp import McpServers
 from worker.services.tts import SpeechOf
 
 
+class ServiceSettings(Protocol):
+    """The settings of what nodes may reach; `settings.Settings` has them all and explains them."""
+
+    @property
+    def http_timeout(self) -> timedelta: ...
+    @property
+    def http_user_agent(self) -> str | None: ...
+    @property
+    def contact(self) -> str | None: ...
+    @property
+    def ragflow_url(self) -> str | None: ...
+    @property
+    def ragflow_api_key(self) -> SecretStr | None: ...
+    @property
+    def sandbox(self) -> str: ...
+    @property
+    def sandbox_config(self) -> SecretStr | None: ...
+    @property
+    def sandbox_url(self) -> str | None: ...
+    @property
+    def sandbox_must_isolate(self) -> bool: ...
+    @property
+    def sandbox_allow_root(self) -> bool: ...
+    @property
+    def trino_use_tls(self) -> bool: ...
+    @property
+    def mail_ports(self) -> frozenset[int]: ...
+    @property
+    def browser_executable(self) -> str | None: ...
+    @property
+    def browser_upload_bytes(self) -> int: ...
+
+
 @dataclass(frozen=True, slots=True)
 class ServiceConfig:
-    """What a deployment lets its nodes reach. `of_tenant` adds to the common services what a tenant has."""
+    """What the environment of a process adds to the settings of its services."""
 
     guard: Guard = field(default_factory=Guard)
-    timeout: float = 15.0  # seconds of one request, where the caller does not say
-    user_agent: str | None = None
-    contact: str | None = None  # whom vendors may write to
-    base_urls: Mapping[str, str] = field(default_factory=dict[str, str])
+    base_urls: Mapping[str, str] = field(default_factory=dict[str, str])  # of tools' vendors, by class in capitals
     vendor_keys: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
-    speech_model: str | None = None
-    speech_kept: int = 7 * 86400  # seconds
-    voices: Mapping[str, str] = field(default_factory=dict[str, str])  # of speech models, by factory
-    ragflow: tuple[str, str] | None = field(default=None, repr=False)  # URL and key of a RAGFlow server to search
-    knowledge_memory: int = 512 * 1024 * 1024  # bytes of the indexes of our own knowledge bases
-    sandbox: str = "none"  # a provider of `providers.sandboxes.factory`
-    sandbox_config: str = field(default="", repr=False)  # its settings, a JSON object
-    sandbox_url: str | None = None
-    sandbox_must_isolate: bool = False
-    sandbox_allow_root: bool = False
-    trino_use_tls: bool = False
-    own_database: tuple[str, int, str] | None = None  # host, port and name of what no canvas may ask
-    smtp_ports: frozenset[int] = PORTS
-    browser_executable: str | None = None
-    browser_profiles: Path | None = None
-    browser_upload_bytes: int = 100 * 1024 * 1024
+    own_database: tuple[str, int, str] | None = None  # host, port and name of the database that no canvas may query
+    browser_profiles: Path | None = None  # folder
     of_tenant: Callable[[UUID, Services], Services] = field(default=lambda _, services: services)
+    """Returns a tenant's services, from those that it would have otherwise."""
 
 
 class ServiceFactory:
-    """The services of every tenant, over one client."""
+    """The services of every tenant, over one HTTP client."""
 
     def __init__(
         self,
-        reach: ServiceConfig,
+        settings: ServiceSettings,
+        config: ServiceConfig,
         speech: SpeechOf,
         library: Library,
         memories: Memories,
-        mcp: McpServers | None = None,
+        mcp: McpServers,
     ) -> None:
-        self._reach = reach
+        self._settings = settings
+        self._config = config
         self._speech = speech
         self._library = library
         self._memories = memories
         self._mcp = mcp
-        self._http = Outgoing(reach.guard, timeout=reach.timeout, user_agent=reach.user_agent, contact=reach.contact)
-        self._ragflow = RagflowServer(self._http, *reach.ragflow) if reach.ragflow else None
+        self._http = Outgoing(
+            config.guard,
+            timeout=settings.http_timeout.total_seconds(),
+            user_agent=settings.http_user_agent,
+            contact=settings.contact,
+        )
+        self._ragflow = (
+            RagflowServer(self._http, settings.ragflow_url, _reveal(settings.ragflow_api_key))
+            if settings.ragflow_url
+            else None
+        )
         self._common = Services(
             self._http,
             retriever=self._ragflow,
-            sandbox=_sandbox(reach, self._http),
-            databases=databases.reached(reach.guard, reach.own_database, trino_use_tls=reach.trino_use_tls),
-            base_urls=reach.base_urls,
-            vendor_keys=reach.vendor_keys,
-            mail=MailServers(reach.guard, ports=reach.smtp_ports),
+            sandbox=self._sandbox(),
+            databases=databases.reached(config.guard, config.own_database, trino_use_tls=settings.trino_use_tls),
+            base_urls=config.base_urls,
+            vendor_keys=config.vendor_keys,
+            mail=MailServers(config.guard, ports=settings.mail_ports),
         )
 
     def of(self, tenant_id: UUID) -> Services:
-        """What a tenant's node may reach, in one attempt."""
-        reach = self._reach
+        """Return what a tenant's node may reach, for one attempt."""
+        config = self._config
         browser = BrowserSettings(
-            guard=reach.guard,
-            executable=reach.browser_executable,
-            profiles=reach.browser_profiles / tenant_id.hex if reach.browser_profiles else None,
-            upload_url_max_bytes=reach.browser_upload_bytes,
+            guard=config.guard,
+            executable=self._settings.browser_executable,
+            profiles=config.browser_profiles / tenant_id.hex if config.browser_profiles else None,
+            upload_url_max_bytes=self._settings.browser_upload_bytes,
         )
-        own = replace(
+        services = replace(
             self._common,
             speech=self._speech(tenant_id, self._http),
             browser=browser,
             retriever=TenantRetriever(tenant_id, self._library, self._memories, self._ragflow),
             memories=TenantMemories(tenant_id, self._memories, self._ragflow),
-            mcp=self._mcp.of(tenant_id, self._http) if self._mcp is not None else None,
+            mcp=self._mcp.of(tenant_id, self._http),
         )
-        return reach.of_tenant(tenant_id, own)
+        return config.of_tenant(tenant_id, services)
 
     async def close(self) -> None:
         """Close the client's connections."""
         await self._http.aclose()
 
+    def _sandbox(self) -> Sandbox | None:
+        settings = self._settings
+        if settings.sandbox == "local":
+            options = {"must_isolate": settings.sandbox_must_isolate, "allow_root": settings.sandbox_allow_root}
+        else:
+            options = {"endpoint": settings.sandbox_url}
+        config = _reveal(settings.sandbox_config)
+        return sandbox_of(settings.sandbox, config, self._http, self._config.guard, options)
 
-def _sandbox(reach: ServiceConfig, http: Outgoing) -> Sandbox | None:
-    if reach.sandbox == "local":
-        given = {"must_isolate": reach.sandbox_must_isolate, "allow_root": reach.sandbox_allow_root}
-    else:
-        given = {"endpoint": reach.sandbox_url}
-    return sandbox_of(reach.sandbox, reach.sandbox_config, http, reach.guard, given)
+
+def _reveal(secret: SecretStr | None) -> str:
+    return secret.get_secret_value() if secret is not None else ""

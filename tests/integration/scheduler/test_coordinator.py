@@ -114,7 +114,7 @@ def test_a_step_rides_along_with_the_report_and_needs_no_message(bench: Bench):
 
 def test_a_step_that_does_not_ride_along_is_the_schedulers(bench: Bench):
     run = bench.start("begin -> work")
-    worker = bench.a_worker(ride_along=False)
+    worker = bench.a_worker(inline_advance=False)
 
     bench.play(worker, until=lambda: bool(bench.outbox.of(ADVANCE)))
     before = run.statuses

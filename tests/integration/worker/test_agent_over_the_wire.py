@@ -62,7 +62,7 @@ def test_another_attempt_neither_asks_nor_searches_again(bench: Bench):
     with vendors(calling(*CALLS), hanging, saying("They rose by 4%.")) as served:
         bench.accounts = [served.account]
         run = started(bench)
-        leaving, other = (bench.a_worker(reach=served.reach) for _ in range(2))
+        leaving, other = (bench.a_worker(services=served.reach) for _ in range(2))
         with at_work(bench, leaving):
             assert served.hangs.wait(20)
             leaving.close()
@@ -92,7 +92,7 @@ def started(bench: Bench) -> Run:
 def played(bench: Bench, served: "Vendors") -> Run:
     bench.accounts = [served.account]
     run = started(bench)
-    bench.play(bench.a_worker(reach=served.reach))
+    bench.play(bench.a_worker(services=served.reach))
     return run
 
 

@@ -187,7 +187,7 @@ def test_what_a_killed_worker_has_reserved_is_free_again_when_its_lease_is_gone(
         with bench.database.transaction() as tx:
             tx.run(LOSE, id=dead.id)
 
-    bench.play(bench.a_worker(spending=CostModel(sleep=lose)))
+    bench.play(bench.a_worker(costs=CostModel(sleep=lose)))
 
     assert lost.is_set()
     assert run.activation("one").status == "done"
@@ -272,7 +272,7 @@ def test_recorded_call_counts_once_however_often_its_node_stops_for_a_budget(ben
 
 def test_a_budget_of_the_day_begins_anew_at_midnight_in_utc(bench: Bench, model: Till):
     clock = [datetime(2026, 3, 1, 23, 59, 59, tzinfo=UTC)]
-    worker = bench.a_worker(spending=CostModel(now=lambda: clock[0]))
+    worker = bench.a_worker(costs=CostModel(now=lambda: clock[0]))
     bench.lifecycle.set_budget(bench.tenant_id, BudgetLimits("day", bench.tenant_id, {"calls": 1}))
     first = bench.start("begin -> one -> say", one=llm("1"), say=says("{one@content}"))
     second = bench.start("begin -> one -> say", one=llm("2"), say=says("{one@content}"))
@@ -342,7 +342,7 @@ def test_a_budget_that_is_set_while_a_thread_goes_on_with_its_run_counts_from_th
     bench.does(work=limit)
     nodes = {name: llm(name) for name in ("one", "two", "three")}
     run = bench.start("begin -> one -> work -> two -> three -> say", **nodes, say=says("{three@content}"))
-    going_on = bench.a_worker(eager_for=timedelta(seconds=60))
+    going_on = bench.a_worker(continue_locally_for=timedelta(seconds=60))
 
     carried_out(going_on, run.id, run.activation("begin").id)
 

@@ -58,7 +58,7 @@ def drawn(bench: Bench, server: HTTPServer, **further: Any) -> tuple[UUID, UUID]
 
 def played(bench: Bench, server: HTTPServer, key: EncryptionKey | None, **further: Any) -> Run:
     run = bench.start(drawn=drawn(bench, server, **further))
-    bench.play(bench.a_worker(sealing_key=key, reach=ServiceConfig(guard=Guard.parse(allowed="127.0.0.1"))))
+    bench.play(bench.a_worker(encryption_key=key, services=ServiceConfig(guard=Guard.parse(allowed="127.0.0.1"))))
     return run
 
 

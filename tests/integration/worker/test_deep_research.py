@@ -13,7 +13,7 @@ from store.runs import attempt_records
 from tests.builders import says
 from tests.integration.engine import Bench, Run, at_work, until
 from tests.integration.knowledge_bases import Shop
-from worker.runtime import Worker
+from worker.worker import Worker
 
 JUDGES, FOLLOWS, ANSWERS = "You judge whether", "is not enough. Name one to three", "Answer from it"
 FIRST = {"system": JUDGES, "user": "Question:\nrefunds\n", "reply": '{"is_sufficient": false}'}

@@ -25,7 +25,6 @@ from store.tables.runs import activations as rows
 from tests.builders import default, goto, says
 from tests.integration.engine import Bench, Run, reporting, until
 from worker import attempt
-from worker.context.output_limits import OutputLimits
 from worker.reporter import Reporter
 
 FORKED = "begin -> work -> after; begin -> other"
@@ -121,7 +120,7 @@ def test_what_no_row_can_hold_fails_its_node_at_once(bench: Bench, what: str, wh
 
     bench.does(work=hand_out)
     run = bench.start(FORKED, variables={"count": 0})
-    bench.play(bench.a_worker(allowance=OutputLimits(output=1_000_000)))
+    bench.play(bench.a_worker(max_output=1_000_000))
 
     assert run.status == "failed"
     assert told in run.row["error"]
@@ -475,7 +474,7 @@ def played(bench: Bench, *parts: str, variables: dict[str, Any] | None = None, *
 
 def limited(bench: Bench, seconds: float) -> Any:
     """A worker that gives every node so long."""
-    return bench.a_worker(time_limit=lambda *_: seconds, grace=timedelta(milliseconds=100))
+    return bench.a_worker(time_limit=lambda *_: seconds, shutdown_grace=timedelta(milliseconds=100))
 
 
 def is_alive(bench: Bench) -> bool:

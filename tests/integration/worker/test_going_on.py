@@ -28,7 +28,7 @@ from tests.builders import says
 from tests.integration.engine import Bench, Run, at_work, carried_out, reporting, until
 from worker.fastpath.continuation import ContinuationReservation, LocalContinuation
 from worker.fastpath.report_batcher import PendingReport
-from worker.runtime import Worker
+from worker.worker import Worker
 
 CHAIN = "begin -> one -> two -> three -> say"
 
@@ -116,7 +116,7 @@ def test_when_its_time_is_up_a_thread_leaves_what_is_ready_to_the_queue(bench: B
 
 
 def test_with_no_time_at_all_every_node_goes_through_the_queue(bench: Bench):
-    worker = bench.a_worker(eager_for=timedelta(0))
+    worker = bench.a_worker(continue_locally_for=timedelta(0))
     run = bench.start(CHAIN)
     hops = 0
 

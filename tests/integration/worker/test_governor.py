@@ -74,7 +74,7 @@ def test_whoever_asks_is_told_what_a_run_waits_for(bench: Bench):
 def test_an_agent_goes_on_from_the_rounds_it_has_recorded(bench: Bench):
     with agents.vendors(agents.calling(*agents.CALLS), agents.saying("They rose by 4%.")) as served:
         bench.accounts = [replace(served.account, rates=ONE_A_MINUTE)]
-        run, worker = agents.started(bench), bench.a_worker(reach=served.reach)
+        run, worker = agents.started(bench), bench.a_worker(services=served.reach)
         bench.play(worker)
 
         between = run.activation("model")
@@ -188,7 +188,7 @@ def test_eight_workers_use_one_allowance_and_nothing_is_refused(bench: Bench):
     window, allowed = 5.0, 50
     with limited(requests=allowed, window=window, delay=0.05) as served:
         bench.accounts = [served.account(RateLimits(requests_per_minute=allowed))]
-        workers = [bench.a_worker(pace_window=1.02 * window) for _ in range(8)]
+        workers = [bench.a_worker(rate_window=1.02 * window) for _ in range(8)]
         runs = [asks(bench) for _ in range(int(2.6 * allowed))]
         with sweeping(bench), at_work(bench, *workers, threads=8):
             until(lambda: served.server.admitted)

@@ -12,7 +12,6 @@ from store.runs import values
 from tests.builders import says
 from tests.integration.engine import Bench, Run, Work
 from worker.caches.list_sources import ListCache
-from worker.context import variables
 
 IN_ORDER = {"max_concurrency": 1}
 COLLECTS = {"items_ref": "list@result", "outputs": {"all": {"ref": "work@result"}}}
@@ -49,7 +48,6 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
         return call
 
     monkeypatch.setattr(values, "iteration_outputs", counting("of_passes", values.iteration_outputs))
-    monkeypatch.setattr(variables, "LISTS", ListCache())
     monkeypatch.setattr(ListCache, "keep", counting("keep", ListCache.keep))
     return counted
 

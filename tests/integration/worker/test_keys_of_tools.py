@@ -28,7 +28,7 @@ def test_a_node_without_a_key_asks_with_the_deployments_and_neither_key_is_kept(
         say=says("{with@formalized_content} {without@formalized_content}"),
     )
 
-    bench.play(bench.a_worker(reach=reach))
+    bench.play(bench.a_worker(services=reach))
 
     assert run.status == "succeeded"
     assert {request.headers["Authorization"] for request, _ in httpserver.log} == {

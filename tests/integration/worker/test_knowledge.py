@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from pydantic import SecretStr
 from pytest_httpserver import HTTPServer
 
 from canvas.outcome import Finished
@@ -13,8 +14,8 @@ from tests.builders import says
 from tests.integration.engine import Bench, Run
 from tests.integration.knowledge_bases import EMBEDDING, Shop, vendor
 from tests.integration.worker.test_agent_over_the_wire import MODEL, calling, saying, vendors
-from worker.runtime import Worker
 from worker.services.factory import ServiceConfig
+from worker.worker import Worker
 
 ANSWER = "Refunds take five days, after which the money is there."
 
@@ -29,7 +30,7 @@ def stocked(bench: Bench, folder: Path, model: str = "echo") -> tuple[Shop, Work
     base = shop.base(model=model)
     shop.add(base, "refunds.txt", ANSWER, year=2024)
     shop.add(base, "holidays.txt", "Holidays are thirty days a year, Sundays not counted.")
-    worker = bench.a_worker(blobs=shop.blobs, reach=ServiceConfig(guard=Guard.parse(allowed="127.0.0.1")))
+    worker = bench.a_worker(blobs=shop.blobs, services=ServiceConfig(guard=Guard.parse(allowed="127.0.0.1")))
     worker.ingest()
     return shop, worker
 
@@ -96,7 +97,7 @@ def test_what_is_no_base_here_is_asked_of_the_ragflow_server(bench: Bench, tmp_p
     shop = Shop(bench.database, bench.tenant_id, tmp_path)
     shop.add(shop.base(), "refunds.txt", ANSWER)
     shop.read()
-    worker = bench.a_worker(blobs=shop.blobs, reach=ServiceConfig(ragflow=(httpserver.url_for(""), "key")))
+    worker = bench.a_worker(blobs=shop.blobs, ragflow_url=httpserver.url_for(""), ragflow_api_key=SecretStr("key"))
 
     run = played(bench, worker, "How long do refunds take?", dataset_ids=["Policies", "f" * 32])
 

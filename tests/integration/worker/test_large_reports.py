@@ -14,7 +14,6 @@ from store.db.database import Database
 from tests.builders import says
 from tests.integration.engine import Bench, Run, at_work, until
 from worker import reporter
-from worker.context.output_limits import OutputLimits
 
 BIG = "x" * (reporter.LARGE + 1)
 SHORT = timedelta(seconds=1)
@@ -64,7 +63,7 @@ def test_a_large_report_is_given_time_by_its_size(bench: Bench, rides_along: boo
     bench.does(work=leaves({"text": BIG}))
     run = bench.start("begin -> work -> say", say=says("done"))
 
-    bench.play(bench.a_worker(ride_along=rides_along))
+    bench.play(bench.a_worker(inline_advance=rides_along))
 
     assert run.status == "succeeded"
     assert run.activation("work").attempt == 1
@@ -79,7 +78,7 @@ def test_a_report_that_is_too_much_for_the_database_fails_its_node_and_the_run_e
     bench.does(work=leaves({"text": BIG}))
     run = bench.start("begin -> work -> say", say=says("never"))
 
-    with at_work(bench, bench.a_worker(ride_along=rides_along)):
+    with at_work(bench, bench.a_worker(inline_advance=rides_along)):
         until(lambda: status_of(run) == "failed")
 
     assert "take the database longer than" in run.row["error"]
@@ -109,7 +108,7 @@ def test_a_small_report_that_meets_a_busy_database_is_repeated_until_it_is_store
 
 
 def test_what_one_report_stores_is_counted_together(bench: Bench):
-    worker = bench.a_worker(allowance=OutputLimits(output=1_000))
+    worker = bench.a_worker(max_output=1_000)
     bench.does(
         alone=leaves({"text": "x" * 900}), work=leaves({"text": "x" * 600}, {"env.a": "x" * 300, "env.b": "x" * 300})
     )

@@ -17,7 +17,7 @@ from scheduler.sweeper.sweeper import Sweeper
 from store.monitoring import sweep_queries
 from store.tables.runs import activations as rows
 from tests.integration.engine import Bench, Run, until
-from worker.runtime import Worker
+from worker.worker import Worker
 
 INNOCENTS = 127
 FOR_EVER = 3600.0

@@ -18,8 +18,8 @@ from tests.builders import says
 from tests.integration.engine import Bench, Run, at_work, until
 from tests.integration.worker.conftest import Patient
 from tests.integration.worker.provider import MODEL, hanging_model
-from worker.leases import leases
-from worker.leases.leases import Attempt
+from worker.leases import cancel_listener, leases
+from worker.leases.attempt_handle import Attempt
 from worker.reporter import Reporter
 
 QUICK = {"renew_every": timedelta(milliseconds=40), "cancel_poll": timedelta(milliseconds=40)}
@@ -57,7 +57,7 @@ def test_leases_are_kept_while_another_attempts_report_hangs(
     bench.does(compute=lambda ctx: may_end.wait(20) and Finished())
     stuck, run = bench.start("begin -> compute"), patient.start("begin -> work")
     limits = {"Compute": 0.05, "Act": 60.0}
-    worker = bench.a_worker(time_limit=lambda name, *_: limits.get(name, 60.0), grace=timedelta(0), **QUICK)
+    worker = bench.a_worker(time_limit=lambda name, *_: limits.get(name, 60.0), shutdown_grace=timedelta(0), **QUICK)
 
     with at_work(bench, worker):
         patient.wait_for("work")
@@ -241,7 +241,7 @@ def change(bench: Bench, run: Run, **values: Any) -> None:
 def test_a_lease_is_kept_after_a_thread_has_met_what_nobody_expected(
     bench: Bench, patient: Patient, thread: str, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(leases, "AFTER_FAILURE", 0.05)
+    monkeypatch.setattr(cancel_listener, "FAILURE_PAUSE", 0.05)
     failed = threading.Event()
     worker = bench.a_worker(lease=timedelta(milliseconds=600), **QUICK)
     bus = bench.coordinator.dispatch.bus

@@ -14,7 +14,6 @@ from providers.models.vendors.accounts import Account, AccountModel
 from scheduler.lifecycle.lifecycle import Lifecycle
 from tests.builders import says
 from tests.integration.engine import Bench, at_work, until
-from worker.context.output_limits import OutputLimits
 
 MODEL = "m@OpenAI-API-Compatible"
 
@@ -26,7 +25,7 @@ def test_a_model_that_never_stops_is_stopped_and_its_connection_closed(bench: Be
         )
         bench.accounts = [account]
         run = bench.start("begin -> model -> say", model={"llm_id": MODEL}, say=says("{model@content}"))
-        with at_work(bench, bench.a_worker(allowance=OutputLimits(speech=5000))):
+        with at_work(bench, bench.a_worker(max_stream_chars=5000)):
             until(lambda: run.status == "failed")
             assert left.wait(5), "the provider still streams into the void"
 
@@ -39,7 +38,7 @@ def test_a_model_that_never_stops_is_stopped_and_its_connection_closed(bench: Be
 def test_a_node_that_says_just_what_it_may_is_heard(bench: Bench):
     run = bench.start("begin -> say", say=says("x" * 5000))
 
-    bench.play(bench.a_worker(allowance=OutputLimits(speech=5000)))
+    bench.play(bench.a_worker(max_stream_chars=5000))
 
     assert (run.status, len(run.said)) == ("succeeded", 5000)
 
@@ -51,7 +50,7 @@ def test_what_a_form_asks_is_limited_like_all_that_is_stored(bench: Bench):
 
     bench.does(work=ask)
     run = bench.start("begin -> work")
-    bench.play(bench.a_worker(allowance=OutputLimits(output=4000)))
+    bench.play(bench.a_worker(max_output=4000))
 
     assert run.status == "failed"
     assert "larger than 4000 characters" in run.row["error"]
@@ -61,8 +60,8 @@ def test_an_output_that_is_nested_too_deeply_names_the_limit_and_its_setting(ben
     bench.does(work=lambda ctx: Finished({"result": [[[["deep"]]]]}))
     shallow, deep = (bench.start("begin -> work") for _ in range(2))
 
-    bench.play(bench.a_worker(allowance=OutputLimits(depth=5)), until=lambda: shallow.status == "succeeded")
-    bench.play(bench.a_worker(allowance=OutputLimits(depth=4)))
+    bench.play(bench.a_worker(max_depth=5), until=lambda: shallow.status == "succeeded")
+    bench.play(bench.a_worker(max_depth=4))
 
     assert (shallow.status, deep.status) == ("succeeded", "failed")
     assert "deeper than 4 levels" in deep.row["error"]

@@ -221,7 +221,7 @@ def a_start(bench: Bench, server: UUID, **params: Any) -> Start:
 
 
 def a_worker(bench: Bench) -> Any:
-    return bench.a_worker(reach=ServiceConfig(guard=Guard.parse(allowed="127.0.0.1")), sealing_key=KEY)
+    return bench.a_worker(services=ServiceConfig(guard=Guard.parse(allowed="127.0.0.1")), encryption_key=KEY)
 
 
 def played(bench: Bench, serving: Serving, *rules: Mapping[str, Any], server: UUID | None = None, **params: Any) -> Run:

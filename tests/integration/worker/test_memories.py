@@ -6,6 +6,7 @@ import threading
 from typing import Any
 
 import pytest
+from pydantic import SecretStr
 from pytest_httpserver import HTTPServer
 from werkzeug import Request, Response
 
@@ -17,7 +18,6 @@ from tests.integration.engine import Bench, Run, at_work
 from tests.integration.knowledge_bases import CHAT, EMBEDDING, vendor
 from tests.integration.memories import Notebook, extracted
 from worker.context.node_context import WorkerContext
-from worker.services.factory import ServiceConfig
 
 ALL = sum(TYPES.values())
 
@@ -26,9 +26,9 @@ def saying(*memory_ids: str, **params: Any) -> dict[str, Any]:
     return {"component": "Message", "content": ["You said: {sys.query}"], "memory_ids": list(memory_ids), **params}
 
 
-def played(bench: Bench, query: str, message: dict[str, Any], reach: ServiceConfig | None = None) -> Run:
+def played(bench: Bench, query: str, message: dict[str, Any], **settings: Any) -> Run:
     run = bench.start("begin -> say", query=query, say=message)
-    bench.play(bench.a_worker(reach=reach or ServiceConfig()))
+    bench.play(bench.a_worker(**settings))
     return run
 
 
@@ -112,11 +112,11 @@ def test_a_memory_elsewhere_is_written_and_searched_over_ragflows_api(bench: Ben
     found = {"code": 0, "data": [{"content": "Likes tea"}, {"content": "Lives in Rome"}]}
     httpserver.expect_request("/api/v1/messages", method="POST").respond_with_handler(add)
     httpserver.expect_request("/api/v1/messages/search").respond_with_json(found)
-    reach = ServiceConfig(ragflow=(httpserver.url_for(""), "their-key"))
+    ragflow = {"ragflow_url": httpserver.url_for(""), "ragflow_api_key": SecretStr("their-key")}
     book = Notebook(bench.database, bench.tenant_id)
     own = book.memory(model="")
 
-    run = played(bench, "I like tea.", saying("f" * 32, own.id.hex), reach)
+    run = played(bench, "I like tea.", saying("f" * 32, own.id.hex), **ragflow)
     search = {
         "component": "Retrieval",
         "query": "tea",
@@ -126,7 +126,7 @@ def test_a_memory_elsewhere_is_written_and_searched_over_ragflows_api(bench: Ben
     later = bench.start(
         "begin -> work -> say", work=search, say={"component": "Message", "content": ["{work@formalized_content}"]}
     )
-    bench.play(bench.a_worker(reach=reach))
+    bench.play(bench.a_worker(**ragflow))
 
     ((authorization, key, body),) = told
     assert (authorization, key) == ("Bearer their-key", str(run.activation("say").id))
@@ -143,7 +143,7 @@ def test_what_a_server_refuses_is_told_by_the_message(bench: Bench, httpserver: 
     refusal = {"code": 102, "message": "Memory ['x'] not found.", "data": None}
     httpserver.expect_request("/api/v1/messages").respond_with_json(refusal)
 
-    run = played(bench, "Hello", saying("x"), ServiceConfig(ragflow=(httpserver.url_for(""), "key")))
+    run = played(bench, "Hello", saying("x"), ragflow_url=httpserver.url_for(""), ragflow_api_key=SecretStr("key"))
 
     assert (run.status, run.outputs("say")["memory_error"]) == ("succeeded", "Memory ['x'] not found.")
 

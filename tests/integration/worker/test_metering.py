@@ -28,8 +28,8 @@ from tests.builders import says
 from tests.integration.engine import Bench, Run
 from tests.integration.knowledge_bases import EMBEDDING, RANKS, Shop, Vendor, vendor
 from tests.integration.worker.paces import nothing_has_left_of_late
-from worker.runtime import Worker
 from worker.services.factory import ServiceConfig
+from worker.worker import Worker
 
 ANSWER = "Refunds take five days, after which the money is there."
 ONE_A_MINUTE = RateLimits(requests_per_minute=1)
@@ -48,7 +48,7 @@ def stocked(bench: Bench, served: Vendor, folder: Path, model: str = EMBEDDING, 
     shop.add(shop.base(model=model), "refunds.txt", ANSWER, year=2024)
     shop.read()
     bench.accounts = [replace(served.account, **account)]
-    return bench.a_worker(blobs=shop.blobs, reach=ServiceConfig(guard=Guard.parse(allowed="127.0.0.1")))
+    return bench.a_worker(blobs=shop.blobs, services=ServiceConfig(guard=Guard.parse(allowed="127.0.0.1")))
 
 
 def today() -> date:

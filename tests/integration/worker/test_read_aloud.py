@@ -22,7 +22,7 @@ from store.tenants import uploads
 from tests.fakes import FakeHttp, no_network
 from tests.integration.engine import Bench, Run, at_work, until
 from tests.integration.worker.test_voice import sweep_away
-from worker.runtime import Worker
+from worker.worker import Worker
 
 ALOUD = {"content": ["So: {model@content} Bye."], "auto_play": True}
 ANSWER = "Forty-two. 😀 你好。"

@@ -13,7 +13,7 @@ from tests.integration.worker.conftest import Patient
 from tests.integration.worker.provider import MODEL, WHOLE, hanging_model
 from worker.attempt import AttemptRunner
 from worker.context.node_context import WorkerContext
-from worker.runtime import Worker
+from worker.worker import Worker
 
 
 def test_what_a_worker_gives_back_another_does_at_once_and_without_a_strike(bench: Bench, patient: Patient):
@@ -143,7 +143,7 @@ def test_a_worker_does_not_wait_for_ever_for_what_does_not_let_go(bench: Bench):
         return Finished(outputs={"result": "late"})
 
     bench.does(compute=compute)
-    run, leaving = bench.start("begin -> compute"), bench.a_worker(grace=timedelta(milliseconds=100))
+    run, leaving = bench.start("begin -> compute"), bench.a_worker(shutdown_grace=timedelta(milliseconds=100))
     bench.play(leaving, until=lambda: "compute" in run.statuses)
     left_behind = in_a_thread(leaving, run, "compute")
     until(lambda: run.statuses["compute"] == "running")

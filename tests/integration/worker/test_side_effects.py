@@ -26,8 +26,8 @@ from tests.builders import goto, reads, says
 from tests.fakes import FakeHttp
 from tests.integration.engine import Bench, Run, at_work, until
 from tests.integration.worker.conftest import Patient
-from worker.runtime import Worker
 from worker.services.factory import ServiceConfig
+from worker.worker import Worker
 
 AT_ONCE = timedelta(0)
 EXPIRE = text("""
@@ -317,7 +317,7 @@ def mailing(bench: Bench, office: Office, *nodes: str, **params: Any) -> tuple[R
 
     run = bench.start(*nodes, **params)
     office.meanwhile = lambda: lose(bench, run)
-    return run, bench.a_worker(reach=ServiceConfig(of_tenant=services))
+    return run, bench.a_worker(services=ServiceConfig(of_tenant=services))
 
 
 def test_a_letter_over_which_a_worker_was_lost_is_not_sent_again(bench: Bench):
@@ -361,7 +361,7 @@ def test_an_agent_whose_worker_was_lost_over_a_letter_goes_on_without_sending_it
 # -- keys of requests -------------------------------------------------------------------------------------------------
 def test_requests_of_one_activation_have_keys_that_stay_the_same_over_its_attempts(bench: Bench):
     http = FakeHttp(lambda call: Reply(200, {}, b"", call.url))
-    worker = bench.a_worker(reach=ServiceConfig(of_tenant=lambda _, services: Services(http)))
+    worker = bench.a_worker(services=ServiceConfig(of_tenant=lambda _, services: Services(http)))
 
     async def order(ctx: NodeContext) -> Finished:
         for body in ("a", "a", "b"):

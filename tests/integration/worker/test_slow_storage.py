@@ -12,7 +12,7 @@ from store.tenants import uploads
 from tests.integration.engine import Bench
 from tests.integration.store.slow_storage import SlowStorage
 from worker.context.attempt_storage import AttemptStorage
-from worker.runtime import _Files  # pyright: ignore[reportPrivateUsage]
+from worker.services.uploaded_files import UploadedFiles
 
 TEXT = "It was a dark and stormy night; " * 40_000  # 1.28 MB
 
@@ -28,7 +28,7 @@ def test_an_upload_is_read_while_no_transaction_is_open(bench: Bench, database: 
     with database.transaction() as tx:
         upload = uploads.register(tx, bench.tenant_id, kept)
 
-    read = _Files(database, bucket).read(bench.tenant_id, run.id, {"id": str(upload.id), "name": "a.txt"}, "")
+    read = UploadedFiles(database, bucket).read(bench.tenant_id, run.id, {"id": str(upload.id), "name": "a.txt"}, "")
 
     assert read.data == b"Hello"
     assert (bucket.record.calls, bucket.record.open) == (["get"], [])

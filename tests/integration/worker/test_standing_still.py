@@ -26,7 +26,7 @@ from scheduler.messaging.celery_app import make_app
 from scheduler.messaging.dispatch import Dispatch
 from scheduler.messaging.redis_bus import Bus
 from tests.integration.engine import Bench, Run, until
-from worker.fastpath.admission import Admission
+from worker.fastpath.admission import Admission, ComputingThreads
 from worker.leases import leases
 
 ROOT = Path(__file__).parents[3]
@@ -174,7 +174,7 @@ def test_a_worker_knows_its_threads_that_were_left_behind_until_they_come_back(
     run = bench.start("begin -> compute")
     worker = bench.a_worker(time_limit=no_time)
     bench.play(until=lambda: "compute" in run.statuses)
-    counted = Admission(2)
+    counted = ComputingThreads()
     monkeypatch.setattr(leases, "ADMISSION", counted)
 
     def carry_out() -> None:
@@ -184,7 +184,7 @@ def test_a_worker_knows_its_threads_that_were_left_behind_until_they_come_back(
     threading.Thread(target=carry_out, daemon=True).start()
 
     until(lambda: worker.leases.left_behind() == 1)
-    assert counted.room(lambda: None) == 2  # it takes nobody's place
+    assert Admission(counted, 2).room(lambda: None) == 2  # it takes nobody's place
     held = worker.leases.held()
     may_end.set()
 

@@ -81,11 +81,9 @@ def test_a_cancelled_run_closes_the_connection_it_waits_on(bench: Bench, endpoin
             run = bench.start("begin -> say", say={"content": ["Hello there."], "auto_play": True})
     if moment == "in the middle of it":
         endpoint.begun[path] = STREAM + word({"content": "Once"}) if doing == "a model" else BEGUN_BODY
-    reach = ServiceConfig(
-        guard=Guard(allow_any=True), base_urls={"TAVILYSEARCH": endpoint.url}, speech_model=endpoints.VOICE
-    )
+    services = ServiceConfig(guard=Guard(allow_any=True), base_urls={"TAVILYSEARCH": endpoint.url})
 
-    with at_work(bench, bench.a_worker(reach=reach)):
+    with at_work(bench, bench.a_worker(services=services, tts_model=endpoints.VOICE)):
         assert endpoint.hangs.wait(20), endpoint.asked
         cancel(bench, run)
         assert endpoint.left.wait(SOON), f"{doing} is still waited for"
@@ -115,9 +113,7 @@ def test_a_program_in_the_sandbox_ends_with_everything_it_has_started(bench: Ben
         f"def main():\n    subprocess.Popen(['sleep', '6{tmp_path.stat().st_ino}'])\n    time.sleep(600)\n"
     )
     run = bench.start("begin -> code", code={"component": "CodeExec", "lang": "python", "script": script})
-    reach = ServiceConfig(sandbox="local", sandbox_allow_root=True)
-
-    with at_work(bench, bench.a_worker(reach=reach)):
+    with at_work(bench, bench.a_worker(sandbox="local", sandbox_allow_root=True)):
         until(lambda: sleeping(tmp_path))
         cancel(bench, run)
         until(lambda: run.status == "cancelled")
@@ -160,7 +156,7 @@ def test_a_statement_is_called_off_at_its_server(bench: Bench):
         with bench.database.transaction() as tx:
             return tx.scalar(at_the_server)
 
-    with at_work(bench, bench.a_worker(reach=ServiceConfig(guard=Guard(allow_any=True)))):
+    with at_work(bench, bench.a_worker(services=ServiceConfig(guard=Guard(allow_any=True)))):
         until(asked)
         cancel(bench, run)
         until(lambda: not asked(), seconds=SOON)

@@ -207,7 +207,7 @@ def by_nodes(bench: Bench, world: World) -> Run:
     names = ", ".join(nodes)
     told = " ".join(f"{{{each.node}@{each.main}}}" for each in VENDORS)
     run = bench.start(f"begin -> {names}; {names} -> say", **nodes, say=says(told))
-    with at_work(bench, bench.a_worker(reach=world.reach, pace_window=QUICK)):
+    with at_work(bench, bench.a_worker(services=world.reach, rate_window=QUICK)):
         until(lambda: run.status in ("succeeded", "failed"))
     return run
 
@@ -242,7 +242,7 @@ def by_agent(
     def limit(component: str, *_: Any) -> float:
         return seconds if find(component) else 60.0
 
-    with at_work(bench, bench.a_worker(reach=world.reach, time_limit=limit, pace_window=QUICK), threads=1):
+    with at_work(bench, bench.a_worker(services=world.reach, time_limit=limit, rate_window=QUICK), threads=1):
         until(lambda: run.status in ("succeeded", "failed"))
     return run
 
@@ -366,7 +366,7 @@ def test_a_node_whose_worker_was_lost_over_the_answer_asks_again_and_finds_the_s
             lose_first_attempt(bench, run, name.lower())
 
     world.misbehaves = vanishes
-    with at_work(bench, bench.a_worker(reach=world.reach, pace_window=QUICK), threads=1):
+    with at_work(bench, bench.a_worker(services=world.reach, rate_window=QUICK), threads=1):
         until(lambda: run.status in ("succeeded", "failed"))
 
     assert run.status == "succeeded"

@@ -22,12 +22,12 @@ from store.tables.runs import activations as rows
 from tests.builders import At
 from tests.canvases_at_random import Story, story_at_random
 from tests.integration.engine import Bench, Run, carried_out
-from worker.caches import outputs
+from worker.caches.outputs import OutputCache
 from worker.context.node_context import WorkerContext
-from worker.runtime import Worker
+from worker.worker import Worker
 
 CANVASES = 5
-KNOWN = outputs.get_visible
+KNOWN = OutputCache.get_visible
 KINDS = (
     "begin", "act", "message", "llm", "switch", "iteration", "iterationitem", "loop", "loopitem", "exitloop",
 )  # fmt: skip
@@ -41,9 +41,9 @@ class Compared:
     hits: int = 0
     misses: int = 0
 
-    def known(self, view: ReadView, nodes: Iterable[str]) -> dict[str, StoredValue]:
+    def known(self, cache: OutputCache, view: ReadView, nodes: Iterable[str]) -> dict[str, StoredValue]:
         asked = set(nodes)
-        found = KNOWN(view, asked)
+        found = KNOWN(cache, view, asked)
         with self.bench.database.transaction() as tx:
             stored = values.latest_outputs(tx, view, asked)()
         assert found == {node: stored[node] for node in found}
@@ -55,7 +55,7 @@ class Compared:
 @pytest.fixture
 def compared(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Compared:
     compared = Compared(bench)
-    monkeypatch.setattr(outputs, "get_visible", compared.known)
+    monkeypatch.setattr(OutputCache, "get_visible", lambda *given: compared.known(*given))
     return compared
 
 
@@ -64,7 +64,7 @@ def test_what_is_at_hand_is_what_the_database_would_give(
     bench: Bench, compared: Compared, monkeypatch: pytest.MonkeyPatch, seed: int
 ):
     rng = random.Random(seed)
-    workers = bench.worker, bench.a_worker(ride_along=False)
+    workers = bench.worker, bench.a_worker(inline_advance=False)
 
     for number in range(CANVASES):
         story = story_at_random(rng, forms=False, circles=number % 2 == 1)

@@ -20,8 +20,8 @@ from scheduler.sweeper.sweeper import Sweeper
 from tests.builders import says
 from tests.integration.engine import REDIS_AWAY, Bench, Run, at_work, until
 from tests.integration.worker.paces import nothing_has_left_of_late
-from worker.runtime import Worker
 from worker.services.factory import ServiceConfig
+from worker.worker import Worker
 
 FEED = """<feed xmlns="http://www.w3.org/2005/Atom"><entry><id>1v1</id><title>Widgets</title>
 <summary>We study widgets.</summary></entry></feed>"""
@@ -51,7 +51,7 @@ class Vendor:
     def worker(self, **given: Any) -> Worker:
         """A worker that asks this vendor."""
         base_urls = {name: self.server.url_for("") for name in ("ARXIV", "PUBMED")}
-        return self.bench.a_worker(reach=ServiceConfig(base_urls=base_urls), pace_window=self.minute, **given)
+        return self.bench.a_worker(services=ServiceConfig(base_urls=base_urls), rate_window=self.minute, **given)
 
     def searched(self, tool: str = "ArXiv", **params: Any) -> Run:
         """A run that searches once."""

@@ -7,13 +7,12 @@ from uuid import uuid4
 import pytest
 
 from store.runs.activations import Claim
-from worker.caches import history
-from worker.caches.lru_cache import LruCache
+from worker.caches.history import MAX_HISTORY_SIZE, HistoryCache
 
 
-@pytest.fixture(autouse=True)
-def nothing_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(history, "_SEEN", LruCache(history.MOST))
+@pytest.fixture
+def history() -> HistoryCache:
+    return HistoryCache()
 
 
 def claim(upto: int = 3) -> Claim:
@@ -24,26 +23,26 @@ RUN = uuid4()
 SAID: list[dict[str, Any]] = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": {"content": "hi"}}]
 
 
-def test_what_was_read_is_known_to_the_runs_other_nodes():
+def test_what_was_read_is_known_to_the_runs_other_nodes(history: HistoryCache):
     history.put(claim(), 26, SAID)
 
     assert history.get(claim(), 26) == SAID
 
 
 @pytest.mark.parametrize(("upto", "limit"), [(4, 26), (3, 2)])
-def test_another_turn_or_another_window_is_read(upto: int, limit: int):
+def test_another_turn_or_another_window_is_read(history: HistoryCache, upto: int, limit: int):
     history.put(claim(), 26, SAID)
 
     assert history.get(claim(upto), limit) is None
 
 
-def test_an_empty_history_is_known_as_well():
+def test_an_empty_history_is_known_as_well(history: HistoryCache):
     history.put(claim(), 26, [])
 
     assert history.get(claim(), 26) == []
 
 
-def test_who_changes_what_he_was_given_changes_it_for_nobody_else():
+def test_who_changes_what_he_was_given_changes_it_for_nobody_else(history: HistoryCache):
     history.put(claim(), 26, SAID)
     mine: Any = history.get(claim(), 26)
 
@@ -53,7 +52,15 @@ def test_who_changes_what_he_was_given_changes_it_for_nobody_else():
     assert history.get(claim(), 26) == SAID
 
 
-def test_what_is_large_is_not_kept():
-    history.put(claim(), 26, [{"role": "user", "content": "x" * (history.LARGEST + 1)}])
+def test_what_is_large_is_not_kept(history: HistoryCache):
+    history.put(claim(), 26, [{"role": "user", "content": "x" * (MAX_HISTORY_SIZE + 1)}])
+
+    assert history.get(claim(), 26) is None
+
+
+def test_a_cache_of_size_0_caches_nothing():
+    history = HistoryCache(0)
+
+    history.put(claim(), 26, [])
 
     assert history.get(claim(), 26) is None

@@ -36,7 +36,7 @@ def test_a_newer_list_of_the_same_source_takes_its_place():
 
 
 def test_short_lists_and_those_beyond_measure_are_not_kept():
-    lists = ListCache(most=3 * MIN_CACHED_SIZE)
+    lists = ListCache(max_size=3 * MIN_CACHED_SIZE)
 
     lists.keep(RUN, "short", written(["x"]))
     lists.keep(RUN, "huge", written(LONG * 4))
@@ -44,8 +44,16 @@ def test_short_lists_and_those_beyond_measure_are_not_kept():
     assert lists.known(RUN, ["short", "huge"]) == {}
 
 
+def test_a_cache_of_size_0_caches_nothing():
+    lists = ListCache(0)
+
+    lists.keep(RUN, "list", written(LONG))
+
+    assert lists.known(RUN, ["list"]) == {}
+
+
 def test_the_least_recently_used_go_first():
-    lists = ListCache(most=5 * MIN_CACHED_SIZE // 2)
+    lists = ListCache(max_size=5 * MIN_CACHED_SIZE // 2)
     for name in ("one", "two"):
         lists.keep(RUN, name, written(LONG))
     lists.known(RUN, ["one"])

@@ -11,9 +11,7 @@ from hypothesis import strategies as st
 from canvas.state.order_key import OrderKey
 from store.runs.activations import Claim
 from store.runs.values import ReadView, StoredValue
-from worker.caches import outputs as output_cache
-from worker.caches.lru_cache import LruCache
-from worker.caches.outputs import LARGEST
+from worker.caches.outputs import ENTRY_OVERHEAD, MAX_OUTPUTS_SIZE, OutputCache
 
 REGION = b"\x00"
 PLACE = OrderKey(3, (), REGION)
@@ -35,6 +33,7 @@ def written(value: Any) -> StoredValue:
 
 @given(st.dictionaries(st.sampled_from("abc"), st.dictionaries(st.text(TEXT, max_size=4), JSON, max_size=3)))
 def test_what_a_reader_has_found_his_sibling_finds_at_hand(found: Mapping[str, Any]):
+    output_cache = OutputCache()
     view, stored = a_view(), {node: written(outputs) for node, outputs in found.items()}
 
     output_cache.put_read(view, stored)
@@ -43,6 +42,7 @@ def test_what_a_reader_has_found_his_sibling_finds_at_hand(found: Mapping[str, A
 
 
 def test_who_changes_what_he_was_given_changes_nothing_for_others():
+    output_cache = OutputCache()
     view, first = a_view(), {"a": written({"list": [1, {"b": 2}]})}
     output_cache.put_read(view, first)
 
@@ -54,11 +54,14 @@ def test_who_changes_what_he_was_given_changes_nothing_for_others():
     assert output_cache.get_visible(view, "a")["a"].value == {"list": [1, {"b": 2}]}
 
 
-@pytest.mark.parametrize("outputs", [{"text": "x" * LARGEST}, {"list": list(range(LARGEST // 8))}, {"x" * LARGEST: 1}])
+@pytest.mark.parametrize(
+    "outputs",
+    [{"text": "x" * MAX_OUTPUTS_SIZE}, {"list": list(range(MAX_OUTPUTS_SIZE // 8))}, {"x" * MAX_OUTPUTS_SIZE: 1}],
+)
 def test_large_outputs_are_read_by_each_and_small_ones_beside_them_are_at_hand(outputs: dict[str, Any]):
-    view = a_view()
+    output_cache, view = OutputCache(), a_view()
 
-    output_cache.put_read(view, {"large": written(outputs), "small": written({"text": "x" * (LARGEST - 100)})})
+    output_cache.put_read(view, {"large": written(outputs), "small": written({"text": "x" * (MAX_OUTPUTS_SIZE - 100)})})
 
     assert set(output_cache.get_visible(view, ["large", "small"])) == {"small"}
 
@@ -74,12 +77,14 @@ def test_large_outputs_are_read_by_each_and_small_ones_beside_them_are_at_hand(o
     ids=["of another run", "of a later revision", "of a later wave", "of another region"],
 )
 def test_nothing_is_at_hand_for_other_eyes(other: ReadView):
+    output_cache = OutputCache()
     output_cache.put_read(ReadView(UUID(int=1), PLACE, ((REGION, 5),)), {"a": written({"x": 1})})
 
     assert output_cache.get_visible(other, "a") == {}
 
 
 def test_side_by_side_nothing_is_kept_since_what_is_around_an_item_is_seen_as_of_another_revision():
+    output_cache = OutputCache()
     view = ReadView(uuid4(), PLACE, ((b"", 2), (REGION, 5)))
 
     output_cache.put_read(view, {"a": written({"x": 1})})
@@ -87,9 +92,8 @@ def test_side_by_side_nothing_is_kept_since_what_is_around_an_item_is_seen_as_of
     assert output_cache.get_visible(view, "a") == {}
 
 
-def test_what_was_not_looked_at_for_longest_makes_room(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(output_cache, "_SEEN", LruCache[Any, Any](3 * output_cache.OF_AN_ENTRY))
-    view = a_view()
+def test_what_was_not_looked_at_for_longest_makes_room():
+    output_cache, view = OutputCache(3 * ENTRY_OVERHEAD), a_view()
     output_cache.put_read(view, {"a": written({}), "b": written({})})
     output_cache.get_visible(view, "a")
 
@@ -106,13 +110,24 @@ def test_what_was_not_looked_at_for_longest_makes_room(monkeypatch: pytest.Monke
 def test_who_goes_on_has_at_hand_what_a_first_visit_has_just_left(
     ordinal: int, scope: tuple[tuple[str, int, int], ...], is_at_hand: bool
 ):
-    reader, writer = uuid4(), uuid4()
+    output_cache, reader, writer = OutputCache(), uuid4(), uuid4()
     row = {"node_id": "a", "region": REGION, "place": b"\x00", "activation_id": writer, "outputs": {"x": 1}}
 
     output_cache.put_written(a_claim(reader), a_claim(reader, ordinal=ordinal, scope=scope), [row])
 
     found = output_cache.get_visible(a_view(reader), "a")
     assert found == ({"a": StoredValue(b"\x00", writer, {"x": 1})} if is_at_hand else {})
+
+
+def test_a_cache_of_size_0_caches_nothing():
+    output_cache, view, reader = OutputCache(0), a_view(), uuid4()
+    row = {"node_id": "a", "region": REGION, "place": b"\x00", "activation_id": uuid4(), "outputs": {"x": 1}}
+
+    output_cache.put_read(view, {"a": written({})})
+    output_cache.put_written(a_claim(reader), a_claim(reader), [row])
+
+    assert output_cache.get_visible(view, "a") == {}
+    assert output_cache.get_visible(a_view(reader), "a") == {}
 
 
 def a_claim(run_id: UUID, **given: Any) -> Claim:

@@ -10,7 +10,7 @@ from canvas.errors import AttemptStopped
 from worker.context import rate_limit_wait
 from worker.context.rate_limit_wait import EARLY, IN_PLACE, RateLimitWait, reschedule_delay
 from worker.context.side_effects import SideEffectGuard
-from worker.leases.leases import Attempt
+from worker.leases.attempt_handle import Attempt
 
 LONG = 30.0
 

@@ -8,7 +8,7 @@ import pytest
 from celery.worker import state
 
 from worker.fastpath import admission
-from worker.fastpath.admission import PATIENCE, Admission
+from worker.fastpath.admission import MAX_IDLE, Admission, ComputingThreads
 
 
 class Clock:
@@ -35,139 +35,152 @@ def elsewhere() -> Iterator[Callable[[Callable[[], object]], None]]:
         yield lambda work: pool.submit(work).result(5) and None
 
 
+@pytest.fixture
+def threads() -> ComputingThreads:
+    return ComputingThreads()
+
+
 def not_called() -> None:
     raise AssertionError("There was room.")
 
 
-def test_there_is_room_for_as_many_as_may_compute(clock: Clock):
-    at_work = Admission(2)
+def test_there_is_room_for_as_many_as_may_compute(clock: Clock, threads: ComputingThreads):
+    at_work = Admission(threads, 2)
 
     assert at_work.room(not_called) == 2
-    at_work.begins()
+    threads.begins()
     assert at_work.room(not_called) == 1
 
 
-def test_going_on_with_the_next_task_takes_no_more_room(clock: Clock):
-    at_work = Admission(2)
-    at_work.begins()
-    at_work.begins()
+def test_going_on_with_the_next_task_takes_no_more_room(clock: Clock, threads: ComputingThreads):
+    at_work = Admission(threads, 2)
+    threads.begins()
+    threads.begins()
 
     assert at_work.room(not_called) == 1
 
 
-def test_who_ends_makes_room_and_tells_the_one_who_asked(clock: Clock):
-    at_work, calls = Admission(1), list[str]()
-    at_work.begins()
+def test_who_ends_makes_room_and_tells_the_one_who_asked(clock: Clock, threads: ComputingThreads):
+    at_work, calls = Admission(threads, 1), list[str]()
+    threads.begins()
 
     assert at_work.room(lambda: calls.append("room")) == 0
-    at_work.ends()
-    at_work.ends()
+    threads.ends()
+    threads.ends()
 
     assert calls == ["room"]
     assert at_work.room(not_called) == 1
 
 
-def test_who_waits_makes_room_until_he_goes_on(clock: Clock):
-    at_work, calls = Admission(1), list[str]()
-    at_work.begins()
+def test_who_waits_makes_room_until_he_goes_on(clock: Clock, threads: ComputingThreads):
+    at_work, calls = Admission(threads, 1), list[str]()
+    threads.begins()
     assert at_work.room(lambda: calls.append("room")) == 0
 
-    with at_work.waits():
+    with threads.waits():
         assert calls == ["room"]
         assert at_work.room(not_called) == 1
 
     assert at_work.room(lambda: None) == 0
 
 
-def test_a_wait_that_ends_in_an_error_is_over(clock: Clock):
-    at_work = Admission(1)
-    at_work.begins()
+def test_a_wait_that_ends_in_an_error_is_over(clock: Clock, threads: ComputingThreads):
+    at_work = Admission(threads, 1)
+    threads.begins()
 
-    with pytest.raises(ZeroDivisionError), at_work.waits():
+    with pytest.raises(ZeroDivisionError), threads.waits():
         raise ZeroDivisionError
 
     assert at_work.room(lambda: None) == 0
 
 
-def test_a_thread_that_nobody_counts_waits_and_takes_no_room_afterwards(clock: Clock):
-    at_work = Admission(1)
+def test_a_thread_that_nobody_counts_waits_and_takes_no_room_afterwards(clock: Clock, threads: ComputingThreads):
+    at_work = Admission(threads, 1)
 
-    with at_work.waits():
+    with threads.waits():
         pass
 
     assert at_work.room(not_called) == 1
 
 
-def test_threads_are_told_apart(clock: Clock, elsewhere: Callable[[Callable[[], object]], None]):
-    at_work = Admission(3)
-    at_work.begins()
-    elsewhere(at_work.begins)
+def test_threads_are_told_apart(
+    clock: Clock, threads: ComputingThreads, elsewhere: Callable[[Callable[[], object]], None]
+):
+    at_work = Admission(threads, 3)
+    threads.begins()
+    elsewhere(threads.begins)
 
     assert at_work.room(not_called) == 1
-    elsewhere(at_work.ends)
+    elsewhere(threads.ends)
     assert at_work.room(not_called) == 2
 
 
-def test_what_was_received_and_not_begun_takes_room(clock: Clock, monkeypatch: pytest.MonkeyPatch):
+def test_what_was_received_and_not_begun_takes_room(
+    clock: Clock, threads: ComputingThreads, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr(state, "reserved_requests", {"one", "two"})
     monkeypatch.setattr(state, "active_requests", {"one"})
 
-    assert Admission(3).room(not_called) == 2
+    assert Admission(threads, 3).room(not_called) == 2
 
 
-def test_a_thread_that_was_left_behind_takes_no_room(clock: Clock, elsewhere: Callable[[Callable[[], object]], None]):
-    at_work, calls, threads = Admission(1), list[str](), list[int]()
+def test_a_thread_that_was_left_behind_takes_no_room(
+    clock: Clock, threads: ComputingThreads, elsewhere: Callable[[Callable[[], object]], None]
+):
+    at_work, calls, numbers = Admission(threads, 1), list[str](), list[int]()
 
     def begin() -> None:
-        at_work.begins()
-        threads.append(threading.get_ident())
+        threads.begins()
+        numbers.append(threading.get_ident())
 
     elsewhere(begin)
     assert at_work.room(lambda: calls.append("room")) == 0
 
-    at_work.was_left_behind(threads[0])
+    threads.was_left_behind(numbers[0])
     assert (calls, at_work.room(not_called)) == (["room"], 1)
-    elsewhere(at_work.ends)  # it is back, and takes up something else
+    elsewhere(threads.ends)  # it is back, and takes up something else
     elsewhere(begin)
     assert at_work.room(lambda: None) == 0
 
 
-def test_whatever_the_threads_do_one_more_is_taken_after_a_while(clock: Clock):
-    at_work = Admission(1)
-    at_work.begins()
+def test_whatever_the_threads_do_one_more_is_taken_after_a_while(clock: Clock, threads: ComputingThreads):
+    at_work = Admission(threads, 1)
+    threads.begins()
 
-    clock.now += PATIENCE / 2
+    clock.now += MAX_IDLE / 2
     assert at_work.room(lambda: None) == 0
-    clock.now += PATIENCE
+    clock.now += MAX_IDLE
     assert at_work.room(not_called) == 1
 
 
 def test_room_that_patience_gave_is_gone_when_another_thread_begins(
-    clock: Clock, elsewhere: Callable[[Callable[[], object]], None]
+    clock: Clock, threads: ComputingThreads, elsewhere: Callable[[Callable[[], object]], None]
 ):
-    at_work = Admission(1)
-    at_work.begins()
-    clock.now += PATIENCE
-    elsewhere(at_work.begins)
+    at_work = Admission(threads, 1)
+    threads.begins()
+    clock.now += MAX_IDLE
+    elsewhere(threads.begins)
 
     assert at_work.room(lambda: None) == 0
 
 
-def test_a_thread_that_only_goes_on_does_not_make_others_wait_longer(clock: Clock):
-    at_work = Admission(1)
-    at_work.begins()
-    clock.now += PATIENCE
-    at_work.begins()
+def test_a_thread_that_only_goes_on_does_not_make_others_wait_longer(clock: Clock, threads: ComputingThreads):
+    at_work = Admission(threads, 1)
+    threads.begins()
+    clock.now += MAX_IDLE
+    threads.begins()
 
     assert at_work.room(not_called) == 1
 
 
-def test_calls_come_from_the_thread_that_makes_room(clock: Clock, elsewhere: Callable[[Callable[[], object]], None]):
-    at_work, called_by = Admission(1), list[int]()
-    elsewhere(at_work.begins)
+def test_calls_come_from_the_thread_that_makes_room(
+    clock: Clock, threads: ComputingThreads, elsewhere: Callable[[Callable[[], object]], None]
+):
+    at_work, called_by = Admission(threads, 1), list[int]()
+    elsewhere(threads.begins)
     assert at_work.room(lambda: called_by.append(threading.get_ident())) == 0
 
-    elsewhere(at_work.ends)
+    elsewhere(threads.ends)
 
     assert called_by
     assert called_by[0] != threading.get_ident()

@@ -10,7 +10,7 @@ import pytest
 
 from store.runs.activations import Claim
 from worker.fastpath.claim_batcher import ClaimBatcher
-from worker.leases.leases import Attempt
+from worker.leases.attempt_handle import Attempt
 
 PATIENCE = 10.0  # seconds for what another thread does
 RUN = UUID(int=1)

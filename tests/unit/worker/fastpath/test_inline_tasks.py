@@ -17,7 +17,7 @@ ARGS = ("a run", "an activation")
 
 @pytest.fixture(autouse=True)
 def nothing_at_hand(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inline_tasks, "_here", inline_tasks._Here())  # pyright: ignore[reportPrivateUsage]
+    monkeypatch.setattr(inline_tasks, "_thread", inline_tasks._ThreadState())  # pyright: ignore[reportPrivateUsage]
 
 
 def test_a_thread_that_nobody_tells_of_the_end_of_its_tasks_takes_nothing():

@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 
 from worker.event_loop import Loop
 from worker.leases import loop_watchdog as turning_module
-from worker.leases.leases import Attempt
+from worker.leases.attempt_handle import Attempt
 from worker.leases.loop_watchdog import EventLoopWatchdog
 
 

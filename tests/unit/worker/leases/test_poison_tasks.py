@@ -5,7 +5,7 @@ from uuid import uuid4
 from hypothesis import given
 from hypothesis import strategies as st
 
-from worker.leases.leases import Attempt
+from worker.leases.attempt_handle import Attempt
 from worker.leases.poison_tasks import PoisonTaskSlot, TaskRef
 
 

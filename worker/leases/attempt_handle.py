@@ -1,0 +1,72 @@
+"""One attempt as its worker process handles it: its lease, its deadline, and how it is stopped."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from canvas.errors import AttemptStopped
+from worker.event_loop import Loop
+
+
+@dataclass(eq=False)
+class Attempt:
+    """One try at an activation. It is registered with the lease keeper before it is claimed."""
+
+    run_id: UUID
+    activation_id: UUID
+    lease_id: UUID
+    conversation_id: UUID | None = None  # None: not claimed yet
+    deadline: float | None = None  # monotonic
+    stopped: AttemptStopped | None = None  # why, once it was stopped
+    stopped_at: float = 0.0  # monotonic
+    is_reported: bool = False
+    is_lost: bool = False  # another attempt has the lease, or the activation is over
+    is_left_behind: bool = False  # it was reported on its behalf, and its thread has not returned
+    is_over: bool = False
+    thread: int = field(default_factory=threading.get_ident)  # the thread that executes it
+    abandon: Callable[[], None] | None = None  # reports on its behalf
+    postponed: tuple[float, str] | None = None  # until when (monotonic) it was postponed, and what it waits for
+    _task: "asyncio.Task[object] | None" = None
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def runs_as(self, task: "asyncio.Task[object]") -> None:
+        """Bind the coroutine that does the work; called on the event loop. Raises CancelledError if it was stopped."""
+        self._task = task
+        self.must_go_on()
+
+    def must_go_on(self) -> None:
+        """Raise CancelledError if the attempt was stopped before it began to work."""
+        if self.stopped is not None:
+            raise asyncio.CancelledError
+
+    def is_stopped(self) -> bool:
+        """Return whether the attempt was stopped, for whatever reason."""
+        return self.stopped is not None
+
+    def insist(self, loop: Loop) -> None:
+        """Cancel the coroutine; once more if it has swallowed its cancellation."""
+        task = self._task
+        if task is not None:
+            loop.call(task.cancel)
+
+    def stop(self, reason: str, loop: Loop) -> None:
+        """Stop the work. Only the first reason counts."""
+        with self._lock:
+            if self.stopped is not None or self.is_reported:
+                return
+            self.stopped = AttemptStopped(reason)
+            self.stopped_at = time.monotonic()
+        self.insist(loop)
+
+    def end(self) -> None:
+        """Mark the attempt as over, and drop its references, so that it is freed without a garbage collection."""
+        self.is_over, self.abandon, self._task = True, None, None
+
+    def claim_report(self) -> bool:
+        """Return True once: to the caller that may report the attempt."""
+        with self._lock:
+            first, self.is_reported = not self.is_reported, True
+            return first

@@ -1,0 +1,49 @@
+"""A worker: executes nodes, ingests documents and extracts memories, until it is closed."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from uuid import UUID
+
+from providers.isolation.limited_process import close_limited_processes
+from store.db.database import Database
+from worker.event_loop import Loop
+from worker.executor import Executor
+from worker.fastpath.continuation import LocalContinuation
+from worker.leases.leases import LeaseKeeper
+from worker.services.background_jobs import SingleRunner
+
+
+@dataclass(frozen=True, kw_only=True)
+class Worker:
+    """What the Celery tasks of a process call. `worker/bootstrap.py` builds it, once per process and after any fork."""
+
+    execution: Executor
+    leases: LeaseKeeper
+    loop: Loop
+    ingestion: SingleRunner
+    extraction: SingleRunner
+    renewals: Database
+    close_connections: Callable[[], Awaitable[None]]  # of everything that has connections on the loop
+
+    def execute(self, run_id: UUID, activation_id: UUID, eager: LocalContinuation | None = None) -> bool:
+        """Execute an activation. False: the process is shutting down, and another worker must have the message."""
+        return self.execution.execute(run_id, activation_id, eager)
+
+    def ingest(self) -> None:
+        """Ingest the documents that wait for it."""
+        self.ingestion.work_off()
+
+    def extract(self) -> None:
+        """Extract memories from the messages that wait for it."""
+        self.extraction.work_off()
+
+    def close(self) -> None:
+        """Release the attempts, then close everything. Safe to call twice."""
+        if self.leases.is_closed:
+            return
+        self.leases.close()
+        self.ingestion.close()
+        self.extraction.close()
+        close_limited_processes()
+        self.loop.stop(self.close_connections())
+        self.renewals.close()
