@@ -15,28 +15,25 @@ from canvas.events.run_events import Event
 from canvas.routing.decision import Decision
 from canvas.state.checkpoint import run_to_json
 from canvas.state.run_state import RunStatus, Status
+from store.db.guards import Guard, expect_rows, failed_guard
 from store.db.transaction import AfterCommitQuery, Transaction
-from store.primitives.db_errors import sqlstate
 from store.primitives.json_codec import decode, encode
 from store.runs import events, message_streams, reports, scopes, values
 from store.runs.activations import Claim
 from store.runs.new_activations import AT_ONCE_SINCE, InlineReport, TaskMessage, activate
 from store.tables.runs import activations, runs
 
-STALE_CACHE_SQLSTATE = "2201E"
 MOST_REMEMBERED = 8  # open scopes; of a run with more, what the next step needs is read
 
-MOVE = text("""
+MOVE = text(f"""
     with moved as (
         update activations a set status = m.status, folded_rev = :revision
         from unnest(cast(:ids as uuid[]), cast(:statuses as text[])) as m(id, status)
         where a.run_id = :run_id and a.id = m.id and a.status in ('reported', 'saying', 'open', 'waiting')
         returning 1
     )
-    select case when count(*) = cardinality(cast(:ids as uuid[])) then 0
-        else ('An activation was not in the state that a decision has seen; as seen: ' || count(*))::int end
-    from moved
-""")
+    select {expect_rows(Guard.ACTIVATIONS_UNCHANGED, "cardinality(cast(:ids as uuid[]))")} from moved
+""")  # noqa: S608 (constants only)
 RETRY = text(f"""
     update activations set status = 'ready', lease_id = null, lease_until = null, outcome = null,
         not_before = {AT_ONCE_SINCE}, hinted_at = now()
@@ -96,10 +93,10 @@ _saved = (
     .returning(literal_column("1"))
 )
 SAVE = _saved.where(runs.c.id == bindparam("of_run"), runs.c.revision == bindparam("old_revision"))
-IS_SAVED = "case when count(*) = 1 then 0 else ('A run changed under its lock; as seen: ' || count(*))::int end"
+IS_SAVED = expect_rows(Guard.RUN_UNCHANGED)
 SAVE_AS_LEFT = _saved.where(runs.c.id == bindparam("of_run"), runs.c.id == _at.c.id)
 """Of a run that was not taken before: it is taken with this, unless somebody holds it."""
-IS_AS_LEFT = "ln(count(*))"  # `has_moved_on`
+IS_AS_LEFT = expect_rows(Guard.CACHE_FRESH)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +194,7 @@ def apply(
 
 def is_stale_cache(error: BaseException) -> bool:
     """Whether a run was held by somebody, or not as it was left."""
-    return sqlstate(error) == STALE_CACHE_SQLSTATE
+    return failed_guard(error) is Guard.CACHE_FRESH
 
 
 def _save(

@@ -15,14 +15,12 @@ from sqlalchemy.dialects.postgresql import insert
 
 from canvas.outcome import LOST, UNKNOWN_OUTCOME, UNKNOWN_TEXT, Failed
 from canvas.state.run_state import Report, scope_key
+from store.db.guards import Guard, expect_rows, failed_guard
 from store.db.transaction import PendingResult, Transaction
 from store.primitives import outcome_codec
-from store.primitives.db_errors import sqlstate
 from store.primitives.json_codec import encode
 from store.runs.activations import BY_KEY, BY_LEASE, STATUS_IS, Claim, place_of
 from store.tables.runs import activations, node_values, turns, variables
-
-LEASE_LOST_SQLSTATE = "22012"
 
 REPORT = (
     update(activations)
@@ -49,7 +47,7 @@ SETTLE = (
     )
     .returning(literal_column("1"))
 )
-IS_HELD = "1 / count(*)"  # the commit goes out behind it: no lease, no step
+IS_HELD = expect_rows(Guard.LEASE_HELD)
 
 TELL = (
     update(activations)
@@ -140,7 +138,7 @@ def complete(tx: Transaction, claimed: Claim, written: ReportPayload, status: st
 
 def is_lease_lost(error: BaseException) -> bool:
     """Whether a report was not settled since its lease is gone."""
-    return sqlstate(error) == LEASE_LOST_SQLSTATE
+    return failed_guard(error) is Guard.LEASE_HELD
 
 
 def report(tx: Transaction, run_id: UUID, activation_id: UUID, lease_id: UUID, written: ReportPayload) -> PendingResult:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from psycopg.errors import LockNotAvailable
 from sqlalchemy import func, select, text, update
-from sqlalchemy.exc import DataError, OperationalError
+from sqlalchemy.exc import DatabaseError, OperationalError
 
 from canvas.events.run_events import Event
 from canvas.routing.decision import Decision
@@ -74,7 +74,7 @@ def test_a_decision_on_a_state_that_is_no_more_writes_nothing(bench: Bench):
     before = run.row
     change(bench, run, revision=before["revision"] + 1)
 
-    with pytest.raises(DataError, match="A run changed under its lock"):
+    with pytest.raises(DatabaseError, match="A run changed under its lock"):
         decided(bench, run, before)
 
     assert run.row["last_event"] == before["last_event"]
@@ -85,7 +85,7 @@ def test_a_decision_about_an_activation_that_is_elsewhere_writes_nothing(bench: 
     claimed = bench.claim(run, "begin")
     before = run.row
 
-    with pytest.raises(DataError, match="not in the state"):
+    with pytest.raises(DatabaseError, match="not in the status"):
         decided(bench, run, before, moved={claimed.id: Status.DONE})
 
     assert run.row["revision"] == before["revision"]
@@ -146,7 +146,7 @@ def test_a_step_of_a_run_that_has_moved_on_is_refused_with_all_it_writes(bench: 
     bench.coordinator.advance_run(run.id)
     told = run.told
 
-    with pytest.raises(DataError) as refused:
+    with pytest.raises(DatabaseError) as refused:
         stepped(bench, left)
 
     assert decisions.is_stale_cache(refused.value)
@@ -160,7 +160,7 @@ def test_a_step_of_a_run_that_somebody_holds_is_refused_and_does_not_wait(bench:
 
     with bench.database.transaction() as holder:
         run_rows.try_lock(holder, run.id)()
-        with pytest.raises(DataError) as refused:
+        with pytest.raises(DatabaseError) as refused:
             stepped(bench, left)
 
     assert decisions.is_stale_cache(refused.value)
@@ -170,7 +170,7 @@ def test_a_step_of_a_run_that_somebody_holds_is_refused_and_does_not_wait(bench:
 def test_there_is_no_step_behind_one_of_a_run_that_is_gone(bench: Bench):
     left = {**bench.start("begin -> work").row, "id": new_id()}
 
-    with pytest.raises(DataError) as refused:
+    with pytest.raises(DatabaseError) as refused:
         stepped(bench, left)
 
     assert decisions.is_stale_cache(refused.value)

@@ -15,7 +15,7 @@ from uuid import UUID
 import orjson
 import pytest
 from sqlalchemy import insert, select
-from sqlalchemy.exc import DataError
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.sql import Executable
 
 from canvas.errors import ExecutorError
@@ -195,7 +195,7 @@ def rolled_back_if_refused(database: Database) -> Generator[Transaction]:
     try:
         with suppress(Refused), database.transaction() as tx:
             yield tx
-    except DataError as error:
+    except DBAPIError as error:
         if not reports.is_lease_lost(error) and not decisions.is_stale_cache(error):
             raise
 
