@@ -127,9 +127,9 @@ class AttemptRunner:
             means.ride_along,
             lambda: means.leases.is_closed,
             means.allowance,
-            taking=taking,
-            joint=means.joint,
-            left=left,
+            continuation=taking,
+            batcher=means.joint,
+            cached_run=left,
         )
         self._limit = 0.0
         self._context: WorkerContext | None = None
@@ -267,7 +267,9 @@ class AttemptRunner:
 
     def _context_of(self, compiled: Compiled, node: Node, reads: ReadSet, slots: NodeVariables) -> WorkerContext:
         claim, x = self._claim, self._x
-        self._reporting.near = None if compiled.canvas.orders_speech else frozenset(scopes.scope_chain(claim.scope))
+        self._reporting.scope_keys = (
+            None if compiled.canvas.orders_speech else frozenset(scopes.scope_chain(claim.scope))
+        )
         has_turn = bool(compiled.canvas.messages & node.bit) and claim.answers is None  # answered, an Answer is silent
         firm = partial(x.firm, claim)
         voice = MessageStreamWriter(
@@ -340,7 +342,7 @@ class AttemptRunner:
         """The work does not let go: report in its name, and leave its thread behind."""
         if not self._attempt.claim_report():
             return
-        self._reporting.taking = None  # this thread does not go on, and the other must not
+        self._reporting.continuation = None  # this thread does not go on, and the other must not
         stopped = self._attempt.stopped
         reason = stopped.reason if stopped else "user"
         if reason == "lease":

@@ -115,7 +115,7 @@ class Theatre:
 
     def reports(self, claim: Claim) -> Process:
         """A worker that reports when it is told to move."""
-        reporting = Reporter(self.installation.coordinator(), claim, rides_along=True, gives_up=lambda: False)
+        reporting = Reporter(self.installation.coordinator(), claim, inline_advance=True, is_closed=lambda: False)
         return self.somebody(f"reports {claim.node_id}", lambda: reporting.report(Finished(), None, {}))
 
     def done(self, *nodes: str) -> None:

@@ -282,11 +282,11 @@ def test_a_report_is_repeated_while_the_database_is_away(bench: Bench, monkeypat
     tries = [0]
     store = Reporter._store
 
-    def unlucky(self: Reporter, written: ReportPayload, *, rides_along: bool) -> None:
+    def unlucky(self: Reporter, written: ReportPayload, *, inline_advance: bool) -> None:
         tries[0] += 1
         if tries[0] in (2, 3):
             raise OperationalError("update", {}, Exception("the database is away"))
-        store(self, written, rides_along=rides_along)
+        store(self, written, inline_advance=inline_advance)
 
     monkeypatch.setattr(Reporter, "_store", unlucky)
     run = bench.start("begin -> work")

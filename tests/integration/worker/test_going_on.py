@@ -327,7 +327,7 @@ def about_to_report(bench: Bench) -> tuple[Run, Claim, LocalContinuation]:
 
 def report(bench: Bench, claimed: Claim, eager: LocalContinuation, coordinator: Coordinator | None = None) -> None:
     reports = reporting(coordinator or bench.coordinator, claimed)
-    reports.taking = ContinuationReservation(eager, "one", claimed.run_id)
+    reports.continuation = ContinuationReservation(eager, "one", claimed.run_id)
     reports.report(Finished(), None, {})
 
 
