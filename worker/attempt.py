@@ -53,7 +53,7 @@ from worker.context.side_effects import SideEffectGuard
 from worker.context.text_stream import MessageStreamWriter
 from worker.context.variables import NodeVariables
 from worker.event_loop import Loop
-from worker.fastpath.continuation import ContinuationReservation
+from worker.fastpath.continuation import Continuation
 from worker.fastpath.report_batcher import ReportBatcher
 from worker.leases.leases import Attempt, LeaseKeeper
 from worker.reporter import Reporter
@@ -115,7 +115,7 @@ class AttemptRunner:
         means: AttemptDependencies,
         attempt: Attempt,
         claim: Claim,
-        taking: ContinuationReservation | None,
+        taking: Continuation | None,
         left: CachedRun | None,
     ) -> None:
         self._x = means

@@ -23,7 +23,7 @@ from store.runs.reports import ReportPayload
 from worker.attempt import AttemptDependencies, AttemptRunner
 from worker.context import outcomes
 from worker.fastpath.claim_batcher import ClaimBatcher
-from worker.fastpath.continuation import ClaimedNext, ContinuationReservation, LocalContinuation
+from worker.fastpath.continuation import Continuation, LocalContinuation
 from worker.leases.leases import Attempt
 from worker.leases.poison_tasks import ISOLATE_AFTER_CRASHES, PoisonTaskSlot, TaskRef
 
@@ -69,7 +69,7 @@ class Executor(AttemptDependencies):
         """For a thread that has just taken a hint, and that carries out whatever comes of it."""
         return LocalContinuation(self.leases, time.monotonic() + self.eager_for)
 
-    def _work_on(self, attempt: Attempt, taken: ClaimedNext | None, eager: LocalContinuation | None) -> None:
+    def _work_on(self, attempt: Attempt, taken: Continuation | None, eager: LocalContinuation | None) -> None:
         claim = (taken.claim if taken is not None else None) or self._claim_patiently(attempt)
         if claim is None:
             if taken is not None:
@@ -80,8 +80,8 @@ class Executor(AttemptDependencies):
         structlog.contextvars.bind_contextvars(
             run_id=str(claim.run_id), activation_id=str(claim.id), node=claim.node_id, attempt=claim.attempt
         )
-        taking = ContinuationReservation(eager, self.worker_name, claim.run_id) if eager is not None else None
-        AttemptRunner(self, attempt, claim, taking, taken.left if taken is not None else None).carry_out()
+        taking = Continuation(eager, self.worker_name, claim.run_id) if eager is not None else None
+        AttemptRunner(self, attempt, claim, taking, taken.cached_run if taken is not None else None).carry_out()
 
     def _let_go(self, attempt: Attempt) -> None:
         """What a commit took whose answer got lost was called off before anybody knew of it: its run need not wait."""

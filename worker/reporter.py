@@ -18,19 +18,22 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from canvas.errors import NodeFailure
 from canvas.events.run_warnings import LONGEST, MODEL_ERRORS
 from canvas.outcome import Outcome
+from scheduler.coordinator import run_snapshots
 from scheduler.coordinator.coordinator import Coordinator
+from scheduler.coordinator.decision_writer import Advance
+from scheduler.coordinator.run_snapshots import RunSnapshot
 from store.db.database import LONGEST_TRANSACTION
 from store.db.transaction import Transaction
 from store.primitives.db_errors import is_outage, took_too_long
 from store.runs import activations, decisions, reports, run_rows
 from store.runs.activations import Claim
-from store.runs.decisions import AppliedDecision, CachedRun
+from store.runs.decisions import CachedRun
 from store.runs.new_activations import InlineReport
 from store.runs.reports import ReportPayload
 from worker.caches import outputs as output_cache
 from worker.context.node_context import WorkerContext
 from worker.context.output_limits import OutputLimits
-from worker.fastpath.continuation import ContinuationReservation
+from worker.fastpath.continuation import Continuation
 from worker.fastpath.report_batcher import BatchLease, PendingReport, ReportBatcher
 from worker.report_content import ReportBuilder
 
@@ -83,7 +86,7 @@ class Reporter:
     is_closed: Callable[[], bool]  # whether the process has stopped renewing leases, so that waiting has no use
     limits: OutputLimits = field(default_factory=OutputLimits)
     scope_keys: frozenset[str] | None = frozenset({""})  # of the scopes that the advance reads; None: all
-    continuation: ContinuationReservation | None = None  # None: everything that becomes ready goes through the queue
+    continuation: Continuation | None = None  # None: everything that becomes ready goes through the queue
     batcher: ReportBatcher = field(default_factory=ReportBatcher)
     cached_run: CachedRun | None = None  # the run as this thread's last advance wrote it
     _builder: ReportBuilder = field(init=False)
@@ -97,7 +100,7 @@ class Reporter:
             self._report(outcome, context, assigned)
         finally:
             if self.continuation is not None:
-                self.continuation.drop()
+                self.continuation.release_reservation()
 
     def _report(self, outcome: Outcome, context: WorkerContext | None, assigned: Mapping[str, Any]) -> None:
         payload, is_whole = self._builder.build_or_fail(outcome, context, assigned)
@@ -137,7 +140,7 @@ class Reporter:
         reason = f'Node "{self.claim.node_id}": neither its outputs nor a failure can be stored.'
         for wait in _backoff():
             try:
-                if not self.coordinator.fail_by_force(self.claim, reason, problem):
+                if not self.coordinator.stopper.fail_by_force(self.claim, reason, problem):
                     log.info("report_refused", activation_id=str(self.claim.id))
                 return
             except SQLAlchemyError as error:
@@ -169,7 +172,7 @@ class Reporter:
         if not inline_advance:
             self._store_single(payload, StoreMode.REPORT_ONLY)
             return
-        pending = PendingReport(self._inline_report(payload), self.scope_keys)
+        pending = PendingReport(self._inline_report(payload), self.scope_keys, self.continuation)
         with self.batcher.turn(pending) as turn:
             if len(turn.batch) > 1:
                 self._store_batch(turn)
@@ -190,8 +193,9 @@ class Reporter:
         try:
             with coordinator.database.transaction() as tx:
                 _extend_time_limit(tx, *(report.written for report in inline))
-                applied = coordinator.try_fold(tx, run_id, _scope_keys_of(turn), inline, waits=True)
-                if applied is None:
+                snapshot = self._lock_run(tx, _scope_keys_of(turn))
+                advance = coordinator.apply_reports(tx, snapshot, inline) if snapshot is not None else None
+                if advance is None:
                     stored = [
                         reports.report(tx, run_id, report.claim.id, report.claim.lease_id, report.written)
                         for report in inline
@@ -207,14 +211,14 @@ class Reporter:
         turn.end()
         for pending in turn.batch:
             pending.is_stored = True
-            if applied is not None and pending.own.taker is not None:
-                find = applied.taken.get(pending.own.claim.id)
-                pending.own.taker.keep(find() if find is not None else None)
+            if advance is not None and pending.continuation is not None:
+                claim = advance.continuations.claim_after(pending.own.claim.id)
+                pending.continuation.confirm(claim.result() if claim is not None else None)
         turn.call_others()
-        if applied is None:
+        if advance is None:
             coordinator.advance_run(run_id)  # the second try: the reports are visible now
         else:
-            coordinator.follow(applied)
+            coordinator.publish(advance)
 
     # -- one report ---------------------------------------------------------------------------------------------
     def _store_single(self, payload: ReportPayload, mode: StoreMode, turn: BatchLease | None = None) -> None:
@@ -222,42 +226,42 @@ class Reporter:
 
         `turn` ends with the commit, so that the next reporter of this process need not wait for the rest.
         """
-        result, applied = self._try_store(payload, mode)
+        result, advance = self._try_store(payload, mode)
         while result in NEXT_MODE:
             if self.continuation is not None:
-                self.continuation.drop_unless_stored()
+                self.continuation.release_unless_stored()
             mode = NEXT_MODE[result]
-            result, applied = self._try_store(payload, mode)
+            result, advance = self._try_store(payload, mode)
         if result is StoreResult.LEASE_LOST:
             log.info("report_refused", activation_id=str(self.claim.id))
             return
         if result is StoreResult.ALREADY_STORED and self.continuation is not None:
-            self.continuation.keep_unseen(self._find_activation)
+            self.continuation.confirm_by_lease(self._find_activation)
         if turn is not None:
             turn.end()
         self._count(payload)
         if mode is StoreMode.REPORT_ONLY:
             self.coordinator.dispatch.advance(self.claim.run_id)
-        elif applied is None:
+        elif advance is None:
             self.coordinator.advance_run(self.claim.run_id)  # the second try: the report is visible now
         else:
-            self._continue(applied, payload)
+            self._continue(advance, payload)
 
-    def _try_store(self, payload: ReportPayload, mode: StoreMode) -> tuple[StoreResult, AppliedDecision | None]:
+    def _try_store(self, payload: ReportPayload, mode: StoreMode) -> tuple[StoreResult, Advance | None]:
         """Store the report in one transaction; return what became of it, and the advance if there was one.
 
         Raises AdvanceFailed if the advance failed, and errors of the database.
         """
         coordinator, claim = self.coordinator, self.claim
-        applied, is_advancing = None, False
+        advance, is_advancing = None, False
         try:
             with coordinator.database.transaction() as tx:
                 _extend_time_limit(tx, payload)
                 if mode is not StoreMode.REPORT_ONLY:
                     is_advancing = True
-                    applied = self._advance(tx, payload, mode)
-                    is_advancing = applied is not None
-                if applied is None and not reports.report(tx, claim.run_id, claim.id, claim.lease_id, payload).count():
+                    advance = self._advance(tx, payload, mode)
+                    is_advancing = advance is not None
+                if advance is None and not reports.report(tx, claim.run_id, claim.id, claim.lease_id, payload).count():
                     raise LeaseLost
         except Exception as error:
             if decisions.is_stale_cache(error):
@@ -269,17 +273,28 @@ class Reporter:
             if is_advancing:
                 raise AdvanceFailed from error
             raise
-        return StoreResult.STORED, applied
+        return StoreResult.STORED, advance
 
-    def _advance(self, tx: Transaction, payload: ReportPayload, mode: StoreMode) -> AppliedDecision | None:
-        """Advance the run with this report; None if the run's lock is not to be had, or the run takes no reports."""
-        cached_run, self.cached_run = (self.cached_run if mode is StoreMode.CACHED else None), None
-        inline = [self._inline_report(payload)]
-        waits = mode is StoreMode.LOCK
-        return self.coordinator.try_fold(tx, self.claim.run_id, self.scope_keys, inline, cached_run, waits=waits)
+    def _advance(self, tx: Transaction, payload: ReportPayload, mode: StoreMode) -> Advance | None:
+        """Advance the run with this report; return None if the run cannot be locked, or takes no reports."""
+        snapshot = self._snapshot(tx, mode)
+        return self.coordinator.apply_reports(tx, snapshot, [self._inline_report(payload)]) if snapshot else None
+
+    def _snapshot(self, tx: Transaction, mode: StoreMode) -> RunSnapshot | None:
+        cached_run, self.cached_run = self.cached_run, None  # of use once only
+        if mode is StoreMode.CACHED and cached_run is not None:
+            return run_snapshots.from_cache(cached_run)
+        if mode is StoreMode.LOCK:
+            return self._lock_run(tx, self.scope_keys)
+        return run_snapshots.try_lock(tx, self.claim.run_id, self.scope_keys)
+
+    def _lock_run(self, tx: Transaction, scope_keys: frozenset[str] | None) -> RunSnapshot | None:
+        """Lock the run, and wait for the lock only if another transaction has it."""
+        run_id = self.claim.run_id
+        return run_snapshots.try_lock(tx, run_id, scope_keys) or run_snapshots.lock_with_timeout(tx, run_id, scope_keys)
 
     def _inline_report(self, payload: ReportPayload) -> InlineReport:
-        return InlineReport(self.claim, payload, self.continuation.taker if self.continuation is not None else None)
+        return InlineReport(self.claim, payload, self.continuation.request if self.continuation is not None else None)
 
     def _is_lease_lost(self, error: Exception, *, is_advancing: bool) -> bool:
         """Whether a try failed because the lease is gone.
@@ -300,16 +315,18 @@ class Reporter:
             return activations.find_by_lease(tx, self.claim.run_id, lease_id)
 
     # -- after the commit ---------------------------------------------------------------------------------------
-    def _continue(self, applied: AppliedDecision, payload: ReportPayload) -> None:
-        """Publish the advance, re-check, and keep what this thread executes next."""
-        find = applied.taken.get(self.claim.id)
-        claim = find() if find is not None else None
+    def _continue(self, advance: Advance, payload: ReportPayload) -> None:
+        """Keep what this thread executes next, publish the advance, and re-check."""
+        continuations = advance.continuations
+        pending = continuations.claim_after(self.claim.id)
+        claim = pending.result() if pending is not None else None
         if self.continuation is not None and claim is not None:
-            self.continuation.keep(claim)
-            if not applied.rewrites:
+            self.continuation.confirm(claim)
+            if not continuations.rewrites_outputs:
                 output_cache.put_written(claim, self.claim, payload.values)
-        if not self.coordinator.follow(applied) and self.continuation is not None:
-            self.continuation.remember(applied.left)
+        has_advanced_again = self.coordinator.publish(advance)
+        if self.continuation is not None and not has_advanced_again:
+            self.continuation.cached_run = continuations.cached_run
 
     def _count(self, payload: ReportPayload) -> None:
         """Count a stored report in the operator's metrics and log."""

@@ -6,7 +6,7 @@ a reader puts them together from the conversation's messages and the run's files
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -18,6 +18,7 @@ from scheduler.coordinator.version_cache import VersionCache
 from store.agents import conversation_runs
 from store.db.transaction import Transaction
 from store.runs import run_rows, values
+from store.runs.run_rows import RunRow
 
 NEVER_STORED = frozenset({"custom_header"})
 """Options that may hold secrets of the caller's (components E15)."""
@@ -106,29 +107,30 @@ def _turns(known: Mapping[str, Any]) -> int:
 
 
 def occupy_conversation(
-    tx: Transaction, row: Mapping[str, Any], versions: VersionCache, conversation: Mapping[str, Any] | None = None
-) -> dict[str, Any] | None:
+    tx: Transaction, row: RunRow, versions: VersionCache, conversation: Mapping[str, Any] | None = None
+) -> RunRow | None:
     """Fill in what a queued run begins with, once its conversation is its own; None while it is not.
 
     `conversation`: its row, if the caller holds it. Raises SessionGone for a conversation that was deleted.
     """
-    conversation = conversation or conversation_runs.lock(tx, row["tenant_id"], row["conversation_id"])
+    conversation = conversation or conversation_runs.lock(tx, row.tenant_id, row.conversation_id)
     if conversation is None:
         raise ConversationDeleted("Session not found!")
     active, is_first = conversation["active_run"], conversation["last_run"] is None
     if active is None and not is_first and conversation["has_queue"]:  # it is free, and others may come before this run
-        active = conversation_runs.next_queued(tx, row["conversation_id"])
-    if active not in (None, row["id"]):
+        active = conversation_runs.next_queued(tx, row.conversation_id)
+    if active not in (None, row.id):
         return None
-    previous_id: UUID | None = conversation["last_run"] if conversation["last_run"] != row["id"] else None
-    previous = run_rows.read(tx, row["tenant_id"], previous_id) if previous_id is not None else None
-    document = versions.get(tx, row["version_id"]).document  # a run without it leaves nothing to go on from
-    conversation_runs.set_active_run(tx, row["conversation_id"], row["id"])
-    request = Request.from_json(row["request"])
+    previous_id: UUID | None = conversation["last_run"] if conversation["last_run"] != row.id else None
+    previous = run_rows.read(tx, row.tenant_id, previous_id) if previous_id is not None else None
+    document = versions.get(tx, row.version_id).document  # a run without it leaves nothing to go on from
+    conversation_runs.set_active_run(tx, row.conversation_id, row.id)
+    assert row.request is not None, "the whole row was read"
+    request = Request.from_json(row.request)
     base = baseline(tx, document, previous)
     base["globals"] |= turn_globals(base, request, datetime.now())  # local time, as upstream (engine 3.2)
     if request.files:
         base["files"] = list(request.files)
-    number = conversation_runs.append_user_message(tx, conversation, row["conversation_id"], row["id"], request.query)
-    run_rows.set_base(tx, row["id"], base=base, previous_run=previous_id, history_upto=number)
-    return {**row, "base": base, "previous_run": previous_id, "history_upto": number}
+    number = conversation_runs.append_user_message(tx, conversation, row.conversation_id, row.id, request.query)
+    run_rows.set_base(tx, row.id, base=base, previous_run=previous_id, history_upto=number)
+    return replace(row, baseline=base, previous_run=previous_id, history_upto=number)

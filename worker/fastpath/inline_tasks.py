@@ -19,7 +19,7 @@ from scheduler.messaging.celery_app import NODES
 from scheduler.messaging.celery_message import task_body, task_headers
 from scheduler.messaging.dispatch import flower_task_name
 from worker.fastpath.admission import ADMISSION
-from worker.fastpath.continuation import ClaimedNext, LocalContinuation
+from worker.fastpath.continuation import Continuation, LocalContinuation
 
 log = structlog.get_logger()
 
@@ -96,7 +96,7 @@ class InlineTaskRequest(Request):
             _here.eager, _here.goes_on = None, False
             ADMISSION.ends()
 
-    def _follow(self, taken: ClaimedNext) -> None:
+    def _follow(self, taken: Continuation) -> None:
         args = str(taken.attempt.run_id), str(taken.attempt.activation_id)
         request: Any = type(self)(
             _NO_MESSAGE,

@@ -301,20 +301,19 @@ def test_a_report_whose_answer_got_lost_is_not_stored_twice_and_its_run_goes_on(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ):
     run = bench.start("begin -> work")
-    fold = Coordinator.try_fold
     is_first = [True]
 
     class Unlucky(Coordinator):
         """The answer to the first commit gets lost, and with it what would have been sent."""
 
-        def try_fold(self, tx: Any, run_id: Any, near: Any = None, own: Any = None) -> Any:
-            applied = fold(self, tx, run_id, near, own)
+        def apply_reports(self, tx: Any, snapshot: Any, inline: Any = ()) -> Any:
+            advance = super().apply_reports(tx, snapshot, inline)
             if is_first[0]:
                 is_first[0] = False
                 tx.commit()
                 tx.connection.close()
                 raise OperationalError("commit", {}, Exception("connection lost"), connection_invalidated=True)
-            return applied
+            return advance
 
     coordinator = bench.a_coordinator(kind=Unlucky)
     bench.play(bench.a_worker(coordinator), until=lambda: run.statuses["begin"] == "done")
