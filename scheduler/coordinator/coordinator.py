@@ -158,7 +158,7 @@ class Coordinator:
         given = DecisionInput(usage, inline, is_locked=snapshot.is_locked)
         applied, notifications = self.writer.write_with(tx, row, decision, given)
         if state.status is RunStatus.STOPPING:
-            after = replace(row.after(decision), usage=usage)
+            after = row.after(decision)._replace(usage=usage)
             notifications = notifications.followed_by(self.stopper.wind_down(tx, after, canvas, state))
         return Advance(notifications, continuations_of(applied, canvas))
 

@@ -21,7 +21,7 @@ import sqlalchemy as sa
 from sqlalchemy import ColumnElement, LargeBinary, Row, Select, Text, and_, bindparam, cast, exists, func, or_, select
 
 from canvas.errors import NotAllowed, NotFound
-from store.db.guards import Guard, expect_rows, failed_guard
+from store.db.guards import RowGuard, expect_rows, failed_guard
 from store.db.transaction import Transaction
 from store.maintenance.partitions import IS_OPEN
 from store.mcp import pins
@@ -95,7 +95,7 @@ HOLD = (
     .where(_any_of_canvas, versions.c.id == bindparam("version_id"))
     .with_for_update(read=True, key_share=True)
 )
-IS_HELD = expect_rows(Guard.VERSION_EXISTS)
+IS_HELD = expect_rows(RowGuard.VERSION_EXISTS)
 VERSION = select(*_shown, versions.c.dsl).where(versions.c.id == bindparam("version_id"))
 VERSIONS = select(*_shown).where(_of_canvas).order_by(versions.c.updated_at.desc(), versions.c.id.desc())
 
@@ -197,7 +197,7 @@ def hold(tx: Transaction, tenant_id: UUID, canvas_id: UUID, version_id: UUID) ->
 
 def is_gone(error: BaseException) -> bool:
     """Whether the version that was to be held, or its canvas, is gone."""
-    return failed_guard(error) is Guard.VERSION_EXISTS
+    return failed_guard(error) is RowGuard.VERSION_EXISTS
 
 
 def version_by_id(tx: Transaction, tenant_id: UUID, canvas_id: UUID, version_id: UUID) -> Version:

@@ -11,7 +11,7 @@ from enum import StrEnum
 from store.primitives.db_errors import sqlstate
 
 
-class Guard(StrEnum):
+class RowGuard(StrEnum):
     """The conditions by the SQLSTATE that reports them. Class RG is free for applications in the SQL standard."""
 
     RUN_UNCHANGED = "RG001"
@@ -27,20 +27,20 @@ class Guard(StrEnum):
 
 
 _PROBLEMS = {  # names of tables must not occur: statements are rewritten to name partitions (`store.db.pruning`)
-    Guard.RUN_UNCHANGED: "A run changed under its lock",
-    Guard.ACTIVATIONS_UNCHANGED: "An activation was not in the status that the decision saw",
-    Guard.LEASE_HELD: "The lease of a reported attempt is gone",
-    Guard.CACHE_FRESH: "A run is locked, or is not as the cache has it",
-    Guard.VERSION_EXISTS: "A version or its canvas is gone",
+    RowGuard.RUN_UNCHANGED: "A run changed under its lock",
+    RowGuard.ACTIVATIONS_UNCHANGED: "An activation was not in the status that the decision saw",
+    RowGuard.LEASE_HELD: "The lease of a reported attempt is gone",
+    RowGuard.CACHE_FRESH: "A run is locked, or is not as the cache has it",
+    RowGuard.VERSION_EXISTS: "A version or its canvas is gone",
 }
 
 
-def expect_rows(guard: Guard, expected: str = "1") -> str:
+def expect_rows(guard: RowGuard, expected: str = "1") -> str:
     """Return an SQL expression over the rows of a write that is an error unless there are `expected` of them."""
     return f"expect_rows(count(*), {expected}, '{guard.value}', '{guard.problem}')"
 
 
-def failed_guard(error: BaseException) -> Guard | None:
+def failed_guard(error: BaseException) -> RowGuard | None:
     """Return the guard that refused a transaction; None if the error is another one."""
     state = sqlstate(error)
-    return Guard(state) if state in set(Guard) else None
+    return RowGuard(state) if state in set(RowGuard) else None

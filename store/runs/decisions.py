@@ -5,7 +5,7 @@ them (`store/db/guards.py`).
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -15,7 +15,7 @@ from sqlalchemy import bindparam, literal_column, select, text, update
 from canvas.routing.decision import Decision
 from canvas.state.checkpoint import run_to_json
 from canvas.state.run_state import RunStatus, Status
-from store.db.guards import Guard, expect_rows, failed_guard
+from store.db.guards import RowGuard, expect_rows, failed_guard
 from store.db.transaction import Transaction
 from store.primitives.json_codec import decode, encode
 from store.runs import events, message_streams, reports, scopes, values
@@ -39,7 +39,7 @@ MOVE = text(f"""
         where a.run_id = :run_id and a.id = m.id and a.status in ('reported', 'saying', 'open', 'waiting')
         returning 1
     )
-    select {expect_rows(Guard.ACTIVATIONS_UNCHANGED, "cardinality(cast(:ids as uuid[]))")} from moved
+    select {expect_rows(RowGuard.ACTIVATIONS_UNCHANGED, "cardinality(cast(:ids as uuid[]))")} from moved
 """)  # noqa: S608 (constants only)
 RETRY = text(f"""
     update activations set status = 'ready', lease_id = null, lease_until = null, outcome = null,
@@ -100,10 +100,10 @@ _saved = (
     .returning(literal_column("1"))
 )
 SAVE = _saved.where(runs.c.id == bindparam("of_run"), runs.c.revision == bindparam("old_revision"))
-IS_SAVED = expect_rows(Guard.RUN_UNCHANGED)
+IS_SAVED = expect_rows(RowGuard.RUN_UNCHANGED)
 SAVE_AS_LEFT = _saved.where(runs.c.id == bindparam("of_run"), runs.c.id == _at.c.id)
 """Also locks the run, unless another transaction has it locked."""
-IS_AS_LEFT = expect_rows(Guard.CACHE_FRESH)
+IS_AS_LEFT = expect_rows(RowGuard.CACHE_FRESH)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,14 +177,13 @@ def apply(
 
 def is_stale_cache(error: BaseException) -> bool:
     """Whether a cached run was refused: it had changed, or another transaction had it locked."""
-    return failed_guard(error) is Guard.CACHE_FRESH
+    return failed_guard(error) is RowGuard.CACHE_FRESH
 
 
 def _save(tx: Transaction, row: RunRow, decision: Decision, given: DecisionInput, form_expiry: timedelta) -> RunRow:
     """Write the run's row and return it. It comes first: if it is refused, nothing else is tried."""
     status = decision.run.status
-    saved = replace(
-        row,
+    saved = row._replace(
         status=status,
         revision=row.revision + 1,
         last_event=row.last_event + len(decision.events),
@@ -217,7 +216,7 @@ def _cached_run(saved: RunRow, decision: Decision) -> CachedRun | None:
     if len(decision.run.scopes) > MAX_CACHED_SCOPES:
         return None
     state = decode(encode(saved.state))  # as it would be read, and shared with nothing
-    return CachedRun(replace(saved, state=state), scopes.scopes_after(decision))
+    return CachedRun(saved._replace(state=state), scopes.scopes_after(decision))
 
 
 def _move(tx: Transaction, run_id: UUID, revision: int, decision: Decision, given: DecisionInput) -> list[TaskMessage]:

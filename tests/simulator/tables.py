@@ -14,7 +14,7 @@ from uuid import UUID
 from psycopg import errors
 from sqlalchemy.exc import DatabaseError, IntegrityError, OperationalError
 
-from store.db.guards import Guard
+from store.db.guards import RowGuard
 from tests.simulator.world import Actor, World
 
 Data = Mapping[str, Any]
@@ -319,7 +319,7 @@ class Server:
             self.watch.forgotten(lost)
 
 
-def guard_failed(guard: Guard) -> DatabaseError:
+def guard_failed(guard: RowGuard) -> DatabaseError:
     """The error of `expect_rows`: a write did not hit the rows that its writer expects."""
     raised = errors.DatabaseError(guard.problem)
     raised.sqlstate = guard.value

@@ -9,7 +9,7 @@ import orjson
 
 from store.agents import conversation_runs, conversations, versions
 from store.db import transaction
-from store.db.guards import Guard
+from store.db.guards import RowGuard
 from store.runs import decisions, events, message_streams, new_activations, run_rows, scopes
 from store.runs.activations import CLAIMED
 from store.tenants import budgets, idempotency
@@ -201,7 +201,7 @@ def save(
     if is_over:
         changes["finished_at"] = work.now
     if _change_run(work, of_run, lambda run: run["revision"] == old_revision, **changes) != 1:
-        raise guard_failed(Guard.RUN_UNCHANGED)
+        raise guard_failed(RowGuard.RUN_UNCHANGED)
     return [{"case": 0}]
 
 
@@ -218,7 +218,7 @@ def save_as_left(
     data = work.take(row, is_as_left, skip_locked=True) if row and is_there else None
     if data is None:
         work.server.world.count("a run had moved on")
-        raise guard_failed(Guard.CACHE_FRESH)
+        raise guard_failed(RowGuard.CACHE_FRESH)
     return save(work, of_run, old_revision, **changes)
 
 
@@ -284,7 +284,7 @@ def move(work: Work, run_id: UUID, revision: int, ids: list[UUID], statuses: lis
             work.put(row, {**data, "status": status, "folded_rev": revision})
             hit += 1
     if hit != len(ids):
-        raise guard_failed(Guard.ACTIVATIONS_UNCHANGED)
+        raise guard_failed(RowGuard.ACTIVATIONS_UNCHANGED)
     return [{"case": 0}]
 
 
@@ -570,7 +570,7 @@ def put_text(work: Work, run_id: UUID, turn: UUID, node_id: str, said: str) -> i
 @twin(versions.HOLD)
 def hold_version(work: Work, tenant_id: UUID, canvas_id: UUID, version_id: UUID) -> list[dict[str, Any]]:
     if version_id in work.server.versions_gone:
-        raise guard_failed(Guard.VERSION_EXISTS)
+        raise guard_failed(RowGuard.VERSION_EXISTS)
     return [{"id": version_id}]
 
 

@@ -5,7 +5,7 @@ from typing import Any
 from uuid import UUID
 
 from canvas.outcome import LOST, UNKNOWN_OUTCOME, UNKNOWN_TEXT
-from store.db.guards import Guard
+from store.db.guards import RowGuard
 from store.knowledge import documents, memory_extractions
 from store.monitoring import queue_probes, sweep_queries
 from store.runs import activations, external_ids, reports, values
@@ -184,7 +184,7 @@ def settle(
 ) -> list[dict[str, Any]]:
     hit = report(work, of_run, of_activation, of_lease, new_outcome, new_usage, new_strikes)
     if not hit:
-        raise guard_failed(Guard.LEASE_HELD)
+        raise guard_failed(RowGuard.LEASE_HELD)
     row = work.server["activations"].rows[of_run, of_activation]
     data = work.sees(row)
     assert data is not None

@@ -20,7 +20,7 @@ import store.tables.memory
 import store.tables.tenants  # noqa: F401 (their tables belong to the metadata)
 from embedded import Services
 from store.db.database import Database
-from store.db.guards import Guard, expect_rows
+from store.db.guards import RowGuard, expect_rows
 from store.maintenance import migrate
 from store.maintenance.partitions import is_partition
 from store.tables.runs import metadata
@@ -95,7 +95,7 @@ def test_the_function_of_guards_is_in_the_schema_of_the_tables(empty: Database, 
     with closing(database), database.transaction() as tx:
         schemas = tx.rows(text("select pronamespace::regnamespace::text from pg_proc where proname = 'expect_rows'"))
         of_tables = tx.scalar(text("select relnamespace::regnamespace::text from pg_class where relname = 'runs'"))
-        met = tx.scalar(text(f"select {expect_rows(Guard.RUN_UNCHANGED)} from (values (1)) as hit"))
+        met = tx.scalar(text(f"select {expect_rows(RowGuard.RUN_UNCHANGED)} from (values (1)) as hit"))
 
     assert [schema for (schema,) in schemas] == [of_tables] == ["of_easel"]
     assert met == 0

@@ -11,7 +11,7 @@ from sqlalchemy.exc import DatabaseError, DataError, IntegrityError, StatementEr
 from store.db import pipeline
 from store.db.compiled_statements import Write
 from store.db.database import Database
-from store.db.guards import Guard, expect_rows, failed_guard
+from store.db.guards import RowGuard, expect_rows, failed_guard
 from store.db.transaction import AfterCommitQuery
 from store.primitives.db_errors import is_outage
 
@@ -24,7 +24,7 @@ SAY = text("update numbers set said = :said where n = :n returning 1")
 SAY_TOO = text("update numbers set said = :said where n = :n returning 1")
 PUT_OR_SAY = text("insert into numbers (n, said) values (:n, :said) on conflict (n) do update set said = excluded.said")
 KEEP = text("insert into numbers (n, said) values (:n, :said)").bindparams(bindparam("said", type_=JSON))
-ONE, SOME = expect_rows(Guard.LEASE_HELD), expect_rows(Guard.CACHE_FRESH)
+ONE, SOME = expect_rows(RowGuard.LEASE_HELD), expect_rows(RowGuard.CACHE_FRESH)
 
 
 @pytest.fixture
@@ -195,7 +195,7 @@ def test_a_check_that_does_not_hold_undoes_its_neighbours_and_all_behind(numbers
     with pytest.raises(DatabaseError, match=r"The lease .* \(rows expected: 1, found: 0\)") as refused:
         write(numbers, of(PUT, 1), of(SAY, 7, ONE), behind=2)
 
-    assert failed_guard(refused.value) is Guard.LEASE_HELD
+    assert failed_guard(refused.value) is RowGuard.LEASE_HELD
     assert not is_outage(refused.value)
     assert said(numbers) == []
 
@@ -223,10 +223,10 @@ def test_checks_come_first_so_their_error_is_told_and_nobody_is_waited_for(numbe
     waits, is_refused = of(PUT_OR_SAY, 1), of(PUT, 1)
     with numbers.transaction() as holder:
         holder.run(SAY, n=1, said="held")
-        for check, guard in ((ONE, Guard.LEASE_HELD), (SOME, Guard.CACHE_FRESH)):
+        for check, guard in ((ONE, RowGuard.LEASE_HELD), (SOME, RowGuard.CACHE_FRESH)):
             with pytest.raises(DatabaseError, match=guard.problem):
                 write(numbers, waits, is_refused, of(SAY, 7, check))
-        with pytest.raises(DatabaseError, match=Guard.LEASE_HELD.problem):
+        with pytest.raises(DatabaseError, match=RowGuard.LEASE_HELD.problem):
             write(numbers, waits, of(SAY, 7, ONE), is_refused, of(SAY_TOO, 8, SOME))
 
     assert said(numbers) == [(1, "held")]

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import fields, replace
 from datetime import timedelta
 from typing import Any
 
@@ -176,7 +175,7 @@ def test_a_step_of_a_run_that_somebody_holds_is_refused_and_does_not_wait(bench:
 
 
 def test_there_is_no_step_behind_one_of_a_run_that_is_gone(bench: Bench):
-    left = replace(row_of(bench.start("begin -> work")), id=new_id())
+    left = row_of(bench.start("begin -> work"))._replace(id=new_id())
 
     with pytest.raises(DatabaseError) as refused:
         stepped(bench, left)
@@ -298,7 +297,7 @@ def test_row_of_a_new_run_has_every_column_of_a_locked_one_but_what_the_database
         locked = run_rows.try_lock(tx, run.id)()
 
     assert locked is not None
-    names = [field.name for field in fields(RunRow)]
+    names = RunRow._fields
     assert {name for name in names if getattr(created[0], name) is None} - {
         name for name in names if getattr(locked, name) is None
     } == {"created_at"}
