@@ -75,9 +75,9 @@ def pinned(made: Compiled, run_id: UUID) -> Compiled:
 class Write:
     """An INSERT, UPDATE or DELETE whose result the caller does not read.
 
-    `check`: an SQL expression over the rows that the write returns, one for each row it changed; for example
-    `1/count(*)`. If the number of rows is not the expected one, evaluating it is an error, and the server refuses the
-    statement and skips everything behind it.
+    `check`: an SQL expression over the rows that the write returns, one for each row it changed
+    (`store.db.guards.expect_rows`). If the number of rows is not the expected one, evaluating it is an error, and the
+    server refuses the statement and skips everything behind it.
     """
 
     statement: Executable
