@@ -7,7 +7,7 @@
 Implements `providers.interfaces.Mail`. Cancelling the caller breaks the connection, which also ends the thread's wait.
 Nothing is sent before the server has accepted the DATA command. After that only the server's last reply says whether
 the message was accepted; if that reply does not come, the error is a DeliveryUnknown
-(docs/decisions/0022-letters-are-sent-once.md).
+(docs/decisions/0022-emails-are-sent-once.md).
 """
 
 import asyncio

@@ -4,7 +4,7 @@ A reached node is ready when neither it nor an ancestor over forward edges is ac
 Forward edges have no cycle, so among reached nodes one is always first: no two wait for each other.
 
 When a cycle has returned to its loop head, the next round begins when nothing of the last round is left that the next
-round could race with (docs/decisions/0014-rounds-of-circles-do-not-race.md). Until then the back edge counts as not
+round could race with (docs/decisions/0014-rounds-of-cycles-do-not-race.md). Until then the back edge counts as not
 yet followed, so a join below the cycle waits for the last round. An ExitLoop comes last in its pass, since it ends the
 Loop with the values that the pass has left.
 """

@@ -5,7 +5,7 @@ a sync message, after which the server has answered everything. After a failed s
 to the sync.
 
 psycopg connects, converts values and wraps libpq. Its cursors are not used: for eight statements in a pipeline they
-take 260 us of processor time, and this module takes 75 us (docs/decisions/0016-a-hop-is-three-pipelines.md).
+take 260 us of processor time, and this module takes 75 us (docs/decisions/0016-statements-are-pipelined.md).
 """
 
 from collections import deque, namedtuple

@@ -1,7 +1,7 @@
 """The tables of knowledge bases: a base has documents, and a document has chunks.
 
 Metadata is `jsonb`: the order of its keys is never shown, and PostgreSQL may be queried for it. Vectors and words are
-bytes, little-endian numbers one after the other (docs/decisions/0024-a-question-looks-at-every-vector.md): a search
+bytes, little-endian numbers one after the other (docs/decisions/0024-exact-vector-search-in-process.md): a search
 reads them whole into one array.
 """
 

@@ -3,7 +3,7 @@
 Threads that wait cost nothing; threads that compute share one interpreter lock. As many computing threads as there are
 connections to PostgreSQL keep both as busy as many more would, with fewer changes from one thread to the next. So the
 process takes no further message while that many threads compute, however many wait for a model or for each other
-(docs/decisions/0030-as-many-compute-as-have-connections.md).
+(docs/decisions/0030-admission-control.md).
 
 A node that computes for a long time must not keep the process from its other work: one more message is taken whenever
 no thread has begun a task for a tenth of a second.

@@ -8,7 +8,7 @@
 Each request, repeated ones included, waits for the rate limits of its account (providers/models/limits/gated_wire.py),
 is reserved in the budgets that apply, and is counted by its actual usage. The payer is a context variable of the task
 and not an argument, because the four modules between a node and its embedding model have nothing to do with money
-(docs/decisions/0028-who-pays-goes-along-with-the-task.md). Requests outside of an attempt (ingestion, commands,
+(docs/decisions/0028-billing-context-of-a-task.md). Requests outside of an attempt (ingestion, commands,
 searches over HTTP) are charged to the tenant, and block for a limited time.
 """
 

@@ -1,5 +1,5 @@
 -- The rate limits of one credential, for all workers: which request may be sent now, and when the others may
--- (docs/decisions/0027-one-pace-for-all-workers.md).
+-- (docs/decisions/0027-shared-rate-limits.md).
 --
 -- Times are milliseconds by the server's clock. A waiting request has a ticket in a queue, and with it a planned time:
 -- its place in the queue times the distance between two requests. Sent requests stay in a log for a little longer than

@@ -1,7 +1,7 @@
 """The rate limiter that all workers share: when a request with a credential may be sent.
 
 The same limiter applies the rate limits of tools' vendors, for each host and all tenants together. See
-docs/decisions/0027-one-pace-for-all-workers.md.
+docs/decisions/0027-shared-rate-limits.md.
 
 Sent and waiting requests are stored in Redis, where every process sees them; a script decides in one round trip
 (`providers/models/limits/rate_limiter.lua`). Nothing stored there is a durable fact: an emptied Redis starts again

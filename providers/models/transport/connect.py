@@ -4,7 +4,7 @@
 
 Operators name the hosts in accounts, and private hosts are common. The connection goes to the first checked address
 that answers; if an address is slow, the next one is tried in parallel (RFC 8305). TLS is started by the caller, which
-checks the certificate against the host name. See docs/decisions/0029-models-are-reached-where-an-operator-says.md.
+checks the certificate against the host name. See docs/decisions/0029-addresses-of-models.md.
 """
 
 import asyncio

@@ -4,7 +4,7 @@ A model call is one POST over one connection, and mostly waits. The general tran
 its connections whenever a request begins or ends, and reads through four layers. This transport has one asyncio
 protocol per connection, and reuses the free connection that was used last. Connections go to checked addresses
 (`providers/models/transport/connect.py`). Proxies are handled elsewhere (`providers/models/transport/clients.py`).
-See docs/decisions/0017-models-are-asked-over-connections-of-ours.md.
+See docs/decisions/0017-own-transport-for-model-calls.md.
 
 A connection whose response was not read to the end is closed, so that cancelling a call also stops the provider's work.
 """
