@@ -15,5 +15,6 @@ The wrappers of one model call, from the caller to the socket:
 
 `open_chat` in catalogue.py composes RetryingModel and everything below it. PricedModel is added where models are cached
 per tenant (worker/services/models.py, knowledge/models.py); the node's context and knowledge/billing.py add the rest.
-Built-in models have a wire of their own and nothing below it. All wrappers of a model implement `ChatModel`.
+Built-in models have a wire of their own and nothing below it. Down to RetryingModel the wrappers implement `ChatModel`;
+GatedWire and the wires implement `Wire`.
 """
