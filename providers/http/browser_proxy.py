@@ -227,7 +227,7 @@ def _place(authority: str, default: int) -> tuple[str, int]:
 
 
 async def _head(reader: asyncio.StreamReader) -> bytes:
-    """Read a head, up to the empty line. Raises NotHttp if it is too long, EOFError if the connection ends first."""
+    """Read a head, up to the empty line. Raises NotHttp if it is too long, EOFError if the stream ends first."""
     try:
         return await reader.readuntil(b"\r\n\r\n")
     except asyncio.LimitOverrunError as error:

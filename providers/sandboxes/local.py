@@ -54,8 +54,8 @@ class Limits:
 class LocalSandbox:
     """The local implementation of `providers.interfaces.Sandbox`.
 
-    `must_isolate`: refuse to run code that would have a network; only then is the sandbox `repeatable`. `allow_root`:
-    run code although this process is root, so that the code could change root's files.
+    `must_isolate`: refuse to run code that would have a network; only then is the sandbox `repeatable`.
+    `allow_root`: run code although this process is root, so that the code could change root's files.
     """
 
     def __init__(

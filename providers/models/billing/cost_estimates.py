@@ -106,7 +106,7 @@ def prompt_tokens(request: ChatRequest) -> int:
 
 
 def answer_tokens(spec: ModelSpec, request: ChatRequest, prompt: int, usual: int) -> tuple[int, int]:
-    """Return the least and the most tokens of an answer: `max_tokens`, or up to `usual` if the context allows it."""
+    """Return the least and the most tokens of an answer: `max_tokens`, or up to `usual` within the context."""
     max_tokens = request.params.get("max_tokens")
     if isinstance(max_tokens, int) and not isinstance(max_tokens, bool) and max_tokens > 0:
         return max_tokens, max_tokens

@@ -5,7 +5,7 @@
     meter = Meter(spec, "embedding", price, gate, otherwise=tenant)
     vectors = await meter.passed(ask, sent)                                    # anywhere below
 
-Each request, repeated ones included, waits for the rate limits of its account (providers/models/limits/gated_wire.py),
+Each request, repeated ones included, waits for the rate limits of its account (providers/models/limits/),
 is reserved in the budgets that apply, and is counted by its actual usage. The payer is a context variable of the task
 and not an argument, because the four modules between a node and its embedding model have nothing to do with money
 (docs/decisions/0028-billing-context-of-a-task.md). Requests outside of an attempt (ingestion, commands,
@@ -81,8 +81,8 @@ def _as_it_is(model: ChatModel) -> ChatModel:
 class BillingContext:
     """The payer of requests: how they wait for rate limits, their budget, and where their usage is counted.
 
-    `chat` wraps a chat model like the payer's own models. `repeats` generates idempotency keys. `longest` is the
-    longest wait of a request in seconds if there is no `patience`.
+    `chat` wraps a chat model like the payer's own models. `repeats` generates the keys of requests.
+    `longest` is the longest wait of a request in seconds if there is no `patience`.
     """
 
     patience: RateLimitWait | None = None
@@ -153,8 +153,8 @@ class Meter:
     ) -> T:
         """Reserve, wait for the rate limits, send the request once with `ask`, count its usage and return its result.
 
-        `ask` also returns the tokens that the vendor has counted, or None. `stays`: block in the wait for rate limits
-        even if the attempt could be rescheduled.
+        `ask` also returns the tokens that the vendor has counted, or None.
+        `stays`: block in the wait for rate limits even if the attempt could be rescheduled.
         """
         payer = _payer.get() or self.otherwise
         expected = self._usage(sent, await _counted(sent))

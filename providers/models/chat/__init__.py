@@ -9,11 +9,12 @@ The wrappers of one model call, from the caller to the socket:
     RetryingModel    chat/retrying_model.py      cleans the text, counts usage, repeats requests that may succeed
     GatedWire        limits/gated_wire.py        waits for the rate limits of the account (RateLimitGate), each request
     OpenAIWire, ...  wires/                      writes one request in the vendor's protocol, reads the answer
-    SDK or HTTP client  transport/clients.py     one per account and event loop, borrowed for one request
+    SDK/HTTP client  transport/clients.py        one per account and event loop, borrowed for one request
     Transport        transport/transport.py      keeps connections, writes and reads HTTP/1.1 (http1.py)
     checked socket   transport/connect.py        resolves the host, checks its addresses, connects to one of them
 
 `open_chat` in catalogue.py composes RetryingModel and everything below it. PricedModel is added where models are cached
 per tenant (worker/services/models.py, knowledge/models.py); the node's context and knowledge/billing.py add the rest.
-Built-in models have a wire of their own and nothing below it. All wrappers of a model implement `ChatModel`.
+Built-in models have a wire of their own and nothing below it. Down to RetryingModel the wrappers implement `ChatModel`;
+GatedWire and the wires implement `Wire`.
 """

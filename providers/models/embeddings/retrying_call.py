@@ -21,7 +21,7 @@ T = TypeVar("T")
 async def call_with_retries(
     ask: Callable[[], Awaitable[tuple[T, int | None]]], sent: RequestSize, meter: Meter, pace: RetryPolicy
 ) -> T:
-    """Call `ask` until it succeeds and return its result without the tokens. Raises ModelError after the last retry."""
+    """Call `ask` until it succeeds; return its result without the tokens. Raises ModelError after the last retry."""
     spec = meter.spec
     for repeats in count():
         try:

@@ -30,9 +30,9 @@ from providers.models.types.chat import (
 class PermitRequest:
     """A request that needs a permit: its size, and how the caller waits.
 
-    `count` returns the tokens that are sent, and may take a while for many `letters` (characters). `answer` is the
-    largest number of tokens of an answer; 0: not known; None: answers have no tokens. `key` is the same for every
-    attempt at the same request.
+    `count` returns the tokens that are sent, and may take a while for many `letters`.
+    `answer` is the largest number of tokens of an answer; 0: not known; None: answers have no tokens.
+    `key` is the same for every attempt at the same request.
     """
 
     letters: int

@@ -41,8 +41,8 @@ async def post_json(
 ) -> AsyncGenerator["httpx2.Response"]:
     """Send a request and return the response with its body unread.
 
-    Raises ProviderError if the request fails, or if the connection breaks while the caller reads the body. `hears` is
-    called with the headers of the response.
+    Raises ProviderError if the request fails, or if the connection breaks while the caller reads the body.
+    `hears` is called with the headers of the response.
     """
     import httpx2
 

@@ -52,7 +52,7 @@ def test_a_status_at_the_beginning_of_the_message_counts_as_one(message: str):
     assert classify(message) is Code.SERVER_ERROR
 
 
-def test_a_number_inside_a_sentence_is_no_status():
+def test_number_inside_a_sentence_is_not_a_status():
     assert classify("room for 512 tokens only, invalid request") is Code.INVALID_REQUEST
 
 
@@ -85,7 +85,7 @@ def test_a_number_as_the_providers_code_is_a_status():
         (Code.GENERIC_ERROR, False),
     ],
 )
-def test_only_what_may_pass_is_worth_another_request(code: Code, repeated: bool):
+def test_only_temporary_failures_are_repeated(code: Code, repeated: bool):
     message = {Code.RATE_LIMIT_EXCEEDED: "429", Code.QUOTA_EXCEEDED: "quota"}.get(code, "")
     failed = failure(message)
     failed.code = code

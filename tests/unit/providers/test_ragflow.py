@@ -144,7 +144,7 @@ def test_a_dataset_may_be_given_by_its_name():
         reply({"code": 102, "message": "You don't own the dataset Manuals."}),
     ],
 )
-def test_a_name_that_nobody_has_is_no_dataset(answer: Reply):
+def test_unknown_dataset_name_is_an_error(answer: Reply):
     rag, _ = server(answer)
 
     with pytest.raises(ToolError, match=r"Dataset\(Manuals\) does not exist\."):
@@ -166,7 +166,7 @@ def test_a_name_that_nobody_has_is_no_dataset(answer: Reply):
         (HttpFailed("cannot connect"), "cannot connect"),
     ],
 )
-def test_a_refusal_is_told_in_the_servers_words(answer: Reply | Exception, text: str):
+def test_refusal_has_the_servers_message(answer: Reply | Exception, text: str):
     rag, http = server(answer)
 
     with pytest.raises(ToolError, match=text):

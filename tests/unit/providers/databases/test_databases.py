@@ -54,7 +54,7 @@ def has_ended(process: int) -> bool:
     return False
 
 
-def test_a_statement_gives_columns_and_as_many_rows_as_are_wanted():
+def test_statement_returns_columns_and_at_most_the_requested_rows():
     rows = asyncio.run(asked(servers(), "SELECT n, n * 2 AS twice FROM t ORDER BY n", most_rows=2))
 
     assert rows == Rows(["n", "twice"], [(1, 2), (2, 4)])
@@ -68,7 +68,7 @@ def test_values_of_a_statement_arrive_as_values():
     assert rows == Rows(["a", "b", "c"], [("it's", 2.5, None)])
 
 
-def test_rows_that_nobody_could_hold_are_not_fetched_to_their_end():
+def test_fetching_stops_at_the_size_limit():
     many = "WITH RECURSIVE c(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c) SELECT n, zeroblob(1000000) FROM c"
 
     with pytest.raises(ToolError, match="Select fewer"):
@@ -93,7 +93,7 @@ def test_many_small_rows_are_fetched_to_the_last_that_is_wanted():
     assert rows.rows == [(n,) for n in range(1, 5001)]
 
 
-def test_a_statement_that_fails_is_told_and_the_session_goes_on():
+def test_failed_statement_is_reported_and_the_session_stays_usable():
     async def both() -> Rows:
         async with servers().connect(PARAMS) as session:
             with pytest.raises(ToolError, match=r"^no such table: nope$"):
@@ -126,7 +126,7 @@ def test_other_databases_of_easels_server_may_be_asked():
     assert asyncio.run(asked(given, "SELECT 1 AS n")).rows == [(1,)]
 
 
-def test_a_server_that_cannot_be_reached_is_told_in_the_drivers_words():
+def test_unreachable_server_is_reported_with_the_drivers_message():
     with pytest.raises(ToolError) as failed:
         asyncio.run(asked(servers(), "SELECT 1", username="nobody"))
 
@@ -134,12 +134,12 @@ def test_a_server_that_cannot_be_reached_is_told_in_the_drivers_words():
     assert failed.value.retryable
 
 
-def test_a_kind_of_database_that_nobody_knows_is_refused():
+def test_unknown_database_type_is_refused():
     with pytest.raises(ToolError, match="Database type oracle is not supported"):
         asyncio.run(asked(servers(), "SELECT 1", db_type="oracle"))
 
 
-def test_trino_is_asked_over_tls_where_the_deployment_says_so():
+def test_trino_uses_tls_if_the_deployment_enables_it():
     opened: list[Target] = []
 
     async def noting(kind: str, targets: Sequence[Target]) -> ProcessSession:
@@ -169,7 +169,7 @@ def test_a_session_whose_node_has_ended_is_gone_whatever_its_driver_does(db_type
     assert has_ended(processes[0])
 
 
-def test_a_session_that_nobody_needs_any_more_is_gone():
+def test_session_process_ends_after_its_session_is_closed():
     rows = asyncio.run(asked(servers(), "SELECT process_id()"))
 
     assert rows.rows[0][0] != os.getpid()

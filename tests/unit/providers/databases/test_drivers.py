@@ -260,7 +260,7 @@ def test_a_driver_that_is_not_installed_is_named(
         DRIVERS[db_type].connect(TARGET)
 
 
-def test_errors_are_told_in_the_servers_words():
+def test_errors_have_the_servers_message():
     assert drivers.mysql_reason(Exception(1146, "Table 'shop.nope' doesn't exist")) == "Table 'shop.nope' doesn't exist"
     assert drivers.mysql_reason(Exception("gone")) == "gone"
     assert drivers.postgres_reason(Exception()) == "Exception"

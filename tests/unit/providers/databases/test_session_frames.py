@@ -70,7 +70,7 @@ def test_a_value_that_is_nested_without_end_is_cut():
 
 
 @pytest.mark.parametrize("body", [b"", b"[1]", b"{", b'"x"', b"\xff"])
-def test_a_frame_that_is_no_object_is_refused(body: bytes):
+def test_frame_that_is_not_an_object_is_refused(body: bytes):
     with pytest.raises(ValueError):  # noqa: PT011 (the kind is all that is promised)
         wire.decoded(body)
 

@@ -92,6 +92,6 @@ def test_an_answer_on_its_way_is_handed_on_as_it_is():
 
 
 @pytest.mark.parametrize("line", ["ICY 200 OK", "HTTP/1.1 101 Switching Protocols", "HTTP/1.1 20 OK", "HTTP/3 200 OK"])
-def test_what_is_no_answer_is_refused(line: str):
+def test_invalid_response_is_refused(line: str):
     with pytest.raises(NotHttp):
         read_answer(head(line))

@@ -57,7 +57,7 @@ def test_an_address_is_sent_as_the_web_writes_it(url: str, sent: str):
         ("http://a.example/" + "x" * 70_000, "Invalid URL: "),
     ],
 )
-def test_what_is_no_address_of_the_web_is_refused(url: str, text: str):
+def test_url_that_is_not_http_is_refused(url: str, text: str):
     with pytest.raises(AddressRefused) as refused:
         hop(url=url)
 
@@ -90,7 +90,7 @@ def test_arguments_are_encoded_and_added_to_the_query(params: Any, query: bytes)
         ({}, b"", None),
     ],
 )
-def test_a_body_says_what_it_is_and_how_long(call: Mapping[str, Any], body: bytes, kind: str | None):
+def test_body_has_content_type_and_length(call: Mapping[str, Any], body: bytes, kind: str | None):
     sent = hop("post", **call)
 
     assert (sent.method, sent.body, sent.headers.get("content-type")) == ("POST", body, kind)
@@ -98,12 +98,12 @@ def test_a_body_says_what_it_is_and_how_long(call: Mapping[str, Any], body: byte
 
 
 @pytest.mark.parametrize("value", [float("nan"), {1, 2}, [float("inf")]])
-def test_a_body_that_json_cannot_say_is_an_error(value: Any):
+def test_body_that_json_cannot_represent_is_an_error(value: Any):
     with pytest.raises(HttpFailed, match="cannot be written as JSON"):
         hop("POST", json=value)
 
 
-def test_the_connections_own_headers_are_not_for_callers():
+def test_callers_cannot_set_connection_headers():
     given = {"Transfer-Encoding": "chunked", "content-length": "5", "Upgrade": "h2c", "Host": "b.example", "X": " é "}
 
     sent = dict(hop(headers=given).header_bytes())
@@ -238,7 +238,7 @@ def test_a_vendor_whose_name_cannot_be_looked_up_now_may_be_asked_again():
     assert (failed.value.retryable, by_an_author.value.retryable) == (True, True)
 
 
-def test_requests_say_product_version_and_contact_unless_the_deployment_says_something_else():
+def test_user_agent_names_product_version_and_contact_unless_configured():
     assert default_user_agent().startswith("easel/")
     assert default_user_agent("https://ops.example").endswith(" (+https://ops.example)")
 

@@ -54,7 +54,7 @@ def test_no_header_is_sent_twice_or_empty(templates: dict[str, str], custom: dic
     assert all(value.strip() and value.lower() != "bearer" for value in found.values())
 
 
-def test_what_is_secret_is_told_longest_first_without_what_everybody_sends():
+def test_secrets_are_listed_longest_first_without_harmless_headers():
     headers = {"Authorization": "Bearer abcdef", "Accept": "application/json", "X-Mode": "on"}
 
     assert secrets_of(headers, {"token": "abcdef"}) == ("Bearer abcdef", "abcdef")

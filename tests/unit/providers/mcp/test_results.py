@@ -27,5 +27,5 @@ def test_content_becomes_text(content: list[dict[str, Any]], structured: Any, te
     assert text_of(content, structured, is_error=False) == text
 
 
-def test_an_error_says_that_it_is_one():
+def test_error_result_is_marked_as_an_error():
     assert text_of([{"type": "text", "text": "boom"}], None, is_error=True) == "MCP server error: boom"

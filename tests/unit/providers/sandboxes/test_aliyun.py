@@ -122,7 +122,7 @@ def test_a_program_that_fails_says_why(items: list[Any], status: str, told: str)
         (lambda _: reply(b"<html>", 502), "Provider system execution failed: HTTP 502: <html>"),
     ],
 )
-def test_a_vendor_that_fails_is_told_and_the_sandbox_is_given_back(answer: Callable[[Any], Any], told: str):
+def test_vendor_failure_is_reported_and_the_sandbox_is_deleted(answer: Callable[[Any], Any], told: str):
     vendor = Vendor(answer)
 
     with pytest.raises(ToolError) as failed:
@@ -132,7 +132,7 @@ def test_a_vendor_that_fails_is_told_and_the_sandbox_is_given_back(answer: Calla
     assert vendor.asked[-1] == "DELETE /sandboxes/sbx-1"
 
 
-def test_a_wrong_key_is_told_without_it():
+def test_error_about_a_wrong_key_does_not_contain_the_key():
     def refuse(call: Call) -> Reply:
         return reply({"code": "Unauthorized", "message": "signature does not match"}, 401)
 
@@ -142,7 +142,7 @@ def test_a_wrong_key_is_told_without_it():
     assert "s3cret" not in str(failed.value)
 
 
-def test_a_vendor_that_cannot_be_reached_is_told():
+def test_unreachable_vendor_is_reported():
     def fail(call: Call) -> Reply:
         raise HttpFailed("https://x: cannot connect", retryable=True)
 

@@ -87,7 +87,7 @@ def test_a_library_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatc
         ("self_managed", "[1]", "they are not a JSON object."),
     ],
 )
-def test_a_provider_that_refuses_its_settings_says_so_and_no_secret(provider: str, config: Any, told: str):
+def test_invalid_provider_settings_are_reported_without_secrets(provider: str, config: Any, told: str):
     text = refusal(provider, config)
 
     assert text.startswith(f"The sandbox provider {provider} refuses its settings: ")

@@ -61,7 +61,7 @@ def test_the_manager_gets_the_program_and_gives_its_result():
     }
 
 
-def test_what_stopped_a_program_is_what_it_says():
+def test_error_of_a_program_names_what_stopped_it():
     stopped = {
         "status": "resource_limit_exceeded", "resource_limit_type": "time", "exit_code": -124, "stdout": "",
         "stderr": "Execution timeout",
@@ -102,7 +102,7 @@ def test_a_manager_without_an_answer_is_not_asked_again(answer: Reply | Exceptio
     assert len(http.calls) == 1
 
 
-def test_a_manager_that_takes_too_long_is_left(monkeypatch: pytest.MonkeyPatch):
+def test_manager_that_does_not_answer_in_time_is_abandoned(monkeypatch: pytest.MonkeyPatch):
     class Slow:
         async def send(self, call: Call) -> Reply:
             await asyncio.Event().wait()

@@ -72,7 +72,7 @@ def test_there_is_a_limit_to_number_and_size(monkeypatch: pytest.MonkeyPatch):
     assert [file.name for file in within_limits(files[1:] + files[1:]).files] == ["b", "c"]
 
 
-def test_a_file_that_is_too_large_is_only_told_of(tmp_path: Path):
+def test_file_that_is_too_large_is_listed_as_skipped(tmp_path: Path):
     (tmp_path / "large.csv").write_bytes(b"1" * (LARGEST + 1))
 
     found = collected(tmp_path)
@@ -88,7 +88,7 @@ def test_no_name_that_another_machine_sends_leads_out_of_the_folder(name: str):
     assert [file.reason for file in found.skipped] == [BAD_NAME]
 
 
-def test_a_folder_full_of_what_is_not_taken_is_told_in_part(tmp_path: Path):
+def test_list_of_skipped_files_is_limited(tmp_path: Path):
     for number in range(MOST_SKIPPED + 5):
         (tmp_path / f"{number}.exe").touch()
 

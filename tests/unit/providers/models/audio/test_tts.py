@@ -102,7 +102,7 @@ def test_a_sentence_of_markup_alone_is_silent():
         (reply(200, b""), "**Error**: 200, ", False),
     ],
 )
-def test_what_is_no_audio_is_a_failure_that_shows_no_key(answer: Reply, told: str, retryable: bool):
+def test_response_without_audio_is_a_failure_that_hides_the_key(answer: Reply, told: str, retryable: bool):
     with pytest.raises(ModelError) as failed:
         asyncio.run(speech(answering(answer)).synthesize("Hi"))
 
@@ -159,7 +159,7 @@ def test_tenants_voices_and_formats_do_not_share_audio():
     )
 
 
-def test_a_failure_is_not_kept():
+def test_failure_is_not_cached():
     answers = [reply(500, b"", "text/plain"), reply()]
     http = FakeHttp(lambda call: answers.pop(0))
     voice = speech(http)
@@ -170,7 +170,7 @@ def test_a_failure_is_not_kept():
     assert asyncio.run(voice.synthesize("Hi")) == AUDIO
 
 
-def test_without_a_time_to_live_nothing_is_kept():
+def test_without_a_time_to_live_nothing_is_cached():
     http = answering(reply())
     voice = speech(http, ttl=timedelta(0))
 
@@ -180,7 +180,7 @@ def test_without_a_time_to_live_nothing_is_kept():
     assert len(http.calls) == 2
 
 
-def test_audio_is_kept_for_its_time_and_as_far_as_there_is_room():
+def test_audio_is_cached_until_it_expires_or_the_cache_is_full():
     now = 0.0
     cache = RecentAudio(room=10, clock=lambda: now)
 
@@ -200,7 +200,7 @@ def test_audio_is_kept_for_its_time_and_as_far_as_there_is_room():
     assert asyncio.run(fill()) == [[True, False, True], [False, False, True]]
 
 
-def test_audio_larger_than_the_room_is_not_kept():
+def test_audio_larger_than_the_cache_is_not_cached():
     cache = RecentAudio(room=3)
 
     async def keep() -> bytes | None:

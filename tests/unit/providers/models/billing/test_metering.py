@@ -143,7 +143,7 @@ def test_a_request_passes_the_gate_is_paid_for_and_counted_by_its_kind():
     assert all(ask.is_known for ask in asked.values())
 
 
-def test_what_nobody_has_counted_is_counted_by_us():
+def test_tokens_without_a_vendor_count_are_estimated():
     world = World()
 
     world.passed(nothing_counted, RequestSize(("one two three",)))
@@ -194,7 +194,7 @@ def test_a_request_that_is_called_off_at_the_gate_has_used_nothing():
     assert world.patience.sent == 0
 
 
-def test_nothing_leaves_that_nobody_pays_for():
+def test_request_beyond_the_budget_is_not_sent():
     world = World(purse=Purse(empty=True))
 
     with pytest.raises(BudgetExceeded):
@@ -213,7 +213,7 @@ def test_the_ticket_of_a_request_is_the_same_in_every_attempt_and_another_for_an
     assert keys[0] == keys[1] != keys[2]
 
 
-def test_whoever_stays_waits_in_place_though_his_attempt_could_come_back():
+def test_blocking_request_waits_even_if_its_attempt_could_be_postponed():
     world = World()
 
     world.passed(seven, stays=True)
@@ -256,7 +256,7 @@ def test_a_wait_in_place_ends_with_words_that_name_the_account():
     assert failed.value.details["kind"] == RATE_LIMIT_TIMEOUT
 
 
-def test_chat_that_no_component_sees_is_counted_where_somebody_pays():
+def test_chat_below_a_component_is_charged_to_the_current_payer():
     class Chat:
         spec = SPEC
 

@@ -22,11 +22,11 @@ def test_a_call_costs_its_tokens_by_kind_in_billionths():
     assert priced(used, price).costs == {"USD": 180_000}
 
 
-def test_a_total_without_its_split_costs_what_the_dearer_kind_does():
+def test_total_without_its_split_costs_the_higher_price():
     assert Price(input=Decimal(1), output=Decimal(3)).of(Usage(total_tokens=10)) == 30_000
 
 
-def test_the_account_comes_before_the_file_and_the_file_before_what_comes_along(tmp_path: Path):
+def test_price_comes_from_the_account_then_the_file_then_the_built_in_table(tmp_path: Path):
     file = tmp_path / "prices.toml"
     file.write_text('[OpenAI]\ncurrency = "EUR"\n[OpenAI.models]\n"gpt-4o*" = { input = 7, output = 8 }\n')
     prices = prices_from(file)
@@ -37,7 +37,7 @@ def test_the_account_comes_before_the_file_and_the_file_before_what_comes_along(
     assert prices.of(own) == Price(input=Decimal(1), output=Decimal(2), currency="CNY")
 
 
-def test_the_price_of_a_model_that_nobody_has_written_down_is_unknown():
+def test_price_of_an_unlisted_model_is_unknown():
     price = Prices().of(spec("my-model", "VLLM"))
 
     assert price is None
@@ -58,6 +58,6 @@ def test_a_file_that_holds_no_prices_is_refused_by_name(tmp_path: Path, text: st
         prices_from(file)
 
 
-def test_an_account_with_prices_that_are_none_is_told():
+def test_account_with_invalid_prices_is_refused():
     with pytest.raises(ModelError, match="has invalid prices"):
         Prices().of(spec(extra={"prices": {"*": {"input": "much"}}}))

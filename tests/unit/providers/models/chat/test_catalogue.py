@@ -100,7 +100,7 @@ def test_suffix_of_another_factory_is_a_part_of_the_name():
     assert found("m___OpenAI-API@VLLM", account("VLLM", base_url="http://gpu:8000")) == ("m___OpenAI-API", "VLLM")
 
 
-def test_instance_behind_the_factory_names_the_account():
+def test_instance_after_the_factory_selects_the_account():
     a = account("OpenAI-API-Compatible", "m", api_key="a", base_url="http://a:1")
     b = account("OpenAI-API-Compatible", "m", instance="admin", api_key="b", base_url="http://b:1")
 
@@ -156,7 +156,7 @@ def test_an_account_without_a_list_is_open_to_every_model():
         ("@OpenAI", '"@OpenAI" is not a valid model id. Write it as model@Factory.'),
     ],
 )
-def test_a_model_that_is_not_there_is_named_with_a_remedy(llm_id: str, complaint: str):
+def test_missing_model_is_reported_with_a_remedy(llm_id: str, complaint: str):
     assert refusal(llm_id, account("OpenAI", "m")) == complaint
 
 
@@ -229,7 +229,7 @@ def test_an_unknown_factory_with_a_base_url_is_taken_for_compatible():
     assert (spec.base_url, spec.is_tools, spec.context_tokens) == ("http://mine/v2", True, 8192)
 
 
-def test_what_a_model_can_is_told_by_the_model_then_the_key_then_the_vendor():
+def test_tool_support_comes_from_the_model_then_the_key_then_the_vendor():
     wrapped = '{"api_key": "sk-1", "is_tools": false}'
     vllm = {"base_url": "http://gpu"}
 
@@ -240,7 +240,7 @@ def test_what_a_model_can_is_told_by_the_model_then_the_key_then_the_vendor():
     assert resolve("m@VLLM", [told]).is_tools
 
 
-def test_the_room_of_a_model_is_told_by_the_account_then_the_vendor_then_8192():
+def test_context_comes_from_the_account_then_the_vendor_then_8192():
     told = Account("OpenAI", models={"gpt-5": AccountModel(context_tokens=5), "gpt-4o": AccountModel()})
 
     assert resolve("gpt-5@OpenAI", [told]).context_tokens == 5
@@ -283,7 +283,7 @@ def test_the_scripted_model_replays_the_rules_of_its_account(tmp_path: Path):
     assert asyncio.run(open_chat(spec).complete(ASK)).text == "hello"
 
 
-def test_the_scripted_model_without_rules_says_what_it_needs():
+def test_scripted_model_without_rules_names_the_missing_setting():
     with pytest.raises(ModelError, match="has no rules"):
         open_chat(resolve("scripted", []))
 
@@ -337,21 +337,21 @@ def test_a_model_is_asked_in_its_vendors_words_or_those_its_account_names(
     assert open_chat(spec).spec == spec
 
 
-def test_a_dialect_that_nobody_knows_is_refused():
+def test_unknown_dialect_is_refused():
     with pytest.raises(
         ModelError, match=r'The dialect "latin" in the account of .* is not known\. Use one of: openai, azure'
     ):
         resolve("m@OpenAI", [Account("OpenAI", extra={"dialect": "latin"})])
 
 
-def test_bedrock_without_its_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch):
+def test_bedrock_without_its_package_names_the_package_to_install(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(aws, "find_spec", lambda name: None)
 
     with pytest.raises(ModelError, match=r"Install easel\[bedrock\]"):
         open_chat(resolve("claude@Bedrock", [Account("Bedrock")]))
 
 
-def test_what_a_model_is_good_for_is_told_by_the_vendor_where_the_account_does_not_say():
+def test_kinds_of_a_model_come_from_the_vendor_if_the_account_has_none():
     assert resolve("gpt-4o@OpenAI", [account("OpenAI")]).kinds == {"chat", "vision"}
     assert "cannot be used as chat" in refusal("text-embedding-3-small@OpenAI", account("OpenAI"))
     assert resolve("anything@OpenAI", [account("OpenAI")], kind="rerank").kinds == {"rerank"}

@@ -19,7 +19,7 @@ def structured(schema: dict[str, Any]) -> Any:
     return json.loads(echo("anything", "Answer in JSON.\n\nJSON schema:\n" + json.dumps(schema, indent=2)))
 
 
-def test_the_echo_answers_with_what_it_was_asked():
+def test_echo_model_answers_with_the_question():
     assert echo("Hello, who is there?") == "Hello, who is there?"
 
 

@@ -75,13 +75,13 @@ def test_an_answer_comes_in_pieces_and_its_usage_at_the_end():
     assert deltas == [TextDelta("Hel"), TextDelta("lo"), UsageDelta(Usage(3, 2, 5, calls=1))]
 
 
-def test_pieces_that_repeat_the_text_so_far_are_said():
+def test_deltas_that_repeat_the_text_so_far_are_kept():
     deltas = streamed(Wire([TextDelta("ha"), TextDelta("ha")]))
 
     assert without_usage(deltas) == [TextDelta("ha"), TextDelta("ha")]
 
 
-def test_usage_that_nobody_tells_is_estimated():
+def test_usage_that_the_provider_does_not_report_is_estimated():
     deltas = streamed(Wire([TextDelta("one two three")]))
 
     assert deltas[-1] == UsageDelta(Usage(2, 3, 5, calls=1))
@@ -95,7 +95,7 @@ def test_a_rate_limit_that_passes_is_not_noticed():
     assert answer.usage == Usage(1, 1, 2, calls=2)
 
 
-def test_a_stream_is_begun_again_only_while_nothing_was_said():
+def test_stream_is_repeated_only_before_its_first_delta():
     wire = Wire([failure("503")], [TextDelta("hi")])
 
     assert without_usage(streamed(wire, retries=1)) == [TextDelta("hi")]
@@ -111,7 +111,7 @@ def test_a_stream_that_breaks_off_ends_with_the_error_and_is_not_begun_again():
     assert wire.sent == 1
 
 
-def test_reasoning_counts_as_said():
+def test_stream_with_reasoning_is_not_repeated():
     wire = Wire([ReasoningDelta("hm"), failure("503")], [TextDelta("never")])
 
     assert without_usage(streamed(wire, retries=5)) == [ReasoningDelta("hm"), ErrorDelta("SERVER_ERROR", "503")]
@@ -161,7 +161,7 @@ def test_waits_are_shortened_by_chance():
     assert waits == [0.5, 1.0]
 
 
-def test_the_wait_a_provider_asks_for_is_kept():
+def test_wait_that_a_provider_asks_for_is_respected():
     waits = Waits()
     streamed(Wire([ProviderError(Code.RATE_LIMIT_EXCEEDED, "", retry_after=7.5)], [TextDelta("hi")]), waits, retries=1)
 
@@ -182,7 +182,7 @@ def test_an_error_text_never_shows_the_key():
     assert answer.text == "**ERROR**: AUTH_ERROR - 401 key *** is wrong"
 
 
-def test_reasoning_in_tags_is_told_from_the_answer():
+def test_reasoning_in_tags_is_separated_from_the_answer():
     deltas = streamed(Wire([TextDelta("<thi"), TextDelta("nk>why</think>"), TextDelta("so")]))
 
     assert without_usage(deltas) == [ReasoningDelta("why"), TextDelta("so")]
@@ -194,7 +194,7 @@ def test_a_whole_answer_has_no_reasoning_in_it():
     assert (answer.text, answer.reasoning) == ("so", "hm")
 
 
-def test_what_was_held_back_is_said_before_an_error():
+def test_held_back_text_is_sent_before_an_error():
     deltas = streamed(Wire([TextDelta("<thin"), failure("503")]), retries=1)
 
     assert without_usage(deltas) == [TextDelta("<thin"), ErrorDelta("SERVER_ERROR", "503")]

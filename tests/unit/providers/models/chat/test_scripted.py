@@ -64,12 +64,12 @@ def deltas(script: Script, **request: Any) -> list[Delta]:
         (None, "anything", True),
     ],
 )
-def test_a_matcher_accepts_what_it_says(matcher: Any, text: str, accepted: bool):
+def test_matcher_accepts_the_described_texts(matcher: Any, text: str, accepted: bool):
     assert holds(matcher, text) is accepted
 
 
 @pytest.mark.parametrize("matcher", [3, {"regex": "("}, {"regex": "a", "equals": "a"}, {"like": "a"}, ["a", {}]])
-def test_a_rule_with_a_matcher_that_is_none_is_refused_with_its_number(matcher: Any):
+def test_rule_with_an_invalid_matcher_is_refused_with_its_number(matcher: Any):
     with pytest.raises(ModelError, match="Rule 1 of the script, field user"):
         Script([{"reply": "a"}, {"user": matcher}])
 
@@ -171,7 +171,7 @@ def test_a_request_that_no_rule_answers_fails():
     assert script.requests[0].rule is None
 
 
-def test_a_script_remembers_what_it_was_asked():
+def test_script_records_its_requests():
     script = Script([{"reply": "a"}, {"reply": "b"}])
     messages = [{"role": "user", "content": "hi"}]
     tool = {"type": "function", "function": {"name": "look_up"}}
@@ -207,7 +207,7 @@ def test_rules_are_read_from_toml(tmp_path: Path):
     assert answer(script_from(path)) == "on its way"
 
 
-def test_everybody_who_opens_a_file_uses_the_same_script(tmp_path: Path):
+def test_all_callers_of_a_file_share_one_script(tmp_path: Path):
     path = tmp_path / "rules.json"
     path.write_text('[{"reply": "once", "times": 1}, {"reply": "then"}]')
 

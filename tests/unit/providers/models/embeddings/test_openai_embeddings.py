@@ -74,7 +74,7 @@ def test_vectors_without_an_index_are_in_the_order_of_the_texts():
         ({"data": "x"}, "contains no vectors"),
     ],
 )
-def test_an_answer_that_cannot_be_trusted_is_an_error_that_says_why(told: Any, complaint: str):
+def test_invalid_answer_is_an_error_with_its_reason(told: Any, complaint: str):
     with pytest.raises(ProviderError, match=complaint) as failed:
         vectors_in(told, 2)
 
@@ -86,7 +86,7 @@ def test_vectors_of_a_later_batch_are_as_long_as_those_before():
         vectors_in(answer([1.0, 2.0]), 1, length=3)
 
 
-def test_an_error_in_place_of_vectors_is_told_in_the_vendors_words():
+def test_error_instead_of_vectors_has_the_vendors_message():
     with pytest.raises(ProviderError, match="insufficient balance") as failed:
         vectors_in({"error": {"message": "insufficient balance"}}, 1)
 

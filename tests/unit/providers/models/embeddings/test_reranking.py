@@ -54,7 +54,7 @@ def test_a_text_that_the_answer_leaves_out_has_no_chance():
         ({"error": {"message": "model not loaded"}}, "model not loaded"),
     ],
 )
-def test_an_answer_that_cannot_be_trusted_is_an_error_that_says_why(told: Any, complaint: str):
+def test_invalid_answer_is_an_error_with_its_reason(told: Any, complaint: str):
     with pytest.raises(ProviderError, match=complaint):
         scores_in(told, 3)
 

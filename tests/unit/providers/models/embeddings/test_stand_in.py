@@ -39,7 +39,7 @@ def test_vectors_are_the_same_on_every_machine():
 
 
 @pytest.mark.parametrize("name", ["echo", "scripted", "echo@Easel"])
-def test_the_stand_in_is_opened_by_name_and_says_what_it_is(name: str):
+def test_built_in_embedder_is_opened_by_name_and_identifies_itself(name: str):
     embedder = open_embedder(resolve(name, [], kind=EMBEDDING))
     embedded = asyncio.run(embedder.embed(["a b", ""]))
 

@@ -47,13 +47,13 @@ class Gate:
         raise AssertionError("a wire hears headers")
 
 
-def test_what_the_vendor_has_counted_is_told():
+def test_tokens_counted_by_the_vendor_are_reported():
     gate = passed([TextDelta("Fine."), UsageDelta(Usage(5, 2, 7))])
 
     assert gate.told == [(7, None)]
 
 
-def test_what_nobody_has_counted_is_estimated():
+def test_tokens_without_a_count_are_estimated():
     ((tokens, failed),) = passed([TextDelta("Fine, thank you.")]).told
 
     assert failed is None
@@ -68,7 +68,7 @@ def test_a_repeated_request_passes_once_more():
     assert gate.told == [(None, REFUSED), (None, REFUSED), (7, None)]
 
 
-def test_of_a_request_that_is_cancelled_nobody_says_what_it_came_to():
+def test_cancelled_request_reports_no_tokens():
     gate = Gate()
 
     async def leaves_early() -> None:

@@ -84,14 +84,14 @@ def test_a_long_conversation_keeps_the_system_messages_and_the_last():
     assert [m["content"] for m in fit_messages(messages, 100)] == ["S", "T", "last"]
 
 
-def test_a_heavy_system_text_gives_way_to_the_question():
+def test_long_system_text_is_cut_before_the_question():
     fitted = fit_messages([message("system", WORDS), message("user", "Why is the sky blue?")], 100)
 
     assert fitted[1]["content"] == "Why is the sky blue?"
     assert 50 < total(fitted) <= 100
 
 
-def test_a_long_question_gives_way_to_the_system_text():
+def test_long_question_is_cut_before_the_system_text():
     fitted = fit_messages([message("system", "Be brief."), message("user", WORDS)], 100)
 
     assert fitted[0]["content"] == "Be brief."
@@ -104,7 +104,7 @@ def test_a_single_long_message_is_cut():
     assert 50 < total(fitted) <= 100
 
 
-def test_a_limit_that_is_no_limit_means_8192_tokens():
+def test_limit_that_is_not_positive_means_8192_tokens():
     assert total(fit_messages([message("user", "word " * 9000)], 0)) <= 8192
     assert fit_messages([message("user", WORDS)], -1) == [message("user", WORDS)]
 

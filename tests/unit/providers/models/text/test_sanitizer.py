@@ -53,7 +53,7 @@ def test_cleaned_text_can_be_encoded_and_is_not_changed_again(text: str):
     assert clean(cleaned) == cleaned
 
 
-def test_reasoning_written_in_tags_is_told_from_the_answer():
+def test_reasoning_in_tags_is_separated_from_the_answer():
     assert told_apart(["<think>because</think>", "so"]) == ("because", "so")
     assert told_apart(["\n<th", "ink>be", "cause</thi", "nk>so"]) == ("because", "so")
 
@@ -63,11 +63,11 @@ def test_tags_further_on_belong_to_the_answer():
     assert told_apart(["<think>a</think>b<think>c</think>"]) == ("a", "b<think>c</think>")
 
 
-def test_a_thought_that_never_ends_is_no_answer():
+def test_reasoning_without_a_closing_tag_is_not_an_answer():
     assert told_apart(["<think>hm", "m</thin"]) == ("hmm</thin", "")
 
 
-def test_an_answer_that_only_begins_like_a_tag_is_said_in_full():
+def test_answer_that_begins_like_a_tag_is_returned_in_full():
     assert told_apart(["<thi"]) == ("", "<thi")
     assert told_apart(["<thin", "g>"]) == ("", "<thing>")
 

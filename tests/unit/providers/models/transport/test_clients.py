@@ -33,7 +33,7 @@ def test_a_client_is_shared_by_one_account_only():
     assert len({id(first), id(other_key), id(other_url)}) == 3
 
 
-def test_clients_that_nobody_uses_are_closed_when_there_are_too_many(monkeypatch: pytest.MonkeyPatch):
+def test_unused_clients_are_closed_above_the_limit(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(model_clients, "_KEPT", 1)
 
     async def lent() -> list[bool]:
@@ -68,7 +68,7 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 
 @pytest.mark.parametrize("name", ["https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"])
 @pytest.mark.parametrize("lend", [borrow_client, borrow_http_client])
-def test_a_proxy_of_the_environment_is_used_only_where_the_deployment_says_so(
+def test_proxy_of_the_environment_is_used_only_if_the_deployment_allows_it(
     lend: Any, name: str, environment: pytest.MonkeyPatch
 ):
     environment.setenv(name, "http://proxy.example:3128")
@@ -96,7 +96,7 @@ def test_a_proxy_of_the_environment_is_used_only_where_the_deployment_says_so(
         ({"HTTPS_PROXY": "http://p:1", "NO_PROXY": "*"}, "https://a.example/v1", None),
     ],
 )
-def test_the_environment_says_which_proxy(
+def test_proxy_comes_from_the_environment(
     variables: dict[str, str], base_url: str, proxy: str | None, environment: pytest.MonkeyPatch
 ):
     for name, value in variables.items():
@@ -106,7 +106,7 @@ def test_the_environment_says_which_proxy(
 
 
 @pytest.mark.parametrize("host", ["169.254.169.254", "0xa9fea9fe", "[::ffff:a9fe:a9fe]", "metadata.google.internal"])
-def test_a_proxy_is_not_asked_for_what_is_off_limits(host: str):
+def test_proxy_is_not_used_for_forbidden_addresses(host: str):
     async def asked() -> None:
         async with httpx2.AsyncClient(
             transport=ProxyTransport("http://127.0.0.1:9", ssl.create_default_context(), ModelAddressPolicy())

@@ -72,7 +72,7 @@ async def settled() -> None:
 
 
 @given(st.lists(st.sampled_from(["10.0.0.1", "10.0.0.2", "10.0.0.3", "fd00::1", "fd00::2"]), unique=True))
-def test_families_take_turns_and_no_address_is_lost(found: list[str]):
+def test_address_families_alternate_and_no_address_is_lost(found: list[str]):
     turns = interleave_families(found)
 
     assert sorted(turns) == sorted(found)
@@ -130,7 +130,7 @@ def test_of_two_that_answer_at_once_one_is_taken_and_the_other_closed(monkeypatc
     within_seconds(steps())
 
 
-def test_when_nobody_answers_the_last_reason_is_told(monkeypatch: pytest.MonkeyPatch):
+def test_last_error_is_raised_if_no_address_answers(monkeypatch: pytest.MonkeyPatch):
     async def steps() -> None:
         network = Network(monkeypatch)
         network.says("10.0.0.1", ConnectionRefusedError("first"))
@@ -142,7 +142,7 @@ def test_when_nobody_answers_the_last_reason_is_told(monkeypatch: pytest.MonkeyP
     within_seconds(steps())
 
 
-def test_whoever_is_called_off_leaves_no_try_behind(monkeypatch: pytest.MonkeyPatch):
+def test_cancelled_connect_leaves_no_attempt_running(monkeypatch: pytest.MonkeyPatch):
     async def steps() -> None:
         network = Network(monkeypatch)
         before = asyncio.all_tasks()
@@ -159,7 +159,7 @@ def test_whoever_is_called_off_leaves_no_try_behind(monkeypatch: pytest.MonkeyPa
     within_seconds(steps())
 
 
-def test_a_name_is_looked_up_once_and_its_address_is_what_is_connected_to():
+def test_name_is_resolved_once_and_the_checked_address_is_used():
     asked: list[str] = []
 
     async def resolve(name: str, port: int) -> Sequence[str]:
@@ -188,7 +188,7 @@ def test_a_name_is_looked_up_once_and_its_address_is_what_is_connected_to():
         (ModelAddressPolicy(Guard(allowed=("10.0.0.0/8",)), private=False), "10.0.0.1", False),
     ],
 )
-def test_where_models_may_be_is_what_the_deployment_says(
+def test_deployment_decides_which_addresses_models_may_have(
     hosts: ModelAddressPolicy, address: str, is_refused: bool, monkeypatch: pytest.MonkeyPatch
 ):
     async def resolve(name: str, port: int) -> Sequence[str]:
@@ -204,7 +204,7 @@ def test_where_models_may_be_is_what_the_deployment_says(
     assert within_seconds(steps()) == ([] if is_refused else [address])
 
 
-def test_a_name_that_nobody_knows_at_the_moment_may_be_known_soon():
+def test_unknown_name_is_a_retryable_error():
     async def unknown(name: str, port: int) -> Sequence[str]:
         raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
 

@@ -26,7 +26,7 @@ def fed(*pieces: bytes, method: str = "POST") -> tuple[Answer, bytes]:
 
 
 @given(st.sampled_from(WHOLE), st.sets(st.integers(1, 200)))
-def test_an_answer_says_the_same_however_it_is_cut(answer: bytes, cuts: set[int]):
+def test_response_is_parsed_the_same_in_parts_of_any_size(answer: bytes, cuts: set[int]):
     places = sorted({0, len(answer), *(cut for cut in cuts if cut < len(answer))})
     pieces = [answer[start:end] for start, end in pairwise(places)]
 
@@ -54,7 +54,7 @@ def test_an_answer_on_its_way_is_none_yet():
     assert (answer.status, answer.is_over) == (0, False)
 
 
-def test_a_body_without_a_length_ends_with_its_connection_which_serves_nobody_else():
+def test_body_without_a_length_ends_with_its_connection():
     answer, body = fed(b"HTTP/1.1 200 OK\r\n\r\nhello", b" world")
     before = answer.is_over
 
@@ -64,7 +64,7 @@ def test_a_body_without_a_length_ends_with_its_connection_which_serves_nobody_el
 
 
 @pytest.mark.parametrize("begun", [COUNTED[:-1], CHUNKED[:-4], b"HTTP/1.1 200 OK\r\n", b""])
-def test_a_connection_that_ends_too_early_breaks_the_answer(begun: bytes):
+def test_connection_that_ends_early_is_an_error(begun: bytes):
     answer, _ = fed(begun)
 
     with pytest.raises(MalformedResponse, match="before its answer was complete"):
@@ -99,7 +99,7 @@ def test_the_answer_to_a_question_for_the_head_alone_has_no_body_and_is_the_last
     ],
     ids=["it says so", "of an old server", "another answer", "anything", "chunks of an old server", "it says so late"],
 )
-def test_a_connection_is_not_used_again_where_the_next_answer_may_not_begin(answer: bytes):
+def test_connection_is_not_reused_after_an_ambiguous_end(answer: bytes):
     read, body = fed(answer)
 
     assert (read.is_over, read.is_reusable, body) == (True, False, b"hello world")
@@ -147,7 +147,7 @@ def test_a_connection_is_not_used_again_where_the_next_answer_may_not_begin(answ
     ],
 )
 @pytest.mark.parametrize("at_once", [True, False], ids=["at once", "byte by byte"])
-def test_what_is_no_answer_is_refused(answer: bytes, at_once: bool):
+def test_invalid_response_is_refused(answer: bytes, at_once: bool):
     pieces = [answer] if at_once else [bytes([byte]) for byte in answer]
 
     with pytest.raises(MalformedResponse):
@@ -182,7 +182,7 @@ IN_CHUNKS = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
     ],
     ids=["answers on their way", "nothing", "trailers", "one trailer", "the size of a chunk", "a note at a chunk"],
 )
-def test_an_answer_that_goes_on_without_saying_anything_is_refused(begun: bytes, more: bytes):
+def test_endless_response_without_content_is_refused(begun: bytes, more: bytes):
     pieces = [begun, *[more] * (LARGEST_HEAD // len(more) + 2)]
 
     with pytest.raises(MalformedResponse, match=r"longer than|without content"):

@@ -79,7 +79,7 @@ def test_a_limit_is_at_least_one(limit: int):
         ({"anthropic-ratelimit-requests-remaining": "0", "anthropic-ratelimit-requests-reset": "2s"}, 2.0),
     ],
 )
-def test_a_vendor_that_says_that_nothing_is_left_says_for_how_long(headers: dict[str, str], seconds: float | None):
+def test_exhausted_limit_in_headers_gives_the_seconds_until_reset(headers: dict[str, str], seconds: float | None):
     assert reset_delay(headers) == seconds
 
 

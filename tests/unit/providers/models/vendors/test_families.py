@@ -63,11 +63,11 @@ def test_models_that_take_a_temperature_keep_it(model: str):
 
 
 @pytest.mark.parametrize("model", ["claude-opus-4-5", "claude-opus-4-7-20260101", "anthropic/claude-opus-5"])
-def test_the_newest_opus_takes_no_temperature(model: str):
+def test_newest_opus_gets_no_temperature(model: str):
     assert not {"temperature", "top_p"} & set(body(model))
 
 
-def test_hunyuan_takes_no_penalties():
+def test_hunyuan_gets_no_penalties():
     assert set(body("hunyuan-turbos")) == {"temperature", "top_p", "max_completion_tokens"}
 
 
@@ -97,7 +97,7 @@ def test_qwen3_thinks_only_when_asked_except_where_it_must(model: str, chosen: s
     assert thinking(model, chosen, Switch.FLAG) == {"enable_thinking": sent}
 
 
-def test_servers_that_render_prompts_are_told_in_the_template():
+def test_servers_that_render_prompts_get_the_flag_in_the_template():
     assert thinking("Qwen3-8B", None, Switch.TEMPLATE) == {"chat_template_kwargs": {"enable_thinking": False}}
 
 
@@ -157,6 +157,6 @@ def test_an_account_may_describe_families_of_its_own_which_come_first():
         ({"pattern": "a"}, "families: Input should be a valid list"),
     ],
 )
-def test_families_that_cannot_be_used_are_refused_before_anybody_is_asked(told: Any, complaint: str):
+def test_invalid_families_are_refused_before_a_request(told: Any, complaint: str):
     with pytest.raises(ModelError, match=complaint):
         resolve("m@OpenAI", [Account("OpenAI", extra={"families": told})])

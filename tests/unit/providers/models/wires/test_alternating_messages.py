@@ -34,7 +34,7 @@ def dialogue(*given_messages: dict[str, Any], images: tuple[str, ...] = ()) -> D
 
 
 @given(messages)
-def test_speakers_take_turns_the_user_begins_and_nobody_says_nothing(said: list[dict[str, Any]]):
+def test_messages_alternate_begin_with_the_user_and_are_never_empty(said: list[dict[str, Any]]):
     turns = dialogue(*said).turns
 
     assert [turn.is_assistant for turn in turns] == [bool(at % 2) for at in range(len(turns))]
@@ -54,7 +54,7 @@ def test_no_text_and_no_result_is_lost(said: list[dict[str, Any]]):
     assert len([part for part in parts if isinstance(part, Result)]) == sum(m["role"] == "tool" for m in said)
 
 
-def test_what_sets_the_scene_stands_apart_wherever_it_was_said():
+def test_system_messages_are_separated_wherever_they_are():
     found = dialogue(
         {"role": "system", "content": "A"}, {"role": "user", "content": "Q"}, {"role": "developer", "content": "B"}
     )

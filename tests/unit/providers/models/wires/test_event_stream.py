@@ -36,7 +36,7 @@ def test_events_without_data_are_left_out():
 @pytest.mark.parametrize(
     "text", [b"<html>", b'{"a": ', b'"\xff"', b"[" * 100_000], ids=["page", "half", "bytes", "deep"]
 )
-def test_what_is_no_json_is_a_failure_of_the_server(text: bytes):
+def test_event_that_is_not_json_is_a_server_error(text: bytes):
     with pytest.raises(ProviderError) as failed:
         json_of(text)
 

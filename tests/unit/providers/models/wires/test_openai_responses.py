@@ -75,7 +75,7 @@ def test_a_split_that_does_not_add_up_is_dropped_and_the_total_kept():
     assert read(chunk)[-1] == UsageDelta(Usage(0, 0, 5))
 
 
-def test_usage_of_nothing_is_no_usage():
+def test_usage_of_zero_counts_as_missing():
     assert read({**piece(content="a"), "usage": {"total_tokens": 0}}) == [TextDelta("a")]
 
 
@@ -90,13 +90,13 @@ def test_tool_calls_are_put_together_from_their_pieces():
     assert deltas == [CallsDelta((ToolCall("c0", "search", '{"q": "x"}'), ToolCall("c1", "look", "{}")))]
 
 
-def test_calls_that_share_a_number_are_told_apart_by_their_ids():
+def test_calls_with_the_same_index_are_distinguished_by_id():
     deltas = read(call(0, "c0", "search", "{}"), call(0, "c1", "look", "{}"))
 
     assert deltas == [CallsDelta((ToolCall("c0", "search", "{}"), ToolCall("c1", "look", "{}")))]
 
 
-def test_calls_without_ids_numbers_or_text_get_what_they_lack():
+def test_calls_without_id_index_or_text_get_defaults():
     deltas = read(call(None, None, "search", {"q": 1}), call(None, None, None, None))
 
     assert deltas == [CallsDelta((ToolCall("call_0", "search", '{"q": 1}'),))]
@@ -107,7 +107,7 @@ def test_chunks_that_say_nothing_are_passed_over(chunk: Any):
     assert read(chunk, piece(content="a"), chunk) == [TextDelta("a")]
 
 
-def test_an_answer_cut_short_says_so_in_its_language():
+def test_truncated_answer_ends_with_a_notice_in_its_language():
     english, chinese = read(piece("length", content="It was")), read(piece("length", content="从前有一个人"))
 
     assert "truncated by your chosen LLM" in english[-1].text
@@ -133,7 +133,7 @@ def test_an_empty_answer_is_an_answer():
     assert answer("") == []
 
 
-def test_a_refusal_is_said():
+def test_refusal_is_returned_as_text():
     assert answer(None, refusal="I cannot.") == [TextDelta("I cannot.")]
 
 
