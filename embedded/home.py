@@ -53,7 +53,8 @@ def services(
 
     `durable=False` turns off fsync, for tests. An owner waits up to `linger` for its guests before it stops.
     Call it from the main thread, because the servers end with the thread that started them.
-    Raises ExecutorError if a server cannot run here, and Conflict if another process runs the servers otherwise.
+    Raises ExecutorError if a server cannot run here, and Conflict if another process of this home runs only one of the
+    servers that are needed, or cannot be joined.
     """
     if threading.current_thread() is not threading.main_thread():
         raise ExecutorError("The embedded servers end with the thread that starts them. Start them from the main one.")

@@ -1,5 +1,6 @@
-"""Processes of a measurement. Each has its own session, so that its CPU time can be counted and Ctrl-C does not reach
-it.
+"""Processes of a measurement, and deadlines.
+
+Each process has its own session, so that its CPU time can be counted and Ctrl-C does not reach it.
 """
 
 import os

@@ -164,7 +164,7 @@ def turns(growing: Growing, full: bool) -> Iterator[Line]:
     )
 
 
-# -- what lies in the tables -----------------------------------------------------------------------------------------
+# -- rows in the tables ----------------------------------------------------------------------------------------------
 def finished_runs(growing: Growing, full: bool) -> Iterator[Line]:
     """Measure operations with many finished runs in the tables, and the retention of old runs."""
     many = 100_000 if full else 5_000

@@ -128,7 +128,7 @@ class Ingestion:
         with self._database.transaction() as tx:
             documents.release(tx, document, error, timedelta(seconds=pause), struck=struck)
 
-    # -- the work -------------------------------------------------------------------------------------------------
+    # -- reading and storing --------------------------------------------------------------------------------------
     async def _read(self, document: LeasedDocument) -> None:
         file = await asyncio.to_thread(self._file, document)
         text = await file.whole(MOST_CHARACTERS) if file.kind is not Kind.IMAGE else ""

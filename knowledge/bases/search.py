@@ -107,7 +107,7 @@ class Library:
             chunks = [*await self._graph_chunk(tenant_id, bases, query), *chunks]
         return {"chunks": chunks, "doc_aggs": _counted(chunks), "total": len(near)}
 
-    # -- before ---------------------------------------------------------------------------------------------------
+    # -- documents and query --------------------------------------------------------------------------------------
     async def _documents(
         self, tenant_id: UUID, bases: Sequence[SearchableBase], query: Wanted
     ) -> frozenset[UUID] | None:
@@ -179,7 +179,7 @@ class Library:
             raise ToolError("This tenant has no default chat model. Add one: easel models add VENDOR --model NAME")
         return await self._models.open(tenant_id, llm_id)
 
-    # -- the search itself ----------------------------------------------------------------------------------------
+    # -- search ---------------------------------------------------------------------------------------------------
     async def _nearest(
         self, tenant_id: UUID, bases: Sequence[SearchableBase], terms: Asked, query: Wanted
     ) -> "Sequence[Near]":
@@ -272,7 +272,7 @@ class Library:
             [{**about, "content_with_weight": text, "vector_similarity": 1.0, "term_similarity": 0.0}] if text else []
         )
 
-    # -- and how it is told ---------------------------------------------------------------------------------------
+    # -- results --------------------------------------------------------------------------------------------------
     def _texts(self, tenant_id: UUID, near: "Sequence[Near]") -> Mapping[tuple[UUID, int], Any]:
         with self._database.statements() as tx:
             return knowledge_chunks.shown(tx, tenant_id, [(each.document_id, each.position) for each in near])

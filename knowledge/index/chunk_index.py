@@ -276,7 +276,7 @@ def _share(hits: NDArray[np.uint64], bits: Iterable[int]) -> NDArray[np.float32]
     for bit in bits:
         has = (hits >> np.uint64(bit)) & np.uint64(1)
         count = int(has.sum())
-        weight = log(2 + len(hits) / count) if count else NOWHERE  # 2 keeps the weights in tiny bases close together
+        weight = log(2 + len(hits) / count) if count else NOWHERE  # 2: no word is rare in a base of three
         total += has.astype(np.float32) * np.float32(weight)
         whole += weight
     return total / np.float32(whole) if whole else total

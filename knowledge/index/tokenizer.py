@@ -62,7 +62,7 @@ def asked(question: str, language: str) -> list[int]:
 
 
 def marked(text: str, hashes: Collection[int], language: str) -> str:
-    """Return the text with `<em>` around the words whose hashes are in `wanted`; "" if it has none."""
+    """Return the text with `<em>` around the words whose hashes are in `hashes`; "" if it has none."""
     spans = list[tuple[int, int]]()
     for found in _RUN.finditer(text):
         for start, end in _hits(found.group(), found.lastgroup == "unbroken", hashes, language):

@@ -105,7 +105,7 @@ class Extraction:
         with self._database.transaction() as tx:
             memory_extractions.put_back(tx, extraction, error, timedelta(seconds=pause), struck=struck)
 
-    # -- the work -------------------------------------------------------------------------------------------------
+    # -- extraction -----------------------------------------------------------------------------------------------
     async def _extract(self, extraction: LeasedExtraction) -> int:
         """Ask the model and store its findings; return the number of messages."""
         memory = await asyncio.to_thread(self._memory, extraction)

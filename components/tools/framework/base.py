@@ -23,7 +23,7 @@ from providers.models.limits.pausable_timeout import PausableTimeout
 from providers.models.types.rate_limits import VendorRateLimit
 
 LONGEST_WAIT = 60.0  # seconds between two tries
-LONGEST_ASKED_WAIT = 30.0  # seconds; the longest Retry-After that is honoured
+LONGEST_ASKED_WAIT = 30.0  # seconds; longer Retry-After delays are cut to this
 
 _TYPES: Mapping[str, Any] = {
     "string": str, "integer": int, "number": int | float, "boolean": bool, "array": list, "object": dict

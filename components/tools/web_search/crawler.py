@@ -82,7 +82,7 @@ def _checked(url: str) -> str:
     return url
 
 
-# -- two ways to a page -----------------------------------------------------------------------------------------------
+# -- fetching ---------------------------------------------------------------------------------------------------------
 async def _by_http(url: str, params: CrawlerParams, ctx: NodeContext) -> Page:
     call = Call("GET", url, headers={"Accept": _ACCEPTED}, proxy=params.proxy or None, most_bytes=LARGEST)
     reply = await http.fetch(ctx, CRAWLER.name, call, http.WHO_ASKS)
@@ -128,7 +128,7 @@ async def _by_browser(url: str, params: CrawlerParams, ctx: NodeContext) -> Page
     return Page(loaded.url, loaded.html, is_html=True)
 
 
-# -- what is made of it -----------------------------------------------------------------------------------------------
+# -- extraction -------------------------------------------------------------------------------------------------------
 def extracted(url: str, content: bytes, is_html: bool, extract_type: str) -> str:
     """Return the cleaned text of a page in the form `extract_type`. Raises NodeFailure for an unreadable page.
 
