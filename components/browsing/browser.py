@@ -68,7 +68,7 @@ class BrowserParams(Params):
     @classmethod
     def _says_something(cls, value: Any) -> Any:
         if not value:
-            raise ValueError("[Browser] Prompts are empty; say what the browser is to do")
+            raise ValueError("[Browser] Prompts are empty; describe the task of the browser")
         return value
 
     @field_validator("max_steps")

@@ -134,7 +134,7 @@ def _merged(sources: Sequence[tuple[str, Table]], on: str) -> Table:
         return tables.stacked([table for _, table in non_empty])
     for name, table in non_empty:
         if on not in table.columns:
-            raise NodeFailure(f'Column "{on}" to join on is missing in {name}. Name another, or use concat.')
+            raise NodeFailure(f'Column "{on}" to join on is missing in {name}. Choose another column, or use concat.')
     merged = non_empty[0][1]
     for _, table in non_empty[1:]:
         merged = tables.joined(merged, table, on)

@@ -97,7 +97,7 @@ class UnreadFile:
         if limit.retryable:
             return limit
         kind = self.kind
-        why = f"cannot be read within its limits. {limit.message}"
+        why = f"cannot be read within its limits. {limit.message.rstrip('.')}"
         return unreadable(self.name, kind, why, "Split it, or save it as text, and upload that.")
 
 

@@ -107,7 +107,7 @@ def tree_of(html: str, *, remedy: str = "") -> "LexborHTMLParser":
     try:
         from selectolax.lexbor import LexborHTMLParser
     except ImportError as error:
-        raise NodeFailure("Pages cannot be turned into text here. Install it with: pip install easel[html]") from error
+        raise NodeFailure('Reading web pages needs the extra "html": pip install easel[html]') from error
     _check(html, remedy)
     return LexborHTMLParser(html.encode("utf-8", "replace").decode())
 

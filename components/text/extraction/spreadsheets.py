@@ -68,7 +68,7 @@ async def read_tables(name: str, data: bytes, selection: str = "all") -> dict[st
     except ResourceLimitExceeded as limit:
         if limit.retryable:
             raise
-        why = f"cannot be read within its limits. {limit.message}"
+        why = f"cannot be read within its limits. {limit.message.rstrip('.')}"
         raise unreadable(name, Kind.EXCEL, why, "Split it, and upload the parts.") from limit
     return await in_untrusted_thread(lambda: {sheet: of_grid(grid) for sheet, grid in grids.items()})
 

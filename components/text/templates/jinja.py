@@ -390,7 +390,7 @@ def _escaping(environment: _Environment, pattern: Markup) -> _EscapeFormatter:
 
 @pass_environment
 def _summed(environment: Any, items: Iterable[Any], attribute: Any = None, start: Any = 0) -> Any:
-    """The filter `sum`, which concatenates lists without a copy at each step."""
+    """Implement the filter `sum`, concatenating lists without a copy at each step."""
     found = items if attribute is None else map(make_attrgetter(environment, attribute), items)
     if isinstance(start, list | tuple):
         return type(start)([*start, *(inner for item in found for inner in _like(start, item))])
@@ -405,7 +405,7 @@ def _like(start: Any, item: Any) -> Any:
 
 
 def _chosen(items: Any) -> Any:
-    """The filter `random`, made repeatable: the same items give the same choice in every attempt."""
+    """Implement the filter `random` repeatably: the same items give the same choice in every attempt."""
     choices = list(items)
     return choices[zlib.crc32(repr(choices).encode(errors="replace")) % len(choices)] if choices else ""
 

@@ -180,10 +180,10 @@ def test_a_file_that_cannot_be_read_is_named_with_a_remedy(name: str, data: byte
     assert not caught.value.retryable
 
 
-def test_a_workbook_is_no_document():
-    with pytest.raises(FileUnreadable, match="no Word document"):
+def test_workbook_named_docx_is_not_a_valid_document():
+    with pytest.raises(FileUnreadable, match="not a valid Word document"):
         text_of("a.docx", xlsx(S=[["a"]]))
-    with pytest.raises(FileUnreadable, match="no Excel workbook"):
+    with pytest.raises(FileUnreadable, match="not a valid Excel workbook"):
         text_of("a.xlsx", docx())
 
 

@@ -40,7 +40,7 @@ def test_a_bad_parameter_is_a_finding_with_the_display_name_and_the_field():
     ]
 
 
-def test_bad_parameter_of_a_node_without_a_drawing_is_told_with_the_id_of_the_node():
+def test_bad_parameter_of_a_node_without_a_drawing_is_reported_with_the_node_id():
     document = Document(entries={"DeepL:0": Entry("DeepL:0", "DeepL", {"source_lang": "XX"})}, raw={})
 
     assert [message.split(":")[:2] for _, _, message in registry.check(document)] == [["DeepL", "0"]]

@@ -109,7 +109,7 @@ PLAIN = st.none() | st.integers() | st.sampled_from(["click", "done", "", "7"])
 
 @settings(max_examples=25, deadline=None)
 @given(st.recursive(PLAIN, lambda inner: st.lists(inner, max_size=2) | st.dictionaries(KEYS, inner), max_leaves=6))
-def test_no_reply_does_anything_but_be_read_or_refused(reply: Any):
+def test_any_reply_is_parsed_or_refused(reply: Any):
     try:
         actions = read_reply(json.dumps(reply)).actions
     except BadReply:

@@ -20,7 +20,7 @@ class Unfinished:
         raise AssertionError
 
 
-def test_a_page_that_offers_files_without_end_fills_no_list(tmp_path: Path):
+def test_downloads_beyond_the_limit_are_ignored(tmp_path: Path):
     kept = Downloads(tmp_path)
 
     for _ in range(MOST_FILES + 5):

@@ -36,7 +36,7 @@ def test_a_long_name_keeps_its_ending():
     assert fit_name("ü" * 300 + ".pdf").endswith("ü.pdf")
 
 
-def test_names_that_are_taken_get_numbers():
+def test_names_in_use_get_numbers():
     assert free_name("a.pdf", []) == "a.pdf"
     assert free_name("a.pdf", ["a.pdf"]) == "a_1.pdf"
     assert free_name("a.pdf", ["a.pdf", "a_1.pdf"]) == "a_2.pdf"

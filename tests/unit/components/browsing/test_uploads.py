@@ -62,7 +62,7 @@ def test_a_value_is_never_read_as_a_reference():
     ]
 
 
-def test_values_nested_without_end_are_given_up():
+def test_values_nested_too_deeply_are_ignored():
     nested: Any = "f1"
     for _ in range(100):
         nested = [nested]
@@ -97,7 +97,7 @@ def fetch(folder: Path, *sources: Source, **stored: bytes) -> tuple[list[tuple[s
     return [(file.id, file.name, file.path.read_bytes()) for file in files], ctx
 
 
-def test_files_are_laid_into_the_folder_under_names_that_differ(tmp_path: Path):
+def test_files_are_written_to_the_folder_under_distinct_names(tmp_path: Path):
     files, _ = fetch(tmp_path, Source("f1", "a.txt"), Source("f2", "../a.txt"), Source("f3"), f1=b"1", f2=b"2", f3=b"3")
 
     assert files == [("f1", "a.txt", b"1"), ("f2", "a_1.txt", b"2"), ("f3", "f3", b"3")]
@@ -112,7 +112,7 @@ def test_a_file_from_an_address_goes_through_the_guarded_client(tmp_path: Path):
     assert ctx.services.http.calls == [Call("GET", "https://e.com/x", timeout=30.0, redirects=5, most_bytes=1000)]
 
 
-def test_what_cannot_be_had_is_left_out_with_a_warning(tmp_path: Path):
+def test_file_that_cannot_be_fetched_is_skipped_with_a_warning(tmp_path: Path):
     files, ctx = fetch(
         tmp_path,
         Source("gone"),

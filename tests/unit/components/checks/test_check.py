@@ -45,7 +45,7 @@ ENTRY = st.fixed_dictionaries(
 
 @settings(max_examples=20, deadline=None)
 @given(st.dictionaries(st.sampled_from(IDS), ENTRY, max_size=5))
-def test_whatever_a_document_says_it_is_checked(components: dict[str, Any]):
+def test_check_of_any_document_does_not_fail(components: dict[str, Any]):
     try:
         document = parsing.parse({"components": components})
     except InvalidCanvas:
@@ -79,7 +79,7 @@ def components_of(**nodes: tuple[str, dict[str, Any], list[str]]) -> dict[str, A
         ("Agent", {"llm_id": "echo", "tools": [{"component_name": "Nope"}]}, "bad_parameter", "tools"),
     ],
 )
-def test_what_a_component_refuses_is_an_error_with_its_code(
+def test_invalid_parameter_is_an_error_with_its_code(
     component: str, params: dict[str, Any], code: str, field: str | None
 ):
     document = parsing.parse(components_of(begin=("Begin", {}, ["x"]), x=(component, params, [])))
@@ -95,7 +95,7 @@ def test_a_new_canvas_is_stored_without_a_model_but_not_with_another_error():
     assert [found.field for found in refusals_of(broken, findings_of(broken))] == ["mode"]
 
 
-def test_of_very_many_warnings_the_first_are_told(monkeypatch: pytest.MonkeyPatch):
+def test_warnings_beyond_the_limit_are_replaced_by_one(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(check, "MOST", 3)
     text = "".join(f"{{env.x{number}}}" for number in range(9))
     document = parsing.parse(components_of(begin=("Begin", {}, ["x", "no"]), x=("Message", {"content": [text]}, [])))

@@ -29,7 +29,7 @@ def test_outputs_are_those_of_the_component_and_those_its_author_declared():
         ("VariableAggregator", {"groups": [{"group_name": "first"}]}, {"first"}),
     ],
 )
-def test_outputs_bear_the_names_that_the_author_gave(component: str, params: dict[str, Any], outputs: set[str]):
+def test_outputs_are_named_after_the_authors_fields(component: str, params: dict[str, Any], outputs: set[str]):
     assert known(component, **params) == outputs
 
 
@@ -47,7 +47,7 @@ def test_a_tool_has_the_outputs_of_its_calls():
     assert known("DuckDuckGo") == {"formalized_content", "json"}
 
 
-def test_every_component_of_ours_tells_what_it_sets():
+def test_every_built_in_component_declares_its_outputs():
     silent = {name for name in component_names.COMPONENTS if known(name) is None}
 
     assert silent == set()

@@ -13,13 +13,13 @@ def told(params: dict[str, Any], *accounts: Account) -> list[tuple[str | None, s
     return [(found.field, found.message) for found in missing_models.missing(document, accounts)]
 
 
-def test_a_model_of_no_account_is_a_warning_that_says_what_to_do():
+def test_model_without_an_account_is_a_warning_with_a_remedy():
     assert told({"llm_id": "gpt-5@OpenAI"}) == [
         ("llm_id", 'Node "Ask" (x): Provider OpenAI not found for model gpt-5. Add an account for OpenAI.')
     ]
 
 
-def test_models_of_an_account_are_there_unless_it_names_others():
+def test_account_without_a_model_list_has_every_model():
     assert told({"llm_id": "gpt-5@OpenAI"}, Account("OpenAI")) == []
     assert told({"llm_id": "gpt-5@OpenAI"}, Account("OpenAI", models={"gpt-4": AccountModel()})) == [
         ("llm_id", 'Node "Ask" (x): Model gpt-5 is not enabled for provider OpenAI. Enable it or pick another.')
@@ -32,7 +32,7 @@ def test_the_models_of_an_agents_tools_are_looked_up_too():
     assert [field for field, _ in told({"llm_id": "scripted", "tools": tools})] == ["tools[0].params.llm_id"]
 
 
-def test_the_stand_ins_are_always_there_and_no_choice_is_no_missing_model():
+def test_built_in_models_are_available_and_an_empty_choice_is_not_a_missing_model():
     assert told({"llm_id": "scripted@Easel", "tools": [{"params": {"llm_id": ""}}]}) == []
 
 

@@ -17,13 +17,13 @@ def drawn(params: dict[str, Any]) -> Document:
     return Document(entries={"x": Entry("x", "Agent", params, name="Ask")}, raw={})
 
 
-def test_all_that_a_canvas_names_is_found_inside_of_tools_too():
+def test_sources_named_inside_tools_are_found():
     assert missing_sources.named(drawn(EVERYTHING)) == Sources(
         frozenset({"policies", "k9"}), frozenset({"m1"}), frozenset({"s1"})
     )
 
 
-def test_what_is_not_there_is_a_warning_at_its_field():
+def test_missing_source_is_a_warning_at_its_field():
     found = list(missing_sources.missing(drawn(EVERYTHING), Sources(frozenset({"policies"})), elsewhere=False))
 
     assert [(each.field, each.code) for each in found] == [
@@ -36,13 +36,13 @@ def test_what_is_not_there_is_a_warning_at_its_field():
     assert {each.severity for each in found} == {"warning"}
 
 
-def test_a_search_server_may_have_bases_and_memories_and_never_mcp_servers():
+def test_search_server_may_hold_bases_and_memories_but_no_mcp_servers():
     found = missing_sources.missing(drawn(EVERYTHING), Sources(), elsewhere=True)
 
     assert [each.code for each in found] == ["unknown_mcp_server"]
 
 
-def test_empty_and_odd_entries_are_nobodys_to_look_up():
+def test_empty_and_invalid_source_entries_are_ignored():
     odd = {"dataset_ids": ["", " ", 7, None], "memory_ids": None, "mcp_id": 3, "kb_ids": ["{begin@x}"]}
 
     assert missing_sources.named(drawn(odd)) == Sources()

@@ -54,7 +54,7 @@ def doubted(component: str, params: dict[str, Any]) -> list[tuple[str, str | Non
         ),
     ],
 )
-def test_a_loop_that_fails_or_never_runs_is_doubted(changes: dict[str, Any], told: list[tuple[str, str]]):
+def test_loop_that_fails_or_never_runs_gets_a_warning(changes: dict[str, Any], told: list[tuple[str, str]]):
     assert doubted("Loop", {**LOOP, **changes}) == told
 
 
@@ -69,7 +69,7 @@ def test_a_loop_that_fails_or_never_runs_is_doubted(changes: dict[str, Any], tol
         ({"items_ref": "sys.files", "max_concurrency": 2.5}, [("not_a_number", "max_concurrency")]),
     ],
 )
-def test_an_iteration_without_a_list_or_with_an_odd_concurrency_is_doubted(
+def test_iteration_without_a_list_or_with_an_invalid_concurrency_gets_a_warning(
     params: dict[str, Any], told: list[tuple[str, str]]
 ):
     assert doubted("Iteration", params) == told
@@ -86,7 +86,7 @@ def test_an_iteration_without_a_list_or_with_an_odd_concurrency_is_doubted(
         ([{"cpn_id": " "}], [("never_holds", "conditions[0].items")]),
     ],
 )
-def test_a_branch_that_never_holds_or_fails_is_doubted(items: list[Any], told: list[tuple[str, str]]):
+def test_switch_branch_that_never_holds_or_fails_gets_a_warning(items: list[Any], told: list[tuple[str, str]]):
     assert doubted("Switch", {"conditions": [{"items": items, "to": ["y"]}], "end_cpn_ids": ["y"]}) == told
 
 
@@ -103,17 +103,17 @@ def test_a_branch_that_never_holds_or_fails_is_doubted(items: list[Any], told: l
         ({"variable": "env.n", "operator": "+=", "parameter": True}, [("not_a_number", "variables[0].parameter")]),
     ],
 )
-def test_an_assignment_that_cannot_be_carried_out_is_doubted(row: dict[str, Any], told: list[tuple[str, str]]):
+def test_assignment_that_cannot_be_carried_out_gets_a_warning(row: dict[str, Any], told: list[tuple[str, str]]):
     assert doubted("VariableAssigner", {"variables": [row]}) == told
 
 
-def test_a_categorize_without_a_model_is_doubted():
+def test_categorize_without_a_model_gets_a_warning():
     assert doubted("Categorize", {"llm_id": ""}) == [("no_model", "llm_id")]
     assert doubted("Categorize", {"llm_id": "echo"}) == []
 
 
 @pytest.mark.parametrize("url", [None, "", " "])
-def test_a_searxng_without_an_address_is_doubted(url: str | None):
+def test_searxng_without_an_address_gets_a_warning(url: str | None):
     assert doubted("SearXNG", {"searxng_url": url}) == [("no_address", "searxng_url")]
     assert doubted("SearXNG", {"searxng_url": "{env.searx}"}) == []
 
@@ -131,7 +131,9 @@ def test_a_searxng_without_an_address_is_doubted(url: str | None):
         ("Message", {"content": [7, None]}, []),
     ],
 )
-def test_a_template_that_does_not_parse_is_doubted(component: str, params: dict[str, Any], told: list[tuple[str, str]]):
+def test_template_that_does_not_parse_gets_a_warning(
+    component: str, params: dict[str, Any], told: list[tuple[str, str]]
+):
     assert doubted(component, params) == told
 
 

@@ -18,7 +18,7 @@ MOST_SECONDS = 10.0  # of computing; each takes a fraction of one on a machine t
     text=st.text("ab.|", max_size=60),
     delimiters=st.lists(st.text("ab.|", max_size=5), max_size=8),
 )
-def test_pieces_are_those_of_an_alternation_in_order(text: str, delimiters: list[str]):
+def test_parts_are_those_of_a_regular_expression_alternation(text: str, delimiters: list[str]):
     pattern = "|".join(re.escape(delimiter) for delimiter in delimiters if delimiter)
 
     assert split_at(text, delimiters) == (re.split(pattern, text) if pattern else [text])
@@ -47,7 +47,7 @@ def test_words_are_replaced_as_by_an_alternation_in_order(text: str, by_word: di
     ],
     ids=range(7),
 )
-def test_no_delimiters_make_a_cut_take_long(text: str, delimiters: list[str]):
+def test_splitting_is_fast_for_any_delimiters(text: str, delimiters: list[str]):
     began = process_time()
 
     pieces = split_at(text, delimiters)
@@ -56,7 +56,7 @@ def test_no_delimiters_make_a_cut_take_long(text: str, delimiters: list[str]):
     assert sum(map(len, pieces)) <= len(text)
 
 
-def test_an_ordinary_text_is_cut_without_delay():
+def test_ordinary_text_is_split_quickly():
     text = "A paragraph of a page that people read, and more of it.\n\n" * 20_000
     began = process_time()
 
@@ -66,6 +66,6 @@ def test_an_ordinary_text_is_cut_without_delay():
     assert process_time() - began < MOST_SECONDS
 
 
-def test_more_delimiters_than_anybody_writes_are_refused():
+def test_too_many_delimiters_are_refused():
     with pytest.raises(NodeFailure, match=r"100,001 characters. Use up to 100,000"):
         split_at("a", ["b" * MOST_DELIMITERS, "c"])

@@ -38,7 +38,7 @@ def test_an_agent_without_tools_asks_as_an_llm_does():
     assert ctx.journal == {}
 
 
-def test_an_agent_that_nobody_hears_does_not_call_its_model():
+def test_agent_whose_output_is_unused_does_not_call_its_model():
     script = Script([{"reply": "hello"}])
 
     with known(echo_tool(Calls())):
@@ -75,7 +75,7 @@ def test_a_sub_agent_is_offered_under_its_name_with_three_arguments():
     assert "default" not in parameters["properties"]["context"]
 
 
-def test_a_default_task_that_refers_to_a_value_is_not_told_to_the_model():
+def test_default_task_with_a_reference_is_not_shown_to_the_model():
     helper = {**HELPER, "params": {**HELPER["params"], "user_prompt": "do {sys.query}"}}
 
     functions = functions_of(loaded(tools=[helper]))
@@ -83,7 +83,7 @@ def test_a_default_task_that_refers_to_a_value_is_not_told_to_the_model():
     assert "default" not in functions["Sub_Agent_0"].schema["function"]["parameters"]["properties"]["user_prompt"]
 
 
-def test_tools_of_mcp_servers_go_on_with_the_numbers():
+def test_mcp_tools_continue_the_numbers_of_tools():
     schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
     servers = [{"mcp_id": "s1", "tools": {"add": {"description": "Adds.", "inputSchema": schema}, "list news": {}}}]
 
@@ -142,7 +142,7 @@ def test_a_refusal_tells_no_keys():
     assert "sk-secret" not in str(refused.value)
 
 
-def test_eight_levels_of_agents_are_enough_for_everybody():
+def test_agents_nested_deeper_than_eight_levels_are_refused():
     def nested(levels: int) -> dict[str, Any]:
         below = [{"component_name": "Agent", "name": "a", "params": nested(levels - 1)}] if levels > 1 else []
         return {"llm_id": "m", "tools": below}
@@ -252,7 +252,7 @@ def test_a_sub_agent_without_any_task_answers_its_own_prompts():
     assert texts(script.requests[1]) == [("user", "Say Q")]
 
 
-def test_nobody_hears_a_sub_agent():
+def test_sub_agent_is_not_streamed():
     inner = {**HELPER, "params": {"llm_id": "sub", "tools": [ECHO], "cite": True}}
     script = Script(
         [
@@ -308,7 +308,7 @@ def test_the_error_of_a_sub_agent_is_its_result(tools: list[Any]):
     assert outcome.outputs["content"] == "recovered"
 
 
-def test_a_sub_agent_whose_model_is_unknown_tells_so():
+def test_sub_agent_with_an_unknown_model_reports_it():
     helper = {**HELPER, "params": {"llm_id": "gone"}}
     script = Script([{"last_role": "tool", "reply": "ok"}, calls(("Sub_Agent_0", {"user_prompt": "do"}))])
 
@@ -320,7 +320,7 @@ def test_a_sub_agent_whose_model_is_unknown_tells_so():
 # -- aloud ------------------------------------------------------------------------------------------------------------
 
 
-def test_calls_are_announced_as_thoughts_while_the_agent_speaks():
+def test_calls_are_announced_as_reasoning_while_the_agent_streams():
     script = Script(
         [
             {"last_role": "tool", "reply": "both done"},
@@ -339,7 +339,7 @@ def test_calls_are_announced_as_thoughts_while_the_agent_speaks():
     assert [used["name"] for used in outcome.outputs["use_tools"]] == ["echo_0", "echo_1"]
 
 
-def test_an_error_is_said_last_and_the_run_goes_on():
+def test_error_is_written_last_and_the_run_continues():
     script = Script([{"reply": "Hel", "error_after": "invalid"}])
 
     with known(echo_tool(Calls())):
@@ -350,7 +350,7 @@ def test_an_error_is_said_last_and_the_run_goes_on():
     assert outcome == Finished(outputs={"content": error, "_ERROR": error})
 
 
-def test_a_default_value_is_said_in_place_of_an_error():
+def test_default_value_is_written_in_place_of_an_error():
     script = Script([{"error": "invalid request: bad"}])
     policy = {"exception_method": "comment", "exception_default_value": "fallback answer"}
 
@@ -386,7 +386,7 @@ def test_files_that_tools_made_follow_the_answer():
 # -- as a whole -------------------------------------------------------------------------------------------------------
 
 
-def test_a_failed_request_is_not_put_again_by_the_agent():
+def test_failed_request_is_not_repeated_by_the_agent():
     script = Script([{"reply": "**ERROR** z"}])
 
     with known(echo_tool(Calls())):
@@ -426,7 +426,7 @@ def test_the_default_value_takes_the_place_of_a_failed_answer():
     assert outcome == empty == Finished(outputs={"content": "DEF"})
 
 
-def test_tools_of_an_earlier_pass_leave_nothing_behind():
+def test_tools_of_an_earlier_activation_leave_no_output():
     ctx = FakeContext(globals={"sys.query": "Q"}, previous={"use_tools": [{"name": "echo_0"}]})
 
     with known(echo_tool(Calls())):

@@ -34,7 +34,7 @@ def aloud(turns: int = 0, sources: bool = False, **more: Any) -> FakeContext:
 
 
 @pytest.mark.parametrize(("turns", "is_asked"), [(0, False), (1, False), (2, True), (3, True)])
-def test_a_question_that_goes_on_with_a_conversation_is_completed_first(turns: int, is_asked: bool):
+def test_question_in_a_conversation_is_completed_first(turns: int, is_asked: bool):
     script = Script([{"user": "Output: ", "reply": "whole question"}, {"reply": "a"}])
     ctx = aloud(turns, **{"sys.date": "2026-03-01 10:00:00"})
 
@@ -67,7 +67,7 @@ def test_a_question_that_could_not_be_completed_is_asked_as_it_is(answer: dict[s
     assert given.given == []
 
 
-def test_an_agent_that_does_not_speak_neither_completes_questions_nor_cites():
+def test_agent_that_does_not_stream_neither_completes_questions_nor_cites():
     script = Script([{"reply": "a"}])
     ctx = aloud(3, sources=True)
     ctx.speaks = False
@@ -155,7 +155,7 @@ def test_after_a_long_conversation_a_second_request_puts_the_citations_in():
     assert texts(script.requests[1])[0] == ("system", "S")
 
 
-def test_after_a_long_conversation_an_answer_without_sources_is_said_as_it_is():
+def test_after_a_long_conversation_an_answer_without_sources_is_written_unchanged():
     script = Script([{"user": "Output: ", "reply": "whole"}, {"reply": "No idea."}])
 
     with known(echo_tool(Calls(), name="Search", brings_sources=True)):
@@ -166,7 +166,7 @@ def test_after_a_long_conversation_an_answer_without_sources_is_said_as_it_is():
     assert len(script.requests) == 2
 
 
-def test_an_error_of_an_answer_that_was_to_be_cited_is_said():
+def test_error_of_an_answer_before_its_citations_is_written():
     script = Script([{"user": "Output: ", "reply": "whole"}, {"error": "invalid"}])
 
     with known(echo_tool(Calls())):
@@ -202,7 +202,7 @@ def test_a_structured_answer_is_read_and_content_stays_unset(structured: dict[st
     assert "of last time" not in system
 
 
-def test_an_answer_that_is_no_json_is_said_anew():
+def test_answer_that_is_not_json_is_rewritten():
     script = Script([{"user": "in words", "reply": '{"a": "1"}'}, {"reply": "in words"}])
 
     with known(echo_tool(Calls())):
@@ -226,7 +226,7 @@ def test_an_answer_that_stays_unreadable_fails_the_node_and_no_default_value_hel
     assert len(script.requests) == 1 + 3
 
 
-def test_a_structured_agent_never_speaks_whatever_follows_it():
+def test_structured_agent_never_streams():
     script = Script([{"reply": '{"a": "1"}'}])
 
     with known(echo_tool(Calls())):

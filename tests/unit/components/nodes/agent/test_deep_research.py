@@ -94,7 +94,7 @@ def lines(thinking: str) -> list[str]:
 
 
 # -- what is searched ------------------------------------------------------------------------------------------------
-def test_what_is_enough_at_once_takes_one_search_and_one_check():
+def test_sufficient_evidence_takes_one_search_and_one_check():
     finder = Finder()
 
     outcome, _, script = researched(finder, ENOUGH, ANSWER)
@@ -162,7 +162,7 @@ def test_a_long_question_is_judged_in_whole_and_searched_by_its_beginning():
 
 # -- what ends it ----------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(("depth", "searches"), [(1, 1), (2, 4), (3, 13), (4, 24)])
-def test_depth_and_the_number_of_searches_have_an_end(depth: int, searches: int):
+def test_depth_and_number_of_searches_are_limited(depth: int, searches: int):
     finder = Finder()
     script = Script([{"system": JUDGES, "reply": '{"is_sufficient": false}'}, *_endless(), ANSWER])
     ctx = FakeContext(globals={"sys.query": "Q"}, models={"m": scripted(script)}, log=Log())
@@ -174,7 +174,7 @@ def test_depth_and_the_number_of_searches_have_an_end(depth: int, searches: int)
     assert len(script.requests) - 1 <= 40
 
 
-def test_calls_of_the_model_have_an_end():
+def test_number_of_model_calls_is_limited():
     finder, said = Finder(), list[str]()
     script = Script([{"system": JUDGES, "reply": '{"is_sufficient": false}'}, *_endless()])
 
@@ -184,7 +184,7 @@ def test_calls_of_the_model_have_an_end():
     assert len(found) == len(finder.queries) > 2
 
 
-def test_time_has_an_end_and_what_was_found_by_then_counts():
+def test_time_is_limited_and_evidence_found_until_then_counts():
     finder = Finder(slow="Q")
     script = Script([{"system": JUDGES, "reply": "{}", "delay_ms": 60_000}])
     log, said = Log(), list[str]()
@@ -196,7 +196,7 @@ def test_time_has_an_end_and_what_was_found_by_then_counts():
     assert said[-1] == research.END + research.BREAK
 
 
-def test_evidence_has_an_end():
+def test_amount_of_evidence_is_limited():
     finder = Finder({"Q": ["one two three", "four five six", "seven eight nine"]})
 
     found = _carried_out(finder, Script([ENOUGH]), [], research.Bounds(tokens=8))
@@ -228,7 +228,7 @@ def test_the_authors_default_stands_for_a_failure():
     assert outcome == Finished(outputs={"content": "Ask later."})
 
 
-def test_where_nothing_is_found_the_authors_words_are_the_answer():
+def test_empty_response_is_the_answer_if_nothing_is_found():
     outcome, _, script = researched(Finder({"Prices?": []}), ENOUGH, empty_response="Nobody knows.")
 
     assert isinstance(outcome, Finished)
@@ -236,7 +236,7 @@ def test_where_nothing_is_found_the_authors_words_are_the_answer():
     assert len(script.requests) == 1
 
 
-def test_no_question_is_not_searched():
+def test_empty_question_is_not_searched():
     finder = Finder()
 
     outcome, *_ = researched(finder, ctx=FakeContext(globals={"sys.query": " "}), empty_response="Ask something.")
@@ -247,7 +247,7 @@ def test_no_question_is_not_searched():
 
 
 # -- how it is told --------------------------------------------------------------------------------------------------
-def test_progress_is_heard_as_thinking_and_the_answer_after_it():
+def test_progress_is_streamed_as_reasoning_before_the_answer():
     ctx = FakeContext(globals={"sys.query": "Prices?"}, speaks=True)
 
     outcome, *_ = researched(Finder(), ENOUGH, ANSWER, ctx=ctx)
@@ -259,7 +259,7 @@ def test_progress_is_heard_as_thinking_and_the_answer_after_it():
     assert "About Prices?." in outcome.outputs["formalized_content"]
 
 
-def test_aloud_a_failure_is_what_is_said():
+def test_failure_of_a_streaming_research_is_written():
     ctx = FakeContext(globals={"sys.query": "Prices?"}, speaks=True)
 
     outcome, *_ = researched(Finder(fails=True), ENOUGH, ctx=ctx)
@@ -269,7 +269,7 @@ def test_aloud_a_failure_is_what_is_said():
     assert outcome.outputs["_ERROR"] == "The search is away."
 
 
-def test_the_evidence_alone_takes_no_answer():
+def test_research_without_an_answer_asks_for_none():
     outcome, _, script = researched(Finder(), ENOUGH, answers=False)
 
     assert isinstance(outcome, Finished)
@@ -278,7 +278,7 @@ def test_the_evidence_alone_takes_no_answer():
     assert len(script.requests) == 1
 
 
-def test_the_evidence_alone_says_nothing_before_a_message():
+def test_research_without_an_answer_streams_nothing():
     ctx = FakeContext(globals={"sys.query": "Prices?"}, speaks=True)
 
     outcome, *_ = researched(Finder(), ENOUGH, ctx=ctx, answers=False)
@@ -298,7 +298,7 @@ def test_the_answer_is_made_from_numbered_evidence():
     assert "[ID:n]" in system
 
 
-def test_every_search_can_be_looked_up():
+def test_every_search_is_traced():
     _, ctx, _ = researched(Finder(), ENOUGH, ANSWER)
 
     (trace,) = ctx.traces
@@ -397,7 +397,7 @@ def test_a_node_that_could_not_research_is_refused(params: dict[str, Any], reaso
         ("", Verdict()),
     ],
 )
-def test_what_cannot_be_read_counts_as_enough(answer: str, verdict: Verdict):
+def test_unreadable_verdict_counts_as_sufficient(answer: str, verdict: Verdict):
     assert verdict_in(answer) == verdict
 
 
@@ -419,7 +419,7 @@ def test_questions_are_read_as_far_as_they_can_be(answer: str, found: list[Follo
 
 @settings(max_examples=30)
 @given(st.text(), st.integers(), st.lists(st.text()))
-def test_no_answer_is_too_wild_to_be_read(text: str, number: int, listed: list[str]):
+def test_any_answer_can_be_parsed(text: str, number: int, listed: list[str]):
     for answer in (text, json.dumps({"is_sufficient": number, "questions": listed}), json.dumps({"questions": text})):
         assert isinstance(verdict_in(answer), Verdict)
         assert len(follow_ups_in(answer)) <= 3

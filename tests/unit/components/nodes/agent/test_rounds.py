@@ -68,7 +68,7 @@ def test_when_the_rounds_are_used_up_the_model_is_asked_once_more_without_tools(
     assert texts(closing)[-1] == ("user", f"Exceed max rounds: {max_rounds}")
 
 
-def test_a_round_without_calls_is_the_answer_also_when_it_says_nothing():
+def test_round_without_calls_is_the_answer_even_if_empty():
     script = Script([{"last_role": "tool", "reply": ""}, AGAIN])
 
     assert answered(script).text == ""
@@ -93,7 +93,7 @@ def test_only_rounds_with_calls_are_recorded():
     assert list(ctx.journal) == ["round:0", "call:0:0"]
 
 
-def test_text_beside_calls_is_heard_and_told_back_to_the_model():
+def test_text_beside_calls_is_streamed_and_sent_back_to_the_model():
     script = Script([{"last_role": "tool", "reply": "done"}, {"reply": "let me see ", **AGAIN}])
     ctx = FakeContext()
 
@@ -105,7 +105,7 @@ def test_text_beside_calls_is_heard_and_told_back_to_the_model():
 
 
 @pytest.mark.parametrize(("model", "is_told"), [("deepseek-v4@DeepSeek", True), ("gpt-5@OpenAI", False)])
-def test_reasoning_is_told_back_to_those_who_ask_for_it(model: str, is_told: bool):
+def test_reasoning_is_sent_back_to_vendors_that_require_it(model: str, is_told: bool):
     script = Script([{"last_role": "tool", "reply": "done"}, {"reasoning": "because", **AGAIN}])
 
     answered(script, model=model)
@@ -114,7 +114,7 @@ def test_reasoning_is_told_back_to_those_who_ask_for_it(model: str, is_told: boo
     assert message.get("reasoning_content") == ("because" if is_told else None)
 
 
-def test_what_a_vendor_wants_back_with_a_call_goes_back_in_every_attempt():
+def test_extra_content_of_a_call_is_sent_back_in_every_attempt():
     extra = {"google": {"thought_signature": "sig"}}
     ctx = FakeContext()
 

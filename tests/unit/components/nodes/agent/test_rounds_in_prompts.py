@@ -58,7 +58,7 @@ def test_a_task_is_analysed_worked_on_step_by_step_and_completed():
 @pytest.mark.parametrize(
     "answer", ["I would call echo", "[]", '[{"tool": "echo_0"}]', "[7]", '"echo_0"', "<think>only thoughts</think>"]
 )
-def test_an_answer_that_cannot_be_read_is_told_to_the_model_and_spends_the_round(answer: str):
+def test_unreadable_reply_is_reported_to_the_model_and_uses_up_the_round(answer: str):
     rules = [ANALYSE, complete(last="Tool call error"), {"reply": answer}]
 
     outcome, _, script, _ = in_prompts(rules, max_rounds=1)
@@ -89,7 +89,7 @@ def test_a_long_history_keeps_its_beginning_and_its_end():
     assert said[0] == ("user", "Q")
 
 
-def test_the_answer_is_heard_with_what_ran_before_it():
+def test_answer_is_streamed_after_the_tools_that_ran():
     ctx = FakeContext(globals={"sys.query": "Q"}, speaks=True)
     rules = [ANALYSE, REFLECT, complete(last="goes well"), step(("echo_0", {"query": "1"}))]
 
@@ -100,7 +100,7 @@ def test_the_answer_is_heard_with_what_ran_before_it():
     assert outcome.outputs["content"] == "<think>Running the echo_0 tool...</think>Final."
 
 
-def test_an_analysis_or_reflection_that_fails_is_done_without():
+def test_failed_analysis_or_reflection_is_skipped():
     rules: list[dict[str, Any]] = [
         {"last": "Analyse the task", "error": "invalid"},
         {"last": "Reflect on", "error": "invalid"},
@@ -139,7 +139,7 @@ def test_another_attempt_goes_on_from_what_was_recorded():
     assert again.usage == first.usage
 
 
-def test_the_authors_own_guides_take_the_place_of_ours():
+def test_authors_guides_replace_the_built_in_ones():
     own = (
         "You lead.<TASK_ANALYSIS>analyse like me</TASK_ANALYSIS><PLAN_GENERATION>plan like me</PLAN_GENERATION>"
         "<REFLECTION>reflect like me</REFLECTION>"

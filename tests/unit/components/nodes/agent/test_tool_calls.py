@@ -36,7 +36,7 @@ def carried_out(
     return asyncio.run(all_of_them())
 
 
-def test_a_call_that_may_not_be_done_twice_is_in_doubt_until_its_result_is_recorded():
+def test_unsafe_call_has_an_unknown_outcome_until_its_result_is_recorded():
     ctx = FakeContext()
     seen: list[tuple[list[str], list[str]]] = []
 
@@ -56,7 +56,7 @@ def results(done: ToolCalls) -> list[Any]:
     return [used.result for used in done.used]
 
 
-def test_what_is_wrong_with_a_call_is_its_result():
+def test_error_of_a_call_is_its_result():
     calls = Calls()
 
     done = carried_out(
@@ -88,14 +88,14 @@ def test_a_tool_that_raises_tells_the_model_why():
     assert results(done) == ["Echo error: boom! with [REDACTED]"]
 
 
-def test_a_failure_beside_the_tool_is_told_as_it_is():
+def test_node_failure_of_a_function_is_its_result():
     async def fail(arguments: Any, ctx: Any) -> ToolRun:
         raise NodeFailure("boom!")
 
     assert results(carried_out(FakeContext(), [function(fail)], ("f_0", "{}"))) == ["boom!"]
 
 
-def test_a_model_can_neither_set_nor_see_what_is_the_authors():
+def test_model_can_neither_set_nor_see_the_authors_parameters():
     calls = Calls()
 
     carried_out(FakeContext(), [echo(calls, top=7)], ("echo_0", '{"query": null, "top": 99, "api_key": "mine"}'))
@@ -169,7 +169,7 @@ def test_a_call_ends_with_its_own_time_or_with_the_agents(limit: float | None, o
         ("a\x00b\ud800", "ab\ufffd"),
     ],
 )
-def test_results_are_told_as_text_or_json(answer: Any, text: str):
+def test_results_are_sent_as_text_or_json(answer: Any, text: str):
     async def call(arguments: Any, ctx: Any) -> ToolRun:
         return ToolRun({}, answer)
 
@@ -222,7 +222,7 @@ def test_what_a_tool_spends_and_makes_is_counted_also_in_another_attempt():
     assert json.loads(json.dumps(first.journal)) == first.journal
 
 
-def test_a_tool_sees_the_world_of_its_agent_but_has_a_place_of_its_own():
+def test_tool_shares_its_agents_values_but_has_its_own_journal_keys():
     seen: list[Any] = []
 
     async def call(arguments: Any, ctx: Any) -> ToolRun:
@@ -244,7 +244,7 @@ def test_a_tool_sees_the_world_of_its_agent_but_has_a_place_of_its_own():
     assert ctx.inputs == {}
 
 
-def test_a_lost_lease_stops_the_round_as_itself():
+def test_lost_lease_in_a_round_is_raised_unchanged():
     class Lost(BaseException):
         pass
 

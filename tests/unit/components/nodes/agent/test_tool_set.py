@@ -40,7 +40,7 @@ def sent(function: Function, arguments: Mapping[str, Any], **known: Any) -> Mapp
     return asked
 
 
-def test_what_a_model_leaves_out_is_what_the_author_has_stored():
+def test_argument_that_a_model_omits_is_the_authors_value():
     search = tool("TavilySearch", topic="news", include_domains=["a.test"], exclude_domains="b.test, c.test")
 
     asked = sent(search, {"query": "tea"})
@@ -53,7 +53,7 @@ def test_what_a_model_leaves_out_is_what_the_author_has_stored():
     assert sent(tool("Google", num="3", start=20), {"q": "tea"}).items() >= {"num": 3, "start": 20}.items()
 
 
-def test_what_a_model_says_goes_before_it():
+def test_argument_of_a_model_overrides_the_authors_value():
     search = tool("TavilySearch", topic="news", include_domains=["a.test"])
 
     asked = sent(search, {"query": "tea", "topic": "general", "include_domains": []})
@@ -101,14 +101,14 @@ def test_a_model_is_told_the_authors_own_defaults_and_no_references():
     assert "default" not in offered["query"]
 
 
-def test_an_authors_free_text_counts_without_being_told():
+def test_authors_free_text_applies_without_being_shown_to_the_model():
     search = tool("SearXNG", searxng_url="http://searx.internal:8080")
 
     assert "internal" not in str(search.schema)
     assert called(search, {"query": "tea"})[1].calls[0].url == "http://searx.internal:8080/search"
 
 
-def test_what_is_required_of_a_model_is_not_made_up_for_it():
+def test_missing_required_argument_is_not_filled_in():
     done, http = called(tool("TavilySearch", query="the author's"), {"topic": "news"})
 
     assert (done.answer, http.calls) == ("", [])

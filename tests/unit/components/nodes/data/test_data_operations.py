@@ -193,7 +193,7 @@ def test_keys_are_renamed_one_after_the_other(row: Any, pairs: list[tuple[str, s
         (r"'\ud83d\ude00'", "\U0001f600"),
     ],
 )  # fmt: skip
-def test_texts_that_python_would_read_become_values(text: str, expected: Any):
+def test_python_literals_become_values(text: str, expected: Any):
     assert exactly(read(text)) == exactly(expected)
 
 

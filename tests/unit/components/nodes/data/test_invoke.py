@@ -162,7 +162,7 @@ def test_headers_are_an_object_whose_texts_are_filled_in(headers: Any, expected:
 
 
 @pytest.mark.parametrize("headers", ["[1]", "no json", "5", [1], "{'a': 1}", '{"a": NaN', "[" * 100_000])
-def test_anything_else_is_no_headers(headers: Any):
+def test_headers_that_are_not_an_object_fail_the_node(headers: Any):
     with pytest.raises(NodeFailure, match=r"^Invoke headers must be a JSON object\.$"):
         sent(headers=headers)
 
@@ -191,7 +191,7 @@ def test_an_argument_without_a_key_fails_the_node(variables: Any):
 
 
 @pytest.mark.parametrize("value", ["NaN", "[1, -Infinity]", "1e999", "@env.nan"])
-def test_an_argument_that_is_no_strict_json_fails_the_node_by_its_name(value: str):
+def test_argument_that_is_not_strict_json_fails_the_node_with_its_name(value: str):
     with pytest.raises(NodeFailure, match='"price" is not strict JSON'):
         sent(variables=rows(price=value))
 
@@ -204,7 +204,7 @@ def test_a_reference_to_nothing_fails_the_node():
             sent(**params)
 
 
-def test_what_references_brought_is_shown_as_input():
+def test_values_of_references_are_shown_as_inputs():
     ctx, _ = world()
 
     run(invoke, {"url": "http://x/{env.s}", "variables": rows(a="@sys.query", b="@{begin@sku}", c="{env.t}")}, ctx)
@@ -313,7 +313,7 @@ def test_after_the_last_try_there_is_no_pause(pauses: list[float]):
     assert pauses == [2.0]
 
 
-def test_what_cannot_succeed_is_not_tried_again(pauses: list[float]):
+def test_error_that_a_retry_cannot_mend_is_not_retried(pauses: list[float]):
     ctx, http = world(failing(9, HttpFailed("too large")))
 
     with pytest.raises(HttpFailed, match="too large"):
@@ -336,7 +336,7 @@ def test_a_refused_address_is_not_valid_and_not_tried_again(pauses: list[float])
     assert invoke.owns_errors
 
 
-def test_address_that_is_none_is_told_in_the_words_of_ragflow(pauses: list[float]):
+def test_invalid_address_is_reported_with_ragflows_text(pauses: list[float]):
     ctx, _ = world(failing(9, AddressRefused("Disallowed URL scheme: 'ftp'.", is_malformed=True)))
 
     with pytest.raises(AddressRefused, match=r"^URL not valid$"):
@@ -354,7 +354,7 @@ def test_status_of_the_answer_is_an_output():
     assert run(invoke, {"url": "http://x"}, ctx).outputs == {"result": "", "status_code": 404}
 
 
-def test_failure_of_the_server_is_asked_again_as_often_as_the_author_allows(pauses: list[float]):
+def test_server_failure_is_retried_as_often_as_the_author_allows(pauses: list[float]):
     for statuses, retries, asked, told in (
         ((503, 200), 2, 2, 200),
         ((500,), 2, 3, 500),
@@ -368,7 +368,7 @@ def test_failure_of_the_server_is_asked_again_as_often_as_the_author_allows(paus
         assert (outcome.outputs["status_code"], len(http.calls)) == (told, asked)
 
 
-def test_failure_of_a_server_that_looks_at_no_keys_is_not_asked_again(pauses: list[float]):
+def test_failure_of_a_server_that_ignores_keys_is_not_retried(pauses: list[float]):
     ctx, http = world(answering(503))
 
     outcome = run(invoke, {"url": "http://x", "method": "post", "max_retries": 3, "on_unknown": "fail"}, ctx)

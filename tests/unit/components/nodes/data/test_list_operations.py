@@ -65,17 +65,17 @@ def test_head_and_tail_take_as_many_as_there_are(operation: str, n: int, expecte
         (float("inf"), []), (float("nan"), []),
     ],
 )  # fmt: skip
-def test_what_is_no_whole_number_counts_as_far_as_it_can_be_read(n: Any, expected: list[Any]):
+def test_number_that_is_not_an_integer_is_converted_or_zero(n: Any, expected: list[Any]):
     assert result(LETTERS, "head", n=n) == expected
 
 
 @pytest.mark.parametrize("operation", ["topN", "TopN", "TOPN", " topn "])
-def test_top_n_is_head(operation: str):
+def test_operation_top_n_is_an_alias_of_head(operation: str):
     assert result(NUMBERS, operation, n=2) == [3, 1]
 
 
 @pytest.mark.parametrize("operation", [None, "", " "])
-def test_no_operation_is_nth(operation: Any):
+def test_missing_operation_means_nth(operation: Any):
     assert result(LETTERS, operation, n=2) == ["a"]
 
 
@@ -205,12 +205,12 @@ def test_all_three_outputs_are_set_whatever_the_canvas_declares(items: list[Any]
 
 
 @pytest.mark.parametrize("value", ["text", None, 5, {"k": [1]}])
-def test_what_is_no_list_fails_the_node(value: Any):
+def test_value_that_is_not_a_list_fails_the_node(value: Any):
     with pytest.raises(NodeFailure, match="should be an array"):
         result(value, "head", n=1)
 
 
-def test_a_list_that_nobody_knows_fails_the_node():
+def test_unknown_list_reference_fails_the_node():
     with pytest.raises(UnresolvedReference):
         run(list_operations, {"query": "Gone:X@result"}, FakeContext())
 

@@ -45,7 +45,7 @@ def test_a_list_and_a_long_delimiter_do_not_make_an_endless_text():
         result(params, l=["a"] * 1000)
 
 
-def test_an_input_called_line_goes_before_the_reference():
+def test_input_named_line_has_priority_over_the_reference():
     params = {"method": "split", "split_ref": "env.t", "line": "x,{env.t}"}
 
     assert result(params, t="y") == ["x", "y"]
@@ -79,7 +79,7 @@ def test_values_are_merged_into_the_script(script: str, expected: str):
     assert result({"method": "merge", "script": script, "delimiters": ["|", ","]}, **values) == expected
 
 
-def test_a_merge_shows_what_it_put_in():
+def test_merge_notes_its_values_as_inputs():
     ctx = FakeContext(globals={"env.l": ["a", 1, None, {"k": 1}]})
 
     run(string_transform, {"method": "merge", "script": "L={env.l}", "delimiters": [" - "]}, ctx)

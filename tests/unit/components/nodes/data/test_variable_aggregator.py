@@ -17,7 +17,7 @@ def group(name: str, *variables: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("a", "b", "expected"), [("", "x", {"g": "x"}), (0, False, {}), (None, [1], {"g": [1]}), ({}, [], {})]
 )
-def test_empty_values_are_passed_over(a: Any, b: Any, expected: dict[str, Any]):
+def test_empty_values_are_skipped(a: Any, b: Any, expected: dict[str, Any]):
     ctx = FakeContext(globals={"env.a": a, "env.b": b})
 
     assert run(variable_aggregator, {"groups": [group("g", "env.a", "env.b")]}, ctx) == Finished(outputs=expected)

@@ -13,14 +13,14 @@ def says(*nodes: str) -> dict[str, Any]:
     return {"says": [{"text": f"{{{node}@content}}", "said": f"{{{node}@_said}}"} for node in nodes]}
 
 
-def test_behind_begin_it_waits_in_silence():
+def test_answer_after_begin_waits_without_writing():
     ctx = FakeContext(globals={"sys.query": "Hello"})
 
     assert run(answer, {}, ctx) == WaitingForInput(inputs={})
     assert ctx.said == ""
 
 
-def test_the_text_of_the_node_before_it_is_said_once():
+def test_text_of_the_node_before_answer_is_written_once():
     new = FakeContext(values={"LLM:A": {"content": "Hi there"}})
     old = FakeContext(values={"LLM:A": {"content": "Hi there", "_said": True}})
 
@@ -46,7 +46,7 @@ def test_several_texts_are_one_message(contents: list[Any], said: str):
 
 
 @pytest.mark.parametrize("query", ["Bye", {"text": "Bye"}])
-def test_the_query_of_the_next_turn_is_the_answer_and_what_was_said_is_marked(query: Any):
+def test_query_of_the_next_turn_is_the_output_and_written_texts_are_marked(query: Any):
     values = {"LLM:A": {"content": "Hi"}, "LLM:B": {"content": ""}, "LLM:C": {"content": "old", "_said": True}}
     ctx = FakeContext(values=values, answers={"query": query})
 
@@ -57,7 +57,7 @@ def test_the_query_of_the_next_turn_is_the_answer_and_what_was_said_is_marked(qu
     assert ctx.inputs == {"query": query}
 
 
-def test_answers_to_others_leave_it_waiting():
+def test_answers_to_other_forms_leave_answer_waiting():
     ctx = FakeContext(values={"LLM:A": {"content": "Hi"}}, answers={"query": ""})
 
     assert run(answer, says("LLM:A"), ctx) == WaitingForInput(inputs={})

@@ -67,7 +67,7 @@ def test_values_preset_in_the_form_are_not_emitted():
     assert outputs(FakeContext(), {"name": {"type": "line", "value": "preset"}}) == {}
 
 
-def test_files_become_their_texts_and_what_describes_them_is_kept():
+def test_files_become_their_texts_and_their_descriptors_are_kept():
     ctx = FakeContext(
         answers={
             "one": {"type": "File", "value": FILE},
@@ -106,7 +106,7 @@ def test_an_unknown_mode_is_refused(mode: Any):
         BeginParams.model_validate({"mode": mode})
 
 
-def test_what_the_turn_before_has_left_in_the_inputs_is_shown_until_it_is_given_anew():
+def test_inputs_of_the_previous_turn_are_shown_until_they_are_sent_again():
     kept = {"a": "old", "b": "kept", "extra": 1}
     ctx = FakeContext(globals={"sys.query": ""}, kept_inputs=kept, answers={"a": "new"})
 

@@ -103,7 +103,7 @@ def test_the_query_may_be_any_value_of_the_canvas(value: Any, text: str):
     assert ctx.inputs == {"Code:0@result": text}
 
 
-def test_a_query_that_nobody_knows_fails_the_node():
+def test_unknown_query_reference_fails_the_node():
     with pytest.raises(UnresolvedReference):
         sort("order", query="Nobody:0@x")
 
@@ -151,7 +151,7 @@ def test_categories_that_lead_nowhere_are_refused_at_load(params: dict[str, Any]
         CategorizeParams.model_validate(params)
 
 
-def test_nothing_but_categories_and_window_is_checked_at_load():
+def test_only_categories_and_window_are_validated_at_load():
     params = CategorizeParams.model_validate({"category_description": ORDERS, "temperature": 7, "max_tokens": "many"})
 
     assert params.llm_id == ""

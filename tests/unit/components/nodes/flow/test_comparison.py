@@ -105,7 +105,7 @@ def test_a_loop_compares_by_the_type_of_the_value(left: Any, operator: str, oper
         ("a", "contains", 1),
     ],
 )
-def test_a_loop_refuses_operators_that_the_type_has_not(left: Any, operator: str, operand: Any):
+def test_loop_refuses_operators_that_a_type_does_not_have(left: Any, operator: str, operand: Any):
     with pytest.raises(NodeFailure):
         loop_holds(left, operator, operand)
 

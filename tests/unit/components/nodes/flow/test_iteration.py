@@ -37,11 +37,11 @@ def test_anything_but_a_list_fails_and_names_the_reference(items: Any):
         visit(items, 0)
 
 
-def test_each_pass_gives_out_its_element():
+def test_each_iteration_outputs_its_element():
     assert visit(["a", "b"], 1) == NextIteration(outputs={"item": "b", "result": "b", "index": 1})
 
 
-def test_the_last_visit_ends_the_container_with_what_was_collected():
+def test_last_visit_ends_the_container_with_the_collected_outputs():
     outcome = visit(["a", "b"], 2, {"lines": ["0:a", "1:b"]})
 
     assert outcome == ContainerExited(outputs={}, container={"lines": ["0:a", "1:b"], "note": "n"})
@@ -55,7 +55,7 @@ def test_a_list_that_the_body_made_shorter_ends_early():
     assert isinstance(visit(["a"], 1), ContainerExited)
 
 
-def test_side_by_side_null_is_an_empty_list_and_the_outputs_are_lists():
+def test_parallel_iteration_takes_null_as_an_empty_list_and_outputs_lists():
     for items in (None, []):
         ctx = FakeContext(globals={"env.items": items})
         outcome = visit(items, 0, max_concurrency=2)
@@ -64,7 +64,7 @@ def test_side_by_side_null_is_an_empty_list_and_the_outputs_are_lists():
         assert outcome == ContainerExited(container={"lines": [], "note": "n", "_result": []})
 
 
-def test_side_by_side_results_are_collected_as_they_come():
+def test_parallel_results_are_collected():
     results = [{"item": 1, "index": 0, "T:1": {"result": "r"}}]
 
     outcome = visit([1], 1, {"lines": ["r"], "_result": results}, max_concurrency=2)
@@ -73,7 +73,7 @@ def test_side_by_side_results_are_collected_as_they_come():
 
 
 @pytest.mark.parametrize("wanted", [4, "4", 4.0])
-def test_numeric_text_says_how_many_items_run_side_by_side(wanted: Any):
+def test_concurrency_may_be_written_as_text(wanted: Any):
     outcome = run(iteration, {**PARAMS, "max_concurrency": wanted}, FakeContext(globals={"env.items": [1]}))
 
     assert isinstance(outcome, ContainerOpened)
@@ -82,14 +82,14 @@ def test_numeric_text_says_how_many_items_run_side_by_side(wanted: Any):
 
 
 @pytest.mark.parametrize("wanted", [0, 1, None, "1", "four", True, -1])
-def test_items_run_one_after_another_unless_more_are_asked_for(wanted: Any):
+def test_items_run_sequentially_by_default(wanted: Any):
     outcome = run(iteration, {**PARAMS, "max_concurrency": wanted}, FakeContext(globals={"env.items": [1]}))
 
     assert isinstance(outcome, ContainerOpened)
     assert outcome.concurrency == 1
 
 
-def test_the_short_shape_takes_a_single_value_for_a_list_of_one():
+def test_short_form_takes_a_single_value_as_a_list_of_one():
     ctx = FakeContext(globals={"env.items": "abc"})
 
     assert run(iteration, {**PARAMS, "wrap_single": True}, ctx) == ContainerOpened(1, 1, {"lines": None})

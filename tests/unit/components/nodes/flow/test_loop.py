@@ -59,11 +59,11 @@ def test_an_incomplete_loop_variable_fails(row: dict[str, Any]):
         run(loop, {"loop_variables": [row]}, FakeContext())
 
 
-def test_a_condition_that_does_not_hold_starts_a_pass():
+def test_condition_that_does_not_hold_starts_an_iteration():
     assert visit(condition("env.c", "≥", 4)) == NextIteration()
 
 
-def test_a_condition_that_holds_ends_the_loop_before_the_pass():
+def test_condition_that_holds_ends_the_loop_before_the_iteration():
     assert visit(condition("{env.c}", "≥", 3)) == LEFT
 
 
@@ -73,12 +73,12 @@ def test_the_maximum_ends_the_loop_whatever_the_conditions_say(maximum: Any):
 
 
 @pytest.mark.parametrize("maximum", ["many", "nan", "inf", [1]])
-def test_a_maximum_that_is_no_number_fails(maximum: Any):
+def test_maximum_that_is_not_a_number_fails(maximum: Any):
     with pytest.raises(NodeFailure, match="maximum loop count"):
         visit(maximum=maximum)
 
 
-def test_no_conditions_end_an_and_at_once_and_an_or_never():
+def test_loop_without_conditions_ends_at_once_under_and_and_never_under_or():
     assert visit(logical_operator="and") == LEFT
     assert visit(logical_operator=None) == LEFT
     assert visit(logical_operator="or") == NextIteration()

@@ -29,7 +29,7 @@ def world(**values: Any) -> FakeContext:
     return FakeContext(globals={"sys.query": "Bob", **{f"env.{name}": value for name, value in values.items()}})
 
 
-def test_literal_text_and_values_are_said_piece_by_piece():
+def test_literal_text_and_values_are_written_part_by_part():
     ctx = world()
 
     outcome = run(message, {"content": ["Hi {sys.query}!"]}, ctx)
@@ -67,7 +67,7 @@ def test_content_reads_as_the_specification_says(text: str, expected: str):
     assert content(world(l=[1, "a", {"k": 1}], n=None, f=1.0, o={"k": "ä"}, b=True, i=3), text) == expected
 
 
-def test_nothing_is_said_for_an_empty_text():
+def test_empty_text_writes_nothing():
     ctx = world(e="")
 
     assert content(ctx, "{env.e}") == ""
@@ -76,7 +76,7 @@ def test_nothing_is_said_for_an_empty_text():
     assert ctx.pieces == []
 
 
-def test_a_template_and_a_message_that_does_not_stream_are_said_as_a_whole():
+def test_template_and_message_without_streaming_are_written_as_a_whole():
     ctx = world()
 
     content(ctx, "{% if true %}Hi {sys.query}{% endif %}")
@@ -147,7 +147,7 @@ def test_aliases_work_in_a_message_inside_an_iteration():
     assert content(FakeContext(aliases={"item": "a", "index": 0}), "{index}: {item}") == "0: a"
 
 
-def test_the_reasoning_of_a_node_that_is_listened_to_is_said_between_markers_and_not_stored():
+def test_reasoning_of_a_streaming_node_is_written_between_markers_and_not_stored():
     ctx = FakeContext(values={"LLM:A": {"content": "<think>ab</think>Hello"}}, listened={"LLM:A"})
 
     assert content(ctx, "Say: {LLM:A@content}") == "Say: Hello"
@@ -155,7 +155,7 @@ def test_the_reasoning_of_a_node_that_is_listened_to_is_said_between_markers_and
     assert ctx.inputs == {"LLM:A@content": "<think>ab</think>Hello"}
 
 
-def test_reasoning_is_told_apart_in_a_template_too():
+def test_reasoning_gets_markers_in_a_template_too():
     ctx = FakeContext(values={"LLM:A": {"content": "<think>ab</think>Hello"}}, listened={"LLM:A"})
 
     assert content(ctx, "{% if true %}T: {LLM:A@content}{% endif %}") == "T: Hello"
@@ -163,14 +163,14 @@ def test_reasoning_is_told_apart_in_a_template_too():
 
 
 @pytest.mark.parametrize("stray", ["<think>" * 20_000, "</think>a", "a<think>"])
-def test_a_think_tag_without_its_other_half_is_text_like_any_other(stray: str):
+def test_think_tag_without_its_counterpart_stays_text(stray: str):
     ctx = FakeContext(values={"LLM:A": {"content": f"<think>ab</think>{stray}"}}, listened={"LLM:A"})
 
     assert content(ctx, "{LLM:A@content}") == stray
     assert ctx.said == f"{THINK_START}ab{THINK_END}{stray}"
 
 
-def test_other_values_are_said_as_they_are_but_never_with_our_markers():
+def test_other_values_are_written_unchanged_without_markers():
     marked = f"<think>ab</think>{THINK_START}x{THINK_END}{AUDIO_START}{'0' * 32}{AUDIO_END}"
     ctx = FakeContext(values={"LLM:A": {"content": marked}})
 
@@ -208,7 +208,7 @@ def test_the_references_of_all_alternatives_are_shown_as_inputs():
     assert ctx.inputs == {"env.a": "1", "env.b": "2"}
 
 
-def test_the_end_carries_the_evidence_of_the_turn_once_there_is_any():
+def test_message_end_carries_the_runs_references_once_there_are_any():
     chunks = {"chunks": {"7": {"id": "c", "content": "x"}}, "doc_aggs": {}}
     agg = {"chunks": {}, "doc_aggs": {"a.pdf": {"doc_name": "a.pdf", "count": 1}}}
 
@@ -231,7 +231,7 @@ def test_the_end_carries_the_evidence_of_the_turn_once_there_is_any():
         ("a {sys.user_id}", "a {sys.user_id}"),
     ],
 )
-def test_an_answer_is_remembered_with_its_reasoning_for_a_user(user_id: Any, user: str):
+def test_answer_is_saved_to_memories_with_its_reasoning_for_a_user(user_id: Any, user: str):
     ctx = FakeContext(
         values={"LLM:A": {"content": "<think>ab</think>Hello"}, "begin": {"who": 42}},
         globals={"sys.user_id": "u-1"},
@@ -245,7 +245,7 @@ def test_an_answer_is_remembered_with_its_reasoning_for_a_user(user_id: Any, use
 
 
 @pytest.mark.parametrize("memory_ids", [None, [], "", {}])
-def test_without_memories_nothing_is_remembered(memory_ids: Any):
+def test_message_without_memories_saves_nothing(memory_ids: Any):
     ctx = FakeContext()
 
     content(ctx, "Hello", memory_ids=memory_ids)
@@ -253,7 +253,7 @@ def test_without_memories_nothing_is_remembered(memory_ids: Any):
     assert ctx.memories == []
 
 
-def test_a_memory_that_fails_is_told_and_fails_nothing():
+def test_failing_memory_is_reported_and_does_not_fail_the_node():
     class Forgetful(FakeContext):
         async def remember(self, memory_ids: Any, user_id: str, answer: str) -> None:
             raise ToolError("Memory ['m1'] not found.")
@@ -265,7 +265,7 @@ def test_a_memory_that_fails_is_told_and_fails_nothing():
     )
 
 
-def test_a_user_who_cannot_be_found_is_told_as_well():
+def test_unresolved_memory_user_is_reported():
     outcome = run(message, {"content": ["Hi"], "memory_ids": ["m1"], "user_id": "{sys.nobody}"}, FakeContext(log=Log()))
 
     assert isinstance(outcome, Finished)
@@ -307,7 +307,7 @@ def opened(ctx: FakeContext, text: str, **params: Any) -> str | None:
     return opening(definition, "LLM:A", ctx.lookup, known, ctx.listens_to)
 
 
-def test_a_node_may_say_ahead_what_comes_before_its_content():
+def test_leading_text_is_the_text_before_a_nodes_content():
     ctx = FakeContext(values={"LLM:A": {}, "B:1": {"x": [1]}}, not_run={"LLM:A"})
 
     assert opened(ctx, "B has {B:1@x}, A says {LLM:A@content}.") == "B has [1], A says "
@@ -325,13 +325,13 @@ def test_a_node_may_say_ahead_what_comes_before_its_content():
         ("no mention", {}),
     ],
 )
-def test_an_opening_that_cannot_be_known_is_none(text: str, params: dict[str, Any]):
+def test_leading_text_with_unknown_values_is_none(text: str, params: dict[str, Any]):
     ctx = FakeContext(values={"LLM:A": {}, "C:1": {}}, not_run={"LLM:A", "C:1"})
 
     assert opened(ctx, text, **params) is None
 
 
-def test_several_alternatives_have_no_common_opening():
+def test_several_alternatives_have_no_leading_text():
     assert opening({"content": ["{LLM:A@content}", "x"]}, "LLM:A", FakeContext().lookup, lambda _: True) is None
 
 
@@ -344,7 +344,7 @@ MARKS = "".join((THINK_START, THINK_END, AUDIO_START, AUDIO_END))  # nothing tha
     thought=st.text(st.characters(exclude_characters="<>" + MARKS), max_size=10),
     answer=st.text(st.characters(exclude_characters="<>" + MARKS), max_size=10),
 )
-def test_what_was_said_ahead_is_how_the_message_begins(before: str, value: str, thought: str, answer: str):
+def test_message_begins_with_its_leading_text(before: str, value: str, thought: str, answer: str):
     text = before.replace("{", "(").replace("}", ")") + "{sys.query}{LLM:A@content} end"
     spoken = f"{THINK_START}{thought}{THINK_END}{answer}"
     ctx = FakeContext(

@@ -104,7 +104,7 @@ def test_a_file_that_cannot_be_made_is_logged_only_and_an_earlier_one_is_not_sho
 
 
 @pytest.mark.usefixtures("documents")
-def test_a_file_that_cannot_be_kept_is_logged_only():
+def test_file_that_cannot_be_stored_is_only_logged():
     class Full(FakeContext):
         async def save_file(self, name: str, data: bytes, mime_type: str) -> Mapping[str, Any]:
             raise OSError("No space left on device")

@@ -42,7 +42,7 @@ def test_the_choice_is_shown_as_ids_and_as_display_names():
         ("or", "0", "1", "Yes:1"), ("xor", "0", "1", "Yes:1"), ("", "0", "1", "Yes:1"), ("or", "0", "0", "No:1"),
     ],
 )  # fmt: skip
-def test_and_means_all_items_and_every_other_word_means_any(joined_by: Any, a: str, b: str, expected: str):
+def test_and_requires_all_items_and_any_other_operator_requires_one(joined_by: Any, a: str, b: str, expected: str):
     definition = params(("env.a", "=", "1"), ("env.b", "=", "1"), joined_by=joined_by)
 
     assert chosen(definition, world(a=a, b=b)) == (expected,)
@@ -57,7 +57,7 @@ def test_a_condition_without_a_usable_item_never_holds():
     assert chosen(params(), world()) == ("No:1",)
 
 
-def test_operands_are_taken_as_they_are_written():
+def test_references_in_operands_are_not_resolved():
     assert chosen(params(("env.a", "=", "{env.b}")), world(a="{env.b}", b="x")) == ("Yes:1",)
 
 
@@ -74,7 +74,7 @@ def test_all_nodes_of_a_target_list_are_started():
     assert chosen(definition, world(a="0")) == ("No:1", "No:2")
 
 
-def test_what_cannot_be_a_node_is_no_target():
+def test_invalid_target_ids_are_ignored():
     definition = {**params(("env.a", "=", "1")), "end_cpn_ids": ["No:1", "", None, ["No:2"]]}
 
     outcome = run(switch, definition, world(a="0"))

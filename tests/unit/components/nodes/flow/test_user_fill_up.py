@@ -56,7 +56,7 @@ def test_a_form_of_optional_files_does_not_stop_the_run_and_keeps_them():
     assert ctx.inputs == {"f": ["TEXT"]}
 
 
-def test_answered_files_become_texts_and_what_describes_them_is_kept():
+def test_answered_files_become_texts_and_their_descriptors_are_kept():
     file = {"id": "f1", "name": "a.txt", "mime_type": "text/plain", "created_by": "t"}
     ctx = FakeContext(answers={"doc": {"type": "file", "value": file}}, file_texts={"f1": "TEXT"})
 
@@ -65,7 +65,7 @@ def test_answered_files_become_texts_and_what_describes_them_is_kept():
     assert outcome == Finished(outputs={"doc": ["TEXT"], "tips": "Please", "_files": {"doc": [file]}})
 
 
-def test_coming_back_to_a_form_forgets_its_files_but_for_optional_ones():
+def test_reaching_a_form_again_clears_its_files_except_optional_ones():
     earlier = {"f": [{"id": "f1"}], "doc": [{"id": "f2"}], "gone": [{"id": "f3"}]}
     ctx = FakeContext(previous={"f": ["TEXT"], "_files": earlier})
 
@@ -102,7 +102,7 @@ def test_answers_become_outputs_undeclared_ones_too():
     assert ctx.inputs == {"name": "Ann", "age": 3, "more": "bare"}
 
 
-def test_what_an_answer_leaves_open_stays_empty():
+def test_fields_without_an_answer_stay_empty():
     ctx = FakeContext(answers={"a": {"value": "A"}})
 
     outcome = run(user_fill_up, form(a=LINE, b=LINE), ctx)
@@ -117,12 +117,12 @@ def test_a_form_may_say_how_long_it_waits(time: Any):
 
 
 @pytest.mark.parametrize("time", ["soon", "7 days or so", 0, -1, "0d", True, [7], "400d", float("inf")])
-def test_what_is_no_time_to_wait_is_refused_when_the_canvas_is_loaded(time: Any):
+def test_invalid_expiry_is_refused_when_the_canvas_is_loaded(time: Any):
     with pytest.raises(ValidationError, match="is not a valid time"):
         UserFillUpParams.model_validate({"expires_after": time})
 
 
-def test_coming_back_to_a_form_asks_again():
+def test_reaching_a_form_again_asks_again():
     outcome = run(user_fill_up, form(name={**LINE, "value": "old"}), FakeContext(previous={"name": "old"}))
 
     assert isinstance(outcome, WaitingForInput)

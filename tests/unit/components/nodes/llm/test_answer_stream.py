@@ -10,7 +10,7 @@ from tests.unit.components.nodes.agent.agents import scripted
 QUESTION = ChatRequest([{"role": "user", "content": "Q"}])
 
 
-def test_reasoning_over_several_answers_is_one_section_until_a_text_is_said():
+def test_reasoning_over_several_answers_is_one_section_until_a_text_is_written():
     ctx = FakeContext()
     speech = Aloud(ctx, scripted(Script([])))
 
@@ -27,7 +27,7 @@ def test_reasoning_over_several_answers_is_one_section_until_a_text_is_said():
     assert speech.reasoning == "first  second"
 
 
-def test_a_failed_answer_says_so_whoever_listens():
+def test_failed_answer_has_an_error_with_every_listener():
     model = scripted(Script([{"reply": "a **ERROR** of the model's own", "times": 1}, {"error": "invalid"}]))
     ctx = FakeContext()
 
@@ -40,7 +40,7 @@ def test_a_failed_answer_says_so_whoever_listens():
     assert quiet.text == aloud.text == "**ERROR**: INVALID_REQUEST - invalid"
 
 
-def test_an_output_that_says_nothing_is_left_out_unless_it_was_there_before():
+def test_empty_output_is_left_out_unless_an_earlier_activation_set_it():
     assert unless_empty(FakeContext(), "thinking", "") == {}
     assert unless_empty(FakeContext(previous={"thinking": "old"}), "thinking", "") == {"thinking": None}
     assert unless_empty(FakeContext(), "thinking", "new") == {"thinking": "new"}

@@ -33,5 +33,5 @@ def test_no_answer_breaks_the_reading_of_json(answer: str):
     assert isinstance(read_json(answer), dict | list | None)
 
 
-def test_what_is_no_json_becomes_its_text():
+def test_value_without_a_json_type_becomes_text():
     assert plain({1: (date(2026, 3, 1), b"x"), "\x00k": True}) == {"1": ["2026-03-01", "b'x'"], "k": True}

@@ -87,7 +87,7 @@ def test_a_question_is_asked_and_the_answer_becomes_the_content():
     assert ctx.said == ""
 
 
-def test_a_node_that_nobody_hears_does_not_call_its_model():
+def test_node_whose_output_is_unused_does_not_call_its_model():
     model = Model("hello")
 
     outcome, _ = ask(model, FakeContext(globals={"sys.query": "Q"}, heard=False))
@@ -145,7 +145,7 @@ def test_the_default_value_takes_the_place_of_a_failed_answer_under_comment():
 
 
 @pytest.mark.parametrize("policy", [("comment", ""), ("goto", "DEF"), (None, "DEF"), ("", "DEF")])
-def test_a_default_value_counts_only_under_comment_and_only_if_it_says_something(policy: tuple[Any, str]):
+def test_default_value_counts_only_under_comment_and_only_if_not_empty(policy: tuple[Any, str]):
     method, default = policy
 
     with pytest.raises(ModelError):
@@ -182,13 +182,13 @@ def test_an_empty_question_has_a_default_answer_under_comment():
     assert outcome == Finished(outputs={"content": "DEF"})
 
 
-def test_reasoning_is_an_output_of_its_own():
+def test_reasoning_is_a_separate_output():
     outcome, _ = ask(Model("answer", reasoning="because"))
 
     assert outcome == Finished(outputs={"content": "answer", "thinking": "because"})
 
 
-def test_reasoning_of_an_earlier_pass_does_not_stay_behind():
+def test_reasoning_of_an_earlier_activation_is_cleared():
     ctx = FakeContext(globals={"sys.query": "Q"}, previous={"thinking": "of the last round"})
 
     outcome, _ = ask(Model("answer"), ctx)
@@ -225,14 +225,14 @@ def test_the_echo_model_finds_the_schema_in_the_prompt():
     assert "a" in (read_json(echo_of(model.requests[0].messages)) or [])
 
 
-def test_a_structured_node_never_speaks():
+def test_structured_node_never_streams():
     outcome, ctx = ask(Model('{"a": "1"}'), aloud(), outputs={"structured": SCHEMA})
 
     assert outcome == Finished(outputs={"structured": {"a": "1"}})
     assert ctx.said == ""
 
 
-def test_errors_and_texts_that_are_no_json_share_the_attempts():
+def test_errors_and_non_json_answers_share_the_attempts():
     model = Model(BROKEN, "I cannot do that", '{"a": "1"}')
 
     outcome, _ = ask(model, max_retries=2, outputs={"structured": SCHEMA})
@@ -264,7 +264,7 @@ def test_only_a_schema_with_properties_asks_for_json(outputs: Any):
 # -- aloud ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_speaking_node_says_every_piece_as_it_comes():
+def test_streaming_node_writes_every_delta_as_it_arrives():
     model = Model([TextDelta("ha"), TextDelta("ha"), TextDelta(""), TextDelta("!")])
 
     outcome, ctx = ask(model, aloud(), max_retries=2, delay_after_error=0.5)
@@ -275,7 +275,7 @@ def test_a_speaking_node_says_every_piece_as_it_comes():
     assert ctx.usage.calls == 1
 
 
-def test_reasoning_is_said_between_marks_and_stored_between_tags():
+def test_reasoning_is_written_between_markers_and_stored_between_tags():
     model = Model([ReasoningDelta("a"), ReasoningDelta("b"), TextDelta("Hel"), TextDelta("lo")])
 
     outcome, ctx = ask(model, aloud())
@@ -298,7 +298,7 @@ def test_an_empty_answer_is_an_empty_content():
     assert ctx.pieces == []
 
 
-def test_an_error_is_said_last_and_the_run_goes_on():
+def test_error_is_written_last_and_the_run_continues():
     outcome, ctx = ask(Model([ReasoningDelta("hm"), BROKEN]), aloud())
 
     assert ctx.said == f"{THINK_START}hm{THINK_END}{BROKEN}"
@@ -306,7 +306,7 @@ def test_an_error_is_said_last_and_the_run_goes_on():
     assert ctx.usage.calls == 1
 
 
-def test_the_default_value_is_said_in_place_of_an_error():
+def test_default_value_is_written_in_place_of_an_error():
     model = Model([TextDelta("Hel"), BROKEN])
 
     outcome, ctx = ask(model, aloud(), exception_method="comment", exception_default_value="DEF")
@@ -315,7 +315,7 @@ def test_the_default_value_is_said_in_place_of_an_error():
     assert outcome == Finished(outputs={"content": "DEF"})
 
 
-def test_a_piece_with_the_error_mark_ends_the_speech():
+def test_delta_with_the_error_mark_ends_the_stream():
     model = Model([TextDelta("Hel"), TextDelta("**ERROR** z"), TextDelta("more"), ReasoningDelta("more")])
 
     outcome, ctx = ask(model, aloud())
@@ -324,7 +324,7 @@ def test_a_piece_with_the_error_mark_ends_the_speech():
     assert outcome == Finished(outputs={"content": "**ERROR** z", "_ERROR": "**ERROR** z"})
 
 
-def test_an_empty_question_is_answered_aloud_with_the_error():
+def test_empty_question_writes_the_error_to_the_stream():
     model = Model([TextDelta("x")])
 
     outcome, ctx = ask(model, FakeContext(globals={"sys.query": ""}, speaks=True))
@@ -334,7 +334,7 @@ def test_an_empty_question_is_answered_aloud_with_the_error():
     assert ctx.pieces == [outcome.outputs["_ERROR"]] == [outcome.outputs["content"]]
 
 
-def test_a_listener_that_goes_away_ends_the_call():
+def test_error_while_writing_ends_the_call():
     model = Model([TextDelta("a"), TextDelta("b")])
     ctx = aloud()
 

@@ -184,7 +184,7 @@ def test_images_are_shown_by_one_reference_or_several(var: Any, images: tuple[st
     assert prompt_of(ctx, prompts="see", visual_files_var=var).images == images
 
 
-def test_only_a_model_with_eyes_gets_images():
+def test_only_a_model_with_vision_gets_images():
     prompt = Prompt("", [user("U")], images=[PNG])
 
     assert sent(prompt, spec(8192, "chat", "vision")).images == [PNG]

@@ -70,7 +70,7 @@ def heard(ctx: FakeContext) -> list[bytes]:
     return [ctx.saved[marker[1:-1]][1] for marker in markers]
 
 
-def test_an_answer_is_heard_in_order_after_its_text_and_is_stored_without_audio():
+def test_audio_is_written_in_order_after_the_text_and_not_stored():
     ctx = room(Voice(), globals={"sys.query": "Ann"})
 
     outputs = played(ctx, "Hello {sys.query}. How are you? Fine!")
@@ -101,7 +101,7 @@ def test_reasoning_is_not_read_aloud():
     assert heard(ctx) == [b"Good."]
 
 
-def test_a_sentence_that_cannot_be_spoken_is_passed_over_with_a_warning():
+def test_sentence_that_cannot_be_synthesised_is_skipped_with_a_warning():
     ctx = room(Voice(mute=frozenset({"Two."})))
 
     played(ctx, "One. Two. Three.")
@@ -111,7 +111,7 @@ def test_a_sentence_that_cannot_be_spoken_is_passed_over_with_a_warning():
     assert ctx.log.names == ["sentence_not_spoken"]
 
 
-def test_a_vendor_that_breaks_in_a_way_of_its_own_costs_no_answer():
+def test_unexpected_error_of_the_speech_vendor_does_not_fail_the_answer():
     class Broken:
         async def synthesize(self, text: str) -> bytes:
             raise RuntimeError("surprise")
@@ -122,7 +122,7 @@ def test_a_vendor_that_breaks_in_a_way_of_its_own_costs_no_answer():
     assert ctx.log.names == ["sentence_not_spoken"] * 2
 
 
-def test_audio_that_cannot_be_kept_is_not_said():
+def test_audio_that_cannot_be_stored_is_not_written():
     class Full(FakeContext):
         async def save_file(self, name: str, data: bytes, mime_type: str) -> Mapping[str, Any]:
             raise NodeFailure("This worker has no file storage.")
@@ -144,7 +144,7 @@ def test_without_a_speech_model_there_is_one_warning_and_no_audio():
 
 
 @pytest.mark.parametrize("params", [{"auto_play": False}, {"stream": False}])
-def test_only_a_streamed_message_that_plays_its_answer_is_heard(params: dict[str, Any]):
+def test_only_a_streamed_message_with_auto_play_is_read_aloud(params: dict[str, Any]):
     voice = Voice()
 
     played(room(voice), "One.", **params)
@@ -152,7 +152,7 @@ def test_only_a_streamed_message_that_plays_its_answer_is_heard(params: dict[str
     assert voice.asked == []
 
 
-def test_an_answer_has_no_more_than_so_much_audio():
+def test_audio_of_an_answer_is_limited():
     class Loud:
         def __init__(self) -> None:
             self.asked = 0
@@ -171,7 +171,7 @@ def test_an_answer_has_no_more_than_so_much_audio():
     assert ctx.log.names == ["speech_ends_early"]
 
 
-def test_speech_that_takes_too_long_does_not_cost_the_answer():
+def test_slow_speech_does_not_fail_the_answer():
     class Slow:
         def __init__(self) -> None:
             self.asked: list[str] = []

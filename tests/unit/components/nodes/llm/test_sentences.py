@@ -44,12 +44,12 @@ def test_an_answer_is_read_sentence_by_sentence(text: str, expected: list[str]):
         ("x" * (LONGEST - 1) + " yz", "x" * (LONGEST - 1)),
     ],
 )
-def test_what_has_no_sound_is_taken_out_of_a_sentence(sentence: str, expected: str):
+def test_characters_without_a_sound_are_removed_from_a_sentence(sentence: str, expected: str):
     assert cleaned(sentence) == expected
 
 
 @given(st.text(st.sampled_from("ab .!?。”;\n")))
-def test_cutting_loses_nothing(text: str):
+def test_split_sentences_join_to_the_text(text: str):
     pieces = list(cut(text))
 
     assert "".join(pieces) == text
@@ -64,7 +64,7 @@ def test_any_text_can_be_read_aloud(text: str):
 
 
 @pytest.mark.parametrize("text", ["!" * 400_000, "<" * 400_000, "<a" * 200_000, "<think>" * 60_000, "” " * 200_000])
-def test_a_text_that_is_all_noise_takes_no_time(text: str):
+def test_text_without_words_is_processed_quickly(text: str):
     begun = time.process_time()
 
     list(sentences(text))

@@ -16,11 +16,11 @@ def test_chinese_text_is_read_in_the_encodings_it_comes_in(encoding: str):
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "cp1252", "latin-1"])
-def test_western_text_keeps_its_accents(encoding: str):
+def test_western_text_is_decoded_with_its_accents(encoding: str):
     assert decoded(GERMAN.encode(encoding)) == GERMAN
 
 
-def test_a_damaged_byte_does_not_cost_the_whole_text():
+def test_damaged_byte_does_not_change_the_detected_encoding():
     data = CHINESE.encode() + b"\xff!"
 
     assert decoded(data) == CHINESE + "\ufffd!"
@@ -34,7 +34,7 @@ def test_a_page_may_name_its_encoding():
 
 
 @pytest.mark.parametrize("name", ["utf-7", "punycode", "rot13", "nonsense", "iso-8859-99"])
-def test_an_encoding_we_do_not_know_is_not_believed(name: str):
+def test_unknown_declared_encoding_is_ignored(name: str):
     page = f'<meta charset="{name}">é'
 
     assert decoded(page.encode(), may_declare=True) == page

@@ -19,14 +19,14 @@ def markdown(html: str, *, with_links: bool = True) -> str:
     return markdown_of(body, BASE, with_links=with_links)
 
 
-def test_a_page_whose_addresses_begin_with_a_long_one_is_no_longer_for_it():
+def test_links_of_a_page_with_a_very_long_base_url_are_dropped():
     body = tree_of("<a href=x>y</a>" * 2000).body
     assert body is not None
 
     assert markdown_of(body, "https://site.test/" + "a/" * 50_000) == "y" * 2000
 
 
-def test_so_many_addresses_of_a_page_are_shown_and_then_words_alone(monkeypatch: pytest.MonkeyPatch):
+def test_links_beyond_the_limit_become_plain_text(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(page_markdown, "MOST_ADDRESSES", 2)
 
     assert markdown("<a href=x>a</a> <img src=y alt=b> <a href=z>c</a>") == (
@@ -66,7 +66,7 @@ def test_a_page_becomes_markdown(html: str, text: str):
     assert markdown(html) == text
 
 
-def test_without_links_only_words_are_left():
+def test_markdown_without_links_has_only_words():
     assert markdown("<p>see <a href=/b>it</a> <b>now</b><img src=/i.png alt=i>", with_links=False) == "see it now"
 
 
@@ -81,17 +81,17 @@ def test_without_links_only_words_are_left():
         ("http://[", ""),
     ],
 )
-def test_addresses_are_made_whole_and_lead_to_pages_only(address: str, whole: str):
+def test_urls_are_made_absolute_and_only_linkable_schemes_are_kept(address: str, whole: str):
     assert absolute(BASE, address) == whole
 
 
-def test_what_a_page_marks_as_its_article_is_its_main_text():
+def test_marked_article_of_a_page_is_its_main_content():
     article = f"<article><header>By Ann</header><p>{'long ' * 50}</p></article>"
 
     assert main_text(f"<main><nav>n</nav>{article}<aside>ad</aside></main>").startswith("By Ann\n\nlong long")
 
 
-def test_without_marks_the_paragraphs_that_say_most_are_the_main_text():
+def test_unmarked_page_has_its_longest_paragraphs_as_main_content():
     story = "".join(f"<p>This is paragraph {number}, and it says enough, as they do.</p>" for number in range(5))
     page = f"<div class='top-menu'><p>Menu</p></div><div><p><a href=/>{'link ' * 20}</a></p></div><div>{story}</div>"
 
@@ -101,11 +101,11 @@ def test_without_marks_the_paragraphs_that_say_most_are_the_main_text():
     assert not {"Menu", "Accept,"} & set(text.split())
 
 
-def test_a_name_that_may_be_the_content_is_kept():
+def test_element_whose_name_may_mean_content_is_kept():
     assert main_text("<div class='content-with-sidebar'><p>Said here.</p></div>") == "Said here."
 
 
-def test_html_that_is_kept_runs_nothing():
+def test_sanitized_html_contains_no_scripts():
     body = tree_of(
         "<p onclick=x style='color:red'><a href=' java\nscript:x'>a</a><iframe src=/x></iframe>"
         "<!-- c --><b hidden>b</b>"

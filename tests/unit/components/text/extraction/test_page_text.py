@@ -51,7 +51,7 @@ def test_tables_stay_html_and_come_at_the_end():
     ]
 
 
-def test_a_page_that_nests_beyond_reason_is_refused():
+def test_page_that_is_nested_too_deeply_is_refused():
     deep = "<div>" * DEEPEST + "x"
 
     assert text_of_page(deep) == "x"
@@ -94,7 +94,7 @@ def test_a_long_page_that_is_not_quite_right_is_read(honest: str):
         "<table></div><tr><td><div>",
     ],
 )
-def test_closing_tags_that_close_nothing_make_no_page_flat(deep: str):
+def test_unmatched_closing_tags_do_not_hide_the_depth_of_a_page(deep: str):
     with pytest.raises(NodeFailure, match="deeper than 512"):
         text_of_page(deep * 2 * DEEPEST)
 
@@ -111,7 +111,7 @@ def test_a_tag_of_very_many_attributes_and_a_page_of_very_many_tags_are_refused(
     assert text_of_page(f"<p {some}>a</p>") == "a"
 
 
-def test_elements_that_close_one_another_are_not_deep():
+def test_elements_that_close_one_another_do_not_count_as_nested():
     assert text_of_page("<p>a<li>b<br><img>" * DEEPEST).count("\n") == 2 * DEEPEST - 1
 
 

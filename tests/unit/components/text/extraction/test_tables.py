@@ -32,7 +32,7 @@ def test_the_first_line_of_a_grid_names_the_columns():
         ([2024, 1.5, True], ["2024", "1.5", "True"]),
     ],
 )
-def test_every_column_has_a_name_of_its_own(cells: list[Any], names: list[str]):
+def test_column_names_are_unique(cells: list[Any], names: list[str]):
     assert of_grid([cells]).columns == names
 
 
@@ -62,7 +62,7 @@ def test_rows_get_the_columns_they_lack():
         (None, None),
     ],
 )
-def test_a_value_stands_for_sheets_one_row_or_rows(value: Any, sheets: Any):
+def test_value_becomes_sheets_or_one_row_or_rows(value: Any, sheets: Any):
     assert of_value(value) == sheets
 
 
@@ -83,13 +83,13 @@ def test_a_join_keeps_what_only_one_side_has():
     ]
 
 
-def test_columns_of_both_sides_keep_apart():
+def test_columns_of_both_sides_get_suffixes():
     left, right = of_grid([["id", "v", "v_x"], [1, "l", "w"]]), of_grid([["v", "id"], ["r", 1]])
 
     assert joined(left, right, "id").rows == [{"id": 1, "v_x_x": "l", "v_x": "w", "v_y": "r"}]
 
 
-def test_rows_of_one_value_meet_each_other_and_null_comes_last():
+def test_rows_with_the_same_value_are_joined_and_null_comes_last():
     left, right = of_grid([["k", "l"], [None, 0], ["1", 1], [1, 2], [1, 3]]), of_grid([["k", "r"], [1, 4], [1, 5]])
 
     rows = joined(left, right, "k").rows

@@ -96,7 +96,7 @@ def test_a_random_choice_is_the_same_for_a_second_attempt():
 
 
 @pytest.mark.parametrize("text", ["a{{}}b", "a{{ }}b", "a{{- -}}b", "{{}}a{{ 'b' }}", "a{% raw %}{% endraw %}{{ }}b"])
-def test_empty_braces_stand_for_nothing(text: str):
+def test_empty_braces_render_as_nothing(text: str):
     assert rendered(text) == "ab"
 
 

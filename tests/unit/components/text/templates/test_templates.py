@@ -50,7 +50,7 @@ def test_an_unknown_global_cannot_be_written():
         templates.format_text("{env.missing}", WORLD.lookup)
 
 
-def test_item_and_index_are_references_inside_an_iteration_only():
+def test_item_and_index_are_references_only_inside_an_iteration():
     inside = FakeContext(aliases={"item": {"n": 1}, "index": 0, "result": {"n": 1}})
 
     assert templates.format_text("{index}: {item}", inside.lookup) == '0: {"n": 1}'
@@ -58,7 +58,7 @@ def test_item_and_index_are_references_inside_an_iteration_only():
 
 
 @given(st.lists(st.tuples(LITERAL, st.text(max_size=30))))
-def test_values_are_put_in_as_they_are_whatever_they_look_like(parts: list[tuple[str, str]]):
+def test_values_are_inserted_unchanged(parts: list[tuple[str, str]]):
     world = FakeContext(globals={f"env.v{number}": value for number, (_, value) in enumerate(parts)})
     text = "".join(f"{literal}{{env.v{number}}}" for number, (literal, _) in enumerate(parts))
 
@@ -92,11 +92,11 @@ def test_any_text_without_references_survives_formatting(text: str):
         ("{%%}", True),
     ],
 )
-def test_only_braces_around_something_else_than_a_reference_make_a_template(text: str, is_jinja: bool):
+def test_braces_around_a_reference_alone_are_not_a_template(text: str, is_jinja: bool):
     assert templates.looks_like_jinja(text) is is_jinja
 
 
-def test_a_text_full_of_blocks_that_never_end_is_told_from_a_template_at_once():
+def test_text_full_of_unclosed_blocks_is_checked_for_jinja_quickly():
     assert not templates.looks_like_jinja("{%" * 100_000)
 
 
@@ -111,7 +111,7 @@ def test_a_text_full_of_blocks_that_never_end_is_told_from_a_template_at_once():
         ("{{ nobody }}{{ begin_x }}{begin@x}", "XX"),
     ],
 )
-def test_references_may_stand_anywhere_in_a_template(text: str, expected: str):
+def test_references_may_occur_anywhere_in_a_template(text: str, expected: str):
     texts = templates.texts_of([text], WORLD.lookup)
 
     assert templates.rendered(text, texts) == expected
@@ -122,7 +122,7 @@ def test_values_are_never_read_as_templates(value: str):
     assert templates.rendered("{% if true %}{sys.query}{% endif %}", {"sys.query": value}) == value
 
 
-def test_a_template_that_fails_while_rendering_is_filled_plainly():
+def test_template_that_fails_to_render_keeps_its_jinja_unchanged():
     assert templates.rendered("{{ a.b.c }} {sys.query}", {"sys.query": "Bob"}) == "{{ a.b.c }} Bob"
 
 
@@ -132,7 +132,7 @@ def test_a_template_that_does_not_parse_fails_the_node(text: str):
         templates.rendered(text, {})
 
 
-def test_files_are_taken_out_of_a_text():
+def test_file_descriptors_are_removed_from_a_text():
     file = {"doc_id": "1", "filename": "a.pdf", "mime_type": "x", "size": 3}
     files: list[dict[str, Any]] = []
 
