@@ -1,4 +1,4 @@
-"""What every process that folds is put together from."""
+"""Construction of the coordinator, for every process that advances runs."""
 
 import sys
 from datetime import timedelta
@@ -32,8 +32,11 @@ def build_coordinator(
     plans_once: bool = True,
     large: LargeValues = NO_STORAGE,
 ) -> Coordinator:
-    """A coordinator with a pool, a sender and a bus of its own; where people ask for lists it plans for each."""
-    is_one_redis = app.conf.broker_url == redis_url  # what else a broker may be, only kombu knows: RabbitMQ, Sentinel
+    """Build a coordinator with a connection pool, a dispatch and a bus of its own.
+
+    `plans_once`: prepared statements have generic plans; False for processes whose list queries differ in selectivity.
+    """
+    is_one_redis = app.conf.broker_url == redis_url  # a different broker (RabbitMQ, Sentinel) is used through kombu
     return Coordinator(
         Database(database_url, pool_size=pool_size, application=application, plans_once=plans_once, large=large),
         Dispatch(app, Bus(redis_url), counters, is_broker=is_one_redis, is_straight=is_one_redis),
@@ -45,7 +48,7 @@ def build_coordinator(
 
 
 def refuse_pooler(database: Database) -> None:
-    """End the process with one line if it could not work through the pooler that DATABASE_URL leads to."""
+    """Exit with one log line if DATABASE_URL leads to a pooler that Easel cannot work with."""
     try:
         database.refuse_pooler()
     except ExecutorError as error:

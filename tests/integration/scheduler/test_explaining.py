@@ -81,7 +81,9 @@ def test_a_dead_workers_lease_is_the_sweepers(bench: Bench):
     somebody_sweeps = explained(bench, run).wait
 
     assert [nobody_sweeps.kind.value, somebody_sweeps.kind.value] == ["silent_lease", "silent_lease"]
-    assert nobody_sweeps.sentence.endswith("no sweeper has run yet. Start one with `easel sweeper`: it gives the work to another worker.")
+    assert nobody_sweeps.sentence.endswith(
+        "no sweeper has run yet. Start one with `easel sweeper`: it gives the work to another worker."
+    )
     assert somebody_sweeps.sentence.endswith("the sweeper gives the work to another worker within 7 s.")
 
 

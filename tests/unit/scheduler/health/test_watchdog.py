@@ -54,12 +54,12 @@ def process() -> Surroundings:
     return Surroundings()
 
 
-def test_a_process_that_hears_nothing_of_what_it_sends_is_deaf_after_a_while(process: Surroundings) -> None:
+def test_process_that_receives_none_of_its_messages_fails_its_check_after_a_while(process: Surroundings) -> None:
     for_now = process.looks(7)
     at_last = process.looks(1)
 
     assert for_now == []
-    assert at_last == ["nothing that was sent to it has come for 35 s, and the broker takes messages"]
+    assert at_last == ["it has received none of its own messages for 35 s, while the broker accepts them"]
     assert process.sent == 7
 
 
@@ -108,7 +108,7 @@ def test_only_silence_without_a_break_counts(happens: list[str]) -> None:
             return
 
 
-def test_what_does_not_move_for_too_long_is_told() -> None:
+def test_loop_without_progress_fails_its_check() -> None:
     beat = Heartbeat("the sweeper", at_most=3.0)
 
     first = [beat.look(1.0) for _ in range(3)]
@@ -116,7 +116,7 @@ def test_what_does_not_move_for_too_long_is_told() -> None:
     second = [beat.look(1.0) for _ in range(4)]
 
     assert first == [None, None, None]
-    assert second == [None, None, None, "the sweeper has not moved for 4 s"]
+    assert second == [None, None, None, "the sweeper has made no progress for 4 s"]
 
 
 @pytest.mark.parametrize(
