@@ -156,10 +156,10 @@ def _refuse(lifecycle: Lifecycle, message: Message, sender: Sender | None, error
         written = message.ids.get("agent_id")
         agent_id = external_ids.uuid_of(written) if isinstance(written, str) else None
 
-        def put(tx: Transaction) -> UUID | None:
+        def store(tx: Transaction) -> UUID | None:
             return refused_starts.put(tx, sender.tenant_id, sender.external_id, agent_id, shown, reason)
 
-        row_id = lifecycle.coordinator.database.carry_out(put)
+        row_id = lifecycle.coordinator.database.carry_out(store)
         lifecycle.coordinator.dispatch.counters.run("refused")
     log.warning(
         "start_refused",

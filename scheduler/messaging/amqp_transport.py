@@ -15,7 +15,7 @@ from amqp.exceptions import NotFound
 from kombu.transport import pyamqp
 
 
-class Channel(pyamqp.Channel):
+class AmqpChannel(pyamqp.Channel):
     """A channel that checks whether a queue exists before it declares it."""
 
     def queue_declare(  # pyright: ignore[reportIncompatibleMethodOverride] (kombu gives everything by name)
@@ -44,26 +44,26 @@ class Channel(pyamqp.Channel):
                 channel.close()
 
 
-class Connection(pyamqp.Connection):
+class AmqpConnection(pyamqp.Connection):
     """A connection with the changed channel."""
 
-    Channel = Channel
+    Channel = AmqpChannel
 
 
-class Transport(pyamqp.Transport):
+class AmqpTransport(pyamqp.Transport):
     """kombu's transport with the changed connection."""
 
-    Connection = Connection
+    Connection = AmqpConnection
 
     def qos_semantics_matches_spec(self, connection: Any) -> bool:
         """Return True: prefetch counts are set per consumer, as in the AMQP specification."""
         return True
 
 
-class SSLTransport(pyamqp.SSLTransport):
+class AmqpTlsTransport(pyamqp.SSLTransport):
     """The transport over TLS. The URL takes the same options as a Redis URL: `?ssl_ca_certs=/path/ca.pem`."""
 
-    Connection = Connection
+    Connection = AmqpConnection
 
     def establish_connection(self) -> Any:
         """Connect. The certificate must be valid for the host of the URL, unless an option of the URL disables that."""
@@ -76,7 +76,7 @@ class SSLTransport(pyamqp.SSLTransport):
             client.ssl, client.hostname = options, host  # for another host of the same URL they are computed again
 
     def qos_semantics_matches_spec(self, connection: Any) -> bool:
-        """Return True, as Transport does."""
+        """Return True, as AmqpTransport does."""
         return True
 
 

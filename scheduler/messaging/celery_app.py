@@ -60,9 +60,9 @@ def make_app(broker_url: str, *, publishers: int = 8, room: Capacity | None = No
 
     `room`: how many task messages its worker takes, besides Celery's own limit; used with Redis only.
     """
-    TRANSPORT_ALIASES.update(dict.fromkeys(("redis", "rediss"), "scheduler.messaging.redis_transport:Transport"))
-    TRANSPORT_ALIASES.update(dict.fromkeys(("amqp", "pyamqp"), "scheduler.messaging.amqp_transport:Transport"))
-    TRANSPORT_ALIASES["amqps"] = "scheduler.messaging.amqp_transport:SSLTransport"
+    TRANSPORT_ALIASES.update(dict.fromkeys(("redis", "rediss"), "scheduler.messaging.redis_transport:RedisTransport"))
+    TRANSPORT_ALIASES.update(dict.fromkeys(("amqp", "pyamqp"), "scheduler.messaging.amqp_transport:AmqpTransport"))
+    TRANSPORT_ALIASES["amqps"] = "scheduler.messaging.amqp_transport:AmqpTlsTransport"
     app = _App("easel", broker=broker_url)
     is_amqp = _is_amqp(broker_url)
     app.conf.update(
@@ -111,9 +111,9 @@ def _transport(is_amqp: bool, room: Capacity | None) -> dict[str, Any]:
     if is_amqp:
         return {"confirm_publish": True}
     return {
-        "hint_queues": (NODES,),  # not RUNS: a start message of another service must not be lost
+        "droppable_queues": (NODES,),  # not RUNS: a start message of another service must not be lost
         "own_queues": (OWN_QUEUE,),
-        "room": room,
+        "capacity": room,
         "visibility_timeout": VISIBILITY_TIMEOUT,
         "socket_timeout": 30,  # longer than any blocking read of kombu
         "socket_connect_timeout": 2,

@@ -26,7 +26,7 @@ class Consumer(CelerysConsumer):
         """Return Celery's handler, changed so that an error drops the message and does not end the process."""
         deliver = super().create_task_handler(*given, **more)
 
-        def delivered(message: Any) -> None:
+        def deliver_or_drop(message: Any) -> None:
             try:
                 deliver(message)
             except Exception as error:
@@ -34,7 +34,7 @@ class Consumer(CelerysConsumer):
                     raise  # the connection has broken, or the process is ending: the message is requeued
                 self._drop(message, error)
 
-        return delivered
+        return deliver_or_drop
 
     def on_unknown_message(self, body: Any, message: Any) -> None:
         """Drop a message that names no task."""

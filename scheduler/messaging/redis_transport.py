@@ -2,9 +2,9 @@
 
 Unacknowledged task messages: kombu records in Redis which messages each process holds, and removes the record when a
 task ends. These two transactions per message cost more than everything else that Celery does for it. Task messages
-that may be lost ("droppable": those of queues in `hint_queues` and `own_queues`) need no record: the activation of a
-lost worker is a ready row, and the sweeper sends its task message again within seconds, long before the visibility
-timeout would (docs/decisions/0015-hints-are-not-acknowledged.md). They are recorded in memory only.
+that may be lost ("droppable": those of `droppable_queues` and `own_queues`) need no record: the activation of a lost
+worker is a ready row, and the sweeper sends its task message again within seconds, long before the visibility timeout
+would (docs/decisions/0015-hints-are-not-acknowledged.md). They are recorded in memory only.
 
 Broken connections: kombu requeues unacknowledged messages when a channel closes, and acknowledges messages when tasks
 end. On a broken connection both raise, which ends the worker with everything in flight (kombu 5.7). Here such messages
@@ -79,14 +79,14 @@ class QoS(redis.QoS):
         return message if message is not None and self.channel.is_hint(message) else None
 
 
-class Channel(redis.Channel):
+class RedisChannel(redis.Channel):
     """A channel that does not record droppable messages in Redis, and uses no broken connection."""
 
     QoS = QoS
-    hint_queues: tuple[str, ...] = ()  # transport option: queues whose messages are droppable
+    droppable_queues: tuple[str, ...] = ()  # transport option: queues whose messages are droppable
     own_queues: tuple[str, ...] = ()  # transport option: prefixes of queues that a process sends to itself
-    room: Capacity | None = None  # transport option: how many messages to fetch; worker/fastpath/admission.py
-    from_transport_options = (*redis.Channel.from_transport_options, "hint_queues", "own_queues", "room")
+    capacity: Capacity | None = None  # transport option: how many messages to fetch; worker/fastpath/admission.py
+    from_transport_options = (*redis.Channel.from_transport_options, "droppable_queues", "own_queues", "capacity")
     _will_look = False  # a check of the capacity is scheduled
     _asking: Any = None  # the client for commands
     _has_blmpop = True  # until the server refuses it, as Redis before 7 does
@@ -97,7 +97,7 @@ class Channel(redis.Channel):
         return self._is_of_hints(message.delivery_info.get("routing_key") or "")
 
     def _is_of_hints(self, queue: str) -> bool:
-        return queue in self.hint_queues or queue.startswith(self.own_queues)
+        return queue in self.droppable_queues or queue.startswith(self.own_queues)
 
     def put_back(self, messages: list[Any], *, last: bool = False) -> None:
         """Requeue messages in their old order: as the next ones, or with `last` as the last ones."""
@@ -198,9 +198,9 @@ class Channel(redis.Channel):
         of_celery = self.qos.can_consume_max_estimate()
         capacity = MOST_AT_ONCE if of_celery is None else max(1, of_celery)
         hub: Any = get_event_loop()
-        if self.room is None or hub is None or not self._has_only_hints():
+        if self.capacity is None or hub is None or not self._has_only_hints():
             return capacity
-        capacity = min(capacity, self.room(partial(hub.call_soon, _turn)))
+        capacity = min(capacity, self.capacity(partial(hub.call_soon, _turn)))
         if not capacity and not self._will_look:
             self._will_look = True
             hub.call_later(LOOKS_EVERY, self._looks)
@@ -249,7 +249,7 @@ def _turn() -> None:
     """Do nothing; scheduling this function wakes the event loop."""
 
 
-class Transport(redis.Transport):
+class RedisTransport(redis.Transport):
     """kombu's Redis transport with the changed channel."""
 
-    Channel = Channel
+    Channel = RedisChannel

@@ -14,7 +14,7 @@ from kombu.messaging import Consumer
 from scheduler.messaging import redis_transport
 from scheduler.messaging.celery_app import NODES, RUNS, make_app
 from scheduler.messaging.dispatch import Dispatch
-from scheduler.messaging.redis_transport import LOOKS_EVERY, Channel
+from scheduler.messaging.redis_transport import LOOKS_EVERY, RedisChannel
 from store.primitives.ids import new_id
 from store.runs.new_activations import TaskMessage
 from tests.integration.engine import Bench
@@ -59,7 +59,7 @@ def test_channels_are_ours(app: Celery):
     message.ack()
     channel.close()
 
-    assert isinstance(channel, Channel)
+    assert isinstance(channel, RedisChannel)
 
 
 def test_a_message_whose_connection_has_broken_is_acknowledged_by_nobody_and_nothing_raises(app: Celery):
