@@ -77,7 +77,7 @@ class Deferred:
 
 @dataclass(frozen=True, slots=True)
 class Denied:
-    """The call must not begin. `asked` is what it needs, None if its cost is not known."""
+    """The call must not begin: the account cannot cover what it needs, or its cost is not known (None)."""
 
     account: Account
     asked: int | None

@@ -58,7 +58,7 @@ class _App(Celery):
 def make_app(broker_url: str, *, publishers: int = 8, room: Capacity | None = None) -> Celery:
     """Return a Celery app for a broker, Redis or RabbitMQ by its URL.
 
-    `room`: how many task messages its worker takes, besides Celery's own limit; used with Redis only.
+    `capacity`: how many task messages its worker takes, besides Celery's own limit; used with Redis only.
     """
     TRANSPORT_ALIASES.update(dict.fromkeys(("redis", "rediss"), "scheduler.messaging.redis_transport:RedisTransport"))
     TRANSPORT_ALIASES.update(dict.fromkeys(("amqp", "pyamqp"), "scheduler.messaging.amqp_transport:AmqpTransport"))

@@ -154,8 +154,8 @@ class Sweeper:
 
         After an interruption, or a jump of that clock, the observation starts anew, so that workers can renew leases
         that expired meanwhile. A new sweeper continues the observation of its predecessor if the gap between them is at
-        most `harmless`. Such a gap by itself expires no lease: a lease that was due for renewal when the gap began is
-        renewed within one renewal interval of its end, and so before the lease expires. Leases use the database's
+        most `harmless_gap`. Such a gap by itself expires no lease: a lease that was due for renewal when the gap began
+        is renewed within one renewal interval of its end, and so before the lease expires. Leases use the database's
         clock, too: a jump forward makes the gap longer, and a jump back extends all leases by as much.
         """
         own_clock = time.monotonic()
