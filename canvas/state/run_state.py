@@ -43,7 +43,7 @@ class RunStatus(StrEnum):
 
 
 class Status(StrEnum):
-    """Status of an activation. OPEN: a container whose body runs; AWAITING_STREAM: a Message before its stream opens."""
+    """Status of an activation. OPEN: a container whose body runs. AWAITING_STREAM: a Message before its stream."""
 
     QUEUED = "queued"
     READY = "ready"

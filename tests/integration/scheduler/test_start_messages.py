@@ -484,9 +484,7 @@ def test_a_busy_session_refuses_a_start_under_its_id(bench: Bench):
     assert refused(bench, "second") == "This agent session is already running."
 
 
-def test_a_defect_of_ours_is_a_refusal_too_and_a_line_that_names_it(
-    bench: Bench, agent: UUID, monkeypatch: pytest.MonkeyPatch
-):
+def test_internal_error_refuses_the_start_and_is_logged(bench: Bench, agent: UUID, monkeypatch: pytest.MonkeyPatch):
     def breaks(*_: Any) -> None:
         raise RuntimeError("a bug")
 

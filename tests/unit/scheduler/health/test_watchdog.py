@@ -63,7 +63,7 @@ def test_process_that_receives_none_of_its_messages_fails_its_check_after_a_whil
     assert process.sent == 7
 
 
-def test_a_process_that_hears_now_and_then_is_not_deaf(process: Surroundings) -> None:
+def test_process_that_receives_now_and_then_passes_the_check(process: Surroundings) -> None:
     turn = iter(range(1000))
 
     reasons = process.looks(100, meanwhile=lambda: next(turn) % 5 or process.ear.hear())
@@ -71,7 +71,7 @@ def test_a_process_that_hears_now_and_then_is_not_deaf(process: Surroundings) ->
     assert reasons == []
 
 
-def test_a_broker_that_is_away_makes_nobody_deaf(process: Surroundings) -> None:
+def test_unreachable_broker_does_not_fail_the_check(process: Surroundings) -> None:
     process.looks(5)
     process.broker_is_there = False
 
@@ -82,7 +82,7 @@ def test_a_broker_that_is_away_makes_nobody_deaf(process: Surroundings) -> None:
     assert (while_away, for_now, len(at_last)) == ([], [], 1)
 
 
-def test_a_full_process_rightly_hears_nothing_and_sends_itself_no_more(process: Surroundings) -> None:
+def test_full_process_sends_no_messages_and_passes_the_check(process: Surroundings) -> None:
     process.looks(5)
     sent, process.is_full = process.sent, True
 
@@ -92,7 +92,7 @@ def test_a_full_process_rightly_hears_nothing_and_sends_itself_no_more(process: 
 
 
 @given(st.lists(st.sampled_from(["heard", "full", "away", "silence"]), max_size=60))
-def test_only_silence_without_a_break_counts(happens: list[str]) -> None:
+def test_only_uninterrupted_missing_time_counts(happens: list[str]) -> None:
     process, silent, is_expecting = Surroundings(), 0.0, False
     for what in happens:
         process.is_full, process.broker_is_there = what == "full", what != "away"
@@ -166,7 +166,7 @@ class Seen:
         return "it stands still" if len(self.passed) == 3 else None
 
 
-def test_a_watch_says_once_that_its_sign_has_failed() -> None:
+def test_watchdog_reports_a_failed_check_once() -> None:
     ended, reasons = Event(), list[str]()
 
     def end(reason: str) -> None:
@@ -179,7 +179,7 @@ def test_a_watch_says_once_that_its_sign_has_failed() -> None:
     assert reasons == ["it stands still"]
 
 
-def test_a_watch_whose_look_raises_goes_on_watching() -> None:
+def test_watchdog_continues_after_a_check_that_raises() -> None:
     ended, looks = Event(), list[float]()
 
     class Raising:
@@ -208,7 +208,7 @@ def test_a_message_whose_sending_raises_is_not_waited_for() -> None:
             ear.look(EVERY)
 
 
-def test_time_that_a_process_was_stopped_is_no_silence() -> None:
+def test_time_while_the_process_was_stopped_does_not_count() -> None:
     ended, sign = Event(), Seen(pause=0.05)
 
     Watchdog(sign, every=0.01, ends=lambda reason: ended.set()).start()
