@@ -77,7 +77,7 @@ class Deferred:
 
 @dataclass(frozen=True, slots=True)
 class Denied:
-    """The call must not begin. `asked` is what it needs, None if its cost is not known."""
+    """The call must not begin: the account cannot cover what it needs, or its cost is not known (None)."""
 
     account: Account
     asked: int | None
@@ -227,13 +227,13 @@ def out_of_time(limit_ms: int) -> str:
 
 
 # -- forms of runs that wait for a higher budget ---------------------------------------------------------------------
-def budget_form(called: str, reason: str, told: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+def budget_form(called: str, reason: str, denied: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
     """Return the form (fields, prompt) of a node that a budget stopped before a call; the answer `again` continues it.
 
-    called: the name of the form's field. told: the denied call, from `details`.
+    called: the name of the form's field. denied: the denied call, from `details`.
     """
     field = {"type": "options", "name": "Go on", "options": ["again"], "optional": False, "value": None}
-    return {called: {**field, MARK: dict(told)}}, reason
+    return {called: {**field, MARK: dict(denied)}}, reason
 
 
 def budget_stop(inputs: Mapping[str, Any]) -> Mapping[str, Any] | None:

@@ -88,7 +88,7 @@ UNKNOWN_TEXT = "The worker was lost during this step, so it is not known whether
 class Failed:
     """The node could not do its work. `retryable`: another attempt may help (only of a lost or released worker).
 
-    `again_in`: seconds until that attempt, 0 for at once; if it is above 0, `error` says what the attempt waits for.
+    `retry_in`: seconds until that attempt, 0 for at once; if it is above 0, `error` says what the attempt waits for.
     """
 
     error: str

@@ -1,1 +1,1 @@
-"""Decides and sends."""
+"""Scheduler: advances runs, sends messages, and repairs what was lost."""

@@ -1,4 +1,4 @@
-"""Wiring that API, command line, schedulers, sweepers and workers share: each has a coordinator."""
+"""Construction of the coordinator, for every process that advances runs."""
 
 import sys
 from dataclasses import dataclass
@@ -88,7 +88,7 @@ def build_coordinator(
 
 
 def refuse_pooler(database: Database) -> None:
-    """End the process with one line if it could not work through the pooler that DATABASE_URL leads to."""
+    """Exit with one log line if DATABASE_URL leads to a pooler that Easel cannot work with."""
     try:
         database.refuse_pooler()
     except ExecutorError as error:

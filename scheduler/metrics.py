@@ -1,4 +1,4 @@
-"""Metrics of a process. The entry points pass the functions that count; by default nothing is counted."""
+"""Metrics of a process. Entry points pass the counting functions; by default nothing is counted."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,9 +11,9 @@ def _nothing(*_: Any) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Metrics:
-    """run(status) · activation(component, outcome) · model_error(component) · lost(attempts) · advance(seconds)
-    · probe(seconds) · refusal(scope, measure) · and of calls to models with a limit: waited() · postponed()
-    · refused()
+    """The counting functions: run(status) · activation(component, outcome) · model_error(component) · lost(attempts)
+    · advance(seconds) · probe(seconds) · refusal(scope, measure) · and for model calls under a rate limit: waited()
+    · postponed() · refused()
     """
 
     run: Callable[[str], None] = _nothing

@@ -25,7 +25,7 @@ from store.primitives.db_errors import is_outage
 
 log = structlog.get_logger()
 
-AGAIN = 1.0  # seconds until a start that the database did not take comes again
+AGAIN = 1.0  # seconds until a start message is requeued while the database is unreachable
 
 _settings = settings.load()
 telemetry.configure(_settings.log_level, _settings.log_format)
@@ -39,7 +39,7 @@ _coordinator: Coordinator | None = None
 
 
 def coordinator() -> Coordinator:
-    """This process's coordinator, put together at its first task (so after any fork)."""
+    """Return this process's coordinator; it is built at the first task, so after any fork."""
     global _coordinator
     if _coordinator is None:
         _coordinator = build_coordinator(
@@ -57,7 +57,7 @@ def coordinator() -> Coordinator:
 
 @app.task(name=ADVANCE, ignore_result=True)  # pyright: ignore[reportUntypedFunctionDecorator] (Celery is untyped)
 def advance(run_id: str) -> None:
-    """Carry a run to its next checkpoint."""
+    """Advance a run to its next checkpoint."""
     coordinator().advance_run(UUID(run_id))
 
 
@@ -67,9 +67,9 @@ def advance(run_id: str) -> None:
 def start(*args: Any, **options: Any) -> None:
     """Start a run for another service: `start(tenant_id, run_id, agent_id, **options)`.
 
-    `run_id` is what the service calls the run; sending a start twice with it starts one run. The options are those of
-    `scheduler.lifecycle.start_options.OPTIONS`. A refusal is a row under that id; while the database is away the
-    message stays in the queue. docs/operations.md, "Enqueue from another service".
+    `run_id` is the service's own id of the run; sending a start twice with it starts one run. The options are those of
+    `scheduler.lifecycle.start_options.OPTIONS`. A refused start is a row under that id. While the database is
+    unreachable, the message stays in the queue. See docs/enqueue.md.
     """
     message = read(args, options)
     try:
@@ -95,7 +95,7 @@ connect_start(
 @worker_ready.connect
 def _start(**_: Any) -> None:
     _lock_watchdog.start()
-    coordinator()  # whose counters are to be seen before the first task
+    coordinator()  # so that its metrics are served before the first task
 
 
 @worker_shutdown.connect

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from hashlib import sha1
 
 NUMBERS = 500
-ROOM = 5000  # size of the range once CROWDED numbers are in use
+ROOM = 5000  # size of the range once EXTEND_AFTER numbers are in use
 CROWDED = 400
 
 
@@ -18,9 +18,9 @@ def wanted_number(chunk_id: str) -> int:
 
 
 def assign_numbers(chunk_ids: Sequence[str], taken: Mapping[str, int]) -> dict[str, int]:
-    """Return a number for each chunk that has none yet, in order; `taken` has the numbers in use, by chunk id.
+    """Return a number for each chunk that has none yet, in order; `in_use` has the present numbers, by chunk id.
 
-    The number of a chunk never changes. When all numbers below ROOM are in use, numbers continue beyond it.
+    The number of a chunk never changes. When all EXTENDED_NUMBERS are in use, numbers continue beyond them.
     """
     used = set(taken.values())
     new: dict[str, int] = {}

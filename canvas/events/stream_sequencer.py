@@ -1,10 +1,10 @@
 """StreamSequencer: puts what a reader receives of a run in order: stored events, and between them streamed text.
 
     sequencer = StreamSequencer(Position.parse("42.1380"))
-    sequencer.echo(57)                                   # a notification: events up to 57 are stored
+    sequencer.on_event_notification(57)                  # events up to 57 are stored
     if sequencer.needs_rows:
-        frames = sequencer.rows(events_after_42, streams)
-    frames = sequencer.piece(stream, epoch, offset, "and so on")
+        frames = sequencer.on_rows(events_after_42, streams)
+    frames = sequencer.on_text_delta(stream, epoch, offset, "and so on")
 
 Notifications and text deltas may be lost, repeated or late; the frames are the same as if only rows were read
 (docs/protocol.md#message-streams). Each event comes once. The text of a stream comes after the events that opened it
@@ -91,7 +91,7 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Event(Generic[E]):
-    """A stored event, and the reader's position after it. `keep`: the stream length that a `message_reset` retains."""
+    """A stored event, and the reader's position after it. `retained_length`: of the stream, after a `message_reset`."""
 
     position: Position
     stored: E
@@ -188,7 +188,7 @@ class StreamSequencer(Generic[E]):
     def rows(self, events: Sequence[E], turns: Sequence[TurnRow]) -> list[Frame[E]]:
         """Add rows; return the frames that can be sent now.
 
-        events: those after `after`, in order. turns: streams not closed before it, read later than the events.
+        events: those after `after`, in order. turns: rows of streams not closed before it, read after the events.
         """
         self._is_sure = True
         for turn in turns:

@@ -263,15 +263,17 @@ class Activations:
         """Return the id that the node's next activation in a scope will have."""
         return activation_id(self.run.run_id, node.id, scope.key, scope.ordinals.get(node.number, 0))
 
-    def activate(self, node: Node, scope: Scope, place: OrderKey, turn: UUID | None) -> None:
+    def activate(self, node: Node, scope: Scope, place: OrderKey, stream_id: UUID | None) -> None:
         """Decide that a node must run; `assign_run_slots` decides whether it is ready or queued.
 
-        `turn` is the message stream that the activation writes to.
+        `stream_id` is the message stream that the activation writes to.
         """
         ordinal = scope.ordinals.get(node.number, 0)
         chosen = activation_id(self.run.run_id, node.id, scope.key, ordinal)
         self.decision.activated.append(
-            Activation(chosen, node.id, node.component, scope.key, ordinal, place, scope.limits, turn, Status.QUEUED)
+            Activation(
+                chosen, node.id, node.component, scope.key, ordinal, place, scope.limits, stream_id, Status.QUEUED
+            )
         )
         self.decision.scopes.add(scope.key)
         self.run.activated += 1
@@ -366,16 +368,16 @@ class MessageStreams:
     decision: Decision
     activations: Activations
 
-    def find(self, turn: UUID | None) -> MessageStreamState | None:
+    def find(self, stream_id: UUID | None) -> MessageStreamState | None:
         """Return the stream with an id; None if there is none."""
-        return next((stream for stream in self.run.speeches if stream.turn == turn), None)
+        return next((stream for stream in self.run.speeches if stream.turn == stream_id), None)
 
-    def get_or_add(self, turn: UUID, node: Node, scope: Scope) -> MessageStreamState:
+    def get_or_add(self, stream_id: UUID, node: Node, scope: Scope) -> MessageStreamState:
         """Return the stream with an id; add it, not yet open, if there is none."""
-        stream = self.find(turn)
+        stream = self.find(stream_id)
         if stream is None:
             # A node that only streams its default value has had its `node_started` long before.
-            stream = MessageStreamState(turn, node.number, scope.key, started=node.kind is not NodeKind.MESSAGE)
+            stream = MessageStreamState(stream_id, node.number, scope.key, started=node.kind is not NodeKind.MESSAGE)
             self.run.speeches.append(stream)
         return stream
 

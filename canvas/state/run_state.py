@@ -43,7 +43,7 @@ class RunStatus(StrEnum):
 
 
 class Status(StrEnum):
-    """Status of an activation. `open`: a container whose body runs; `saying`: a Message that awaits its stream."""
+    """Status of an activation. OPEN: a container whose body runs. AWAITING_STREAM: a Message before its stream."""
 
     QUEUED = "queued"
     READY = "ready"
@@ -165,7 +165,7 @@ class Container:
 
 @dataclass(slots=True)
 class Scope:
-    """An open scope: its active, idle and reached nodes, by node number of the version. `alive`, `still` are masks."""
+    """An open scope: its active, idle and reached nodes, by node number of the version. Masks are sets of nodes."""
 
     key: ScopeKey
     region: bytes = b""
@@ -178,7 +178,7 @@ class Scope:
     returning: dict[int, int] = field(default_factory=dict)  # loop heads whose next round is to begin -> from where
     places: dict[int, OrderKey] = field(
         default_factory=dict[int, OrderKey]
-    )  # of what is alive, where speech is ordered
+    )  # of active nodes, if streams must be ordered
     ordinals: dict[int, int] = field(default_factory=dict)  # next ordinal, above 0
     containers: dict[int, Container] = field(default_factory=dict)
     leaving: OrderKey | None = None  # order key of the ExitLoop that has reported, of several the last

@@ -1,1 +1,1 @@
-"""Whether this process still works: watchdog and broker probe."""
+"""Health of this process: watchdog and broker probe."""

@@ -1,9 +1,10 @@
-"""A queue of a process's own, which its Celery consumer reads beside the one it works for.
+"""Broker probe: a process sends task messages to itself, through a queue of its own, to check that it can receive.
 
-Both hang on one connection and one BRPOP, whose keys take turns, so a long backlog does not keep a canary from coming
-back. What comes back here proves the whole way: broker, connection, consumer, a free thread.
+The process's Celery consumer reads this queue beside its work queue, over one connection and one BRPOP, whose keys
+alternate, so a long backlog does not delay a probe. A probe that returns proves the whole path: broker, connection,
+consumer, a free thread.
 
-The queue of a process that was killed holds a message or two, and is gone a minute later: the broker lets it expire.
+The queue of a killed process has a message or two; the broker expires it a minute later.
 """
 
 import os
@@ -25,12 +26,12 @@ from scheduler.health.watchdog import BrokerHealthCheck, Watchdog
 from scheduler.messaging.celery_app import OWN_QUEUE, SELF_PROBE
 from scheduler.messaging.dispatch import send
 
-KEPT = 60  # seconds for which the broker keeps a queue that nobody reads
+KEPT = 60  # seconds after which the broker deletes an unused queue
 QUEUE_DELETE_TIMEOUT = 2.0  # seconds for the broker to delete it
 
 
 class BrokerProbe:
-    """Whether this process hears what is sent to it. Give it an app before its worker starts."""
+    """Checks that this process receives its own messages. Create it before the app's worker starts."""
 
     def __init__(
         self,
@@ -60,17 +61,17 @@ class BrokerProbe:
         worker_shutdown.connect(self._end, weak=False)
 
     def is_full(self) -> bool:
-        """Whether every thread has work. With late acknowledgement a full process is sent nothing more.
+        """Whether every thread has work. With late acknowledgement, a full process receives no further message.
 
-        Celery forgets some of what it holds when it loses its connection, so our own count counts as well. Threads that
-        were left behind are no work: a process that has nothing else is of no use any more.
+        Celery forgets some of its messages when it loses its connection, so the process's own count is used as well.
+        Abandoned threads do not count as work if there are no other threads: such a process is useless.
         """
         left_behind = self._left_behind()
         busy = max(len(state.reserved_requests), self._in_hand() + left_behind)
         return busy >= self._threads and left_behind < self._threads
 
     def forget_queue(self) -> None:
-        """Delete the queue, if the broker is quick about it."""
+        """Delete the queue; give up after QUEUE_DELETE_TIMEOUT."""
         deleting = threading.Thread(target=self._delete, name="easel-forgets", daemon=True)
         deleting.start()
         deleting.join(QUEUE_DELETE_TIMEOUT)
@@ -82,7 +83,7 @@ class BrokerProbe:
             self._app.amqp.queues.select_add(self._queue)
 
     def _begin(self, sender: Any, **_: Any) -> None:
-        if sender.app is self._app and isinstance(sender.pool, TaskPool):  # of other pools, other processes would hear
+        if sender.app is self._app and isinstance(sender.pool, TaskPool):  # other pools receive in other processes
             self._watch.start()
 
     def _end(self, sender: Any, **_: Any) -> None:
@@ -90,7 +91,7 @@ class BrokerProbe:
             self._watch.stop()
             self.forget_queue()
 
-    # -- what the ear asks for ------------------------------------------------------------------------------------
+    # -- probes ---------------------------------------------------------------------------------------------------
     def _send(self) -> bool:
         return send(self._app, SELF_PROBE, (time.monotonic(),), self._queue.name, self._expires)
 

@@ -1,7 +1,7 @@
-"""Signs of life: a process that is there and does nothing ends itself, and its supervisor starts another.
+"""Watchdogs: an unresponsive process ends itself, and its supervisor starts another.
 
-A `Watch` looks at one sign from a thread of its own. It counts only time that it has seen pass itself: a process that
-was stopped for an hour, or whose machine was asleep, has not been silent for an hour.
+A `Watchdog` runs one health check from a thread of its own. It counts only time during which it ran itself: a process
+that was stopped for an hour, or whose machine was asleep, has not been unresponsive for an hour.
 """
 
 import faulthandler
@@ -19,28 +19,27 @@ import structlog
 log = structlog.get_logger()
 
 EXIT_RESTART = os.EX_TEMPFAIL
-"""Exit code 75 of a process that ends because it has shown no sign of life: start it again."""
+"""Exit code 75 of a process that ends because it was unresponsive: start it again."""
 
-LONGEST_SEEN = 2.0  # looks; what passed between two of them beyond that was not seen
-
+LONGEST_SEEN = 2.0  # check intervals; time beyond that between two checks does not count
 
 LOCK_HELD = 1
-"""Exit code of a process that ends because one call in C has kept the interpreter's lock for too long."""
+"""Exit code of a process that ends because one call in C has held the interpreter's lock for too long."""
 
-BEHIND_WATCHES = 5.0  # seconds; a `Watch` needs the lock, and ends a process with less harm, so it goes first
-STDERR = 2  # the descriptor; Celery puts objects in the place of `sys.stderr`
+BEHIND_WATCHES = 5.0  # seconds more than a `Watchdog` waits, which needs the lock and ends a process with less harm
+STDERR = 2  # the descriptor; Celery replaces `sys.stderr`
 
 
 class HealthCheck(Protocol):
-    """Something that a process shows as long as it gets on."""
+    """A check whether a process makes progress."""
 
     def look(self, passed: float) -> str | None:
-        """Look again after so many seconds; why the process should end, or None."""
+        """Check after `passed` seconds; return the reason why the process should end, or None."""
         ...
 
 
 class Watchdog:
-    """Looks at a sign every so many seconds, and says so once if it fails."""
+    """Runs a health check every `every` seconds, and calls `ends` once if it fails."""
 
     def __init__(self, sign: HealthCheck, *, every: float, ends: Callable[[str], None]) -> None:
         self._sign = sign
@@ -50,11 +49,11 @@ class Watchdog:
         self._thread = threading.Thread(target=self._run, name="easel-watch", daemon=True)
 
     def start(self) -> None:
-        """Begin to look."""
+        """Start the checks."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Look no more."""
+        """Stop the checks."""
         self._ending.set()
 
     def _run(self) -> None:
@@ -64,7 +63,7 @@ class Watchdog:
             seen, last = min(now - last, LONGEST_SEEN * self._every), now
             try:
                 reason = self._sign.look(seen)
-            except Exception as error:  # noqa: BLE001 (a watch that has ended would never tell)
+            except Exception as error:  # noqa: BLE001 (the watchdog must not end)
                 log.error("watchdog_failed", error=f"{type(error).__name__}: {error}")
                 continue
             if reason is not None and not self._ending.is_set():
@@ -75,11 +74,11 @@ class Watchdog:
 class LockWatchdog:
     """Ends the process when no thread gets the interpreter's lock any more.
 
-    A single call in C may keep it: a regular expression that backtracks, a conversion of a huge number. No thread of
-    Python can see that, so a timer of faulthandler, which needs no lock, is set anew every second. When it goes off, it
-    writes the stacks of all threads to standard error and ends the process with code 1. Leases run out then, as after
-    any other death. The timer goes by the wall clock: a process that was stopped (SIGSTOP) for longer ends when it goes
-    on.
+    A single call in C may hold it: a regular expression that backtracks, a conversion of a huge number. No thread of
+    Python can detect that, so a timer of faulthandler, which needs no lock, is reset every second. When it expires, it
+    writes the stacks of all threads to standard error and ends the process with code 1. Its leases then expire, as
+    after any other crash. The timer uses the wall clock: a process that was stopped (SIGSTOP) for longer ends when it
+    continues.
     """
 
     def __init__(self, after: float, *, every: float = 1.0) -> None:
@@ -89,14 +88,14 @@ class LockWatchdog:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Begin to watch; also after a fork. A process has one such timer, so only its main program starts one."""
+        """Start the timer; also after a fork. A process has one such timer, so only its main program starts it."""
         self._ending = threading.Event()
         self._set()
         self._thread = threading.Thread(target=self._run, name="easel-lock", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """Watch no more."""
+        """Stop the timer."""
         self._ending.set()
         if self._thread is not None:
             self._thread.join(self._after)
@@ -112,58 +111,58 @@ class LockWatchdog:
 
 @dataclass
 class Heartbeat:
-    """The sign of a loop that calls `beat` wherever it gets on."""
+    """The health check of a loop that calls `beat` whenever it makes progress."""
 
     what: str
     at_most: float  # seconds between two beats
     _silent: float = 0.0
 
     def beat(self) -> None:
-        """It gets on."""
+        """Record progress."""
         self._silent = 0.0
 
     def look(self, passed: float) -> str | None:
-        """Why the process should end: nothing has moved for too long."""
+        """Return why the process should end: the loop has made no progress for too long."""
         self._silent += passed
-        return f"{self.what} has not moved for {self._silent:.0f} s" if self._silent > self.at_most else None
+        return f"{self.what} has made no progress for {self._silent:.0f} s" if self._silent > self.at_most else None
 
 
 @dataclass
 class BrokerHealthCheck:
-    """The sign of a process that receives: what it sends to itself through the broker comes back.
+    """The health check of a process that receives messages: those that it sends to itself through the broker return.
 
-    A broker that takes nothing is away, which is no deafness; a process that is full rightly receives nothing.
+    Time does not count while the broker accepts no messages, nor while the process is full and rightly receives none.
     """
 
-    send: Callable[[], bool]  # False: the broker is away
+    send: Callable[[], bool]  # False: the broker is unreachable
     is_full: Callable[[], bool]
-    deaf_after: float  # seconds for which something was sent and could have been received
+    deaf_after: float  # seconds during which a message was sent and could have been received
     _unheard: float = 0.0
     _is_expecting: bool = False
     _has_heard: threading.Event = field(default_factory=threading.Event)
 
     def hear(self) -> None:
-        """Something has come back."""
+        """Record that a message has returned."""
         self._has_heard.set()
 
     def look(self, passed: float) -> str | None:
-        """Why the process should end; else send the next one."""
+        """Return why the process should end; otherwise send the next message and return None."""
         if self.is_full() or self._has_heard.is_set() or not self._is_expecting:
             self._unheard = 0.0
         else:
             self._unheard += passed
         self._has_heard.clear()
         if self._unheard > self.deaf_after:
-            return f"nothing that was sent to it has come for {self._unheard:.0f} s, and the broker takes messages"
-        self._is_expecting = False  # also if sending raises: what was not sent cannot come
+            return f"it has received none of its own messages for {self._unheard:.0f} s, while the broker accepts them"
+        self._is_expecting = False  # also if sending raises: an unsent message cannot return
         self._is_expecting = not self.is_full() and self.send()
         return None
 
 
 def exit_for_restart(reason: str, give_back: Callable[[], None], within: float) -> None:
-    """End this process at once, after it has given back its work or `within` seconds.
+    """End this process, after `give_back` has released its work, or after `within` seconds.
 
-    Nothing else is waited for: whatever has brought the process to a standstill would do the same to its end.
+    Nothing else is waited for: what has blocked the process might block its shutdown, too.
     """
     log.error("process_exiting_unresponsive", reason=reason)
     giving = threading.Thread(target=give_back, name="easel-gives-up", daemon=True)

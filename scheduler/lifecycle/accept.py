@@ -1,7 +1,7 @@
-"""What a caller asks for becomes rows, in one transaction: a run that is started, a form that is answered.
+"""Acceptance of requests in one transaction: a run is started, or the forms of a waiting run are answered.
 
-A repeated request is told what the first one was told. A conversation has one active run; what comes meanwhile is
-refused, queued, or comes instead of it.
+A repeated request gets the response of the first one. A conversation has one active run; a start that arrives meanwhile
+is refused, queued, or replaces it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,16 +31,16 @@ ON_BUSY = ("refuse", "enqueue", "interrupt")
 
 
 class RunNotWaiting(Conflict):
-    """Somebody wants to answer a run that does not ask."""
+    """Raised for an answer to a run that does not wait."""
 
 
 class RunIsWaiting(Exception):
-    """The run that keeps a conversation busy has come to ask: the turn that would start another is its answer."""
+    """Raised if the active run of the conversation waits for an answer: the start is its answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """What starting a run needs. The version is chosen by the caller: a draft is snapshotted before it runs."""
+    """A request to start a run. The caller chooses the version: a draft is snapshotted before it runs."""
 
     tenant_id: UUID
     canvas_id: UUID
@@ -50,28 +50,28 @@ class Start:
     conversation_id: UUID | None = None
     conversation_name: str = ""
     conversation_source: str = "workflow"
-    said_before: tuple[tuple[str, str], ...] = ()  # (role, text): the past of a new conversation
+    said_before: tuple[tuple[str, str], ...] = ()  # (role, text): the history of a new conversation
     on_busy: str = "refuse"
     idempotency: tuple[str, str, bytes] | None = None  # (route, key, SHA-256 of the request)
     budget: Mapping[str, int] = field(default_factory=dict)  # limits of the run, by measure
-    external: External | None = None  # what the service that sends the start calls the run
-    token_id: UUID | None = None  # the share link by which a new conversation is begun
+    external: External | None = None  # the id that the service sending the start uses for the run
+    token_id: UUID | None = None  # the share link through which a new conversation is started
 
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """A run that was accepted. `resumed`: it had been waiting, and went on. `repeated`: an earlier reply."""
+    """An accepted run. `resumed`: it had been waiting. `repeated`: the response of an earlier request."""
 
     run_id: UUID
     conversation_id: UUID
     message_id: UUID
-    after: int  # events of this turn have greater numbers
+    after: int  # events of this answer have greater numbers
     resumed: bool = False
     repeated: bool = False
     queued: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        """What a repeated request needs beside the run (`from_first`)."""
+        """Return the response as stored for repeated requests (see `from_first`); the run's id is stored beside it."""
         return {
             "conversation_id": str(self.conversation_id),
             "message_id": str(self.message_id),
@@ -81,21 +81,21 @@ class Started:
 
     @staticmethod
     def from_first(first: idempotency.FirstResponse) -> "Started | None":
-        """What the first request with a key was told; None for one that started no run of ours."""
-        told = first.reply
-        if first.run_id is None or told is None:
+        """Return the response to the first request with a key; None if it has started no run."""
+        reply = first.reply
+        if first.run_id is None or reply is None:
             return None
-        conversation_id, message_id = UUID(told["conversation_id"]), UUID(told["message_id"])
-        return Started(first.run_id, conversation_id, message_id, told["after"], told["resumed"], repeated=True)
+        conversation_id, message_id = UUID(reply["conversation_id"]), UUID(reply["message_id"])
+        return Started(first.run_id, conversation_id, message_id, reply["after"], reply["resumed"], repeated=True)
 
 
 def accept(
     coordinator: Coordinator, tx: Transaction, start: Start, *, is_new: bool = False
 ) -> tuple[Started, Notifications | None, Sequence[UUID]]:
-    """Start a run: what its caller is told, what was written, and the runs it interrupts.
+    """Start a run; return the accepted run, its notifications, and the runs that it interrupts.
 
-    `is_new`: its id was chosen just now, so there is no such run. Raises Conflict if its conversation is busy and that
-    was not expected, WaitsNow if this turn answers a form. A version that was deleted shows as `versions.is_gone`.
+    `is_new`: its id was generated just now, so there is no such run. Raises Conflict if its conversation is busy and
+    `on_busy` is "refuse", RunIsWaiting if this start answers a form. A deleted version shows as `versions.is_gone`.
     """
     assert start.run_id is not None  # chosen at the latest by `start_run`
     started = Started(start.run_id, start.conversation_id or new_id(), new_id(), 0)
@@ -123,7 +123,7 @@ def accept(
         conversation_runs.queue(tx, conversation, started.conversation_id)
         return replace(started, queued=True), None, superseded
     applied = coordinator.set_going(tx, row, conversation)
-    if not is_new or start.conversation_id is not None:  # else nobody knows yet what to cancel
+    if not is_new or start.conversation_id is not None:  # a new id in a new conversation has no cancel key yet
         bus.clear_cancel_keys(started.run_id, started.conversation_id)  # before the commit: later ones count
     return started, applied, ()
 
@@ -155,7 +155,7 @@ def _create(coordinator: Coordinator, tx: Transaction, start: Start, started: St
 
 
 def _conversation(tx: Transaction, start: Start, conversation_id: UUID) -> Mapping[str, Any]:
-    """Take the conversation of a start, or make it; its row, as far as runs look at it."""
+    """Lock the conversation of a start, or create it; return the columns of its row that runs need."""
     if start.conversation_id is not None:
         row = conversation_runs.lock(tx, start.tenant_id, conversation_id)
         if row is None:
@@ -177,7 +177,7 @@ def _conversation(tx: Transaction, start: Start, conversation_id: UUID) -> Mappi
 
 
 def _check_busy(tx: Transaction, start: Start, active: UUID) -> None:
-    """Whether a turn may come now that its conversation has an active run. Raises Conflict, WaitsNow."""
+    """Check whether a start is allowed while its conversation has an active run. Raises Conflict, RunIsWaiting."""
     row = run_rows.read(tx, start.tenant_id, active)
     status = row["status"] if row is not None else ""
     if status == RunStatus.WAITING:
@@ -188,14 +188,14 @@ def _check_busy(tx: Transaction, start: Start, active: UUID) -> None:
 
 
 def replay_first_response(tx: Transaction, tenant_id: UUID, first: idempotency.FirstResponse) -> Started:
-    """What the first request was told; for one that named its run's id, what the run's row tells."""
-    told = Started.from_first(first)
-    if told is not None:
-        return told
+    """Return the response to the first request; for one that chose its run's id, the response is built from the row."""
+    started = Started.from_first(first)
+    if started is not None:
+        return started
     run_id = first.run_id
     row = run_rows.read(tx, tenant_id, run_id) if run_id is not None else None
     if run_id is None or row is None:
-        raise Conflict(f"The run id {run_id} is taken.", run_id=str(run_id))
+        raise Conflict(f"The run id {run_id} is already in use. Choose another.", run_id=str(run_id))
     return Started(run_id, row["conversation_id"], row["message_id"], 0, repeated=True)
 
 
@@ -207,10 +207,10 @@ def answer_forms(
     started: Started,
     budget: Mapping[str, int] | None = None,
 ) -> Notifications:
-    """The conversation's next turn goes to a locked run that waits.
+    """Answer the forms of a locked, waiting run.
 
-    `budget`: limits that the run has from now on. With them, or where nothing at all is said, the nodes go on that a
-    budget has stopped.
+    `budget`: new limits of the run. With them, or with neither inputs nor query, the nodes that a budget has stopped
+    continue.
     """
     run_id, conversation_id = row.id, row.conversation_id
     canvas = coordinator.versions.canvas(tx, row.version_id)
@@ -240,7 +240,7 @@ def answer_forms(
 
 
 def _set_globals(tx: Transaction, row: RunRow, request: Request, history_upto: int) -> None:
-    """A new turn's globals, as variables written by the forms it answers."""
+    """Store the globals of a new request, as variables written by the forms that it answers."""
     assert row.baseline is not None, "the whole row was read"
     known = values.final(tx, row.id, is_whole=False).variables
     seen = {**row.baseline["globals"], **{name: value for name, (value, _) in known.items()}}
@@ -264,9 +264,9 @@ def first_of(
     key: tuple[str, str, bytes] | None,
     started: Started,
 ) -> idempotency.FirstResponse | None:
-    """The first request with this external id or idempotency key; None if both now stand for this start.
+    """Return the first request with this external id or idempotency key; None if both now belong to this start.
 
-    An external id that comes with the key of an earlier request leads to the run of that request.
+    An external id that comes with the idempotency key of an earlier request leads to the run of that request.
     """
     if external is not None:
         earlier = external_ids.claim(tx, tenant_id, external, started.run_id)
@@ -281,14 +281,14 @@ def first_of(
 def claim_idempotency_key(
     tx: Transaction, tenant_id: UUID, key: tuple[str, str, bytes] | None, started: Started
 ) -> idempotency.FirstResponse | None:
-    """The first request with this idempotency key; None if there is no key, or it now stands for this start."""
+    """Return the first request with this idempotency key; None if there is no key, or it now belongs to this start."""
     return idempotency.claim(tx, tenant_id, *key, started.run_id, started.to_json()) if key is not None else None
 
 
 def _answers(answered: ParsedAnswers, request: Request) -> Mapping[str, Any] | None:
-    """The answers of a turn: its inputs, or its query where exactly one field is open; None if it has neither.
+    """Return the answers in a request: its inputs, or its query if exactly one field is open; None if it has neither.
 
-    What waits and has no fields (an Answer) is answered by any query, and takes it from the request itself.
+    A form without fields (of an Answer) is answered by any query, which its node reads from the request itself.
     """
     forms = answered.forms
     if answered.inputs and forms:
@@ -299,6 +299,6 @@ def _answers(answered: ParsedAnswers, request: Request) -> Mapping[str, Any] | N
         field = open_fields[name]
         if not isinstance(field, Mapping):
             return {name: request.query}
-        if "file" not in str(field.get("type") or "").lower():  # a sentence is no file
+        if "file" not in str(field.get("type") or "").lower():  # a text does not answer a file field
             return {name: {**field, "value": request.query}}
     return {} if request.query and not all(form[3] for form in forms.values()) else None

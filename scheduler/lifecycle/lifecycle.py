@@ -1,8 +1,9 @@
-"""The verbs of api and cli: start, resume, cancel.
+"""Lifecycle: the operations on runs that the API and the CLI offer: start, resume, cancel.
 
-Each is one transaction that writes rows, then hints. An accepted run is a committed row: from there on it cannot be
-lost, whatever happens to the broker. Who has held a run looks afterwards, also when the verb was refused: a worker may
-have reported meanwhile and found the run taken (protocol.md, "No report is overlooked").
+Each is one transaction that writes rows; task messages are sent after its commit. An accepted run is a committed row,
+so it cannot be lost, whatever happens to the broker. After each operation that locked a run, even one that was refused,
+the run is re-checked: a worker may have reported meanwhile and found the run locked
+(docs/protocol.md#no-report-is-overlooked).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -49,27 +50,27 @@ T = TypeVar("T")
 
 
 class RunNotFound(NotFound):
-    """There is no such run for this tenant."""
+    """Raised if this tenant has no such run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lifecycle:
-    """The verbs that change runs. One per process."""
+    """The operations that change runs. One per process."""
 
     coordinator: Coordinator
 
     def start_run(self, start: Start) -> Started:
-        """Start a run, or resume the one that waits for this conversation's next turn.
+        """Start a run, or resume the run of this conversation that waits for an answer.
 
-        Where a run goes on or stops, `on_busy` counts: `refuse` raises Conflict, which names it; `enqueue` starts this
-        one after all that were accepted before; `interrupt` stops those, running and queued, and starts this one next.
-        Raises NotFound for a conversation of somebody else and for a version or agent that was deleted meanwhile,
-        InvalidRequest for a bad choice.
+        If a run of the conversation is running or stopping, `on_busy` decides: `refuse` raises Conflict, which names
+        that run; `enqueue` starts the new run after all that were accepted before; `interrupt` stops these, running and
+        queued, and starts the new run next. Raises NotFound for a conversation of another tenant and for a version or
+        agent that was deleted meanwhile, InvalidRequest for an invalid `on_busy`.
         """
         if start.on_busy not in ON_BUSY:
             raise InvalidRequest(f'"on_busy" is {start.on_busy!r}. Use one of: {", ".join(ON_BUSY)}.')
         is_new = start.run_id is None
-        start = replace(start, run_id=start.run_id or new_id())  # so that a second try finds what the first one made
+        start = replace(start, run_id=start.run_id or new_id())  # so that a second try finds the run of the first
         while True:
             try:
                 waiting = self._waiting_run(start)
@@ -80,10 +81,10 @@ class Lifecycle:
                 started, applied, superseded = self._carry_out_start(start, is_new=is_new)
                 break
             except (RunNotWaiting, RunIsWaiting):
-                continue  # somebody else has answered meanwhile, or the run has just come to ask
+                continue  # another request has answered meanwhile, or the run has just begun to wait
         if applied is not None:
             self.coordinator.dispatch.flush(applied)
-        for earlier in superseded:  # a crash before this is made good by the sweeper
+        for earlier in superseded:  # after a crash before this, the sweeper cancels them
             self.cancel_run(start.tenant_id, earlier)
         if superseded:
             self.coordinator.advance_run(started.run_id)
@@ -99,11 +100,11 @@ class Lifecycle:
         *,
         external: External | None = None,
     ) -> Started:
-        """Give a waiting run its answers; without any it shows its forms once more.
+        """Resume a waiting run with answers; without any it shows its forms once more.
 
-        `budget`: limits that the run has from now on; what a budget has stopped goes on with them. `external`: leads to
-        this run from now on.
-        Raises Conflict if the run does not wait, NotFound for another tenant's.
+        budget: new limits of the run; nodes that a budget has stopped continue with them.
+        external: an external id that leads to this run from now on.
+        Raises Conflict if the run does not wait, NotFound for a run of another tenant.
         """
 
         def resume(tx: Transaction) -> tuple[Started, Notifications | None]:
@@ -118,15 +119,16 @@ class Lifecycle:
                 external_cancel_keys.forget(tx, self.coordinator.dispatch.bus, [external.text], run_id)
             try:
                 return started, answer_forms(self.coordinator, tx, row, request, started, budget)
-            except VersionGone as gone:  # the turn is accepted, and ends with the reason
+            except VersionGone as gone:  # the answer is accepted, and the run ends with this error
                 return started, self.coordinator.stopper.end_without_version(tx, row, gone)
 
         return self._holding(run_id, resume)
 
     def cancel_run(self, tenant_id: UUID, run_id: UUID) -> RunStatus:
-        """Stop a run. A run that is over stays as it is, and no marker is left. The status afterwards.
+        """Cancel a run; return its status afterwards. A run that is over is unchanged, and no cancel key is set.
 
-        The row comes first, the call to its attempts right after the commit; keys are for other programs.
+        The row is written first; right after the commit its attempts are requested to stop. The cancel key is for other
+        programs.
         """
         bus = self.coordinator.dispatch.bus
 
@@ -135,7 +137,7 @@ class Lifecycle:
             status, conversation_id = row.status, row.conversation_id
             if status.is_over:
                 return (status, conversation_id), None
-            if row.is_cancel_requested:  # the call may have been lost
+            if row.is_cancel_requested:  # the request to its attempts may have been lost
                 return (status, conversation_id), Notifications(run_id, cancel_requested=True)
             applied = self.coordinator.stopper.cancel(tx, row)
             return (RunStatus.CANCELLED if applied.is_over else RunStatus.STOPPING, conversation_id), applied
@@ -151,19 +153,19 @@ class Lifecycle:
             status, stopping_in = self._holding(run_id, cancel)
         except RunNotFound:
             raise
-        except Exception as error:  # whatever a bug of ours raises: a person who stops a run must be obeyed
+        except Exception as error:  # a bug in routing must not keep a run from being cancelled
             if not is_invariant_violation(error):
                 raise
             problem = error
             status, stopping_in = self._holding(run_id, lambda tx: end(tx, problem))
         if status is RunStatus.STOPPING:
             bus.set_cancel_key(run_id)
-            if self._is_over(tenant_id, run_id):  # it has ended before the key was there to be cleared
+            if self._is_over(tenant_id, run_id):  # it ended before the key was set, so nothing else deletes the key
                 bus.clear_cancel_keys(run_id, stopping_in)
         return status
 
     def cancel_session(self, tenant_id: UUID, conversation_id: UUID) -> None:
-        """Stop everything of a session, also what is queued in it: those first, so that none of them begins."""
+        """Cancel all open runs of a session: queued runs first, so that none of them starts."""
         with self.coordinator.database.transaction() as tx:
             conversations.get(tx, tenant_id, conversation_id)
             open_runs = conversation_runs.open_runs(tx, conversation_id)
@@ -171,7 +173,7 @@ class Lifecycle:
             self.cancel_run(tenant_id, run_id)
 
     def cancel_by_key(self, run_id: UUID) -> None:
-        """A cancel key was seen, whoever set it: the run's own stops the run, its session's everything of that."""
+        """Cancel a run that has a cancel key; if the key is its session's, cancel all runs of the session."""
         with self.coordinator.database.transaction() as tx:
             tenant_id = run_rows.tenant_of(tx, run_id)
             row = run_rows.read(tx, tenant_id, run_id) if tenant_id is not None else None
@@ -183,9 +185,9 @@ class Lifecycle:
         self.cancel_run(tenant_id, run_id)
 
     def expire_form(self, run_id: UUID, reason: str) -> None:
-        """Nobody has answered a waiting run in time: it fails with that reason.
+        """Fail a waiting run whose form was not answered in time.
 
-        If the time was one that the canvas gives a form, the reason names both.
+        `reason` is the error, unless the canvas sets the time of the form: then the error names form and time.
         """
 
         def expire(tx: Transaction) -> tuple[None, Notifications | None]:
@@ -193,19 +195,19 @@ class Lifecycle:
             if row is None or row.status is not RunStatus.WAITING or row.expires_at is None:
                 return None, None
             if row.expires_at > datetime.now(UTC):
-                return None, None  # it was answered meanwhile, and may ask anew
+                return None, None  # it was answered meanwhile, and may wait again
             try:
                 canvas = self.coordinator.versions.canvas(tx, row.version_id)
             except VersionGone as gone:
                 return None, self.coordinator.stopper.end_without_version(tx, row, gone)
-            asked = [form[0] for form in row.state["forms"].values()]
-            told = reason_of_expiry(canvas, asked, self.coordinator.form_expiry) or reason
-            return None, self.coordinator.stopper.fail(tx, row, told, "form_expired")
+            nodes = [form[0] for form in row.state["forms"].values()]
+            error = reason_of_expiry(canvas, nodes, self.coordinator.form_expiry) or reason
+            return None, self.coordinator.stopper.fail(tx, row, error, "form_expired")
 
         self._holding(run_id, expire)
 
     def end_in_time(self, run_id: UUID, limit_ms: int) -> None:
-        """A run has taken longer than its budget of time allows: it fails, wherever it is."""
+        """Fail a run that has used up its time budget."""
 
         def end(tx: Transaction) -> tuple[None, Notifications | None]:
             row = run_rows.lock(tx, run_id)
@@ -216,9 +218,10 @@ class Lifecycle:
         self._holding(run_id, end)
 
     def set_budget(self, tenant_id: UUID, written: BudgetLimits) -> None:
-        """Set limits. They count for runs that go on from their next calls of models.
+        """Set budget limits. They apply to running runs from their next model call on.
 
-        Raises NotFound for a run or session of another tenant, InvalidRequest for seconds of anything but runs.
+        Raises NotFound for a run or session of another tenant, InvalidRequest for a limit of seconds on anything but a
+        run.
         """
         if SECONDS in written.limits and written.scope != "run":
             raise InvalidRequest("Only runs have a limit of seconds.", field="budget.seconds")
@@ -229,11 +232,11 @@ class Lifecycle:
             budgets.put(tx, tenant_id, written)
         with self.coordinator.database.transaction() as tx:
             unmarked = budgets.unflagged_runs(tx, tenant_id, written.scope_id if is_one else DEFAULT_SCOPE_ID)
-        for run_id in unmarked:  # one by one: nobody holds two runs
+        for run_id in unmarked:  # one by one: no transaction locks two runs
             self._holding(run_id, lambda tx, run_id=run_id: (budgets.flag_run(tx, tenant_id, run_id), None))
 
     def _holding(self, run_id: UUID, verb: Callable[[Transaction], tuple[T, Notifications | None]]) -> T:
-        """Carry out a verb that holds a run; then tell others, and look."""
+        """Run an operation that locks a run; after its commit send messages and re-check the run."""
         try:
             result, applied = self.coordinator.database.carry_out(verb)
             if applied is not None:
@@ -260,7 +263,7 @@ class Lifecycle:
             return conversations.get(tx, start.tenant_id, start.conversation_id).active_run
 
     def _waiting_run(self, start: Start) -> UUID | None:
-        """The conversation's run that waits for a person, if the next turn answers it."""
+        """Return the conversation's run that waits for an answer, if this start is one; else None."""
         active = self._active_run(start)
         if active is None or active == start.run_id:
             return None
@@ -269,13 +272,13 @@ class Lifecycle:
         return active if row is not None and row["status"] == RunStatus.WAITING else None
 
     def _carry_out_start(self, start: Start, *, is_new: bool) -> tuple[Started, Notifications | None, Sequence[UUID]]:
-        """The start, what it has written, and the runs it interrupts."""
+        """Accept a start; return the accepted run, its notifications, and the runs that it interrupts."""
         database = self.coordinator.database
         try:
             return database.carry_out(lambda tx: accept(self.coordinator, tx, start, is_new=is_new))
         except DBAPIError as error:
-            # The same run_id came in meanwhile; or the transaction, which waits for nothing before its commit, has met
-            # a connection that had died in the pool, and whether it is stored nobody knows. Either way: read it.
+            # A run with this run_id was stored meanwhile; or the transaction, which waits for no result before its
+            # commit, used a broken connection of the pool, so that its outcome is not known. A second try reads it.
             if versions.is_gone(error):
                 raise VersionGone(versions.GONE, version_id=start.version_id.hex) from error
             if not isinstance(error, IntegrityError) and not is_retryable(error):

@@ -1,9 +1,9 @@
-"""Messages of other services that start runs (`scheduler.start`): what they ask for, and what becomes of a refusal.
+"""Start messages of other services (`scheduler.start`): parsing, execution, and refusal.
 
-A start that is refused leaves a row under the id that its sender gave, so that the sender finds the reason where it
-looks for the run (store/runs/refused_starts.py). A message that names no tenant, or no usable id, leaves one line in
-the log. Neither the log nor what Celery shows of a task (events, inspection) has any value of a message but its ids
-and, in a reason, the option that was wrong.
+A refused start is stored as a row under the id that its sender chose, so that the sender finds the reason where it
+looks for the run (store/runs/refused_starts.py). A message without a tenant, or without a valid id, is only logged.
+Neither the log nor what Celery shows of a task (events, inspection) contains values of a message except its ids and, in
+a reason, the wrong option.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,66 +27,66 @@ from store.tenants import tenants
 log = structlog.get_logger()
 
 NAMES = ("tenant_id", "run_id", "agent_id")
-SHOWN = 500  # characters of a reason, and of a query, that a row or a line shows
+SHOWN = 500  # characters of a reason, and of a query, in a row or log line
 INTERNAL = "The start failed for a reason that is not the sender's. The log of the scheduler has it."
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What came: the three ids as they were sent, and the options."""
+    """A start message: the three ids as they were sent, and the options."""
 
     ids: Mapping[str, Any]
     options: Mapping[str, Any]
-    defect: str = ""  # what is wrong with the arguments as such
+    defect: str = ""  # an error in the arguments as such
 
 
 @dataclass(frozen=True, slots=True)
 class Sender:
-    """Whose message it is, and what it calls the run."""
+    """The tenant of a message, and the sender's id of the run."""
 
     tenant_id: UUID
     external_id: str
 
 
 class QuietRequest(Request):
-    """A task of which Celery's log, events and inspection show the ids, and never a value of an option."""
+    """A Celery request whose log, events and inspection show the ids, and never the value of an option."""
 
-    def __init__(self, *args: Any, **given: Any) -> None:
-        super().__init__(*args, **given)
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
         self._argsrepr = shown_arguments(self._args)
         self._kwargsrepr = shown_options(self._kwargs)
         self._request_dict.update(argsrepr=self._argsrepr, kwargsrepr=self._kwargsrepr)
 
     def info(self, safe: bool = False) -> dict[str, Any]:
-        """What inspection shows, which asks for the values of other tasks as well."""
-        told: dict[str, Any] = super().info(safe=True)
-        return told
+        """Return what inspection shows, without values even if it asks for them."""
+        shown: dict[str, Any] = super().info(safe=True)
+        return shown
 
 
 def shown_arguments(args: Any) -> str:
-    """Positional arguments as Flower shows them: ids, cut off where they are no ids."""
+    """Return positional arguments as Flower shows them: ids, each cut to 64 characters."""
     return repr(tuple(str(each)[:64] for each in args[: len(NAMES)])) if isinstance(args, Sequence) else "()"
 
 
 def shown_options(options: Any) -> str:
-    """Options as Flower shows them: their names."""
+    """Return options as Flower shows them: their names only."""
     if not isinstance(options, Mapping):
         return "{}"
-    told = {str(name)[:64]: str(value)[:64] if name in NAMES else ... for name, value in options.items()}
-    return repr(told).replace("Ellipsis", "...")
+    shown = {str(name)[:64]: str(value)[:64] if name in NAMES else ... for name, value in options.items()}
+    return repr(shown).replace("Ellipsis", "...")
 
 
 def read(args: Sequence[Any], options: Mapping[str, Any]) -> Message:
-    """The message of these arguments. The ids may come by position or by name."""
+    """Return the message of a task's arguments. The ids may be positional or named."""
     ids: dict[str, Any] = dict(zip(NAMES, args, strict=False))
     twice = sorted(ids.keys() & options.keys())
     ids |= {name: value for name, value in options.items() if name in NAMES}
     rest = {name: value for name, value in options.items() if name not in NAMES}
     missing = [name for name in NAMES if name not in ids]
     if len(args) > len(NAMES):
-        defect = f"{len(args)} positional arguments came. Send {', '.join(NAMES)}, and options by their names."
+        defect = f"There are {len(args)} positional arguments. Send {', '.join(NAMES)}, and options by their names."
     elif twice:
-        defect = f"{', '.join(twice)} came twice, by position and by name. Send it once."
+        defect = f"{', '.join(twice)} was sent twice, by position and by name. Send it once."
     elif missing:
         defect = f"{', '.join(missing)} is missing. Send {', '.join(NAMES)}, in this order."
     else:
@@ -95,7 +95,7 @@ def read(args: Sequence[Any], options: Mapping[str, Any]) -> Message:
 
 
 def carry_out(lifecycle: Lifecycle, message: Message, most_bytes: int) -> None:
-    """Start what a message asks for, or write down why not. Raises SQLAlchemyError while the database is away."""
+    """Start the run of a message, or store why it was refused. Raises SQLAlchemyError during a database outage."""
     database = lifecycle.coordinator.database
     sender: Sender | None = None
     try:
@@ -113,12 +113,12 @@ def carry_out(lifecycle: Lifecycle, message: Message, most_bytes: int) -> None:
         if is_outage(error):
             raise
         _fail(lifecycle, message, sender, error)
-    except Exception as error:  # noqa: BLE001 (whatever a bug of ours raises: the sender must learn that nothing started)
+    except Exception as error:  # noqa: BLE001 (also after a bug the sender must learn that no run was started)
         _fail(lifecycle, message, sender, error)
 
 
 def _sender(tx: Transaction, message: Message) -> Sender:
-    """Whose message it is. Raises InvalidRequest for an unknown tenant, and for what cannot be the id of a run."""
+    """Return the sender of a message. Raises InvalidRequest for an unknown tenant or an invalid run id."""
     written = message.ids.get("tenant_id")
     if written is None or "run_id" not in message.ids:
         raise InvalidRequest(message.defect)
@@ -138,7 +138,7 @@ def _agent(written: Any) -> UUID:
 
 
 def _without_nulls(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options that were given: null is no choice, as over HTTP."""
+    """Return the options that are set: null means not set, as over HTTP."""
     return {name: value for name, value in options.items() if value is not None}
 
 
@@ -148,7 +148,7 @@ def _fail(lifecycle: Lifecycle, message: Message, sender: Sender | None, error: 
 
 
 def _refuse(lifecycle: Lifecycle, message: Message, sender: Sender | None, error: ExecutorError) -> None:
-    """Leave a row and a line. Raises SQLAlchemyError while the database is away: the message comes again then."""
+    """Store and log a refusal. Raises SQLAlchemyError during a database outage: the message is then requeued."""
     reason = _storable(error.message[:SHOWN])
     row_id: UUID | None = None
     if sender is not None:
@@ -156,10 +156,10 @@ def _refuse(lifecycle: Lifecycle, message: Message, sender: Sender | None, error
         written = message.ids.get("agent_id")
         agent_id = external_ids.uuid_of(written) if isinstance(written, str) else None
 
-        def put(tx: Transaction) -> UUID | None:
+        def store(tx: Transaction) -> UUID | None:
             return refused_starts.put(tx, sender.tenant_id, sender.external_id, agent_id, shown, reason)
 
-        row_id = lifecycle.coordinator.database.carry_out(put)
+        row_id = lifecycle.coordinator.database.carry_out(store)
         lifecycle.coordinator.dispatch.counters.run("refused")
     log.warning(
         "start_refused",
@@ -171,17 +171,17 @@ def _refuse(lifecycle: Lifecycle, message: Message, sender: Sender | None, error
 
 
 def _named(message: Message) -> dict[str, str]:
-    """The ids of a message for a line of the log."""
+    """Return the ids of a message for a log line."""
     return {name: str(message.ids[name])[:64] for name in NAMES if name in message.ids}
 
 
 def _storable(reason: str) -> str:
-    """A reason without the characters that no column takes: it may cite what came."""
+    """Return a reason without characters that cannot be stored: it may quote the message."""
     return reason.encode("utf-8", "backslashreplace").decode().replace("\0", "\\0")
 
 
 def _shown(message: Message) -> dict[str, Any]:
-    """What the row shows of a message: the beginning of the query, and the agent as it was written."""
+    """Return what the row stores of a message: the beginning of the query, and the agent as it was written."""
     query = message.options.get("query")
     shown = {"query": query[:SHOWN] if isinstance(query, str) else None, "agent": str(message.ids.get("agent_id"))[:64]}
     try:

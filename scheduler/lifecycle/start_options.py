@@ -1,4 +1,4 @@
-"""From what a caller sends to a Start: which version runs, in which conversation, with which key."""
+"""Options of a start: parsed and checked, from a request of the API or a message of another service, into a Start."""
 
 import difflib
 import hashlib
@@ -23,7 +23,7 @@ from store.runs import external_ids
 from store.runs.external_ids import External
 from store.tenants import idempotency
 
-ROUTE = "runs"  # idempotency keys of those who start runs without waiting, by HTTP or by the task
+ROUTE = "runs"  # scope of idempotency keys of starts that do not wait for the run, by HTTP or by the task
 
 OPTIONS: Mapping[str, tuple[type, ...]] = {
     "query": (str, dict),
@@ -39,12 +39,12 @@ OPTIONS: Mapping[str, tuple[type, ...]] = {
     "budget": (dict,),
     "chat_template_kwargs": (dict,),
 }
-"""Options of a start that any other service may send, with the types of their values."""
+"""Options of a start that other services may send in a message, with the types of their values."""
 
 ONLY_OVER_HTTP = ("custom_header", "cancel_on_disconnect")
-"""Options that a message cannot have: secrets do not lie in a broker, and nobody is connected."""
+"""Options that a message cannot have: secrets must not be stored in a broker, and a message has no connection."""
 
-LATEST = "latest"  # a version: what was published last, the draft where nothing was
+LATEST = "latest"  # a value of `version`: the last published version; the draft if none was published
 
 
 def parse_start(
@@ -55,7 +55,7 @@ def parse_start(
     options: Mapping[str, Any],
     route: str = ROUTE,
 ) -> Start:
-    """A Start from the options of the trigger. Raises InvalidRequest, which names the option, or NotFound."""
+    """Parse the options of a start. Raises InvalidRequest, which names the option, or NotFound."""
     options = _storable(options)
     session = options.get("session_id")
     conversation_id = _id(session, "session_id") if session else None
@@ -80,9 +80,10 @@ def parse_start(
 def find_first_response(
     tx: Transaction, tenant_id: UUID, canvas_id: UUID, options: Mapping[str, Any], route: str = ROUTE
 ) -> Started | None:
-    """What the first request with the key of these options was told; None for a new key, or none.
+    """Return the response to the first request with the idempotency key of these options; None for a new key, or none.
 
-    It holds whatever has become of canvas and conversation since. Raises Conflict for another request with the key.
+    The response remains valid even if canvas or conversation were deleted since. Raises Conflict for another request
+    with the key.
     """
     key = _key(canvas_id, _storable(options), route)
     first = idempotency.find(tx, tenant_id, *key) if key is not None else None
@@ -92,10 +93,10 @@ def find_first_response(
 def start_for_service(
     lifecycle: Lifecycle, tenant_id: UUID, external_id: str, canvas_id: UUID, options: Mapping[str, Any]
 ) -> Started:
-    """Start a run that its caller calls `external_id`. However often the caller asks for it, it is started once.
+    """Start a run under the caller's `external_id`. Repeated requests start it once.
 
-    A turn that answers a form starts no run: the external id leads to the run that goes on. Raises InvalidRequest for
-    what the caller can mend, Conflict if another request has this external id.
+    A request that answers a form starts no run: the external id leads to the resumed run. Raises InvalidRequest for
+    what the caller can correct, Conflict if another request has this external id.
     """
     options = _storable(options)
     external = External(external_id, _digest(canvas_id, options), canvas_id, _request(options).to_json())
@@ -104,7 +105,7 @@ def start_for_service(
         if first is not None:
             return accept.replay_first_response(tx, tenant_id, idempotency.FirstResponse(first, None))
         by_key = find_first_response(tx, tenant_id, canvas_id, options)
-        if by_key is not None:  # under another id
+        if by_key is not None:  # with another external id
             external_ids.claim(tx, tenant_id, external, by_key.run_id)
             return by_key
         earlier = _of_the_release_before(tx, tenant_id, canvas_id, external_id, options)
@@ -118,7 +119,7 @@ def start_for_service(
 def _of_the_release_before(
     tx: Transaction, tenant_id: UUID, canvas_id: UUID, external_id: str, options: Mapping[str, Any]
 ) -> Started | None:
-    """What an earlier release answered to this request: it knew run ids by an idempotency key, for a day."""
+    """Return the response of an earlier release to this request: it stored run ids as idempotency keys, for a day."""
     if external_ids.uuid_of(external_id) is None or "idempotency_key" in options:
         return None
     key = f"run {external_ids.key_of(external_id)}"
@@ -135,8 +136,8 @@ def check_options(options: Mapping[str, Any]) -> None:
             meant = f' Did you mean "{near[0]}"?' if near else ""
             raise InvalidRequest(f"There is no option {name[:64]!r}.{meant} {_known_options()}")
         if value is not None and not isinstance(value, OPTIONS[name]):
-            wanted = " or ".join(_JSON_NAMES[kind] for kind in OPTIONS[name] if kind in _JSON_NAMES)
-            raise InvalidRequest(f'"{name}" must be {wanted}, and is {type(value).__name__}.')
+            expected = " or ".join(_JSON_NAMES[kind] for kind in OPTIONS[name] if kind in _JSON_NAMES)
+            raise InvalidRequest(f'"{name}" must be {expected}, and is {type(value).__name__}.')
     on_busy = options.get("on_busy")
     if on_busy is not None and on_busy not in ON_BUSY:
         raise InvalidRequest(f'"on_busy" is {on_busy[:64]!r}. Use one of: {", ".join(ON_BUSY)}.')
@@ -150,22 +151,23 @@ def _known_options() -> str:
 
 
 def check_size(options: Mapping[str, Any], most_bytes: int) -> None:
-    """Raise InvalidRequest for options that no HTTP request could have brought: other services send them past the edge.
+    """Raise InvalidRequest for options of more than `most_bytes`, the size limit of HTTP requests.
 
-    A query, inputs or descriptors of files of that size would be read again by every node.
+    Messages of other services do not pass the API's own check. Every node would read a query, inputs or file
+    descriptors of such a size again.
     """
     try:
         size = sum(len(json.dumps(value, default=str).encode()) for value in options.values())
     except (ValueError, RecursionError) as error:
-        raise InvalidRequest(f"The options are no JSON that could be stored: {error}.") from None
+        raise InvalidRequest(f"The options are not JSON that can be stored: {error}.") from None
     if size > most_bytes:
         raise InvalidRequest(
-            f"The options have {size} bytes, more than the {most_bytes} that EASEL_MAX_BODY_BYTES allows. Upload files."
+            f"The options have {size} bytes, and EASEL_MAX_BODY_BYTES allows {most_bytes}. Upload files."
         )
 
 
 def _storable(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options as JSON that every row takes: other services send them over Celery, past any edge."""
+    """Return the options as JSON that can be stored; those in messages of other services were not checked before."""
     try:
         return json_checks.copied(options)
     except json_checks.Unstorable as error:
@@ -178,18 +180,18 @@ def _key(canvas_id: UUID, options: Mapping[str, Any], route: str) -> tuple[str, 
 
 
 def _digest(canvas_id: UUID, options: Mapping[str, Any]) -> bytes:
-    """SHA-256 of a request; the order in which somebody wrote its members does not matter."""
-    written = json.dumps({**options, "agent": str(canvas_id)}, sort_keys=True, default=str)
-    return hashlib.sha256(written.encode()).digest()
+    """Return the SHA-256 digest of a request; the order of its members does not matter."""
+    text = json.dumps({**options, "agent": str(canvas_id)}, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).digest()
 
 
 def _version(tx: Transaction, tenant_id: UUID, canvas_id: UUID, options: Mapping[str, Any]) -> UUID:
-    wanted = options.get("version")
-    if wanted == LATEST:
+    version = options.get("version")
+    if version == LATEST:
         with suppress(NotFound):
             return versions.latest_released(tx, tenant_id, canvas_id).id
-    elif wanted and wanted != "draft":
-        return versions.version_by_id(tx, tenant_id, canvas_id, _id(wanted, "version")).id
+    elif version and version != "draft":
+        return versions.version_by_id(tx, tenant_id, canvas_id, _id(version, "version")).id
     if options.get("release"):
         return versions.latest_released(tx, tenant_id, canvas_id).id
     return versions.snapshot(tx, tenant_id, canvas_id).id
@@ -218,4 +220,4 @@ def _id(value: Any, name: str) -> UUID:
     try:
         return UUID(str(value))
     except ValueError:
-        raise InvalidRequest(f'"{name}" is {value!r}, which is no id.') from None
+        raise InvalidRequest(f'"{name}" is {value!r}, which is not a valid id.') from None

@@ -1,12 +1,11 @@
-"""RabbitMQ as kombu speaks to it, but for two things that a queue of others needs, and for one that TLS needs.
+"""kombu's RabbitMQ transport, changed in three ways.
 
-A queue that is there is used as it is. Another service may have declared it first, and its type is the operator's
-choice (classic, quorum): RabbitMQ refuses a declaration with other arguments, and a refused declaration would end the
-connection again and again.
+An existing queue is used as it is. Another service may have declared it first, and its type (classic, quorum) is the
+operator's choice: RabbitMQ refuses a declaration with other arguments, and closes the connection each time.
 
-Prefetch counts are set per consumer: the only way that queues of every type know.
+Prefetch counts are set per consumer: the only kind that queues of all types support.
 
-kombu verifies the certificate of an `amqps://` server against a CA and not against the host name. Here it does both.
+The certificate of an `amqps://` server is verified against the host name, too; kombu verifies it only against a CA.
 """
 
 import ssl
@@ -16,65 +15,68 @@ from amqp.exceptions import NotFound
 from kombu.transport import pyamqp
 
 
-class Channel(pyamqp.Channel):
-    """A channel that looks for a queue before it declares it."""
+class AmqpChannel(pyamqp.Channel):
+    """A channel that checks whether a queue exists before it declares it."""
 
     def queue_declare(  # pyright: ignore[reportIncompatibleMethodOverride] (kombu gives everything by name)
-        self, queue: str = "", passive: bool = False, durable: bool = False, **given: Any
+        self, queue: str = "", passive: bool = False, durable: bool = False, **options: Any
     ) -> Any:
-        """Declare a queue. A durable one that is there already is used as it is."""
+        """Declare a queue. A durable queue that exists is used as it is."""
         if durable and not passive and queue:
-            found = self._found(queue)
-            if found is not None:
-                return found
-        return super().queue_declare(queue, passive=passive, durable=durable, **given)
+            existing = self._find_queue(queue)
+            if existing is not None:
+                return existing
+        return super().queue_declare(queue, passive=passive, durable=durable, **options)
 
-    def _found(self, queue: str) -> Any:
-        """What RabbitMQ says of a queue; None if there is none. It closes the channel that asks for one in vain."""
+    def _find_queue(self, queue: str) -> Any:
+        """Return RabbitMQ's description of a queue; None if there is none.
+
+        Uses a channel of its own, since RabbitMQ closes the channel if the queue does not exist.
+        """
         connection: Any = self.connection
-        asking: Any = connection.channel()
+        channel: Any = connection.channel()
         try:
-            return asking.queue_declare(queue, passive=True)
+            return channel.queue_declare(queue, passive=True)
         except NotFound:
             return None
         finally:
-            if asking.is_open:
-                asking.close()
+            if channel.is_open:
+                channel.close()
 
 
-class Connection(pyamqp.Connection):
-    """A connection with such channels."""
+class AmqpConnection(pyamqp.Connection):
+    """A connection with the changed channel."""
 
-    Channel = Channel
+    Channel = AmqpChannel
 
 
-class Transport(pyamqp.Transport):
-    """kombu's transport with such connections."""
+class AmqpTransport(pyamqp.Transport):
+    """kombu's transport with the changed connection."""
 
-    Connection = Connection
+    Connection = AmqpConnection
 
     def qos_semantics_matches_spec(self, connection: Any) -> bool:
-        """Whether prefetch counts are per consumer, as AMQP has it: whatever the server would do besides."""
+        """Return True: prefetch counts are set per consumer, as in the AMQP specification."""
         return True
 
 
-class SSLTransport(pyamqp.SSLTransport):
-    """The same over TLS. The URL has the options that a URL of Redis has: `?ssl_ca_certs=/path/ca.pem`."""
+class AmqpTlsTransport(pyamqp.SSLTransport):
+    """The transport over TLS. The URL takes the same options as a Redis URL: `?ssl_ca_certs=/path/ca.pem`."""
 
-    Connection = Connection
+    Connection = AmqpConnection
 
     def establish_connection(self) -> Any:
-        """Connect. The certificate must be valid for the host of the URL, unless the URL says otherwise."""
+        """Connect. The certificate must be valid for the host of the URL, unless an option of the URL disables that."""
         client: Any = self.client
-        given, host = client.ssl, client.hostname
-        client.ssl = tls_options(given, host or "localhost")
+        options, host = client.ssl, client.hostname
+        client.ssl = tls_options(options, host or "localhost")
         try:
             return super().establish_connection()
         finally:
-            client.ssl, client.hostname = given, host  # of another host of the same URL the options are computed anew
+            client.ssl, client.hostname = options, host  # for another host of the same URL they are computed again
 
     def qos_semantics_matches_spec(self, connection: Any) -> bool:
-        """As for Transport."""
+        """Return True, as AmqpTransport does."""
         return True
 
 

@@ -1,6 +1,6 @@
 """The Celery app: queues, routes, acknowledgement, serialization.
 
-Messages are hints: nothing we promise rests on the broker's acknowledgements, timers or results.
+Losing a task message costs time, never a fact. No guarantee depends on the broker's acknowledgements or timers.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from kombu.entity import Exchange, Queue
 from kombu.transport import TRANSPORT_ALIASES
 
 Capacity = Callable[[Callable[[], object]], int]
-"""How many more hints a process takes. For none, what it is given is called once there may be room."""
+"""Returns how many more task messages a process takes. If it is 0, the given function is called when that changes."""
 
 RUNS = "runs"
 NODES = "nodes"
@@ -22,23 +22,25 @@ EXECUTE = "worker.execute"
 CANARY = "worker.canary"
 INGEST = "worker.ingest"
 EXTRACT = "worker.extract"
-SELF_PROBE = "easel.alive"  # of each process to itself; scheduler/health/broker_probe.py
-OWN_QUEUE = "alive."  # how the name of the queue begins in which it is
+SELF_PROBE = "easel.alive"  # probe that each process sends to itself; scheduler/health/broker_probe.py
+OWN_QUEUE = "alive."  # prefix of the queue of these probes
 ADVANCE = "scheduler.advance"
 START = "scheduler.start"
 
-SPARE_CONNECTIONS = 16  # beside the publishing threads: Flower's inspection takes a dozen, and waits for ever for one
-STARTS_AHEAD = 1000  # messages of RabbitMQ that a scheduler takes: those with a countdown stay with it until it is over
+SPARE_CONNECTIONS = 16  # beside those of publishing threads: Flower's inspection takes a dozen, and waits without end
+STARTS_AHEAD = (
+    1000  # messages of RabbitMQ that a scheduler prefetches: it holds those with a countdown until it is over
+)
 VERIFIED = {
     "ssl_cert_reqs": CERT_REQUIRED
 }  # kombu itself would verify nothing; scheduler/messaging/amqp_transport.py: amqps
 VISIBILITY_TIMEOUT = 6 * 3600  # seconds; a message that is delivered twice claims nothing
-PUBLISHED_WITHIN = 0.5  # seconds, tried twice; who sends must not wait for a silent broker: the row is its own outbox
-RECONNECT_INTERVAL = 1.0  # seconds, for ever; Celery itself waits longer and longer, and gives up after a while
+PUBLISHED_WITHIN = 0.5  # seconds, tried twice; a sender must not wait for the broker: the row is its own outbox
+RECONNECT_INTERVAL = 1.0  # seconds, without end; Celery by default increases the interval and gives up
 
 
 class _App(Celery):
-    """Celery, with connections for sending that give up sooner than those that wait for messages."""
+    """Celery, with a shorter timeout on connections for sending than on those that wait for messages."""
 
     def connection_for_write(self, url: str | None = None, **given: Any) -> Any:
         if not _is_amqp(url or self.conf.broker_url):
@@ -54,13 +56,13 @@ class _App(Celery):
 
 
 def make_app(broker_url: str, *, publishers: int = 8, room: Capacity | None = None) -> Celery:
-    """A Celery app on this broker. Redis or RabbitMQ: the URL decides.
+    """Return a Celery app for a broker, Redis or RabbitMQ by its URL.
 
-    `room`: how many hints its worker takes, beside what Celery itself allows; asked of Redis only.
+    `capacity`: how many task messages its worker takes, besides Celery's own limit; used with Redis only.
     """
-    TRANSPORT_ALIASES.update(dict.fromkeys(("redis", "rediss"), "scheduler.messaging.redis_transport:Transport"))
-    TRANSPORT_ALIASES.update(dict.fromkeys(("amqp", "pyamqp"), "scheduler.messaging.amqp_transport:Transport"))
-    TRANSPORT_ALIASES["amqps"] = "scheduler.messaging.amqp_transport:SSLTransport"
+    TRANSPORT_ALIASES.update(dict.fromkeys(("redis", "rediss"), "scheduler.messaging.redis_transport:RedisTransport"))
+    TRANSPORT_ALIASES.update(dict.fromkeys(("amqp", "pyamqp"), "scheduler.messaging.amqp_transport:AmqpTransport"))
+    TRANSPORT_ALIASES["amqps"] = "scheduler.messaging.amqp_transport:AmqpTlsTransport"
     app = _App("easel", broker=broker_url)
     is_amqp = _is_amqp(broker_url)
     app.conf.update(
@@ -83,9 +85,9 @@ def make_app(broker_url: str, *, publishers: int = 8, room: Capacity | None = No
         broker_pool_limit=publishers + SPARE_CONNECTIONS,
         broker_connection_retry_on_startup=True,
         broker_connection_max_retries=None,
-        broker_channel_error_retry=True,  # of a Redis that is busy, full or a replica: Celery would end the process
+        broker_channel_error_retry=True,  # if Redis is busy, full or a replica, Celery would end the process
         broker_connection_timeout=2,
-        broker_use_ssl=VERIFIED if broker_url.startswith("rediss") else False,  # what the URL says comes before it
+        broker_use_ssl=VERIFIED if broker_url.startswith("rediss") else False,  # options in the URL take precedence
         broker_transport_options=_transport(is_amqp, room),
         enable_utc=True,
     )
@@ -93,9 +95,9 @@ def make_app(broker_url: str, *, publishers: int = 8, room: Capacity | None = No
 
 
 def take_ahead(app: Celery, threads: int) -> None:
-    """Let a scheduler take more than its threads carry out, where prefetch counts cannot grow as messages must wait.
+    """Let a scheduler prefetch more RabbitMQ messages than it has threads.
 
-    RabbitMQ counts per consumer, so a few starts with a countdown would keep all others from a scheduler.
+    RabbitMQ counts per consumer, so a few starts with a countdown would otherwise block all others.
     """
     if _is_amqp(app.conf.broker_url):
         app.conf.worker_prefetch_multiplier = max(1, STARTS_AHEAD // threads)
@@ -109,14 +111,14 @@ def _transport(is_amqp: bool, room: Capacity | None) -> dict[str, Any]:
     if is_amqp:
         return {"confirm_publish": True}
     return {
-        "hint_queues": (NODES,),  # not RUNS: a start of another service must not be lost
+        "droppable_queues": (NODES,),  # not RUNS: a start message of another service must not be lost
         "own_queues": (OWN_QUEUE,),
-        "room": room,
+        "capacity": room,
         "visibility_timeout": VISIBILITY_TIMEOUT,
-        "socket_timeout": 30,  # longer than any blocking read of kombu's
+        "socket_timeout": 30,  # longer than any blocking read of kombu
         "socket_connect_timeout": 2,
         "socket_keepalive": True,
         "health_check_interval": 10,
-        "max_retries": 1,  # of a sender that finds no broker; the row is its own outbox
+        "max_retries": 1,  # of a sender without a broker; the row is its own outbox
         "interval_start": 0,
     }

@@ -1,7 +1,7 @@
-"""A Celery task as it lies in a Redis list: what `send_task` would put there, for a tenth of the price.
+"""Encoding of a Celery task as an item of a Redis list: the result of `send_task`, at a tenth of its cost.
 
-Celery's task protocol 2 inside kombu's message for transports without protocol of their own. Both are public formats,
-read by workers of any version; a test compares them with what Celery itself sends.
+It is Celery's task protocol 2 inside of kombu's message format for virtual transports. Both are public formats that
+workers of any version read; a test compares them with what Celery itself sends.
 """
 
 import os
@@ -17,7 +17,7 @@ _EMBEDDED = {"callbacks": None, "errbacks": None, "chain": None, "chord": None}
 
 
 def task_headers(task: str, args: tuple[str, ...], shadow: str | None = None) -> dict[str, Any]:
-    """What a message says of its task; `shadow` is what Flower calls it."""
+    """Return the headers of a task message; `shadow` is the task name that Flower shows."""
     task_id = str(uuid4())
     return {
         "lang": "py",
@@ -43,12 +43,12 @@ def task_headers(task: str, args: tuple[str, ...], shadow: str | None = None) ->
 
 
 def task_body(args: tuple[str, ...]) -> tuple[Any, ...]:
-    """What a message gives its task."""
+    """Return the body of a task message."""
     return args, {}, _EMBEDDED
 
 
 def encode_message(task: str, args: tuple[str, ...], queue: str, shadow: str | None = None) -> bytes:
-    """A message that asks for a task."""
+    """Return an encoded task message."""
     headers = task_headers(task, args, shadow)
     properties = {
         "correlation_id": headers["id"],

@@ -1,4 +1,4 @@
-"""How a process that Celery starts begins: what it refuses, and without what Celery prints about itself."""
+"""Startup of processes that run Celery: checks of the database connection, and suppression of Celery's own output."""
 
 import os
 import warnings
@@ -25,9 +25,9 @@ def connect_start(
     keep_level: Callable[[int], None],
     introduce: Callable[[str], None],
 ) -> None:
-    """Have Celery begin a process of ours: its first log line (`introduce`), what `begin` does, and the log's level.
+    """Connect the startup of a process to Celery's signals: its first log line (`introduce`), `begin`, the log level.
 
-    `keep_level` gets the level that Celery has set. Call it once, where the module of the process is imported.
+    `keep_level` gets the level that Celery has set. Call this once, when the process's module is imported.
     """
 
     def level_is_set(loglevel: int, **_: Any) -> None:
@@ -42,24 +42,24 @@ def connect_start(
 
 
 def begin(process: str, instance: Any, log_format: str, database_url: str) -> None:
-    """Keep the log in its form, and end the process if it could not work through the pooler before its database."""
+    """Suppress Celery's output, and exit if the database is behind a pooler that Easel cannot work with."""
     begin_quietly(instance, log_format)
     with closing(Database(database_url, pool_size=1, application=f"easel-{process}")) as database:
-        refuse_pooler(database)  # the process's own pool comes after any fork
+        refuse_pooler(database)  # the process's own pool is created later, after any fork
 
 
 def begin_quietly(instance: Any, log_format: str) -> None:
-    """Keep what Celery prints about itself out of a log that machines read.
+    """Suppress what Celery prints about itself, so that a JSON log has only JSON lines.
 
-    In place of Celery's page about pickle and root there is one line: tasks are JSON here, but nodes run as root, too.
+    One line replaces Celery's page about pickle and root: tasks are JSON here, but nodes do run as root.
     """
     warnings.filterwarnings("ignore", category=SecurityWarning)
     if os.geteuid() == 0:
         log.warning("process_runs_as_root")
     if log_format == "json":
         instance.quiet = True  # no banner
-        celery_program.safe_say = _say_nothing  # of a shutdown, which it writes past every log
+        celery_program.safe_say = _print_nothing  # shutdown messages, which Celery writes directly to stderr
 
 
-def _say_nothing(*_: Any) -> None:
-    """In the place of what Celery says to a person at a terminal."""
+def _print_nothing(*_: Any) -> None:
+    """Replace Celery's messages for a person at a terminal."""

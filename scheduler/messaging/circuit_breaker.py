@@ -1,18 +1,18 @@
-"""A server that does not answer is left alone for a moment, so that not everybody waits for it anew.
+"""Circuit breaker: after a server did not answer, callers skip it for a moment and do not wait for it.
 
-Threads of a process share one Silence for each server. While it lasts, one caller at a time finds out whether the
-server is back, and the others go on without it: nothing that is sent here is a fact.
+Threads of a process share one CircuitBreaker for each server. While it is open, one caller per second tries the server,
+and all others continue without it: nothing that is sent there is a fact.
 """
 
 import threading
 import time
 
-ANSWERS_WITHIN = 0.5  # seconds; a server that is there answers in a few milliseconds
-ASKED_AGAIN_AFTER = 1.0  # seconds
+ANSWERS_WITHIN = 0.5  # seconds; a reachable server answers in a few milliseconds
+ASKED_AGAIN_AFTER = 1.0  # seconds until one caller tries the server again
 
 
 class CircuitBreaker:
-    """Whether a server has kept silent of late."""
+    """State of one server: closed (it answers) or open (it did not answer recently)."""
 
     def __init__(self, lasts: float = ASKED_AGAIN_AFTER) -> None:
         self._lasts = lasts
@@ -20,7 +20,7 @@ class CircuitBreaker:
         self._until: float | None = None
 
     def holds(self) -> bool:
-        """Whether to go on without asking. After a while one caller is told to ask again; what he finds counts."""
+        """Return whether to skip the server. Every `lasts` seconds one caller gets False and tries the server."""
         with self._lock:
             now = time.monotonic()
             if self._until is None:
@@ -31,11 +31,11 @@ class CircuitBreaker:
             return False
 
     def begins(self) -> None:
-        """The server did not answer."""
+        """Open the breaker: the server did not answer."""
         with self._lock:
             self._until = time.monotonic() + self._lasts
 
     def ends(self) -> None:
-        """The server has answered."""
+        """Close the breaker: the server has answered."""
         with self._lock:
             self._until = None

@@ -1,9 +1,9 @@
-"""Celery's consumer, for messages that nobody can carry out: they are dropped with a log line.
+"""Celery's consumer, changed so that a message that cannot be executed is dropped with a log line.
 
-Anything may lie in a queue: other services write there, too. What Celery raises over a message that it can read and
-not understand ends its event loop, and so the process; the message goes back as the first of its queue and ends the
-next process. So whatever a message raises while it is delivered is this message's own end. The bodies of messages are
-never logged, since they hold what people have said.
+A queue may contain any message, since other services write to it, too. By default an error over a malformed message
+ends Celery's event loop and the process; the message returns to the head of its queue and ends the next process. Here
+an error during the delivery of a message only drops that message. Bodies of messages are never logged, since they
+contain users' texts.
 """
 
 from typing import Any
@@ -23,33 +23,33 @@ class Consumer(CelerysConsumer):
     """A consumer that survives every message."""
 
     def create_task_handler(self, *given: Any, **more: Any) -> Any:
-        """Celery's own, whose errors end the message instead of the process."""
+        """Return Celery's handler, changed so that an error drops the message and does not end the process."""
         deliver = super().create_task_handler(*given, **more)
 
-        def delivered(message: Any) -> None:
+        def deliver_or_drop(message: Any) -> None:
             try:
                 deliver(message)
             except Exception as error:
                 if is_of_broker(error, (*self.connection_errors, *self.channel_errors)) or _is_ending():
-                    raise  # the connection has broken, or there are no threads any more: the message goes back
+                    raise  # the connection has broken, or the process is ending: the message is requeued
                 self._drop(message, error)
 
-        return delivered
+        return deliver_or_drop
 
     def on_unknown_message(self, body: Any, message: Any) -> None:
-        """It names no task."""
+        """Drop a message that names no task."""
         self._drop(message, None)
 
     def on_unknown_task(self, body: Any, message: Any, exc: BaseException) -> None:
-        """It names a task that this process does not know."""
+        """Drop a message whose task this process does not know."""
         self._drop(message, exc)
 
     def on_invalid_task(self, body: Any, message: Any, exc: BaseException) -> None:
-        """What it gives its task is malformed."""
+        """Drop a message with malformed arguments."""
         self._drop(message, exc)
 
     def on_decode_error(self, message: Any, exc: BaseException) -> None:
-        """Its body cannot be decoded."""
+        """Drop a message whose body cannot be decoded."""
         self._drop(message, exc)
 
     def _drop(self, message: Any, error: BaseException | None) -> None:
@@ -70,4 +70,4 @@ def _name(value: Any) -> str:
 
 
 def _is_ending() -> bool:
-    return any(told not in (None, False) for told in (state.should_stop, state.should_terminate))
+    return any(flag not in (None, False) for flag in (state.should_stop, state.should_terminate))

@@ -1,6 +1,7 @@
-"""After a commit: hints to Celery, echoes to the bus. The only sender of messages.
+"""Dispatch: sends task messages to Celery and event notifications to the bus, after a commit.
 
-A hint that cannot be sent is logged and left: the row is its own outbox, and the sweeper sends it again.
+A task message that cannot be sent is logged and not repeated here: the row is its own outbox, and the sweeper sends the
+message again.
 """
 
 from collections.abc import Sequence
@@ -26,17 +27,18 @@ from store.runs.new_activations import TaskMessage
 log = structlog.get_logger()
 
 CANARY_KEPT = 6 * 3600
-"""Seconds after which a canary is not worth its task any more. Sender and receiver each go by their own clock for it,
-so clocks that are less than this apart hide no lost hint."""
+"""Seconds after which a queue probe expires. Sender and receiver compare their own clocks for it, so clocks that differ
+by less than this hide no lost task message."""
 
 WORK_KEPT = 3600  # seconds; meanwhile the sweeper has sent it again
 
 
 class Dispatch:
-    """Sends what a fold has decided. Threads of a process share one.
+    """Sends the messages of applied decisions. Threads of a process share one Dispatch.
 
-    A broker that keeps silent is left alone for a second: what is not sent meanwhile, the sweeper sends later.
-    `is_broker`: the bus's Redis carries the hints as well. `is_straight`: then they need no Celery to get there.
+    A broker that does not answer is left alone for a second (circuit breaker); the sweeper sends later what is not sent
+    meanwhile. `is_broker`: the bus's Redis is the broker, too. `is_straight`: task messages are pushed to it directly,
+    without Celery.
     """
 
     def __init__(
@@ -56,7 +58,7 @@ class Dispatch:
         self._silence = CircuitBreaker()
 
     def flush(self, notifications: Notifications) -> None:
-        """Send the notifications of a commit; first the request to stop, since each further word costs money."""
+        """Send the messages of a commit: first the cancel request, since running model calls cost money."""
         run_id, last_event, end = notifications.run_id, notifications.last_event, notifications.end
         if notifications.cancel_requested:
             self.bus.call_off(run_id)
@@ -74,7 +76,7 @@ class Dispatch:
             self.advance(end.next_run)
 
     def hint(self, hints: Sequence[TaskMessage], echo: EventNotification | None = None) -> None:
-        """Tell workers that activations are ready, and listeners what is stored."""
+        """Send task messages of ready activations, and an event notification."""
         if hints and not self._silence.holds():
             if self._goes_straight():
                 self._put(hints, echo)
@@ -84,28 +86,28 @@ class Dispatch:
             self.bus.echo(echo.run_id, echo.number, is_over=echo.is_over)
 
     def advance(self, run_id: UUID) -> None:
-        """Ask a scheduler to look at a run."""
+        """Request a scheduler to advance a run."""
         self._send(ADVANCE, (str(run_id),), RUNS)
 
     def canary(self, sent_at: datetime) -> None:
-        """Send an empty task through the nodes' queue, to learn whether it moves."""
+        """Send a queue probe: an empty task whose return proves that the nodes' queue moves."""
         self._send(CANARY, (sent_at.isoformat(),), NODES, expires=CANARY_KEPT)
 
     def ingest(self) -> None:
-        """Tell workers that documents of knowledge bases wait to be read."""
+        """Send the task message that documents of knowledge bases wait to be parsed."""
         self._send(INGEST, (), NODES, expires=WORK_KEPT)
 
     def extract(self) -> None:
-        """Tell workers that memories were told something that is to be looked through."""
+        """Send the task message that memories have messages to extract facts from."""
         self._send(EXTRACT, (), NODES, expires=WORK_KEPT)
 
     def has_forgotten(self) -> bool:
-        """Whether all hints on their way are known to have been lost since this was asked last."""
+        """Whether the broker was emptied since the last call, so that all task messages in it were lost."""
         return self._is_broker and self.bus.has_forgotten()
 
-    # -- two ways ------------------------------------------------------------------------------------------------
+    # -- directly or by Celery -----------------------------------------------------------------------------------
     def _goes_straight(self) -> bool:
-        """Whether hints go into the broker's list as we write them: not if tracers watch Celery send."""
+        """Whether to push task messages directly to the broker: not if a tracer receives Celery's publish signals."""
         return self._is_straight and not (before_task_publish.receivers or after_task_publish.receivers)
 
     def _put(self, hints: Sequence[TaskMessage], echo: EventNotification | None) -> None:
@@ -151,17 +153,17 @@ class Dispatch:
 
 
 def _told(hint: TaskMessage) -> tuple[tuple[str, str], str]:
-    """What a worker needs of a hint, and what Flower shows of it."""
+    """Return the arguments of a task message, and the task name that Flower shows."""
     return (str(hint.run_id), str(hint.activation_id)), flower_task_name(hint.component)
 
 
 def flower_task_name(component: str) -> str:
-    """What Flower calls the task of a node."""
+    """Return the task name that Flower shows for a node."""
     return f"node:{component}"
 
 
 def send(app: Celery, task: str, args: tuple[Any, ...], queue: str, expires: float | None = None) -> bool:
-    """Send a small task; False, and a line in the log, if the broker does not take it."""
+    """Send a task; return False, and write a log line, if the broker does not accept it."""
     try:
         app.send_task(
             task, args=args, queue=queue, expires=expires, argsrepr=repr(args), ignore_result=True, retry=False

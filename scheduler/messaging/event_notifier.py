@@ -1,7 +1,7 @@
-"""Echoes on their way to listeners: sent by a thread of their own, those of many runs together.
+"""Event notifications: sent by a thread of their own, those of many runs in one batch.
 
-A step does not wait until Redis has heard. An echo says up to where events are stored, so the last one of a
-run stands for all before it: the first leaves at once, and what comes within the next moments goes out as one.
+An advance does not wait for Redis. A notification carries the number of the last stored event, so the last one of a run
+replaces earlier ones: the first is sent at once, and those of the next few milliseconds are merged.
 """
 
 import threading
@@ -15,13 +15,13 @@ import structlog
 
 log = structlog.get_logger()
 
-EVERY = 0.005  # seconds from one sending to the next; the end of a run does not wait for it
-LAST_ONES = 1.0  # seconds that a process that goes down has for what is left
+EVERY = 0.005  # seconds between two batches; the notification of a run's end does not wait for it
+LAST_ONES = 1.0  # seconds that a process has at shutdown to send what is left
 
 
 @dataclass(frozen=True, slots=True)
 class EventNotification:
-    """What listeners are told of a run: its events up to `number` are stored."""
+    """The message to readers of a run that events up to `number` are stored."""
 
     run_id: UUID
     number: int
@@ -29,18 +29,18 @@ class EventNotification:
 
     @property
     def said(self) -> bytes:
-        """The message."""
+        """The encoded message."""
         return orjson.dumps({"n": self.number, "over": self.is_over})
 
     def after(self, earlier: "EventNotification | None") -> "EventNotification":
-        """Both in one."""
+        """Return both notifications merged into one."""
         if earlier is None:
             return self
         return EventNotification(self.run_id, max(self.number, earlier.number), self.is_over or earlier.is_over)
 
 
 class EventNotifier:
-    """What is to be echoed, by run. `send` is called with all that is there, by one thread."""
+    """Pending notifications, by run. One thread calls `send` with all of them."""
 
     def __init__(self, send: Callable[[Sequence[EventNotification]], object]) -> None:
         self._send = send
@@ -52,10 +52,10 @@ class EventNotifier:
         self._thread: threading.Thread | None = None
 
     def put(self, echo: EventNotification) -> None:
-        """Have something echoed, soon."""
+        """Add a notification, which is sent soon."""
         with self._lock:
             self._waiting[echo.run_id] = echo.after(self._waiting.get(echo.run_id))
-            if self._thread is None and not self._is_closed:  # at the first echo, so after any fork
+            if self._thread is None and not self._is_closed:  # at the first notification, so after any fork
                 self._thread = threading.Thread(target=self._work, name="easel-echoes", daemon=True)
                 self._thread.start()
         if echo.is_over:
@@ -90,5 +90,5 @@ class EventNotifier:
     def _try(self, echoes: Sequence[EventNotification]) -> None:
         try:
             self._send(echoes)
-        except Exception:  # this thread is the only one there is: without it nothing would be echoed any more
+        except Exception:  # the only sending thread must not end
             log.exception("event_notifications_not_sent", runs=len(echoes))

@@ -1,8 +1,8 @@
 """Cancel keys of external ids: `{external id}-cancel` in Redis, which any program may set.
 
-Such a key names no tenant: it stops the open run of that external id of every tenant. A start, an answer and the end of
-a run forget the keys of their external ids, for a key counts for the runs that were there when it was set. What other
-open runs were told by it is kept as a key of each of these runs.
+Such a key names no tenant: it cancels the open run with that external id of every tenant. A key applies to the runs
+that were open when it was set. So a start, an answer and the end of a run delete the keys of their external ids; for
+each other open run that such a key applies to, the run's own cancel key is set first.
 """
 
 from collections.abc import Collection, Sequence
@@ -21,7 +21,7 @@ log = structlog.get_logger()
 
 
 def forget(tx: Transaction, bus: Bus, names: Collection[str], run_id: UUID) -> None:
-    """Forget the cancel keys of external ids that lead to a run; other open runs keep what they were told."""
+    """Delete the cancel keys of external ids of a run; other open runs that they cancel get a key of their own."""
     known = {name: external_keys(name) for name in names}
     are_set = bus.which_are_set([key for keys in known.values() for key in keys])
     if not are_set:
@@ -36,7 +36,7 @@ def forget(tx: Transaction, bus: Bus, names: Collection[str], run_id: UUID) -> N
 
 
 class Names:
-    """The external ids of a run that ends, asked for behind the commit of its end."""
+    """The external ids of a run that ends; they are queried together with the commit of its end."""
 
     __slots__ = ("_behind", "_bus", "_database", "_run_id", "_text")
 
@@ -48,7 +48,7 @@ class Names:
         self._bus = bus
 
     def forget(self) -> None:
-        """Forget the cancel keys of all of them. What fails leaves a key that the next start of that id forgets."""
+        """Delete the cancel keys of all of them. After an error a key may remain, until the next start of that id."""
         names = {*(self._behind.scalar() or ()), *((self._text,) if self._text is not None else ())}
         if not names:
             return
@@ -60,5 +60,5 @@ class Names:
 
 
 def may_have_names(row: RunRow) -> bool:
-    """Whether external ids may lead to a run: one that it was started with, or one that an answer came with."""
+    """Whether a run may have external ids: from its start, or from a later answer."""
     return row.external_id is not None or row.first_event > 1

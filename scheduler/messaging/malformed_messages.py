@@ -1,4 +1,4 @@
-"""What is told of a message that nobody can carry out. Its body is not: it holds what people have said."""
+"""Log line of a task message that cannot be executed. It never contains the message's body, which has users' texts."""
 
 from typing import Any
 
@@ -10,13 +10,13 @@ FIRST_BYTES = 12  # of a message that could not be read; too few for a value
 
 
 def is_of_broker(error: BaseException, kinds: tuple[type[BaseException], ...]) -> bool:
-    """Whether an error is one of those that a transport raises about its connection, rather than about a message.
+    """Whether an error concerns a transport's connection, and not a single message.
 
-    kombu counts KeyError among them, which a malformed message raises.
+    kombu lists KeyError among connection errors; a malformed message raises it, too.
     """
     return isinstance(error, kinds) and not isinstance(error, KeyError)
 
 
 def not_understood(queue: str, error: BaseException | None, **fields: Any) -> None:
-    """Tell of a message that is dropped; of the error only its kind, since its text may repeat the message."""
+    """Log a message that is dropped; of the error only its class, since its text may repeat the message."""
     log.error("message_malformed", queue=queue, error=type(error).__name__ if error else "no task", **fields)

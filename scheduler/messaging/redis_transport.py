@@ -1,19 +1,20 @@
-"""Celery's Redis transport, for hints, and for connections that break while messages are being worked on.
+"""Celery's Redis transport, changed in four ways.
 
-Kombu writes down in Redis what each process has in hand, and crosses it out when a task ends: two transactions a
-message, dearer than everything else that Celery does for one. A hint needs none of that. What a dying worker had in
-hand is a row that is ready, and the sweeper sends its hint again within seconds (decision 15), long before the
-visibility timeout would. So of queues that carry hints only, account is kept in memory; of others as kombu does it.
+Unacknowledged task messages: kombu records in Redis which messages each process holds, and removes the record when a
+task ends. These two transactions per message cost more than everything else that Celery does for it. Task messages
+that may be lost ("droppable": those of `droppable_queues` and `own_queues`) need no record: the activation of a lost
+worker is a ready row, and the sweeper sends its task message again within seconds, long before the visibility timeout
+would (docs/decisions/0015-hints-are-not-acknowledged.md). They are recorded in memory only.
 
-Kombu puts unacknowledged messages back when a channel closes, and acknowledges them when their tasks end. On a
-connection that has broken neither can be done, and what it then raises ends the whole worker with everything it has in
-flight (kombu 5.7). Here such messages are let go of: their rows are held by leases, or are ready and hinted anew.
+Broken connections: kombu requeues unacknowledged messages when a channel closes, and acknowledges messages when tasks
+end. On a broken connection both raise, which ends the worker with everything in flight (kombu 5.7). Here such messages
+are dropped: their rows are leased, or ready and sent again.
 
-Kombu takes one message with each command, and goes once around its event loop for it. Where hints stand in line, more
-are taken with the next command, up to what the process has room for; where few come, they are left for others.
+Batches: kombu fetches one message per command and per cycle of its event loop. Here, while a queue has droppable
+messages, the next command fetches more, up to the process's capacity; with few messages they are left for others.
 
-Kombu decodes messages in its event loop, and an error over one that it cannot read ends the whole worker, too. Here
-each is decoded by itself, and one that cannot be read is dropped with a log line (`scheduler/messaging/consumer.py`).
+Malformed messages: kombu decodes messages in its event loop, and an error there ends the worker, too. Here each message
+is decoded by itself, and a malformed one is dropped with a log line (`scheduler/messaging/consumer.py`).
 """
 
 from collections.abc import Sequence
@@ -30,76 +31,76 @@ from kombu.utils.json import loads
 from scheduler.messaging.celery_app import Capacity
 from scheduler.messaging.malformed_messages import FIRST_BYTES, is_of_broker, not_understood
 
-MOST_AT_ONCE = 16  # hints that one command takes; what others cannot have meanwhile
-LOOKS_EVERY = 0.05  # seconds, for room, where nobody tells that there is some
+MOST_AT_ONCE = 16  # messages that one command fetches; other processes cannot get them meanwhile
+LOOKS_EVERY = 0.05  # seconds between checks of the capacity while there is none
 
 
 class QoS(redis.QoS):
-    """What a channel has in hand: as much as its prefetch count allows, whether it is written down in Redis or not."""
+    """The unacknowledged messages of a channel, up to its prefetch count, recorded in Redis or in memory only."""
 
     def append(self, message: Any, delivery_tag: str) -> None:
-        """Take a message in hand."""
+        """Record an unacknowledged message."""
         if self.channel.is_hint(message):
             virtual.QoS.append(self, message, delivery_tag)
         else:
             super().append(message, delivery_tag)
 
     def ack(self, delivery_tag: str) -> None:
-        """A message is done."""
+        """Acknowledge a message."""
         if self._hint(delivery_tag) is not None:
             virtual.QoS.ack(self, delivery_tag)
         else:
             super().ack(delivery_tag)
 
     def reject(self, delivery_tag: str, requeue: bool = False) -> None:
-        """A message will not be worked on here; `requeue`: it goes to the end of its queue."""
-        hint = self._hint(delivery_tag)
-        if hint is None:
+        """Reject a message; with `requeue` it goes to the end of its queue."""
+        message = self._hint(delivery_tag)
+        if message is None:
             super().reject(delivery_tag, requeue=requeue)
             return
         if requeue:
-            self.channel.put_back([hint], last=True)
+            self.channel.put_back([message], last=True)
         virtual.QoS.ack(self, delivery_tag)
 
     def restore_unacked(self, client: Any = None) -> None:
-        """Put back everything in hand; hints in one go, so that a process that goes down is quick about it."""
-        in_hand: Any = self._delivered
-        hints = {tag: message for tag, message in in_hand.items() if self.channel.is_hint(message)}
-        if hints:
-            self.channel.put_back(list(hints.values()))
-        for tag in hints:
-            del in_hand[tag]
+        """Requeue all unacknowledged messages; droppable ones in one round trip, so that a shutdown is quick."""
+        unacknowledged: Any = self._delivered
+        droppable = {tag: message for tag, message in unacknowledged.items() if self.channel.is_hint(message)}
+        if droppable:
+            self.channel.put_back(list(droppable.values()))
+        for tag in droppable:
+            del unacknowledged[tag]
         super().restore_unacked(client)
 
     def _hint(self, delivery_tag: str) -> Any:
-        """The message, if it is a hint in hand."""
-        in_hand: Any = self._delivered
-        message = in_hand.get(delivery_tag)
+        """Return an unacknowledged message if it is droppable, else None."""
+        unacknowledged: Any = self._delivered
+        message = unacknowledged.get(delivery_tag)
         return message if message is not None and self.channel.is_hint(message) else None
 
 
-class Channel(redis.Channel):
-    """A channel that writes down no hints, and asks nothing of a connection that is gone."""
+class RedisChannel(redis.Channel):
+    """A channel that does not record droppable messages in Redis, and uses no broken connection."""
 
     QoS = QoS
-    hint_queues: tuple[str, ...] = ()  # a transport option
-    own_queues: tuple[str, ...] = ()  # likewise: how queues begin that a process fills for itself
-    room: Capacity | None = None  # likewise: how many hints to take; worker/fastpath/admission.py
-    from_transport_options = (*redis.Channel.from_transport_options, "hint_queues", "own_queues", "room")
-    _will_look = False  # for room
-    _asking: Any = None
+    droppable_queues: tuple[str, ...] = ()  # transport option: queues whose messages are droppable
+    own_queues: tuple[str, ...] = ()  # transport option: prefixes of queues that a process sends to itself
+    capacity: Capacity | None = None  # transport option: how many messages to fetch; worker/fastpath/admission.py
+    from_transport_options = (*redis.Channel.from_transport_options, "droppable_queues", "own_queues", "capacity")
+    _will_look = False  # a check of the capacity is scheduled
+    _asking: Any = None  # the client for commands
     _has_blmpop = True  # until the server refuses it, as Redis before 7 does
-    _asked_for = 1  # messages, by the command that is on its way
+    _asked_for = 1  # number of messages that the command in flight requests
 
     def is_hint(self, message: Any) -> bool:
-        """Whether losing this message costs time and nothing else."""
+        """Whether a message is droppable: losing it costs time only."""
         return self._is_of_hints(message.delivery_info.get("routing_key") or "")
 
     def _is_of_hints(self, queue: str) -> bool:
-        return queue in self.hint_queues or queue.startswith(self.own_queues)
+        return queue in self.droppable_queues or queue.startswith(self.own_queues)
 
     def put_back(self, messages: list[Any], *, last: bool = False) -> None:
-        """Put messages back into their queues, to be taken next and in their old order, or last."""
+        """Requeue messages in their old order: as the next ones, or with `last` as the last ones."""
         with self.conn_or_acquire() as client, client.pipeline(transaction=False) as pipe:
             for message in messages if last else reversed(messages):
                 came = message.delivery_info
@@ -107,28 +108,28 @@ class Channel(redis.Channel):
             pipe.execute()
 
     def close(self) -> None:
-        """Put back what was not begun, if there is anybody to give it to."""
+        """Close the channel, and requeue unacknowledged messages if the connection is intact."""
         if self._is_cut_off():
             self.do_restore = False
         super().close()
 
     def basic_ack(self, delivery_tag: str, multiple: bool = False) -> None:
-        """Acknowledge a message, if it came over a connection that is still there."""
+        """Acknowledge a message if its connection is intact."""
         if not self._is_cut_off():
             super().basic_ack(delivery_tag, multiple=multiple)
 
     def basic_reject(self, delivery_tag: str, requeue: bool = False) -> None:
-        """Give a message back, likewise."""
+        """Reject a message if its connection is intact."""
         if not self._is_cut_off():
             super().basic_reject(delivery_tag, requeue=requeue)
 
-    # -- taking several ------------------------------------------------------------------------------------------
+    # -- batches -------------------------------------------------------------------------------------------------
     def _brpop_start(self, timeout: Any = None) -> None:
-        """Ask for the next message, or for several if the last command found as many as it asked for."""
-        room = self._room()
-        if not room:
+        """Request the next message, or several if the last command got as many as it requested."""
+        capacity = self._room()
+        if not capacity:
             return
-        self._asked_for = self._may_take(self._asked_for, room)
+        self._asked_for = self._may_take(self._asked_for, capacity)
         if self._asked_for == 1:
             super()._brpop_start(timeout)
             return
@@ -140,7 +141,7 @@ class Channel(redis.Channel):
         self.client.connection.send_command(*command)
 
     def _brpop_read(self, **options: Any) -> Any:
-        """Hand on what has come. Raises Empty if nothing has."""
+        """Deliver the received messages. Raises Empty if there are none."""
         asked_for, self._asked_for = self._asked_for, 1
         queue, messages = self._come(asked_for, options)
         self._queue_cycle.rotate(queue)
@@ -150,7 +151,7 @@ class Channel(redis.Channel):
         return True
 
     def _hand_on(self, raw: bytes, queue: str) -> None:
-        """Deliver one message; what cannot be read as one is dropped."""
+        """Deliver one message; drop a malformed one."""
         try:
             message = _decoded(raw)
             self.connection._deliver(message, queue)
@@ -160,7 +161,7 @@ class Channel(redis.Channel):
             not_understood(queue, error, bytes=len(raw), begins=repr(raw[:FIRST_BYTES]))
 
     def _receive_one(self, c: Any) -> Any:
-        """The same for what is sent to all processes at once."""
+        """Receive a broadcast message; drop a malformed one."""
         try:
             return super()._receive_one(c)
         except Empty:
@@ -172,7 +173,7 @@ class Channel(redis.Channel):
             raise Empty from error
 
     def _come(self, asked_for: int, options: dict[str, Any]) -> tuple[str, Sequence[bytes]]:
-        """A queue, and messages of it. Raises Empty if there are none."""
+        """Return a queue and messages of it. Raises Empty if there are none."""
         command = "BRPOP" if asked_for == 1 else "BLMPOP"
         try:
             found = self.client.parse_response(self.client.connection, command, **options)
@@ -182,7 +183,7 @@ class Channel(redis.Channel):
             self._has_blmpop = False
             raise Empty from error
         except self.connection_errors:
-            self.client.connection.disconnect()  # so that it is opened anew at the next turn
+            self.client.connection.disconnect()  # so that it is opened again in the next cycle
             raise
         finally:
             self._in_poll = None
@@ -193,17 +194,17 @@ class Channel(redis.Channel):
         return bytes_to_str(queue).rsplit(self.sep, 1)[0], [come] if asked_for == 1 else come
 
     def _room(self) -> int:
-        """How many messages there is room for. If there is none, Celery's loop turns again when there may be."""
+        """Return how many messages may be fetched. If it is 0, Celery's loop is woken when that may have changed."""
         of_celery = self.qos.can_consume_max_estimate()
-        room = MOST_AT_ONCE if of_celery is None else max(1, of_celery)
+        capacity = MOST_AT_ONCE if of_celery is None else max(1, of_celery)
         hub: Any = get_event_loop()
-        if self.room is None or hub is None or not self._has_only_hints():
-            return room
-        room = min(room, self.room(partial(hub.call_soon, _turn)))
-        if not room and not self._will_look:
+        if self.capacity is None or hub is None or not self._has_only_hints():
+            return capacity
+        capacity = min(capacity, self.capacity(partial(hub.call_soon, _turn)))
+        if not capacity and not self._will_look:
             self._will_look = True
             hub.call_later(LOOKS_EVERY, self._looks)
-        return room
+        return capacity
 
     def _looks(self) -> None:
         self._will_look = False
@@ -211,15 +212,15 @@ class Channel(redis.Channel):
     def _has_only_hints(self) -> bool:
         return all(map(self._is_of_hints, self.active_queues))
 
-    def _may_take(self, wanted: int, room: int) -> int:
-        """How many of so many messages there is room for; one, where others than hints may be among them."""
-        if wanted == 1 or not self._has_blmpop or self.global_keyprefix:
+    def _may_take(self, count: int, capacity: int) -> int:
+        """Return how many of `count` messages to request; 1 if not all queues have only droppable messages."""
+        if count == 1 or not self._has_blmpop or self.global_keyprefix:
             return 1
-        return min(wanted, MOST_AT_ONCE, room) if self._has_only_hints() else 1
+        return min(count, MOST_AT_ONCE, capacity) if self._has_only_hints() else 1
 
     def _create_client(self, asynchronous: bool = False) -> Any:
-        """A client on a pool of connections. Kombu makes one for each command, which costs more than the command."""
-        if asynchronous:  # these hold a connection of their own
+        """Return a client, the same for all commands: kombu creates one per command, which costs more than it."""
+        if asynchronous:  # these have a connection of their own
             return super()._create_client(asynchronous)
         if self._asking is None or self._asking.connection_pool is not self.pool:
             self._asking = super()._create_client()
@@ -231,24 +232,24 @@ class Channel(redis.Channel):
 
 
 def _decoded(raw: bytes) -> dict[str, Any]:
-    """A message as kombu writes it. Raises ValueError, or whatever a decoder raises, for anything else."""
+    """Decode a message in kombu's format. Raises ValueError, or an error of the decoder, for any other."""
     message = loads(bytes_to_str(raw))
     properties = message.get("properties") if isinstance(message, dict) else None
     if not isinstance(properties, dict):
         raise ValueError("The message has no properties.")
     came = properties.get("delivery_info")
     if not isinstance(properties.get("delivery_tag"), str) or not isinstance(came, dict):
-        raise ValueError("The message has no delivery tag, or no way by which it came.")
+        raise ValueError("The message has no delivery tag, or no delivery info.")
     if not isinstance(came.get("routing_key"), str) or not isinstance(message.get("headers") or {}, dict):
-        raise ValueError("The message has no routing key, or its headers are no object.")
+        raise ValueError("The message has no routing key, or its headers are not an object.")
     return message
 
 
 def _turn() -> None:
-    """Nothing: that the loop turns is what was wanted."""
+    """Do nothing; scheduling this function wakes the event loop."""
 
 
-class Transport(redis.Transport):
-    """Redis with such channels."""
+class RedisTransport(redis.Transport):
+    """kombu's Redis transport with the changed channel."""
 
-    Channel = Channel
+    Channel = RedisChannel

@@ -1,8 +1,8 @@
-"""Many listeners, one connection: what the bus says of runs, handed out within a process.
+"""Subscriptions to runs: one Redis connection per process, whose messages are distributed to all readers.
 
-A subscription is confirmed by Redis before `to` hands it out, so whoever then reads the rows misses nothing. While
-Redis is away a subscription hears nothing, and is told so (an empty message) when it is back or when it could not
-keep up: its listener then reads the rows.
+Redis confirms a subscription before `to` returns it, so a reader that reads the rows afterwards misses nothing. A
+subscription gets no messages while Redis is unreachable. When Redis is back, or when a reader was too slow, the reader
+gets an empty message and reads the rows.
 """
 
 import asyncio
@@ -24,18 +24,18 @@ from scheduler.messaging.redis_bus import channel
 log = structlog.get_logger()
 
 Notification: TypeAlias = dict[str, Any]
-"""{"n": last event, "over": bool}, {"t": turn, "ep": epoch, "o": offset, "x": text}, or {}: something was missed."""
+"""{"n": last event, "over": bool}, {"t": stream, "ep": epoch, "o": offset, "x": text}, or {}: something was missed."""
 
-ROOM = 1000  # messages a listener may be behind
+ROOM = 1000  # messages that a subscription queues
 PATIENCE = 1.0  # seconds to wait for Redis to confirm
-AGAIN_AFTER = 1.0  # seconds between attempts to reach Redis
-NAME = "easel-listening"  # as Redis lists its clients
-_ALIVE = "easel:listening"  # a channel nobody writes to keeps the connection subscribed
+AGAIN_AFTER = 1.0  # seconds between attempts to connect
+NAME = "easel-listening"  # the name in Redis's list of clients
+_ALIVE = "easel:listening"  # an unused channel, which keeps the connection subscribed
 
 
 @dataclass(eq=False, slots=True)
 class Subscription:
-    """One listener's messages of one run."""
+    """One reader's queue of messages about one run."""
 
     run_id: UUID
     _messages: "deque[Notification]" = field(default_factory=deque["Notification"])
@@ -43,7 +43,7 @@ class Subscription:
     _waiting: "asyncio.Future[None] | None" = None
 
     def hand(self, message: Notification) -> None:
-        """Give the listener a message; one that is too far behind is told that it missed some."""
+        """Queue a message; if the queue is full, record that the reader has missed some."""
         if len(self._messages) < ROOM:
             self._messages.append(message)
         else:
@@ -52,7 +52,7 @@ class Subscription:
             _wake(self._waiting)
 
     async def get(self, timeout: float) -> Notification | None:
-        """The next message, or None after `timeout` seconds."""
+        """Return the next message, or None after `timeout` seconds."""
         if not self._messages and not self._has_missed:
             loop = asyncio.get_running_loop()
             self._waiting = waiting = loop.create_future()
@@ -65,7 +65,7 @@ class Subscription:
         return self.at_once()
 
     def at_once(self) -> Notification | None:
-        """The next message, if there is one already."""
+        """Return the next message without waiting; None if there is none."""
         if self._messages:
             return self._messages.popleft()
         if self._has_missed:
@@ -80,7 +80,7 @@ def _wake(waiting: "asyncio.Future[None]") -> None:
 
 
 class EventSubscriptions:
-    """A process's ear. All of it lives on one event loop."""
+    """All subscriptions of a process. They belong to one event loop."""
 
     def __init__(self, url: str) -> None:
         self._redis = redis.asyncio.Redis.from_url(
@@ -95,11 +95,11 @@ class EventSubscriptions:
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Begin to listen; returns at once, whether or not Redis is there."""
+        """Start receiving; return at once, even if Redis is unreachable."""
         self._task = asyncio.create_task(self._listen(), name="easel-listening")
 
     async def close(self) -> None:
-        """Stop listening."""
+        """Stop receiving, and close the connection."""
         ending = [*self._leaving, *([self._task] if self._task is not None else [])]
         for task in ending:
             task.cancel()
@@ -108,12 +108,12 @@ class EventSubscriptions:
 
     @property
     def subscriptions(self) -> list[Subscription]:
-        """Everybody who listens now."""
+        """All present subscriptions."""
         return [subscription for listeners in self._listeners.values() for subscription in listeners]
 
     @asynccontextmanager
     async def to(self, run_id: UUID) -> AsyncGenerator[Subscription]:
-        """Listen to a run until the block ends."""
+        """Subscribe to a run until the block ends."""
         name = channel(run_id)
         subscription = Subscription(run_id)
         self._listeners.setdefault(name, set()).add(subscription)
@@ -135,7 +135,7 @@ class EventSubscriptions:
                 log.warning("subscription_not_confirmed", channel=name)
 
     def _leave(self, name: str, subscription: Subscription) -> None:
-        """Waits for nothing: whoever leaves may be cancelled already."""
+        """Remove a subscription without waiting, since the caller may have been cancelled."""
         listeners = self._listeners[name]
         listeners.discard(subscription)
         if not listeners:
@@ -146,13 +146,13 @@ class EventSubscriptions:
             leaving.add_done_callback(self._leaving.discard)
 
     async def _tell(self, name: str) -> None:
-        """Tell Redis whether we want a channel; where it is away, it is told everything once it is back."""
+        """Subscribe to a channel, or unsubscribe if it has no readers. After a reconnect `_listen` does this."""
         async with self._sending:
             if self._pubsub is None:
                 return
             try:
-                is_wanted = name in self._listeners
-                await (self._pubsub.subscribe(name) if is_wanted else self._pubsub.unsubscribe(name))
+                has_readers = name in self._listeners
+                await (self._pubsub.subscribe(name) if has_readers else self._pubsub.unsubscribe(name))
             except (RedisError, OSError, AttributeError) as error:  # the last: redis-py, closed while it sends
                 log.warning("bus_unreachable", channel=name, error=str(error))
 
@@ -173,7 +173,7 @@ class EventSubscriptions:
             except (RedisError, OSError) as error:
                 self._is_away = True
                 for confirmed in self._confirmed.values():
-                    confirmed.set()  # nobody waits for a Redis that is away
+                    confirmed.set()  # readers do not wait for an unreachable Redis
                 log.warning("bus_unreachable", error=str(error))
             finally:
                 self._pubsub = None
@@ -190,9 +190,9 @@ class EventSubscriptions:
             self._confirmed[name].set()
         elif message["type"] == "message" and (listeners := self._listeners.get(name)):
             try:
-                heard = orjson.loads(message["data"])
+                notification = orjson.loads(message["data"])
             except ValueError:
-                return  # not from us
-            if isinstance(heard, dict):
+                return  # not from Easel
+            if isinstance(notification, dict):
                 for subscription in listeners:
-                    subscription.hand(heard)
+                    subscription.hand(notification)

@@ -1,7 +1,7 @@
-"""What must be done now and then: partitions for the weeks to come, and the end of what has had its time.
+"""Maintenance: creates partitions for the coming weeks, and deletes what is older than its retention time.
 
-Nothing here is urgent and all of it may be done twice; each piece of work is a transaction of its own, so nobody waits
-long for any.
+Nothing here is urgent, and all of it may be done twice. Each piece of work is a transaction of its own, so that other
+transactions do not wait long.
 """
 
 from collections.abc import Callable, Sequence
@@ -29,23 +29,23 @@ from store.tenants import budgets, idempotency
 log = structlog.get_logger()
 T = TypeVar("T")
 
-MOST_BATCHES = 100  # of keys that are forgotten at a time; more come in only above 14 a second
+MOST_BATCHES = 100  # of expired keys that one maintenance deletes; only above 14 new keys a second they accumulate
 NO_ID = UUID(int=0)
 LAST_ID = UUID(int=(1 << 128) - 1)
 LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
-WELL_AHEAD = timedelta(days=2)  # of a week whose runs nobody starts yet
+WELL_AHEAD = timedelta(days=2)  # before a week begins; no run of it is started yet
 
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """How long runs are kept, and where the files lie that they have made (None: not within our reach)."""
+    """How long runs are kept, and the storage of their files (None: this process has no access to it)."""
 
     kept: timedelta
     blobs: Blobs | None = None
 
 
 def keep_house_alone(database: Database, now: datetime, keeping: Retention | None = None) -> bool:
-    """Do all of it, unless another sweeper is at it: False then."""
+    """Run the maintenance; return False if another sweeper is running it."""
     claimed_at = _tried(lambda: _in_transaction(database, queue_probes.claim_house), None)
     if claimed_at is None:
         return False
@@ -57,7 +57,7 @@ def keep_house_alone(database: Database, now: datetime, keeping: Retention | Non
 
 
 def run_maintenance(database: Database, now: datetime, keeping: Retention | None = None) -> None:
-    """Do all of it; what fails is logged, and done the next time. Without `keeping` runs stay for ever."""
+    """Run the maintenance. What fails is logged, and repeated next time. Without `keeping` runs are never deleted."""
     made = [name for table in PARTITIONED for name in _tried(lambda table=table: _make(database, now, table), ())]
     forgotten = _tried(lambda: _in_batches(database, idempotency.forget_expired, idempotency.BATCH, MOST_BATCHES), 0)
     if keeping is not None:
@@ -70,7 +70,7 @@ def run_maintenance(database: Database, now: datetime, keeping: Retention | None
 
 
 def _tried(work: Callable[[], T], otherwise: T) -> T:
-    """What a piece of work gives; what has failed is tried again in an hour."""
+    """Do a piece of work and return its result; if it fails, log that and return `otherwise`."""
     try:
         return work()
     except (SQLAlchemyError, OSError) as error:
@@ -79,7 +79,7 @@ def _tried(work: Callable[[], T], otherwise: T) -> T:
 
 
 def _make(database: Database, now: datetime, table: str) -> Sequence[str]:
-    """Make the weeks of a table that are not there; their names. What cannot be made soon is said, and left."""
+    """Create the missing partitions of a table; return their names. One that would block others is only logged."""
     with database.transaction() as tx:
         partitions.let_in(tx, table)
         lacking = partitions.lacking(tx, table, now)
@@ -94,19 +94,19 @@ def _make(database: Database, now: datetime, table: str) -> Sequence[str]:
 
 
 def _make_week(database: Database, now: datetime, table: str, week: Week) -> str | None:
-    """Make a week; the reason if that would keep others waiting for more than a moment."""
+    """Create the partition of a week; return None, or the reason if that would block others for more than a moment."""
     with database.transaction() as tx:
         is_small, rows = partitions.is_small(tx, table), partitions.rows_to_move(tx, table, week)
     if rows > partitions.FEW:
-        return f"more than {partitions.FEW} rows of it lie in {table}_default"
+        return f"{table}_default has more than {partitions.FEW} rows of this week"
     if is_small:
         with database.transaction() as tx:
             partitions.make(tx, table, week)
         return None
     if rows:
-        return f"{table}_default has rows of it, and is too large to be read while others wait"
+        return f"{table}_default has rows of this week, and is too large to be scanned while others wait"
     if week.begins < now + WELL_AHEAD:
-        return f"{table}_default is too large to be read while others wait; the weeks to come need no reading"
+        return f"{table}_default is too large to be scanned while others wait; later weeks need no scan"
     try:
         for work in (partitions.keep_out, partitions.validate, partitions.attach):
             with database.transaction() as tx:
@@ -119,7 +119,7 @@ def _make_week(database: Database, now: datetime, table: str, week: Week) -> str
 
 
 def apply_retention(database: Database, before: datetime, blobs: Blobs | None, now: datetime | None = None) -> None:
-    """Delete what is older than `before`: whole weeks of runs, and what hangs on them."""
+    """Delete what is older than `before`: whole weeks of runs, and the data that depends on them."""
     now = now or datetime.now(UTC)
     with database.transaction() as tx:
         weeks = partitions.ended_by(tx, before)
@@ -138,7 +138,7 @@ def apply_retention(database: Database, before: datetime, blobs: Blobs | None, n
 
 
 def _drop(database: Database, week: Week, before: datetime) -> list[str]:
-    """Drop a week, unless something of it is still needed; the names of the partitions dropped."""
+    """Drop the partitions of a week, unless one of its runs is still needed; return the names of those dropped."""
     with database.transaction() as tx:
         is_open = partitions.has_open_run(tx, week)
     if is_open or not _can_go(database, week, before):
@@ -153,7 +153,7 @@ def _drop(database: Database, week: Week, before: datetime) -> list[str]:
 
 
 def _can_go(database: Database, week: Week, before: datetime) -> bool:
-    """Part the runs of a week from their conversations; False as soon as one of them is still needed."""
+    """Detach the runs of a week from their conversations; return False as soon as one of them is still needed."""
     first: UUID | None = week.first
     while first is not None:
         parted = _parted(database, lambda tx, first=first: retention.detach_runs(tx, first, week.end, before))
@@ -164,7 +164,7 @@ def _can_go(database: Database, week: Week, before: datetime) -> bool:
 
 
 def _delete_strays(database: Database, before: datetime) -> int:
-    """The same for runs that no week covers, some at a time; how many runs that were."""
+    """Delete expired runs outside of all weekly partitions, in batches; return the number of runs."""
     after: tuple[datetime, UUID] | None = (LONG_AGO, NO_ID)
     while after is not None:
         after = _parted(database, lambda tx, after=after: retention.part_strays(tx, after, before))
@@ -176,9 +176,10 @@ def _delete_strays(database: Database, before: datetime) -> int:
 
 
 def _delete_files(database: Database, blobs: Blobs, before: datetime, now: datetime) -> int:
-    """Delete files of runs that are gone; their rows stay where this process cannot reach their bytes.
+    """Delete files of deleted runs; return their number. If the storage is unreachable, their rows remain.
 
-    Ids beyond today are of runs of earlier releases, and tell no time: what counts is when their files were made.
+    Ids with a time in the future belong to runs of earlier releases and contain no time: for these the creation time of
+    the file counts.
     """
     if not blobs.is_there():
         log.warning("file_storage_missing")
@@ -196,10 +197,10 @@ def _delete_files(database: Database, blobs: Blobs, before: datetime, now: datet
 
 
 def _delete_batch(database: Database, blobs: Blobs, found: UnneededFiles) -> int:
-    """Delete the bytes of files outside of a transaction, then their rows; how many files.
+    """Delete the bytes of files outside of a transaction, then their rows; return the number of files.
 
-    Bytes that somebody has just put again stay with their row until the next time. Where the storage fails, the rows of
-    what was deleted until then go before the error is raised.
+    Bytes that were just stored again remain, with their row, until the next time. If the storage fails, the rows of the
+    files deleted so far are deleted before the error is raised.
     """
     discarded: list[bytes] = []
     try:
@@ -213,7 +214,7 @@ def _delete_batch(database: Database, blobs: Blobs, found: UnneededFiles) -> int
 
 
 def _parted(database: Database, part: Callable[[Transaction], T]) -> T:
-    """Part a batch of runs from their conversations; large answers are moved first, outside of the transaction."""
+    """Detach a batch of runs from their conversations; large answers are moved first, outside of the transaction."""
     while True:
         try:
             return _in_transaction(database, part)
@@ -227,7 +228,7 @@ def _in_transaction(database: Database, work: Callable[[Transaction], T]) -> T:
 
 
 def _in_batches(database: Database, work: Callable[[Transaction], int], size: int, most: int | None = None) -> int:
-    """Do work until a batch is no longer full, each in a transaction of its own; how much was done in all."""
+    """Repeat work until a batch is not full, each in a transaction of its own; return the total count."""
     done, batches = 0, 0
     while most is None or batches < most:
         with database.transaction() as tx:

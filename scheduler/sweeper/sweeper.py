@@ -1,8 +1,8 @@
-"""The sweeper: `python -m scheduler.sweep`. A plain loop that needs no Redis; any number may stand by.
+"""The sweeper: `python -m scheduler.sweep`. A loop that repairs what was lost; it works without Redis.
 
-Once a second it finds what waits for somebody who will not come: silent leases, hints that were lost, reports nobody
-has seen, queued runs of free conversations, forms past their time, cancel keys of other programs. What it does in one
-tick twice is only wasteful; a failing item never stops the tick.
+Once a second (a tick) it finds expired leases, activations whose task message was lost, reports that were not applied,
+queued runs of idle conversations, expired forms, and cancel keys that other programs have set. Any number of sweepers
+may run; one of them does each tick. Doing work twice is harmless, and a failing item does not stop the tick.
 """
 
 import signal
@@ -35,36 +35,36 @@ from store.tenants import budgets
 log = structlog.get_logger()
 
 TICK = explain.TICK.total_seconds()
-SLOW_CHECK_TICKS = 10  # ticks
-RESEND_AFTER_FLUSH_LIMIT = 5000  # hints that are sent again in one tick when the broker has forgotten everything
-PROBE_BACKOFF_TICKS = 5  # ticks between canaries while none comes back: where no worker is, they must not pile up
-PROBE_FRESHNESS = timedelta(seconds=30)  # since a canary was sent that came back; longer: nobody takes from the queue
+SLOW_CHECK_TICKS = 10  # ticks between two slow checks
+RESEND_AFTER_FLUSH_LIMIT = 5000  # task messages that are sent again in one tick after the broker was emptied
+PROBE_BACKOFF_TICKS = 5  # ticks between queue probes while none returns: without a worker they must not pile up
+PROBE_FRESHNESS = timedelta(seconds=30)  # age of the last returned probe; if it is older, no worker receives
 HOURLY = 3600  # ticks
-FIRST_MINUTE = 60  # ticks; a process that lives for a moment leaves the house as it is
+FIRST_MINUTE = 60  # ticks until the first maintenance; a process that runs for a moment does none
 MIN_UNINTERRUPTED = explain.MIN_UNINTERRUPTED.total_seconds()
-MAX_HARMLESS_GAP = 4.0  # seconds of a break that costs no lease by itself: a lease less two renewals
-SKEW = 1.0  # seconds by which its clock may run away from ours meanwhile
+MAX_HARMLESS_GAP = 4.0  # seconds of an interruption that by itself expires no lease: a lease less two renewals
+SKEW = 1.0  # seconds by which the database's clock and this process's may diverge between two ticks
 FORM_EXPIRED = "The form was not answered in time."
 
 
 @dataclass
 class Sweeper:
-    """One sweeper. What it has seen of the database it leaves there, so that the next one need not wait as long."""
+    """One sweeper. It stores since when it has observed the database, so that its successor need not start anew."""
 
     coordinator: Coordinator
     harmless: float = MAX_HARMLESS_GAP
-    beat: Callable[[], None] = lambda: None  # told again and again that the sweeper gets on
+    beat: Callable[[], None] = lambda: None  # called whenever the sweeper makes progress
     keeping: Retention | None = None
     _ticks: int = 0
-    _since: tuple[float, datetime] | None = None  # since when the database is seen without a break (ours, its own)
+    _since: tuple[float, datetime] | None = None  # start of the uninterrupted observation (own clock, database's)
     _last: tuple[float, datetime] | None = None
-    _has_forgotten: bool = False  # the broker was found empty at the end of the last tick
+    _has_forgotten: bool = False  # at the end of the last tick the broker had been emptied
     _forgotten_at: datetime = datetime(1970, 1, 1, tzinfo=UTC)
     _reported: set[UUID] = field(default_factory=set)
     _house: threading.Thread | None = None
 
     def run(self, ending: threading.Event) -> None:
-        """Sweep until told to end."""
+        """Run a tick every second until `ending` is set."""
         while not ending.wait(TICK):
             self.beat()
             try:
@@ -74,9 +74,9 @@ class Sweeper:
                 log.warning("sweep_failed", error=str(error).splitlines()[0])
 
     def tick(self) -> bool:
-        """One look at everything; False if another sweeper has this tick.
+        """Check everything once; return False if another sweeper does this tick.
 
-        What makes runs go on comes first, in a transaction of its own: what is merely looked after does not delay it.
+        What lets runs continue comes first, in a transaction of its own, so that maintenance does not delay it.
         """
         database, dispatch = self.coordinator.database, self.coordinator.dispatch
         lost: list[UUID] = []
@@ -120,10 +120,10 @@ class Sweeper:
         return True
 
     def _keep_house(self, now: datetime) -> None:
-        """Beside the ticks, since a week of runs may take a minute to go; not again while it is still being done."""
+        """Start maintenance in a thread, since deleting a week of runs may take a minute; one thread at a time."""
         if self._house is None or not self._house.is_alive():
-            given = (self.coordinator.database, now, self.keeping)
-            self._house = threading.Thread(target=keep_house_alone, args=given, name="easel-house", daemon=True)
+            arguments = (self.coordinator.database, now, self.keeping)
+            self._house = threading.Thread(target=keep_house_alone, args=arguments, name="easel-house", daemon=True)
             self._house.start()
 
     def _look_rarely(self) -> None:
@@ -131,16 +131,16 @@ class Sweeper:
             stuck = sweep_queries.stuck(tx)
             expired = sweep_queries.expired_forms(tx)
             interrupted = sweep_queries.interrupted(tx)
-            still = sweep_queries.stalled_runs(tx)
+            stalled = sweep_queries.stalled_runs(tx)
             documents = knowledge_documents.waiting(tx)
             budgets.release_orphans(tx)
             budgets.clear_deadlines(tx)
-            said = memory_extractions.waiting(tx)
+            extractions = memory_extractions.waiting(tx)
         if documents:
             self.coordinator.dispatch.ingest()
-        if said:
+        if extractions:
             self.coordinator.dispatch.extract()
-        for run_id in still:
+        for run_id in stalled:
             log.error("run_stalled", run_id=str(run_id))
         self._advance(stuck)
         for run_id in interrupted:
@@ -149,24 +149,25 @@ class Sweeper:
             self._carefully(run_id, lambda run: Lifecycle(self.coordinator).expire_form(run, FORM_EXPIRED))
 
     def _see(self, now: datetime, before: SweeperObservation | None) -> datetime:
-        """Since when the database is seen without a break. After one, or a jump of its clock, leases get their time.
+        """Return since when the database was observed without interruption, by the database's clock.
 
-        A new sweeper goes on with what the one before it has seen if nobody was looking for a moment only. Such a
-        break cannot cost a lease by itself: a lease that was just to be renewed when it began is renewed within one
-        renewal of its end, and so before the lease has run out. Leases, too, go by the database's clock: a jump
-        forward makes the moment longer, and a jump back gives all of them as much more time.
+        After an interruption, or a jump of that clock, the observation starts anew, so that workers can renew leases
+        that expired meanwhile. A new sweeper continues the observation of its predecessor if the gap between them is at
+        most `harmless_gap`. Such a gap by itself expires no lease: a lease that was due for renewal when the gap began
+        is renewed within one renewal interval of its end, and so before the lease expires. Leases use the database's
+        clock, too: a jump forward makes the gap longer, and a jump back extends all leases by as much.
         """
-        ours = time.monotonic()
+        own_clock = time.monotonic()
         if self._last is not None:
-            gap = ours - self._last[0]
-            apart = abs((now - self._last[1]).total_seconds() - gap)
-            if gap > max(3 * TICK, self.harmless) or apart > SKEW:
+            gap = own_clock - self._last[0]
+            divergence = abs((now - self._last[1]).total_seconds() - gap)
+            if gap > max(3 * TICK, self.harmless) or divergence > SKEW:
                 self._since = None
         elif before is not None and 0 <= (now - before.seen).total_seconds() <= self.harmless:
-            self._since = (ours - (now - before.since).total_seconds(), before.since)
-        self._last = (ours, now)
+            self._since = (own_clock - (now - before.since).total_seconds(), before.since)
+        self._last = (own_clock, now)
         if self._since is None:
-            self._since = (ours, now)
+            self._since = (own_clock, now)
         return self._since[1]
 
     def _is_unbroken(self) -> bool:
@@ -187,12 +188,12 @@ class Sweeper:
         self.beat()
         try:
             do(run_id)
-        except Exception as error:  # noqa: BLE001 (a bug of ours about one run must not cost the others their sweeper)
+        except Exception as error:  # noqa: BLE001 (a bug that concerns one run must not stop the sweeper for others)
             log.error("sweep_item_failed", run_id=str(run_id), error=str(error).partition("\n")[0])
 
 
 def main() -> None:
-    """Run a sweeper until a signal ends it."""
+    """Run a sweeper until SIGTERM or SIGINT."""
     configured = settings.load()
     telemetry.configure(configured.log_level, configured.log_format)
     telemetry.introduce("sweeper", settings.renamed_variables())

@@ -1,1 +1,1 @@
-"""Runs and events as readers see them."""
+"""Views of runs and events for readers."""

@@ -1,6 +1,6 @@
-"""A run's frames as clients know them: envelopes of engine 5 around what the rows tell.
+"""Serialization of a run's frames to the events of RAGFlow's API.
 
-Ids travel as 32 hex digits. Names and component types come from the version's canvas.
+Ids are 32 hex digits. Names and component types come from the version's canvas.
 """
 
 from collections.abc import Iterator, Mapping
@@ -22,13 +22,13 @@ USAGE = ("prompt_tokens", "completion_tokens", "total_tokens", "calls")
 
 @dataclass(frozen=True, slots=True)
 class EventSerializer:
-    """How one run's frames look. `run` says whose turn of the conversation they belong to."""
+    """Serializes the frames of one run. `run` has the ids of the conversation and message they belong to."""
 
     run: RunSummary
     canvas: Canvas
 
     def frames(self, frame: Frame[StoredEvent]) -> Iterator[tuple[Position, dict[str, Any]]]:
-        """The envelopes that a frame becomes, each with the listener's position after it."""
+        """Yield the events of a frame, each with the reader's position after it."""
         if isinstance(frame, TextDelta):
             at = (frame.position.offset or 0) - len(frame.text)
             for position, data in message_data(frame):
@@ -41,11 +41,11 @@ class EventSerializer:
             yield frame.position, {**envelope, "seq": frame.number}
 
     def error_frame(self, message: str) -> dict[str, Any]:
-        """How a failed turn ends."""
+        """Return the last frame of a failed answer."""
         return {"code": 500, "message": message, "data": False, **self.ids}
 
     def _failed(self, stored: StoredEvent) -> dict[str, Any]:
-        """The end of a failed turn: `message` names the node, `failure` has the same in parts."""
+        """Return the last frame of a failed run: `message` names the node, `failure` has the same as fields."""
         error = str(stored.body.get("error", ""))
         number = self.canvas.numbers.get(stored.node_id or "")
         if number is None:
@@ -63,7 +63,7 @@ class EventSerializer:
 
     @property
     def ids(self) -> dict[str, str]:
-        """What names the run on the wire; `task_id` is what a client cancels."""
+        """The ids of the run in events; `task_id` is the id that a client cancels."""
         session = self.run.conversation_id.hex
         return {"task_id": session, "session_id": session, "run_id": self.run.id.hex}
 
@@ -118,14 +118,14 @@ class EventSerializer:
 
     @property
     def usage(self) -> dict[str, Any]:
-        """The tokens of every request to a model in the run, and what they cost as far as anybody knows."""
-        told = usage_json(self.run.usage)
-        further = {name: told[name] for name in ("cost", UNPRICED, "kinds") if name in told}
-        return {**{name: self.run.usage.get(name, 0) for name in USAGE}, **further}
+        """The tokens of all model calls of the run, and their cost as far as it is known."""
+        usage = usage_json(self.run.usage)
+        optional = {name: usage[name] for name in ("cost", UNPRICED, "kinds") if name in usage}
+        return {**{name: self.run.usage.get(name, 0) for name in USAGE}, **optional}
 
 
 def _public(outputs: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """Outputs without what only the engine needs."""
+    """Return outputs without those that only routing needs."""
     return None if outputs is None else {name: value for name, value in outputs.items() if name != "_spoken"}
 
 

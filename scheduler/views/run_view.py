@@ -1,6 +1,6 @@
-"""Views of a whole run, put together from its rows: outputs of every node, globals, history, the answer.
+"""Views of a whole run, computed from its rows: outputs of every node, globals, history, the answer.
 
-For people, clients and tests; nothing that runs a node reads these.
+They are for people, clients and tests; running nodes does not use them.
 """
 
 import json
@@ -24,18 +24,18 @@ SYS_HISTORY = "sys.history"
 def outputs_of(
     tx: Transaction, versions: VersionCache, row: Mapping[str, Any], declared: Declared
 ) -> dict[str, dict[str, Any]]:
-    """The outputs of every node of a run's canvas: null where declared and not set."""
+    """Return the outputs of every node of a run's canvas; a declared output that was not set is null."""
     compiled = versions.to_show(tx, row["version_id"])
-    known = values.final(tx, row["id"])
-    kept = row["base"].get("values", {})
+    stored = values.final(tx, row["id"])
+    from_draft = row["base"].get("values", {})
     shown: dict[str, dict[str, Any]] = {}
     for entry in compiled.document.entries.values():
         slots: dict[str, Any] = dict.fromkeys(declared(entry))
-        slots |= kept.get(entry.id, {})
-        outputs, place = known.outputs.get(entry.id, ({}, b""))
+        slots |= from_draft.get(entry.id, {})
+        outputs, place = stored.outputs.get(entry.id, ({}, b""))
         slots |= outputs
         prefix = f"{entry.id}@"
-        for name, (value, written) in known.variables.items():
+        for name, (value, written) in stored.variables.items():
             if name.startswith(prefix) and written >= place:
                 slots[name.removeprefix(prefix)] = value
         shown[entry.id] = slots
@@ -47,7 +47,7 @@ def outputs_of(
 def _add_open_containers(
     tx: Transaction, canvas: Canvas, row: Mapping[str, Any], shown: dict[str, dict[str, Any]]
 ) -> None:
-    """An Iteration that did not end shows what its passes had collected so far; side by side they leave nothing."""
+    """Add what the passes of Iterations that did not end have collected so far; parallel items leave nothing."""
     for node in canvas.nodes:
         refs = container_outputs.collected_by(canvas, node) if node.kind is NodeKind.ITERATION else {}
         if not refs or parallel_items.requested_concurrency(node.params) > 1:
@@ -64,32 +64,32 @@ def _add_open_containers(
 
 
 def globals_of(tx: Transaction, row: Mapping[str, Any]) -> dict[str, Any]:
-    """The globals of a run as they stand, `sys.history` put together from the conversation."""
-    known = dict(row["base"].get("globals", {}))
-    left = values.final(tx, row["id"], is_whole=False).variables
-    known |= {name: value for name, (value, _) in left.items() if "@" not in name}
-    if SYS_HISTORY not in known:
-        known[SYS_HISTORY] = [history_line(role, content) for role, content in history_of(tx, row)]
-    known.setdefault("sys.files", row["base"].get("files", []))
-    return known
+    """Return the present globals of a run; `sys.history` is computed from the conversation."""
+    found = dict(row["base"].get("globals", {}))
+    variables = values.final(tx, row["id"], is_whole=False).variables
+    found |= {name: value for name, (value, _) in variables.items() if "@" not in name}
+    if SYS_HISTORY not in found:
+        found[SYS_HISTORY] = [history_line(role, content) for role, content in history_of(tx, row)]
+    found.setdefault("sys.files", row["base"].get("files", []))
+    return found
 
 
 def history_line(role: str, content: Any) -> str:
-    """One line of `sys.history`: an object query as JSON, an assistant's outputs in native text form."""
+    """Return one line of `sys.history`: an object query as JSON, an assistant's outputs as Python's text form."""
     is_object = role == "user" and isinstance(content, dict | list)
     return f"{role}: {json.dumps(content, ensure_ascii=False) if is_object else content}"
 
 
 def history_of(tx: Transaction, row: Mapping[str, Any]) -> list[list[Any]]:
-    """The conversation as [role, content] pairs; an assistant's content is the outputs object."""
+    """Return the conversation as [role, content] pairs; an assistant's content is the outputs object."""
     entries = conversations.history(tx, row["conversation_id"], 2**31 - 1, 2**31 - 1)
     return [[entry["role"], entry["content"]] for entry in entries]
 
 
 def answer_text(tx: Transaction, row: Mapping[str, Any]) -> str:
-    """All that was said in the current turn of the conversation, in the order in which it was heard.
+    """Return all text that the run has streamed since the last message of the user, in the order of streaming.
 
-    A Message that had begun before it and ended in it is shown whole.
+    A stream that was opened before that message and closed after it is included as a whole.
     """
     first = row["first_event"]
     return "".join(

@@ -126,12 +126,12 @@ def see_again_after(seconds: float) -> None:
     from kombu.transport import redis
 
     from scheduler.messaging import celery_app
-    from scheduler.messaging.redis_transport import Channel
+    from scheduler.messaging.redis_transport import RedisChannel
 
-    def is_hint(channel: Channel, message: object) -> bool:
+    def is_hint(channel: RedisChannel, message: object) -> bool:
         return False
 
-    setattr(Channel, "is_hint", is_hint)  # noqa: B010 (a method of ours, from outside)
+    setattr(RedisChannel, "is_hint", is_hint)  # noqa: B010 (a method of ours, from outside)
 
     setattr(celery_app, "VISIBILITY_TIMEOUT", seconds)  # noqa: B010 (a constant, from outside)
     original: Any = redis.QoS.restore_visible

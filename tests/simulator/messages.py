@@ -171,7 +171,7 @@ class SimulatedBus(Bus):
     def which_are_set(self, keys: Sequence[str]) -> set[str]:
         return self.redis.keys.intersection(keys) if self._tried() else set()
 
-    def show_trace(self, task_id: UUID, message_id: UUID, told: Sequence[Mapping[str, Any]]) -> None:
+    def show_trace(self, task_id: UUID, message_id: UUID, calls: Sequence[Mapping[str, Any]]) -> None:
         self._tried()
 
     def cancelled(self, runs: Mapping[UUID, UUID], names: Mapping[UUID, Collection[str]] | None = None) -> set[UUID]:

@@ -152,7 +152,7 @@ def test_keys_of_many_open_runs_are_looked_for_a_part_at_a_time(bench: Bench, mo
 
 
 # -- calling off -----------------------------------------------------------------------------------------------------
-def test_attempts_are_called_off_before_anybody_else_is_told(bench: Bench, monkeypatch: pytest.MonkeyPatch):
+def test_cancel_requests_are_sent_before_event_notifications(bench: Bench, monkeypatch: pytest.MonkeyPatch):
     run = bench.start("begin -> one, two")
     bench.play(until=lambda: "one" in run.statuses)
     bench.claim(run, "one")
@@ -166,7 +166,7 @@ def test_attempts_are_called_off_before_anybody_else_is_told(bench: Bench, monke
     assert order[-1] == "set_cancel_key"
 
 
-def test_a_run_that_nobody_works_for_is_called_off_nowhere(bench: Bench, monkeypatch: pytest.MonkeyPatch):
+def test_cancel_of_a_run_without_attempts_sends_no_request(bench: Bench, monkeypatch: pytest.MonkeyPatch):
     run, told = bench.start("begin -> work"), called(bench, monkeypatch)
 
     bench.lifecycle.cancel_run(bench.tenant_id, run.id)
@@ -174,7 +174,7 @@ def test_a_run_that_nobody_works_for_is_called_off_nowhere(bench: Bench, monkeyp
     assert (run.status, told) == ("cancelled", [])
 
 
-def test_who_cancels_again_calls_again_for_the_first_call_may_be_lost(bench: Bench, monkeypatch: pytest.MonkeyPatch):
+def test_second_cancel_sends_the_cancel_request_again(bench: Bench, monkeypatch: pytest.MonkeyPatch):
     run = bench.start("begin -> work")
     bench.claim(run, "begin")
     told = called(bench, monkeypatch)
@@ -187,7 +187,7 @@ def test_who_cancels_again_calls_again_for_the_first_call_may_be_lost(bench: Ben
 
 # -- a run that is broken --------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("what", ["state", "scopes"])
-def test_a_run_whose_state_makes_no_sense_can_be_cancelled_and_its_attempts_are_let_go(
+def test_run_with_an_invalid_state_can_be_cancelled_and_its_attempts_stop(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, what: str
 ):
     run = bench.start("begin -> one, two -> join")
@@ -230,7 +230,7 @@ def test_a_run_that_breaks_while_it_is_being_stopped_is_ended_all_the_same(bench
     assert [event.number for event in run.events] == list(range(1, run.row["last_event"] + 1))
 
 
-def test_a_broken_run_that_nobody_has_cancelled_is_left_as_it_is_and_told_of(bench: Bench):
+def test_broken_run_that_was_not_cancelled_is_unchanged_and_logged(bench: Bench):
     run = bench.start("begin -> work")
     claimed = bench.claim(run, "begin")
     spoil(bench, run)

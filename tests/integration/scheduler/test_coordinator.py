@@ -28,7 +28,7 @@ from worker.reporter import Reporter, StoreMode
 WIDE = "begin -> one, two, three, four -> join"
 
 
-def test_two_coordinators_at_once_fold_a_report_once(bench: Bench):
+def test_two_concurrent_coordinators_apply_a_report_once(bench: Bench):
     run = bench.start(WIDE)
     bench.report(bench.claim(run, "begin"))
     both = Barrier(2)
@@ -68,7 +68,7 @@ def test_many_workers_that_report_at_once_leave_nothing_behind(bench: Bench):
     assert run.statuses["join"] == "ready"
 
 
-def test_a_report_that_comes_while_somebody_holds_the_run_is_found_when_the_holder_looks(bench: Bench):
+def test_report_stored_while_the_run_is_locked_is_found_by_the_re_check(bench: Bench):
     run = bench.start("begin -> one, two")
     bench.play(until=lambda: "one" in run.statuses)
     one, two = bench.claim(run, "one"), bench.claim(run, "two")
@@ -84,7 +84,7 @@ def test_a_report_that_comes_while_somebody_holds_the_run_is_found_when_the_hold
     assert run.statuses == {"begin": "done", "one": "done", "two": "done"}
 
 
-def test_a_report_that_commits_after_the_holder_has_looked_is_folded_by_its_reporter(bench: Bench):
+def test_report_committed_after_the_re_check_is_applied_by_its_reporter(bench: Bench):
     run = bench.start("begin -> one, two")
     bench.play(until=lambda: "one" in run.statuses)
     one, two = bench.claim(run, "one"), bench.claim(run, "two")
@@ -127,9 +127,7 @@ def test_a_step_that_does_not_ride_along_is_the_schedulers(bench: Bench):
     assert run.status == "succeeded"
 
 
-def test_a_fold_that_fails_takes_no_report_with_it_and_is_left_to_the_scheduler(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-):
+def test_failed_advance_keeps_the_report_and_is_retried_by_the_scheduler(bench: Bench, monkeypatch: pytest.MonkeyPatch):
     run = bench.start("begin -> work")
     monkeypatch.setattr(decide, "decide", failing(decide.decide, times=1))
 
@@ -142,9 +140,7 @@ def test_a_fold_that_fails_takes_no_report_with_it_and_is_left_to_the_scheduler(
     assert run.activation("begin").attempt == 1
 
 
-def test_a_fold_that_fails_every_time_is_told_loudly_and_costs_no_other_run(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-):
+def test_advance_that_always_fails_is_logged_and_stops_no_other_run(bench: Bench, monkeypatch: pytest.MonkeyPatch):
     broken, sound = bench.start("begin -> work"), bench.start("begin -> work")
     monkeypatch.setattr(decide, "decide", failing(decide.decide, run_id=broken.id))
 

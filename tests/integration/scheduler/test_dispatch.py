@@ -37,7 +37,7 @@ def dispatch(redis_url: str, request: pytest.FixtureRequest) -> Iterator[Dispatc
     app.close()
 
 
-def test_a_hint_shows_its_component_and_carries_ids_only(dispatch: Dispatch, server: redis.Redis):
+def test_task_message_has_ids_only_and_shows_its_component(dispatch: Dispatch, server: redis.Redis):
     hint = TaskMessage(new_id(), new_id(), "Categorize")
 
     dispatch.hint([hint])
@@ -50,7 +50,7 @@ def test_a_hint_shows_its_component_and_carries_ids_only(dispatch: Dispatch, ser
     assert body(message)[:2] == [ids, {}]
 
 
-def test_hints_and_advances_go_to_queues_of_their_own(dispatch: Dispatch, server: redis.Redis):
+def test_node_and_advance_messages_go_to_separate_queues(dispatch: Dispatch, server: redis.Redis):
     dispatch.hint([TaskMessage(new_id(), new_id(), "Begin"), TaskMessage(new_id(), new_id(), "LLM")])
     dispatch.advance(run_id := new_id())
 
@@ -60,7 +60,7 @@ def test_hints_and_advances_go_to_queues_of_their_own(dispatch: Dispatch, server
     assert body(message)[0] == [str(run_id)]
 
 
-def test_a_canary_ends_at_some_time_and_not_because_clocks_are_apart(dispatch: Dispatch, server: redis.Redis):
+def test_queue_probe_expires_but_not_because_clocks_differ(dispatch: Dispatch, server: redis.Redis):
     dispatch.canary(datetime.now(UTC))
 
     (message,) = queued(server, NODES)
@@ -68,7 +68,7 @@ def test_a_canary_ends_at_some_time_and_not_because_clocks_are_apart(dispatch: D
     assert timedelta(hours=5) < expires - datetime.now(UTC) <= timedelta(hours=6)
 
 
-def test_a_decision_is_told_to_workers_and_to_those_who_listen(dispatch: Dispatch, server: redis.Redis):
+def test_applied_decision_is_sent_to_workers_and_readers(dispatch: Dispatch, server: redis.Redis):
     run_id = new_id()
     applied = Notifications(run_id, [TaskMessage(run_id, new_id(), "LLM")], last_event=5)
     with server.pubsub(ignore_subscribe_messages=True) as heard:
@@ -80,7 +80,9 @@ def test_a_decision_is_told_to_workers_and_to_those_who_listen(dispatch: Dispatc
     assert len(queued(server, NODES)) == 1
 
 
-def test_hints_and_echo_of_a_decision_are_one_trip_to_redis(redis_url: str, monkeypatch: pytest.MonkeyPatch):
+def test_task_messages_and_notification_of_a_decision_are_one_round_trip(
+    redis_url: str, monkeypatch: pytest.MonkeyPatch
+):
     dispatch = Dispatch(make_app(redis_url), Bus(redis_url), is_straight=True)
     dispatch.bus.ping()
     trips = 0
@@ -100,7 +102,7 @@ def test_hints_and_echo_of_a_decision_are_one_trip_to_redis(redis_url: str, monk
     dispatch.bus.close()
 
 
-def test_thousands_of_hints_all_arrive_in_order(redis_url: str, server: redis.Redis):
+def test_thousands_of_task_messages_arrive_in_order(redis_url: str, server: redis.Redis):
     hints = [TaskMessage(new_id(), new_id(), "LLM") for _ in range(3000)]
 
     with closing(Bus(redis_url)) as bus:
@@ -109,7 +111,7 @@ def test_thousands_of_hints_all_arrive_in_order(redis_url: str, server: redis.Re
     assert [body(message)[0][1] for message in queued(server, NODES)] == [str(hint.activation_id) for hint in hints]
 
 
-def test_who_watches_celery_send_sees_every_hint(redis_url: str, server: redis.Redis):
+def test_celery_publish_signals_see_every_task_message(redis_url: str, server: redis.Redis):
     dispatch = Dispatch(make_app(redis_url), Bus(redis_url), is_straight=True)
 
     def add_trace(headers: dict[str, Any], **_: Any) -> None:
@@ -126,7 +128,7 @@ def test_who_watches_celery_send_sees_every_hint(redis_url: str, server: redis.R
     dispatch.bus.close()
 
 
-def test_listeners_hear_of_what_is_stored_although_the_queue_takes_nothing(dispatch: Dispatch, server: redis.Redis):
+def test_readers_are_notified_although_the_queue_accepts_nothing(dispatch: Dispatch, server: redis.Redis):
     run_id = new_id()
     server.set(NODES, "no list")
     with server.pubsub(ignore_subscribe_messages=True) as heard:
@@ -169,7 +171,7 @@ def test_a_redis_that_was_emptied_is_noticed_once(dispatch: Dispatch, server: re
     assert then == [True, False]
 
 
-def test_of_a_broker_elsewhere_the_bus_tells_nothing(dispatch: Dispatch, server: redis.Redis):
+def test_bus_does_not_report_a_flush_of_another_broker(dispatch: Dispatch, server: redis.Redis):
     dispatch.has_forgotten()
     server.flushdb()
 
@@ -206,7 +208,7 @@ def test_a_key_cancels_a_run_however_it_is_spelled_and_whatever_it_holds(
     assert dispatch.bus.cancelled({run: session, other: new_id()}) == {run}
 
 
-def test_who_listens_for_calls_to_stop_is_not_put_off_by_what_strangers_say(dispatch: Dispatch, server: redis.Redis):
+def test_cancel_subscription_ignores_messages_of_other_programs(dispatch: Dispatch, server: redis.Redis):
     run_id = new_id()
     calls = dispatch.bus.calls_to_stop()
     assert next(calls) is None  # subscribed

@@ -62,7 +62,7 @@ def test_a_run_is_followed_from_its_first_message_to_its_end(bench: Bench):
     assert waits_for(bench, run) == ("over", None)
 
 
-def test_who_works_and_for_how_long_is_told(bench: Bench):
+def test_explanation_names_the_running_node_and_its_time(bench: Bench):
     run = bench.start("begin -> work")
     bench.claim(run, "begin")
 
@@ -81,11 +81,13 @@ def test_a_dead_workers_lease_is_the_sweepers(bench: Bench):
     somebody_sweeps = explained(bench, run).wait
 
     assert [nobody_sweeps.kind.value, somebody_sweeps.kind.value] == ["silent_lease", "silent_lease"]
-    assert nobody_sweeps.sentence.endswith("no sweeper has run yet. Start one with `easel sweeper`: it gives the work to another worker.")
+    assert nobody_sweeps.sentence.endswith(
+        "no sweeper has run yet. Start one with `easel sweeper`: it gives the work to another worker."
+    )
     assert somebody_sweeps.sentence.endswith("the sweeper gives the work to another worker within 7 s.")
 
 
-def test_that_no_worker_answers_is_told(bench: Bench):
+def test_explanation_says_that_no_worker_receives(bench: Bench):
     run = bench.start("begin -> work")
     with bench.database.transaction() as tx:
         queue_probes.record_return(tx, "nodes", datetime.now(UTC) - timedelta(seconds=90))
@@ -106,7 +108,7 @@ def test_another_attempt_that_is_not_due_waits_for_its_time(bench: Bench):
     assert wait.until == run.activation("begin").not_before
 
 
-def test_full_places_are_told_besides_who_has_them(bench: Bench):
+def test_explanation_of_a_full_run_names_slots_and_running_nodes(bench: Bench):
     bench.lifecycle = Lifecycle(bench.a_coordinator(max_running=1))
     run = bench.start("begin -> one, two")
     bench.play(until=lambda: "two" in run.statuses)
@@ -145,7 +147,7 @@ def test_a_run_of_a_busy_session_names_the_one_before_it(bench: Bench):
     assert its_turn.owner == "the sweeper"
 
 
-def test_a_cancelled_run_names_who_has_yet_to_let_go(bench: Bench):
+def test_explanation_of_a_cancelled_run_names_the_nodes_that_have_not_stopped(bench: Bench):
     run = bench.start("begin -> work")
     bench.claim(run, "begin")
     bench.lifecycle.cancel_run(bench.tenant_id, run.id)
@@ -153,7 +155,7 @@ def test_a_cancelled_run_names_who_has_yet_to_let_go(bench: Bench):
     assert waits_for(bench, run) == ("letting_go", "begin")
 
 
-def test_a_run_that_nobody_will_move_is_told_as_the_bug_it_is(bench: Bench):
+def test_run_that_waits_for_nothing_is_explained_as_a_bug(bench: Bench):
     run = bench.start("begin -> work")
     bench.play()
     with bench.database.transaction() as tx:

@@ -49,7 +49,7 @@ def test_a_form_is_held_with_its_tips_and_empty_fields_and_starts_with_the_answe
     assert (run.status, run.said) == ("succeeded", "Ann")
 
 
-def test_the_query_answers_the_only_field_and_every_other_silence_is_asked_again(bench: Bench):
+def test_query_answers_the_only_field_and_other_empty_answers_show_the_form_again(bench: Bench):
     run = asking(bench, "begin -> form -> say", form=FORM, say=says("{form@name}"))
     question = asked(run)
 
@@ -267,7 +267,7 @@ def test_an_answer_may_come_a_week_later(bench: Bench):
     assert (run.status, run.said) == ("succeeded", "Hello Ann")
 
 
-def test_nobody_answers_for_longer_than_a_deployment_waits(bench: Bench):
+def test_form_expires_after_the_deployments_time(bench: Bench):
     run = asking(bench, "begin -> form, work -> say", form=FORM, say=says("never"))
     a_while_ago(bench, run, timedelta(days=31))
 

@@ -64,14 +64,14 @@ def test_two_sweepers_that_start_on_a_fresh_database_do_not_collide(database_url
         assert [partitions.lacking(tx, table, now) for table in PARTITIONED] == [[] for _ in PARTITIONED]
 
 
-def test_house_is_left_to_the_sweeper_that_is_at_it(database: Database):
+def test_maintenance_is_skipped_while_another_sweeper_runs_it(database: Database):
     with database.transaction() as tx:
         queue_probes.claim_house(tx)
 
     assert not keep_house_alone(database, datetime.now(UTC))
 
 
-def test_house_that_was_claimed_before_the_clock_went_back_is_kept_by_another_one(database: Database):
+def test_maintenance_claimed_before_a_clock_jump_back_is_run_by_another(database: Database):
     with database.transaction() as tx:
         queue_probes.claim_house(tx)
         tx.run(MAKE_LATER)
@@ -79,7 +79,7 @@ def test_house_that_was_claimed_before_the_clock_went_back_is_kept_by_another_on
     assert keep_house_alone(database, datetime.now(UTC))
 
 
-def test_house_that_a_killed_sweeper_had_claimed_is_kept_by_another_one(database: Database):
+def test_maintenance_claimed_by_a_killed_sweeper_is_run_by_another(database: Database):
     with database.transaction() as tx:
         queue_probes.claim_house(tx)
         tx.run(MAKE_OLD)

@@ -287,7 +287,7 @@ def test_a_run_that_waits_for_a_person_is_cancelled_at_once(bench: Bench):
     assert markers(bench, run) == 0
 
 
-def test_a_run_that_has_not_begun_is_cancelled_and_its_listeners_hear_of_it(bench: Bench):
+def test_cancel_of_a_queued_run_notifies_its_readers(bench: Bench):
     first = bench.start("begin -> work")
     second = following(bench, first, on_busy="enqueue")
 
@@ -392,7 +392,7 @@ def test_a_message_that_waits_does_not_forget_a_cancel_of_the_one_before_it(benc
 
 
 # -- holding a run ---------------------------------------------------------------------------------------------------
-def test_a_report_that_comes_while_a_person_is_refused_is_not_overlooked(bench: Bench, monkeypatch: pytest.MonkeyPatch):
+def test_report_stored_during_a_refused_operation_is_applied(bench: Bench, monkeypatch: pytest.MonkeyPatch):
     run = bench.start("begin -> work")
     claimed = bench.claim(run, "begin")
     lock = run_rows.lock
@@ -409,7 +409,7 @@ def test_a_report_that_comes_while_a_person_is_refused_is_not_overlooked(bench: 
     assert run.statuses == {"begin": "done", "work": "ready"}
 
 
-def test_a_person_who_finds_a_run_taken_waits_and_tries_again(bench: Bench, monkeypatch: pytest.MonkeyPatch):
+def test_operation_on_a_locked_run_waits_and_is_retried(bench: Bench, monkeypatch: pytest.MonkeyPatch):
     run = bench.start("begin -> work")
     tries = impatient(monkeypatch)
 

@@ -55,7 +55,7 @@ def test_nothing_is_missed_after_a_subscription_is_handed_out(redis_url: str) ->
     assert run(listen) == [{"n": 1}] * 20
 
 
-def test_listeners_of_one_run_all_hear_and_those_of_others_do_not(redis_url: str) -> None:
+def test_message_reaches_all_subscriptions_of_its_run_only(redis_url: str) -> None:
     async def listen() -> tuple[object, ...]:
         mine, other = new_id(), new_id()
         async with listening(redis_url) as ear, ear.to(mine) as a, ear.to(mine) as b, ear.to(other) as c:
@@ -66,7 +66,7 @@ def test_listeners_of_one_run_all_hear_and_those_of_others_do_not(redis_url: str
     assert run(listen) == ({"n": 2}, {"n": 2}, None)
 
 
-def test_a_listener_that_falls_behind_is_told_that_it_missed_something(redis_url: str) -> None:
+def test_slow_subscription_gets_an_empty_message(redis_url: str) -> None:
     async def listen() -> list[object]:
         async with listening(redis_url) as ear, ear.to(new_id()) as subscription:
             for number in range(ROOM + 5):
@@ -86,7 +86,7 @@ def test_without_redis_a_listener_waits_in_vain_but_not_for_long() -> None:
     assert run(listen) is None
 
 
-def test_a_lost_connection_comes_back_and_says_so(redis_url: str) -> None:
+def test_subscription_gets_an_empty_message_after_a_reconnect(redis_url: str) -> None:
     async def listen() -> object:
         run_id = new_id()
         async with listening(redis_url) as ear, ear.to(run_id) as subscription:
@@ -102,7 +102,7 @@ def test_a_lost_connection_comes_back_and_says_so(redis_url: str) -> None:
     assert run(listen) == {"n": 3}
 
 
-def test_who_leaves_is_forgotten(redis_url: str) -> None:
+def test_closed_subscription_is_removed(redis_url: str) -> None:
     async def listen() -> tuple[int, int]:
         async with listening(redis_url) as ear:
             async with ear.to(new_id()) as first, ear.to(first.run_id):

@@ -14,7 +14,7 @@ from kombu.messaging import Consumer
 from scheduler.messaging import redis_transport
 from scheduler.messaging.celery_app import NODES, RUNS, make_app
 from scheduler.messaging.dispatch import Dispatch
-from scheduler.messaging.redis_transport import LOOKS_EVERY, Channel
+from scheduler.messaging.redis_transport import LOOKS_EVERY, RedisChannel
 from store.primitives.ids import new_id
 from store.runs.new_activations import TaskMessage
 from tests.integration.engine import Bench
@@ -59,10 +59,10 @@ def test_channels_are_ours(app: Celery):
     message.ack()
     channel.close()
 
-    assert isinstance(channel, Channel)
+    assert isinstance(channel, RedisChannel)
 
 
-def test_a_message_whose_connection_has_broken_is_acknowledged_by_nobody_and_nothing_raises(app: Celery):
+def test_message_of_a_broken_connection_is_not_acknowledged_and_nothing_raises(app: Celery):
     channel, message = taken(app)
     cut(channel)
 
@@ -81,7 +81,7 @@ def test_what_was_not_begun_goes_back_when_a_process_ends_in_good_order(app: Cel
     assert server.llen(NODES) == 1
 
 
-def test_hints_go_back_in_their_old_order_and_before_what_came_later(bench: Bench, app: Celery, server: redis.Redis):
+def test_requeued_task_messages_keep_their_order_and_come_first(bench: Bench, app: Celery, server: redis.Redis):
     dispatch = Dispatch(app, bench.coordinator.dispatch.bus)
     dispatch.hint([TaskMessage(new_id(), new_id(), "LLM") for _ in range(3)])
     before = in_line(server, NODES)
@@ -93,7 +93,7 @@ def test_hints_go_back_in_their_old_order_and_before_what_came_later(bench: Benc
     assert in_line(server, NODES) == before
 
 
-def test_a_hint_in_hand_is_written_down_nowhere(app: Celery, server: redis.Redis):
+def test_unacknowledged_task_message_is_not_recorded_in_redis(app: Celery, server: redis.Redis):
     channel, message = taken(app)
 
     in_hand = server.keys("unacked*")
@@ -116,7 +116,7 @@ def test_a_start_of_another_service_is_kept_until_it_is_done(bench: Bench, app: 
     assert server.hlen("unacked") == 0
 
 
-def test_who_takes_nothing_more_gives_a_hint_back_behind_all_others(bench: Bench, app: Celery, server: redis.Redis):
+def test_rejected_task_message_is_requeued_as_the_last(bench: Bench, app: Celery, server: redis.Redis):
     Dispatch(app, bench.coordinator.dispatch.bus).hint([TaskMessage(new_id(), new_id(), "LLM")])
     first, second = in_line(server, NODES)
     channel, message = taken(app)
@@ -127,7 +127,7 @@ def test_who_takes_nothing_more_gives_a_hint_back_behind_all_others(bench: Bench
     assert in_line(server, NODES) == [second, first]
 
 
-def test_a_channel_holds_no_more_hints_than_it_may(app: Celery):
+def test_channel_holds_at_most_its_prefetch_count(app: Celery):
     channel, message = taken(app)
     channel.basic_qos(prefetch_count=1)
 
@@ -198,7 +198,7 @@ def hinted(bench: Bench, app: Celery, server: redis.Redis, number: int) -> list[
     return in_line(server, NODES)
 
 
-def test_a_long_line_of_hints_is_taken_in_order_and_by_few_commands(
+def test_backlog_of_task_messages_is_fetched_in_order_by_few_commands(
     bench: Bench, app: Celery, server: redis.Redis, consuming: Callable[..., Consuming]
 ):
     expected, before = hinted(bench, app, server, 60), commands(server, "brpop") + commands(server, "blmpop")
@@ -263,7 +263,7 @@ def test_no_more_is_taken_than_the_threads_have_room_for(
         assert consumer.finds_nothing_more()
 
 
-def test_starts_of_other_services_are_taken_whatever_room_there_is_for_hints(
+def test_start_messages_are_fetched_regardless_of_the_capacity(
     bench: Bench, app: Celery, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(redis_transport, "get_event_loop", LoopOfCelery)
@@ -273,7 +273,7 @@ def test_starts_of_other_services_are_taken_whatever_room_there_is_for_hints(
         assert len(Consuming(connection, 100, RUNS).take(1)) == 1
 
 
-def test_of_few_hints_each_process_gets_its_share(
+def test_few_task_messages_are_shared_among_processes(
     bench: Bench, app: Celery, server: redis.Redis, consuming: Callable[..., Consuming]
 ):
     hinted(bench, app, server, 6)

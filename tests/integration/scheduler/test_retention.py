@@ -53,7 +53,7 @@ def blobs(tmp_path: Path) -> LocalBlobs:
     return LocalBlobs(tmp_path)
 
 
-def test_a_conversation_that_nobody_has_touched_goes_with_its_runs(database: Database):
+def test_unused_conversation_is_deleted_with_its_runs(database: Database):
     with database.transaction() as tx:
         conversation, run_id = _conversation(tx, "Hello", {"content": "Hi"}, at=OLD)
 
@@ -66,7 +66,7 @@ def test_a_conversation_that_nobody_has_touched_goes_with_its_runs(database: Dat
         assert not any(name.startswith("runs_p") for name in _partitions_before(tx, NOW - KEPT))
 
 
-def test_a_week_leaves_while_others_work_and_nobody_loses_anything(database: Database):
+def test_week_is_dropped_during_other_work_without_a_loss(database: Database):
     with database.transaction() as tx:
         _conversation(tx, "Hello", {"content": "Hi"}, at=OLD)
     ending, made, failures = Event(), list[UUID](), list[Exception]()
@@ -211,7 +211,7 @@ def test_bytes_that_were_put_again_a_moment_ago_are_not_deleted(blobs: LocalBlob
     assert blobs.get(sha256) == b"content"
 
 
-def test_files_stay_where_nobody_can_reach_their_bytes(database: Database, tmp_path: Path):
+def test_rows_of_files_remain_if_the_storage_is_unreachable(database: Database, tmp_path: Path):
     with database.transaction() as tx:
         _, run_id = _conversation(tx, "Hello", {"content": "Hi"}, at=OLD)
         uploads.register(

@@ -175,9 +175,7 @@ def test_an_interrupt_whose_acceptor_dies_and_that_begins_by_itself_still_comes_
 
 # -- exactly when the run ends, asks or stops ------------------------------------------------------------------------
 @pytest.mark.parametrize("ends", ["succeeded", "cancelled"])
-def test_a_turn_that_is_queued_while_the_run_before_it_ends_is_not_left_behind(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, ends: str
-):
+def test_run_queued_while_the_previous_one_ends_is_started(bench: Bench, monkeypatch: pytest.MonkeyPatch, ends: str):
     drawn = bench.draw("begin -> work")
     first = bench.start(drawn=drawn)
     end = partial(bench.lifecycle.cancel_run, bench.tenant_id, first.id)

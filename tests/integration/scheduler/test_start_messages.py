@@ -352,11 +352,11 @@ def refused(bench: Bench, written: str) -> str:
         ({"query": 7}, '"query" must be a text or an object, and is int.'),
         ({"release": "false"}, '"release" must be true or false, and is str.'),
         ({"on_busy": "maybe"}, "\"on_busy\" is 'maybe'. Use one of: refuse, enqueue, interrupt."),
-        ({"session_id": "mine"}, "\"session_id\" is 'mine', which is no id."),
+        ({"session_id": "mine"}, "\"session_id\" is 'mine', which is not a valid id."),
         ({"files": ["a"]}, '"files" must be a list of descriptors'),
         ({"budget": {"tokens": -1}}, "tokens"),
         ({"query": "a\0b"}, '"query" cannot be stored'),
-        ({"query": "x" * MOST}, "more than the 1048576 that EASEL_MAX_BODY_BYTES allows"),
+        ({"query": "x" * MOST}, "EASEL_MAX_BODY_BYTES allows 1048576"),
     ],
 )
 def test_a_start_with_a_wrong_option_is_refused_under_its_id(
@@ -391,7 +391,7 @@ def test_a_message_without_an_agent_is_refused_under_its_id(bench: Bench):
 def test_a_message_with_too_many_arguments_is_refused_under_its_id(bench: Bench, agent: UUID):
     send(bench, str(bench.tenant_id), "order-4711", str(agent), {"query": "Hello"})
 
-    assert refused(bench, "order-4711").startswith("4 positional arguments came.")
+    assert refused(bench, "order-4711").startswith("There are 4 positional arguments.")
 
 
 def test_ids_may_be_sent_by_their_names(bench: Bench, agent: UUID):
@@ -484,9 +484,7 @@ def test_a_busy_session_refuses_a_start_under_its_id(bench: Bench):
     assert refused(bench, "second") == "This agent session is already running."
 
 
-def test_a_defect_of_ours_is_a_refusal_too_and_a_line_that_names_it(
-    bench: Bench, agent: UUID, monkeypatch: pytest.MonkeyPatch
-):
+def test_internal_error_refuses_the_start_and_is_logged(bench: Bench, agent: UUID, monkeypatch: pytest.MonkeyPatch):
     def breaks(*_: Any) -> None:
         raise RuntimeError("a bug")
 

@@ -50,7 +50,7 @@ def trusting(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 # -- hints -----------------------------------------------------------------------------------------------------------
-def test_a_lost_hint_is_sent_again_once_a_later_canary_has_come_back(bench: Bench):
+def test_lost_task_message_is_sent_again_after_a_later_probe_returned(bench: Bench):
     run = bench.start("begin -> work")
     bench.outbox.lose()
     sweeper = Sweeper(bench.coordinator)
@@ -77,7 +77,7 @@ def test_a_long_queue_is_not_made_longer(bench: Bench):
     assert len(bench.outbox.of(CANARY)) == 3
 
 
-def test_a_canary_from_the_future_has_nothing_sent_twice(bench: Bench):
+def test_queue_probe_from_the_future_causes_no_second_message(bench: Bench):
     """Such as was sent while the clock was ahead, or by somebody else."""
     runs = [bench.start("begin -> work") for _ in range(5)]
     with bench.database.transaction() as tx:
@@ -129,7 +129,7 @@ def in_an_hour(bench: Bench, run: Run) -> None:
         tx.run(IN_AN_HOUR, run_id=run.id)
 
 
-def test_canaries_do_not_pile_up_where_nobody_takes_them(bench: Bench):
+def test_queue_probes_do_not_pile_up_without_a_worker(bench: Bench):
     sweeper = Sweeper(bench.coordinator)
     canary_sent(bench, timedelta(minutes=-10))
 
@@ -140,7 +140,7 @@ def test_canaries_do_not_pile_up_where_nobody_takes_them(bench: Bench):
 
 
 @pytest.mark.parametrize("came_back_before", [False, True])
-def test_when_redis_has_forgotten_everything_no_canary_is_waited_for(bench: Bench, came_back_before: bool):
+def test_flushed_redis_resends_task_messages_without_waiting_for_a_probe(bench: Bench, came_back_before: bool):
     if came_back_before:
         canary_sent(bench, timedelta(minutes=-1))
     runs = [bench.start("begin -> work") for _ in range(3)]
@@ -159,7 +159,7 @@ def test_when_redis_has_forgotten_everything_no_canary_is_waited_for(bench: Benc
     bus.close()
 
 
-def test_a_hint_that_was_sent_again_gets_its_time_before_it_is_sent_a_third_time(bench: Bench):
+def test_resent_task_message_is_not_sent_again_at_once(bench: Bench):
     run = bench.start("begin -> work")
     change(bench, run, hinted_at=datetime.now(UTC) - timedelta(seconds=10))
     bench.outbox.lose()
@@ -172,7 +172,7 @@ def test_a_hint_that_was_sent_again_gets_its_time_before_it_is_sent_a_third_time
     assert len(bench.outbox.of(EXECUTE)) == 1
 
 
-def test_a_hint_of_what_is_not_due_is_not_sent(bench: Bench):
+def test_task_message_of_an_activation_that_is_not_due_is_not_sent(bench: Bench):
     run = bench.start("begin -> work")
     change(bench, run, not_before=datetime.now(UTC) + timedelta(minutes=1), hinted_at=None)
     bench.outbox.lose()
@@ -182,7 +182,7 @@ def test_a_hint_of_what_is_not_due_is_not_sent(bench: Bench):
     assert bench.outbox.of(EXECUTE) == []
 
 
-def test_hints_that_were_sent_twice_and_in_any_order_change_nothing(bench: Bench):
+def test_task_messages_repeated_in_any_order_change_nothing(bench: Bench):
     run = bench.start("begin -> one, two -> say", say=says("done"))
 
     known = 0
@@ -258,7 +258,7 @@ def test_nothing_is_called_dead_by_a_sweeper_that_has_just_come(bench: Bench, cl
 
 
 @pytest.mark.parametrize(("away", "goes_on"), [(3, True), (5, False)])
-def test_a_sweeper_goes_on_where_the_one_before_it_was_killed_unless_nobody_was_looking_for_long(
+def test_sweeper_continues_the_observation_of_its_predecessor_after_a_short_gap(
     bench: Bench, clock: "Clock", away: int, goes_on: bool
 ):
     run = bench.start("begin -> work")
@@ -271,7 +271,7 @@ def test_a_sweeper_goes_on_where_the_one_before_it_was_killed_unless_nobody_was_
     assert run.statuses["begin"] == ("ready" if goes_on else "running")
 
 
-def test_a_sweeper_that_is_killed_again_and_again_still_sees_what_is_silent(bench: Bench, clock: "Clock"):
+def test_repeatedly_killed_sweeper_still_finds_expired_leases(bench: Bench, clock: "Clock"):
     run = bench.start("begin -> work")
     bench.claim(run, "begin", lease=AT_ONCE)
 
@@ -282,7 +282,7 @@ def test_a_sweeper_that_is_killed_again_and_again_still_sees_what_is_silent(benc
 
 
 @pytest.mark.parametrize("jump", [timedelta(minutes=2), timedelta(minutes=-2)])
-def test_a_jump_of_the_databases_clock_between_two_sweepers_kills_nobody(bench: Bench, clock: "Clock", jump: timedelta):
+def test_clock_jump_between_two_sweepers_expires_no_lease(bench: Bench, clock: "Clock", jump: timedelta):
     run = bench.start("begin -> work")
     ticked(Sweeper(bench.coordinator), clock, 8)
     bench.claim(run, "begin", lease=timedelta(minutes=-5))
@@ -312,7 +312,7 @@ def test_an_outage_that_a_sweeper_saw_is_not_forgotten_by_the_next_one(
     assert run.statuses["begin"] == "running"
 
 
-def test_a_jump_of_the_databases_clock_kills_nobody(bench: Bench, clock: "Clock"):
+def test_clock_jump_of_the_database_expires_no_lease(bench: Bench, clock: "Clock"):
     run = bench.start("begin -> work")
     sweeper = Sweeper(bench.coordinator)
     ticked(sweeper, clock, 8)
@@ -327,9 +327,7 @@ def test_a_jump_of_the_databases_clock_kills_nobody(bench: Bench, clock: "Clock"
 
 
 @pytest.mark.parametrize("outage", ["a gap", "an error"])
-def test_an_outage_of_the_database_kills_nobody(
-    bench: Bench, clock: "Clock", monkeypatch: pytest.MonkeyPatch, outage: str
-):
+def test_database_outage_expires_no_lease(bench: Bench, clock: "Clock", monkeypatch: pytest.MonkeyPatch, outage: str):
     run = bench.start("begin -> work")
     sweeper = Sweeper(bench.coordinator)
     ticked(sweeper, clock, 8)
@@ -347,7 +345,7 @@ def test_an_outage_of_the_database_kills_nobody(
 
 
 # -- runs ------------------------------------------------------------------------------------------------------------
-def test_a_report_that_nobody_has_seen_is_folded_on_the_second_tick(bench: Bench):
+def test_unapplied_report_is_applied_on_the_second_tick(bench: Bench):
     run = bench.start("begin -> work")
     bench.report(bench.claim(run, "begin"))
     sweeper = Sweeper(bench.coordinator)
@@ -374,7 +372,7 @@ def test_a_queued_run_of_a_free_conversation_begins(bench: Bench, lost: str):
     assert second.status == "running"
 
 
-def test_a_run_whose_form_nobody_answers_fails_for_that_reason(bench: Bench):
+def test_run_with_an_expired_form_fails_with_that_reason(bench: Bench):
     run = bench.start("begin -> form -> say", form=FORM, say=says("never"))
     bench.play()
     with bench.database.transaction() as tx:
@@ -439,7 +437,7 @@ def test_an_open_run_in_which_nothing_moves_is_an_alarm_with_its_id(bench: Bench
 
 
 @pytest.mark.parametrize("whose", ["run", "session"])
-def test_a_cancel_key_of_another_program_stops_a_run_that_nobody_works_on(bench: Bench, whose: str):
+def test_cancel_key_of_another_program_cancels_a_run_without_attempts(bench: Bench, whose: str):
     run = bench.start("begin -> form -> say", form=FORM, say=says("never"))
     bench.play()
     named = run.id if whose == "run" else run.conversation_id
@@ -474,7 +472,7 @@ def test_two_sweepers_at_once_do_everything_once(bench: Bench):
     assert len(bench.outbox.of(EXECUTE)) == 3
 
 
-def test_a_tick_is_one_sweepers_and_the_other_keeps_its_trust(bench: Bench, clock: "Clock"):
+def test_tick_is_done_by_one_sweeper_and_the_other_keeps_its_observation(bench: Bench, clock: "Clock"):
     run = bench.start("begin -> work")
     bench.claim(run, "begin", lease=AT_ONCE)
     sweeper = Sweeper(bench.coordinator)
@@ -538,7 +536,7 @@ def test_the_sweeper_works_while_redis_is_away_and_does_not_lose_its_pace(bench:
     assert (lost.statuses["begin"], unseen.statuses["begin"]) == ("ready", "done")
 
 
-def test_a_sweeper_sweeps_until_it_is_told_to_end(bench: Bench, monkeypatch: pytest.MonkeyPatch):
+def test_sweeper_runs_until_it_is_stopped(bench: Bench, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(sweeping, "TICK", 0.01)
     sweeper, ending, ticks = Sweeper(bench.coordinator), Event(), [0]
     tick = sweeper.tick

@@ -34,7 +34,7 @@ def forget_versions(bench: Bench) -> None:
 
 
 # -- a run whose version is gone ---------------------------------------------------------------------------------------
-def test_a_run_whose_version_is_gone_ends_as_failed_and_says_so(bench: Bench):
+def test_run_with_a_deleted_version_fails_with_that_error(bench: Bench):
     run = bench.start("begin -> one, two -> say", say=says("never"))
     lose_version(bench, run)
 
@@ -164,7 +164,9 @@ def test_a_start_is_refused_when_its_agent_was_deleted_after_it_was_chosen(bench
 
 
 @pytest.mark.parametrize("what", ["version", "agent"])
-def test_who_deletes_while_a_run_is_accepted_sees_the_run(bench: Bench, what: str, monkeypatch: pytest.MonkeyPatch):
+def test_deletion_during_the_acceptance_of_a_run_finds_the_run(
+    bench: Bench, what: str, monkeypatch: pytest.MonkeyPatch
+):
     start = bench.a_start("begin -> work")
     results: list[Any] = []
 
@@ -214,7 +216,7 @@ def somebody_waits(bench: Bench) -> bool:
         )
 
 
-def test_a_start_that_waits_for_who_deletes_its_agent_is_refused(bench: Bench):
+def test_start_that_waits_for_the_deletion_of_its_agent_is_refused(bench: Bench):
     start = bench.a_start("begin -> work")
     raised: list[BaseException] = []
 

@@ -80,7 +80,7 @@ def test_a_call_that_does_not_fit_waits_while_others_may_leave_something():
     assert authorize([account(1000, 901, 0)], asks) == Denied(account(1000, 901, 0), 100)
 
 
-def test_a_call_whose_length_nobody_knows_takes_what_is_left_when_it_is_alone():
+def test_single_call_of_unknown_length_reserves_what_is_left():
     asks = {"tokens": CostEstimate(100, 2000)}
 
     assert authorize([account(1000, 700, 0)], asks) == Granted((300,))
@@ -107,7 +107,7 @@ def test_every_budget_that_counts_must_have_room():
     assert authorize([run, day], {"tokens": CostEstimate(100, 100)}) == Denied(day, 100)
 
 
-def test_a_call_whose_price_nobody_knows_is_refused_under_a_budget_of_money():
+def test_call_of_unknown_price_is_denied_by_a_money_budget():
     money = account(10, measure="USD")
 
     refused = authorize([money], {"tokens": CostEstimate(1, 1)})
@@ -146,7 +146,7 @@ def test_what_is_no_limit_is_refused_naming_its_field(written: Any, field: str):
 
 
 @given(st.integers(0, 10**15))
-def test_money_is_told_in_its_unit(amount: int):
+def test_money_is_formatted_in_its_currency(amount: int):
     assert budget.format_amount("USD", amount).endswith(" USD")
     assert abs(budget.display_amount("USD", amount) - amount / 1e9) < 1e-6
 
@@ -163,7 +163,7 @@ def test_a_form_says_what_has_stopped_its_node():
     assert "100 tokens is used up. Spent: 90 tokens; needed for the next call of m@Acme: 20 tokens." in tips
 
 
-def test_what_nobody_knows_the_price_of_is_not_told_as_free():
+def test_usage_of_unknown_price_is_not_shown_as_free():
     assert usage_json({"calls": 2, "unpriced_calls": 2})["cost"] is None
     assert usage_json({"calls": 2, "unpriced_calls": 1, "cost_USD": 500_000_000})["cost"] == {"USD": 0.5}
     assert "cost" not in usage_json({"calls": 2})

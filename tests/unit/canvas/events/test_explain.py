@@ -94,7 +94,8 @@ def explained(facts: Facts, limit: float = 600) -> Explanation:
         (
             run(one(Status.REPORTED), swept_at=ago(300)),
             "report",
-            "search has reported, and no sweeper has run for 5 min. Start one with `easel sweeper`: it advances the run.",
+            "search has reported, and no sweeper has run for 5 min. Start one with `easel sweeper`: it advances "
+            "the run.",
         ),
         (
             run(one(Status.READY, hinted_at=ago(1))),
@@ -124,7 +125,8 @@ def explained(facts: Facts, limit: float = 600) -> Explanation:
         (
             run(one(Status.READY, hinted_at=ago(1), strikes=2)),
             "worker",
-            "search is ready, and waits in the queue for a free worker; its workers were lost 2 times, and it fails after one more.",
+            "search is ready, and waits in the queue for a free worker; its workers were lost 2 times, and it "
+            "fails after one more.",
         ),
         (
             run(one(Status.READY, not_before=NOON + timedelta(seconds=8))),
@@ -150,13 +152,15 @@ def explained(facts: Facts, limit: float = 600) -> Explanation:
         (
             run(one(Status.READY), engine=RULES_VERSION + 1),
             "newer_rules",
-            f"It was started under newer routing rules ({RULES_VERSION + 1}) than this release knows ({RULES_VERSION}): "
+            f"It was started under newer routing rules ({RULES_VERSION + 1}) than this release knows "
+            f"({RULES_VERSION}): "
             "a scheduler or worker of the newer release must continue it.",
         ),
         (
             run(counts={Status.OPEN: 1}),
             "nobody",
-            "Nothing will continue it, which is a bug in Easel: the run is running, and its open activations are: 1 open. "
+            "Nothing will continue it, which is a bug in Easel: the run is running, and its open activations "
+            "are: 1 open. "
             "Report this with the rows of the run, then cancel it.",
         ),
     ],

@@ -202,7 +202,7 @@ def test_a_loop_asks_in_the_pass_in_which_it_happened():
     assert player.answer().play().status is RunStatus.SUCCEEDED
 
 
-def test_a_speaker_that_is_asked_about_takes_its_words_back_and_is_heard_when_it_speaks_again():
+def test_stream_of_a_node_with_unknown_outcome_is_truncated_and_reopened():
     canvas = canvas_of("begin -> model -> say", model=ASK)
     player = Player(canvas, in_doubt("model")).begin().report("begin")
     assert player.turn is not None
@@ -217,7 +217,7 @@ def test_a_speaker_that_is_asked_about_takes_its_words_back_and_is_heard_when_it
     check_events(player)
 
 
-def test_another_text_is_heard_while_a_speaker_waits_for_the_answer():
+def test_another_stream_opens_while_a_writer_waits_for_the_answer():
     canvas = canvas_of("begin -> model -> say; begin -> a -> b -> sayb", model=ASK)
     player = Player(canvas, in_doubt("model")).play()
 

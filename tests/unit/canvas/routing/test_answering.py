@@ -47,7 +47,7 @@ def test_an_answer_with_nothing_to_say_is_a_form_without_fields():
     check_events(player)
 
 
-def test_what_it_says_is_heard_before_the_run_waits_and_it_starts_once():
+def test_text_of_an_answer_is_streamed_before_the_run_waits_and_it_starts_once():
     script = script_of(talk=lambda at: Finished() if at.answered else SAID)
     player = Player(canvas_of("begin -> a -> talk -> end"), script).play()
 
@@ -74,7 +74,7 @@ def test_a_circle_through_an_answer_is_a_conversation():
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_turns_of_messages_and_answers_never_interleave(seed: int):
+def test_streams_of_messages_and_answers_never_interleave(seed: int):
     canvas = canvas_of("begin -> a, b; a -> talk; b -> saya -> c -> sayb")
     script = script_of(talk=lambda at: Finished() if at.answered else SAID)
     player = Player(canvas, script, seeded(seed), watched=True).play_out()
@@ -92,7 +92,7 @@ def test_a_branch_beside_it_goes_on_while_it_waits():
     check_events(player)
 
 
-def test_who_is_not_answered_waits_on_and_says_nothing_more():
+def test_unanswered_answer_waits_and_streams_nothing_more():
     outcomes = iter([SAID, SILENT, Finished()])
     player = Player(canvas_of("begin -> talk -> end"), script_of(talk=lambda at: next(outcomes))).play()
 
@@ -127,7 +127,7 @@ def test_a_run_that_waits_for_a_query_can_be_cancelled(outcome: WaitingForInput)
     check_events(player)
 
 
-def test_an_answer_that_is_cancelled_before_it_reports_is_never_heard_of():
+def test_answer_cancelled_before_its_report_emits_no_event():
     player = Player(canvas_of("begin -> talk"), script_of(talk=SAID)).begin().report("begin")
     player.claim("talk")
     player.cancel().report("talk")
@@ -136,7 +136,7 @@ def test_an_answer_that_is_cancelled_before_it_reports_is_never_heard_of():
     assert player.story == ["workflow_started", "+begin", "-begin", "workflow_finished"]
 
 
-def test_what_it_has_to_say_is_still_heard_when_a_later_node_fails():
+def test_text_of_an_answer_is_streamed_although_a_later_node_fails():
     canvas = canvas_of("begin -> talk, slow; slow -> broken")
     script = script_of(talk=SAID, broken=failed())
     player = Player(canvas, script).begin().report("begin").report("talk").report("slow").report("broken")
@@ -147,7 +147,7 @@ def test_what_it_has_to_say_is_still_heard_when_a_later_node_fails():
     check_events(player)
 
 
-def test_an_answer_whose_worker_dies_while_it_speaks_is_heard_once():
+def test_answer_of_a_lost_worker_is_streamed_once():
     outcomes = iter([failed("lease lost", retryable=True), SAID, Finished()])
     player = Player(canvas_of("begin -> talk -> end"), script_of(talk=lambda at: next(outcomes))).play_out()
 

@@ -78,7 +78,7 @@ def test_new_activations_come_in_canonical_order():
     assert list(player.rows)[-2:] == [player.row("c").id, player.row("d").id]
 
 
-def test_a_report_from_a_scope_that_is_not_open_is_a_bug_of_ours():
+def test_report_from_a_scope_that_is_not_open_is_a_state_error():
     canvas = canvas_of("begin -> each", "each: item -> a")
 
     with pytest.raises(StateError, match="not open"):

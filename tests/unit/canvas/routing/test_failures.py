@@ -113,7 +113,7 @@ def test_a_goto_back_over_its_container_enters_it_again():
     assert player.play().path == ["begin", *["a", "loop", "visit", "b"] * 2, "visit", "end"]
 
 
-def test_a_failed_message_with_a_goto_still_ends_its_turn():
+def test_failed_message_with_a_goto_closes_its_stream():
     canvas = canvas_of("begin -> say -> a; rescue", say=goto("rescue"))
     player = Player(canvas, script_of(say=failed("no"))).play()
 
@@ -123,7 +123,7 @@ def test_a_failed_message_with_a_goto_still_ends_its_turn():
 
 
 # -- a default that is heard -----------------------------------------------------------------------------------------
-def test_a_default_is_heard_before_the_node_is_finished_and_the_run_goes_on():
+def test_default_is_streamed_before_node_finished_and_the_run_continues():
     canvas = canvas_of("begin -> a -> end", a=default("sorry"))
     player = Player(canvas, script_of(a=failed("no"))).play()
 
@@ -132,7 +132,7 @@ def test_a_default_is_heard_before_the_node_is_finished_and_the_run_goes_on():
     assert next(event.body for event in player.events if event.node_id == "a" and event.body) == {"error": "no"}
 
 
-def test_a_default_is_heard_in_place_of_a_choice_and_leads_nowhere():
+def test_default_of_a_router_is_streamed_and_follows_no_edge():
     canvas = canvas_of("begin -> pick -> a, b", pick=default("sorry"))
 
     player = Player(canvas, script_of(pick=failed())).play()
@@ -141,7 +141,7 @@ def test_a_default_is_heard_in_place_of_a_choice_and_leads_nowhere():
     assert player.path == ["begin", "pick"]
 
 
-def test_a_default_that_is_no_text_is_heard_as_text():
+def test_default_that_is_not_a_text_is_streamed_as_text():
     canvas = canvas_of("begin -> a", a={"exception_default_value": 7})
 
     assert list(Player(canvas, script_of(a=failed())).play().texts.values()) == ["7"]
@@ -155,7 +155,7 @@ def test_a_goto_wins_over_a_default():
     assert player.spoken == []
 
 
-def test_defaults_and_messages_are_heard_in_canonical_order():
+def test_defaults_and_messages_are_streamed_in_canonical_order():
     canvas = canvas_of("begin -> a, say, b", a=default("sorry"), b=default("sorry too"))
     player = Player(canvas, script_of(a=failed(), b=failed())).begin().report("begin")
 
@@ -168,7 +168,7 @@ def test_defaults_and_messages_are_heard_in_canonical_order():
 
 
 @pytest.mark.parametrize("spoke", [False, True])
-def test_a_failed_speakers_default_is_heard_before_its_message(spoke: bool):
+def test_default_of_a_failed_writer_is_streamed_before_its_message(spoke: bool):
     canvas = canvas_of("begin -> model -> say", model=default("sorry"))
     outcome = Failed("no", outputs={"spoke": True} if spoke else {})
     player = Player(canvas, script_of(model=outcome)).begin().report("begin")
@@ -182,7 +182,7 @@ def test_a_failed_speakers_default_is_heard_before_its_message(spoke: bool):
     check_events(player)
 
 
-def test_a_failed_messages_default_is_heard_in_its_own_turn():
+def test_default_of_a_failed_message_is_streamed_in_its_own_stream():
     canvas = canvas_of("begin -> model -> say -> end", say=default("sorry"))
     player = Player(canvas, script_of(say=failed("no"))).play()
 
@@ -192,7 +192,7 @@ def test_a_failed_messages_default_is_heard_in_its_own_turn():
 
 
 # -- the end of the run ----------------------------------------------------------------------------------------------
-def test_a_failure_that_nobody_catches_ends_the_run():
+def test_uncaught_failure_ends_the_run():
     player = Player(canvas_of("begin -> a -> b"), script_of(a=failed("no"))).play()
 
     assert player.status is RunStatus.FAILED
@@ -202,7 +202,7 @@ def test_a_failure_that_nobody_catches_ends_the_run():
     check_events(player)
 
 
-def test_the_failing_wave_is_carried_out_and_later_ones_are_dropped():
+def test_failing_level_is_completed_and_later_ones_are_dropped():
     player = Player(canvas_of("begin -> a, b, c; b -> d; c -> e"), script_of(a=failed())).begin().report("begin")
     player.report("c")  # "e" is ready when the failure comes
 
@@ -225,7 +225,7 @@ def test_a_join_whose_last_branch_is_cut_off_by_a_failure_does_not_begin():
     assert player.error == "Node a (StringTransform): broken"
 
 
-def test_what_leads_to_the_failing_wave_is_carried_out_too():
+def test_nodes_before_the_failing_level_are_completed():
     canvas = canvas_of("begin -> a, b; a -> c; b -> d -> e")
     player = Player(canvas, script_of(c=failed())).begin().report("begin").report("a").report("c")
 
@@ -234,7 +234,7 @@ def test_what_leads_to_the_failing_wave_is_carried_out_too():
     assert player.ran == ["begin", "a", "b", "c", "d"]
 
 
-def test_what_runs_in_a_later_wave_ends_without_consequence():
+def test_nodes_of_a_later_level_end_without_consequence():
     player = Player(canvas_of("begin -> a, b; b -> c -> d"), script_of(a=failed())).begin().report("begin").report("b")
     player.claim("c")
 
@@ -245,7 +245,7 @@ def test_what_runs_in_a_later_wave_ends_without_consequence():
 
 
 @pytest.mark.parametrize("order", [("a", "b"), ("b", "a")])
-def test_of_several_failures_in_a_wave_the_last_gives_the_error(order: tuple[str, str]):
+def test_last_of_several_failures_of_a_level_gives_the_error(order: tuple[str, str]):
     player = Player(canvas_of("begin -> a, b"), script_of(a=failed("first"), b=failed("last"))).begin().report("begin")
 
     player.report(order[0]).report(order[1])
@@ -253,7 +253,7 @@ def test_of_several_failures_in_a_wave_the_last_gives_the_error(order: tuple[str
     assert player.error == "Node b (StringTransform): last"
 
 
-def test_of_several_failures_the_earliest_wave_counts_whenever_it_is_known():
+def test_failure_of_the_earliest_level_counts_whenever_it_is_reported():
     canvas = canvas_of("begin -> a, b; b -> c")
     player = Player(canvas, script_of(a=failed("early"), c=failed("late"))).begin().report("begin").report("b")
 
@@ -262,7 +262,7 @@ def test_of_several_failures_the_earliest_wave_counts_whenever_it_is_known():
     assert player.error == "Node a (StringTransform): early"
 
 
-def test_a_default_that_is_heard_saves_nothing_after_another_nodes_earlier_failure():
+def test_default_does_not_save_a_run_after_an_earlier_failure():
     canvas = canvas_of("begin -> a, b; b -> c", c=default("sorry"))
     player = Player(canvas, script_of(a=failed("early"), c=failed("late"))).begin().report("begin").report("b")
     player.claim("c")
@@ -273,7 +273,7 @@ def test_a_default_that_is_heard_saves_nothing_after_another_nodes_earlier_failu
     assert player.error == "Node a (StringTransform): early"
 
 
-def test_texts_of_the_failing_wave_are_heard_and_later_ones_are_not():
+def test_texts_of_the_failing_level_are_streamed_and_later_ones_are_not():
     canvas = canvas_of("begin -> a, say, b; b -> saylate")
     player = Player(canvas, script_of(a=failed())).begin().report("begin").report("b", "say").report("a")
 

@@ -38,7 +38,7 @@ def test_a_join_reached_by_paths_of_unequal_length_runs_once_after_the_longer():
     assert player.row("end").place.wave == 4
 
 
-def test_a_dead_path_holds_nobody_up_however_long_it_is():
+def test_dead_path_of_any_length_delays_no_node():
     canvas = canvas_of("begin -> pick -> a, b; b -> c -> d -> end; a -> end")
     player = Player(canvas, script_of(pick=chose("a"))).begin()
 
@@ -122,7 +122,7 @@ def test_nodes_that_refer_to_each_other_in_a_circle_all_run(seed: int):
     assert sorted(player.path) == ["a", "b", "begin", "c"]
 
 
-def test_canonical_order_is_wave_then_first_predecessor_then_position():
+def test_canonical_order_is_level_then_first_predecessor_then_position():
     player = Player(canvas_of("begin -> a, b; a -> c, d; b -> d, e; d -> f; c -> g"))
 
     assert player.play().path == ["begin", "a", "b", "c", "d", "e", "g", "f"]

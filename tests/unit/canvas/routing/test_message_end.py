@@ -17,7 +17,7 @@ def test_a_message_end_carries_attachment_and_evidence():
     assert message_end_data(body) == {"attachment": ATTACHMENT, "reference": REFERENCE}
 
 
-def test_what_a_message_will_end_with_survives_until_its_turn_comes():
+def test_message_end_data_is_stored_until_its_stream_opens():
     sayb = Finished(end=MessageEnd(reference=REFERENCE))
     player = Player(canvas_of("begin -> a, b; a -> saya; b -> sayb"), script_of(sayb=sayb))
 

@@ -10,7 +10,7 @@ from tests.player import Player
 
 
 # -- one text --------------------------------------------------------------------------------------------------------
-def test_a_model_speaks_in_its_messages_turn_from_its_start_on():
+def test_model_writes_to_its_messages_stream_from_its_start():
     player = Player(canvas_of("begin -> model -> say")).begin().report("begin")
 
     message = player.turn
@@ -36,21 +36,21 @@ def test_a_message_end_carries_only_what_is_there():
     assert body == {"status": 201, "downloads": [{"doc_id": "d"}]}
 
 
-def test_a_model_whose_text_nobody_reads_is_finished_at_once():
+def test_model_whose_text_is_not_read_is_finished_at_once():
     player = Player(canvas_of("begin -> model -> say", say=says("hello"))).play()
 
     assert player.row("model").turn is None
     assert player.story[3:] == ["+model", "-model", "+say", "!say", "-say", "workflow_finished"]
 
 
-def test_a_model_further_up_does_not_speak_even_if_a_message_shows_its_text():
+def test_model_that_is_not_directly_before_its_message_does_not_stream():
     player = Player(canvas_of("begin -> model -> a -> say", say=says("{model@content}"))).play()
 
     assert player.row("model").turn is None
     assert player.at("-model", "+a")
 
 
-def test_a_model_that_feeds_two_messages_speaks_in_the_first():
+def test_model_before_two_messages_writes_to_the_first_stream():
     player = Player(canvas_of("begin -> model -> saya, sayb")).begin().report("begin")
 
     player.report("model")
@@ -65,7 +65,7 @@ def test_a_model_that_feeds_two_messages_speaks_in_the_first():
 
 
 @pytest.mark.parametrize("first", ["modela", "modelb"])
-def test_two_models_in_one_message_speak_in_the_order_of_the_text(first: str):
+def test_two_models_of_one_message_stream_in_the_order_of_its_text(first: str):
     canvas = canvas_of("begin -> modela, modelb -> say", say=says("{modelb@content} {modela@content}"))
     player = Player(canvas).begin().report("begin")
 
@@ -80,7 +80,7 @@ def test_two_models_in_one_message_speak_in_the_order_of_the_text(first: str):
     assert player.play().story[-5:] == ["!say", "-modela", "-modelb", "-say", "workflow_finished"]
 
 
-def test_speakers_are_released_in_the_order_in_which_they_started():
+def test_deferred_node_finished_events_come_in_order_of_start():
     canvas = canvas_of("begin -> a, modelb; a -> modela -> say; modelb -> say")
 
     player = Player(canvas).play()
@@ -88,14 +88,14 @@ def test_speakers_are_released_in_the_order_in_which_they_started():
     assert player.story[-4:] == ["-modelb", "-modela", "-say", "workflow_finished"]
 
 
-def test_a_second_speaker_goes_on_in_the_turn_when_what_stands_before_it_is_known():
+def test_second_writer_continues_the_stream_once_the_text_before_is_known():
     canvas = canvas_of("begin -> modela, wait; wait -> modelb; modela, modelb -> say")
     player = Player(canvas).begin().report("begin").report("modela").report("wait")
 
     assert player.row("modelb").turn == player.turn is not None
 
 
-def test_a_turn_is_not_open_while_something_else_can_reach_its_message():
+def test_stream_is_not_open_while_another_node_can_reach_its_message():
     player = Player(canvas_of("begin -> model, a -> say")).begin().report("begin")
     assert player.row("model").turn is not None
     assert player.turn is None
@@ -105,7 +105,7 @@ def test_a_turn_is_not_open_while_something_else_can_reach_its_message():
     assert player.turn == player.row("model").turn
 
 
-def test_a_turn_is_not_open_while_its_speaker_may_still_ask_a_person_first():
+def test_stream_is_not_open_while_its_writer_may_wait_for_a_person():
     player = Player(canvas_of("begin -> model -> form, say; form -> say")).begin().report("begin")
 
     assert player.turn is None
@@ -115,7 +115,7 @@ def test_a_turn_is_not_open_while_its_speaker_may_still_ask_a_person_first():
     assert player.turn is None
 
 
-def test_a_message_that_says_something_else_takes_the_text_back():
+def test_message_with_another_text_truncates_the_stream():
     player = Player(canvas_of("begin -> model -> say")).begin().report("begin").report("model")
     turn = player.turn
     player.retakes.add("say")
@@ -126,7 +126,7 @@ def test_a_message_that_says_something_else_takes_the_text_back():
     assert player.story[-5:] == ["message_reset", "!say", "-model", "-say", "workflow_finished"]
 
 
-def test_a_lost_speakers_text_is_taken_back_before_the_next_attempt():
+def test_text_of_a_lost_writer_is_truncated_before_the_next_attempt():
     player = Player(canvas_of("begin -> model -> say"), script_of(model=lost_once)).play()
 
     assert player.story[3:6] == ["+model", "+say", "message_reset"]
@@ -135,7 +135,7 @@ def test_a_lost_speakers_text_is_taken_back_before_the_next_attempt():
     check_events(player)
 
 
-def test_a_lost_speaker_that_nobody_hears_yet_starts_over_silently():
+def test_lost_writer_of_an_unopened_stream_restarts_without_a_reset_event():
     canvas = canvas_of("begin -> model, a -> say")
     player = Player(canvas, script_of(model=lost_once)).begin().report("begin")
 
@@ -146,7 +146,7 @@ def test_a_lost_speaker_that_nobody_hears_yet_starts_over_silently():
 
 
 # -- several texts ---------------------------------------------------------------------------------------------------
-def test_two_messages_are_heard_in_canonical_order_whichever_is_faster():
+def test_two_messages_are_streamed_in_canonical_order_whichever_is_faster():
     player = Player(canvas_of("begin -> saya, sayb -> end")).begin().report("begin")
 
     player.report("sayb")
@@ -185,7 +185,7 @@ def test_a_text_does_not_wait_for_a_road_that_was_not_taken():
     assert player.spoken == ["saya"]
 
 
-def test_a_text_waits_for_a_container_on_the_way_that_speaks_inside():
+def test_stream_waits_for_a_container_that_streams_inside():
     canvas = canvas_of("begin -> a, b; a -> each; b -> c -> d -> say", "each: item -> sayb")
     player = Player(canvas, script_of(each=items(1))).begin()
     player.report("begin").report("b").report("c").report("d").report("say")
@@ -196,7 +196,7 @@ def test_a_text_waits_for_a_container_on_the_way_that_speaks_inside():
     assert player.spoken == ["sayb", "say"]
 
 
-def test_passes_of_a_body_are_heard_one_after_another():
+def test_passes_of_a_body_are_streamed_one_after_another():
     canvas = canvas_of("begin -> each -> say", "each: item -> model -> sayb")
     player = Player(canvas, script_of(each=items(2))).play()
 
@@ -204,7 +204,7 @@ def test_passes_of_a_body_are_heard_one_after_another():
     check_events(player)
 
 
-def test_a_model_in_a_body_is_heard_live_although_more_passes_will_speak():
+def test_model_in_a_body_streams_although_later_passes_will_stream():
     canvas = canvas_of("begin -> each", "each: item -> model -> a, say")
     player = Player(canvas, script_of(each=items(2))).begin().report("begin").report("each").report("item")
 
@@ -212,7 +212,7 @@ def test_a_model_in_a_body_is_heard_live_although_more_passes_will_speak():
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_side_by_side_items_are_heard_in_item_order(seed: int):
+def test_parallel_items_are_streamed_in_item_order(seed: int):
     canvas = canvas_of("begin -> each", "each: item -> model -> say")
     player = Player(canvas, script_of(each=items(3, at_once=3)), seeded(seed)).play()
 
@@ -220,7 +220,7 @@ def test_side_by_side_items_are_heard_in_item_order(seed: int):
     check_events(player)
 
 
-def test_a_speaker_does_not_open_a_turn_that_an_earlier_text_comes_before():
+def test_stream_does_not_open_before_an_earlier_one():
     canvas = canvas_of("begin -> a, model; a -> saya; model -> b -> sayb; model -> say")
     player = Player(canvas).begin().report("begin")
 
@@ -244,7 +244,7 @@ def test_an_edge_back_can_bring_an_earlier_text_too():
     assert player.spoken == ["say", "say", "saylate"]
 
 
-def test_a_later_text_is_heard_while_an_earlier_one_waits_behind_a_form():
+def test_later_stream_opens_while_an_earlier_one_waits_behind_a_form():
     canvas = canvas_of("begin -> form, a; form -> saya; a -> b -> sayb")
     player = Player(canvas).begin().report("begin")
 
@@ -258,7 +258,7 @@ def test_a_later_text_is_heard_while_an_earlier_one_waits_behind_a_form():
     check_events(player)
 
 
-def test_texts_that_wait_for_each_other_in_a_circle_are_heard_when_nothing_moves():
+def test_streams_that_wait_for_each_other_open_when_the_run_is_idle():
     """begin -> y, A, C; A -> M1; C -> D -> M2 -> y: y stands before M1, and comes only after M2."""
     canvas = canvas_of("begin -> sayy, a, c; a -> saym1; c -> d -> saym2 -> sayy")
     for seed in range(8):
@@ -278,7 +278,7 @@ def test_a_text_behind_a_form_and_one_after_it_do_not_lock_up():
     assert player.play_out().spoken == ["say1", "say2", "say0"]
 
 
-def test_a_turn_is_not_opened_for_another_node_than_its_speaker():
+def test_stream_is_not_opened_for_another_node_than_its_writer():
     """The model has spoken and the loop is on its way: a default inside of the loop is heard in between."""
     canvas = canvas_of("begin -> model, loop -> say", "loop: visit -> a", a=default("sorry"))
     player = Player(canvas, script_of(a=failed())).begin().report("begin").report("model")
@@ -290,7 +290,7 @@ def test_a_turn_is_not_opened_for_another_node_than_its_speaker():
     check_events(player)
 
 
-def test_only_one_turn_is_open_and_the_next_opens_with_the_same_decision():
+def test_one_stream_is_open_and_the_next_opens_in_the_same_decision():
     canvas = canvas_of("begin -> modela, modelb; modela -> saya; modelb -> sayb")
     player = Player(canvas).begin().report("begin").report("modelb").report("modela")
     assert player.turn == player.row("saya").id
@@ -302,7 +302,7 @@ def test_only_one_turn_is_open_and_the_next_opens_with_the_same_decision():
 
 
 # -- ends ------------------------------------------------------------------------------------------------------------
-def test_a_cancel_ends_an_open_turn_and_shows_nothing_unheard():
+def test_cancel_closes_the_open_stream_and_shows_no_other():
     canvas = canvas_of("begin -> model, sayb; model -> saya")
     player = Player(canvas).begin().report("begin").report("sayb").report("model")
     player.claim("saya")
@@ -314,7 +314,7 @@ def test_a_cancel_ends_an_open_turn_and_shows_nothing_unheard():
     check_events(player)
 
 
-def test_a_turn_whose_model_fails_in_a_side_by_side_item_does_not_keep_the_others_waiting():
+def test_stream_of_a_failed_model_in_a_parallel_item_does_not_block_others():
     canvas = canvas_of("begin -> each -> end", "each: item -> model, loop; model -> say", "loop: visit -> sayb")
     player = Player(canvas, script_of(each=items(1, at_once=2), model=failed("broken"))).begin()
     for node in ("begin", "each", "item", "loop", "visit", "sayb"):
@@ -327,7 +327,7 @@ def test_a_turn_whose_model_fails_in_a_side_by_side_item_does_not_keep_the_other
     check_events(player)
 
 
-def test_a_message_whose_turn_had_not_come_leaves_no_trace_when_cancelled():
+def test_cancelled_message_with_an_unopened_stream_emits_no_event():
     player = Player(canvas_of("begin -> saya, sayb")).begin().report("begin").report("sayb")
 
     player.cancel()

@@ -54,7 +54,7 @@ def test_several_items_begin_at_once_and_stand_where_they_would_stand_in_order()
     assert [player.row("item", nth(item)).place.wave for item in range(3)] == [2, 5, 8]
 
 
-def test_what_a_later_item_does_is_told_when_its_turn_has_come():
+def test_events_of_a_later_item_are_deferred_until_earlier_items_end():
     player = begun()
 
     done(player, 2, 1)
@@ -105,7 +105,7 @@ def test_items_that_are_few_or_one_at_a_time_by_order_do_not_overlap():
     assert begun(in_order).live == ["item"]
 
 
-def test_a_failure_ahead_of_its_turn_waits_for_the_items_before_it():
+def test_failure_of_a_later_item_waits_for_the_items_before_it():
     player = begun(script=fails_in(1))
     player.report("item", scope=nth(1)).report("a", scope=nth(1))
 
@@ -136,7 +136,7 @@ def test_after_a_failure_no_item_behind_it_begins_and_what_runs_there_is_called_
     assert all(row.scope[0][2] < 3 for row in player.rows.values() if row.scope)
 
 
-def test_what_stands_beside_a_failure_ahead_of_its_turn_is_carried_out_and_no_more():
+def test_nodes_of_the_level_of_a_deferred_failure_run_and_no_later_ones():
     canvas = canvas_of("begin -> each -> end", "each: item -> x, b; x -> y; b -> c -> d")
     player = begun(canvas, script_of(each=items(2), y=lambda at: failed("broken") if at.item else usual(at)))
     player.report("item", scope=nth(1)).report("x", scope=nth(1)).report("y", scope=nth(1))
@@ -167,7 +167,7 @@ def test_a_failure_inside_of_side_by_side_items_fails_their_container():
     assert player.error == "Node eachx (Iteration): item 0: broken"
 
 
-def test_a_cancelled_run_tells_nothing_of_items_whose_turn_had_not_come():
+def test_cancelled_run_emits_no_deferred_events():
     player = begun()
     player.report("item", scope=nth(1)).report("item", scope=nth(0))
 
@@ -242,7 +242,7 @@ chance = st.randoms(use_true_random=False)
 
 @quick
 @given(chance, st.sampled_from(("nothing", "a loop")))
-def test_a_listener_hears_the_same_events_in_the_same_order(rng: random.Random, around: str):
+def test_reader_gets_the_same_events_in_the_same_order(rng: random.Random, around: str):
     in_order, overlapping = both(rng, around, chain=True)
 
     assert told(overlapping) == told(in_order)

@@ -59,7 +59,7 @@ def test_rounds_of_circles_do_not_race_with_what_runs_beside_them(story: Story, 
 
 @quick
 @given(layered(), SEEDS)
-def test_a_failing_run_does_the_same_up_to_the_failing_wave(story: Story, seeds: tuple[int, int]):
+def test_failing_run_is_deterministic_up_to_the_failing_level(story: Story, seeds: tuple[int, int]):
     one, other = (Player(story.canvas, story.script, seeded(seed)).play_out() for seed in seeds)
 
     wave = one.failing[0] if one.failing else None

@@ -154,7 +154,7 @@ def test_an_unanswered_question_is_shown_again_and_the_run_goes_on_waiting():
     assert decision.moved == {}
 
 
-def test_finished_texts_are_heard_before_a_person_is_asked():
+def test_finished_streams_open_before_a_form_is_shown():
     canvas = canvas_of("begin -> form, a; form -> saya; a -> sayb")
     player = Player(canvas).play()
 

@@ -26,7 +26,7 @@ def test_a_chain_leaves_no_trail():
     assert place == OrderKey(1000)
 
 
-def test_an_earlier_wave_comes_first_wherever_it_stands():
+def test_earlier_level_comes_first_whatever_its_branch_path():
     assert walked([3, 3]) < walked([0, 0, 0])
 
 
@@ -73,6 +73,6 @@ def test_a_place_survives_json(place: OrderKey):
 
 
 @given(places)
-def test_everything_of_a_wave_is_at_or_after_its_wave_key(place: OrderKey):
+def test_keys_of_a_level_are_at_or_after_its_level_key(place: OrderKey):
     assert place.wave_key <= place.key
     assert place.key < OrderKey(place.wave + 1, (), place.region).wave_key

@@ -162,7 +162,7 @@ def test_a_parent_must_be_a_container_that_exists():
 
 @pytest.mark.parametrize("form", ["UserFillUp", "Answer"])
 @pytest.mark.parametrize(("concurrency", "count"), [(1, 0), (None, 0), (2, 1), ("3", 1), (2.0, 1)])
-def test_nobody_can_be_asked_where_items_run_side_by_side(concurrency: object, count: int, form: str):
+def test_form_in_parallel_items_is_an_error(concurrency: object, count: int, form: str):
     found = findings(
         begin=node("Begin", "Iteration:i"),
         Iteration__i=node("Iteration", max_concurrency=concurrency),
@@ -346,7 +346,7 @@ def test_a_way_to_handle_failures_that_leads_nowhere_is_a_warning(params: Node, 
     assert [finding[0] for finding in found if finding[0] != "never_called"] == ([code] if code else [])
 
 
-def test_a_goto_without_a_method_reaches_nobody():
+def test_goto_without_a_method_reaches_no_node():
     found = codes(begin=node("Begin", exception_goto=["Message:m"]), Message__m=node("Message"))
 
     assert found == [("goto_without_method", "begin", "exception_goto"), ("unreached", "Message:m", None)]

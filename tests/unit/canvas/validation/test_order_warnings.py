@@ -74,7 +74,7 @@ def test_a_way_out_after_a_failure_leads_to_what_runs_later():
     assert foreseen(document) == [("reads_nothing", "step", "script")]
 
 
-def test_what_an_assigner_writes_is_there_whoever_runs_when():
+def test_output_set_by_an_assigner_is_never_reported_as_unset():
     assigner: Params = {"variables": [{"variable": "step@result", "operator": "set", "parameter": "x"}]}
     document = document_of("begin -> write -> say -> step", say=says("{step@result}"))
     write = document.entries["write"]

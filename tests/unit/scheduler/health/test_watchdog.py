@@ -54,16 +54,16 @@ def process() -> Surroundings:
     return Surroundings()
 
 
-def test_a_process_that_hears_nothing_of_what_it_sends_is_deaf_after_a_while(process: Surroundings) -> None:
+def test_process_that_receives_none_of_its_messages_fails_its_check_after_a_while(process: Surroundings) -> None:
     for_now = process.looks(7)
     at_last = process.looks(1)
 
     assert for_now == []
-    assert at_last == ["nothing that was sent to it has come for 35 s, and the broker takes messages"]
+    assert at_last == ["it has received none of its own messages for 35 s, while the broker accepts them"]
     assert process.sent == 7
 
 
-def test_a_process_that_hears_now_and_then_is_not_deaf(process: Surroundings) -> None:
+def test_process_that_receives_now_and_then_passes_the_check(process: Surroundings) -> None:
     turn = iter(range(1000))
 
     reasons = process.looks(100, meanwhile=lambda: next(turn) % 5 or process.ear.hear())
@@ -71,7 +71,7 @@ def test_a_process_that_hears_now_and_then_is_not_deaf(process: Surroundings) ->
     assert reasons == []
 
 
-def test_a_broker_that_is_away_makes_nobody_deaf(process: Surroundings) -> None:
+def test_unreachable_broker_does_not_fail_the_check(process: Surroundings) -> None:
     process.looks(5)
     process.broker_is_there = False
 
@@ -82,7 +82,7 @@ def test_a_broker_that_is_away_makes_nobody_deaf(process: Surroundings) -> None:
     assert (while_away, for_now, len(at_last)) == ([], [], 1)
 
 
-def test_a_full_process_rightly_hears_nothing_and_sends_itself_no_more(process: Surroundings) -> None:
+def test_full_process_sends_no_messages_and_passes_the_check(process: Surroundings) -> None:
     process.looks(5)
     sent, process.is_full = process.sent, True
 
@@ -92,7 +92,7 @@ def test_a_full_process_rightly_hears_nothing_and_sends_itself_no_more(process: 
 
 
 @given(st.lists(st.sampled_from(["heard", "full", "away", "silence"]), max_size=60))
-def test_only_silence_without_a_break_counts(happens: list[str]) -> None:
+def test_only_uninterrupted_missing_time_counts(happens: list[str]) -> None:
     process, silent, is_expecting = Surroundings(), 0.0, False
     for what in happens:
         process.is_full, process.broker_is_there = what == "full", what != "away"
@@ -108,7 +108,7 @@ def test_only_silence_without_a_break_counts(happens: list[str]) -> None:
             return
 
 
-def test_what_does_not_move_for_too_long_is_told() -> None:
+def test_loop_without_progress_fails_its_check() -> None:
     beat = Heartbeat("the sweeper", at_most=3.0)
 
     first = [beat.look(1.0) for _ in range(3)]
@@ -116,7 +116,7 @@ def test_what_does_not_move_for_too_long_is_told() -> None:
     second = [beat.look(1.0) for _ in range(4)]
 
     assert first == [None, None, None]
-    assert second == [None, None, None, "the sweeper has not moved for 4 s"]
+    assert second == [None, None, None, "the sweeper has made no progress for 4 s"]
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ class Seen:
         return "it stands still" if len(self.passed) == 3 else None
 
 
-def test_a_watch_says_once_that_its_sign_has_failed() -> None:
+def test_watchdog_reports_a_failed_check_once() -> None:
     ended, reasons = Event(), list[str]()
 
     def end(reason: str) -> None:
@@ -179,7 +179,7 @@ def test_a_watch_says_once_that_its_sign_has_failed() -> None:
     assert reasons == ["it stands still"]
 
 
-def test_a_watch_whose_look_raises_goes_on_watching() -> None:
+def test_watchdog_continues_after_a_check_that_raises() -> None:
     ended, looks = Event(), list[float]()
 
     class Raising:
@@ -208,7 +208,7 @@ def test_a_message_whose_sending_raises_is_not_waited_for() -> None:
             ear.look(EVERY)
 
 
-def test_time_that_a_process_was_stopped_is_no_silence() -> None:
+def test_time_while_the_process_was_stopped_does_not_count() -> None:
     ended, sign = Event(), Seen(pause=0.05)
 
     Watchdog(sign, every=0.01, ends=lambda reason: ended.set()).start()

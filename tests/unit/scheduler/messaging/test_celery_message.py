@@ -36,7 +36,7 @@ def read(message: dict[str, Any]) -> dict[str, Any]:
     return message | {"body": json.loads(base64.b64decode(message["body"]))}
 
 
-def test_it_says_what_celery_says_to_the_last_field():
+def test_encoded_message_equals_celerys_own_in_every_field():
     ours = json.loads(encode_message(EXECUTE, IDS, NODES, "node:LLM"))
 
     theirs = sent_by_celery(NODES, EXECUTE, IDS, shadow="node:LLM", argsrepr=repr(IDS), kwargsrepr="{}")
@@ -48,7 +48,7 @@ def test_it_says_what_celery_says_to_the_last_field():
     assert ours["headers"].keys() == theirs["headers"].keys()
 
 
-def test_each_is_a_task_of_its_own_that_answers_to_nobody():
+def test_each_message_is_a_task_of_its_own_without_a_reply_queue():
     first, second = (json.loads(encode_message(EXECUTE, IDS, NODES)) for _ in range(2))
 
     assert first["headers"]["id"] == first["headers"]["root_id"] == first["properties"]["correlation_id"]

@@ -23,11 +23,11 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
-def test_a_server_that_answers_is_asked():
+def test_closed_breaker_lets_calls_through():
     assert not CircuitBreaker().holds()
 
 
-def test_a_silent_server_is_left_alone_for_a_moment(clock: Clock):
+def test_open_breaker_blocks_calls_for_a_moment(clock: Clock):
     silent = CircuitBreaker()
     silent.begins()
 
@@ -36,7 +36,7 @@ def test_a_silent_server_is_left_alone_for_a_moment(clock: Clock):
     assert silent.holds()
 
 
-def test_after_a_moment_one_asks_and_the_others_go_on_without(clock: Clock):
+def test_one_caller_tries_again_while_the_others_are_blocked(clock: Clock):
     silent = CircuitBreaker()
     silent.begins()
     clock.now += ASKED_AGAIN_AFTER
@@ -47,7 +47,7 @@ def test_after_a_moment_one_asks_and_the_others_go_on_without(clock: Clock):
     assert goes_on.count(False) == 1
 
 
-def test_one_that_asks_and_is_never_heard_of_again_keeps_nobody_from_asking(clock: Clock):
+def test_caller_that_never_returns_does_not_block_later_tries(clock: Clock):
     silent = CircuitBreaker()
     silent.begins()
 
@@ -59,7 +59,7 @@ def test_one_that_asks_and_is_never_heard_of_again_keeps_nobody_from_asking(cloc
     assert asked == 3
 
 
-def test_everybody_asks_a_server_that_has_answered_again(clock: Clock):
+def test_success_closes_the_breaker_for_all_callers(clock: Clock):
     silent = CircuitBreaker()
     silent.begins()
 

@@ -64,7 +64,7 @@ def a_sender() -> Iterator[Callable[[Callable[[Sequence[EventNotification]], obj
 Make = Callable[[Callable[[Sequence[EventNotification]], object]], EventNotifier]
 
 
-def test_of_each_run_the_last_number_stands_for_those_before_it(a_sender: Make, heard: Heard):
+def test_last_number_of_a_run_replaces_earlier_ones(a_sender: Make, heard: Heard):
     sender = a_sender(heard)
     sender.put(EventNotification(ONE, 1))
     heard.waited_for(1)
@@ -116,7 +116,9 @@ def test_what_waits_leaves_after_a_moment_although_nothing_more_happens(a_sender
     assert heard.waited_for(2)[1] == [EventNotification(ONE, 2)]
 
 
-def test_many_echoes_within_a_moment_are_one_sending(a_sender: Make, heard: Heard, monkeypatch: pytest.MonkeyPatch):
+def test_many_notifications_within_a_moment_are_one_batch(
+    a_sender: Make, heard: Heard, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr(event_notifier, "EVERY", FOR_EVER)
     sender = a_sender(heard)
     heard.let_go()
@@ -130,7 +132,9 @@ def test_many_echoes_within_a_moment_are_one_sending(a_sender: Make, heard: Hear
     assert heard.sendings == [[EventNotification(ONE, 1)], [EventNotification(ONE, 999)]]
 
 
-def test_who_goes_down_sends_what_is_left_and_ends(a_sender: Make, heard: Heard, monkeypatch: pytest.MonkeyPatch):
+def test_close_sends_pending_notifications_and_ends_the_thread(
+    a_sender: Make, heard: Heard, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr(event_notifier, "EVERY", FOR_EVER)
     sender = a_sender(heard)
     heard.let_go()
@@ -144,7 +148,7 @@ def test_who_goes_down_sends_what_is_left_and_ends(a_sender: Make, heard: Heard,
     assert heard.sendings[1:] == [[EventNotification(ONE, 2)]]
 
 
-def test_who_has_nothing_to_say_ends_at_once(a_sender: Make, heard: Heard):
+def test_close_without_pending_notifications_ends_at_once(a_sender: Make, heard: Heard):
     sender = a_sender(heard)
 
     sender.close()
@@ -153,7 +157,7 @@ def test_who_has_nothing_to_say_ends_at_once(a_sender: Make, heard: Heard):
     assert heard.sendings == []
 
 
-def test_a_sending_that_raises_is_told_and_the_next_one_goes_out(a_sender: Make, heard: Heard):
+def test_failed_batch_is_logged_and_the_next_one_is_sent(a_sender: Make, heard: Heard):
     heard.let_go()
 
     def send(sent: Sequence[EventNotification]) -> None:

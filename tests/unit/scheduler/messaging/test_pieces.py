@@ -45,7 +45,7 @@ def pieces_on(wire: Wire) -> TextDeltaPublisher:
     return pieces
 
 
-def test_what_is_said_while_a_batch_is_on_its_way_goes_out_as_the_next():
+def test_deltas_sent_during_a_batch_form_the_next_batch():
     async def speak() -> list[list[str]]:
         wire = Wire()
         pieces = pieces_on(wire)
@@ -72,7 +72,7 @@ def test_a_connection_that_was_closed_while_it_lay_idle_is_tried_once_more_and_t
     assert asyncio.run(speak()) == [["a"], ["a"]]
 
 
-def test_a_redis_that_does_not_answer_keeps_a_speaker_for_a_moment_only(monkeypatch: pytest.MonkeyPatch):
+def test_unresponsive_redis_delays_a_writer_for_a_moment_only(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(redis_bus, "ANSWERS_WITHIN", 0.01)
 
     async def speak() -> list[list[str]]:
