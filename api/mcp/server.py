@@ -20,7 +20,7 @@ import structlog
 from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
-from api.dependencies import Edge, in_thread
+from api.dependencies import ApiContext, in_thread
 from api.http import auth
 from api.http.errors import DATA, Refused, Unauthorized
 from api.http.idempotency import key_of
@@ -68,8 +68,8 @@ class McpEndpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
-        edge: Edge = request.app.state.edge
-        scope[_PRINCIPAL] = await auth.caller(await auth.anyone(request, edge, None))
+        context: ApiContext = request.app.state.context
+        scope[_PRINCIPAL] = await auth.caller(await auth.anyone(request, context, None))
         manager = await self._manager()
         if manager is None:
             raise Refused(DATA, "This API does not serve MCP. Run `pip install easel[mcp]`.", status=501)
@@ -129,10 +129,10 @@ async def _list_tools(ctx: Any, params: Any) -> Any:
 async def _listed(ctx: Any) -> Any:
     from mcp_types import ListToolsResult, Tool
 
-    edge, principal = _who(ctx)
+    context, principal = _who(ctx)
 
     def read() -> list[ExposedAgent]:
-        with edge.database.transaction() as tx:
+        with context.database.transaction() as tx:
             return agents.exposed(tx, principal.tenant_id)
 
     return ListToolsResult(
@@ -155,7 +155,7 @@ async def _call_tool(ctx: Any, params: Any) -> Any:
         answer = await _answer(ctx, params.name, params.arguments or {})
     except (Refused, Unauthorized, InvalidRequest) as refused:
         answer = Answer(refused.message, is_error=True)
-    except Exception as error:  # noqa: BLE001 (the edge: what nobody has foreseen carries a request id and no text)
+    except Exception as error:  # noqa: BLE001 (the context: what nobody has foreseen carries a request id and no text)
         answer = Answer(_unexpected(error), is_error=True)
     structured = dict(answer.structured) if answer.structured is not None else None
     text = TextContent(type="text", text=answer.text)
@@ -163,10 +163,10 @@ async def _call_tool(ctx: Any, params: Any) -> Any:
 
 
 async def _answer(ctx: Any, name: str, arguments: Mapping[str, Any]) -> Answer:
-    edge, principal = _who(ctx)
+    context, principal = _who(ctx)
 
     def read() -> ExposedAgent | None:
-        with edge.database.transaction() as tx:
+        with context.database.transaction() as tx:
             return agents.exposed_as(tx, principal.tenant_id, name)
 
     agent = await in_thread(read)
@@ -176,31 +176,31 @@ async def _answer(ctx: Any, name: str, arguments: Mapping[str, Any]) -> Answer:
     key = key_of(ctx.request)
     if key is not None:
         options["idempotency_key"] = key
-    wanted = await in_thread(lambda: chosen(edge, principal, agent.canvas_id.hex, options, ROUTE))
-    talk = await begin(edge, principal.tenant_id, wanted, token_id=principal.token_id)
+    wanted = await in_thread(lambda: chosen(context, principal, agent.canvas_id.hex, options, ROUTE))
+    talk = await begin(context, principal.tenant_id, wanted, token_id=principal.token_id)
     talk.stops_with_client = _stops_with_client(ctx)
     try:
-        told = await _followed(ctx, talk)
+        turn_result = await _followed(ctx, talk)
     finally:
         with anyio.CancelScope(shield=True):
             await talk.close()
-    return tools.answer_of(told, talk.started.conversation_id.hex, talk.started.run_id.hex)
+    return tools.answer_of(turn_result, talk.started.conversation_id.hex, talk.started.run_id.hex)
 
 
 async def _followed(ctx: Any, talk: Talk) -> Told:
     """Follow the turn to its end. If the client asked for progress, report each node that starts or finishes."""
-    told = Told()
+    turn_result = Told()
     progress = 0
     async with aclosing(talk.envelopes()) as envelopes:
         async for wired in envelopes:
             if wired is None:
                 continue
-            told.take(wired)
+            turn_result.take(wired)
             if (what := _TOLD.get(wired.name)) is not None:
                 progress += 1
                 node = wired.body["data"]
                 await ctx.session.report_progress(progress, message=f"{node['component_name']} {what}")
-    return told
+    return turn_result
 
 
 def _unexpected(error: Exception) -> str:
@@ -210,8 +210,8 @@ def _unexpected(error: Exception) -> str:
     return f"An internal error occurred. Report it with the request id {request_id}."
 
 
-def _who(ctx: Any) -> tuple[Edge, auth.Principal]:
-    return ctx.request.app.state.edge, ctx.request.scope[_PRINCIPAL]
+def _who(ctx: Any) -> tuple[ApiContext, auth.Principal]:
+    return ctx.request.app.state.context, ctx.request.scope[_PRINCIPAL]
 
 
 def _stops_with_client(ctx: Any) -> bool:

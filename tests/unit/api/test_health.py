@@ -6,10 +6,10 @@ from typing import Any, cast
 
 import pytest
 
-from api.dependencies import Edge
+from api.dependencies import ApiContext
 from api.health import Readiness
 
-EDGE = cast("Edge", None)  # the looks of these tests look at nothing
+EDGE = cast("ApiContext", None)  # the looks of these tests look at nothing
 
 
 @pytest.fixture

@@ -10,12 +10,14 @@ from typing import Any, cast
 import pytest
 from fastapi import Request
 
-from api.dependencies import Edge
+from api.dependencies import ApiContext
 from api.http import request_bodies
 from canvas.document import json_checks
 
-Reads = Callable[[Request, Edge], Coroutine[Any, Any, dict[str, Any]]]
-EDGE = cast("Edge", SimpleNamespace(max_canvas_bytes=8 * request_bodies.LARGE, max_body_bytes=8 * request_bodies.LARGE))
+Reads = Callable[[Request, ApiContext], Coroutine[Any, Any, dict[str, Any]]]
+EDGE = cast(
+    "ApiContext", SimpleNamespace(max_canvas_bytes=8 * request_bodies.LARGE, max_body_bytes=8 * request_bodies.LARGE)
+)
 
 
 def bringing(body: bytes) -> Request:
