@@ -28,7 +28,7 @@ def bringing(body: bytes) -> Request:
 
 
 @pytest.mark.parametrize("reads", [request_bodies.canvas_body, request_bodies.small_body, request_bodies.chat_body])
-def test_large_bodies_are_taken_apart_beside_the_event_loop(reads: Reads, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_bodies_are_parsed_in_a_thread(reads: Reads, monkeypatch: pytest.MonkeyPatch) -> None:
     threads: list[int] = []
     copied = json_checks.copied
 
