@@ -12,6 +12,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing, asynccontextmanager
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
@@ -80,22 +81,28 @@ class McpEndpoint:
         if self._ready is None:
             self._ready = asyncio.get_running_loop().create_future()
             self._serving = asyncio.create_task(self._serve(self._ready))
+            self._serving.add_done_callback(partial(_pass_failure, self._ready))
         return await asyncio.shield(self._ready)
 
     async def _serve(self, ready: asyncio.Future[Any]) -> None:
         """Run the transport in this task, since it must end in the task in which it began."""
-        try:
-            manager = await asyncio.to_thread(_new_manager, self._max_body_bytes)
-            if manager is None:
-                ready.set_result(None)
-                return
-            async with manager.run():
-                ready.set_result(manager)
-                await self._leave.wait()
-        except BaseException as error:
-            if not ready.done():
-                ready.set_exception(error)
-            raise
+        manager = await asyncio.to_thread(_new_manager, self._max_body_bytes)
+        if manager is None:
+            ready.set_result(None)
+            return
+        async with manager.run():
+            ready.set_result(manager)
+            await self._leave.wait()
+
+
+def _pass_failure(ready: asyncio.Future[Any], serving: asyncio.Task[None]) -> None:
+    """Fail the requests that wait for the transport, if it ended before it was ready."""
+    if ready.done():
+        return
+    if serving.cancelled():
+        ready.cancel()
+    else:
+        ready.set_exception(serving.exception() or RuntimeError("The MCP transport ended before it was ready."))
 
 
 def _new_manager(max_body_bytes: int) -> Any:

@@ -10,6 +10,7 @@ takes its time (RFC 8305). TLS is not begun here: whoever does it checks the cer
 import asyncio
 import socket
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import chain, zip_longest
 
@@ -85,10 +86,9 @@ def _closed(late: "asyncio.Task[socket.socket]") -> None:
 
 async def _opened(address: str, port: int) -> socket.socket:
     connection = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM)
-    try:
+    with ExitStack() as on_failure:  # a cancel is a failure too
+        on_failure.callback(connection.close)
         connection.setblocking(False)
         await asyncio.get_running_loop().sock_connect(connection, (address, port))
-    except BaseException:  # also called off: a socket that nobody holds is closed here
-        connection.close()
-        raise
+        on_failure.pop_all()
     return connection
