@@ -162,7 +162,7 @@ async def _call_tool(ctx: Any, params: Any) -> Any:
         answer = await _answer(ctx, params.name, params.arguments or {})
     except (Refused, Unauthorized, InvalidRequest) as refused:
         answer = Answer(refused.message, is_error=True)
-    except Exception as error:  # noqa: BLE001 (the context: what nobody has foreseen carries a request id and no text)
+    except Exception as error:  # noqa: BLE001 (clients get a request id instead of internal errors)
         answer = Answer(_unexpected(error), is_error=True)
     structured = dict(answer.structured) if answer.structured is not None else None
     text = TextContent(type="text", text=answer.text)
