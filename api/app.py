@@ -13,7 +13,7 @@ import telemetry
 from api import health
 from api.agents import agents, conversations, database_check, drafts, files, plugin_tools, tags, tool_logs
 from api.agents.findings import Checked
-from api.dependencies import Edge, in_thread
+from api.dependencies import ApiContext, in_thread
 from api.http.errors import add_handlers
 from api.knowledge import datasets, documents, memories, messages, retrieval
 from api.mcp import routes as mcp_routes
@@ -85,8 +85,8 @@ def create_app(config: ApiConfig | None = None) -> FastAPI:
         sys.setswitchinterval(SWITCHES_WITHIN)
         anyio.to_thread.current_default_thread_limiter().total_tokens = configured.api_pool
         database_url, redis_url, _ = configured.servers()
-        edge = _edge(chosen)
-        app.state.edge = edge
+        context = _build_context(chosen)
+        app.state.context = context
         app.state.open_routes = health.OpenRoutes(metrics=configured.open_metrics, schema=configured.open_schema)
         app.state.http = http = Outgoing(
             chosen.guard, user_agent=configured.http_user_agent, contact=configured.contact
@@ -95,7 +95,7 @@ def create_app(config: ApiConfig | None = None) -> FastAPI:
         app.state.databases = reached(chosen.guard, own, trino_use_tls=configured.trino_use_tls)
         app.state.readiness = health.readiness()
         app.state.webhooks = webhook_routes.Webhooks(TokenBuckets(redis_url), configured.sealing_secret())
-        await edge.streams.start()
+        await context.streams.start()
         watchdog = LockWatchdog(chosen.lock_timeout) if chosen.lock_timeout is not None else None
         if watchdog is not None:
             watchdog.start()
@@ -103,19 +103,19 @@ def create_app(config: ApiConfig | None = None) -> FastAPI:
             async with endpoint.running():
                 yield
         finally:
-            await edge.background.finish()
+            await context.background.finish()
             if watchdog is not None:
                 await in_thread(watchdog.stop)
-            await edge.streams.close()
+            await context.streams.close()
             app.state.readiness.close()
             await in_thread(close_limited_processes)
             await http.aclose()
             await close_connections()
-            await edge.governor.close()
+            await context.governor.close()
             app.state.webhooks.buckets.close()
-            edge.lifecycle.coordinator.dispatch.bus.close()
-            edge.broker.close()
-            edge.database.close()
+            context.lifecycle.coordinator.dispatch.bus.close()
+            context.broker.close()
+            context.database.close()
 
     app = FastAPI(  # without FastAPI's own pages, which load scripts from another host
         title="Easel",
@@ -153,7 +153,7 @@ def _config_from_environment() -> ApiConfig:
     return ApiConfig(configured, lock_timeout=configured.unresponsive_after.total_seconds() + BEHIND_WATCHES)
 
 
-def _edge(config: ApiConfig) -> Edge:
+def _build_context(config: ApiConfig) -> ApiContext:
     settings = config.settings
     database_url, redis_url, broker_url = settings.servers()
     broker = make_app(broker_url, publishers=settings.api_pool)
@@ -186,7 +186,7 @@ def _edge(config: ApiConfig) -> Edge:
         spending=CostModel(prices_from(settings.prices_file) if settings.prices_file else Prices()),
         longest_wait=LONGEST_WAIT,
     )
-    return Edge(
+    return ApiContext(
         Lifecycle(coordinator),
         streams,
         Checked(),

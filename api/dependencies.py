@@ -1,4 +1,4 @@
-"""Dependencies of requests: one Edge per process, built when the application starts."""
+"""Dependencies of requests: one ApiContext per process, built when the application starts."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Edge:
+class ApiContext:
     """The database, lifecycle operations, streams and models of an API process."""
 
     lifecycle: Lifecycle
@@ -74,13 +74,13 @@ class Edge:
         return self.blobs
 
 
-async def edge_of(request: Request) -> Edge:
-    """Return the Edge of the process. It is async because FastAPI calls other functions in a thread."""
-    edge: Edge = request.app.state.edge
-    return edge
+async def get_context(request: Request) -> ApiContext:
+    """Return the ApiContext of the process. It is async because FastAPI calls other functions in a thread."""
+    context: ApiContext = request.app.state.context
+    return context
 
 
-TheEdge = Annotated[Edge, Depends(edge_of)]
+ApiContextDep = Annotated[ApiContext, Depends(get_context)]
 
 
 async def in_thread(work: Callable[[], T]) -> T:

@@ -13,7 +13,7 @@ import structlog
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from api.dependencies import Edge, TheEdge, in_thread
+from api.dependencies import ApiContext, ApiContextDep, in_thread
 from api.http import auth
 from api.http.errors import FORBIDDEN, Refused
 from api.http.replies import json_reply
@@ -38,19 +38,19 @@ class Readiness:
     If a check hangs, the next request waits for the same check, so a check never occupies more than one thread.
     """
 
-    def __init__(self, checks: Mapping[str, Callable[[Edge], str]]) -> None:
+    def __init__(self, checks: Mapping[str, Callable[[ApiContext], str]]) -> None:
         self._checks = checks
         self._threads = ThreadPoolExecutor(len(checks), thread_name_prefix="easel-ready")
         self._looks: dict[str, Future[str]] = {}
         self._lock = Lock()
 
-    def found(self, edge: Edge, seconds: float) -> dict[str, str]:
+    def found(self, context: ApiContext, seconds: float) -> dict[str, str]:
         """Return the result of each check by name: `ok` or the defect, also for a check that takes too long."""
         with self._lock:
             for name, check in self._checks.items():
                 known = self._looks.get(name)
                 if known is None or known.done():
-                    self._looks[name] = self._threads.submit(check, edge)
+                    self._looks[name] = self._threads.submit(check, context)
             looks = dict(self._looks)
         wait(looks.values(), seconds)
         return {name: _found(name, look) for name, look in looks.items()}
@@ -66,10 +66,10 @@ def readiness() -> Readiness:
 
 
 @router.get("/readyz")
-def ready(request: Request, edge: TheEdge) -> Response:
+def ready(request: Request, context: ApiContextDep) -> Response:
     """Check whether requests can be served; answer 503 with the defects if they cannot."""
     looks: Readiness = request.app.state.readiness
-    found = looks.found(edge, PATIENCE)
+    found = looks.found(context, PATIENCE)
     is_ready = set(found.values()) == {"ok"}
     return json_reply({"status": "ok" if is_ready else "unavailable", "checks": found}, 200 if is_ready else 503)
 
@@ -91,40 +91,40 @@ class OpenRoutes:
 
 
 @router.get("/metrics")
-async def metrics(request: Request, edge: TheEdge, _for_openapi: auth.Bearer) -> Response:
+async def metrics(request: Request, context: ApiContextDep, _for_openapi: auth.Bearer) -> Response:
     """Return the metrics of this process for Prometheus."""
     if not request.app.state.open_routes.metrics:
-        principal = await auth.caller(await auth.anyone(request, edge, None))
+        principal = await auth.caller(await auth.anyone(request, context, None))
         if principal.kind != "admin":
             raise Refused(FORBIDDEN, "Metrics cover all tenants. Use a token of kind `admin`.", status=403)
-    page, content_type = await in_thread(edge.counters)
+    page, content_type = await in_thread(context.counters)
     return Response(page, media_type=content_type)
 
 
 @router.get("/openapi.json", include_in_schema=False)
-async def schema(request: Request, edge: TheEdge) -> Response:
+async def schema(request: Request, context: ApiContextDep) -> Response:
     """Return every route with its schemas, as OpenAPI."""
     if not request.app.state.open_routes.schema:
-        await auth.caller(await auth.anyone(request, edge, None))
+        await auth.caller(await auth.anyone(request, context, None))
     return json_reply(await in_thread(request.app.openapi))
 
 
-def _database(edge: Edge) -> str:
-    edge.database.check_writable()
+def _database(context: ApiContext) -> str:
+    context.database.check_writable()
     return "ok"
 
 
-def _migrations(edge: Edge) -> str:
-    missing = migrate.missing(edge.database)
+def _migrations(context: ApiContext) -> str:
+    missing = migrate.missing(context.database)
     return f"missing {', '.join(missing)}: run `easel migrate`" if missing else "ok"
 
 
-def _broker(edge: Edge) -> str:
-    with edge.broker.connection_for_read() as connection:
+def _broker(context: ApiContext) -> str:
+    with context.broker.connection_for_read() as connection:
         connection.ensure_connection(max_retries=1, timeout=PATIENCE)
     return "ok"
 
 
-def _bus(edge: Edge) -> str:
-    edge.lifecycle.coordinator.dispatch.bus.ping()
+def _bus(context: ApiContext) -> str:
+    context.lifecycle.coordinator.dispatch.bus.ping()
     return "ok"

@@ -8,7 +8,7 @@ from fastapi import APIRouter
 from fastapi.responses import Response
 
 from api.agents.findings import missing_models, missing_sources, parsed, refuse_errors, shown
-from api.dependencies import Edge, TheEdge
+from api.dependencies import ApiContext, ApiContextDep
 from api.http.auth import Caller, Principal
 from api.http.errors import ARGUMENT, DATA, FORBIDDEN, Refused, absent, no_access
 from api.http.idempotency import OnceByCanvas
@@ -36,7 +36,7 @@ DOES_NOT_EXIST = "canvas not found."
 
 @router.get("/agents")
 def list_agents(
-    edge: TheEdge,
+    context: ApiContextDep,
     principal: Caller,
     page: ThePage,
     id: str = "",  # noqa: A002 - the name on the wire
@@ -56,7 +56,7 @@ def list_agents(
     owners = listed(owner_ids)
     if any(id_of(owner) != principal.tenant_id for owner in owners):
         raise Refused(FORBIDDEN, "Only authorized owner_ids can be queried.", data=False)
-    with edge.database.transaction() as tx:
+    with context.database.transaction() as tx:
         if type == "filter":
             return success(_filter(tx, principal))
         found, total = canvas_list.page(
@@ -79,20 +79,20 @@ def list_agents(
 
 
 @router.post("/agents", openapi_extra=described(CanvasFields))
-def create_agent(edge: TheEdge, principal: Caller, body: CanvasBody, once: OnceByCanvas) -> Response:
+def create_agent(context: ApiContextDep, principal: Caller, body: CanvasBody, once: OnceByCanvas) -> Response:
     """Store a canvas and its first version. `warnings` lists what its author still has to fill in."""
     wanted = checked(CanvasFields, body)
     if not wanted.dsl:
         raise Refused(ARGUMENT, "No DSL data in request.")
-    document = parsed(wanted.dsl, edge.max_canvas_bytes)
+    document = parsed(wanted.dsl, context.max_canvas_bytes)
     title = (wanted.title or "").strip()
     if not title:
         raise Refused(ARGUMENT, "No title in request.")
     findings = findings_of(document)
     refuse_errors(findings if wanted.release else refusals_of(document, findings))
     canvas_id = new_id()
-    sealed = edge.secrets_of(principal.tenant_id, canvas_id).sealed(document.raw)
-    with once.transaction(edge.database) as tx:
+    sealed = context.secrets_of(principal.tenant_id, canvas_id).sealed(document.raw)
+    with once.transaction(context.database) as tx:
         try:
             canvases.create(
                 tx,
@@ -110,38 +110,40 @@ def create_agent(edge: TheEdge, principal: Caller, body: CanvasBody, once: OnceB
         except Conflict as taken:
             raise Refused(DATA, taken.message) from None
         stored = canvases.get(tx, principal.tenant_id, canvas_id)
-        findings += _missing(tx, edge, principal, document)
-        told = {**_row(edge, stored), "warnings": shown(findings)}
-        return once.keep(tx, success(told, **warnings_of(CanvasFields, body)))
+        findings += _missing(tx, context, principal, document)
+        reply = {**_row(context, stored), "warnings": shown(findings)}
+        return once.keep(tx, success(reply, **warnings_of(CanvasFields, body)))
 
 
 @router.get("/agents/{agent_id}")
-def get_agent(edge: TheEdge, principal: Caller, agent_id: str) -> Response:
+def get_agent(context: ApiContextDep, principal: Caller, agent_id: str) -> Response:
     """Get an agent with its draft. Secrets are masked; an update with a mask keeps the stored secret."""
     canvas_id = id_of(agent_id)
     if canvas_id is None:
         raise absent(DOES_NOT_EXIST)
-    with edge.database.transaction() as tx:
-        return success(_row(edge, canvases.get(tx, principal.tenant_id, canvas_id)))
+    with context.database.transaction() as tx:
+        return success(_row(context, canvases.get(tx, principal.tenant_id, canvas_id)))
 
 
 @router.put("/agents/{agent_id}", openapi_extra=described(CanvasFields))
 @router.patch("/agents/{agent_id}", openapi_extra=described(CanvasFields))
-def update_agent(edge: TheEdge, principal: Caller, agent_id: str, body: CanvasBody, once: OnceByCanvas) -> Response:
+def update_agent(
+    context: ApiContextDep, principal: Caller, agent_id: str, body: CanvasBody, once: OnceByCanvas
+) -> Response:
     """Change the fields in the body. A document becomes a version; `release` publishes it. `warnings` are about it."""
-    once.look(edge.database)
+    once.look(context.database)
     wanted = checked(CanvasFields, body)
     if wanted.title is not None and not wanted.title.strip():
         raise Refused(ARGUMENT, "No title in request.")
-    stored, document, warnings = _to_save(edge, principal, agent_id, wanted.dsl, is_release=wanted.release)
-    with once.transaction(edge.database) as tx:
+    stored, document, warnings = _to_save(context, principal, agent_id, wanted.dsl, is_release=wanted.release)
+    with once.transaction(context.database) as tx:
         try:
             canvases.update(
                 tx,
                 principal.tenant_id,
                 stored.id,
                 title=wanted.title,
-                dsl=_sealed(tx, edge, stored, document),
+                dsl=_sealed(tx, context, stored, document),
                 description=wanted.description,
                 avatar=wanted.avatar,
                 canvas_type=wanted.canvas_type,
@@ -152,22 +154,22 @@ def update_agent(edge: TheEdge, principal: Caller, agent_id: str, body: CanvasBo
         except Conflict as taken:
             raise Refused(DATA, taken.message) from None
         changed = canvases.get(tx, principal.tenant_id, stored.id)
-        told = {"update_time": milliseconds(changed.updated_at), "warnings": shown(warnings)}
-        return once.keep(tx, success(told, **warnings_of(CanvasFields, body)))
+        reply = {"update_time": milliseconds(changed.updated_at), "warnings": shown(warnings)}
+        return once.keep(tx, success(reply, **warnings_of(CanvasFields, body)))
 
 
 @router.delete("/agents/{agent_id}")
-def delete_agent(edge: TheEdge, principal: Caller, agent_id: str) -> Response:
+def delete_agent(context: ApiContextDep, principal: Caller, agent_id: str) -> Response:
     """Delete an agent with its versions and sessions. Its open runs are cancelled; finished runs stay."""
-    with edge.database.transaction() as tx:
+    with context.database.transaction() as tx:
         try:
             canvas_id = canvas_of(tx, principal, agent_id).id
         except Refused:
             raise Refused(FORBIDDEN, NOT_OWNER, data=False, is_absent=True) from None
-    cancel_open_runs(edge, principal, canvas_id)
-    with edge.database.transaction() as tx:
+    cancel_open_runs(context, principal, canvas_id)
+    with context.database.transaction() as tx:
         canvases.delete(tx, principal.tenant_id, canvas_id)
-    cancel_open_runs(edge, principal, canvas_id)  # runs that were accepted meanwhile
+    cancel_open_runs(context, principal, canvas_id)  # runs that were accepted meanwhile
     return success(True)
 
 
@@ -175,31 +177,33 @@ def delete_agent(edge: TheEdge, principal: Caller, agent_id: str) -> Response:
 
 
 @router.get("/agents/{agent_id}/versions")
-def list_versions(edge: TheEdge, principal: Caller, agent_id: str) -> Response:
+def list_versions(context: ApiContextDep, principal: Caller, agent_id: str) -> Response:
     """List an agent's versions without their documents, the latest change first."""
-    with edge.database.transaction() as tx:
+    with context.database.transaction() as tx:
         canvas = canvas_of(tx, principal, agent_id)
         found = versions.versions_of(tx, principal.tenant_id, canvas.id)
     return success([version_row(version) for version in found])
 
 
 @router.get("/agents/{agent_id}/versions/{version_id}")
-def get_version(edge: TheEdge, principal: Caller, agent_id: str, version_id: str) -> Response:
+def get_version(context: ApiContextDep, principal: Caller, agent_id: str, version_id: str) -> Response:
     """Get one version with its document. Secrets are masked."""
-    with edge.database.transaction() as tx:
+    with context.database.transaction() as tx:
         canvas = canvas_of(tx, principal, agent_id)
         version = versions.version_by_id(tx, principal.tenant_id, canvas.id, _version_id(version_id))
-    shown_dsl = edge.secrets_of(principal.tenant_id, canvas.id).masked(version.dsl)
+    shown_dsl = context.secrets_of(principal.tenant_id, canvas.id).masked(version.dsl)
     return success({**version_row(version), "dsl": shown_dsl})
 
 
 @router.delete("/agents/{agent_id}/versions/{version_id}")
-def delete_version(edge: TheEdge, principal: Caller, agent_id: str, version_id: str, force: bool = False) -> Response:
+def delete_version(
+    context: ApiContextDep, principal: Caller, agent_id: str, version_id: str, force: bool = False
+) -> Response:
     """Delete an unused version. With `force`, also one that finished runs and sessions refer to.
 
     These can still read it.
     """
-    with edge.database.transaction() as tx:
+    with context.database.transaction() as tx:
         canvas = canvas_of(tx, principal, agent_id)
         versions.delete(tx, principal.tenant_id, canvas.id, _version_id(version_id), force=force)
     return success(True)
@@ -207,17 +211,17 @@ def delete_version(edge: TheEdge, principal: Caller, agent_id: str, version_id: 
 
 @router.post("/agents/{agent_id}/publish", openapi_extra=described(Publishing))
 @router.post("/agents/{agent_id}/versions", openapi_extra=described(Publishing))
-def publish(edge: TheEdge, principal: Caller, agent_id: str, body: CanvasBody, once: OnceByCanvas) -> Response:
+def publish(context: ApiContextDep, principal: Caller, agent_id: str, body: CanvasBody, once: OnceByCanvas) -> Response:
     """Publish the draft, or a document that becomes the draft. Returns the version, and `warnings` about it."""
-    once.look(edge.database)
+    once.look(context.database)
     wanted = checked(Publishing, body)
-    stored, document, warnings = _to_save(edge, principal, agent_id, wanted.dsl, is_release=True)
-    with once.transaction(edge.database) as tx:
+    stored, document, warnings = _to_save(context, principal, agent_id, wanted.dsl, is_release=True)
+    with once.transaction(context.database) as tx:
         version = canvases.publish(
             tx,
             principal.tenant_id,
             stored.id,
-            dsl=_sealed(tx, edge, stored, document),
+            dsl=_sealed(tx, context, stored, document),
             title=wanted.title,
             description=wanted.description,
         )
@@ -240,36 +244,38 @@ def canvas_of(tx: Transaction, principal: Principal, agent_id: str, *, locked: b
 
 
 def _to_save(
-    edge: Edge, principal: Principal, agent_id: str, dsl: str | Mapping[str, Any] | None, *, is_release: bool
+    context: ApiContext, principal: Principal, agent_id: str, dsl: str | Mapping[str, Any] | None, *, is_release: bool
 ) -> tuple[StoredCanvas, Document | None, list[Finding]]:
     """Return the caller's canvas, the document of the body if there is one, and warnings about it.
 
     Checks that the document, or the draft that is to be released, can run. Raises InvalidCanvas if it cannot.
     """
-    with edge.database.transaction() as tx:
+    with context.database.transaction() as tx:
         stored = canvas_of(tx, principal, agent_id)
     if dsl is None and not is_release:
         return stored, None, []
-    document = parsed(dsl if dsl is not None else stored.draft, edge.max_canvas_bytes)
+    document = parsed(dsl if dsl is not None else stored.draft, context.max_canvas_bytes)
     findings = findings_of(document)
     refuse_errors(findings)
-    with edge.database.transaction() as tx:
-        findings += _missing(tx, edge, principal, document)
+    with context.database.transaction() as tx:
+        findings += _missing(tx, context, principal, document)
     return stored, document if dsl is not None else None, findings
 
 
-def _sealed(tx: Transaction, edge: Edge, stored: StoredCanvas, document: Document | None) -> dict[str, Any] | None:
+def _sealed(
+    tx: Transaction, context: ApiContext, stored: StoredCanvas, document: Document | None
+) -> dict[str, Any] | None:
     """Return the document with encrypted secrets. Raises InvalidCanvas for a mask without a stored secret."""
     if document is None:
         return None
-    secrets = edge.secrets_of(stored.tenant_id, stored.id)
+    secrets = context.secrets_of(stored.tenant_id, stored.id)
     return canvas_secrets.seal_saved(tx, secrets, document.raw, stored.draft)
 
 
-def _missing(tx: Transaction, edge: Edge, principal: Principal, document: Document) -> list[Finding]:
+def _missing(tx: Transaction, context: ApiContext, principal: Principal, document: Document) -> list[Finding]:
     """Return a warning for everything that a document names and that its tenant does not have."""
-    models = missing_models(tx, principal.tenant_id, document, edge.shared_accounts)
-    return models + missing_sources(tx, principal.tenant_id, document, elsewhere=edge.asks_elsewhere)
+    models = missing_models(tx, principal.tenant_id, document, context.shared_accounts)
+    return models + missing_sources(tx, principal.tenant_id, document, elsewhere=context.asks_elsewhere)
 
 
 def _version_id(text: str) -> UUID:
@@ -315,12 +321,12 @@ def _item(canvas: StoredCanvas) -> dict[str, Any]:
     }
 
 
-def _row(edge: Edge, canvas: StoredCanvas) -> dict[str, Any]:
+def _row(context: ApiContext, canvas: StoredCanvas) -> dict[str, Any]:
     return {
         "id": canvas.id.hex,
         "avatar": canvas.avatar,
         "title": canvas.title,
-        "dsl": edge.secrets_of(canvas.tenant_id, canvas.id).masked(component_names.rename_components(canvas.draft)),
+        "dsl": context.secrets_of(canvas.tenant_id, canvas.id).masked(component_names.rename_components(canvas.draft)),
         "description": canvas.description,
         "permission": canvas.permission,
         "user_id": canvas.tenant_id.hex,

@@ -8,7 +8,7 @@ from fastapi.responses import Response
 
 from api.agents import session_wire
 from api.agents.agents import canvas_of
-from api.dependencies import Edge, TheEdge
+from api.dependencies import ApiContext, ApiContextDep
 from api.http.auth import Caller, Principal
 from api.http.errors import ARGUMENT, Refused, absent
 from api.http.idempotency import OnceByBody
@@ -29,7 +29,7 @@ UNKNOWN = "Session not found!"
 
 @router.post("", openapi_extra=described(NewSession))
 def create_session(
-    edge: TheEdge,
+    context: ApiContextDep,
     principal: Caller,
     agent_id: str,
     body: SmallBody,
@@ -39,14 +39,14 @@ def create_session(
 ) -> Response:
     """Create a conversation with the draft, or with `release` the latest published version."""
     wanted = checked(NewSession, with_query(body, user_id=user_id, release=release))
-    with once.transaction(edge.database) as tx:
+    with once.transaction(context.database) as tx:
         try:
             stored = canvases.get(tx, principal.tenant_id, id_or_nobodys(agent_id))
         except NotFound:
             raise absent("Agent not found.") from None
         chosen = versions.latest_released if wanted.release else versions.snapshot
         version = chosen(tx, principal.tenant_id, stored.id)
-        edge.checked.version(tx, edge.versions, version.id)
+        context.checked.version(tx, context.versions, version.id)
         created = conversations.create(
             tx,
             principal.tenant_id,
@@ -56,13 +56,13 @@ def create_session(
             wanted.name or "",
             "agent",
         )
-        shown = session_wire.normalised(tx, edge, conversations.get(tx, principal.tenant_id, created))
+        shown = session_wire.normalised(tx, context, conversations.get(tx, principal.tenant_id, created))
         return once.keep(tx, result(shown, **warnings_of(NewSession, body)))
 
 
 @router.get("")
 def list_sessions(
-    edge: TheEdge,
+    context: ApiContextDep,
     principal: Caller,
     agent_id: str,
     page: ThePage,
@@ -77,7 +77,7 @@ def list_sessions(
     dsl: str = "true",
 ) -> Response:
     """List one page of an agent's conversations, by default the latest changed first."""
-    with edge.database.statements() as tx:  # large values are read from the storage in between
+    with context.database.statements() as tx:  # large values are read from the storage in between
         canvas = canvas_of(tx, principal, agent_id)
         found, total = conversations.page(
             tx,
@@ -99,40 +99,40 @@ def list_sessions(
             return success([{"id": session.id.hex, "name": session.name} for session in found])
         spoken = session_wire.spoken_in(tx, principal.tenant_id, [session.id for session in found])
         shown = [
-            session_wire.normalised(tx, edge, session, with_dsl=is_true(dsl), spoken=spoken[session.id])
+            session_wire.normalised(tx, context, session, with_dsl=is_true(dsl), spoken=spoken[session.id])
             for session in found
         ]
     return json_reply({"code": 0, "message": "success", "data": shown, "total": total})
 
 
 @router.get("/{session_id}")
-def get_session(edge: TheEdge, principal: Caller, agent_id: str, session_id: str) -> Response:
+def get_session(context: ApiContextDep, principal: Caller, agent_id: str, session_id: str) -> Response:
     """Get one conversation with its document."""
-    with edge.database.statements() as tx:  # large values are read from the storage in between
-        return success(session_wire.raw(tx, edge, _session(tx, principal, agent_id, session_id)))
+    with context.database.statements() as tx:  # large values are read from the storage in between
+        return success(session_wire.raw(tx, context, _session(tx, principal, agent_id, session_id)))
 
 
 @router.delete("/{session_id}")
-def delete_session(edge: TheEdge, principal: Caller, agent_id: str, session_id: str) -> Response:
+def delete_session(context: ApiContextDep, principal: Caller, agent_id: str, session_id: str) -> Response:
     """Delete a conversation and cancel its open runs."""
-    with edge.database.transaction() as tx:
+    with context.database.transaction() as tx:
         session = _session(tx, principal, agent_id, session_id)
-    return success(len(_delete(edge, principal, session.canvas_id, [session.id])))
+    return success(len(_delete(context, principal, session.canvas_id, [session.id])))
 
 
 @router.delete("", openapi_extra=described(SomeSessions))
-def delete_sessions(edge: TheEdge, principal: Caller, agent_id: str, body: SmallBody) -> Response:
+def delete_sessions(context: ApiContextDep, principal: Caller, agent_id: str, body: SmallBody) -> Response:
     """Delete the conversations that the body names, or all, and cancel their open runs."""
     wanted = checked(SomeSessions, body)
-    with edge.database.transaction() as tx:
+    with context.database.transaction() as tx:
         canvas = canvas_of(tx, principal, agent_id)
     if wanted.delete_all and not wanted.ids:
-        _delete(edge, principal, canvas.id, None)
+        _delete(context, principal, canvas.id, None)
         return result(None)
     if not wanted.ids:
         return result(None)
     ids = [session_id for session_id in map(id_of, wanted.ids) if session_id is not None]
-    return _deleted(wanted.ids, _delete(edge, principal, canvas.id, ids))
+    return _deleted(wanted.ids, _delete(context, principal, canvas.id, ids))
 
 
 def _deleted(asked: list[str], deleted: set[UUID]) -> Response:
@@ -161,16 +161,16 @@ def _session(tx: Transaction, principal: Principal, agent_id: str, session_id: s
     return conversations.get(tx, principal.tenant_id, conversation_id, canvas_id)
 
 
-def _delete(edge: Edge, principal: Principal, canvas_id: UUID, session_ids: list[UUID] | None) -> set[UUID]:
+def _delete(context: ApiContext, principal: Principal, canvas_id: UUID, session_ids: list[UUID] | None) -> set[UUID]:
     """Delete the named conversations, or all, and return their ids. Cancel runs that are accepted meanwhile too."""
     deleted = set[UUID]()
-    cancel_open_runs(edge, principal, canvas_id, session_ids)
-    with edge.database.transaction() as tx:
+    cancel_open_runs(context, principal, canvas_id, session_ids)
+    with context.database.transaction() as tx:
         if session_ids is None:
             conversations.delete_all(tx, principal.tenant_id, canvas_id)
         else:
             deleted = conversations.delete(tx, principal.tenant_id, canvas_id, session_ids)
-    cancel_open_runs(edge, principal, canvas_id, session_ids)
+    cancel_open_runs(context, principal, canvas_id, session_ids)
     return deleted
 
 

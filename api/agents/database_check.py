@@ -7,7 +7,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 from pydantic import Field
 
-from api.dependencies import TheEdge
+from api.dependencies import ApiContextDep
 from api.http.auth import Caller
 from api.http.errors import ARGUMENT, DATA, Refused
 from api.http.replies import success
@@ -44,7 +44,7 @@ class Reached(Body):
 
 
 @router.post("/agents/test_db_connection", openapi_extra=described(Reached))
-async def try_database(request: Request, edge: TheEdge, principal: Caller, body: SmallBody) -> Response:
+async def try_database(request: Request, context: ApiContextDep, principal: Caller, body: SmallBody) -> Response:
     """Connect to a database and run `SELECT 1`. The address is checked like those of nodes."""
     lacking = [name for name in NEEDED if body.get(name) is None]
     if lacking:

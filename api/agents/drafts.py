@@ -8,7 +8,7 @@ from fastapi.responses import Response
 
 from api.agents.agents import canvas_of
 from api.agents.findings import parsed
-from api.dependencies import TheEdge
+from api.dependencies import ApiContextDep
 from api.http.auth import Caller
 from api.http.errors import absent
 from api.http.replies import success
@@ -24,21 +24,21 @@ _ASKING = frozenset({"begin", "userfillup"})  # components with a form of their 
 
 
 @router.post("/agents/{agent_id}/reset")
-def reset_draft(edge: TheEdge, principal: Caller, agent_id: str) -> Response:
+def reset_draft(context: ApiContextDep, principal: Caller, agent_id: str) -> Response:
     """Remove the state of runs from a draft, reset its variables to their declared values, and return it."""
-    with edge.database.transaction() as tx:
+    with context.database.transaction() as tx:
         stored = canvas_of(tx, principal, agent_id, locked=True)
-        document = defaults.reset_by_type(parsed(stored.draft, edge.max_canvas_bytes))
+        document = defaults.reset_by_type(parsed(stored.draft, context.max_canvas_bytes))
         canvases.put_draft(tx, principal.tenant_id, stored.id, document.raw)
-    return success(edge.secrets_of(principal.tenant_id, stored.id).masked(document.raw))
+    return success(context.secrets_of(principal.tenant_id, stored.id).masked(document.raw))
 
 
 @router.get("/agents/{agent_id}/components/{component_id}/input-form")
-def input_form(edge: TheEdge, principal: Caller, agent_id: str, component_id: str) -> Response:
+def input_form(context: ApiContextDep, principal: Caller, agent_id: str, component_id: str) -> Response:
     """Get the input form of a node: its own fields, or a text field for every reference that it reads."""
-    with edge.database.statements() as tx:
+    with context.database.statements() as tx:
         stored = canvas_of(tx, principal, agent_id)
-    entry = parsed(stored.draft, edge.max_canvas_bytes).entries.get(component_id)
+    entry = parsed(stored.draft, context.max_canvas_bytes).entries.get(component_id)
     if entry is None:
         raise absent(f"component not found: {component_id[:128]}")
     return success(_form(entry))

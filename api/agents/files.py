@@ -11,7 +11,7 @@ from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
 
 from api.agents.agents import canvas_of
-from api.dependencies import Edge, TheEdge, in_thread
+from api.dependencies import ApiContext, ApiContextDep, in_thread
 from api.http.auth import Anyone, Caller, Principal
 from api.http.errors import absent, no_access
 from api.http.idempotency import Keyed, by_files
@@ -56,7 +56,7 @@ def http_of(request: Request) -> Http:
 )
 async def upload(
     request: Request,
-    edge: TheEdge,
+    context: ApiContextDep,
     principal: Anyone,
     http: Annotated[Http, Depends(http_of)],
     agent_id: str,
@@ -66,32 +66,32 @@ async def upload(
 
     With exactly one file and `url`, the file at that address is stored instead.
     """
-    await in_thread(lambda: _see_agent(edge, principal, agent_id))
-    blobs = edge.storage
+    await in_thread(lambda: _see_agent(context, principal, agent_id))
+    blobs = context.storage
     async with uploaded(request) as found:
         once = await in_thread(
             lambda: by_files(request, principal, [(file.filename or "", file.file) for file in found])
         )
-        await in_thread(lambda: once.look(edge.database))
+        await in_thread(lambda: once.look(context.database))
         if url and len(found) == 1:
             wanted = await fetched(http, url)
             kept = [await in_thread(lambda: uploads.store(blobs, wanted.name, wanted.mime_type, wanted.data))]
         else:
             kept = await in_thread(lambda: [keep(blobs, file) for file in found])
-    return await in_thread(lambda: _noted(edge, principal, once, kept))
+    return await in_thread(lambda: _noted(context, principal, once, kept))
 
 
-def _see_agent(edge: Edge, principal: Principal, agent_id: str) -> None:
+def _see_agent(context: ApiContext, principal: Principal, agent_id: str) -> None:
     canvas_id = id_of(agent_id)
     if canvas_id is not None and not principal.opens(canvas_id):
         raise no_access()
-    with edge.database.transaction() as tx:
+    with context.database.transaction() as tx:
         canvas_of(tx, principal, agent_id)
 
 
-def _noted(edge: Edge, principal: Principal, once: Keyed, kept: list[StoredRef]) -> Response:
+def _noted(context: ApiContext, principal: Principal, once: Keyed, kept: list[StoredRef]) -> Response:
     """Store the rows of all files of a request, in one transaction."""
-    with once.transaction(edge.database) as tx:
+    with once.transaction(context.database) as tx:
         token_id = principal.link.token_id if principal.link is not None else None
         rows = [
             uploads.register(tx, principal.tenant_id, file, created_by=principal.user_id, token_id=token_id)
@@ -106,13 +106,13 @@ def _noted(edge: Edge, principal: Principal, once: Keyed, kept: list[StoredRef])
 
 @router.get("/agents/download")
 def download(
-    edge: TheEdge,
+    context: ApiContextDep,
     principal: Caller,
     id: str = "",  # noqa: A002 - the name on the wire
     created_by: str = "",
 ) -> Response:
     """Download an uploaded file. With `created_by`, which RAGFlow's clients send, only if it belongs to that user."""
-    file, data = _read(edge, principal, id, created_by)
+    file, data = _read(context, principal, id, created_by)
     return reply_with(data, OCTETS, file.name, is_inline=False)
 
 
@@ -120,7 +120,7 @@ def download(
 @router.get("/document/download/{attachment_id}", deprecated=True)
 @old_router.get("/v1/document/download/{attachment_id}", deprecated=True)
 def download_attachment(
-    edge: TheEdge,
+    context: ApiContextDep,
     principal: Anyone,
     attachment_id: str,
     ext: str = "",
@@ -130,14 +130,14 @@ def download_attachment(
     created_by: str = "",
 ) -> Response:
     """Download a file that a run has produced. `disposition=inline` shows it in the browser, unless it is a page."""
-    file, data = _read(edge, principal, attachment_id, created_by)
+    file, data = _read(context, principal, attachment_id, created_by)
     kind = _type(mime_type, ext)
     return reply_with(data, kind, filename or file.name, is_inline=disposition == "inline" and not _is_page(kind, ext))
 
 
 @router.get("/agents/attachments/{attachment_id}/preview")
 def preview_attachment(
-    edge: TheEdge,
+    context: ApiContextDep,
     principal: Caller,
     attachment_id: str,
     ext: str = "",
@@ -146,25 +146,25 @@ def preview_attachment(
     created_by: str = "",
 ) -> Response:
     """Show a file that a run has produced in the browser."""
-    file, data = _read(edge, principal, attachment_id, created_by)
+    file, data = _read(context, principal, attachment_id, created_by)
     kind = _type(mime_type, ext)
     return reply_with(data, kind, filename or file.name, is_inline=not _is_page(kind, ext))
 
 
 @router.get("/documents/artifact/{name}")
-def show_artifact(edge: TheEdge, principal: Anyone, name: str, session_id: str = "") -> Response:
+def show_artifact(context: ApiContextDep, principal: Anyone, name: str, session_id: str = "") -> Response:
     """Get a file that a program of CodeExec has produced. Its links have the form `{id}.{extension}`.
 
     Pictures are shown in the browser, other files are attachments. `session_id`, if given, is the run that made it.
     """
-    file, data = _read(edge, principal, name.partition(".")[0])
+    file, data = _read(context, principal, name.partition(".")[0])
     if session_id and file.run_id != id_of(session_id):
         raise absent(UNKNOWN)
     kind = mime_type_of(file.mime_type) or OCTETS
     return reply_with(data, kind, file.name, is_inline=kind in _PICTURES)
 
 
-def _read(edge: Edge, principal: Principal, written: str, created_by: str = "") -> tuple[StoredFile, bytes]:
+def _read(context: ApiContext, principal: Principal, written: str, created_by: str = "") -> tuple[StoredFile, bytes]:
     """Return a file of the caller with its bytes; share links reach only files that came by them. Raises Refused.
 
     `created_by`: the owner that the file must have, as uploads and descriptors show it, or the tenant. "": any owner.
@@ -173,12 +173,12 @@ def _read(edge: Edge, principal: Principal, written: str, created_by: str = "") 
     if file_id is None:
         raise absent(UNKNOWN)
     token_id = principal.link.token_id if principal.link is not None else None
-    with edge.database.transaction() as tx:
+    with context.database.transaction() as tx:
         file = uploads.get(tx, principal.tenant_id, file_id, token_id=token_id)
     if created_by not in ("", file.created_by) and id_of(created_by) != principal.tenant_id:
         raise absent(UNKNOWN)
     try:
-        return file, edge.storage.get(file.sha256)
+        return file, context.storage.get(file.sha256)
     except NotFound:
         raise absent(UNKNOWN) from None
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from api.dependencies import Edge
+from api.dependencies import ApiContext
 from api.http.replies import date, milliseconds
 from canvas.document import defaults
 from canvas.document.document import Document
@@ -50,7 +50,7 @@ def spoken_in(tx: Transaction, tenant_id: UUID, session_ids: Sequence[UUID]) -> 
 
 
 def normalised(
-    tx: Transaction, edge: Edge, session: Conversation, *, with_dsl: bool = True, spoken: Spoken | None = None
+    tx: Transaction, context: ApiContext, session: Conversation, *, with_dsl: bool = True, spoken: Spoken | None = None
 ) -> dict[str, Any]:
     """Return a session as lists show it."""
     shown = {
@@ -59,7 +59,7 @@ def normalised(
         "name": session.name,
         "user_id": session.user_id,
         "source": session.source,
-        "message": messages_of(tx, edge, session, spoken or _spoken(tx, session)),
+        "message": messages_of(tx, context, session, spoken or _spoken(tx, session)),
         "round": session.rounds,
         "errors": session.error,
         "version_title": session.version_title,
@@ -68,23 +68,23 @@ def normalised(
         "update_time": milliseconds(session.updated_at),
         "update_date": date(session.updated_at),
     }
-    return {**shown, "dsl": dsl_of(tx, edge, session)} if with_dsl else shown
+    return {**shown, "dsl": dsl_of(tx, context, session)} if with_dsl else shown
 
 
-def raw(tx: Transaction, edge: Edge, session: Conversation) -> dict[str, Any]:
+def raw(tx: Transaction, context: ApiContext, session: Conversation) -> dict[str, Any]:
     """Return a session like RAGFlow's database row."""
     spoken = _spoken(tx, session)
-    shown = normalised(tx, edge, session, spoken=spoken)
+    shown = normalised(tx, context, session, spoken=spoken)
     agent = shown.pop("agent_id")
     nothing: dict[str, Any] = {"chunks": {}, "doc_aggs": {}}
     return {**shown, "dialog_id": agent, "reference": [spoken.cited.get(run, nothing) for run in spoken.run_ids]}
 
 
-def messages_of(tx: Transaction, edge: Edge, session: Conversation, spoken: Spoken) -> list[dict[str, Any]]:
+def messages_of(tx: Transaction, context: ApiContext, session: Conversation, spoken: Spoken) -> list[dict[str, Any]]:
     """Return the messages of both sides. A run's answer is all its text, with thoughts, after the last user message."""
     said, answers, cited = spoken.messages, spoken.answers, spoken.cited
     last_to = {message.run_id: message.number for message in said if message.role == "user"}
-    shown = [_prologue(tx, edge, session)] if session.source == "agent" else []
+    shown = [_prologue(tx, context, session)] if session.source == "agent" else []
     for message in said:
         if message.run_id is None:
             shown.append(_told(message, _text(message.content)))
@@ -117,17 +117,17 @@ def _cited(references: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [{**chunk, "citation_id": number} for number, chunk in references["chunks"].items()]
 
 
-def dsl_of(tx: Transaction, edge: Edge, session: Conversation) -> dict[str, Any]:
+def dsl_of(tx: Transaction, context: ApiContext, session: Conversation) -> dict[str, Any]:
     """Return the session's document with the values, globals and history of its last run."""
-    document = edge.versions.to_show(tx, session.version_id).document
+    document = context.versions.to_show(tx, session.version_id).document
     composed = copy.deepcopy(dict(defaults.reset_by_type(document).raw))
-    composed = edge.secrets_of(session.tenant_id, session.canvas_id).masked(composed)
+    composed = context.secrets_of(session.tenant_id, session.canvas_id).masked(composed)
     row = run_rows.read(tx, session.tenant_id, session.last_run) if session.last_run else None
     if row is None or not row["base"]:
         return composed
     composed["globals"] = run_view.globals_of(tx, row)
     composed["history"] = run_view.history_of(tx, row)
-    _fill(composed, run_view.outputs_of(tx, edge.versions, row, registry.default_outputs))
+    _fill(composed, run_view.outputs_of(tx, context.versions, row, registry.default_outputs))
     return composed
 
 
@@ -141,8 +141,8 @@ def _fill(composed: dict[str, Any], outputs: Mapping[str, Mapping[str, Any]]) ->
                 declared[name]["value"] = value
 
 
-def _prologue(tx: Transaction, edge: Edge, session: Conversation) -> dict[str, Any]:
-    document = edge.versions.to_show(tx, session.version_id).document
+def _prologue(tx: Transaction, context: ApiContext, session: Conversation) -> dict[str, Any]:
+    document = context.versions.to_show(tx, session.version_id).document
     return {"role": "assistant", "content": prologue_of(document)}
 
 

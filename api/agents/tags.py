@@ -3,7 +3,7 @@
 from fastapi import APIRouter
 from fastapi.responses import Response
 
-from api.dependencies import TheEdge
+from api.dependencies import ApiContextDep
 from api.http.auth import Caller
 from api.http.errors import FORBIDDEN, Refused
 from api.http.replies import id_or_nobodys, success
@@ -16,19 +16,19 @@ router = APIRouter(tags=["agents"])
 
 
 @router.get("/agents/tags")
-def list_tags(edge: TheEdge, principal: Caller, canvas_category: str = "") -> Response:
+def list_tags(context: ApiContextDep, principal: Caller, canvas_category: str = "") -> Response:
     """List the tags of the caller's agents with their counts, the most frequent first; optionally of one category."""
-    with edge.database.transaction() as tx:
+    with context.database.transaction() as tx:
         found = canvas_list.tags_in_use(tx, principal.tenant_id, canvas_category)
     return success([{"tag": tag, "count": count} for tag, count in found])
 
 
 @router.put("/agents/{agent_id}/tags", openapi_extra=described(Tags))
-def set_tags(edge: TheEdge, principal: Caller, agent_id: str, body: SmallBody) -> Response:
+def set_tags(context: ApiContextDep, principal: Caller, agent_id: str, body: SmallBody) -> Response:
     """Replace the tags of an agent, up to 512 characters in all."""
     wanted = checked(Tags, body)
     tags = wanted.tags.split(",") if isinstance(wanted.tags, str) else wanted.tags
-    with edge.database.transaction() as tx:
+    with context.database.transaction() as tx:
         try:
             canvas_list.set_tags(tx, principal.tenant_id, id_or_nobodys(agent_id), tags)
         except NotFound as missing:

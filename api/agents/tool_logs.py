@@ -7,7 +7,7 @@ from uuid import UUID
 from fastapi import APIRouter
 from fastapi.responses import Response
 
-from api.dependencies import Edge, TheEdge
+from api.dependencies import ApiContext, ApiContextDep
 from api.http.auth import Anyone, Caller, Principal
 from api.http.errors import no_access
 from api.http.replies import id_of, success
@@ -20,24 +20,26 @@ router = APIRouter(tags=["logs"])
 
 
 @router.get("/agents/{agent_id}/logs/{message_id}")
-def tool_trace(edge: TheEdge, principal: Caller, agent_id: str, message_id: str) -> Response:
+def tool_trace(context: ApiContextDep, principal: Caller, agent_id: str, message_id: str) -> Response:
     """List the tool calls of a turn, by the `message_id` of its events; `{}` if there are none.
 
     Instead of the agent, the path may name the session (the `task_id` of events) or the run.
     """
-    return success(_trace(edge, principal, agent_id, message_id))
+    return success(_trace(context, principal, agent_id, message_id))
 
 
 @router.get("/agentbots/{agent_id}/logs/{message_id}")
-def shared_tool_trace(edge: TheEdge, principal: Anyone, agent_id: str, message_id: str) -> Response:
+def shared_tool_trace(context: ApiContextDep, principal: Anyone, agent_id: str, message_id: str) -> Response:
     """List the tool calls of a turn in a session that began by the share link of the caller."""
-    return success(_trace(edge, principal, agent_id, message_id))
+    return success(_trace(context, principal, agent_id, message_id))
 
 
-def _trace(edge: Edge, principal: Principal, named: str, message: str) -> list[dict[str, Any]] | dict[str, Any]:
+def _trace(
+    context: ApiContext, principal: Principal, named: str, message: str
+) -> list[dict[str, Any]] | dict[str, Any]:
     message_id = id_of(message)
     token_id = principal.link.token_id if principal.link is not None else None
-    with edge.database.transaction() as tx:
+    with context.database.transaction() as tx:
         of = _of(tx, principal, named)
         if of is None:
             raise no_access()

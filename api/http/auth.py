@@ -13,7 +13,7 @@ from uuid import UUID
 from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
-from api.dependencies import Edge, TheEdge, in_thread
+from api.dependencies import ApiContext, ApiContextDep, in_thread
 from api.http.errors import Unauthorized
 from api.http.query_parameters import refuse_unknown_parameters
 from store.tenants import tenants
@@ -54,14 +54,14 @@ class Principal:
         return self.link is None or self.link.canvas_id == canvas_id
 
 
-async def anyone(request: Request, edge: TheEdge, _for_openapi: Bearer) -> Principal:
+async def anyone(request: Request, context: ApiContextDep, _for_openapi: Bearer) -> Principal:
     """Return the caller, with a token of any kind. Raises Unauthorized; UnknownParameter for an invalid query."""
     written = request.headers.get("authorization", "").strip()
     scheme, _, rest = written.partition(" ")
     token = rest.strip() if scheme.lower() == "bearer" else written  # a bare token is accepted too
     if not token:
         raise Unauthorized
-    found = await in_thread(lambda: _known(edge, token))
+    found = await in_thread(lambda: _known(context, token))
     if found is None:
         raise Unauthorized
     refuse_unknown_parameters(request)  # here, since every route that returns data depends on the caller
@@ -83,9 +83,9 @@ def _link(found: tenants.Principal) -> ShareLink | None:
     return ShareLink(found.token_id, found.canvas_id)
 
 
-def _known(edge: Edge, token: str) -> tenants.Principal | None:
+def _known(context: ApiContext, token: str) -> tenants.Principal | None:
     with (
-        edge.database.statements() as tx
+        context.database.statements() as tx
     ):  # one statement and one round trip, unless the use of the token must be recorded
         return tenants.principal_of(tx, token)
 

@@ -1,7 +1,7 @@
 """Idempotency keys: a repeated request with the same `Idempotency-Key` gets the first reply.
 
     def create(..., once: OnceByBody):
-        with once.transaction(edge.database) as tx:  # a repeat ends here
+        with once.transaction(context.database) as tx:  # a repeat ends here
             ...
             return once.keep(tx, reply)
 
@@ -74,8 +74,8 @@ class Keyed:
     def keep(self, tx: Transaction, reply: Response) -> Response:
         """Store the reply for repeats, with the commit of this transaction, and return it."""
         if self.key is not None:
-            told = {"status": reply.status_code, "body": json.loads(bytes(reply.body))}
-            idempotency.keep(tx, self.tenant_id, self.route, self.key, told)
+            stored = {"status": reply.status_code, "body": json.loads(bytes(reply.body))}
+            idempotency.keep(tx, self.tenant_id, self.route, self.key, stored)
         return reply
 
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypeVar, get_args
 from fastapi import Depends, Request
 from pydantic import BaseModel, ValidationError
 
-from api.dependencies import TheEdge, in_thread
+from api.dependencies import ApiContextDep, in_thread
 from api.http.errors import ARGUMENT, Refused, UnknownParameter
 from api.http.schemas import Body
 from canvas.document import json_checks
@@ -28,19 +28,19 @@ M = TypeVar("M", bound=Body)
 V = TypeVar("V", bound=BaseModel)
 
 
-async def canvas_body(request: Request, edge: TheEdge) -> dict[str, Any]:
+async def canvas_body(request: Request, context: ApiContextDep) -> dict[str, Any]:
     """Return a body that may contain a canvas."""
-    return await _taken_apart(await _bytes(request, edge.max_canvas_bytes, "EASEL_MAX_CANVAS_BYTES"))
+    return await _taken_apart(await _bytes(request, context.max_canvas_bytes, "EASEL_MAX_CANVAS_BYTES"))
 
 
-async def small_body(request: Request, edge: TheEdge) -> dict[str, Any]:
+async def small_body(request: Request, context: ApiContextDep) -> dict[str, Any]:
     """Return any other body."""
-    return await _taken_apart(await _bytes(request, edge.max_body_bytes, "EASEL_MAX_BODY_BYTES"))
+    return await _taken_apart(await _bytes(request, context.max_body_bytes, "EASEL_MAX_BODY_BYTES"))
 
 
-async def chat_body(request: Request, edge: TheEdge) -> dict[str, Any]:
+async def chat_body(request: Request, context: ApiContextDep) -> dict[str, Any]:
     """Return a body of an OpenAI client, which may contain pictures. Store its size in the state of the request."""
-    data = await _bytes(request, max(LARGEST_CHAT, edge.max_body_bytes), "these routes")
+    data = await _bytes(request, max(LARGEST_CHAT, context.max_body_bytes), "these routes")
     setattr(request.state, SIZE, len(data))
     return await _taken_apart(data)
 

@@ -194,8 +194,8 @@ class Answers(Body):
 
     def all_inputs(self) -> dict[str, Any] | None:
         """Return the inputs, with the outcomes as form fields."""
-        told = {f"{node}{OUTCOME}": answer for node, answer in self.outcomes.items()}
-        return {**(self.inputs or {}), **told} if told else self.inputs
+        answers = {f"{node}{OUTCOME}": answer for node, answer in self.outcomes.items()}
+        return {**(self.inputs or {}), **answers} if answers else self.inputs
 
 
 class Budget(Body):

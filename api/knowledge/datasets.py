@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query
 from fastapi.responses import Response
 from pydantic import Field, StringConstraints
 
-from api.dependencies import Edge, TheEdge
+from api.dependencies import ApiContext, ApiContextDep
 from api.http.auth import Caller, Principal
 from api.http.errors import ARGUMENT, DATA, Refused, absent
 from api.http.idempotency import OnceByBody
@@ -106,11 +106,11 @@ def base_of(tx: Transaction, principal: Principal, dataset_id: str) -> Base:
 
 
 @router.post("/datasets", openapi_extra=described(NewDataset))
-def create(edge: TheEdge, principal: Caller, body: SmallBody, once: OnceByBody) -> Response:
+def create(context: ApiContextDep, principal: Caller, body: SmallBody, once: OnceByBody) -> Response:
     """Create an empty base."""
     wanted = checked(NewDataset, body)
-    model = _model(edge, principal, wanted.embedding_model)
-    with once.transaction(edge.database) as tx:
+    model = _model(context, principal, wanted.embedding_model)
+    with once.transaction(context.database) as tx:
         base_id = knowledge_bases.create(
             tx,
             principal.tenant_id,
@@ -126,7 +126,7 @@ def create(edge: TheEdge, principal: Caller, body: SmallBody, once: OnceByBody) 
 
 @router.get("/datasets")
 def list_datasets(
-    edge: TheEdge,
+    context: ApiContextDep,
     principal: Caller,
     page: ThePage,
     id: str = "",  # noqa: A002 - the name on the wire
@@ -141,7 +141,7 @@ def list_datasets(
     """
     named = [*listed(",".join(ids or [])), *([id] if id else [])]
     wanted = {each: id_of(each) for each in named}
-    with edge.database.transaction() as tx:
+    with context.database.transaction() as tx:
         for each in wanted:
             base_of(tx, principal, each)
         bases, total = knowledge_bases.page(
@@ -161,13 +161,13 @@ def list_datasets(
 
 
 @router.put("/datasets/{dataset_id}", openapi_extra=described(ChangedDataset))
-def change(edge: TheEdge, principal: Caller, body: SmallBody, dataset_id: str) -> Response:
+def change(context: ApiContextDep, principal: Caller, body: SmallBody, dataset_id: str) -> Response:
     """Change a base. Its embedding model cannot change while it has chunks."""
     wanted = checked(ChangedDataset, body)
-    with edge.database.transaction() as tx:
+    with context.database.transaction() as tx:
         base = base_of(tx, principal, dataset_id)
-    model = _model(edge, principal, wanted.embedding_model) if wanted.embedding_model else None
-    with edge.database.transaction() as tx:
+    model = _model(context, principal, wanted.embedding_model) if wanted.embedding_model else None
+    with context.database.transaction() as tx:
         base = base_of(tx, principal, dataset_id)
         if model is not None and model != base.embedding_model and base.chunks:
             kept = base.embedding_model or "none"
@@ -187,45 +187,45 @@ def change(edge: TheEdge, principal: Caller, body: SmallBody, dataset_id: str) -
 
 
 @router.delete("/datasets", openapi_extra=described(Some))
-def delete(edge: TheEdge, principal: Caller, body: SmallBody) -> Response:
+def delete(context: ApiContextDep, principal: Caller, body: SmallBody) -> Response:
     """Delete bases with their documents: `ids`, or all with `delete_all`."""
     wanted = checked(Some, body)
     if wanted.delete_all and not wanted.ids:
-        _delete_all(edge, principal)
+        _delete_all(context, principal)
         return success(None)
-    with edge.database.transaction() as tx:
+    with context.database.transaction() as tx:
         bases = [base_of(tx, principal, each) for each in required_ids(wanted.ids, "ids")]
     for base in bases:
-        delete_base(edge, base)
+        delete_base(context, base)
     return success(None)
 
 
-def _delete_all(edge: Edge, principal: Principal) -> None:
+def _delete_all(context: ApiContext, principal: Principal) -> None:
     """Delete all bases of the caller, a page at a time."""
     while True:
-        with edge.database.statements() as tx:
+        with context.database.statements() as tx:
             bases, _ = knowledge_bases.page(tx, principal.tenant_id, most=AT_ONCE)
         if not bases:
             return
         for base in bases:
             with suppress(NotFound):  # another request has deleted it meanwhile
-                delete_base(edge, base)
+                delete_base(context, base)
 
 
-def delete_base(edge: Edge, base: Base) -> None:
+def delete_base(context: ApiContext, base: Base) -> None:
     """Delete a base, a batch of documents at a time, since a statement may take ten seconds. Can be repeated."""
     while True:
-        with edge.database.transaction() as tx:
+        with context.database.transaction() as tx:
             found, _ = documents.page(tx, base.tenant_id, base.id, most=AT_ONCE)
             documents.delete(tx, base.tenant_id, base.id, [document.id for document in found])
         if not found:
             break
-    if edge.blobs is not None:  # before the row of the base, so that an interrupted request can be repeated
-        storage_of(edge.blobs, base.id).clear()
-    with edge.database.transaction() as tx:
+    if context.blobs is not None:  # before the row of the base, so that an interrupted request can be repeated
+        storage_of(context.blobs, base.id).clear()
+    with context.database.transaction() as tx:
         knowledge_bases.delete(tx, base.tenant_id, base.id)
-    if edge.blobs is not None:  # files that were uploaded into the base meanwhile
-        storage_of(edge.blobs, base.id).clear()
+    if context.blobs is not None:  # files that were uploaded into the base meanwhile
+        storage_of(context.blobs, base.id).clear()
 
 
 def required_ids(ids: Sequence[str] | None, name: str) -> list[str]:
@@ -237,9 +237,9 @@ def required_ids(ids: Sequence[str] | None, name: str) -> list[str]:
     return list(dict.fromkeys(ids))
 
 
-def _model(edge: Edge, principal: Principal, wanted: str) -> str:
+def _model(context: ApiContext, principal: Principal, wanted: str) -> str:
     """Return the embedding model of a base: the requested one, or the tenant's first. Raises Refused for others."""
-    accounts = edge.models.accounts(principal.tenant_id)
+    accounts = context.models.accounts(principal.tenant_id)
     if not wanted:
         return first_of(accounts, EMBEDDING) or ""
     try:

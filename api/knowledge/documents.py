@@ -12,7 +12,7 @@ from pydantic import Field
 from sqlalchemy.exc import IntegrityError
 
 from api.agents.files import FORM, reply_with
-from api.dependencies import Edge, TheEdge, in_thread
+from api.dependencies import ApiContext, ApiContextDep, in_thread
 from api.http.auth import Caller, Principal
 from api.http.errors import CONFLICT, DATA, Refused, UnsupportedParameter, absent
 from api.http.idempotency import Keyed, by_files
@@ -65,26 +65,26 @@ class Documents(Body):
     "/datasets/{dataset_id}/documents",
     openapi_extra={"requestBody": {"content": {"multipart/form-data": {"schema": FORM}}, "required": True}},
 )
-async def upload(request: Request, edge: TheEdge, principal: Caller, dataset_id: str) -> Response:
+async def upload(request: Request, context: ApiContextDep, principal: Caller, dataset_id: str) -> Response:
     """Add documents to a base. The same content is stored once, under its first name. Documents are not parsed yet."""
-    base = await in_thread(lambda: _base(edge, principal, dataset_id))
+    base = await in_thread(lambda: _base(context, principal, dataset_id))
     async with uploaded(request) as found:
         once = await in_thread(
             lambda: by_files(request, principal, [(file.filename or "", file.file) for file in found])
         )
-        await in_thread(lambda: once.look(edge.database))
-        blobs = storage_of(edge.storage, base.id)
+        await in_thread(lambda: once.look(context.database))
+        blobs = storage_of(context.storage, base.id)
         kept = await in_thread(lambda: [keep(blobs, file) for file in found])
-    return await in_thread(lambda: _noted(edge, base, once, kept))
+    return await in_thread(lambda: _noted(context, base, once, kept))
 
 
-def _base(edge: Edge, principal: Principal, dataset_id: str) -> Base:
-    with edge.database.transaction() as tx:
+def _base(context: ApiContext, principal: Principal, dataset_id: str) -> Base:
+    with context.database.transaction() as tx:
         return base_of(tx, principal, dataset_id)
 
 
-def _noted(edge: Edge, base: Base, once: Keyed, kept: list[StoredRef]) -> Response:
-    with once.transaction(edge.database) as tx:
+def _noted(context: ApiContext, base: Base, once: Keyed, kept: list[StoredRef]) -> Response:
+    with once.transaction(context.database) as tx:
         added = [
             documents.add(tx, base.tenant_id, base.id, file.name, file.mime_type, file.size, file.sha256)
             for file in kept
@@ -93,19 +93,19 @@ def _noted(edge: Edge, base: Base, once: Keyed, kept: list[StoredRef]) -> Respon
 
 
 @router.get("/datasets/{dataset_id}/documents/{document_id}")
-def download(edge: TheEdge, principal: Caller, dataset_id: str, document_id: str) -> Response:
+def download(context: ApiContextDep, principal: Caller, dataset_id: str, document_id: str) -> Response:
     """Download a document, always as an attachment."""
-    with edge.database.transaction() as tx:
+    with context.database.transaction() as tx:
         base = base_of(tx, principal, dataset_id)
         document = _document(tx, base, document_id)
-    data = storage_of(edge.storage, base.id).get(document.sha256)
+    data = storage_of(context.storage, base.id).get(document.sha256)
     return reply_with(data, OCTETS, document.name, is_inline=False)
 
 
 # -- rows -------------------------------------------------------------------------------------------------------------
 @router.get("/datasets/{dataset_id}/documents")
 def list_documents(
-    edge: TheEdge,
+    context: ApiContextDep,
     principal: Caller,
     page: ThePage,
     dataset_id: str,
@@ -124,7 +124,7 @@ def list_documents(
     document_id = id_of(id) if id else None
     if id and document_id is None:
         raise absent(f"You don't own the document {id}.")
-    with edge.database.transaction() as tx:
+    with context.database.transaction() as tx:
         base = base_of(tx, principal, dataset_id)
         found, total = documents.page(
             tx,
@@ -147,7 +147,7 @@ def list_documents(
 
 @router.put("/datasets/{dataset_id}/documents/{document_id}", openapi_extra=described(ChangedDocument))
 @router.patch("/datasets/{dataset_id}/documents/{document_id}", openapi_extra=described(ChangedDocument))
-def change(edge: TheEdge, principal: Caller, body: SmallBody, dataset_id: str, document_id: str) -> Response:
+def change(context: ApiContextDep, principal: Caller, body: SmallBody, dataset_id: str, document_id: str) -> Response:
     """Change a document's name, or replace its metadata, which filters use."""
     wanted = checked(ChangedDocument, body)
     if wanted.enabled is False or wanted.status not in (None, "1"):
@@ -156,7 +156,7 @@ def change(edge: TheEdge, principal: Caller, body: SmallBody, dataset_id: str, d
     if wanted.meta_fields is not None and len(json.dumps(wanted.meta_fields)) > MOST_METADATA:
         raise Refused(DATA, f"`meta_fields` may have at most {MOST_METADATA} characters.")
     try:
-        with edge.database.transaction() as tx:
+        with context.database.transaction() as tx:
             base = base_of(tx, principal, dataset_id)
             document = _document(tx, base, document_id)
             documents.update(
@@ -169,51 +169,51 @@ def change(edge: TheEdge, principal: Caller, body: SmallBody, dataset_id: str, d
 
 
 @router.delete("/datasets/{dataset_id}/documents", openapi_extra=described(Some))
-def delete(edge: TheEdge, principal: Caller, body: SmallBody, dataset_id: str) -> Response:
+def delete(context: ApiContextDep, principal: Caller, body: SmallBody, dataset_id: str) -> Response:
     """Delete documents with their chunks: `ids`, or all with `delete_all`."""
     wanted = checked(Some, body)
-    with edge.database.statements() as tx:
+    with context.database.statements() as tx:
         base = base_of(tx, principal, dataset_id)
         ids = _owned(tx, base, required_ids(wanted.ids, "ids")) if not wanted.delete_all or wanted.ids else None
     if ids is not None:
-        _delete(edge, base, ids)
+        _delete(context, base, ids)
         return success(None)
     while True:  # in batches, since a statement may take ten seconds
-        with edge.database.statements() as tx:
+        with context.database.statements() as tx:
             found, _ = documents.page(tx, principal.tenant_id, base.id, most=AT_ONCE)
-        _delete(edge, base, [document.id for document in found])
+        _delete(context, base, [document.id for document in found])
         if not found:
             return success(None)
 
 
-def _delete(edge: Edge, base: Base, ids: list[UUID]) -> None:
+def _delete(context: ApiContext, base: Base, ids: list[UUID]) -> None:
     """Delete the bytes of documents, then their rows, so that an interrupted request can be repeated."""
-    if edge.blobs is not None:
-        with edge.database.statements() as tx:
+    if context.blobs is not None:
+        with context.database.statements() as tx:
             contents = documents.contents(tx, base.tenant_id, base.id, ids)
-        storage = storage_of(edge.blobs, base.id)
+        storage = storage_of(context.blobs, base.id)
         for sha256 in contents:
             storage.discard(sha256)
-    with edge.database.transaction() as tx:
+    with context.database.transaction() as tx:
         documents.delete(tx, base.tenant_id, base.id, ids)
 
 
 # -- chunks -----------------------------------------------------------------------------------------------------------
 @router.post("/datasets/{dataset_id}/chunks", openapi_extra=described(Documents))
-def parse(edge: TheEdge, principal: Caller, body: SmallBody, dataset_id: str) -> Response:
+def parse(context: ApiContextDep, principal: Caller, body: SmallBody, dataset_id: str) -> Response:
     """Parse documents, so that searches find them. Parsed ones are parsed again."""
-    with edge.database.transaction() as tx:
+    with context.database.transaction() as tx:
         base = base_of(tx, principal, dataset_id)
         ids = _owned(tx, base, required_ids(checked(Documents, body).document_ids, "document_ids"))
         documents.begin(tx, principal.tenant_id, base.id, ids)
-    edge.lifecycle.coordinator.dispatch.ingest()
+    context.lifecycle.coordinator.dispatch.ingest()
     return success(None)
 
 
 @router.delete("/datasets/{dataset_id}/chunks", openapi_extra=described(Documents))
-def stop_parsing(edge: TheEdge, principal: Caller, body: SmallBody, dataset_id: str) -> Response:
+def stop_parsing(context: ApiContextDep, principal: Caller, body: SmallBody, dataset_id: str) -> Response:
     """Stop parsing documents."""
-    with edge.database.transaction() as tx:
+    with context.database.transaction() as tx:
         base = base_of(tx, principal, dataset_id)
         ids = _owned(tx, base, required_ids(checked(Documents, body).document_ids, "document_ids"))
         if documents.stop(tx, principal.tenant_id, base.id, ids) < len(ids):
@@ -223,7 +223,7 @@ def stop_parsing(edge: TheEdge, principal: Caller, body: SmallBody, dataset_id: 
 
 @router.get("/datasets/{dataset_id}/documents/{document_id}/chunks")
 def list_chunks(
-    edge: TheEdge,
+    context: ApiContextDep,
     principal: Caller,
     page: ThePage,
     dataset_id: str,
@@ -232,7 +232,7 @@ def list_chunks(
     keywords: str = "",
 ) -> Response:
     """List the chunks of a document in order. `id` and `keywords` (in the text) are filters."""
-    with edge.database.transaction() as tx:
+    with context.database.transaction() as tx:
         base = base_of(tx, principal, dataset_id)
         document = _document(tx, base, document_id)
         rows = chunks.of_document(

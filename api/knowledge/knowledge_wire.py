@@ -78,7 +78,7 @@ def document(row: Document, base: Base) -> dict[str, Any]:
 
 def found(chunk: Mapping[str, Any]) -> dict[str, Any]:
     """Return a chunk that a search has found."""
-    named = {told: chunk.get(name) for name, told in _SPOKEN.items()}
+    named = {wire_name: chunk.get(name) for name, wire_name in _SPOKEN.items()}
     also = {name: chunk.get(name) for name in _FOUND}
     marked = {"highlight": chunk["highlight"]} if chunk.get("highlight") else {}
     return {**named, **also, **marked, "questions": [], "document_metadata": chunk.get("document_metadata") or {}}

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Query
 from fastapi.responses import Response
 from pydantic import Field, StringConstraints
 
-from api.dependencies import Edge, TheEdge
+from api.dependencies import ApiContext, ApiContextDep
 from api.http.auth import Caller, Principal
 from api.http.errors import ARGUMENT, DATA, Refused, absent
 from api.http.idempotency import OnceByBody
@@ -87,11 +87,11 @@ def memory_of(tx: Transaction, principal: Principal, memory_id: str) -> Memory:
 
 
 @router.post("/memories", openapi_extra=described(NewMemory))
-def create(edge: TheEdge, principal: Caller, body: SmallBody, once: OnceByBody) -> Response:
+def create(context: ApiContextDep, principal: Caller, body: SmallBody, once: OnceByBody) -> Response:
     """Create an empty memory."""
     wanted = checked(NewMemory, body)
-    embedding, chat = _models(edge, principal, wanted.embd_id, wanted.llm_id, is_new=True)
-    with once.transaction(edge.database) as tx:
+    embedding, chat = _models(context, principal, wanted.embd_id, wanted.llm_id, is_new=True)
+    with once.transaction(context.database) as tx:
         made = memories.create(
             tx,
             principal.tenant_id,
@@ -112,7 +112,7 @@ def create(edge: TheEdge, principal: Caller, body: SmallBody, once: OnceByBody) 
 
 @router.get("/memories")
 def list_memories(
-    edge: TheEdge,
+    context: ApiContextDep,
     principal: Caller,
     page: ThePage,
     keywords: str = "",
@@ -131,7 +131,7 @@ def list_memories(
     if (tenants and principal.tenant_id not in map(id_of, tenants)) or storage_type not in ("", "table"):
         return success({"memory_list": [], "total_count": 0})
     types = _bits(names)
-    with edge.database.statements() as tx:
+    with context.database.statements() as tx:
         found, total = memories.page(
             tx, principal.tenant_id, keywords=keywords, types=types, most=page.size, skipped=page.offset
         )
@@ -139,15 +139,15 @@ def list_memories(
 
 
 @router.get("/memories/{memory_id}/config")
-def config(edge: TheEdge, principal: Caller, memory_id: str) -> Response:
+def config(context: ApiContextDep, principal: Caller, memory_id: str) -> Response:
     """Get the settings of a memory."""
-    with edge.database.statements() as tx:
+    with context.database.statements() as tx:
         return success(memory_wire.memory(memory_of(tx, principal, memory_id)))
 
 
 @router.get("/memories/{memory_id}")
 def show(
-    edge: TheEdge,
+    context: ApiContextDep,
     principal: Caller,
     memory_id: str,
     page: ThePage,
@@ -157,25 +157,25 @@ def show(
     """List the conversations in a memory, the newest first, each with its extracts. `keywords`: in the session id."""
     agents = listed(",".join(agent_id or []))
     tenant_id = principal.tenant_id
-    with edge.database.statements() as tx:
+    with context.database.statements() as tx:
         memory = memory_of(tx, principal, memory_id)
         said, total = memory_messages.page(
             tx, tenant_id, memory.id, agent_ids=agents, keywords=keywords, most=page.size, skipped=page.offset
         )
         extracted = memory_messages.extracted_from(tx, tenant_id, memory.id, [each.number for each in said])
-    told = [memory_wire.said(each, [one for one in extracted if one.source == each.number]) for each in said]
-    return success({"messages": {"message_list": told, "total_count": total}, "storage_type": "table"})
+    message_list = [memory_wire.said(each, [one for one in extracted if one.source == each.number]) for each in said]
+    return success({"messages": {"message_list": message_list, "total_count": total}, "storage_type": "table"})
 
 
 @router.put("/memories/{memory_id}", openapi_extra=described(ChangedMemory))
-def change(edge: TheEdge, principal: Caller, body: SmallBody, memory_id: str) -> Response:
+def change(context: ApiContextDep, principal: Caller, body: SmallBody, memory_id: str) -> Response:
     """Change a memory."""
     wanted = checked(ChangedMemory, body)
-    with edge.database.transaction() as tx:
+    with context.database.transaction() as tx:
         memory_of(tx, principal, memory_id)
-    embedding, chat = _models(edge, principal, wanted.embd_id, wanted.llm_id, is_new=False)
+    embedding, chat = _models(context, principal, wanted.embd_id, wanted.llm_id, is_new=False)
     types = _bits(wanted.memory_type) | TYPES["raw"] if wanted.memory_type is not None else None
-    with edge.database.transaction() as tx:
+    with context.database.transaction() as tx:
         memory = memory_of(tx, principal, memory_id)
         fixed = {"memory_type": (types, memory.types), "embd_id": (embedding, memory.embedding_model)}
         stays = [name for name, (asked, now) in fixed.items() if asked is not None and asked != now]
@@ -201,9 +201,9 @@ def change(edge: TheEdge, principal: Caller, body: SmallBody, memory_id: str) ->
 
 
 @router.delete("/memories/{memory_id}")
-def delete(edge: TheEdge, principal: Caller, memory_id: str) -> Response:
+def delete(context: ApiContextDep, principal: Caller, memory_id: str) -> Response:
     """Delete a memory with its messages."""
-    with edge.database.transaction() as tx:
+    with context.database.transaction() as tx:
         memories.delete(tx, principal.tenant_id, memory_of(tx, principal, memory_id).id)
     return success(None)
 
@@ -213,13 +213,13 @@ def _bits(names: list[Any]) -> int:
 
 
 def _models(
-    edge: Edge, principal: Principal, embedding: str | None, chat: str | None, *, is_new: bool
+    context: ApiContext, principal: Principal, embedding: str | None, chat: str | None, *, is_new: bool
 ) -> tuple[str | None, str | None]:
     """Return embedding and chat model as requested; a new memory gets the tenant's first embedding model.
 
     Raises Refused for a model of another kind.
     """
-    accounts = edge.models.accounts(principal.tenant_id)
+    accounts = context.models.accounts(principal.tenant_id)
     if is_new and not embedding:
         embedding = first_of(accounts, EMBEDDING)
     try:

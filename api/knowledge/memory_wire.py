@@ -39,7 +39,7 @@ def memory(of: Memory) -> dict[str, Any]:
 
 def message(of: Message, *, with_content: bool = True) -> dict[str, Any]:
     """Return a message; times are in UTC."""
-    told = {
+    fields = {
         "message_id": of.number,
         "message_type": type_of(of.type),
         "source_id": of.source,
@@ -52,7 +52,7 @@ def message(of: Message, *, with_content: bool = True) -> dict[str, Any]:
         "forget_at": _time(of.forget_at),
         "status": of.is_enabled,
     }
-    return {**told, "content": of.content} if with_content else told
+    return {**fields, "content": of.content} if with_content else fields
 
 
 def said(of: Message, extracted: list[Message]) -> dict[str, Any]:

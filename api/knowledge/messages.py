@@ -12,7 +12,7 @@ from fastapi import APIRouter, Query
 from fastapi.responses import Response
 from pydantic import Field
 
-from api.dependencies import TheEdge, in_thread
+from api.dependencies import ApiContextDep, in_thread
 from api.http.auth import Caller
 from api.http.errors import ARGUMENT, DATA, Refused, absent
 from api.http.idempotency import OnceByBody
@@ -54,20 +54,20 @@ class Status(Body):
 
 
 @router.post("/messages", openapi_extra=described(NewMessage))
-async def add(edge: TheEdge, principal: Caller, body: SmallBody, once: OnceByBody) -> Response:
+async def add(context: ApiContextDep, principal: Caller, body: SmallBody, once: OnceByBody) -> Response:
     """Store a question and its answer. A model extracts facts from them later."""
     wanted = checked(NewMessage, body)
     entries = _entries([wanted.memory_id] if isinstance(wanted.memory_id, str) else wanted.memory_id)
-    await in_thread(lambda: once.look(edge.database))
+    await in_thread(lambda: once.look(context.database))
     record = wanted.model_dump(exclude={"memory_id"})
     key = f"{once.route} {once.key}" if once.key is not None else None
     try:
-        await TenantMemories(principal.tenant_id, edge.memories).save(entries, record, key)
+        await TenantMemories(principal.tenant_id, context.memories).save(entries, record, key)
     except NodeFailure as failure:
         raise Refused(DATA, failure.message) from failure
 
     def kept() -> Response:
-        with once.transaction(edge.database) as tx:
+        with once.transaction(context.database) as tx:
             return once.keep(tx, json_reply({"code": 0, "message": ADDED, "data": None}))
 
     return await in_thread(kept)
@@ -75,7 +75,7 @@ async def add(edge: TheEdge, principal: Caller, body: SmallBody, once: OnceByBod
 
 @router.get("/messages/search")
 async def search(
-    edge: TheEdge,
+    context: ApiContextDep,
     principal: Caller,
     memory_id: Ids,
     query: str = "",
@@ -90,9 +90,9 @@ async def search(
     looked = Looked(
         query, similarity_threshold, keywords_similarity_weight, top_n, MessageScope(user_id, agent_id, session_id)
     )
-    chosen = await _chosen(edge, principal.tenant_id, memory_id)
+    chosen = await _chosen(context, principal.tenant_id, memory_id)
     try:
-        found = await edge.memories.search(principal.tenant_id, chosen, looked)
+        found = await context.memories.search(principal.tenant_id, chosen, looked)
     except NodeFailure as failure:
         raise Refused(DATA, failure.message) from failure
     return success([{**memory_wire.message(message), "similarity": round(near, 6)} for message, near in found])
@@ -100,7 +100,7 @@ async def search(
 
 @router.get("/messages")
 async def recent(
-    edge: TheEdge,
+    context: ApiContextDep,
     principal: Caller,
     memory_id: Ids,
     agent_id: str = "",
@@ -108,11 +108,11 @@ async def recent(
     limit: Annotated[int, Query(ge=1, le=MOST_SHOWN)] = 10,
 ) -> Response:
     """List the newest messages of memories."""
-    chosen = await _chosen(edge, principal.tenant_id, memory_id)
+    chosen = await _chosen(context, principal.tenant_id, memory_id)
     whose = MessageScope(agent_id=agent_id, session_id=session_id)
 
     def read() -> list[Any]:
-        with edge.database.statements() as tx:
+        with context.database.statements() as tx:
             ids = [memory.id for memory in chosen]
             return memory_messages.recent(tx, principal.tenant_id, ids, whose, limit)
 
@@ -120,11 +120,11 @@ async def recent(
 
 
 @router.get("/messages/{message_key}/content")
-def content(edge: TheEdge, principal: Caller, message_key: str) -> Response:
+def content(context: ApiContextDep, principal: Caller, message_key: str) -> Response:
     """Get a message with its content."""
     memory_id, number = _place(message_key)
     try:
-        with edge.database.statements() as tx:
+        with context.database.statements() as tx:
             found = memory_messages.get(tx, principal.tenant_id, memory_id, number)
     except NotFound:
         raise _absent(message_key) from None
@@ -132,11 +132,11 @@ def content(edge: TheEdge, principal: Caller, message_key: str) -> Response:
 
 
 @router.delete("/messages/{message_key}")
-def forget(edge: TheEdge, principal: Caller, message_key: str) -> Response:
+def forget(context: ApiContextDep, principal: Caller, message_key: str) -> Response:
     """Forget a message: searches no longer find it."""
     memory_id, number = _place(message_key)
     try:
-        with edge.database.transaction() as tx:
+        with context.database.transaction() as tx:
             memory_messages.forget(tx, principal.tenant_id, memory_id, number)
     except NotFound:
         raise _absent(message_key) from None
@@ -144,22 +144,22 @@ def forget(edge: TheEdge, principal: Caller, message_key: str) -> Response:
 
 
 @router.put("/messages/{message_key}", openapi_extra=described(Status))
-def switch(edge: TheEdge, principal: Caller, body: SmallBody, message_key: str) -> Response:
+def switch(context: ApiContextDep, principal: Caller, body: SmallBody, message_key: str) -> Response:
     """Enable or disable a message for searches."""
     memory_id, number = _place(message_key)
     wanted = checked(Status, body)
     try:
-        with edge.database.transaction() as tx:
+        with context.database.transaction() as tx:
             memory_messages.enable(tx, principal.tenant_id, memory_id, number, enabled=wanted.status)
     except NotFound:
         raise _absent(message_key) from None
     return success(None)
 
 
-async def _chosen(edge: TheEdge, tenant_id: UUID, given: Sequence[str]) -> list[Memory]:
+async def _chosen(context: ApiContextDep, tenant_id: UUID, given: Sequence[str]) -> list[Memory]:
     """Return the caller's memories with these ids. Raises Refused if one does not exist."""
     entries = _entries([entry for each in given for entry in each.split(",")])
-    found = await edge.memories.named(tenant_id, entries)
+    found = await context.memories.named(tenant_id, entries)
     missing = [entry for entry in entries if entry not in found]
     if missing:
         raise absent(f"Memory {missing} not found.")

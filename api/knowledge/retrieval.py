@@ -7,7 +7,7 @@ from fastapi import APIRouter
 from fastapi.responses import Response
 from pydantic import Field
 
-from api.dependencies import TheEdge, in_thread
+from api.dependencies import ApiContextDep, in_thread
 from api.http.auth import Caller
 from api.http.errors import DATA, Refused, absent
 from api.http.replies import id_of, success
@@ -50,19 +50,19 @@ class Retrieval(Body):
 
 
 @router.post("/retrieval", openapi_extra=described(Retrieval))
-async def retrieve(edge: TheEdge, principal: Caller, body: SmallBody) -> Response:
+async def retrieve(context: ApiContextDep, principal: Caller, body: SmallBody) -> Response:
     """Find the passages that match a question best."""
     wanted = checked(Retrieval, body)
     ids = required_ids(wanted.dataset_ids, "dataset_ids")
     if wanted.top_k <= 0:
         raise Refused(DATA, "`top_k` must be greater than 0")
-    bases = await edge.library.bases(principal.tenant_id, ids)
+    bases = await context.library.bases(principal.tenant_id, ids)
     for each in ids:
         if id_of(each) is None or each not in bases:
             raise absent(f"You don't own the dataset {each}.")
     chosen = list(bases.values())
     documents = [document for each in wanted.document_ids if (document := id_of(each)) is not None]
-    known = await in_thread(lambda: _known(edge, principal.tenant_id, [base.id for base in chosen], documents))
+    known = await in_thread(lambda: _known(context, principal.tenant_id, [base.id for base in chosen], documents))
     for each in wanted.document_ids:
         if id_of(each) not in known:
             raise absent(f"The datasets don't own the document {each}")
@@ -86,14 +86,14 @@ async def retrieve(edge: TheEdge, principal: Caller, body: SmallBody) -> Respons
         highlight=wanted.highlight,
     )
     try:
-        found = await edge.library.search(principal.tenant_id, chosen, asked)
+        found = await context.library.search(principal.tenant_id, chosen, asked)
     except NodeFailure as failure:
         raise Refused(DATA, failure.message) from failure
     return success({**found, "chunks": [knowledge_wire.found(chunk) for chunk in found["chunks"]]})
 
 
-def _known(edge: TheEdge, tenant_id: UUID, base_ids: list[UUID], documents: list[UUID]) -> set[UUID]:
+def _known(context: ApiContextDep, tenant_id: UUID, base_ids: list[UUID], documents: list[UUID]) -> set[UUID]:
     if not documents:
         return set()
-    with edge.database.statements() as tx:
+    with context.database.statements() as tx:
         return chunks.filter_owned(tx, tenant_id, base_ids, documents)

@@ -13,7 +13,7 @@ from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
 
 from api.agents.agents import canvas_of
-from api.dependencies import Edge, TheEdge, in_thread
+from api.dependencies import ApiContext, ApiContextDep, in_thread
 from api.http.auth import Caller
 from api.http.errors import DATA, Refused, absent
 from api.http.idempotency import Keyed, OnceByBody
@@ -47,10 +47,10 @@ _LOOKED_AT = ("url", "server_type", "headers", "variables")
 
 
 @dataclass(frozen=True, slots=True)
-class Desk:
+class McpContext:
     """The dependencies of these routes: database, encryption key, HTTP client and caller."""
 
-    edge: Edge
+    context: ApiContext
     key: EncryptionKey
     http: Outgoing
     tenant_id: UUID
@@ -69,7 +69,7 @@ class Desk:
         """Return the caller's server, read in its own transaction. Raises Refused."""
 
         def work() -> ServerRow:
-            with self.edge.database.transaction() as tx:
+            with self.context.database.transaction() as tx:
                 return self.row(tx, server_id)
 
         return await in_thread(work)
@@ -106,41 +106,41 @@ class _Reached:
     live: Mapping[str, LiveTool]
 
 
-async def desk(request: Request, edge: TheEdge, principal: Caller) -> Desk:
+async def get_mcp_context(request: Request, context: ApiContextDep, principal: Caller) -> McpContext:
     """Return the dependencies for a request. Raises Refused if the process has no encryption key."""
-    if edge.sealing_key is None:
+    if context.sealing_key is None:
         raise Refused(DATA, "This API has no encryption key, so it cannot store MCP servers. Set EASEL_SECRET_KEY.")
     http: Outgoing = request.app.state.http
-    return Desk(edge, edge.sealing_key, http, principal.tenant_id)
+    return McpContext(context, context.sealing_key, http, principal.tenant_id)
 
 
-TheDesk = Annotated[Desk, Depends(desk)]
+McpContextDep = Annotated[McpContext, Depends(get_mcp_context)]
 
 
 @router.get("/mcp/servers")
-def list_servers(desk: TheDesk, page: ThePage, keywords: str = "") -> Response:
+def list_servers(mcp: McpContextDep, page: ThePage, keywords: str = "") -> Response:
     """List one page of the tenant's servers, the newest first. Values of headers and variables are never shown."""
-    with desk.edge.database.transaction() as tx:
-        found = servers.servers_of(tx, desk.tenant_id, desk.key, keywords)
+    with mcp.context.database.transaction() as tx:
+        found = servers.servers_of(tx, mcp.tenant_id, mcp.key, keywords)
         rows = found[page.offset : page.offset + page.size]
-        shown = [server_shown(row, pins.pins(tx, desk.tenant_id, row.id)) for row in rows]
+        shown = [server_shown(row, pins.pins(tx, mcp.tenant_id, row.id)) for row in rows]
     return success({"mcp_servers": shown, "total": len(found)})
 
 
 @router.post("/mcp/servers", openapi_extra=described(McpServerFields))
-async def add_server(desk: TheDesk, body: SmallBody, once: OnceByBody) -> Response:
+async def add_server(mcp: McpContextDep, body: SmallBody, once: OnceByBody) -> Response:
     """Add a server. Its tools are read first and approved with it."""
-    await in_thread(lambda: once.look(desk.edge.database))
+    await in_thread(lambda: once.look(mcp.context.database))
     wanted = checked(McpServerFields, body)
     fields = fields_of(wanted)
-    live = {} if wanted.unchecked else await desk.live("new", fields)
-    return await in_thread(lambda: _added(desk, once, fields, live))
+    live = {} if wanted.unchecked else await mcp.live("new", fields)
+    return await in_thread(lambda: _added(mcp, once, fields, live))
 
 
 @router.post("/mcp/servers/import", openapi_extra=described(McpImport))
-async def import_servers(desk: TheDesk, body: SmallBody, once: OnceByBody) -> Response:
+async def import_servers(mcp: McpContextDep, body: SmallBody, once: OnceByBody) -> Response:
     """Add the servers of a client's configuration file. Each one succeeds or fails by itself."""
-    await in_thread(lambda: once.look(desk.edge.database))
+    await in_thread(lambda: once.look(mcp.context.database))
     wanted = checked(McpImport, body)
     if not wanted.servers:
         raise Refused(DATA, "No MCP servers provided.")
@@ -148,83 +148,83 @@ async def import_servers(desk: TheDesk, body: SmallBody, once: OnceByBody) -> Re
     for name, stored in wanted.servers.items():
         try:
             fields = fields_of(imported(name, stored, unchecked=wanted.unchecked))
-            found[name] = _Reached(fields, {} if wanted.unchecked else await desk.live(name, fields))
+            found[name] = _Reached(fields, {} if wanted.unchecked else await mcp.live(name, fields))
         except Refused as refused:
             found[name] = refused
-    return await in_thread(lambda: _imported(desk, once, found))
+    return await in_thread(lambda: _imported(mcp, once, found))
 
 
 @router.post("/mcp/servers/list_tools", openapi_extra=described(McpSelection))
-async def list_tools_of_many(desk: TheDesk, body: SmallBody) -> Response:
+async def list_tools_of_many(mcp: McpContextDep, body: SmallBody) -> Response:
     """List the tools that several servers offer now, by id."""
     wanted = checked(McpSelection, body)
     if not wanted.mcp_ids:
         raise Refused(DATA, "No MCP server IDs provided.")
-    return success({server_id: await _tools(desk, server_id) for server_id in wanted.mcp_ids})
+    return success({server_id: await _tools(mcp, server_id) for server_id in wanted.mcp_ids})
 
 
 @router.post("/mcp/servers/test_tool", openapi_extra=described(McpTrial))
-async def test_tool_by_id(desk: TheDesk, body: SmallBody) -> Response:
+async def test_tool_by_id(mcp: McpContextDep, body: SmallBody) -> Response:
     """Test a tool of the server in the body. Returns the text that a model would read."""
     wanted = checked(McpTrial, body)
-    return await _tried(desk, wanted.mcp_id or "", wanted)
+    return await _tried(mcp, wanted.mcp_id or "", wanted)
 
 
 @router.get("/mcp/servers/{server_id}")
-def get_server(desk: TheDesk, server_id: str) -> Response:
+def get_server(mcp: McpContextDep, server_id: str) -> Response:
     """Get a server with its approved tools."""
-    with desk.edge.database.transaction() as tx:
-        row = desk.row(tx, server_id)
-        return success(server_shown(row, pins.pins(tx, desk.tenant_id, row.id)))
+    with mcp.context.database.transaction() as tx:
+        row = mcp.row(tx, server_id)
+        return success(server_shown(row, pins.pins(tx, mcp.tenant_id, row.id)))
 
 
 @router.put("/mcp/servers/{server_id}", openapi_extra=described(McpServerFields))
 @router.patch("/mcp/servers/{server_id}", openapi_extra=described(McpServerFields))
-async def change_server(desk: TheDesk, server_id: str, body: SmallBody) -> Response:
+async def change_server(mcp: McpContextDep, server_id: str, body: SmallBody) -> Response:
     """Change the fields in the body. If the address changes, the tools are read again and approved."""
-    row = await desk.read(server_id)
+    row = await mcp.read(server_id)
     wanted = checked(McpServerFields, body)
     fields = fields_of(wanted, row.fields)
     moves = any(getattr(fields, name) != getattr(row.fields, name) for name in _LOOKED_AT)
-    live = await desk.live(row.id.hex, fields) if moves and not wanted.unchecked else {}
-    return await in_thread(lambda: _changed(desk, row, fields, live))
+    live = await mcp.live(row.id.hex, fields) if moves and not wanted.unchecked else {}
+    return await in_thread(lambda: _changed(mcp, row, fields, live))
 
 
 @router.delete("/mcp/servers/{server_id}")
-def delete_server(desk: TheDesk, server_id: str) -> Response:
+def delete_server(mcp: McpContextDep, server_id: str) -> Response:
     """Delete a server. Agents that name it fail with an error that says so."""
-    with desk.edge.database.transaction() as tx:
-        row = desk.row(tx, server_id)
-        servers.remove(tx, desk.tenant_id, row.id)
+    with mcp.context.database.transaction() as tx:
+        row = mcp.row(tx, server_id)
+        servers.remove(tx, mcp.tenant_id, row.id)
     return success(True)
 
 
 @router.get("/mcp/servers/{server_id}/tools")
-async def list_tools(desk: TheDesk, server_id: str) -> Response:
+async def list_tools(mcp: McpContextDep, server_id: str) -> Response:
     """List the tools that a server offers now, and whether they are as approved."""
-    return success(await _tools(desk, server_id))
+    return success(await _tools(mcp, server_id))
 
 
 @router.post("/mcp/servers/{server_id}/test", openapi_extra=described(McpTrial))
-async def test_tool(desk: TheDesk, server_id: str, body: SmallBody) -> Response:
+async def test_tool(mcp: McpContextDep, server_id: str, body: SmallBody) -> Response:
     """Test a tool. Returns the text that a model would read."""
-    return await _tried(desk, server_id, checked(McpTrial, body))
+    return await _tried(mcp, server_id, checked(McpTrial, body))
 
 
 @router.post("/mcp/servers/{server_id}/approve", openapi_extra=described(McpApproval))
-async def approve_tools(desk: TheDesk, server_id: str, body: SmallBody) -> Response:
+async def approve_tools(mcp: McpContextDep, server_id: str, body: SmallBody) -> Response:
     """Approve tools as the server describes them now. Agents may call them from the next attempt on."""
-    row = await desk.read(server_id)
+    row = await mcp.read(server_id)
     wanted = checked(McpApproval, body)
-    live = await desk.live(row.id.hex, row.fields)
+    live = await mcp.live(row.id.hex, row.fields)
     names = list(live) if wanted.tools is None else wanted.tools
     if missing := [name for name in names if name not in live]:
         raise Refused(DATA, f"The server does not offer: {', '.join(missing)}.")
 
     def approve() -> Response:
-        with desk.edge.database.transaction() as tx:
-            _approve(tx, desk, row.id, {name: live[name] for name in names})
-            return success(live_shown(row.fields, live, pins.pins(tx, desk.tenant_id, row.id)))
+        with mcp.context.database.transaction() as tx:
+            _approve(tx, mcp, row.id, {name: live[name] for name in names})
+            return success(live_shown(row.fields, live, pins.pins(tx, mcp.tenant_id, row.id)))
 
     return await in_thread(approve)
 
@@ -233,27 +233,27 @@ async def approve_tools(desk: TheDesk, server_id: str, body: SmallBody) -> Respo
 
 
 @router.get("/agents/{agent_id}/mcp")
-def get_exposure(edge: TheEdge, principal: Caller, agent_id: str) -> Response:
+def get_exposure(context: ApiContextDep, principal: Caller, agent_id: str) -> Response:
     """Get the name under which an agent is offered as a tool under `/mcp`; null if it is not."""
-    with edge.database.transaction() as tx:
+    with context.database.transaction() as tx:
         canvas = canvas_of(tx, principal, agent_id)
         return success({"name": agents.exposed_name(tx, principal.tenant_id, canvas.id)})
 
 
 @router.put("/agents/{agent_id}/mcp", openapi_extra=described(McpExposure))
-def expose_agent(edge: TheEdge, principal: Caller, agent_id: str, body: SmallBody) -> Response:
+def expose_agent(context: ApiContextDep, principal: Caller, agent_id: str, body: SmallBody) -> Response:
     """Offer an agent's published version as a tool under `/mcp`."""
     wanted = checked(McpExposure, body)
-    with edge.database.transaction() as tx:
+    with context.database.transaction() as tx:
         canvas = canvas_of(tx, principal, agent_id)
         name = wanted.name or agents.name_of(canvas.title, canvas.id)
         return success({"name": agents.expose(tx, principal.tenant_id, canvas.id, name)})
 
 
 @router.delete("/agents/{agent_id}/mcp")
-def hide_agent(edge: TheEdge, principal: Caller, agent_id: str) -> Response:
+def hide_agent(context: ApiContextDep, principal: Caller, agent_id: str) -> Response:
     """Stop offering an agent as a tool."""
-    with edge.database.transaction() as tx:
+    with context.database.transaction() as tx:
         canvas = canvas_of(tx, principal, agent_id)
         agents.hide(tx, principal.tenant_id, canvas.id)
     return success(True)
@@ -262,22 +262,22 @@ def hide_agent(edge: TheEdge, principal: Caller, agent_id: str) -> Response:
 # -- work in threads --------------------------------------------------------------------------------------------------
 
 
-async def _tools(desk: Desk, server_id: str) -> list[dict[str, object]]:
-    row = await desk.read(server_id)
-    live = await desk.live(row.id.hex, row.fields)
+async def _tools(mcp: McpContext, server_id: str) -> list[dict[str, object]]:
+    row = await mcp.read(server_id)
+    live = await mcp.live(row.id.hex, row.fields)
 
     def seen() -> list[dict[str, object]]:
-        with desk.edge.database.transaction() as tx:
-            return live_shown(row.fields, live, pins.pins(tx, desk.tenant_id, row.id))
+        with mcp.context.database.transaction() as tx:
+            return live_shown(row.fields, live, pins.pins(tx, mcp.tenant_id, row.id))
 
     return await in_thread(seen)
 
 
-async def _tried(desk: Desk, server_id: str, wanted: McpTrial) -> Response:
-    row = await desk.read(server_id)
+async def _tried(mcp: McpContext, server_id: str, wanted: McpTrial) -> Response:
+    row = await mcp.read(server_id)
     if not wanted.tool_name:
         raise Refused(DATA, "No tool name provided.")
-    session = desk.session(row.id.hex, row.fields)
+    session = mcp.session(row.id.hex, row.fields)
     try:
         await session.open()
         return success(await session.call(wanted.tool_name, wanted.arguments))
@@ -287,33 +287,33 @@ async def _tried(desk: Desk, server_id: str, wanted: McpTrial) -> Response:
         await session.close()
 
 
-def _added(desk: Desk, once: Keyed, fields: ServerFields, live: Mapping[str, LiveTool]) -> Response:
-    with once.transaction(desk.edge.database) as tx:
-        server_id = _add(tx, desk, fields, live)
-        row = servers.get(tx, desk.tenant_id, server_id, desk.key)
-        return once.keep(tx, success(server_shown(row, pins.pins(tx, desk.tenant_id, server_id))))
+def _added(mcp: McpContext, once: Keyed, fields: ServerFields, live: Mapping[str, LiveTool]) -> Response:
+    with once.transaction(mcp.context.database) as tx:
+        server_id = _add(tx, mcp, fields, live)
+        row = servers.get(tx, mcp.tenant_id, server_id, mcp.key)
+        return once.keep(tx, success(server_shown(row, pins.pins(tx, mcp.tenant_id, server_id))))
 
 
-def _add(tx: Transaction, desk: Desk, fields: ServerFields, live: Mapping[str, LiveTool]) -> UUID:
+def _add(tx: Transaction, mcp: McpContext, fields: ServerFields, live: Mapping[str, LiveTool]) -> UUID:
     try:
-        server_id = servers.add(tx, desk.tenant_id, fields, desk.key)
+        server_id = servers.add(tx, mcp.tenant_id, fields, mcp.key)
     except Conflict:
         raise Refused(DATA, "Duplicated MCP server name.") from None
-    _approve(tx, desk, server_id, live)
+    _approve(tx, mcp, server_id, live)
     return server_id
 
 
-def _imported(desk: Desk, once: Keyed, found: Mapping[str, "_Reached | Refused"]) -> Response:
+def _imported(mcp: McpContext, once: Keyed, found: Mapping[str, "_Reached | Refused"]) -> Response:
     """Add the servers that answered, with another name if one is in use, and return the result of each."""
     results: list[dict[str, object]] = []
-    with once.transaction(desk.edge.database) as tx:
-        taken = {row.fields.name for row in servers.servers_of(tx, desk.tenant_id, desk.key)}
+    with once.transaction(mcp.context.database) as tx:
+        taken = {row.fields.name for row in servers.servers_of(tx, mcp.tenant_id, mcp.key)}
         for name, one in found.items():
             if isinstance(one, Refused):
                 results.append({"server": name, "success": False, "message": one.message})
                 continue
             free = next(other for other in _names(one.fields.name) if other not in taken)
-            server_id = _add(tx, desk, replace(one.fields, name=free), one.live)
+            server_id = _add(tx, mcp, replace(one.fields, name=free), one.live)
             taken.add(free)
             renamed = {"new_name": free} if free != one.fields.name else {}
             results.append({"server": name, "success": True, "action": "created", "id": server_id.hex, **renamed})
@@ -326,19 +326,19 @@ def _names(name: str) -> Iterator[str]:
     yield from (f"{name}_{number}" for number in count())
 
 
-def _changed(desk: Desk, row: ServerRow, fields: ServerFields, live: Mapping[str, LiveTool]) -> Response:
-    with desk.edge.database.transaction() as tx:
+def _changed(mcp: McpContext, row: ServerRow, fields: ServerFields, live: Mapping[str, LiveTool]) -> Response:
+    with mcp.context.database.transaction() as tx:
         try:
-            servers.change(tx, desk.tenant_id, row.id, fields, desk.key)
+            servers.change(tx, mcp.tenant_id, row.id, fields, mcp.key)
         except Conflict:
             raise Refused(DATA, "Duplicated MCP server name.") from None
         if fields.url != row.fields.url:
-            pins.forget(tx, desk.tenant_id, row.id)
-            _approve(tx, desk, row.id, live)
-        changed = servers.get(tx, desk.tenant_id, row.id, desk.key)
-        return success(server_shown(changed, pins.pins(tx, desk.tenant_id, row.id)))
+            pins.forget(tx, mcp.tenant_id, row.id)
+            _approve(tx, mcp, row.id, live)
+        changed = servers.get(tx, mcp.tenant_id, row.id, mcp.key)
+        return success(server_shown(changed, pins.pins(tx, mcp.tenant_id, row.id)))
 
 
-def _approve(tx: Transaction, desk: Desk, server_id: UUID, live: Mapping[str, LiveTool]) -> None:
+def _approve(tx: Transaction, mcp: McpContext, server_id: UUID, live: Mapping[str, LiveTool]) -> None:
     for tool in live.values():
-        pins.approve(tx, desk.tenant_id, server_id, tool.name, tool.description, tool.schema)
+        pins.approve(tx, mcp.tenant_id, server_id, tool.name, tool.description, tool.schema)

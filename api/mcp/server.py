@@ -12,6 +12,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing, asynccontextmanager
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
@@ -20,7 +21,7 @@ import structlog
 from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
-from api.dependencies import Edge, in_thread
+from api.dependencies import ApiContext, in_thread
 from api.http import auth
 from api.http.errors import DATA, Refused, Unauthorized
 from api.http.idempotency import key_of
@@ -68,8 +69,8 @@ class McpEndpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
-        edge: Edge = request.app.state.edge
-        scope[_PRINCIPAL] = await auth.caller(await auth.anyone(request, edge, None))
+        context: ApiContext = request.app.state.context
+        scope[_PRINCIPAL] = await auth.caller(await auth.anyone(request, context, None))
         manager = await self._manager()
         if manager is None:
             raise Refused(DATA, "This API does not serve MCP. Run `pip install easel[mcp]`.", status=501)
@@ -80,22 +81,28 @@ class McpEndpoint:
         if self._ready is None:
             self._ready = asyncio.get_running_loop().create_future()
             self._serving = asyncio.create_task(self._serve(self._ready))
+            self._serving.add_done_callback(partial(_pass_failure, self._ready))
         return await asyncio.shield(self._ready)
 
     async def _serve(self, ready: asyncio.Future[Any]) -> None:
         """Run the transport in this task, since it must end in the task in which it began."""
-        try:
-            manager = await asyncio.to_thread(_new_manager, self._max_body_bytes)
-            if manager is None:
-                ready.set_result(None)
-                return
-            async with manager.run():
-                ready.set_result(manager)
-                await self._leave.wait()
-        except BaseException as error:
-            if not ready.done():
-                ready.set_exception(error)
-            raise
+        manager = await asyncio.to_thread(_new_manager, self._max_body_bytes)
+        if manager is None:
+            ready.set_result(None)
+            return
+        async with manager.run():
+            ready.set_result(manager)
+            await self._leave.wait()
+
+
+def _pass_failure(ready: asyncio.Future[Any], serving: asyncio.Task[None]) -> None:
+    """Fail the requests that wait for the transport, if it ended before it was ready."""
+    if ready.done():
+        return
+    if serving.cancelled():
+        ready.cancel()
+    else:
+        ready.set_exception(serving.exception() or RuntimeError("The MCP transport ended before it was ready."))
 
 
 def _new_manager(max_body_bytes: int) -> Any:
@@ -129,10 +136,10 @@ async def _list_tools(ctx: Any, params: Any) -> Any:
 async def _listed(ctx: Any) -> Any:
     from mcp_types import ListToolsResult, Tool
 
-    edge, principal = _who(ctx)
+    context, principal = _who(ctx)
 
     def read() -> list[ExposedAgent]:
-        with edge.database.transaction() as tx:
+        with context.database.transaction() as tx:
             return agents.exposed(tx, principal.tenant_id)
 
     return ListToolsResult(
@@ -155,7 +162,7 @@ async def _call_tool(ctx: Any, params: Any) -> Any:
         answer = await _answer(ctx, params.name, params.arguments or {})
     except (Refused, Unauthorized, InvalidRequest) as refused:
         answer = Answer(refused.message, is_error=True)
-    except Exception as error:  # noqa: BLE001 (the edge: what nobody has foreseen carries a request id and no text)
+    except Exception as error:  # noqa: BLE001 (clients get a request id instead of internal errors)
         answer = Answer(_unexpected(error), is_error=True)
     structured = dict(answer.structured) if answer.structured is not None else None
     text = TextContent(type="text", text=answer.text)
@@ -163,10 +170,10 @@ async def _call_tool(ctx: Any, params: Any) -> Any:
 
 
 async def _answer(ctx: Any, name: str, arguments: Mapping[str, Any]) -> Answer:
-    edge, principal = _who(ctx)
+    context, principal = _who(ctx)
 
     def read() -> ExposedAgent | None:
-        with edge.database.transaction() as tx:
+        with context.database.transaction() as tx:
             return agents.exposed_as(tx, principal.tenant_id, name)
 
     agent = await in_thread(read)
@@ -176,31 +183,31 @@ async def _answer(ctx: Any, name: str, arguments: Mapping[str, Any]) -> Answer:
     key = key_of(ctx.request)
     if key is not None:
         options["idempotency_key"] = key
-    wanted = await in_thread(lambda: chosen(edge, principal, agent.canvas_id.hex, options, ROUTE))
-    talk = await begin(edge, principal.tenant_id, wanted, token_id=principal.token_id)
+    wanted = await in_thread(lambda: chosen(context, principal, agent.canvas_id.hex, options, ROUTE))
+    talk = await begin(context, principal.tenant_id, wanted, token_id=principal.token_id)
     talk.stops_with_client = _stops_with_client(ctx)
     try:
-        told = await _followed(ctx, talk)
+        turn_result = await _followed(ctx, talk)
     finally:
         with anyio.CancelScope(shield=True):
             await talk.close()
-    return tools.answer_of(told, talk.started.conversation_id.hex, talk.started.run_id.hex)
+    return tools.answer_of(turn_result, talk.started.conversation_id.hex, talk.started.run_id.hex)
 
 
 async def _followed(ctx: Any, talk: Talk) -> Told:
     """Follow the turn to its end. If the client asked for progress, report each node that starts or finishes."""
-    told = Told()
+    turn_result = Told()
     progress = 0
     async with aclosing(talk.envelopes()) as envelopes:
         async for wired in envelopes:
             if wired is None:
                 continue
-            told.take(wired)
+            turn_result.take(wired)
             if (what := _TOLD.get(wired.name)) is not None:
                 progress += 1
                 node = wired.body["data"]
                 await ctx.session.report_progress(progress, message=f"{node['component_name']} {what}")
-    return told
+    return turn_result
 
 
 def _unexpected(error: Exception) -> str:
@@ -210,8 +217,8 @@ def _unexpected(error: Exception) -> str:
     return f"An internal error occurred. Report it with the request id {request_id}."
 
 
-def _who(ctx: Any) -> tuple[Edge, auth.Principal]:
-    return ctx.request.app.state.edge, ctx.request.scope[_PRINCIPAL]
+def _who(ctx: Any) -> tuple[ApiContext, auth.Principal]:
+    return ctx.request.app.state.context, ctx.request.scope[_PRINCIPAL]
 
 
 def _stops_with_client(ctx: Any) -> bool:

@@ -68,23 +68,23 @@ def options_of(agent: ExposedAgent, arguments: Mapping[str, Any]) -> dict[str, A
     return {name: value for name, value in options.items() if value is not None}
 
 
-def answer_of(told: Told, session_id: str, run_id: str) -> Answer:
+def answer_of(turn_result: Told, session_id: str, run_id: str) -> Answer:
     """Return the result of a turn."""
     ids = {"session_id": session_id, "run_id": run_id}
-    if not told.last or told.name == run_events.RUN_FAILED:
-        return Answer(str(told.last.get("message") or "The run has failed."), is_error=True)
-    data: Mapping[str, Any] = told.last["data"]
-    if told.name == run_events.USER_INPUTS:
+    if not turn_result.last or turn_result.name == run_events.RUN_FAILED:
+        return Answer(str(turn_result.last.get("message") or "The run has failed."), is_error=True)
+    data: Mapping[str, Any] = turn_result.last["data"]
+    if turn_result.name == run_events.USER_INPUTS:
         fields = ", ".join(data.get("inputs") or {}) or "an answer"
-        text = "\n".join(part for part in (told.content, str(data.get("tips") or "")) if part)
+        text = "\n".join(part for part in (turn_result.content, str(data.get("tips") or "")) if part)
         advice = f"The agent waits for: {fields}. Call again with these and session_id {session_id}."
         return Answer(f"{text}\n{advice}".strip(), {**ids, "waits_for": data.get("inputs") or {}})
     outputs = data.get("outputs")
     content = outputs.get("content") if isinstance(outputs, Mapping) else None
-    text = told.content or (content if isinstance(content, str) else "")
+    text = turn_result.content or (content if isinstance(content, str) else "")
     structured: dict[str, Any] = {**ids, "answer": text}
-    if told.structured:
-        structured["structured"] = told.structured
+    if turn_result.structured:
+        structured["structured"] = turn_result.structured
     return Answer(text, structured)
 
 

@@ -11,7 +11,7 @@ from uuid import UUID
 from fastapi import APIRouter
 from fastapi.responses import Response
 
-from api.dependencies import Edge, TheEdge, in_thread
+from api.dependencies import ApiContext, ApiContextDep, in_thread
 from api.http.auth import Caller, Principal
 from api.http.replies import id_of, json_reply
 from api.http.reply_styles import OwnRoute
@@ -28,37 +28,37 @@ router = APIRouter(tags=["budgets"], route_class=OwnRoute)
 
 
 @router.get("/budgets")
-def list_budgets(edge: TheEdge, principal: Caller) -> Response:
+def list_budgets(context: ApiContextDep, principal: Caller) -> Response:
     """List all budgets of the tenant, with the amounts spent and those that running calls have reserved."""
-    return json_reply({"budgets": _shown(edge, principal)})
+    return json_reply({"budgets": _shown(context, principal)})
 
 
 @router.put("/budgets", openapi_extra=described(Budget))
-async def set_budget(edge: TheEdge, principal: Caller, body: SmallBody) -> Response:
+async def set_budget(context: ApiContextDep, principal: Caller, body: SmallBody) -> Response:
     """Set limits of one run or session (`id`), of every one, of the tenant, or of its day. Other limits stay."""
     wanted = checked(Budget, body)
     limits = limits_of(wanted.model_dump(exclude={"scope", "id"}))
     if not limits:
         raise InvalidRequest("Add at least one limit: tokens, calls, seconds or money.")
-    scope_id = await in_thread(lambda: _writable(edge, principal, wanted.scope, wanted.id or ""))
+    scope_id = await in_thread(lambda: _writable(context, principal, wanted.scope, wanted.id or ""))
     written = BudgetLimits(wanted.scope, scope_id, limits)
-    await in_thread(lambda: edge.lifecycle.set_budget(principal.tenant_id, written))
-    return json_reply({"budgets": await in_thread(lambda: _shown(edge, principal))})
+    await in_thread(lambda: context.lifecycle.set_budget(principal.tenant_id, written))
+    return json_reply({"budgets": await in_thread(lambda: _shown(context, principal))})
 
 
 @router.delete("/budgets")
-def clear_budget(edge: TheEdge, principal: Caller, scope: str = "", id: str = "") -> Response:  # noqa: A002 (on the wire)
+def clear_budget(context: ApiContextDep, principal: Caller, scope: str = "", id: str = "") -> Response:  # noqa: A002 (on the wire)
     """Remove all limits of a budget. The amounts spent remain if it is set again."""
     known = scope_of(scope)
-    scope_id = _writable(edge, principal, known, id)
-    with edge.database.transaction() as tx:
+    scope_id = _writable(context, principal, known, id)
+    with context.database.transaction() as tx:
         if not budgets.remove(tx, principal.tenant_id, known, scope_id):
             raise NotFound(f"There is no budget of {scope} {id}".rstrip() + ".")
-    return json_reply({"budgets": _shown(edge, principal)})
+    return json_reply({"budgets": _shown(context, principal)})
 
 
-def _shown(edge: Edge, principal: Principal) -> list[dict[str, Any]]:
-    with edge.database.transaction() as tx:
+def _shown(context: ApiContext, principal: Principal) -> list[dict[str, Any]]:
+    with context.database.transaction() as tx:
         found = budgets.list_budgets(tx, principal.tenant_id, datetime.now(UTC).date())
     return [{**account_json(each.account), "id": _id(principal, each)} for each in found]
 
@@ -67,9 +67,9 @@ def _id(principal: Principal, kept: BudgetRow) -> str | None:
     return None if kept.scope_id in (DEFAULT_SCOPE_ID, principal.tenant_id) else kept.scope_id.hex
 
 
-def _writable(edge: Edge, principal: Principal, scope: str, written: str) -> UUID:
+def _writable(context: ApiContext, principal: Principal, scope: str, written: str) -> UUID:
     """Return the id of the scope of a budget that the caller may set. Raises NotAllowed and NotFound."""
-    found = _scope_id(edge, principal, scope, written)
+    found = _scope_id(context, principal, scope, written)
     if found in (DEFAULT_SCOPE_ID, principal.tenant_id) and principal.kind != "admin":
         whose = "the tenant" if scope in ("tenant", "day") else f"each {scope}"
         raise NotAllowed(
@@ -79,7 +79,7 @@ def _writable(edge: Edge, principal: Principal, scope: str, written: str) -> UUI
     return found
 
 
-def _scope_id(edge: Edge, principal: Principal, scope: str, written: str) -> UUID:
+def _scope_id(context: ApiContext, principal: Principal, scope: str, written: str) -> UUID:
     """Return the id of the scope of a budget. Raises NotFound if the text is not an id."""
     if scope in ("tenant", "day"):
         return principal.tenant_id
@@ -87,7 +87,7 @@ def _scope_id(edge: Edge, principal: Principal, scope: str, written: str) -> UUI
         return DEFAULT_SCOPE_ID
     found = id_of(written)
     if scope == "run":  # an external id is accepted too; the budget of a deleted run may still exist
-        with edge.database.statements() as tx:
+        with context.database.statements() as tx:
             found = external_ids.find_run(tx, principal.tenant_id, written) or found
     if found is None:
         raise NotFound(f"There is no {scope} {written[:64]}.")

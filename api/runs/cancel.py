@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from uuid import UUID
 
-from api.dependencies import Edge
+from api.dependencies import ApiContext
 from api.http.auth import Principal
 from api.http.replies import id_of
 from canvas.errors import NotFound
@@ -12,49 +12,49 @@ from store.agents import conversations
 from store.runs import external_ids, run_queries
 
 
-def cancel(edge: Edge, principal: Principal, task: str, canvas_id: UUID | None = None) -> None:
+def cancel(context: ApiContext, principal: Principal, task: str, canvas_id: UUID | None = None) -> None:
     """Cancel a run, or all open and queued runs of a session, if it belongs to the caller.
 
     `task` is the id of a session or a run, or the external id of a run. With `canvas_id`, it must belong to that agent.
     An unknown id, a run that is over and one of another tenant are ignored without an error.
     """
-    session_id = _session(edge, principal, task, canvas_id)
+    session_id = _session(context, principal, task, canvas_id)
     if session_id is not None:
         with suppress(NotFound):
-            edge.lifecycle.cancel_session(principal.tenant_id, session_id)
+            context.lifecycle.cancel_session(principal.tenant_id, session_id)
         return
-    run_id = _run(edge, principal, task, canvas_id)
+    run_id = _run(context, principal, task, canvas_id)
     if run_id is not None:
         with suppress(NotFound):
-            edge.lifecycle.cancel_run(principal.tenant_id, run_id)
+            context.lifecycle.cancel_run(principal.tenant_id, run_id)
 
 
 def cancel_open_runs(
-    edge: Edge, principal: Principal, canvas_id: UUID, session_ids: Sequence[UUID] | None = None
+    context: ApiContext, principal: Principal, canvas_id: UUID, session_ids: Sequence[UUID] | None = None
 ) -> None:
     """Cancel every open run of an agent, or those of some of its sessions."""
-    with edge.database.transaction() as tx:
+    with context.database.transaction() as tx:
         not_over = conversations.open_runs(tx, principal.tenant_id, canvas_id, session_ids)
     for run_id in not_over:
-        edge.lifecycle.cancel_run(principal.tenant_id, run_id)
+        context.lifecycle.cancel_run(principal.tenant_id, run_id)
 
 
-def _session(edge: Edge, principal: Principal, task: str, canvas_id: UUID | None) -> UUID | None:
+def _session(context: ApiContext, principal: Principal, task: str, canvas_id: UUID | None) -> UUID | None:
     """Return the id of the caller's session, if there is one and it belongs to the agent."""
     session_id = id_of(task)
     if session_id is None:
         return None
     try:
-        with edge.database.statements() as tx:
+        with context.database.statements() as tx:
             session = conversations.get(tx, principal.tenant_id, session_id)
     except NotFound:
         return None
     return session_id if canvas_id in (None, session.canvas_id) else None
 
 
-def _run(edge: Edge, principal: Principal, task: str, canvas_id: UUID | None) -> UUID | None:
+def _run(context: ApiContext, principal: Principal, task: str, canvas_id: UUID | None) -> UUID | None:
     """Return the id of the caller's run, if there is one and it belongs to the agent."""
-    with edge.database.statements() as tx:
+    with context.database.statements() as tx:
         run_id = external_ids.find_run(tx, principal.tenant_id, task)
         if run_id is None or canvas_id is None:
             return run_id

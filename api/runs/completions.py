@@ -6,7 +6,7 @@ from typing import Any
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from api.dependencies import Edge, TheEdge, in_thread
+from api.dependencies import ApiContext, ApiContextDep, in_thread
 from api.http.auth import Caller, Principal
 from api.http.errors import ARGUMENT, Refused, UnsupportedParameter, strict_status
 from api.http.replies import json_reply, result
@@ -27,16 +27,16 @@ OPENAI_FLAG = "openai-compatible"
 
 @router.post("/agents/chat/completions", openapi_extra=described(Completion))
 async def complete(
-    request: Request, edge: TheEdge, principal: Caller, body: SmallBody, events: str = "", release: str = ""
+    request: Request, context: ApiContextDep, principal: Caller, body: SmallBody, events: str = "", release: str = ""
 ) -> Response:
     """Send a message to an agent. The answer is one object, or server-sent events with `stream`."""
-    return await _complete(request, edge, principal, with_query(body, events=events, release=release))
+    return await _complete(request, context, principal, with_query(body, events=events, release=release))
 
 
 @router.post("/agents/{agent_id}/completions", openapi_extra=described(Completion), deprecated=True)
 async def complete_by_path(
     request: Request,
-    edge: TheEdge,
+    context: ApiContextDep,
     principal: Caller,
     agent_id: str,
     body: SmallBody,
@@ -45,13 +45,13 @@ async def complete_by_path(
 ) -> Response:
     """Send a message to the agent in the path. The answer is one object, or server-sent events with `stream`."""
     given = with_query(body, events=events, release=release)
-    return await _complete(request, edge, principal, {**given, "agent_id": agent_id})
+    return await _complete(request, context, principal, {**given, "agent_id": agent_id})
 
 
 @router.post("/agents/{agent_id}/run", openapi_extra=described(Running))
 async def run(
     request: Request,
-    edge: TheEdge,
+    context: ApiContextDep,
     principal: Caller,
     agent_id: str,
     body: SmallBody,
@@ -74,15 +74,15 @@ async def run(
         given["version"] = version or wanted.version or LATEST
     if "text/event-stream" in request.headers.get("accept", ""):
         given["stream"] = True
-    return await answer_turn(request, edge, principal, agent_id, wanted.model_copy(update=given), body, ROUTE)
+    return await answer_turn(request, context, principal, agent_id, wanted.model_copy(update=given), body, ROUTE)
 
 
-async def _complete(request: Request, edge: Edge, principal: Principal, body: Mapping[str, Any]) -> Response:
+async def _complete(request: Request, context: ApiContext, principal: Principal, body: Mapping[str, Any]) -> Response:
     if truthy(body.get(OPENAI_FLAG)):
         speak(request, Style.OPENAI)
         if not body.get("agent_id"):
             raise InvalidRequest("`agent_id` is required.", field="agent_id")
-        return await openai_wire.answer(request, edge, principal, str(body["agent_id"]), body)
+        return await openai_wire.answer(request, context, principal, str(body["agent_id"]), body)
     if body.get("messages") is not None:
         raise UnsupportedParameter(
             f'`messages` are read with `"{OPENAI_FLAG}": true`. Else use `query`.', field="messages"
@@ -90,12 +90,12 @@ async def _complete(request: Request, edge: Edge, principal: Principal, body: Ma
     wanted = checked(Completion, body)
     if not wanted.agent_id:
         raise Refused(ARGUMENT, "`agent_id` is required.")
-    return await answer_turn(request, edge, principal, wanted.agent_id, wanted, body, ROUTE)
+    return await answer_turn(request, context, principal, wanted.agent_id, wanted, body, ROUTE)
 
 
 async def answer_turn(
     request: Request,
-    edge: Edge,
+    context: ApiContext,
     principal: Principal,
     agent_id: str,
     wanted: Completion,
@@ -110,23 +110,23 @@ async def answer_turn(
     """
     options = keyed(request, wanted.options())
     headers = wanted.custom_header
-    start = await in_thread(lambda: chosen(edge, principal, agent_id, options, route, custom_header=headers))
-    talk = await begin(edge, principal.tenant_id, start, token_id=principal.token_id)
+    start = await in_thread(lambda: chosen(context, principal, agent_id, options, route, custom_header=headers))
+    talk = await begin(context, principal.tenant_id, start, token_id=principal.token_id)
     talk.stops_with_client = wanted.cancel_on_disconnect
     ignored = ignored_headers([name for name in wanted.without_effect if body.get(name) is not None])
     if wanted.stream:
         compact = wanted.events == "compact"
         return streamed(talk, compact=compact, return_trace=wanted.return_trace, headers=ignored)
-    told = await gathered(talk, request)
-    reply = _whole(request, told, talk, return_trace=wanted.return_trace, with_tags=with_tags)
+    turn_result = await gathered(talk, request)
+    reply = _whole(request, turn_result, talk, return_trace=wanted.return_trace, with_tags=with_tags)
     reply.headers.update({**ids_of(talk), **ignored})
     return reply
 
 
-def _whole(request: Request, told: Told, talk: Talk, *, return_trace: bool, with_tags: bool) -> Response:
+def _whole(request: Request, turn_result: Told, talk: Talk, *, return_trace: bool, with_tags: bool) -> Response:
     """Return the reply with a whole turn as one object."""
-    if not told.last:
+    if not turn_result.last:
         return result({"session_id": talk.started.conversation_id.hex})
-    if told.name == RUN_FAILED:
-        return json_reply(told.last, strict_status(request, 500))
-    return result(told.body(return_trace=return_trace, with_tags=with_tags))
+    if turn_result.name == RUN_FAILED:
+        return json_reply(turn_result.last, strict_status(request, 500))
+    return result(turn_result.body(return_trace=return_trace, with_tags=with_tags))

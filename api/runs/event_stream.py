@@ -272,7 +272,7 @@ def _take(transcript: StreamSequencer[StoredEvent], heard: Notification) -> list
         case {"n": int() as number}:
             transcript.echo(number)
             if heard.get("over") and number <= transcript.after:
-                transcript.look_again()  # over, with no later event: read again to find out whether the end is still missing
+                transcript.look_again()  # over, with no later event: the end may still be missing
         case {"t": str() as turn, "ep": int() as epoch, "o": int() as offset, "x": str() as text}:
             try:
                 return transcript.piece(UUID(turn), epoch, offset, text)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
-from api.dependencies import Edge, in_thread
+from api.dependencies import ApiContext, in_thread
 from api.http.auth import Principal
 from api.http.errors import ARGUMENT, Refused, UnsupportedParameter
 from api.http.replies import id_of
@@ -85,7 +85,9 @@ def attachments_of(number: int, message: ChatMessage) -> Attachments:
     return Attachments(parts, encoded)
 
 
-async def stored(http: Http, edge: Edge, principal: Principal, attachments: Attachments) -> list[dict[str, Any]]:
+async def stored(
+    http: Http, context: ApiContext, principal: Principal, attachments: Attachments
+) -> list[dict[str, Any]]:
     """Store the files and return their descriptors for the turn. Addresses are checked like those of canvases.
 
     Raises InvalidRequest for an upload that does not exist, Refused for an address that cannot be fetched and for files
@@ -99,16 +101,16 @@ async def stored(http: Http, edge: Edge, principal: Principal, attachments: Atta
         if isinstance(part, UUID):
             kept.append(part)
             continue
-        file = await _kept(http, edge, part, left)
+        file = await _kept(http, context, part, left)
         kept.append(file)
         left -= file.size if isinstance(part, Address) else 0
-    return await in_thread(lambda: _noted(edge, principal, kept))
+    return await in_thread(lambda: _noted(context, principal, kept))
 
 
-async def _kept(http: Http, edge: Edge, part: Incoming | Address, left: int) -> StoredRef:
+async def _kept(http: Http, context: ApiContext, part: Incoming | Address, left: int) -> StoredRef:
     """Store a new file; one at an address may have at most `left` bytes."""
     file = await _fetched(http, part, left) if isinstance(part, Address) else part
-    sha256 = await in_thread(lambda: edge.storage.put(file.data))
+    sha256 = await in_thread(lambda: context.storage.put(file.data))
     return StoredRef(file.name, file.mime_type, len(file.data), sha256)
 
 
@@ -125,9 +127,9 @@ def _too_large() -> Refused:
     return Refused(ARGUMENT, message, status=413)
 
 
-def _noted(edge: Edge, principal: Principal, kept: Sequence[StoredRef | UUID]) -> list[dict[str, Any]]:
+def _noted(context: ApiContext, principal: Principal, kept: Sequence[StoredRef | UUID]) -> list[dict[str, Any]]:
     token_id = principal.link.token_id if principal.link is not None else None
-    with edge.database.transaction() as tx:
+    with context.database.transaction() as tx:
         rows = [
             _upload(principal, tx, each)
             if isinstance(each, UUID)

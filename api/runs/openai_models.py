@@ -9,7 +9,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from api.agents.agents import canvas_of
-from api.dependencies import Edge, TheEdge
+from api.dependencies import ApiContext, ApiContextDep
 from api.http.auth import Anyone, Caller, Principal
 from api.http.errors import no_access
 from api.http.replies import id_of, json_reply
@@ -26,40 +26,40 @@ MOST_MODELS = 1000
 
 
 @router.get("/openai/models")
-def list_models(edge: TheEdge, principal: Anyone) -> Response:
+def list_models(context: ApiContextDep, principal: Anyone) -> Response:
     """List the caller's agents as OpenAI models, by id. `has_more` if there are more than 1000.
 
     A share link lists its agent only.
     """
     ids = [principal.link.canvas_id] if principal.link is not None else []
     wanted = canvas_list.CanvasFilter(categories=["agent_canvas"], ids=ids)
-    with edge.database.statements() as tx:
+    with context.database.statements() as tx:
         found, total = canvas_list.page(tx, principal.tenant_id, wanted, limit=MOST_MODELS)
     return _list([_model(each) for each in found], has_more=total > len(found))
 
 
 @router.get("/openai/models/{model}")
-def get_model(edge: TheEdge, principal: Anyone, model: str) -> Response:
+def get_model(context: ApiContextDep, principal: Anyone, model: str) -> Response:
     """Get one of the caller's agents as a model."""
-    return json_reply(_model(_agent(edge, principal, model)))
+    return json_reply(_model(_agent(context, principal, model)))
 
 
 @router.post("/openai/chat/completions", openapi_extra=described(ChatCompletion))
-async def complete(request: Request, edge: TheEdge, principal: Anyone, body: ChatBody) -> Response:
+async def complete(request: Request, context: ApiContextDep, principal: Anyone, body: ChatBody) -> Response:
     """Send a message to the agent whose id is `model`, in OpenAI's format."""
-    return await openai_wire.answer(request, edge, principal, None, body)
+    return await openai_wire.answer(request, context, principal, None, body)
 
 
 @router.get("/openai/agents/{agent_id}/models")
-def list_models_of_agent(edge: TheEdge, principal: Anyone, agent_id: str) -> Response:
+def list_models_of_agent(context: ApiContextDep, principal: Anyone, agent_id: str) -> Response:
     """List the agent of the path as the only model."""
-    return _list([_model(_agent(edge, principal, agent_id))], has_more=False)
+    return _list([_model(_agent(context, principal, agent_id))], has_more=False)
 
 
 @router.get("/openai/agents/{agent_id}/models/{model}")
-def get_model_of_agent(edge: TheEdge, principal: Anyone, agent_id: str, model: str) -> Response:
+def get_model_of_agent(context: ApiContextDep, principal: Anyone, agent_id: str, model: str) -> Response:
     """Get the agent of the path as a model."""
-    agent = _agent(edge, principal, agent_id)
+    agent = _agent(context, principal, agent_id)
     if id_of(model) != agent.id:
         raise no_access()
     return json_reply(_model(agent))
@@ -67,25 +67,25 @@ def get_model_of_agent(edge: TheEdge, principal: Anyone, agent_id: str, model: s
 
 @router.post("/openai/agents/{agent_id}/chat/completions", openapi_extra=described(ChatCompletion))
 async def complete_with_agent(
-    request: Request, edge: TheEdge, principal: Anyone, agent_id: str, body: ChatBody
+    request: Request, context: ApiContextDep, principal: Anyone, agent_id: str, body: ChatBody
 ) -> Response:
     """Send a message to the agent of the path in OpenAI's format; `model` may have any value."""
-    return await openai_wire.answer(request, edge, principal, agent_id, body)
+    return await openai_wire.answer(request, context, principal, agent_id, body)
 
 
 @router.post("/agents_openai/{agent_id}/chat/completions", openapi_extra=described(ChatCompletion), deprecated=True)
 async def complete_by_old_path(
-    request: Request, edge: TheEdge, principal: Caller, agent_id: str, body: ChatBody
+    request: Request, context: ApiContextDep, principal: Caller, agent_id: str, body: ChatBody
 ) -> Response:
     """Send a message to the agent of the path in OpenAI's format; the former path of this route."""
-    return await openai_wire.answer(request, edge, principal, agent_id, body)
+    return await openai_wire.answer(request, context, principal, agent_id, body)
 
 
-def _agent(edge: Edge, principal: Principal, written: str) -> StoredCanvas:
+def _agent(context: ApiContext, principal: Principal, written: str) -> StoredCanvas:
     agent_id = id_of(written)
     if agent_id is not None and not principal.opens(agent_id):
         raise no_access()
-    with edge.database.statements() as tx:
+    with context.database.statements() as tx:
         return canvas_of(tx, principal, written)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from fastapi import Request
 from fastapi.responses import Response
 
-from api.dependencies import Edge, in_thread
+from api.dependencies import ApiContext, in_thread
 from api.http.auth import Principal
 from api.http.errors import ARGUMENT, DATA, SERVER, Failure, Refused, RunOfRequest, TokenEnded, failed, starts
 from api.http.replies import json_reply
@@ -53,7 +53,7 @@ ROUTE = "chat/completions"  # of idempotency keys, under every path
 
 
 async def answer(
-    request: Request, edge: Edge, principal: Principal, agent_id: str | None, body: Mapping[str, Any]
+    request: Request, context: ApiContext, principal: Principal, agent_id: str | None, body: Mapping[str, Any]
 ) -> Response:
     """Answer one request of an OpenAI client. Without an agent's id, `model` names the agent."""
     speak(request, Style.OPENAI)
@@ -66,11 +66,11 @@ async def answer(
     if asked < 0:
         raise InvalidRequest("You must provide at least one message.", field="messages")
     attached = attachments_of(asked, wanted.messages[asked])
-    _check_size(request, edge, attached)
-    start = await _start(request, edge, principal, agent, wanted, asked, attached)
+    _check_size(request, context, attached)
+    start = await _start(request, context, principal, agent, wanted, asked, attached)
     if isinstance(start, Start) and start.run_id is not None:
         starts(request, RunOfRequest(start.run_id.hex))
-    talk = await begin(edge, principal.tenant_id, start, token_id=principal.token_id)
+    talk = await begin(context, principal.tenant_id, start, token_id=principal.token_id)
     starts(request, RunOfRequest(talk.started.run_id.hex, talk.started.conversation_id.hex, is_accepted=True))
     talk.stops_with_client = wanted.cancel_on_disconnect
     prompt = sum(count_tokens(message.text) for message in wanted.messages)
@@ -85,7 +85,7 @@ async def answer(
 
 async def _start(
     request: Request,
-    edge: Edge,
+    context: ApiContext,
     principal: Principal,
     agent: str,
     wanted: ChatCompletion,
@@ -102,22 +102,22 @@ async def _start(
     options = {"query": wanted.messages[asked].text, **wanted.options()}
     given = keyed(request, options | {name: value for name, value in compared.items() if value})
     headers = wanted.custom_header
-    start = await in_thread(lambda: chosen(edge, principal, agent, given, ROUTE, custom_header=headers))
+    start = await in_thread(lambda: chosen(context, principal, agent, given, ROUTE, custom_header=headers))
     if not isinstance(start, Start):
         return start
     if attached.parts:
-        files = await stored(request.app.state.http, edge, principal, attached)
+        files = await stored(request.app.state.http, context, principal, attached)
         start = replace(start, request=replace(start.request, files=(*start.request.files, *files)))
     return start if wanted.session else replace(start, said_before=tuple(heard))
 
 
-def _check_size(request: Request, edge: Edge, attached: Attachments) -> None:
+def _check_size(request: Request, context: ApiContext, attached: Attachments) -> None:
     """Raise Refused for a body that is too large even without its files."""
     size = getattr(request.state, SIZE, 0) - attached.encoded
-    if size > edge.max_body_bytes:
+    if size > context.max_body_bytes:
         raise Refused(
             ARGUMENT,
-            f"The request has {size} bytes without its files, more than the {edge.max_body_bytes} that "
+            f"The request has {size} bytes without its files, more than the {context.max_body_bytes} that "
             "EASEL_MAX_BODY_BYTES allows.",
             status=413,
         )
@@ -128,16 +128,16 @@ def _check_size(request: Request, edge: Edge, attached: Attachments) -> None:
 
 async def _lines(talk: Talk, agent_id: str, prompt: int, *, with_usage: bool) -> AsyncGenerator[bytes]:
     """Yield the chunks. Usage is in the last one, or in a separate one for clients that request that."""
-    told = Told()
+    turn_result = Told()
     envelopes = talk.envelopes()
     try:
         async for wired in envelopes:
             if wired is None:
                 yield BEAT
                 continue
-            told.take(wired)
+            turn_result.take(wired)
             for delta, reason in _deltas(wired):
-                usage = _usage(told, prompt) if reason else None
+                usage = _usage(turn_result, prompt) if reason else None
                 yield _data(_chunk(talk, agent_id, delta, reason, None if with_usage else usage))
                 if with_usage and usage is not None:
                     yield _data({**_chunk(talk, agent_id, {}, None, usage), "choices": []})
@@ -207,20 +207,20 @@ def _data(body: dict[str, Any]) -> bytes:
 # -- whole ------------------------------------------------------------------------------------------------------------
 
 
-def _completion(request: Request, told: Told, talk: Talk, agent_id: str, prompt: int) -> Response:
-    if told.name == run_events.USER_INPUTS:
-        question = _question(told.last["data"])
+def _completion(request: Request, turn_result: Told, talk: Talk, agent_id: str, prompt: int) -> Response:
+    if turn_result.name == run_events.USER_INPUTS:
+        question = _question(turn_result.last["data"])
         return failed(request, Failure(409, "waiting_for_user", "The agent waits for input.", DATA, question))
-    if told.name != run_events.WORKFLOW_FINISHED or told.was_cancelled:
-        reason = str(told.last.get("message") or run_events.CANCELLED_TEXT)
-        if told.was_cancelled:
+    if turn_result.name != run_events.WORKFLOW_FINISHED or turn_result.was_cancelled:
+        reason = str(turn_result.last.get("message") or run_events.CANCELLED_TEXT)
+        if turn_result.was_cancelled:
             return failed(request, Failure(409, "run_cancelled", reason, SERVER))
         return failed(request, Failure(500, "run_failed", reason, SERVER))
-    if told.last["data"].get("has_model_error"):
-        return failed(request, Failure(500, "model_error", told.content or MODEL_FAILED, SERVER))
-    message: dict[str, Any] = {"role": "assistant", "content": told.content}
-    if told.reference:
-        message["reference"] = told.reference
+    if turn_result.last["data"].get("has_model_error"):
+        return failed(request, Failure(500, "model_error", turn_result.content or MODEL_FAILED, SERVER))
+    message: dict[str, Any] = {"role": "assistant", "content": turn_result.content}
+    if turn_result.reference:
+        message["reference"] = turn_result.reference
     return json_reply(
         {
             "id": talk.started.conversation_id.hex,
@@ -228,22 +228,22 @@ def _completion(request: Request, told: Told, talk: Talk, agent_id: str, prompt:
             "created": _created(talk),
             "model": agent_id,
             "param": None,
-            "usage": _usage(told, prompt),
+            "usage": _usage(turn_result, prompt),
             "choices": [{"index": 0, "message": message, "finish_reason": "stop", "logprobs": None}],
         }
     )
 
 
-def _usage(told: Told, prompt: int) -> dict[str, Any]:
+def _usage(turn_result: Told, prompt: int) -> dict[str, Any]:
     """Return the token usage of the conversation as the client sees it; `run` has the counts of the providers."""
-    completion = count_tokens(told.content)
+    completion = count_tokens(turn_result.content)
     counted: dict[str, Any] = {
         "prompt_tokens": prompt,
         "completion_tokens": completion,
         "total_tokens": prompt + completion,
         "completion_tokens_details": _DETAILS,
     }
-    data = told.last.get("data") or {}
+    data = turn_result.last.get("data") or {}
     return {**counted, "run": data["usage"]} if "usage" in data else counted
 
 

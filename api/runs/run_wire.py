@@ -157,8 +157,8 @@ def _budgets(tx: Transaction, tenant_id: UUID, run_id: UUID) -> list[dict[str, A
 
 def _exceeded(state: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return the exceeded budget if the run waits for a higher one."""
-    told = (budget_stop(form[3]) for form in state.get("forms", {}).values())
-    return next((dict(each) for each in told if each is not None), None)
+    stops = (budget_stop(form[3]) for form in state.get("forms", {}).values())
+    return next((dict(each) for each in stops if each is not None), None)
 
 
 def _elapsed(started: datetime | None, finished: datetime | None) -> int | None:

@@ -8,7 +8,7 @@ from uuid import UUID
 from fastapi import APIRouter, Request
 from fastapi.responses import Response, StreamingResponse
 
-from api.dependencies import Edge, TheEdge, in_thread
+from api.dependencies import ApiContext, ApiContextDep, in_thread
 from api.http.auth import Caller, Principal
 from api.http.errors import SERVER, Failure, TokenEnded, failed
 from api.http.idempotency import OnceByBody
@@ -39,7 +39,9 @@ LONGEST_WAIT = 300  # maximum of `Prefer: wait` in seconds
 
 
 @router.post("/agents/{agent_id}/runs", status_code=202, openapi_extra=described(Turn))
-async def start_run(request: Request, edge: TheEdge, principal: Caller, agent_id: str, body: SmallBody) -> Response:
+async def start_run(
+    request: Request, context: ApiContextDep, principal: Caller, agent_id: str, body: SmallBody
+) -> Response:
     """Start a run: 202 with its location. With `Prefer: wait=n`, its result if it ends in time.
 
     With an `Idempotency-Key`, the request can be repeated for a day without starting another run.
@@ -47,14 +49,14 @@ async def start_run(request: Request, edge: TheEdge, principal: Caller, agent_id
     wanted = checked(Turn, body)
     options = keyed(request, wanted.options())
     seconds = _wait(request)
-    start = await in_thread(lambda: chosen(edge, principal, agent_id, options, custom_header=wanted.custom_header))
-    talk = await begin(edge, principal.tenant_id, start, token_id=principal.token_id)
+    start = await in_thread(lambda: chosen(context, principal, agent_id, options, custom_header=wanted.custom_header))
+    talk = await begin(context, principal.tenant_id, start, token_id=principal.token_id)
     return await _accepted(request, talk, seconds)
 
 
 @router.get("/runs")
 def list_runs(
-    edge: TheEdge,
+    context: ApiContextDep,
     principal: Caller,
     page: ThePage,
     agent_id: str = "",
@@ -66,7 +68,7 @@ def list_runs(
     known = [known.value for known in RunStatus]
     if status and status not in known:
         raise InvalidRequest(f'"status" is {status!r}. Use one of: {", ".join(known)}.')
-    with edge.database.transaction() as tx:
+    with context.database.transaction() as tx:
         found, total = run_queries.page(
             tx,
             principal.tenant_id,
@@ -81,59 +83,61 @@ def list_runs(
 
 
 @router.get("/runs/{run_id}")
-def get_run(edge: TheEdge, principal: Caller, run_id: str) -> Response:
+def get_run(context: ApiContextDep, principal: Caller, run_id: str) -> Response:
     """Get a run: its status, answer, open forms, and its activations as a tree with times.
 
     Here and in the following routes, `run_id` is the id of the run or its external id.
     """
-    with edge.database.transaction() as tx:
+    with context.database.transaction() as tx:
         run = run_queries.get_summary(tx, principal.tenant_id, _run_id(tx, principal, run_id))
         if run is None:
             raise _unknown(run_id)
-        return json_reply(run_whole(tx, edge.versions, principal.tenant_id, run))
+        return json_reply(run_whole(tx, context.versions, principal.tenant_id, run))
 
 
 @router.get("/runs/{run_id}/explain")
-def explain_run(edge: TheEdge, principal: Caller, run_id: str) -> Response:
+def explain_run(context: ApiContextDep, principal: Caller, run_id: str) -> Response:
     """Explain what the run waits for, who or what resolves it, and until when. `also` lists further waits."""
-    chosen_run = _known(edge, principal, run_id)
-    with edge.database.transaction() as tx:
+    chosen_run = _known(context, principal, run_id)
+    with context.database.transaction() as tx:
         found = wait_facts.load_facts(tx, principal.tenant_id, chosen_run)
         if found is None:
             raise _unknown(run_id)
         facts, version_id = found
         if facts.status is RunStatus.REFUSED:
             return json_reply(explain.explanation_json(explain.explain_refusal(facts), None))
-        canvas = edge.versions.to_show(tx, version_id).canvas
-    return json_reply(explain.explanation_json(explain.explain(facts, canvas, edge.limit_of), canvas))
+        canvas = context.versions.to_show(tx, version_id).canvas
+    return json_reply(explain.explanation_json(explain.explain(facts, canvas, context.limit_of), canvas))
 
 
 @router.get("/runs/{run_id}/events")
-async def get_events(request: Request, edge: TheEdge, principal: Caller, run_id: str, after: str = "") -> Response:
+async def get_events(
+    request: Request, context: ApiContextDep, principal: Caller, run_id: str, after: str = ""
+) -> Response:
     """Get a run's events and text after a position: JSON, or server-sent events with `Accept: text/event-stream`.
 
     `after` and `Last-Event-ID` accept the id of any event. The stream ends when the run is over or waits for input.
     """
     position = Position.parse(request.headers.get("last-event-id") or after or "0")
-    found = await in_thread(lambda: _found(edge, principal, run_id))
+    found = await in_thread(lambda: _found(context, principal, run_id))
     chosen_run = found.id
     is_stream = "text/event-stream" in request.headers.get("accept", "")
     if found.status == RunStatus.REFUSED:
         return _refused(found, position, is_stream=is_stream)
     if is_stream:
-        lines = _lines(edge, principal, chosen_run, position)
+        lines = _lines(context, principal, chosen_run, position)
         return StreamingResponse(lines, headers=HEADERS, media_type=MEDIA_TYPE)
-    run, wired, reached = await edge.streams.read(principal.tenant_id, chosen_run, position)
+    run, wired, reached = await context.streams.read(principal.tenant_id, chosen_run, position)
     shown = [{"id": str(one.position), **one.body} for one in wired]
     return json_reply({"events": shown, "position": str(reached), "status": run.status})
 
 
 @router.post("/runs/{run_id}/cancel")
-def cancel_run(edge: TheEdge, principal: Caller, run_id: str) -> Response:
+def cancel_run(context: ApiContextDep, principal: Caller, run_id: str) -> Response:
     """Cancel a run. A run that is over does not change."""
-    chosen_run = _known(edge, principal, run_id)
+    chosen_run = _known(context, principal, run_id)
     try:
-        status = edge.lifecycle.cancel_run(principal.tenant_id, chosen_run)
+        status = context.lifecycle.cancel_run(principal.tenant_id, chosen_run)
     except NotFound:
         raise _unknown(run_id) from None
     return json_reply({"run_id": chosen_run.hex, "status": status.value})
@@ -141,7 +145,7 @@ def cancel_run(edge: TheEdge, principal: Caller, run_id: str) -> Response:
 
 @router.post("/runs/{run_id}/resume", status_code=202, openapi_extra=described(Answers))
 async def resume_run(
-    request: Request, edge: TheEdge, principal: Caller, run_id: str, body: SmallBody, once: OnceByBody
+    request: Request, context: ApiContextDep, principal: Caller, run_id: str, body: SmallBody, once: OnceByBody
 ) -> Response:
     """Answer the forms of a run that waits: 202, or 409 if it does not wait. `Prefer: wait=n` works as for a start.
 
@@ -153,16 +157,16 @@ async def resume_run(
         inputs=wanted.all_inputs(),
         files=tuple(wanted.files),
         user_id=wanted.user_id or principal.user_id,
-        options=headers_of(edge, principal, wanted.custom_header),
+        options=headers_of(context, principal, wanted.custom_header),
     )
     limits = limits_of(wanted.budget) if wanted.budget is not None else None
     seconds = _wait(request)
-    chosen_run = await in_thread(lambda: _known(edge, principal, run_id))
+    chosen_run = await in_thread(lambda: _known(context, principal, run_id))
     talk = await follow(
-        edge,
+        context,
         principal.tenant_id,
         chosen_run,
-        lambda: edge.lifecycle.resume_run(principal.tenant_id, chosen_run, said, once.of_a_run, limits),
+        lambda: context.lifecycle.resume_run(principal.tenant_id, chosen_run, said, once.of_a_run, limits),
         token_id=principal.token_id,
     )
     return await _accepted(request, talk, seconds)
@@ -182,25 +186,27 @@ async def _accepted(request: Request, talk: Talk, seconds: float) -> Response:
     headers["Preference-Applied"] = f"wait={seconds:g}"
     try:
         async with asyncio.timeout(seconds):
-            told = await gathered(talk, request)
+            turn_result = await gathered(talk, request)
     except TimeoutError:
         return json_reply(ids, 202, headers)
-    return _ended(request, told, ids, headers)
+    return _ended(request, turn_result, ids, headers)
 
 
-def _ended(request: Request, told: Told, ids: dict[str, str], headers: dict[str, str]) -> Response:
+def _ended(request: Request, turn_result: Told, ids: dict[str, str], headers: dict[str, str]) -> Response:
     """Return the reply about a turn that has ended: its result, its open form, or the failure of its run."""
-    if told.name == RUN_FAILED:
-        failure = Failure(500, "run_failed", str(told.last["message"]), SERVER, {**ids, "status": RunStatus.FAILED})
+    if turn_result.name == RUN_FAILED:
+        failure = Failure(
+            500, "run_failed", str(turn_result.last["message"]), SERVER, {**ids, "status": RunStatus.FAILED}
+        )
         reply = failed(request, failure)
         reply.headers.update(headers)
         return reply
-    if not told.last:  # its events have been deleted, so the row of the run is read
+    if not turn_result.last:  # its events have been deleted, so the row of the run is read
         return json_reply(ids, 202, headers)
-    status = RunStatus.WAITING if told.name == USER_INPUTS else RunStatus.SUCCEEDED
-    if told.was_cancelled:
+    status = RunStatus.WAITING if turn_result.name == USER_INPUTS else RunStatus.SUCCEEDED
+    if turn_result.was_cancelled:
         status = RunStatus.CANCELLED
-    return json_reply({**told.body(return_trace=False)["data"], **ids, "status": status}, 200, headers)
+    return json_reply({**turn_result.body(return_trace=False)["data"], **ids, "status": status}, 200, headers)
 
 
 def _refused(found: RunSummary, position: Position, *, is_stream: bool) -> Response:
@@ -211,10 +217,10 @@ def _refused(found: RunSummary, position: Position, *, is_stream: bool) -> Respo
     return Response(f"data:{encode(frame)}\n\n", headers=HEADERS, media_type=MEDIA_TYPE)
 
 
-async def _lines(edge: Edge, principal: Principal, run_id: UUID, after: Position) -> AsyncGenerator[bytes]:
-    async with edge.streams.listen(run_id) as subscription:
+async def _lines(context: ApiContext, principal: Principal, run_id: UUID, after: Position) -> AsyncGenerator[bytes]:
+    async with context.streams.listen(run_id) as subscription:
         token_id = principal.token_id
-        frames = edge.streams.follow(principal.tenant_id, subscription, after, Until.REST, token_id=token_id)
+        frames = context.streams.follow(principal.tenant_id, subscription, after, Until.REST, token_id=token_id)
         try:
             async for wired in frames:
                 yield BEAT if wired is None else line(wired)
@@ -224,18 +230,18 @@ async def _lines(edge: Edge, principal: Principal, run_id: UUID, after: Position
             await frames.aclose()
 
 
-def _found(edge: Edge, principal: Principal, written: str) -> RunSummary:
+def _found(context: ApiContext, principal: Principal, written: str) -> RunSummary:
     """Return the caller's run with this id or external id. Raises NotFound."""
-    with edge.database.statements() as tx:
+    with context.database.statements() as tx:
         found = run_queries.get_summary(tx, principal.tenant_id, _run_id(tx, principal, written))
     if found is None:
         raise _unknown(written)
     return found
 
 
-def _known(edge: Edge, principal: Principal, written: str) -> UUID:
+def _known(context: ApiContext, principal: Principal, written: str) -> UUID:
     """Return the id of the caller's run with this id or external id. Raises NotFound."""
-    with edge.database.statements() as tx:
+    with context.database.statements() as tx:
         return _run_id(tx, principal, written)
 
 

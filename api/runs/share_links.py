@@ -8,7 +8,7 @@ from fastapi.responses import Response
 
 from api.agents.findings import parsed
 from api.agents.session_wire import prologue_of
-from api.dependencies import Edge, TheEdge, in_thread
+from api.dependencies import ApiContext, ApiContextDep, in_thread
 from api.http.auth import Anyone, Principal
 from api.http.errors import UnsupportedParameter, absent
 from api.http.replies import id_of, result
@@ -35,10 +35,10 @@ class SharedCompletion(Completion):
 
 
 @router.get("/agentbots/{agent_id}/inputs")
-def show_inputs(edge: TheEdge, principal: Anyone, agent_id: str) -> Response:
+def show_inputs(context: ApiContextDep, principal: Anyone, agent_id: str) -> Response:
     """Get an agent's title, its opening text, and the form of its Begin."""
-    stored = _stored(edge, principal, agent_id)
-    document = _document(edge, principal, stored)
+    stored = _stored(context, principal, agent_id)
+    document = _document(context, principal, stored)
     params = document.begin_params
     return result(
         {
@@ -54,7 +54,7 @@ def show_inputs(edge: TheEdge, principal: Anyone, agent_id: str) -> Response:
 @router.post("/agentbots/{agent_id}/completions", openapi_extra=described(SharedCompletion))
 async def complete(
     request: Request,
-    edge: TheEdge,
+    context: ApiContextDep,
     principal: Anyone,
     agent_id: str,
     body: SmallBody,
@@ -69,27 +69,27 @@ async def complete(
         )
     body = with_query(body, events=events, release=release)
     wanted = checked(SharedCompletion, body)
-    await in_thread(lambda: _stored(edge, principal, agent_id))
-    return await answer_turn(request, edge, principal, agent_id, wanted, body, ROUTE, with_tags=False)
+    await in_thread(lambda: _stored(context, principal, agent_id))
+    return await answer_turn(request, context, principal, agent_id, wanted, body, ROUTE, with_tags=False)
 
 
-def _stored(edge: Edge, principal: Principal, agent_id: str) -> StoredCanvas:
+def _stored(context: ApiContext, principal: Principal, agent_id: str) -> StoredCanvas:
     """Return the agent. Raises Refused, the same for a missing agent and for one of another tenant."""
     unknown = absent(f"Can't find agent by ID: {agent_id[:64]}")
     canvas_id = id_of(agent_id)
     if canvas_id is None or not principal.opens(canvas_id):
         raise unknown
     try:
-        with edge.database.statements() as tx:
+        with context.database.statements() as tx:
             return canvases.get(tx, principal.tenant_id, canvas_id)
     except NotFound:
         raise unknown from None
 
 
-def _document(edge: Edge, principal: Principal, stored: StoredCanvas) -> Document:
+def _document(context: ApiContext, principal: Principal, stored: StoredCanvas) -> Document:
     """Return the document that the caller would run. Raises NotFound if no version is published."""
     if principal.link is None:
-        return parsed(stored.draft, edge.max_canvas_bytes)
-    with edge.database.transaction() as tx:
+        return parsed(stored.draft, context.max_canvas_bytes)
+    with context.database.transaction() as tx:
         published = versions.latest_released(tx, principal.tenant_id, stored.id)
-        return edge.versions.get(tx, published.id).document
+        return context.versions.get(tx, published.id).document

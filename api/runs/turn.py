@@ -18,7 +18,7 @@ from fastapi import Request
 from fastapi.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from api.dependencies import Edge, in_thread
+from api.dependencies import ApiContext, in_thread
 from api.http.auth import Principal
 from api.http.errors import DATA, FORBIDDEN, Refused, TokenEnded, absent, no_access
 from api.http.idempotency import key_of
@@ -49,7 +49,7 @@ _COMPACT = frozenset({run_events.MESSAGE, run_events.MESSAGE_END, run_events.MES
 class Talk:
     """An accepted turn, with the subscription that follows it."""
 
-    edge: Edge
+    context: ApiContext
     tenant_id: UUID
     started: Started
     subscription: Subscription
@@ -62,7 +62,7 @@ class Talk:
     async def envelopes(self, *, with_audio: bool = False) -> AsyncGenerator[Wired | None]:
         """Yield the turn's envelopes; None when a keep-alive comment is due. Raises TokenEnded."""
         after = Position(self.started.after)
-        frames = self.edge.streams.follow(
+        frames = self.context.streams.follow(
             self.tenant_id, self.subscription, after, Until.TURN, token_id=self.token_id, with_audio=with_audio
         )
         try:
@@ -79,12 +79,12 @@ class Talk:
             return
         self.is_closed = True
         if self.stops_with_client and not self.has_ended:
-            self.edge.background.start(self._cancel())
+            self.context.background.start(self._cancel())
         await self.stack.aclose()
 
     async def _cancel(self) -> None:
         log.info("client_disconnected", run_id=self.started.run_id.hex)
-        await in_thread(lambda: self.edge.lifecycle.cancel_run(self.tenant_id, self.started.run_id))
+        await in_thread(lambda: self.context.lifecycle.cancel_run(self.tenant_id, self.started.run_id))
 
 
 @dataclass(slots=True)
@@ -168,7 +168,7 @@ def _merge(known: dict[str, Any], more: Mapping[str, Any]) -> None:
 
 
 def chosen(
-    edge: Edge,
+    context: ApiContext,
     principal: Principal,
     canvas_id: Any,
     options: Mapping[str, Any],
@@ -190,11 +190,11 @@ def chosen(
             raise Refused(FORBIDDEN, "A share link runs the published version. Leave out `version`.", data=False)
         options = {**options, "release": True}
         route = link.key_route(route)
-    headers = headers_of(edge, principal, custom_header)
+    headers = headers_of(context, principal, custom_header)
     options = {**options, "user_id": str(options.get("user_id") or principal.user_id)}
     if headers:  # distinguishes requests with the same key
         options["custom_header_sha256"] = _digest_of(custom_header)
-    with edge.database.transaction() as tx:
+    with context.database.transaction() as tx:
         first = find_first_response(tx, tenant_id, agent, options, route) if agent is not None else None
         if first is not None:
             return first
@@ -210,14 +210,14 @@ def chosen(
         if agent is None:
             raise no_access()
         start = _start_of(tx, tenant_id, agent, options, route)
-        edge.checked.version(tx, edge.versions, start.version_id)
+        context.checked.version(tx, context.versions, start.version_id)
     extra = {name: options[name] for name in ("cancel_on_disconnect",) if options.get(name)}
     extra |= headers
     token_id = link.token_id if link is not None else None
     return replace(start, request=replace(start.request, options=extra), token_id=token_id)
 
 
-def headers_of(edge: Edge, principal: Principal, custom_header: Mapping[str, Any] | None) -> dict[str, str]:
+def headers_of(context: ApiContext, principal: Principal, custom_header: Mapping[str, Any] | None) -> dict[str, str]:
     """Return the option with a caller's encrypted headers for MCP servers. Raises Refused without an encryption key.
 
     Raises NotAllowed for a share link: its headers would replace those of the tenant.
@@ -227,9 +227,9 @@ def headers_of(edge: Edge, principal: Principal, custom_header: Mapping[str, Any
     if principal.link is not None:
         message = "A share link sends no headers to MCP servers. Leave out `custom_header`."
         raise NotAllowed(message, field="custom_header")
-    if edge.sealing_key is None:
+    if context.sealing_key is None:
         raise Refused(DATA, "This API has no encryption key, so it accepts no custom_header. Set EASEL_SECRET_KEY.")
-    return sealed_headers.sealed(edge.sealing_key, principal.tenant_id, custom_header)
+    return sealed_headers.sealed(context.sealing_key, principal.tenant_id, custom_header)
 
 
 def _digest_of(custom_header: Mapping[str, Any] | None) -> str:
@@ -261,31 +261,33 @@ def keyed(request: Request, options: dict[str, Any]) -> dict[str, Any]:
     return {**options, "idempotency_key": key} if key is not None else options
 
 
-async def begin(edge: Edge, tenant_id: UUID, wanted: Chosen, *, token_id: UUID | None) -> Talk:
+async def begin(context: ApiContext, tenant_id: UUID, wanted: Chosen, *, token_id: UUID | None) -> Talk:
     """Accept a turn: subscribe to its run, then start it, or resume the run that waits for this turn.
 
     A turn that was accepted before is followed from its beginning. The stream ends when the token does.
     """
     if isinstance(wanted, Started):
-        return await follow(edge, tenant_id, wanted.run_id, lambda: wanted, token_id=token_id)
+        return await follow(context, tenant_id, wanted.run_id, lambda: wanted, token_id=token_id)
     assert wanted.run_id is not None
-    return await follow(edge, tenant_id, wanted.run_id, lambda: edge.lifecycle.start_run(wanted), token_id=token_id)
+    return await follow(
+        context, tenant_id, wanted.run_id, lambda: context.lifecycle.start_run(wanted), token_id=token_id
+    )
 
 
 async def follow(
-    edge: Edge, tenant_id: UUID, run_id: UUID, act: Callable[[], Started], *, token_id: UUID | None
+    context: ApiContext, tenant_id: UUID, run_id: UUID, act: Callable[[], Started], *, token_id: UUID | None
 ) -> Talk:
     """Subscribe to a run, then call `act`, which starts the run or answers its forms.
 
     The stream ends when the token does.
     """
     async with AsyncExitStack() as stack:
-        subscription = await stack.enter_async_context(edge.streams.listen(run_id))
+        subscription = await stack.enter_async_context(context.streams.listen(run_id))
         started = await in_thread(act)
         if started.run_id != run_id:  # another run continues: subscribe to it now; its rows have the events before
             await stack.aclose()
-            subscription = await stack.enter_async_context(edge.streams.listen(started.run_id))
-        return Talk(edge, tenant_id, started, subscription, stack.pop_all(), token_id)
+            subscription = await stack.enter_async_context(context.streams.listen(started.run_id))
+        return Talk(context, tenant_id, started, subscription, stack.pop_all(), token_id)
     raise AssertionError  # the context managers above swallow no exceptions
 
 
@@ -320,7 +322,7 @@ def streamed(
 
 
 async def _lines(talk: Talk, compact: bool, return_trace: bool) -> AsyncGenerator[bytes]:
-    told = Told()
+    turn_result = Told()
     is_silent = True
     envelopes = talk.envelopes(with_audio=True)
     try:
@@ -330,10 +332,10 @@ async def _lines(talk: Talk, compact: bool, return_trace: bool) -> AsyncGenerato
                 continue
             is_silent = False
             if return_trace:
-                told.take(wired)
+                turn_result.take(wired)
             if not compact:
                 yield line(wired)
-            elif (short := compacted(wired, told.trace if return_trace else None)) is not None:
+            elif (short := compacted(wired, turn_result.trace if return_trace else None)) is not None:
                 yield line(short)
         if is_silent:  # clients expect at least one frame
             yield f"data:{encode({'session_id': talk.started.conversation_id.hex, 'data': {}})}\n\n".encode()
@@ -376,15 +378,15 @@ async def gathered(talk: Talk, request: Request | None = None) -> Told:
 
 
 async def _gather(talk: Talk) -> Told:
-    told = Told()
+    turn_result = Told()
     envelopes = talk.envelopes()
     try:
         async for wired in envelopes:
             if wired is not None:
-                told.take(wired)
+                turn_result.take(wired)
     finally:
         await envelopes.aclose()
-    return told
+    return turn_result
 
 
 async def _leaves(request: Request) -> None:

@@ -124,9 +124,9 @@ async def _fields(items: list[tuple[str, UploadFile | str]]) -> dict[str, Any]:
         if isinstance(item, str):
             fields.setdefault(name, item)
             continue
-        told = await _text_of(item)
+        turn_result = await _text_of(item)
         known = fields.get(name)
-        fields[name] = [*known, told] if isinstance(known, list) else [told]
+        fields[name] = [*known, turn_result] if isinstance(known, list) else [turn_result]
     return fields
 
 

@@ -59,15 +59,15 @@ def template_of(params: Mapping[str, Any]) -> Template | None:
         return Template(status, body, is_text=True)
 
 
-def told_reply(told: Told, started: Started, statuses: Sequence[Any]) -> Response:
+def told_reply(turn_result: Told, started: Started, statuses: Sequence[Any]) -> Response:
     """Return the reply after the turn has ended. `statuses` are those of its Messages; the last one counts."""
-    if told.name == RUN_FAILED or told.was_cancelled:
-        message = told.last.get("message", CANCELLED_TEXT)
+    if turn_result.name == RUN_FAILED or turn_result.was_cancelled:
+        message = turn_result.last.get("message", CANCELLED_TEXT)
         status, body = 400, {"code": 400, "message": message, "success": False}
     else:
         named = [code for code in map(status_in, statuses) if code is not None and 200 <= code <= 599]
         status = named[-1] if named else 200
-        body = {"message": told.content, "success": True, "code": status}
+        body = {"message": turn_result.content, "success": True, "code": status}
     return _reply(status, encode({**body, **_ids(started)}), _JSON, started)
 
 

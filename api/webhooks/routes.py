@@ -16,7 +16,7 @@ from uuid import UUID
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
 
-from api.dependencies import Edge, TheEdge, in_thread
+from api.dependencies import ApiContext, ApiContextDep, in_thread
 from api.http.auth import Caller, Principal
 from api.http.errors import ARGUMENT, CONFLICT, Refused, absent, tell_own_failures
 from api.http.idempotency import key_of
@@ -76,16 +76,16 @@ class Hook:
     is_test: bool
 
 
-async def call_webhook(request: Request, edge: TheEdge, webhooks: TheWebhooks, agent_id: str) -> Response:
+async def call_webhook(request: Request, context: ApiContextDep, webhooks: TheWebhooks, agent_id: str) -> Response:
     """Start a run of the published version, with this request as its payload."""
-    return await _answered(request, edge, webhooks, agent_id, None)
+    return await _answered(request, context, webhooks, agent_id, None)
 
 
 async def test_webhook(
-    request: Request, edge: TheEdge, webhooks: TheWebhooks, principal: Caller, agent_id: str
+    request: Request, context: ApiContextDep, webhooks: TheWebhooks, principal: Caller, agent_id: str
 ) -> Response:
     """Start a run of the draft for its owner, who can follow it under `/webhook/logs`."""
-    return await _answered(request, edge, webhooks, agent_id, principal)
+    return await _answered(request, context, webhooks, agent_id, principal)
 
 
 for _method in METHODS:  # one by one, since each needs its own name in OpenAPI
@@ -104,7 +104,7 @@ for _method in METHODS:  # one by one, since each needs its own name in OpenAPI
 
 @router.get("/agents/{agent_id}/webhook/logs")
 async def poll_tests(
-    edge: TheEdge,
+    context: ApiContextDep,
     webhooks: TheWebhooks,
     principal: Caller,
     agent_id: str,
@@ -112,7 +112,7 @@ async def poll_tests(
     webhook_id: str = "",
 ) -> Response:
     """Poll the events of tests of the webhook since a time, one test at a time."""
-    tests = await in_thread(lambda: _tests(edge, principal, agent_id))
+    tests = await in_thread(lambda: _tests(context, principal, agent_id))
     if not since_ts:
         return success(_nothing(time.time()))
     since = _moment(since_ts)
@@ -124,71 +124,73 @@ async def poll_tests(
     test = trace.asked_for(tests, webhooks.secret, webhook_id)
     if test is None:
         return success({**_nothing(since), "webhook_id": webhook_id, "finished": True})
-    return success(page_of(await _trace(edge, principal, test), webhook_id, since))
+    return success(page_of(await _trace(context, principal, test), webhook_id, since))
 
 
 # -- a call, step by step ---------------------------------------------------------------------------------------------
 
 
 async def _answered(
-    request: Request, edge: Edge, webhooks: Webhooks, agent_id: str, principal: Principal | None
+    request: Request, context: ApiContext, webhooks: Webhooks, agent_id: str, principal: Principal | None
 ) -> Response:
     tell_own_failures(request)
     try:
-        hook = await in_thread(lambda: _hook(edge, agent_id, principal))
+        hook = await in_thread(lambda: _hook(context, agent_id, principal))
         payload = await _payload(request, webhooks, hook)
         template = template_of(hook.params)
-        start = await in_thread(lambda: _start(request, edge, hook, payload))
+        start = await in_thread(lambda: _start(request, context, hook, payload))
         if template is not None:
-            started = await in_thread(lambda: edge.lifecycle.start_run(start))
+            started = await in_thread(lambda: context.lifecycle.start_run(start))
             return template.reply(started)
-        talk = await begin(edge, start.tenant_id, start, token_id=principal.token_id if principal else None)
-        told = await gathered(talk, request)
-        statuses = await in_thread(lambda: _statuses(edge, talk.started))
+        talk = await begin(context, start.tenant_id, start, token_id=principal.token_id if principal else None)
+        turn_result = await gathered(talk, request)
+        statuses = await in_thread(lambda: _statuses(context, talk.started))
     except Conflict as refused:
         return json_reply({"code": CONFLICT, "message": refused.message}, 409)
     except InvalidRequest as refused:
         return json_reply({"code": 400, "message": refused.message}, 400)
-    return told_reply(told, talk.started, statuses)
+    return told_reply(turn_result, talk.started, statuses)
 
 
-def _hook(edge: Edge, agent_id: str, principal: Principal | None) -> Hook:
+def _hook(context: ApiContext, agent_id: str, principal: Principal | None) -> Hook:
     """Return the webhook of a canvas. Raises InvalidRequest if it has none.
 
     Callers without a token do not get the reason: an agent without a webhook answers like one that does not exist.
     """
     try:
-        return _known_hook(edge, agent_id, principal)
+        return _known_hook(context, agent_id, principal)
     except InvalidRequest:
         if principal is not None:
             raise
         raise InvalidRequest(NOT_FOUND) from None
 
 
-def _known_hook(edge: Edge, agent_id: str, principal: Principal | None) -> Hook:
-    with edge.database.transaction() as tx:
+def _known_hook(context: ApiContext, agent_id: str, principal: Principal | None) -> Hook:
+    with context.database.transaction() as tx:
         canvas_id = id_of(agent_id)
         door = webhook_runs.find_target(tx, canvas_id) if canvas_id is not None else None
         if door is None or (principal is not None and principal.tenant_id != door.tenant_id):
             raise InvalidRequest(NOT_FOUND)
         if door.category == "dataflow_canvas":
             raise InvalidRequest("Dataflow can not be triggered by webhook.")
-        version_id, params = _configured(tx, edge, door, is_test=principal is not None)
+        version_id, params = _configured(tx, context, door, is_test=principal is not None)
     return Hook(door, version_id, params, principal is not None)
 
 
-def _configured(tx: Transaction, edge: Edge, door: WebhookTarget, *, is_test: bool) -> tuple[UUID, Mapping[str, Any]]:
+def _configured(
+    tx: Transaction, context: ApiContext, door: WebhookTarget, *, is_test: bool
+) -> tuple[UUID, Mapping[str, Any]]:
     """Return the version that runs, and the params of its Begin."""
     chosen = versions.snapshot if is_test else versions.latest_released
     version = chosen(tx, door.tenant_id, door.canvas_id)
     try:
-        document = edge.versions.get(tx, version.id).document
+        document = context.versions.get(tx, version.id).document
     except InvalidCanvas:
         raise InvalidRequest("Invalid DSL format.") from None
     begin_node = document.entries.get(BEGIN)
     if begin_node is None or begin_node.params.get("mode") != "Webhook":
         raise InvalidRequest("Webhook not configured for this agent.")
-    secrets = edge.secrets_of(door.tenant_id, door.canvas_id)
+    secrets = context.secrets_of(door.tenant_id, door.canvas_id)
     place = Place(begin_node.id, begin_node.name, begin_node.component, "")
     return version.id, secrets.opened_params(place, begin_node.params)
 
@@ -222,10 +224,10 @@ def _first(items: list[tuple[str, str]]) -> dict[str, str]:
     return dict(reversed(items))
 
 
-def _start(request: Request, edge: Edge, hook: Hook, payload: Mapping[str, Any]) -> Start:
+def _start(request: Request, context: ApiContext, hook: Hook, payload: Mapping[str, Any]) -> Start:
     """Return the start of the run for a call. Raises InvalidCanvas if the version cannot run."""
-    with edge.database.transaction() as tx:
-        edge.checked.version(tx, edge.versions, hook.version_id)
+    with context.database.transaction() as tx:
+        context.checked.version(tx, context.versions, hook.version_id)
     mark = webhook_runs.TEST if hook.is_test else webhook_runs.LIVE
     key = key_of(request)
     owner = hook.door.tenant_id
@@ -249,30 +251,30 @@ def _digest(request: Request, payload: Mapping[str, Any]) -> bytes:
     return hashlib.sha256(written.encode()).digest()
 
 
-def _statuses(edge: Edge, started: Started) -> list[Any]:
-    with edge.database.transaction() as tx:
+def _statuses(context: ApiContext, started: Started) -> list[Any]:
+    with context.database.transaction() as tx:
         return webhook_runs.statuses(tx, started.run_id, started.after)
 
 
 # -- tests ------------------------------------------------------------------------------------------------------------
 
 
-def _tests(edge: Edge, principal: Principal, agent_id: str) -> list[WebhookTest]:
+def _tests(context: ApiContext, principal: Principal, agent_id: str) -> list[WebhookTest]:
     canvas_id = id_of(agent_id)
-    with edge.database.transaction() as tx:
+    with context.database.transaction() as tx:
         door = webhook_runs.find_target(tx, canvas_id) if canvas_id is not None else None
         if door is None or door.tenant_id != principal.tenant_id:
             raise absent(NOT_FOUND)
         return webhook_runs.list_tests(tx, principal.tenant_id, door.canvas_id)
 
 
-async def _trace(edge: Edge, principal: Principal, test: WebhookTest) -> Trace:
+async def _trace(context: ApiContext, principal: Principal, test: WebhookTest) -> Trace:
     """Return a test's trace. Times are read before events, so that later events are left to the next poll."""
-    times = await in_thread(lambda: _times(edge, test))
+    times = await in_thread(lambda: _times(context, test))
     wired: list[Any] = []
     position = Position()
     while True:
-        run, found, reached = await edge.streams.read(principal.tenant_id, test.run_id, position)
+        run, found, reached = await context.streams.read(principal.tenant_id, test.run_id, position)
         wired += found
         if not found or reached.event >= run.last_event:
             break
@@ -280,8 +282,8 @@ async def _trace(edge: Edge, principal: Principal, test: WebhookTest) -> Trace:
     return trace_of(wired, times, trace.start_of(test))
 
 
-def _times(edge: Edge, test: WebhookTest) -> list[tuple[int, Any]]:
-    with edge.database.transaction() as tx:
+def _times(context: ApiContext, test: WebhookTest) -> list[tuple[int, Any]]:
+    with context.database.transaction() as tx:
         return webhook_runs.times(tx, test.run_id)
 
 

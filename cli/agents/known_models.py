@@ -12,7 +12,7 @@ from knowledge import names
 from providers.models.vendors.accounts import Account, accounts_from_toml
 
 
-def look_up(file: Path | None, tenant: str | None, *, elsewhere: bool) -> Callable[[Document], Sequence[Finding]]:
+def make_lookup(file: Path | None, tenant: str | None, *, elsewhere: bool) -> Callable[[Document], Sequence[Finding]]:
     """Return a function that lists what a document names and these accounts, or this tenant, do not have.
 
     With a tenant, its accounts are read from the database, and knowledge bases, memories and MCP servers are checked
@@ -23,11 +23,11 @@ def look_up(file: Path | None, tenant: str | None, *, elsewhere: bool) -> Callab
     if tenant is not None:
         accounts = [*_of_tenant(tenant), *accounts]
 
-    def lacking(document: Document) -> list[Finding]:
+    def find_missing(document: Document) -> list[Finding]:
         found = list(missing_models.missing(document, accounts))
         return found + (_lacking(tenant, document, elsewhere=elsewhere) if tenant is not None else [])
 
-    return lacking
+    return find_missing
 
 
 def _of_tenant(tenant: str) -> list[Account]:

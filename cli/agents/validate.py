@@ -20,7 +20,7 @@ from settings import Settings, load
 
 MODELS = "cli.agents.known_models"
 
-LookUp: TypeAlias = Callable[[Document], Sequence[Finding]]
+Lookup: TypeAlias = Callable[[Document], Sequence[Finding]]
 Files = Annotated[list[Path], typer.Argument(help="Canvases as RAGFlow exports them (JSON).", metavar="FILE...")]
 Strict = Annotated[bool, typer.Option("--strict", help="Fail on warnings too.")]
 Accounts = Annotated[
@@ -42,11 +42,11 @@ def validate(
     Exit code 0: all can run, 1: one cannot (with --strict: or has a warning), 2: a file cannot be read.
     """
     settings = load()
-    look_up = _look_up(settings, models, tenant)
+    lookup = _make_lookup(settings, models, tenant)
     worst = Exit.DONE
     for path in files:
         try:
-            judged = _with_models(canvas_file.judge(path, settings.max_canvas_bytes), look_up)
+            judged = _with_models(canvas_file.judge(path, settings.max_canvas_bytes), lookup)
         except InvalidRequest as unreadable:
             output.tell(unreadable.message, output.RED)
             worst = Exit.BAD_INPUT
@@ -62,17 +62,17 @@ def validate(
         raise typer.Exit(worst)
 
 
-def _look_up(settings: Settings, models: Path | None, tenant: str | None) -> LookUp | None:
+def _make_lookup(settings: Settings, models: Path | None, tenant: str | None) -> Lookup | None:
     """Return the function that checks a canvas's models, or None if no source is given. Its import is slow."""
     if models is None and tenant is None and settings.models_file is None:
         return None
     known: Any = importlib.import_module(MODELS)
     elsewhere = settings.ragflow_url is not None
-    look_up: LookUp = known.look_up(models or settings.models_file, tenant, elsewhere=elsewhere)
-    return look_up
+    lookup: Lookup = known.make_lookup(models or settings.models_file, tenant, elsewhere=elsewhere)
+    return lookup
 
 
-def _with_models(judged: Judged, look_up: LookUp | None) -> Judged:
-    if judged.document is None or look_up is None:
+def _with_models(judged: Judged, lookup: Lookup | None) -> Judged:
+    if judged.document is None or lookup is None:
         return judged
-    return replace(judged, warnings=[*judged.warnings, *look_up(judged.document)])
+    return replace(judged, warnings=[*judged.warnings, *lookup(judged.document)])

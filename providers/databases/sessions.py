@@ -105,11 +105,10 @@ async def open_session(kind: str, targets: Sequence[Target], *, drivers: str = D
     except asyncio.CancelledError:
         starting.add_done_callback(_close_unused)
         raise
-    try:
+    with ExitStack() as on_failure:
+        on_failure.callback(session.close)
         await session.open(targets)
-    except BaseException:
-        session.close()
-        raise
+        on_failure.pop_all()
     return session
 
 

@@ -23,6 +23,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import ExitStack
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, ParamSpec, TypeVar, cast
@@ -228,7 +229,8 @@ class _Child:
 
     def __init__(self, limits: ProcessLimits) -> None:
         ours, theirs = socket.socketpair()
-        try:
+        with ExitStack() as on_failure, theirs:
+            on_failure.callback(ours.close)
             options = wire.options(theirs.fileno(), os.getpid(), limits.memory, limits.idle)
             environment = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
             # linear algebra libraries reserve address space for each of their threads
@@ -238,11 +240,7 @@ class _Child:
                 stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                 pass_fds=(theirs.fileno(),), env=environment, start_new_session=True,
             )  # fmt: skip
-        except BaseException:
-            ours.close()
-            raise
-        finally:
-            theirs.close()
+            on_failure.pop_all()
         self._socket = ours
 
     @property

@@ -237,13 +237,12 @@ class Database:
         if self._keeps_statements_apart:
             return
         arguments, options = self._engine.dialect.create_connect_args(self._engine.url)
-        try:
+        with ExitStack() as on_failure:
+            on_failure.callback(connection.close)
             self._keeps_statements_apart = poolers.check(
                 connection, lambda: psycopg.connect(*arguments, **{**options, **self._connect_arguments})
             )
-        except BaseException:
-            connection.close()
-            raise
+            on_failure.pop_all()
 
     def close(self) -> None:
         """Close all pooled connections."""

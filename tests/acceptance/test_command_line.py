@@ -240,7 +240,7 @@ def test_a_key_is_read_from_stdin_and_never_shown(easel: Easel):
     assert easel("models", "remove", "OpenAI").returncode == 2
 
 
-def test_a_stand_in_that_answers_is_labelled_and_a_model_without_account_is_named(easel: Easel):
+def test_builtin_model_is_labelled_and_model_without_account_is_refused(easel: Easel):
     answered = easel("models", "test", "echo")
     missing = easel("models", "test", "gpt-5@OpenAI")
 

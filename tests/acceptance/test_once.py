@@ -108,7 +108,7 @@ def place(apis: tuple[list[str], Database]) -> Iterator[Place]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_of_many_duplicates_at_once_to_several_processes_one_is_carried_out(place: Place, kind: str):
+def test_simultaneous_duplicates_are_executed_once(place: Place, kind: str):
     request, other = place.requests[kind]
     before = place.counts()
 
@@ -123,7 +123,7 @@ def test_of_many_duplicates_at_once_to_several_processes_one_is_carried_out(plac
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_a_process_has_committed_before_it_was_killed_is_what_a_repeat_gets(
+def test_repeat_gets_the_reply_that_a_killed_process_committed(
     place: Place, apis: tuple[list[str], Database], kind: str
 ):
     request, _ = place.requests[kind]

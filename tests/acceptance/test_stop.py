@@ -91,7 +91,7 @@ def test_a_cancel_closes_the_providers_socket(stage: Stage, way: str):
     assert ends(stage, run_id) == "cancelled"
 
 
-def test_a_client_that_hangs_up_stops_its_run_if_it_wanted_that(stage: Stage):
+def test_disconnect_cancels_the_run_if_the_client_requested_it(stage: Stage):
     name = stage.name()
     question = {"agent_id": stage.agent_id, "query": name, "stream": True, "cancel_on_disconnect": True}
 
@@ -148,7 +148,7 @@ def test_a_cancel_holds_for_a_worker_that_was_frozen_when_it_was_given(stage: St
     assert ends(stage, run_id) == "cancelled"
 
 
-def test_a_cancel_holds_that_is_given_while_no_worker_is_there(stage: Stage):
+def test_cancel_takes_effect_while_no_worker_is_running(stage: Stage):
     run_id, _, name = stage.streaming_run()
 
     os.kill(stage.process("worker.tasks"), signal.SIGKILL)

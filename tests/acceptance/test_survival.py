@@ -59,7 +59,7 @@ def status(client: httpx2.Client, run: str) -> str:
 
 
 @pytest.mark.timeout(240)
-def test_whichever_process_is_killed_comes_back_and_runs_go_on(up: EaselUp):
+def test_killed_process_is_restarted_and_runs_continue(up: EaselUp):
     client = up.client()
     agent_id = agent(client, "support_triage.json")
 
@@ -76,7 +76,7 @@ def test_whichever_process_is_killed_comes_back_and_runs_go_on(up: EaselUp):
 
 
 @pytest.mark.timeout(240)
-def test_a_run_that_was_asking_when_everything_was_killed_takes_its_answer_from_the_next_up(up: EaselUp):
+def test_waiting_run_is_answered_after_everything_was_killed(up: EaselUp):
     run = started(up.client(), agent(up.client(), "return_form.json"))
     until(lambda: status(up.client(), run) == "waiting")
     address = up.url

@@ -27,7 +27,7 @@ def empty_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     settings.load.cache_clear()
 
 
-def test_nothing_has_to_be_set(tmp_path: Path) -> None:
+def test_every_setting_has_a_default(tmp_path: Path) -> None:
     found = settings.load()
 
     assert found.home == tmp_path / ".easel"
@@ -238,7 +238,7 @@ def test_limits_for_model_calls_are_read_under_the_names_ragflow_gave_them(monke
 # -- the sealing secret ----------------------------------------------------------------------------------------------
 
 
-def test_a_secret_is_made_once_and_kept_where_only_its_owner_reads(tmp_path: Path) -> None:
+def test_secret_is_created_once_in_a_private_file(tmp_path: Path) -> None:
     first = Settings(home=tmp_path / "new").sealing_secret()
     second = Settings(home=tmp_path / "new").sealing_secret()
 
@@ -255,9 +255,7 @@ def test_a_secret_that_is_set_is_used_and_leaves_no_file(tmp_path: Path) -> None
     assert not (tmp_path / "new").exists()
 
 
-def test_of_two_processes_that_make_a_secret_at_once_the_first_one_counts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_processes_that_create_a_secret_use_the_first_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def other_was_faster(_size: int) -> str:
         (tmp_path / "secret.key").write_text("made by the other process")
         return "made by this process"
@@ -288,7 +286,7 @@ def test_large_values_go_to_files_where_all_processes_see_the_same_ones(
     assert settings.load().on("postgresql://ours", "redis://ours").values_in_files is is_in_files
 
 
-def test_whoever_uses_the_embedded_database_is_on_its_machine_and_sees_its_files(
+def test_embedded_database_stores_large_values_in_files(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert settings.load().on("postgresql://ours", "redis://ours").values_in_files
@@ -299,7 +297,7 @@ def test_whoever_uses_the_embedded_database_is_on_its_machine_and_sees_its_files
 
 
 @pytest.mark.parametrize("url", ["easel/prod", "http://easel", "s3://", "s3://easel?versions"])
-def test_a_bucket_that_makes_no_sense_is_refused_at_the_start(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+def test_invalid_bucket_url_is_refused(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
     monkeypatch.setenv("EASEL_FILES_URL", url)
 
     with pytest.raises(settings.InvalidSettings, match="EASEL_FILES_URL"):

@@ -36,7 +36,7 @@ def port() -> Iterator[int]:
     pytest.fail("no two ports in a row are free")
 
 
-def test_taken_port_moves_counters_to_the_next_one(port: int) -> None:
+def test_metrics_use_the_next_port_if_one_is_in_use(port: int) -> None:
     with capture_logs() as lines:
         chosen = telemetry.serve_metrics(port)
 
@@ -46,7 +46,7 @@ def test_taken_port_moves_counters_to_the_next_one(port: int) -> None:
     assert b"easel_activations" in page("127.0.0.1", chosen)
 
 
-def test_counters_are_shown_on_the_address_that_is_set(port: int) -> None:
+def test_metrics_are_served_on_the_configured_address(port: int) -> None:
     chosen = telemetry.serve_metrics(port, "127.0.0.2")
 
     assert chosen is not None
@@ -55,7 +55,7 @@ def test_counters_are_shown_on_the_address_that_is_set(port: int) -> None:
         socket.create_connection(("127.0.0.3", chosen), timeout=5)
 
 
-def test_process_goes_on_where_every_port_is_taken(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_process_continues_without_metrics_if_every_port_is_in_use(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(telemetry, "METRICS_PORTS", 1)
 
     with capture_logs() as lines:
@@ -65,7 +65,7 @@ def test_process_goes_on_where_every_port_is_taken(port: int, monkeypatch: pytes
     assert [line["event"] for line in lines] == ["metrics_not_served"]
 
 
-def test_process_goes_on_where_the_address_is_not_of_this_machine(port: int) -> None:
+def test_process_continues_without_metrics_on_a_foreign_address(port: int) -> None:
     with capture_logs() as lines:
         chosen = telemetry.serve_metrics(port + 1, "192.0.2.1")
 
@@ -73,7 +73,7 @@ def test_process_goes_on_where_the_address_is_not_of_this_machine(port: int) -> 
     assert [line["event"] for line in lines] == ["metrics_not_served"]
 
 
-def test_doctor_lists_who_shows_counters_and_where(port: int) -> None:
+def test_doctor_lists_processes_that_serve_metrics(port: int) -> None:
     telemetry.introduce("worker")
     chosen = telemetry.serve_metrics(port)
 
@@ -83,7 +83,7 @@ def test_doctor_lists_who_shows_counters_and_where(port: int) -> None:
     assert re.search(rf"\w+ {re.escape(telemetry.VERSION)} at 127\.0\.0\.1:{chosen}\b", finding.found)
 
 
-def test_doctor_warns_where_nobody_shows_counters(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_warns_if_no_process_serves_metrics(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checks, "METRICS_PORTS", 1)
 
     finding = checks.metrics(Settings(metrics_port=port + 1))

@@ -10,6 +10,7 @@ checks the certificate against the host name. See docs/decisions/0029-addresses-
 import asyncio
 import socket
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import chain, zip_longest
 
@@ -90,10 +91,9 @@ def _closed(late: "asyncio.Task[socket.socket]") -> None:
 
 async def _opened(address: str, port: int) -> socket.socket:
     connection = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM)
-    try:
+    with ExitStack() as on_failure:  # a cancel is a failure too
+        on_failure.callback(connection.close)
         connection.setblocking(False)
         await asyncio.get_running_loop().sock_connect(connection, (address, port))
-    except BaseException:  # also when cancelled: no other code closes the socket
-        connection.close()
-        raise
+        on_failure.pop_all()
     return connection

@@ -6,10 +6,10 @@ from typing import Any, cast
 
 import pytest
 
-from api.dependencies import Edge
+from api.dependencies import ApiContext
 from api.health import Readiness
 
-EDGE = cast("Edge", None)  # the looks of these tests look at nothing
+EDGE = cast("ApiContext", None)  # the looks of these tests look at nothing
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def hanging() -> Iterator[threading.Event]:
     returns.set()
 
 
-def test_a_look_that_hangs_is_waited_for_by_the_next_probe_too(hanging: threading.Event) -> None:
+def test_hanging_check_is_shared_with_the_next_request(hanging: threading.Event) -> None:
     looks: list[str] = []
 
     def database(_: Any) -> str:
@@ -43,7 +43,7 @@ def test_a_look_that_hangs_is_waited_for_by_the_next_probe_too(hanging: threadin
     assert looks == ["database"]
 
 
-def test_a_look_that_fails_is_told_and_taken_again() -> None:
+def test_failing_check_is_reported_and_repeated() -> None:
     answers = iter([ConnectionError("refused"), None])
 
     def broker(_: Any) -> str:

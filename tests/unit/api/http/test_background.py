@@ -24,11 +24,11 @@ async def _a_shutdown() -> tuple[list[str], list[str]]:
     return before, done
 
 
-def test_a_shutdown_waits_for_work_that_goes_on() -> None:
+def test_shutdown_waits_for_background_work() -> None:
     assert asyncio.run(_a_shutdown()) == ([], ["cancelled"])
 
 
-def test_work_that_does_not_end_is_stopped_and_logged() -> None:
+def test_background_work_that_takes_too_long_is_cancelled_and_logged() -> None:
     async def hang() -> None:
         await asyncio.Event().wait()
 

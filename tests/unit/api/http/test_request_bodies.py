@@ -10,12 +10,14 @@ from typing import Any, cast
 import pytest
 from fastapi import Request
 
-from api.dependencies import Edge
+from api.dependencies import ApiContext
 from api.http import request_bodies
 from canvas.document import json_checks
 
-Reads = Callable[[Request, Edge], Coroutine[Any, Any, dict[str, Any]]]
-EDGE = cast("Edge", SimpleNamespace(max_canvas_bytes=8 * request_bodies.LARGE, max_body_bytes=8 * request_bodies.LARGE))
+Reads = Callable[[Request, ApiContext], Coroutine[Any, Any, dict[str, Any]]]
+EDGE = cast(
+    "ApiContext", SimpleNamespace(max_canvas_bytes=8 * request_bodies.LARGE, max_body_bytes=8 * request_bodies.LARGE)
+)
 
 
 def bringing(body: bytes) -> Request:
@@ -26,7 +28,7 @@ def bringing(body: bytes) -> Request:
 
 
 @pytest.mark.parametrize("reads", [request_bodies.canvas_body, request_bodies.small_body, request_bodies.chat_body])
-def test_large_bodies_are_taken_apart_beside_the_event_loop(reads: Reads, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_bodies_are_parsed_in_a_thread(reads: Reads, monkeypatch: pytest.MonkeyPatch) -> None:
     threads: list[int] = []
     copied = json_checks.copied
 

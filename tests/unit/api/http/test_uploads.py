@@ -43,7 +43,7 @@ def test_a_files_name_is_the_last_part_of_a_path(written: str, expected: str) ->
         ("", ""),
     ],
 )
-def test_a_media_type_is_one_or_nothing(written: str, expected: str) -> None:
+def test_invalid_media_type_is_empty(written: str, expected: str) -> None:
     assert mime_type_of(written) == expected
 
 
@@ -57,9 +57,7 @@ def test_a_media_type_is_one_or_nothing(written: str, expected: str) -> None:
         ("", "../x:y", "application/octet-stream"),
     ],
 )
-def test_a_reply_has_the_type_that_is_asked_for_or_that_of_its_extension(
-    mime_type: str, ext: str, expected: str
-) -> None:
+def test_reply_has_the_requested_type_or_that_of_its_extension(mime_type: str, ext: str, expected: str) -> None:
     assert _type(mime_type, ext) == expected
 
 
@@ -79,12 +77,12 @@ def test_a_reply_has_the_type_that_is_asked_for_or_that_of_its_extension(
         ("text/plain", "mht"),
     ],
 )
-def test_whatever_may_carry_scripts_is_a_page(kind: str, ext: str) -> None:
+def test_types_that_may_contain_scripts_are_pages(kind: str, ext: str) -> None:
     assert _is_page(kind, ext)
 
 
 @pytest.mark.parametrize(("kind", "ext"), [("application/pdf", "pdf"), ("image/png", ""), ("text/plain", "md")])
-def test_documents_and_images_are_no_pages(kind: str, ext: str) -> None:
+def test_documents_and_images_are_not_pages(kind: str, ext: str) -> None:
     assert not _is_page(kind, ext)
 
 

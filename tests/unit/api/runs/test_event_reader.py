@@ -32,7 +32,7 @@ class _Nothing:
     def close(self) -> None: ...
 
 
-def test_listeners_who_are_woken_together_share_one_reading():
+def test_simultaneous_streams_share_one_read():
     async def listen() -> list[Any]:
         rows = Rows()
         rows.may_go_on.set()
@@ -43,7 +43,7 @@ def test_listeners_who_are_woken_together_share_one_reading():
     assert asyncio.run(listen()) == [7, 8, *[(1, None)] * 25, (2, None)]
 
 
-def test_a_reading_that_has_begun_is_nobody_elses():
+def test_read_that_has_begun_is_not_shared():
     async def listen() -> list[Any]:
         rows = Rows()
         first = asyncio.create_task(rows.after(TENANT, RUN, 7))
@@ -59,7 +59,7 @@ def test_a_reading_that_has_begun_is_nobody_elses():
     assert asyncio.run(listen()) == [(1, None), (2, None)]
 
 
-def test_whoever_leaves_does_not_take_the_reading_from_the_others():
+def test_cancelled_stream_does_not_cancel_a_shared_read():
     async def listen() -> Any:
         rows = Rows()
         leaving, staying = (asyncio.create_task(rows.after(TENANT, RUN, 7)) for _ in range(2))
@@ -74,7 +74,7 @@ def test_whoever_leaves_does_not_take_the_reading_from_the_others():
     assert asyncio.run(listen()) == ((1, None), True)
 
 
-def test_what_goes_wrong_is_raised_to_all_who_share_it():
+def test_error_of_a_shared_read_is_raised_in_every_stream():
     async def listen() -> list[Any]:
         rows = Rows()
         rows.may_go_on.set()

@@ -23,7 +23,7 @@ def said_in_parts(parts: list[tuple[int, str]]) -> list[TextDelta]:
 
 
 @given(st.lists(st.tuples(st.integers(0, 1), st.text(min_size=1))))
-def test_texts_that_follow_each_other_are_one_and_no_text_is_lost_or_moved(parts: list[tuple[int, str]]):
+def test_consecutive_texts_are_joined_without_loss(parts: list[tuple[int, str]]):
     frames = said_in_parts(parts)
 
     joined = [frame for frame in _joined([*frames]) if isinstance(frame, TextDelta)]

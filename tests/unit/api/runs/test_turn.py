@@ -26,7 +26,7 @@ def told(*envelopes: Wired) -> Told:
 
 
 @pytest.mark.parametrize(("keep", "expected"), [(0, "new"), (3, "abcnew"), (5, "abcdenew"), (9, "abcdefnew")])
-def test_what_is_taken_back_is_not_part_of_the_answer(keep: int, expected: str) -> None:
+def test_text_removed_by_a_reset_is_not_part_of_the_answer(keep: int, expected: str) -> None:
     whole = told(
         said("abcd", 0),
         said("ef", 4),
@@ -37,7 +37,7 @@ def test_what_is_taken_back_is_not_part_of_the_answer(keep: int, expected: str) 
     assert whole.content == expected
 
 
-def test_a_take_back_touches_its_own_turn_only() -> None:
+def test_reset_changes_only_its_own_stream() -> None:
     whole = told(said("one", 0, "a"), said("two", 0, "b"), wired("message_reset", {"turn": "b", "epoch": 1, "keep": 0}))
 
     assert whole.content == "one"
@@ -54,7 +54,7 @@ def test_thinking_is_part_of_the_answer_in_tags() -> None:
     assert whole.content == "<think>hm</think>so"
 
 
-def test_a_tag_is_taken_back_whole_or_not_at_all() -> None:
+def test_reset_keeps_think_tags_whole() -> None:
     whole = told(
         wired("message", {"content": "", "start_to_think": True}, turn="t", offset=0),
         said("hm", 1),
@@ -66,7 +66,7 @@ def test_a_tag_is_taken_back_whole_or_not_at_all() -> None:
     assert whole.content == "<think>hm</think>"
 
 
-def test_audio_is_no_part_of_the_answer() -> None:
+def test_audio_is_not_part_of_the_answer() -> None:
     whole = told(said("One.", 0), wired("message", {"content": "", "audio": "0" * 32}, turn="t", offset=4))
 
     assert whole.content == "One."

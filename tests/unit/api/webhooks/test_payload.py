@@ -56,7 +56,7 @@ def part(name: str, data: bytes, filename: str | None = None, kind: str = "") ->
         ("text/plain", ["application/json", "text/plain"]),
     ],
 )
-def test_a_body_of_the_wanted_type_is_taken(header: str, wanted: Any) -> None:
+def test_body_of_the_expected_type_is_accepted(header: str, wanted: Any) -> None:
     assert content_type_of(header, wanted) == header.partition(";")[0].lower()
 
 
@@ -145,7 +145,7 @@ def test_a_file_that_cannot_be_read_is_named() -> None:
     ),
     charset=st.sampled_from(["", "; charset=utf-16", "; charset=idna", "; charset=\x00", "; charset=hex"]),
 )
-def test_whatever_bytes_come_they_are_fields_or_refused(pieces: list[bytes], charset: str) -> None:
+def test_any_bytes_become_fields_or_are_refused(pieces: list[bytes], charset: str) -> None:
     with suppress(InvalidRequest):  # anything else is an accident
         assert isinstance(body(BOUNDARY + charset, b"".join(pieces)), dict)
 
@@ -153,7 +153,7 @@ def test_whatever_bytes_come_they_are_fields_or_refused(pieces: list[bytes], cha
 # -- the schema -------------------------------------------------------------------------------------------------------
 
 
-def test_only_declared_fields_pass_and_all_that_came_stays_visible() -> None:
+def test_only_declared_fields_pass_and_input_has_the_whole_request() -> None:
     declared = {
         **schema("query", n="number"),
         **schema("headers", **{"X-Id": "string"}),
@@ -263,7 +263,7 @@ def test_texts_are_cast_to_their_type(kind: str, text: str, expected: Any) -> No
         ("array", '["\\ud800"]'),
     ],
 )
-def test_a_text_that_says_nothing_of_its_type_is_refused(kind: str, text: str) -> None:
+def test_text_that_cannot_be_cast_is_refused(kind: str, text: str) -> None:
     refused = refusal(schema("query", k=kind), query={"k": text})
 
     assert refused == f"query.k auto-cast failed: Cannot convert '{text[:100]}' to {kind}"
@@ -298,7 +298,7 @@ def test_values_of_their_type_pass_as_they_are(kind: str, value: Any) -> None:
 
 
 @pytest.mark.parametrize("value", [[1], "text", 5, None])
-def test_a_body_that_is_no_object_has_no_fields(value: Any) -> None:
+def test_body_that_is_not_an_object_has_no_fields(value: Any) -> None:
     made = payload_of(schema("body", k="string"), Delivery({}, {}, value, ""))
 
     assert made["body"] == {"k": ""}
@@ -341,7 +341,7 @@ TEXTS: st.SearchStrategy[Mapping[str, str]] = st.dictionaries(st.sampled_from("a
     headers=TEXTS,
     body=JSON,
 )
-def test_whatever_is_declared_and_sent_it_is_a_payload_or_refused(
+def test_any_schema_and_request_is_a_payload_or_refused(
     schema: Any, query: Mapping[str, str], headers: Mapping[str, str], body: Any
 ) -> None:
     with suppress(InvalidRequest):  # anything else is an accident

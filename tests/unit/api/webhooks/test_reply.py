@@ -57,7 +57,7 @@ def test_an_immediate_reply_has_the_authors_status(status: Any, expected: int) -
 
 
 @pytest.mark.parametrize("status", [204, 304])
-def test_a_status_without_a_body_has_none(status: int) -> None:
+def test_status_without_body_has_no_body(status: int) -> None:
     assert at_once(status=status, body_template="text").body == b""
 
 
@@ -81,14 +81,14 @@ def test_in_other_modes_the_caller_waits() -> None:
     assert template_of({"execution_mode": "Streaming", "response": {"status": 500}}) is None
 
 
-def test_who_waits_gets_what_was_said() -> None:
+def test_waiting_caller_gets_the_answer() -> None:
     reply = told_reply(told("<think>so</think>Hello"), STARTED, [])
 
     assert reply.status_code == 200
     assert json.loads(bytes(reply.body)) == {"message": "<think>so</think>Hello", "success": True, "code": 200, **IDS}
 
 
-def test_a_run_that_asks_a_person_has_said_what_it_has_said() -> None:
+def test_run_that_waits_for_input_replies_with_its_text() -> None:
     reply = told_reply(told("Who are you?", "user_inputs", data={"inputs": {}}), STARTED, [])
 
     assert json.loads(bytes(reply.body)) == {"message": "Who are you?", "success": True, "code": 200, **IDS}
@@ -98,7 +98,7 @@ def test_a_run_that_asks_a_person_has_said_what_it_has_said() -> None:
     ("statuses", "expected"),
     [([201, 418], 418), ([201, None], 201), (["503"], 503), (["often", 99, 600, True], 200), ([404, "x"], 404)],
 )
-def test_the_last_status_that_a_message_names_is_the_replys(statuses: list[Any], expected: int) -> None:
+def test_last_status_of_messages_is_that_of_the_reply(statuses: list[Any], expected: int) -> None:
     reply = told_reply(told("Hello"), STARTED, statuses)
 
     assert (reply.status_code, json.loads(bytes(reply.body))["code"]) == (expected, expected)

@@ -67,12 +67,12 @@ def basic(name: str, password: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("security", [None, {}, [], "", "none", {"auth_type": "none"}, {"max_body_size": "1mb"}])
-def test_a_webhook_without_security_lets_nobody_in(security: Any) -> None:
+def test_webhook_without_security_block_refuses_calls(security: Any) -> None:
     assert refusal(security) == REQUIRED
 
 
 @pytest.mark.parametrize("said", [True, 1, 2.5, "1", "true", "Yes", " on "])
-def test_anonymous_callers_are_let_in_where_the_author_says_so(said: Any) -> None:
+def test_anonymous_calls_are_admitted_if_the_author_allows_them(said: Any) -> None:
     assert let_in({"auth_type": "none", "allow_anonymous": said}) == LARGEST
 
 
@@ -89,17 +89,17 @@ def test_sizes_are_counted_in_units_of_1024(setting: Any, expected: int) -> None
 
 
 @pytest.mark.parametrize("setting", ["10", "1gb", "mb", "-1kb", "1.5mb", "1 mb", "٣kb", 5, ["1mb"]])
-def test_a_size_that_is_none_is_named(setting: Any) -> None:
+def test_invalid_size_is_refused_by_name(setting: Any) -> None:
     assert refusal({**OPEN, "max_body_size": setting}) == "Invalid max_body_size format"
 
 
-def test_nobody_may_allow_more_than_ten_megabytes() -> None:
+def test_size_limit_above_ten_megabytes_is_refused() -> None:
     refused = refusal({**OPEN, "max_body_size": "11mb"})
 
     assert refused == "max_body_size exceeds maximum allowed size (10MB)"
 
 
-def test_a_body_that_is_announced_too_large_is_refused_unread() -> None:
+def test_body_declared_too_large_is_refused_unread() -> None:
     security = {**OPEN, "max_body_size": "1kb"}
 
     assert refusal(security, {"content-length": "1025"}) == "Request body too large: 1025 > 1024"
@@ -119,7 +119,7 @@ def test_a_body_that_is_announced_too_large_is_refused_unread() -> None:
         ("203.0.113.9", "203.0.113.9"),
     ],
 )
-def test_addresses_of_the_whitelist_are_let_in(allowed: Any, address: str) -> None:
+def test_addresses_of_the_whitelist_are_admitted(allowed: Any, address: str) -> None:
     assert let_in({**OPEN, "ip_whitelist": allowed}, address=address)
 
 
@@ -128,7 +128,7 @@ def test_addresses_outside_of_the_whitelist_are_refused(allowed: Any) -> None:
     assert refusal({**OPEN, "ip_whitelist": allowed}) == "IP 203.0.113.9 is not allowed by whitelist"
 
 
-def test_a_caller_without_an_address_is_on_no_whitelist() -> None:
+def test_caller_without_address_is_refused_by_a_whitelist() -> None:
     assert refusal({**OPEN, "ip_whitelist": ["0.0.0.0/0"]}, address="") == "IP  is not allowed by whitelist"
 
 
@@ -150,7 +150,7 @@ def test_a_call_takes_one_token_of_the_agents_bucket(limits: Any, expected: tupl
 
 
 @pytest.mark.parametrize("limits", [None, {}])
-def test_without_a_rate_limit_nobody_counts(limits: Any) -> None:
+def test_calls_are_not_counted_without_a_rate_limit(limits: Any) -> None:
     buckets = Buckets(BucketsAway())
 
     assert let_in({**OPEN, "rate_limit": limits}, buckets=buckets)
@@ -162,24 +162,24 @@ def test_a_limit_has_to_be_positive(limit: Any) -> None:
 
 
 @pytest.mark.parametrize("per", ["week", "Minute", 5, ["minute"]])
-def test_an_unknown_window_is_named(per: Any) -> None:
+def test_unknown_rate_limit_window_is_refused_by_name(per: Any) -> None:
     assert refusal({**OPEN, "rate_limit": {"limit": 1, "per": per}}) == f"Invalid rate_limit.per: {per}"
 
 
-def test_who_calls_too_often_is_refused() -> None:
+def test_call_above_the_rate_limit_is_refused() -> None:
     refused = refusal({**OPEN, "rate_limit": {"limit": 1}}, buckets=Buckets(False))
 
     assert refused == "Rate limit error: Too many requests (rate limit exceeded)"
 
 
-def test_calls_that_nobody_can_count_are_refused() -> None:
+def test_calls_are_refused_while_they_cannot_be_counted() -> None:
     refused = refusal({**OPEN, "rate_limit": {"limit": 1}}, buckets=Buckets(BucketsAway("10.0.0.5:6379")))
 
     assert refused.startswith("Rate limit error: ")
     assert "10.0.0.5" not in refused
 
 
-def test_what_is_wrong_first_is_told_first() -> None:
+def test_first_failed_check_is_reported() -> None:
     security: dict[str, Any] = {
         "max_body_size": "1kb",
         "ip_whitelist": ["10.0.0.1"],
@@ -200,7 +200,7 @@ def test_what_is_wrong_first_is_told_first() -> None:
 TOKEN = {"auth_type": "token", "token": {"token_header": "X-Token", "token_value": "käse"}}
 
 
-def test_a_token_is_compared_as_the_bytes_it_came_in() -> None:
+def test_token_is_compared_as_bytes() -> None:
     assert let_in(TOKEN, {"x-token": "käse".encode().decode("latin-1")})
     for wrong in ({}, {"x-token": ""}, {"x-token": "kase"}, {"x-other": "käse"}):
         assert refusal(TOKEN, wrong) == "Invalid token authentication"
@@ -219,7 +219,7 @@ def test_a_token_is_compared_as_the_bytes_it_came_in() -> None:
         [],
     ],
 )
-def test_a_token_that_was_never_set_lets_nobody_in(block: Any) -> None:
+def test_empty_configured_token_admits_no_call(block: Any) -> None:
     for headers in ({}, {"x-token": ""}, {"x-token": "None"}, {"": "x"}):
         assert refusal({"auth_type": "token", "token": block}, headers) == "Invalid token authentication"
 
@@ -245,13 +245,13 @@ def test_basic_credentials_are_name_and_password() -> None:
 
 
 @pytest.mark.parametrize("block", [None, {}, {"username": "", "password": ""}, {"username": "ann"}, {"password": "x"}])
-def test_basic_credentials_that_were_never_set_let_nobody_in(block: Any) -> None:
+def test_empty_configured_basic_credentials_admit_no_call(block: Any) -> None:
     for headers in ({}, basic("", ""), basic("ann", ""), basic("", "x")):
         assert refusal({"auth_type": "basic", "basic_auth": block}, headers) == "Invalid Basic Auth credentials"
 
 
 @pytest.mark.parametrize("auth_type", ["hmac", "Token", "oauth", 5, ["none"]])
-def test_what_nobody_can_check_lets_nobody_in(auth_type: Any) -> None:
+def test_unknown_auth_type_admits_no_call(auth_type: Any) -> None:
     security = {"auth_type": auth_type, "allow_anonymous": True, "hmac": {"header": "X", "secret": "s"}}
 
     assert refusal(security) == f"Unsupported auth_type: {auth_type}"
@@ -264,7 +264,7 @@ def jwt_security(**block: Any) -> dict[str, Any]:
     return {"auth_type": "jwt", "jwt": {"secret": SECRET, **block}}
 
 
-def test_a_signed_token_lets_in() -> None:
+def test_valid_jwt_is_admitted() -> None:
     later = int(time.time()) + 60
 
     assert let_in(jwt_security(), bearer({"exp": later}))
@@ -310,7 +310,7 @@ def test_a_public_key_is_the_secret_of_asymmetric_tokens() -> None:
         ({"audience": 5}, bearer({}), "Invalid JWT: the setting audience is not a text"),
     ],
 )
-def test_a_token_that_does_not_let_in_is_told_why(block: Any, headers: Any, expected: str) -> None:
+def test_refused_jwt_names_the_reason(block: Any, headers: Any, expected: str) -> None:
     assert refusal(jwt_security(**block), headers) == expected
 
 
@@ -324,14 +324,14 @@ def test_a_token_that_does_not_let_in_is_told_why(block: Any, headers: Any, expe
         {"algorithm": "ES256", "secret": "-----BEGIN PUBLIC KEY-----\nx\n-----END PUBLIC KEY-----"},
     ],
 )
-def test_a_token_for_others_does_not_let_in(block: Any) -> None:
+def test_jwt_with_another_audience_or_issuer_is_refused(block: Any) -> None:
     refused = refusal(jwt_security(**block), bearer({"aud": "you", "iss": "you"}))
 
     assert refused.startswith("Invalid JWT: ")
     assert SECRET not in refused
 
 
-def test_a_token_of_nothing_but_brackets_is_no_accident() -> None:
+def test_malformed_jwt_is_refused() -> None:
     deep = base64.urlsafe_b64encode(b"[" * 30_000).decode()
 
     assert refusal(jwt_security(), {"authorization": f"Bearer {deep}.x.x"}).startswith("Invalid JWT: ")
@@ -340,7 +340,7 @@ def test_a_token_of_nothing_but_brackets_is_no_accident() -> None:
 # -- tests by the owner, and anything at all --------------------------------------------------------------------------
 
 
-def test_an_owner_who_tests_need_not_put_two_things_into_one_header() -> None:
+def test_owner_test_skips_credentials_in_the_authorization_header() -> None:
     own = {"authorization": "Bearer easel_owner"}
 
     assert let_in(BASIC, own, is_owner=True)
@@ -349,7 +349,7 @@ def test_an_owner_who_tests_need_not_put_two_things_into_one_header() -> None:
     assert let_in({"auth_type": "token", "token": authorization}, own, is_owner=True)
 
 
-def test_an_owner_who_tests_is_told_what_would_let_nobody_in() -> None:
+def test_owner_test_reports_a_block_that_admits_no_call() -> None:
     own = {"authorization": "Bearer easel_owner"}
 
     assert refusal(None, own, is_owner=True) == REQUIRED
@@ -411,7 +411,7 @@ BLOCK = st.dictionaries(
     ),
     headers=st.dictionaries(st.sampled_from(("authorization", "content-length", "x")), LATIN),
 )
-def test_whatever_is_configured_and_sent_a_call_is_let_in_or_refused(security: Any, headers: dict[str, str]) -> None:
+def test_any_configuration_and_call_is_admitted_or_refused(security: Any, headers: dict[str, str]) -> None:
     with suppress(InvalidRequest):  # anything else is an accident
         most_bytes = let_in(security, headers)
         assert 0 <= most_bytes <= LARGEST

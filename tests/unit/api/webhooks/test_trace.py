@@ -43,7 +43,7 @@ ALL = [
 ]
 
 
-def test_a_run_that_ended_is_followed_by_how_it_went() -> None:
+def test_trace_of_an_ended_run_ends_with_its_result() -> None:
     trace = trace_of(ALL, at(0, 1, 2, 3), START)
 
     assert trace.is_finished
@@ -51,7 +51,7 @@ def test_a_run_that_ended_is_followed_by_how_it_went() -> None:
     assert trace.events[-1] == {"ts": START + 3, "event": "finished", "elapsed_time": 3.0, "success": True}
 
 
-def test_a_failure_and_a_cancel_are_no_success() -> None:
+def test_failed_and_cancelled_runs_are_not_successful_in_the_trace() -> None:
     failed = trace_of([wired(1, "workflow_started"), wired(2, "run_failed")], at(0, 1), START)
     cancelled = trace_of([wired(1, "workflow_finished", outputs="Task has been canceled")], at(1), START)
 
@@ -60,7 +60,7 @@ def test_a_failure_and_a_cancel_are_no_success() -> None:
     assert [trace.events[-1]["success"] for trace in (failed, cancelled)] == [False, False]
 
 
-def test_a_text_is_shown_when_its_turn_is_closed() -> None:
+def test_text_is_shown_once_its_stream_is_closed() -> None:
     open_turn = trace_of(ALL[:4], at(0, 1), START)
     closed = trace_of(ALL[:5], at(0, 1, 2), START)
 
@@ -70,7 +70,7 @@ def test_a_text_is_shown_when_its_turn_is_closed() -> None:
     assert not closed.is_finished
 
 
-def test_polls_together_get_every_event_once_however_the_run_goes_on_between_them() -> None:
+def test_successive_polls_return_every_event_once() -> None:
     times = at(0, 0, 2, 1)  # stored together; and a later fold whose transaction began earlier
     since, seen = START - 1, list[Any]()
 
@@ -93,7 +93,7 @@ def test_an_event_that_was_stored_after_the_times_were_read_waits_for_the_next_p
     assert names(trace_of(ALL, at(0, 1, 2), START).events)[-1] == "message_end"
 
 
-def test_a_poller_is_given_the_first_test_that_began_after_its_moment() -> None:
+def test_poll_returns_the_first_test_after_its_time() -> None:
     trials = [WebhookTest(new_id(), NOON + timedelta(seconds=seconds)) for seconds in (0, 5, 9)]
 
     assert started_after(trials, START - 1) == START
@@ -101,7 +101,7 @@ def test_a_poller_is_given_the_first_test_that_began_after_its_moment() -> None:
     assert started_after(trials, START + 9) is None
 
 
-def test_only_ids_of_ours_name_a_test() -> None:
+def test_id_with_a_wrong_signature_finds_no_test() -> None:
     trials = [WebhookTest(new_id(), NOON), WebhookTest(new_id(), NOON + timedelta(microseconds=1))]
     ids = [webhook_id("secret", start_of(trial)) for trial in trials]
 

@@ -6,12 +6,12 @@ from canvas.errors import InvalidRequest
 from cli.models.models import add, kinds_for
 
 
-def test_a_model_is_good_for_what_is_said_else_for_what_its_name_says_else_for_chat():
+def test_kinds_of_a_model_are_the_named_ones_else_by_its_name_else_chat():
     assert kinds_for("OpenAI", "text-embedding-3-small", ()) == ["embedding"]
     assert kinds_for("OpenAI", "text-embedding-3-small", ("rerank",)) == ["rerank"]
     assert kinds_for("Mine", "m", ()) == ["chat"]
 
 
-def test_a_kind_that_nobody_knows_is_refused_before_a_key_is_asked_for():
+def test_unknown_kind_is_refused_before_the_key_is_read():
     with pytest.raises(InvalidRequest, match="Not a kind of model: smell"):
         add("OpenAI", ["m"], ["smell"])

@@ -18,7 +18,7 @@ def test_a_pair_wins_over_the_same_field_of_the_json():
     assert inputs_of(["order=78"], '{"order": 77, "count": 3}') == {"order": "78", "count": 3}
 
 
-def test_no_inputs_are_none_so_that_a_form_is_asked_rather_than_answered_with_nothing():
+def test_missing_inputs_are_none_so_that_the_form_is_asked():
     assert inputs_of(None, None) is None
     assert inputs_of([], "{}") is None
 
@@ -32,7 +32,7 @@ def test_a_pair_without_a_name_is_refused(pair: str):
 @pytest.mark.parametrize(
     "written", ["", "{", "[1]", "3", '"x"', '{"n": NaN}', '{"n": Infinity}', "[" * 100_000], ids=lambda text: text[:8]
 )
-def test_json_that_is_no_object_is_refused(written: str):
+def test_json_that_is_not_an_object_is_refused(written: str):
     with pytest.raises(InvalidRequest, match="--inputs"):
         inputs_of(None, written)
 
@@ -48,7 +48,7 @@ def test_a_query_out_of_undecodable_bytes_is_refused():
         options_of("caf\udce9", None, session=None, release=False)
 
 
-def test_what_is_known_of_nodes_becomes_the_fields_that_ask_for_it():
+def test_outcomes_of_nodes_become_form_fields():
     assert outcomes_of(["Browser:0"], ["Invoke:1[2]"]) == {
         "Browser:0.outcome": "happened",
         "Invoke:1[2].outcome": "again",
@@ -57,7 +57,7 @@ def test_what_is_known_of_nodes_becomes_the_fields_that_ask_for_it():
     assert outcomes_of(None, None) == {}
 
 
-def test_a_node_that_both_has_acted_and_is_to_act_again_is_refused():
+def test_node_in_both_outcome_options_is_refused():
     with pytest.raises(InvalidRequest, match="both name Browser:0"):
         outcomes_of(["Browser:0"], ["Browser:0"])
 
@@ -79,6 +79,6 @@ def test_an_id_is_understood_with_hyphens_and_without(value: UUID):
 
 
 @given(st.text(max_size=30).filter(lambda text: len(text.replace("-", "")) != 32))
-def test_anything_else_is_no_id(text: str):
+def test_other_texts_are_not_ids(text: str):
     with pytest.raises(InvalidRequest, match="id of a run"):
         id_of(text, "run")

@@ -93,7 +93,7 @@ def test_the_answer_goes_to_stdout_and_news_of_nodes_to_stderr(
     assert seen.err == "✓ begin (0.0 s)\n✓ LLM:0 reply (1.3 s)\n"
 
 
-def test_thoughts_are_no_part_of_the_answer(canvas: Canvas, run: RunSummary, capsys: pytest.CaptureFixture[str]):
+def test_thoughts_are_not_part_of_the_answer(canvas: Canvas, run: RunSummary, capsys: pytest.CaptureFixture[str]):
     speech = Speech(canvas)
 
     speech.show(said(f"{THINK_START}Hm"), run)
@@ -114,7 +114,7 @@ def test_audio_is_not_written(canvas: Canvas, run: RunSummary, capsys: pytest.Ca
     assert capsys.readouterr().out == "Yes.\n"
 
 
-def test_a_node_that_fails_is_told_with_its_reason(canvas: Canvas, run: RunSummary, capsys: pytest.CaptureFixture[str]):
+def test_failed_node_is_printed_with_its_error(canvas: Canvas, run: RunSummary, capsys: pytest.CaptureFixture[str]):
     speech = Speech(canvas)
 
     speech.show(event(run_events.NODE_FINISHED, "LLM:0", {"error": "no account"}), run)
@@ -167,7 +167,7 @@ def test_a_question_whether_a_node_has_acted_names_both_answers():
     assert told == "answer with: easel resume abc --happened 'Browser:0[3]' | --again 'Browser:0[3]'"
 
 
-def test_an_answer_that_is_taken_back_is_announced(canvas: Canvas, run: RunSummary, capsys: pytest.CaptureFixture[str]):
+def test_restart_of_the_answer_is_printed(canvas: Canvas, run: RunSummary, capsys: pytest.CaptureFixture[str]):
     speech = Speech(canvas)
 
     speech.show(said("Hello"), run)
@@ -180,9 +180,7 @@ def test_an_answer_that_is_taken_back_is_announced(canvas: Canvas, run: RunSumma
     assert "restarts after its first 2 characters" in seen.err
 
 
-def test_a_run_in_which_nobody_speaks_shows_its_outputs(
-    canvas: Canvas, run: RunSummary, capsys: pytest.CaptureFixture[str]
-):
+def test_run_without_text_prints_its_outputs(canvas: Canvas, run: RunSummary, capsys: pytest.CaptureFixture[str]):
     speech = Speech(canvas)
 
     speech.show(event(run_events.WORKFLOW_FINISHED, "LLM:0", outputs={"content": "ü", "_elapsed_time": 1}), run)
@@ -192,7 +190,7 @@ def test_a_run_in_which_nobody_speaks_shows_its_outputs(
     assert "12 tokens" in seen.err
 
 
-def test_a_cancelled_run_is_told_as_such(canvas: Canvas, run: RunSummary, capsys: pytest.CaptureFixture[str]):
+def test_cancelled_run_is_printed_as_cancelled(canvas: Canvas, run: RunSummary, capsys: pytest.CaptureFixture[str]):
     Speech(canvas).show(event(run_events.WORKFLOW_FINISHED, None, {"outputs": run_events.CANCELLED_TEXT}), run)
 
     seen = capsys.readouterr()
@@ -224,5 +222,5 @@ def test_machines_get_the_wire_events_one_a_line(canvas: Canvas, run: RunSummary
         ),
     ],
 )
-def test_stand_ins_are_labelled_wherever_a_canvas_names_them(params: dict[str, Any], labels: list[str]):
+def test_builtin_models_of_a_canvas_are_labelled(params: dict[str, Any], labels: list[str]):
     assert stand_ins(parsing.parse(drawn(**params))) == labels

@@ -35,7 +35,7 @@ def resumed(monkeypatch: pytest.MonkeyPatch) -> list[Mapping[str, Any]]:
     return given
 
 
-def test_what_has_happened_and_what_is_to_be_done_again_is_said_by_node(resumed: list[Mapping[str, Any]]):
+def test_resume_sends_outcomes_by_node(resumed: list[Mapping[str, Any]]):
     with pytest.raises(SystemExit) as ended:
         main(["resume", RUN.hex, "--happened", "Browser:0", "--again", "Invoke:1[2]", "--input", "name=Ada"])
 
@@ -43,7 +43,7 @@ def test_what_has_happened_and_what_is_to_be_done_again_is_said_by_node(resumed:
     assert resumed[0]["inputs"] == {"name": "Ada", "Browser:0.outcome": "happened", "Invoke:1[2].outcome": "again"}
 
 
-def test_a_resume_that_says_nothing_answers_nothing(resumed: list[Mapping[str, Any]]):
+def test_resume_without_options_answers_nothing(resumed: list[Mapping[str, Any]]):
     with pytest.raises(SystemExit):
         main(["resume", RUN.hex])
 

@@ -13,6 +13,6 @@ def test_run_that_a_form_was_answered_for_shows_the_answers() -> None:
     assert asked({"query": "", "inputs": answers}) == "name: Ada, city: Rome"
 
 
-def test_run_without_words_shows_nothing() -> None:
+def test_run_without_input_describes_nothing() -> None:
     assert asked({}) == ""
     assert asked({"query": "", "inputs": None}) == ""

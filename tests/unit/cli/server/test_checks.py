@@ -23,7 +23,7 @@ def told(**environment: str) -> list[tuple[str, str]]:
     return [(found.about, found.found) for found in checks.unread(environment, Settings(sandbox="none"))]
 
 
-def test_time_limit_for_all_components_is_told_to_change_nothing():
+def test_doctor_reports_that_a_time_limit_for_all_components_has_no_effect():
     ((about, found),) = told(COMPONENT_EXEC_TIMEOUT="77", COMPONENT_EXEC_TIMEOUT_EXESQL="9")
 
     assert about == "time limits"
@@ -40,20 +40,20 @@ def test_time_limit_for_all_components_counts_where_there_are_plugins():
     assert list(checks.unread({"COMPONENT_EXEC_TIMEOUT": "77"}, Settings(sandbox="none", plugins="*"))) == []
 
 
-def test_time_limit_of_a_component_that_is_not_there_is_told():
+def test_doctor_reports_a_time_limit_of_an_unknown_component():
     assert told(COMPONENT_EXEC_TIMEOUT_EXCESQL="9") == [("time limits", "there is no component with the name EXCESQL")]
 
 
-def test_limit_of_model_calls_that_is_not_read_is_told():
+def test_doctor_reports_a_limit_of_model_calls_that_has_no_effect():
     assert told(MAX_CONCURRENT_CHATS="10") == [("model calls", "MAX_CONCURRENT_CHATS is set and has no effect")]
 
 
-def test_variables_of_the_other_sandbox_are_told_and_those_of_ssh_itself_are_not():
+def test_doctor_reports_variables_of_ragflows_sandbox_but_not_of_ssh():
     ((about, found),) = told(SANDBOX_PROVIDER_TYPE="ssh", SSH_HOST="box", SSH_AUTH_SOCK="/x", E2B_API_KEY="k")
 
     assert about == "sandbox"
     assert found == "set and without effect: E2B_API_KEY, SANDBOX_PROVIDER_TYPE, SSH_HOST; CodeExec has no sandbox"
 
 
-def test_nothing_is_told_where_nothing_is_set_in_vain():
+def test_doctor_reports_no_variables_that_have_an_effect():
     assert told(SSH_CONNECTION="1", LOCAL_ID="2", COMPONENT_EXEC_TIMEOUT_EXESQL="9", PATH="/bin") == []

@@ -47,14 +47,14 @@ def test_workers_and_schedulers_are_plain_celery_on_their_queues(named: Settings
     assert "celery -A scheduler.tasks worker -Q runs -P threads -c 4 --without-gossip --without-mingle" in scheduler
 
 
-def test_a_process_is_told_where_the_servers_are_by_variables_that_win(named: Settings):
+def test_variables_for_a_process_override_other_server_urls(named: Settings):
     told = environment(named)
 
     assert told["EASEL_DATABASE_URL"] == "postgresql+psycopg://h/d"
     assert told["EASEL_REDIS_URL"] == "redis://h/0"
 
 
-def test_the_api_reads_no_head_without_an_end(named: Settings, monkeypatch: pytest.MonkeyPatch):
+def test_api_command_refuses_an_endless_request_head(named: Settings, monkeypatch: pytest.MonkeyPatch):
     seen: dict[str, Any] = {}
     monkeypatch.setattr(uvicorn, "run", lambda app, **options: seen.update(options))
     monkeypatch.setattr(os, "environ", dict(os.environ))
@@ -99,7 +99,7 @@ async def fed(config: uvicorn.Config, over: Sent, *pieces: bytes) -> None:
             connection.data_received(piece)
 
 
-def test_a_process_without_servers_says_how_to_come_by_some(named: Settings, monkeypatch: pytest.MonkeyPatch):
+def test_process_without_servers_advises_how_to_get_some(named: Settings, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("DATABASE_URL")
 
     with pytest.raises(InvalidSettings, match=r"DATABASE_URL.*easel up"):
@@ -143,9 +143,7 @@ def tend_until(child: Child, starts: int) -> None:
         time.sleep(0.005)
 
 
-def test_a_child_that_ends_is_started_again_and_writes_to_a_log_of_its_own(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
+def test_child_that_ends_is_restarted_and_has_its_own_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     child = Child("worker", [sys.executable, "-c", "print('here')"], os.environ, tmp_path / "logs" / "worker.log")
 
     tend_until(child, 2)
@@ -172,7 +170,7 @@ def pauses(child: Child, count: int, *, lasting: float, monkeypatch: pytest.Monk
     return away
 
 
-def test_a_child_that_somebody_kills_again_and_again_is_back_at_once_each_time(
+def test_repeatedly_killed_child_is_restarted_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     killed = Child("worker", ["/bin/sh", "-c", "kill -9 $$"], os.environ, tmp_path / "worker.log")
@@ -184,25 +182,19 @@ def test_a_child_that_somebody_kills_again_and_again_is_back_at_once_each_time(
     killed.must_come_up()
 
 
-def test_a_child_that_ends_after_it_had_come_up_is_back_at_once_each_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_child_that_ends_after_it_came_up_is_restarted_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     child = Child("worker", ["/bin/sh", "-c", "exit 1"], os.environ, tmp_path / "worker.log")
 
     assert max(pauses(child, 8, lasting=6.0, monkeypatch=monkeypatch)) <= 0.3
 
 
-def test_a_child_that_ends_itself_to_be_started_again_is_back_at_once_each_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_child_that_requests_a_restart_is_restarted_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     child = Child("sweeper", ["/bin/sh", "-c", "exit 75"], os.environ, tmp_path / "sweeper.log")
 
     assert max(pauses(child, 8, lasting=0.5, monkeypatch=monkeypatch)) <= 0.3
 
 
-def test_only_a_child_that_fails_to_start_is_tried_ever_more_rarely_and_never_given_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_child_that_fails_to_start_is_retried_at_growing_intervals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     failing = Child("worker", ["/bin/sh", "-c", "exit 1"], os.environ, tmp_path / "worker.log")
 
     away = pauses(failing, 8, lasting=0.5, monkeypatch=monkeypatch)
@@ -229,7 +221,7 @@ def test_a_child_that_never_comes_up_is_reported_with_the_end_of_its_log(
         child.must_come_up()
 
 
-def test_a_child_stops_when_told_to(tmp_path: Path):
+def test_child_stops_on_request(tmp_path: Path):
     waiting = "import sys, time; print('up', flush=True); time.sleep(60)"
     child = Child("worker", [sys.executable, "-c", waiting], os.environ, tmp_path / "worker.log")
     child.tend()
@@ -261,7 +253,7 @@ def test_a_port_that_the_api_of_a_killed_up_still_holds_is_waited_for():
         assert free_port("127.0.0.1", port, wait=PATIENCE) == port
 
 
-def test_an_up_knows_whether_the_one_before_it_was_killed(tmp_path: Path):
+def test_up_knows_whether_the_previous_one_was_killed(tmp_path: Path):
     with home.held(tmp_path) as first:
         first.announce(home.Up("http://here", 1, "token", "postgresql://h/d", "redis://h/0"))
         left = (tmp_path / home.STATE).read_bytes()

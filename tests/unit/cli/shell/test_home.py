@@ -20,7 +20,7 @@ def test_a_running_up_is_found_once_it_is_ready(tmp_path: Path):
     assert home.running_up(tmp_path) is None
 
 
-def test_what_a_killed_up_left_behind_is_not_taken_for_a_running_one(tmp_path: Path):
+def test_state_file_of_a_killed_up_is_ignored(tmp_path: Path):
     (tmp_path / home.STATE).write_text(
         '{"url": "http://x", "pid": 1, "token": "t", "database_url": "d", "redis_url": "r"}'
     )
@@ -28,7 +28,7 @@ def test_what_a_killed_up_left_behind_is_not_taken_for_a_running_one(tmp_path: P
     assert home.running_up(tmp_path) is None
 
 
-def test_there_is_one_up_a_home(tmp_path: Path):
+def test_second_up_of_a_home_is_refused(tmp_path: Path):
     with home.held(tmp_path) as announcement:
         announcement.announce(UP)
 
@@ -47,7 +47,7 @@ def test_secrets_are_for_this_user_alone_and_show_in_no_repr(tmp_path: Path):
     assert ":p@" not in repr(UP)
 
 
-def test_a_token_is_kept(tmp_path: Path):
+def test_token_is_stored_in_the_home(tmp_path: Path):
     assert home.kept_token(tmp_path) is None
 
     home.keep_token(tmp_path, "one")

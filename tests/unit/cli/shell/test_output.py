@@ -56,7 +56,7 @@ def test_a_cell_is_one_line_of_a_bearable_length(capsys: pytest.CaptureFixture[s
     ("elapsed", "text"),
     [(0.04, "0.0 s"), (59.94, "59.9 s"), (60, "1 min 0 s"), (3599, "59 min 59 s"), (7385, "2 h 3 min")],
 )
-def test_a_time_span_is_said_as_people_say_it(elapsed: float, text: str):
+def test_durations_are_formatted_for_people(elapsed: float, text: str):
     assert output.seconds(elapsed) == text
 
 
@@ -69,7 +69,7 @@ def test_an_answer_cannot_rewrite_what_a_terminal_shows(monkeypatch: pytest.Monk
     assert terminal.getvalue() == "one\ttwo\n[2J]0;titlethree"
 
 
-def test_a_file_gets_an_answer_as_it_was_said(capsys: pytest.CaptureFixture[str]):
+def test_control_characters_are_kept_in_a_file(capsys: pytest.CaptureFixture[str]):
     output.write("\x1b[2J")
 
     assert capsys.readouterr().out == "\x1b[2J"
@@ -89,7 +89,7 @@ def test_colours_are_for_terminals_that_want_them(monkeypatch: pytest.MonkeyPatc
     assert terminal.getvalue() == "\x1b[31mfailed\n\x1b[0mfailed\n"
 
 
-def test_what_an_encoding_lacks_is_replaced(monkeypatch: pytest.MonkeyPatch):
+def test_characters_that_the_encoding_lacks_are_replaced(monkeypatch: pytest.MonkeyPatch):
     written = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="ascii"))
 

@@ -66,7 +66,7 @@ def test_two_values_agree_only_if_they_are_equal_as_json(one: Any, other: Any):
         assert differ(one, other) is not None
 
 
-def test_true_is_no_number():
+def test_true_is_not_equal_to_one():
     assert differ(1, True) is not None
     assert differ(False, 0) is not None
     assert differ(5, 5.0) is None
@@ -92,7 +92,7 @@ def test_values_beyond_json_are_named():
     assert plain({1: (float("nan"), (2,))}) == {"1": ["<NaN>", [2]]}
 
 
-def test_empty_pieces_are_no_speech():
+def test_empty_texts_are_dropped():
     events = [{"event": "message", "data": {"content": text}} for text in ("", "a", "", "b")]
 
     assert [event.data for event in plain_events(events)] == [{"content": "ab"}]

@@ -106,7 +106,7 @@ def test_an_executor_that_repeats_the_recording_agrees_with_it(case: Case):
 
 
 @pytest.mark.parametrize("case", RUNNABLE, ids=lambda case: case.name)
-def test_no_event_may_be_missing_but_an_announcement_that_came_to_nothing(case: Case):
+def test_missing_event_differs_unless_its_node_was_put_off(case: Case):
     events = events_of(case)
 
     for index, event in enumerate(events):
@@ -142,7 +142,7 @@ def test_the_answer_and_the_conversation_count(case: Case):
 
 
 @pytest.mark.parametrize("case", [c for c in RUNNABLE if c.match == "sequence"], ids=lambda case: case.name)
-def test_in_a_sequence_no_two_steps_change_places(case: Case):
+def test_swapped_steps_of_a_sequence_differ(case: Case):
     events = events_of(case)
 
     for index in range(len(events) - 1):
@@ -221,7 +221,7 @@ def test_the_next_visit_of_an_iteration_waits_for_every_leaf_of_the_pass():
     assert found.expected == "node_finished of StringTransform:F2 before node_started of IterationItem:I (no. 2)"
 
 
-def test_a_held_model_node_finishes_after_the_turn_it_spoke_in():
+def test_model_node_finishes_after_the_stream_it_wrote_into():
     case = SAMPLES["parallel_fan_3_llm_join_refs"]
 
     early = with_events(case, moved(events_of(case), "node_finished", "LLM:Join", before=("message_end", "")))
