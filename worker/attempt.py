@@ -216,7 +216,7 @@ class AttemptRunner:
                 declared=registry.default_outputs,
                 may_be_assigned=self._claim.first_event > 1 or _assigns(compiled),
             )
-        return self._context_of(compiled, node, reads, slots)
+        return self._context_of(compiled, node, slots)
 
     def _run(self, component: Component[Any], params: Any, context: WorkerContext) -> Outcome:
         """Run a component: what computes on this thread, what waits on the loop."""
@@ -273,7 +273,7 @@ class AttemptRunner:
             context.voice.retake = True  # nobody can tell yet where this text begins
         return opening
 
-    def _context_of(self, compiled: Compiled, node: Node, reads: ReadSet, slots: NodeVariables) -> WorkerContext:
+    def _context_of(self, compiled: Compiled, node: Node, slots: NodeVariables) -> WorkerContext:
         claim, x = self._claim, self._x
         self._reporting.near = None if compiled.canvas.orders_speech else frozenset(scopes.scope_chain(claim.scope))
         has_turn = bool(compiled.canvas.messages & node.bit) and claim.answers is None  # answered, an Answer is silent
@@ -286,7 +286,6 @@ class AttemptRunner:
             compiled=compiled,
             node=node,
             slots=slots,
-            reads=reads,
             voice=voice,
             database=x.coordinator.database,
             open_model=partial(x.models.unpaid, claim.tenant_id),
