@@ -54,7 +54,7 @@ from worker.context.side_effects import SideEffectGuard
 from worker.context.text_stream import MessageStreamWriter
 from worker.context.variables import NodeVariables
 from worker.event_loop import Loop
-from worker.fastpath.continuation import ContinuationReservation
+from worker.fastpath.continuation import Continuation
 from worker.fastpath.report_batcher import ReportBatcher
 from worker.fastpath.switches import FastPath
 from worker.leases.attempt_handle import Attempt
@@ -120,7 +120,7 @@ class AttemptRunner:
         means: AttemptDependencies,
         attempt: Attempt,
         claim: Claim,
-        taking: ContinuationReservation | None,
+        taking: Continuation | None,
         left: CachedRun | None,
     ) -> None:
         self._x = means
@@ -132,11 +132,10 @@ class AttemptRunner:
             means.ride_along,
             lambda: means.leases.is_closed,
             means.allowance,
-            taking=taking,
-            joint=means.joint
-            if means.fast_path.batch_reports
-            else ReportBatcher(),  # shared, reports wait for each other
-            left=left if means.fast_path.cache_run_state else None,
+            continuation=taking,
+            batcher=means.joint if means.fast_path.batch_reports else ReportBatcher(),  # its own: nothing to join
+            cached_run=left if means.fast_path.cache_run_state else None,
+            outputs=means.caches.outputs,
         )
         self._limit = 0.0
         self._context: WorkerContext | None = None
@@ -275,7 +274,9 @@ class AttemptRunner:
 
     def _context_of(self, compiled: Compiled, node: Node, slots: NodeVariables) -> WorkerContext:
         claim, x = self._claim, self._x
-        self._reporting.near = None if compiled.canvas.orders_speech else frozenset(scopes.scope_chain(claim.scope))
+        self._reporting.scope_keys = (
+            None if compiled.canvas.orders_speech else frozenset(scopes.scope_chain(claim.scope))
+        )
         has_turn = bool(compiled.canvas.messages & node.bit) and claim.answers is None  # answered, an Answer is silent
         firm = partial(x.firm, claim)
         voice = MessageStreamWriter(
@@ -348,7 +349,7 @@ class AttemptRunner:
         """The work does not let go: report in its name, and leave its thread behind."""
         if not self._attempt.claim_report():
             return
-        self._reporting.taking = None  # this thread does not go on, and the other must not
+        self._reporting.continuation = None  # this thread does not go on, and the other must not
         stopped = self._attempt.stopped
         reason = stopped.reason if stopped else "user"
         if reason == "lease":

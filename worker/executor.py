@@ -23,7 +23,7 @@ from store.runs.reports import ReportPayload
 from worker.attempt import AttemptDependencies, AttemptRunner
 from worker.context import outcomes
 from worker.fastpath.claim_batcher import ClaimBatcher
-from worker.fastpath.continuation import ClaimedNext, ContinuationReservation, LocalContinuation
+from worker.fastpath.continuation import Continuation, LocalContinuation
 from worker.leases.attempt_handle import Attempt
 from worker.leases.poison_tasks import ISOLATE_AFTER_CRASHES, PoisonTaskSlot, TaskRef
 
@@ -68,7 +68,7 @@ class Executor(AttemptDependencies):
         """Return a continuation for a thread that has just received a task message and will execute what it claims."""
         return LocalContinuation(self.leases, time.monotonic() + self.fast_path.continue_locally_for.total_seconds())
 
-    def _work_on(self, attempt: Attempt, taken: ClaimedNext | None, eager: LocalContinuation | None) -> None:
+    def _work_on(self, attempt: Attempt, taken: Continuation | None, eager: LocalContinuation | None) -> None:
         claim = (taken.claim if taken is not None else None) or self._claim_patiently(attempt)
         if claim is None:
             if taken is not None:
@@ -81,8 +81,8 @@ class Executor(AttemptDependencies):
         )
         taking = None
         if eager is not None and self.fast_path.continues_locally:
-            taking = ContinuationReservation(eager, self.worker_name, claim.run_id)
-        AttemptRunner(self, attempt, claim, taking, taken.left if taken is not None else None).carry_out()
+            taking = Continuation(eager, self.worker_name, claim.run_id)
+        AttemptRunner(self, attempt, claim, taking, taken.cached_run if taken is not None else None).carry_out()
 
     def _let_go(self, attempt: Attempt) -> None:
         """What a commit took whose answer got lost was called off before anybody knew of it: its run need not wait."""

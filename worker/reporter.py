@@ -1,138 +1,158 @@
-"""How an attempt reports: what it stores, and the run's next step, which rides along.
+"""Reports an attempt: stores its report and, in the same transaction, advances the run.
 
-A report is stored whole or not at all, under the attempt's lease. It is repeated while the database is away; outputs
-that no row can hold become a failure of the node, so that they harm nobody else.
+A report is stored whole or not at all, under the attempt's lease. It is tried again while the database is away.
+`worker/report_content.py` builds what is stored.
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
+from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
 import structlog
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
-from canvas import budget
-from canvas.errors import ExecutorError, NodeFailure
-from canvas.events.run_warnings import LONGEST, MODEL_ERRORS, WARNINGS, warnings_in
-from canvas.graph.canvas import NodeKind
-from canvas.outcome import POSTPONED, ContainerExited, Failed, Finished, Outcome
-from canvas.state.run_state import ScopeKey, container_entry
-from components.context import THINK_END, THINK_START
-from providers.models.types.chat import Usage
+from canvas.errors import NodeFailure
+from canvas.events.run_warnings import LONGEST, MODEL_ERRORS
+from canvas.outcome import Outcome
+from scheduler.coordinator import run_snapshots
 from scheduler.coordinator.coordinator import Coordinator
+from scheduler.coordinator.decision_writer import Advance
+from scheduler.coordinator.run_snapshots import RunSnapshot
 from store.db.database import LONGEST_TRANSACTION
 from store.db.transaction import Transaction
-from store.primitives import outcome_codec
 from store.primitives.db_errors import is_outage, took_too_long
 from store.runs import activations, decisions, reports, run_rows
 from store.runs.activations import Claim
-from store.runs.decisions import AppliedDecision, CachedRun
+from store.runs.decisions import CachedRun
 from store.runs.new_activations import InlineReport
 from store.runs.reports import ReportPayload
-from worker.caches import outputs as output_cache
-from worker.context import outcomes
+from worker.caches.outputs import OutputCache
 from worker.context.node_context import WorkerContext
 from worker.context.output_limits import OutputLimits
-from worker.fastpath.continuation import ContinuationReservation
+from worker.fastpath.continuation import Continuation
 from worker.fastpath.report_batcher import BatchLease, PendingReport, ReportBatcher
+from worker.report_content import ReportBuilder
 
 log = structlog.get_logger()
 
-LARGE = 4 * 2**20  # characters of a report; it is given time by its size, and may be what keeps the database busy
-SLOWEST = 2**20  # characters that a busy database surely stores in a second; measured with nothing else: 16 to 30 times
-MOST_FAILURES = 3  # of a large report by itself, while the database answers others
-LONGEST_WAIT = 1.0  # seconds between two tries while the database is away
-OF_THE_ATTEMPT = ("_ERROR", "_created_time", "_elapsed_time", "_spoken")
-"""Outputs that do not stay from an earlier visit of the node."""
+MIN_STORE_RATE = 2**20
+"""Characters that even a busy database stores in a second. Measured on an idle machine: 16 to 30 times as many."""
+MAX_SIZE_FAILURES = 3  # tries of a large report that fail by its size while the database serves others
+MAX_RETRY_WAIT = 1.0  # seconds between two tries while the database is away
 
 
 class AdvanceFailed(Exception):
-    """A fold that rode along with a report has failed, and has taken the report with it."""
+    """The advance in a report's transaction failed, so the report was not stored either. The cause is its error."""
 
 
 class LeaseLost(Exception):
-    """A report that nobody waits for any more: nothing of it may stay."""
+    """The attempt's lease is gone. Nothing of its report may be stored."""
+
+
+class StoreMode(StrEnum):
+    """How a report is stored, and how the transaction gets the run for its advance."""
+
+    CACHED = "cached"  # advance from the cached run; the server refuses that if the run changed or is locked
+    LOCK = "lock"  # advance under the run's lock, and wait for the lock for a moment
+    TRY_LOCK = "try_lock"  # advance if the run's lock is free, else store the report alone
+    REPORT_ONLY = "report_only"  # store the report alone
+
+
+class StoreResult(StrEnum):
+    """What became of one try to store a report."""
+
+    STORED = "stored"
+    ALREADY_STORED = "already_stored"  # by an earlier try whose commit was not answered
+    LEASE_LOST = "lease_lost"  # nothing is stored, and nothing will be
+    CACHE_STALE = "cache_stale"  # nothing is stored: the cached run is not the run as it is, or the run is locked
+    RUN_BUSY = "run_busy"  # nothing is stored: the run was locked for longer than the try waited
+
+
+NEXT_MODE = {StoreResult.CACHE_STALE: StoreMode.LOCK, StoreResult.RUN_BUSY: StoreMode.TRY_LOCK}
+"""How a report is tried again after a result that stored nothing."""
 
 
 @dataclass
 class Reporter:
-    """One attempt's way back into the rows."""
+    """Stores the report of one attempt."""
 
     coordinator: Coordinator
     claim: Claim
-    rides_along: bool
-    gives_up: Callable[[], bool]  # whether the process has ended its renewals, so that waiting has no sense
-    allowance: OutputLimits = field(default_factory=OutputLimits)
-    started: float = field(default_factory=time.monotonic)
-    near: frozenset[str] | None = frozenset({""})  # keys of the scopes that the next step reads; None: all
-    taking: ContinuationReservation | None = (
-        None  # of what the next step makes ready; None: all of it goes through the queue
-    )
-    joint: ReportBatcher = field(default_factory=ReportBatcher)
-    left: CachedRun | None = None  # the run as this thread's last step has left it
-    _weight: int = 0  # characters of what is to be stored so far
+    inline_advance: bool  # whether the report's transaction advances the run; else the scheduler does
+    is_closed: Callable[[], bool]  # whether the process has stopped renewing leases, so that waiting has no use
+    limits: OutputLimits = field(default_factory=OutputLimits)
+    scope_keys: frozenset[str] | None = frozenset({""})  # of the scopes that the advance reads; None: all
+    continuation: Continuation | None = None  # None: everything that becomes ready goes through the queue
+    batcher: ReportBatcher = field(default_factory=ReportBatcher)
+    cached_run: CachedRun | None = None  # the run as this thread's last advance wrote it
+    outputs: OutputCache = field(default_factory=OutputCache)  # of the worker
+    _builder: ReportBuilder = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._builder = ReportBuilder(self.claim, self.coordinator.database, self.limits)
 
     def report(self, outcome: Outcome, context: WorkerContext | None, assigned: Mapping[str, Any]) -> None:
-        """Report until the report is stored or refused."""
+        """Store the report of an outcome. Returns when the report is stored, or its lease is gone."""
         try:
             self._report(outcome, context, assigned)
         finally:
-            if self.taking is not None:
-                self.taking.drop()
+            if self.continuation is not None:
+                self.continuation.release_reservation()
 
     def _report(self, outcome: Outcome, context: WorkerContext | None, assigned: Mapping[str, Any]) -> None:
-        written, is_whole = self._written_or_failure(outcome, context, assigned)
-        rides_along, failures_of_its_own = self.rides_along, 0
-        for wait in _longer_and_longer():
+        payload, is_whole = self._builder.build_or_fail(outcome, context, assigned)
+        inline_advance, size_failures = self.inline_advance, 0
+        for wait in _backoff():
             try:
-                self._store(written, rides_along=rides_along)
+                self._store(payload, inline_advance=inline_advance)
                 return
             except AdvanceFailed as failed:
                 if failed.__cause__ is not None and is_outage(failed.__cause__):
                     log.warning("report_retried", error=_first_line(failed.__cause__))
                 else:
                     log.error("advance_failed", run_id=str(self.claim.run_id), error=_first_line(failed.__cause__))
-                rides_along = False
-                failures_of_its_own += self._is_its_own_fault(failed.__cause__, written)
-            except (SQLAlchemyError, ValueError) as error:  # ValueError: a text that UTF-8 does not know
+                inline_advance = False  # the scheduler repeats the advance, and gets its error
+                size_failures += self._failed_by_size(failed.__cause__, payload)
+            except (SQLAlchemyError, ValueError) as error:  # ValueError: a text that cannot be encoded as UTF-8
                 if is_outage(error):
-                    if self.gives_up():
+                    if self.is_closed():
                         break
-                    failures_of_its_own += self._is_its_own_fault(error, written)
+                    size_failures += self._failed_by_size(error, payload)
                     log.warning("report_retried", error=_first_line(error))
                     time.sleep(wait)
                 elif is_whole:
-                    written, is_whole = self._unstorable(error, context), False
+                    payload, is_whole = self._builder.build_failure(error, context), False
                 else:
-                    self._end_run(error)
+                    self._fail_run(error)
                     return
-            if failures_of_its_own >= MOST_FAILURES and is_whole:
-                written, is_whole = self._unstorable(_too_much(written), context), False
+            if size_failures >= MAX_SIZE_FAILURES and is_whole:
+                payload, is_whole = self._builder.build_failure(_too_large(payload), context), False
         log.error("report_not_stored", activation_id=str(self.claim.id))
 
-    def _end_run(self, problem: Exception) -> None:
-        """Fail the run, since not even a failure of this attempt can be stored; the next attempt would meet the same.
+    def _fail_run(self, problem: Exception) -> None:
+        """Fail the run, because not even a failure of this attempt can be stored: another attempt would meet the same.
 
-        Waits for a database that is away, as a report does.
+        Waits while the database is away, as a report does.
         """
         reason = f'Node "{self.claim.node_id}": neither its outputs nor a failure can be stored.'
-        for wait in _longer_and_longer():
+        for wait in _backoff():
             try:
-                if not self.coordinator.fail_by_force(self.claim, reason, problem):
+                if not self.coordinator.stopper.fail_by_force(self.claim, reason, problem):
                     log.info("report_refused", activation_id=str(self.claim.id))
                 return
             except SQLAlchemyError as error:
-                if not is_outage(error) or self.gives_up():
+                if not is_outage(error) or self.is_closed():
                     raise
                 log.warning("report_retried", error=_first_line(error))
                 time.sleep(wait)
 
-    def _is_its_own_fault(self, error: BaseException | None, written: ReportPayload) -> bool:
-        """Whether a large report has failed for its size: in time, or with its connection, while others are served."""
-        if error is None or not written.size or not is_outage(error):
+    def _failed_by_size(self, error: BaseException | None, payload: ReportPayload) -> bool:
+        """Whether a large report failed by its size: it timed out or lost its connection while others are served."""
+        if error is None or not payload.size or not is_outage(error):
             return False
         if took_too_long(error):
             return True
@@ -144,317 +164,213 @@ class Reporter:
             return False
         return True
 
-    def _store(self, written: ReportPayload, *, rides_along: bool) -> None:
-        """Store the report; take the run's next step in the same transaction if nobody holds the run.
+    # -- alone or in a batch ------------------------------------------------------------------------------------
+    def _store(self, payload: ReportPayload, *, inline_advance: bool) -> None:
+        """Store the report, alone or in a batch with others of its run, and advance the run.
 
-        Raises FoldFailed, and nothing is stored, if that step fails: the report then goes alone, and the step is the
-        scheduler's.
+        Raises AdvanceFailed if the advance failed; nothing is stored then.
         """
-        if not rides_along:
-            self._store_alone(written, rides_along=False)
+        if not inline_advance:
+            self._store_single(payload, StoreMode.REPORT_ONLY)
             return
-        part = PendingReport(self._own(written), self.near)
-        with self.joint.turn(part) as turn:
+        pending = PendingReport(self._inline_report(payload), self.scope_keys, self.continuation)
+        with self.batcher.turn(pending) as turn:
             if len(turn.batch) > 1:
-                self._store_all(turn)
-            if not part.is_stored:
-                if self.taking is not None:
-                    self.taking.may_be_stored = part.may_be_stored
-                self._store_alone(written, turn, rides_along=True)
-        if part.is_stored:
-            self._count(written)
+                self._store_batch(turn)
+            if not pending.is_stored:
+                if self.continuation is not None:
+                    self.continuation.may_be_stored = pending.may_be_stored
+                self._store_single(payload, self._first_mode(), turn)
+        if pending.is_stored:
+            self._count(payload)
 
-    def _store_all(self, turn: BatchLease) -> None:
-        """Store what waits for the same run; if anything of it cannot be stored, each is to find out for itself."""
-        owns = sorted((part.own for part in turn.batch), key=lambda own: own.claim.id)
-        nears = [part.near for part in turn.batch]
-        near = None if None in nears else frozenset[str]().union(*(keys for keys in nears if keys is not None))
+    def _first_mode(self) -> StoreMode:
+        return StoreMode.CACHED if self.cached_run is not None else StoreMode.LOCK
+
+    def _store_batch(self, turn: BatchLease) -> None:
+        """Store all reports of a batch in one transaction. If that fails, each reporter stores its own."""
+        inline = sorted((pending.own for pending in turn.batch), key=lambda report: report.claim.id)
         coordinator, run_id = self.coordinator, self.claim.run_id
         try:
             with coordinator.database.transaction() as tx:
-                _give_time(tx, *(own.written for own in owns))
-                applied = coordinator.try_fold(tx, run_id, near, owns, waits=True)
-                if applied is None:
-                    stored = [reports.report(tx, run_id, own.claim.id, own.claim.lease_id, own.written) for own in owns]
+                _extend_time_limit(tx, *(report.written for report in inline))
+                snapshot = self._lock_run(tx, _scope_keys_of(turn))
+                advance = coordinator.apply_reports(tx, snapshot, inline) if snapshot is not None else None
+                if advance is None:
+                    stored = [
+                        reports.report(tx, run_id, report.claim.id, report.claim.lease_id, report.written)
+                        for report in inline
+                    ]
                     if not all(each.count() for each in stored):
                         raise LeaseLost
-        except Exception as error:  # noqa: BLE001 (each is repeated alone, and meets whatever it is again)
-            log.info("reports_not_stored_together", reports=len(owns), error_type=type(error).__name__)
-            for part in turn.batch:
-                part.may_be_stored = True
+        except Exception as error:  # noqa: BLE001 (each reporter stores its own, and meets whatever it is again)
+            log.info("reports_not_stored_together", reports=len(inline), error_type=type(error).__name__)
+            for pending in turn.batch:
+                pending.may_be_stored = True
             turn.call_others()
             return
         turn.end()
-        for part in turn.batch:
-            part.is_stored = True
-            if applied is not None and part.own.taker is not None:
-                find = applied.taken.get(part.own.claim.id)
-                part.own.taker.keep(find() if find is not None else None)
+        for pending in turn.batch:
+            pending.is_stored = True
+            if advance is not None and pending.continuation is not None:
+                claim = advance.continuations.claim_after(pending.own.claim.id)
+                pending.continuation.confirm(claim.result() if claim is not None else None)
         turn.call_others()
-        if applied is None:
-            coordinator.advance_run(run_id)
+        if advance is None:
+            coordinator.advance_run(run_id)  # the second try: the reports are visible now
         else:
-            coordinator.follow(applied)
+            coordinator.publish(advance)
 
-    def _store_alone(
-        self, written: ReportPayload, turn: BatchLease | None = None, *, rides_along: bool, waits: bool = True
-    ) -> None:
-        coordinator, claim = self.coordinator, self.claim
-        applied, is_folding = None, False
-        try:
-            with coordinator.database.transaction() as tx:
-                _give_time(tx, written)
-                if rides_along:
-                    is_folding = True
-                    left, self.left = self.left, None
-                    own = self._own(written)
-                    applied = coordinator.try_fold(tx, claim.run_id, self.near, [own], left, waits=waits)
-                    is_folding = applied is not None
-                if applied is None and not reports.report(tx, claim.run_id, claim.id, claim.lease_id, written).count():
-                    raise LeaseLost
-        except Exception as error:
-            if decisions.is_stale_cache(error) or (run_rows.is_lock_timeout(error) and waits):
-                if self.taking is not None:
-                    self.taking.drop_unless_stored()
-                self._store_alone(written, turn, rides_along=rides_along, waits=not run_rows.is_lock_timeout(error))
-                return
-            if (
-                isinstance(error, LeaseLost)
-                or reports.is_lease_lost(error)
-                or (is_folding and self._is_too_late(error))
-            ):
-                if not self._was_stored():
-                    log.info("report_refused", activation_id=str(claim.id))
-                    return
-                applied = None
-                if self.taking is not None:
-                    self.taking.keep_unseen(self._taken_under)
-            elif is_folding:
-                raise AdvanceFailed from error
-            else:
-                raise
+    # -- one report ---------------------------------------------------------------------------------------------
+    def _store_single(self, payload: ReportPayload, mode: StoreMode, turn: BatchLease | None = None) -> None:
+        """Store the report, in other modes if need be, and do what follows from its commit.
+
+        `turn` ends with the commit, so that the next reporter of this process need not wait for the rest.
+        """
+        result, advance = self._try_store(payload, mode)
+        while result in NEXT_MODE:
+            if self.continuation is not None:
+                self.continuation.release_unless_stored()
+            mode = NEXT_MODE[result]
+            result, advance = self._try_store(payload, mode)
+        if result is StoreResult.LEASE_LOST:
+            log.info("report_refused", activation_id=str(self.claim.id))
+            return
+        if result is StoreResult.ALREADY_STORED and self.continuation is not None:
+            self.continuation.confirm_by_lease(self._find_activation)
         if turn is not None:
             turn.end()
-        self._count(written)
-        if not rides_along:
-            coordinator.dispatch.advance(claim.run_id)
-        elif applied is None:  # somebody held the run: once more, now that the report is visible
-            coordinator.advance_run(claim.run_id)
+        self._count(payload)
+        if mode is StoreMode.REPORT_ONLY:
+            self.coordinator.dispatch.advance(self.claim.run_id)
+        elif advance is None:
+            self.coordinator.advance_run(self.claim.run_id)  # the second try: the report is visible now
         else:
-            self._go_on(applied, written)
+            self._continue(advance, payload)
 
-    def _count(self, written: ReportPayload) -> None:
-        """Count a report that is stored, for the operator's metrics and log."""
-        counters, claim = self.coordinator.dispatch.counters, self.claim
-        counters.activation(claim.component, str(written.outcome.get("is")))
-        if written.usage.get(MODEL_ERRORS, 0) > claim.told_usage.get(MODEL_ERRORS, 0):
-            log.warning(
-                "model_error_as_answer", node_id=claim.node_id, error=str(written.outcome.get("told"))[:LONGEST]
-            )
-            counters.model_error(claim.component)
+    def _try_store(self, payload: ReportPayload, mode: StoreMode) -> tuple[StoreResult, Advance | None]:
+        """Store the report in one transaction; return what became of it, and the advance if there was one.
 
-    def _own(self, written: ReportPayload) -> InlineReport:
-        return InlineReport(self.claim, written, self.taking.taker if self.taking is not None else None)
+        Raises AdvanceFailed if the advance failed, and errors of the database.
+        """
+        coordinator, claim = self.coordinator, self.claim
+        advance, is_advancing = None, False
+        try:
+            with coordinator.database.transaction() as tx:
+                _extend_time_limit(tx, payload)
+                if mode is not StoreMode.REPORT_ONLY:
+                    is_advancing = True
+                    advance = self._advance(tx, payload, mode)
+                    is_advancing = advance is not None
+                if advance is None and not reports.report(tx, claim.run_id, claim.id, claim.lease_id, payload).count():
+                    raise LeaseLost
+        except Exception as error:
+            if decisions.is_stale_cache(error):
+                return StoreResult.CACHE_STALE, None
+            if mode is StoreMode.LOCK and run_rows.is_lock_timeout(error):
+                return StoreResult.RUN_BUSY, None
+            if self._is_lease_lost(error, is_advancing=is_advancing):
+                return (StoreResult.ALREADY_STORED if self._was_stored() else StoreResult.LEASE_LOST), None
+            if is_advancing:
+                raise AdvanceFailed from error
+            raise
+        return StoreResult.STORED, advance
 
-    def _go_on(self, applied: AppliedDecision, written: ReportPayload) -> None:
-        """After the commit of our step."""
-        find = applied.taken.get(self.claim.id)
-        taken = find() if find is not None else None
-        if self.taking is not None and taken is not None:
-            self.taking.keep(taken)
-            if not applied.rewrites:
-                output_cache.put_written(taken, self.claim, written.values)
-        if not self.coordinator.follow(applied) and self.taking is not None:
-            self.taking.remember(applied.left)
+    def _advance(self, tx: Transaction, payload: ReportPayload, mode: StoreMode) -> Advance | None:
+        """Advance the run with this report; return None if the run cannot be locked, or takes no reports."""
+        snapshot = self._snapshot(tx, mode)
+        return self.coordinator.apply_reports(tx, snapshot, [self._inline_report(payload)]) if snapshot else None
+
+    def _snapshot(self, tx: Transaction, mode: StoreMode) -> RunSnapshot | None:
+        cached_run, self.cached_run = self.cached_run, None  # of use once only
+        if mode is StoreMode.CACHED and cached_run is not None:
+            return run_snapshots.from_cache(cached_run)
+        if mode is StoreMode.LOCK:
+            return self._lock_run(tx, self.scope_keys)
+        return run_snapshots.try_lock(tx, self.claim.run_id, self.scope_keys)
+
+    def _lock_run(self, tx: Transaction, scope_keys: frozenset[str] | None) -> RunSnapshot | None:
+        """Lock the run, and wait for the lock only if another transaction has it."""
+        run_id = self.claim.run_id
+        return run_snapshots.try_lock(tx, run_id, scope_keys) or run_snapshots.lock_with_timeout(tx, run_id, scope_keys)
+
+    def _inline_report(self, payload: ReportPayload) -> InlineReport:
+        return InlineReport(self.claim, payload, self.continuation.request if self.continuation is not None else None)
+
+    def _is_lease_lost(self, error: Exception, *, is_advancing: bool) -> bool:
+        """Whether a try failed because the lease is gone.
+
+        An advance may fail in any way then: the run went on without this report, which makes no sense to it any more.
+        """
+        if isinstance(error, LeaseLost) or reports.is_lease_lost(error):
+            return True
+        return is_advancing and not is_outage(error) and self._find_activation(self.claim.lease_id) is None
 
     def _was_stored(self) -> bool:
         with self.coordinator.database.statements() as tx:
             return reports.was_stored(tx, self.claim.run_id, self.claim.id, self.claim.lease_id)
 
-    def _is_too_late(self, error: Exception) -> bool:
-        """Whether a step could make no sense of a report whose lease is gone: the run has gone on without it."""
-        return not is_outage(error) and self._taken_under(self.claim.lease_id) is None
-
-    def _taken_under(self, lease_id: UUID) -> UUID | None:
+    def _find_activation(self, lease_id: UUID) -> UUID | None:
+        """Return the activation of the run that is running under a lease."""
         with self.coordinator.database.statements() as tx:
             return activations.find_by_lease(tx, self.claim.run_id, lease_id)
 
-    # -- what is stored -----------------------------------------------------------------------------------------
-    def _written_or_failure(
-        self, outcome: Outcome, context: WorkerContext | None, assigned: Mapping[str, Any]
-    ) -> tuple[ReportPayload, bool]:
-        try:
-            return self._written(outcome, context, assigned), True
-        except Exception as error:  # noqa: BLE001 (outputs may raise anything when they are looked at)
-            return self._unstorable(error, context), False
+    # -- after the commit ---------------------------------------------------------------------------------------
+    def _continue(self, advance: Advance, payload: ReportPayload) -> None:
+        """Keep what this thread executes next, publish the advance, and re-check."""
+        continuations = advance.continuations
+        pending = continuations.claim_after(self.claim.id)
+        claim = pending.result() if pending is not None else None
+        if self.continuation is not None and claim is not None:
+            self.continuation.confirm(claim)
+            if not continuations.rewrites_outputs:
+                self.outputs.put_written(claim, self.claim, payload.values)
+        has_advanced_again = self.coordinator.publish(advance)
+        if self.continuation is not None and not has_advanced_again:
+            self.continuation.cached_run = continuations.cached_run
 
-    def _unstorable(self, error: Exception, context: WorkerContext | None) -> ReportPayload:
-        """A failure in place of what no row can hold; of the attempt only its times and what it cost."""
-        log.warning("output_not_stored", error_type=type(error).__name__)
-        told = str(error) if isinstance(error, ExecutorError) else "An output cannot be stored."
-        outcome = Failed(outcomes.sanitize_json(told), "unstorable_output")
-        usage, used = self._used(context)
-        self._weight = 0
-        return ReportPayload(
-            outcome=outcome_codec.encode_outcome(outcome, error=outcome.error, retake=False, spoke=False, used=used),
-            usage=usage,
-            values=[self._values_row(self.claim.node_id, self.claim.scope, self._of_the_attempt(outcome), {})],
-            variables=[],
-        )
-
-    def _written(self, outcome: Outcome, context: WorkerContext | None, assigned: Mapping[str, Any]) -> ReportPayload:
-        claim = self.claim
-        large = self.coordinator.database.large
-        usage, used = self._used(context)
-        if isinstance(outcome, Failed) and outcome.leaves_nothing:  # another attempt, or a fold, will leave values
-            may_tell = outcome.is_unknown or outcome.is_over_budget or outcome.code == POSTPONED
-            spoke = may_tell and context is not None and context.voice.has_spoken
-            column = outcome_codec.encode_outcome(outcome, error=None, retake=False, spoke=spoke, used=used)
-            return ReportPayload(column, usage, [], [])
-        outputs: dict[str, Any] = {}
-        if context is not None:
-            kept = context.slots.outputs(claim.node_id)
-            outputs |= {name: value for name, value in kept.items() if name not in OF_THE_ATTEMPT}
-        outputs |= {**outcome.outputs, **self._of_the_attempt(outcome)}
-        turn, inputs = None, {}
-        if context is not None:
-            outputs |= _spoken(context, outputs)
-            turn, inputs = context.voice.row(is_whole=not isinstance(outcome, Failed)), context.inputs
-        values = [self._values_row(claim.node_id, claim.scope, outputs, inputs)]
-        if isinstance(outcome, ContainerExited) and outcome.container and claim.scope:
-            values.append(self._values_row(claim.scope[-1][0], claim.scope[:-1], outcome.container, {}))
-        column = outcome_codec.encode_outcome(
-            outcome,
-            error=outputs.get("_ERROR"),
-            retake=context is not None and context.voice.retake and context.voice.is_message,
-            spoke=context is not None and context.voice.has_spoken,
-            warnings=context.warnings if context is not None else (),
-        )
-        counted = self._counted(outcome, context, column)
-        if used is not None:
-            column["used"] = _sum(used, counted)
-        outcome_column = self._held(column)
-        assigned_rows = [{**self._row(), "name": name, "value": self._held(value)} for name, value in assigned.items()]
-        stored = [large.values_row(claim.tenant_id, row) for row in values]
-        variables = [large.variable_row(claim.tenant_id, row) for row in assigned_rows]
-        size = self._size_of(stored, variables) if self._weight > LARGE else 0
-        return ReportPayload(outcome_column, _sum(usage, counted), stored, variables, turn, size=size)
-
-    def _size_of(self, values: Sequence[Mapping[str, Any]], variables: Sequence[Mapping[str, Any]]) -> int:
-        """Characters that go into rows, if they are many: what lies in files takes the database no time."""
-        held = [row[name] for row in values for name in ("outputs", "inputs")]
-        size = 0
-        for value in [*held, *(row["value"] for row in variables)]:
-            size = self.allowance.check_output(value, size)
-        return size if size > LARGE else 0
-
-    def _used(self, context: WorkerContext | None) -> tuple[dict[str, int], dict[str, int] | None]:
-        """Return what all attempts so far have used, and what of it this one adds to the run (None: all of it).
-
-        What an attempt only recalls, an earlier one may have told already.
-        """
-        usage = _usage(context.usage) if context is not None else {}
-        told = self.claim.told_usage
-        if not told:
-            return usage, None
-        recalled = _usage(context.recalled) if context is not None else {}
-        fresh = {name: count - min(recalled.get(name, 0), told.get(name, 0)) for name, count in usage.items()}
-        return _sum(told, fresh), fresh
-
-    def _counted(self, outcome: Outcome, context: WorkerContext | None, column: Mapping[str, Any]) -> dict[str, int]:
-        """What the run counts of a step beside its usage: warnings, and the error of a model that was its answer."""
-        error = column.get("told") if isinstance(outcome, Finished) else None
-        is_of_a_model = error is not None and context is not None and context.node.kind is NodeKind.MODEL
-        counts = {WARNINGS: len(warnings_in(column)), MODEL_ERRORS: int(is_of_a_model)}
-        return {name: count for name, count in counts.items() if count}
-
-    def _of_the_attempt(self, outcome: Outcome) -> dict[str, Any]:
-        """Outputs that every attempt has."""
-        own: dict[str, Any] = {"_created_time": time.time(), "_elapsed_time": time.monotonic() - self.started}
-        return {**own, "_ERROR": outcome.error} if isinstance(outcome, Failed) else own
-
-    def _values_row(
-        self, node_id: str, scope: ScopeKey, outputs: Mapping[str, Any], inputs: Mapping[str, Any]
-    ) -> dict[str, Any]:
-        shown = self._held(outputs)
-        return {
-            **self._row(),
-            "node_id": node_id,
-            "pass_of": container_entry(scope),
-            "item": scope[-1][2] if scope else 0,
-            "outputs": shown,
-            "inputs": self._held(inputs),
-            "names": list(shown),
-        }
-
-    def _held(self, value: Any) -> Any:
-        """A value as a row holds it. Raises NodeFailure for what no row can hold, or what would harm others."""
-        plain = outcomes.sanitize_json(value)
-        self._weight = self.allowance.check_output(plain, self._weight)
-        return plain
-
-    def _row(self) -> dict[str, Any]:
-        return {
-            "run_id": self.claim.run_id,
-            "activation_id": self.claim.id,
-            "place": self.claim.place.key,
-            "region": self.claim.place.region,
-        }
+    def _count(self, payload: ReportPayload) -> None:
+        """Count a stored report in the operator's metrics and log."""
+        counters, claim = self.coordinator.dispatch.counters, self.claim
+        counters.activation(claim.component, str(payload.outcome.get("is")))
+        if payload.usage.get(MODEL_ERRORS, 0) > claim.told_usage.get(MODEL_ERRORS, 0):
+            log.warning(
+                "model_error_as_answer", node_id=claim.node_id, error=str(payload.outcome.get("told"))[:LONGEST]
+            )
+            counters.model_error(claim.component)
 
 
-def _time_for(size: int) -> timedelta:
-    return LONGEST_TRANSACTION + timedelta(seconds=size / SLOWEST)
+def _scope_keys_of(turn: BatchLease) -> frozenset[str] | None:
+    """Return the scopes that the advance of a batch reads; None: all."""
+    keys = [pending.near for pending in turn.batch]
+    return None if None in keys else frozenset[str]().union(*(some for some in keys if some is not None))
 
 
-def _give_time(tx: Transaction, *written: ReportPayload) -> None:
-    """Let the transaction of large reports take as long as they need."""
-    size = sum(each.size for each in written)
+def _time_limit(size: int) -> timedelta:
+    return LONGEST_TRANSACTION + timedelta(seconds=size / MIN_STORE_RATE)
+
+
+def _extend_time_limit(tx: Transaction, *payloads: ReportPayload) -> None:
+    """Let the transaction of large reports take as long as their size needs."""
+    size = sum(payload.size for payload in payloads)
     if size:
-        tx.may_take(_time_for(size))
+        tx.may_take(_time_limit(size))
 
 
-def _too_much(written: ReportPayload) -> NodeFailure:
+def _too_large(payload: ReportPayload) -> NodeFailure:
     return NodeFailure(
-        f"The node's values ({written.size} characters) take the database longer than "
-        f"{_time_for(written.size).total_seconds():.0f} s, or end its connection. "
+        f"The node's values ({payload.size} characters) take the database longer than "
+        f"{_time_limit(payload.size).total_seconds():.0f} s, or end its connection. "
         "Make them smaller, or keep large values in files (EASEL_LARGE_VALUES=files)."
     )
 
 
-def _sum(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
-    return {name: one.get(name, 0) + other.get(name, 0) for name in {**one, **other}}
-
-
-def _usage(usage: Usage) -> dict[str, int]:
-    if not usage.calls:
-        return {}
-    further = {"cached_tokens": usage.cached_tokens, budget.UNPRICED: usage.unpriced_calls}
-    return {
-        "prompt_tokens": usage.prompt_tokens,
-        "completion_tokens": usage.completion_tokens,
-        "total_tokens": usage.total_tokens,
-        "calls": usage.calls,
-        **{name: count for name, count in further.items() if count},
-        **{f"{budget.COST}{currency}": amount for currency, amount in usage.costs.items()},
-        **{f"{budget.OF}{name}": count for name, count in usage.kinds.items()},
-    }
-
-
-def _spoken(context: WorkerContext, outputs: Mapping[str, Any]) -> dict[str, Any]:
-    """What listeners heard of a speaking model node, where that is not its content (an error after some text)."""
-    if not context.voice.has_spoken or context.voice.is_message:
-        return {}
-    heard = "".join(context.voice.said)[len(context.opening) :]
-    heard = heard.replace(THINK_START, "<think>").replace(THINK_END, "</think>")
-    return {"_spoken": heard} if heard != outputs.get("content") else {}
-
-
-def _longer_and_longer() -> Iterator[float]:
-    """Seconds to wait after each try, without end."""
+def _backoff() -> Iterator[float]:
+    """Yield seconds to wait after each try, without end: doubled from 0.05 up to MAX_RETRY_WAIT."""
     wait = 0.05
     while True:
         yield wait
-        wait = min(LONGEST_WAIT, 2 * wait)
+        wait = min(MAX_RETRY_WAIT, 2 * wait)
 
 
 def _first_line(error: BaseException | None) -> str:

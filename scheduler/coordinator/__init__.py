@@ -1,1 +1,1 @@
-"""The coordinator: it advances runs."""
+"""The coordinator: advances, starts, resumes and stops runs, each in one transaction."""

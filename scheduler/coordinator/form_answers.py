@@ -1,8 +1,8 @@
-"""What a person says about nodes that nobody knows to have acted (canvas/graph/uncertain_outcomes.py), found among a
-turn's answers.
+"""Parses a person's answers: to the canvas's own forms, and to questions about unknown outcomes.
 
-Each such node asks under the name of its own: `Browser:0.outcome` is "happened" or "again", `Browser:0.outputs` what it
-has brought. Its bare id speaks for all items in which it asks, `*` for everything that is asked.
+A node with an unknown outcome (canvas/graph/uncertain_outcomes.py) asks what became of it. `Browser:0.outcome` answers
+"happened" or "again", and `Browser:0.outputs` gives the outputs of a node that has happened. The node's id alone names
+all items of a container in which it asks, and `*` names all questions of the run.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,7 +19,7 @@ from canvas.state.run_state import scope_key
 
 @dataclass(frozen=True, slots=True)
 class OutcomeResolutions:
-    """Which activations are to be done again, and what those have brought that have happened."""
+    """A person's answers about unknown outcomes: activations to repeat, and outputs of those that have happened."""
 
     again: frozenset[UUID] = frozenset()
     happened: Mapping[UUID, Mapping[str, Any]] = field(default_factory=dict[UUID, Mapping[str, Any]])
@@ -30,11 +30,11 @@ class OutcomeResolutions:
 
 @dataclass(frozen=True, slots=True)
 class ParsedAnswers:
-    """A person's answers, taken apart: the verdicts, the canvas's own forms that are open, and what is for these."""
+    """A person's answers by what they answer."""
 
     verdicts: OutcomeResolutions
-    forms: Mapping[str, Any]  # of the run's row, those that the canvas itself asks
-    inputs: Mapping[str, Any] | None
+    forms: Mapping[str, Any]  # the open forms of the canvas itself, as the run's row has them
+    inputs: Mapping[str, Any] | None  # the answers to these forms
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,26 +50,26 @@ class _Question:
 def parse_answers(
     canvas: Canvas, forms: Mapping[str, Any], inputs: Mapping[str, Any] | None, query: Any
 ) -> ParsedAnswers:
-    """A turn's answers to the open forms of a run's row.
+    """Return a turn's answers to the open forms of a run's row.
 
-    Raises InvalidRequest for a verdict about what does not ask, or one that is neither "happened" nor "again".
+    Raises InvalidRequest for an answer to a question that is not open, or one that is neither "happened" nor "again".
     """
     own = {activation: form for activation, form in forms.items() if canvas.node(form[0]).kind.asks}
-    asked = [
+    questions = [
         _Question(UUID(activation), form[0], label(form[0], scope_key(form[2])))
         for activation, form in forms.items()
         if activation not in own
     ]
     fields = {name for form in own.values() for name in form[3]}
-    told = {name: value for name, value in (inputs or {}).items() if _is_about(name, fields)}
-    if not inputs and isinstance(query, str) and len(asked) == 1 and not fields:
-        told = _spoken(query)
-    left = {name: value for name, value in (inputs or {}).items() if name not in told}
-    return ParsedAnswers(_verdicts(asked, told), own, left or None)
+    resolutions = {name: value for name, value in (inputs or {}).items() if _is_about(name, fields)}
+    if not inputs and isinstance(query, str) and len(questions) == 1 and not fields:
+        resolutions = _spoken(query)
+    others = {name: value for name, value in (inputs or {}).items() if name not in resolutions}
+    return ParsedAnswers(_verdicts(questions, resolutions), own, others or None)
 
 
 def retry_budget_stopped(answered: ParsedAnswers, forms: Mapping[str, Any]) -> ParsedAnswers:
-    """The same, and every node goes on that a budget has stopped, unless the person has told what has come of it."""
+    """Return the answers, with "again" for every node that a budget has stopped and that the answers do not name."""
     stopped = {UUID(activation) for activation, form in forms.items() if budget_stop(form[3]) is not None}
     again = answered.verdicts.again | (stopped - answered.verdicts.happened.keys())
     return replace(answered, verdicts=replace(answered.verdicts, again=again))
@@ -80,36 +80,36 @@ def _is_about(name: str, fields: Iterable[str]) -> bool:
 
 
 def _spoken(query: str) -> dict[str, Any]:
-    """A single question may be answered in a word."""
+    """Return the answer to the only open question, if the message is just "happened" or "again"."""
     word = query.strip().lower()
     return {ALL_QUESTIONS + OUTCOME: word} if word in (HAPPENED, AGAIN) else {}
 
 
-def _verdicts(asked: Sequence[_Question], told: Mapping[str, Any]) -> OutcomeResolutions:
-    said: dict[UUID, str] = {}
+def _verdicts(questions: Sequence[_Question], answers: Mapping[str, Any]) -> OutcomeResolutions:
+    words: dict[UUID, str] = {}
     outputs: dict[UUID, Mapping[str, Any]] = {}
-    for name, answer in sorted(told.items(), key=lambda item: _breadth(item[0], asked)):
+    for name, answer in sorted(answers.items(), key=lambda item: _breadth(item[0], questions)):
         about, _, what = name.rpartition(".")
-        meant = [question.activation for question in asked if question.is_meant(about)]
+        meant = [question.activation for question in questions if question.is_meant(about)]
         if not meant:
-            names = ", ".join(question.label for question in asked) or "none"
+            names = ", ".join(question.label for question in questions) or "none"
             raise InvalidRequest(f'Nothing is asked about "{about}". Questions are open about: {names}.', field=name)
         value = answer.get("value") if isinstance(answer, Mapping) and "value" in answer else answer
         if f".{what}" == OUTPUTS:
             outputs |= dict.fromkeys(meant, _outputs(name, value))
         elif value in (HAPPENED, AGAIN):
-            said |= dict.fromkeys(meant, value)
+            words |= dict.fromkeys(meant, value)
         elif value not in (None, ""):
             raise InvalidRequest(f'"{name}" is {value!r}. Answer "{HAPPENED}" or "{AGAIN}".', field=name)
     return OutcomeResolutions(
-        frozenset(activation for activation, word in said.items() if word == AGAIN),
-        {activation: outputs.get(activation, {}) for activation, word in said.items() if word == HAPPENED},
+        frozenset(activation for activation, word in words.items() if word == AGAIN),
+        {activation: outputs.get(activation, {}) for activation, word in words.items() if word == HAPPENED},
     )
 
 
-def _breadth(name: str, asked: Sequence[_Question]) -> int:
-    """How many questions an answer is about, those of more first: what is said of one item counts more."""
-    return -sum(question.is_meant(name.rpartition(".")[0]) for question in asked)
+def _breadth(name: str, questions: Sequence[_Question]) -> int:
+    """Return a sort key: answers about more questions come first, so that one about a single item overrides them."""
+    return -sum(question.is_meant(name.rpartition(".")[0]) for question in questions)
 
 
 def _outputs(name: str, value: Any) -> Mapping[str, Any]:

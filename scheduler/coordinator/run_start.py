@@ -1,8 +1,8 @@
-"""What a turn begins with: globals, the outputs that earlier turns left, and the user's message (engine 3).
+"""What a run begins with: globals, the outputs of earlier turns of its conversation, and the user's message.
 
 A run starts from what the conversation's previous run left: variables keep their values, outputs of nodes that ran are
 null, others stay. A first run starts from a full reset. `sys.history` and `sys.files` are not copied from run to run;
-a reader puts them together from the conversation's messages and the run's files.
+a reader composes them from the conversation's messages and the run's files.
 """
 
 from collections.abc import Mapping
@@ -18,20 +18,21 @@ from scheduler.coordinator.version_cache import VersionCache
 from store.agents import conversation_runs
 from store.db.transaction import Transaction
 from store.runs import run_rows, values
+from store.runs.run_rows import RunRow
 
 NEVER_STORED = frozenset({"custom_header"})
-"""Options that may hold secrets of the caller's (components E15)."""
+"""Options that may hold secrets of the caller."""
 
 DATE = "%Y-%m-%d %H:%M:%S"
 
 
 class ConversationDeleted(NotFound):
-    """A run is to begin whose conversation was deleted."""
+    """The conversation of a run was deleted before the run could start."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a caller gave for one turn (engine 3)."""
+    """What a caller gives for one turn."""
 
     query: Any = ""
     inputs: Mapping[str, Any] | None = None
@@ -42,7 +43,7 @@ class Request:
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])  # cancel_on_disconnect, ...
 
     def to_json(self) -> dict[str, Any]:
-        """The run's `request` column."""
+        """Return the value of the run's `request` column."""
         return {
             "query": self.query,
             "inputs": self.inputs,
@@ -55,15 +56,15 @@ class Request:
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> "Request":
-        """The inverse of `to_json`."""
+        """Return the request of a `request` column: the inverse of `to_json`."""
         known: dict[str, Any] = {**data, "files": tuple(data["files"])}
         return Request(**known)
 
 
 def baseline(tx: Transaction, document: Document, previous: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The `base` column of a run: {"globals", "values", "files", "inputs"}, as the previous run left them.
+    """Return the `base` column of a run: {"globals", "values", "files", "inputs"}, as the previous run left them.
 
-    `inputs` are Begin's, the only ones that stay (engine 3.4).
+    `inputs` are those of Begin, the only ones that are carried over. `previous` is None for a first run.
     """
     if previous is None:
         fresh = defaults.fresh_globals(document)
@@ -86,7 +87,7 @@ def baseline(tx: Transaction, document: Document, previous: Mapping[str, Any] | 
 
 
 def turn_globals(base: Mapping[str, Any], request: Request, now: datetime) -> dict[str, Any]:
-    """The globals a turn sets: only arguments that are truthy replace what is there (engine 3.6)."""
+    """Return the globals that a turn sets. As upstream, empty arguments do not replace the globals of `base`."""
     changed: dict[str, Any] = {
         "sys.date": now.strftime(DATE),
         "sys.conversation_turns": _turns(base["globals"]) + 1,
@@ -106,29 +107,31 @@ def _turns(known: Mapping[str, Any]) -> int:
 
 
 def occupy_conversation(
-    tx: Transaction, row: Mapping[str, Any], versions: VersionCache, conversation: Mapping[str, Any] | None = None
-) -> dict[str, Any] | None:
-    """Fill in what a queued run begins with, once its conversation is its own; None while it is not.
+    tx: Transaction, row: RunRow, versions: VersionCache, conversation: Mapping[str, Any] | None = None
+) -> RunRow | None:
+    """Make a queued run the active run of its conversation, and write what it begins with.
 
-    `conversation`: its row, if the caller holds it. Raises SessionGone for a conversation that was deleted.
+    Returns its row as it is then, or None if another run is active or comes first. `conversation`: its row, if the
+    caller has locked it. Raises ConversationDeleted.
     """
-    conversation = conversation or conversation_runs.lock(tx, row["tenant_id"], row["conversation_id"])
+    conversation = conversation or conversation_runs.lock(tx, row.tenant_id, row.conversation_id)
     if conversation is None:
         raise ConversationDeleted("Session not found!")
     active, is_first = conversation["active_run"], conversation["last_run"] is None
-    if active is None and not is_first and conversation["has_queue"]:  # it is free, and others may come before this run
-        active = conversation_runs.next_queued(tx, row["conversation_id"])
-    if active not in (None, row["id"]):
+    if active is None and not is_first and conversation["has_queue"]:  # it is free, but other runs may come first
+        active = conversation_runs.next_queued(tx, row.conversation_id)
+    if active not in (None, row.id):
         return None
-    previous_id: UUID | None = conversation["last_run"] if conversation["last_run"] != row["id"] else None
-    previous = run_rows.read(tx, row["tenant_id"], previous_id) if previous_id is not None else None
-    document = versions.get(tx, row["version_id"]).document  # a run without it leaves nothing to go on from
-    conversation_runs.set_active_run(tx, row["conversation_id"], row["id"])
-    request = Request.from_json(row["request"])
+    previous_id: UUID | None = conversation["last_run"] if conversation["last_run"] != row.id else None
+    previous = run_rows.read(tx, row.tenant_id, previous_id) if previous_id is not None else None
+    document = versions.get(tx, row.version_id).document  # VersionGone before anything is written
+    conversation_runs.set_active_run(tx, row.conversation_id, row.id)
+    assert row.request is not None, "the whole row was read"
+    request = Request.from_json(row.request)
     base = baseline(tx, document, previous)
-    base["globals"] |= turn_globals(base, request, datetime.now())  # local time, as upstream (engine 3.2)
+    base["globals"] |= turn_globals(base, request, datetime.now())  # local time, as upstream
     if request.files:
         base["files"] = list(request.files)
-    number = conversation_runs.append_user_message(tx, conversation, row["conversation_id"], row["id"], request.query)
-    run_rows.set_base(tx, row["id"], base=base, previous_run=previous_id, history_upto=number)
-    return {**row, "base": base, "previous_run": previous_id, "history_upto": number}
+    number = conversation_runs.append_user_message(tx, conversation, row.conversation_id, row.id, request.query)
+    run_rows.set_base(tx, row.id, base=base, previous_run=previous_id, history_upto=number)
+    return row._replace(baseline=base, previous_run=previous_id, history_upto=number)

@@ -1,4 +1,4 @@
-"""Versions a process has compiled. They never change, so a cache needs no clock and no invalidation."""
+"""A cache of compiled versions, one per process. Versions never change, so entries do not expire."""
 
 from collections import OrderedDict
 from dataclasses import dataclass, field
@@ -12,25 +12,25 @@ from store.agents import versions
 from store.agents.versions import VersionGone
 from store.db.transaction import Transaction
 
-KEPT = 256
+KEPT = 256  # versions
 
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """A version's document, and the canvas made of it."""
+    """A version's document, and the canvas compiled from it."""
 
     document: Document
     canvas: Canvas
     notes: dict[tuple[str, int], object] = field(default_factory=dict[tuple[str, int], object])
-    """What others have worked out once per node: (what, node number) -> result."""
+    """Results that other modules have computed once per node: (name of the result, node number) -> result."""
 
 
 NOTHING = Compiled(Document(entries={}, raw={"components": {}, "globals": {}}), NO_NODES)
-"""What is shown in place of a version that is gone."""
+"""Shown in place of a version that is gone."""
 
 
 class VersionCache:
-    """Compiled versions by id, the most recently used ones."""
+    """Compiled versions by id, the most recently used ones. Threads may share it."""
 
     def __init__(self, kept: int = KEPT) -> None:
         self._kept = kept
@@ -39,7 +39,10 @@ class VersionCache:
         self._lock = Lock()
 
     def get(self, tx: Transaction, version_id: UUID) -> Compiled:
-        """A version, read and compiled once per process; who asks meanwhile waits for the one who does it."""
+        """Return a version, read and compiled once per process. Raises VersionGone.
+
+        Threads that ask for a version while another thread compiles it wait for that thread.
+        """
         with self._lock:
             found = self._compiled.get(version_id)
             if found is not None:
@@ -65,12 +68,12 @@ class VersionCache:
                 self._compiling.pop(version_id, None)
 
     def to_show(self, tx: Transaction, version_id: UUID) -> Compiled:
-        """A version for those who only show runs and sessions; an empty one if it is gone, so that the rest shows."""
+        """Return a version for pages that only show runs and sessions; an empty one if it is gone."""
         try:
             return self.get(tx, version_id)
         except VersionGone:
             return NOTHING
 
     def canvas(self, tx: Transaction, version_id: UUID) -> Canvas:
-        """The canvas of a version."""
+        """Return the canvas of a version. Raises VersionGone."""
         return self.get(tx, version_id).canvas

@@ -17,12 +17,13 @@ from scheduler.coordinator.coordinator import Coordinator
 from scheduler.coordinator.form_answers import ParsedAnswers, parse_answers, retry_budget_stopped
 from scheduler.coordinator.run_start import Request, turn_globals
 from scheduler.messaging import external_cancel_keys
+from scheduler.messaging.notifications import Notifications
 from store.agents import conversation_runs, conversations, versions
 from store.db.transaction import Transaction
 from store.primitives.ids import new_id
 from store.runs import external_ids, reports, run_rows, values
-from store.runs.decisions import AppliedDecision
 from store.runs.external_ids import External
+from store.runs.run_rows import RunRow
 from store.tenants import budgets, idempotency
 from store.tenants.budgets import BudgetLimits
 
@@ -90,7 +91,7 @@ class Started:
 
 def accept(
     coordinator: Coordinator, tx: Transaction, start: Start, *, is_new: bool = False
-) -> tuple[Started, AppliedDecision | None, Sequence[UUID]]:
+) -> tuple[Started, Notifications | None, Sequence[UUID]]:
     """Start a run: what its caller is told, what was written, and the runs it interrupts.
 
     `is_new`: its id was chosen just now, so there is no such run. Raises Conflict if its conversation is busy and that
@@ -127,9 +128,7 @@ def accept(
     return started, applied, ()
 
 
-def _create(
-    coordinator: Coordinator, tx: Transaction, start: Start, started: Started, *, is_interrupt: bool
-) -> Mapping[str, Any]:
+def _create(coordinator: Coordinator, tx: Transaction, start: Start, started: Started, *, is_interrupt: bool) -> RunRow:
     state = RunState(started.run_id, RunStatus.QUEUED, max_running=coordinator.max_running)
     request = start.request.to_json()
     if is_interrupt:
@@ -203,26 +202,26 @@ def replay_first_response(tx: Transaction, tenant_id: UUID, first: idempotency.F
 def answer_forms(
     coordinator: Coordinator,
     tx: Transaction,
-    row: Mapping[str, Any],
+    row: RunRow,
     request: Request,
     started: Started,
     budget: Mapping[str, int] | None = None,
-) -> AppliedDecision:
+) -> Notifications:
     """The conversation's next turn goes to a locked run that waits.
 
     `budget`: limits that the run has from now on. With them, or where nothing at all is said, the nodes go on that a
     budget has stopped.
     """
-    run_id, conversation_id = row["id"], row["conversation_id"]
-    canvas = coordinator.versions.canvas(tx, row["version_id"])
-    answered = parse_answers(canvas, row["state"]["forms"], request.inputs, request.query)
+    run_id, conversation_id = row.id, row.conversation_id
+    canvas = coordinator.versions.canvas(tx, row.version_id)
+    answered = parse_answers(canvas, row.state["forms"], request.inputs, request.query)
     if budget:
-        budgets.put(tx, row["tenant_id"], BudgetLimits("run", run_id, budget))
-        budgets.flag_run(tx, row["tenant_id"], run_id)
+        budgets.put(tx, row.tenant_id, BudgetLimits("run", run_id, budget))
+        budgets.flag_run(tx, row.tenant_id, run_id)
     if budget or (not request.inputs and not request.query):
-        answered = retry_budget_stopped(answered, row["state"]["forms"])
+        answered = retry_budget_stopped(answered, row.state["forms"])
     answers = _answers(answered, request)
-    conversation = conversation_runs.lock(tx, row["tenant_id"], conversation_id)
+    conversation = conversation_runs.lock(tx, row.tenant_id, conversation_id)
     if conversation is None:
         raise NotFound("Session not found!", session_id=conversation_id.hex)  # deleted; its run is being cancelled
     number = conversation_runs.append_user_message(tx, conversation, conversation_id, run_id, request.query)
@@ -232,7 +231,7 @@ def answer_forms(
         request={**request.to_json(), "inputs": request.inputs},
         message_id=started.message_id,
         history_upto=number,
-        first_event=row["last_event"] + 1,
+        first_event=row.last_event + 1,
     )
     _set_globals(tx, row, request, number)
     if answers is None and not answered.verdicts:
@@ -240,19 +239,20 @@ def answer_forms(
     return coordinator.resume(tx, row, answers, answered.verdicts)
 
 
-def _set_globals(tx: Transaction, row: Mapping[str, Any], request: Request, history_upto: int) -> None:
+def _set_globals(tx: Transaction, row: RunRow, request: Request, history_upto: int) -> None:
     """A new turn's globals, as variables written by the forms it answers."""
-    known = values.final(tx, row["id"], is_whole=False).variables
-    seen = {**row["base"]["globals"], **{name: value for name, (value, _) in known.items()}}
+    assert row.baseline is not None, "the whole row was read"
+    known = values.final(tx, row.id, is_whole=False).variables
+    seen = {**row.baseline["globals"], **{name: value for name, (value, _) in known.items()}}
     changed = turn_globals({"globals": seen}, request, datetime.now())  # local time, as upstream
-    for activation in row["state"]["forms"]:
-        reports.put_variables(tx, row["id"], UUID(activation), changed)
+    for activation in row.state["forms"]:
+        reports.put_variables(tx, row.id, UUID(activation), changed)
     if request.files:
         run_rows.set_base(
             tx,
-            row["id"],
-            base={**row["base"], "files": list(request.files)},
-            previous_run=row["previous_run"],
+            row.id,
+            base={**row.baseline, "files": list(request.files)},
+            previous_run=row.previous_run,
             history_upto=history_upto,
         )
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import TypeVar
 from uuid import UUID
 
 from sqlalchemy.exc import DBAPIError, IntegrityError
@@ -32,14 +32,15 @@ from scheduler.lifecycle.accept import (
     replay_first_response,
 )
 from scheduler.messaging import external_cancel_keys
+from scheduler.messaging.notifications import Notifications
 from store.agents import conversation_runs, conversations, versions
 from store.agents.versions import VersionGone
 from store.db.transaction import Transaction
 from store.primitives.db_errors import is_retryable
 from store.primitives.ids import new_id
 from store.runs import run_rows
-from store.runs.decisions import AppliedDecision
 from store.runs.external_ids import External
+from store.runs.run_rows import RunRow
 from store.tables.budgets import DEFAULT_SCOPE_ID
 from store.tenants import budgets
 from store.tenants.budgets import BudgetLimits
@@ -105,22 +106,20 @@ class Lifecycle:
         Raises Conflict if the run does not wait, NotFound for another tenant's.
         """
 
-        def resume(tx: Transaction) -> tuple[Started, AppliedDecision | None]:
+        def resume(tx: Transaction) -> tuple[Started, Notifications | None]:
             row = self._locked(tx, tenant_id, run_id)
-            started = Started(run_id, row["conversation_id"], new_id(), row["last_event"], resumed=True)
+            started = Started(run_id, row.conversation_id, new_id(), row.last_event, resumed=True)
             first = first_of(tx, tenant_id, external, idempotency, started)
             if first is not None:
                 return replay_first_response(tx, tenant_id, first), None
-            if row["status"] != RunStatus.WAITING:
-                raise RunNotWaiting(
-                    f"Run {run_id} does not wait for input; it is {row['status']}.", status=row["status"]
-                )
+            if row.status is not RunStatus.WAITING:
+                raise RunNotWaiting(f"Run {run_id} does not wait for input; it is {row.status}.", status=row.status)
             if external is not None:  # before the commit: keys that are set later count
                 external_cancel_keys.forget(tx, self.coordinator.dispatch.bus, [external.text], run_id)
             try:
                 return started, answer_forms(self.coordinator, tx, row, request, started, budget)
             except VersionGone as gone:  # the turn is accepted, and ends with the reason
-                return started, self.coordinator.end_without_version(tx, row, gone)
+                return started, self.coordinator.stopper.end_without_version(tx, row, gone)
 
         return self._holding(run_id, resume)
 
@@ -131,22 +130,22 @@ class Lifecycle:
         """
         bus = self.coordinator.dispatch.bus
 
-        def cancel(tx: Transaction) -> tuple[tuple[RunStatus, UUID], AppliedDecision | None]:
+        def cancel(tx: Transaction) -> tuple[tuple[RunStatus, UUID], Notifications | None]:
             row = self._locked(tx, tenant_id, run_id)
-            status, conversation_id = RunStatus(row["status"]), row["conversation_id"]
+            status, conversation_id = row.status, row.conversation_id
             if status.is_over:
                 return (status, conversation_id), None
-            if row["asked"] == "cancel":  # the call may have been lost
-                return (status, conversation_id), AppliedDecision(run_id, calls_off=True)
-            applied = self.coordinator.cancel(tx, row)
+            if row.is_cancel_requested:  # the call may have been lost
+                return (status, conversation_id), Notifications(run_id, cancel_requested=True)
+            applied = self.coordinator.stopper.cancel(tx, row)
             return (RunStatus.CANCELLED if applied.is_over else RunStatus.STOPPING, conversation_id), applied
 
-        def end(tx: Transaction, problem: Exception) -> tuple[tuple[RunStatus, UUID], AppliedDecision | None]:
+        def end(tx: Transaction, problem: Exception) -> tuple[tuple[RunStatus, UUID], Notifications | None]:
             row = self._locked(tx, tenant_id, run_id)
-            status, conversation_id = RunStatus(row["status"]), row["conversation_id"]
+            status, conversation_id = row.status, row.conversation_id
             if status.is_over:
                 return (status, conversation_id), None
-            return (RunStatus.CANCELLED, conversation_id), self.coordinator.end_by_force(tx, row, problem)
+            return (RunStatus.CANCELLED, conversation_id), self.coordinator.stopper.cancel_by_force(tx, row, problem)
 
         try:
             status, stopping_in = self._holding(run_id, cancel)
@@ -189,28 +188,30 @@ class Lifecycle:
         If the time was one that the canvas gives a form, the reason names both.
         """
 
-        def expire(tx: Transaction) -> tuple[None, AppliedDecision | None]:
+        def expire(tx: Transaction) -> tuple[None, Notifications | None]:
             row = run_rows.lock(tx, run_id)
-            if row is None or row["status"] != RunStatus.WAITING or row["expires_at"] > datetime.now(UTC):
+            if row is None or row.status is not RunStatus.WAITING or row.expires_at is None:
+                return None, None
+            if row.expires_at > datetime.now(UTC):
                 return None, None  # it was answered meanwhile, and may ask anew
             try:
-                canvas = self.coordinator.versions.canvas(tx, row["version_id"])
+                canvas = self.coordinator.versions.canvas(tx, row.version_id)
             except VersionGone as gone:
-                return None, self.coordinator.end_without_version(tx, row, gone)
-            asked = [form[0] for form in row["state"]["forms"].values()]
+                return None, self.coordinator.stopper.end_without_version(tx, row, gone)
+            asked = [form[0] for form in row.state["forms"].values()]
             told = reason_of_expiry(canvas, asked, self.coordinator.form_expiry) or reason
-            return None, self.coordinator.fail(tx, row, told, "form_expired")
+            return None, self.coordinator.stopper.fail(tx, row, told, "form_expired")
 
         self._holding(run_id, expire)
 
     def end_in_time(self, run_id: UUID, limit_ms: int) -> None:
         """A run has taken longer than its budget of time allows: it fails, wherever it is."""
 
-        def end(tx: Transaction) -> tuple[None, AppliedDecision | None]:
+        def end(tx: Transaction) -> tuple[None, Notifications | None]:
             row = run_rows.lock(tx, run_id)
-            if row is None or row["status"] not in (RunStatus.RUNNING, RunStatus.WAITING):
+            if row is None or row.status not in (RunStatus.RUNNING, RunStatus.WAITING):
                 return None, None
-            return None, self.coordinator.fail(tx, row, out_of_time(limit_ms), EXCEEDED)
+            return None, self.coordinator.stopper.fail(tx, row, out_of_time(limit_ms), EXCEEDED)
 
         self._holding(run_id, end)
 
@@ -231,7 +232,7 @@ class Lifecycle:
         for run_id in unmarked:  # one by one: nobody holds two runs
             self._holding(run_id, lambda tx, run_id=run_id: (budgets.flag_run(tx, tenant_id, run_id), None))
 
-    def _holding(self, run_id: UUID, verb: Callable[[Transaction], tuple[T, AppliedDecision | None]]) -> T:
+    def _holding(self, run_id: UUID, verb: Callable[[Transaction], tuple[T, Notifications | None]]) -> T:
         """Carry out a verb that holds a run; then tell others, and look."""
         try:
             result, applied = self.coordinator.database.carry_out(verb)
@@ -246,9 +247,9 @@ class Lifecycle:
             row = run_rows.read(tx, tenant_id, run_id)
         return row is None or RunStatus(row["status"]).is_over
 
-    def _locked(self, tx: Transaction, tenant_id: UUID, run_id: UUID) -> Mapping[str, Any]:
+    def _locked(self, tx: Transaction, tenant_id: UUID, run_id: UUID) -> RunRow:
         row = run_rows.lock(tx, run_id)
-        if row is None or row["tenant_id"] != tenant_id:
+        if row is None or row.tenant_id != tenant_id:
             raise RunNotFound(f"There is no run {run_id}.", run_id=str(run_id))
         return row
 
@@ -267,7 +268,7 @@ class Lifecycle:
             row = run_rows.read(tx, start.tenant_id, active)
         return active if row is not None and row["status"] == RunStatus.WAITING else None
 
-    def _carry_out_start(self, start: Start, *, is_new: bool) -> tuple[Started, AppliedDecision | None, Sequence[UUID]]:
+    def _carry_out_start(self, start: Start, *, is_new: bool) -> tuple[Started, Notifications | None, Sequence[UUID]]:
         """The start, what it has written, and the runs it interrupts."""
         database = self.coordinator.database
         try:

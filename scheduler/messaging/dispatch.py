@@ -18,9 +18,9 @@ from scheduler.messaging.celery_app import ADVANCE, CANARY, EXECUTE, EXTRACT, IN
 from scheduler.messaging.celery_message import encode_message
 from scheduler.messaging.circuit_breaker import CircuitBreaker
 from scheduler.messaging.event_notifier import EventNotification
+from scheduler.messaging.notifications import Notifications
 from scheduler.messaging.redis_bus import Bus
 from scheduler.metrics import Metrics
-from store.runs.decisions import AppliedDecision
 from store.runs.new_activations import TaskMessage
 
 log = structlog.get_logger()
@@ -55,21 +55,23 @@ class Dispatch:
         self.counters = counters or Metrics()
         self._silence = CircuitBreaker()
 
-    def flush(self, applied: AppliedDecision) -> None:
-        """Send a fold's hints and echo its events; first of all the call to stop, for somebody pays for each word."""
-        if applied.calls_off:
-            self.bus.call_off(applied.run_id)
-        last = applied.events[-1][0] if applied.events else None
-        echo = EventNotification(applied.run_id, last, applied.is_over) if last is not None else None
-        self.hint([*applied.hints, *applied.promoted()], echo)
-        if applied.is_over:
-            self.counters.run(applied.status)
-        if applied.is_over and applied.conversation_id is not None:
-            self.bus.clear_cancel_keys(applied.run_id, applied.conversation_id)
-        if applied.forget_names is not None:
-            applied.forget_names()
-        if applied.next_run is not None:
-            self.advance(applied.next_run)
+    def flush(self, notifications: Notifications) -> None:
+        """Send the notifications of a commit; first the request to stop, since each further word costs money."""
+        run_id, last_event, end = notifications.run_id, notifications.last_event, notifications.end
+        if notifications.cancel_requested:
+            self.bus.call_off(run_id)
+        event = EventNotification(run_id, last_event, notifications.is_over) if last_event is not None else None
+        promoted = notifications.promoted.result() if notifications.promoted is not None else []
+        self.hint([*notifications.task_messages, *promoted], event)
+        if notifications.status is not None and notifications.status.is_over:
+            self.counters.run(notifications.status.value)
+        if end is None:
+            return
+        self.bus.clear_cancel_keys(run_id, end.conversation_id)
+        if end.forget_external_keys is not None:
+            end.forget_external_keys()
+        if end.next_run is not None:
+            self.advance(end.next_run)
 
     def hint(self, hints: Sequence[TaskMessage], echo: EventNotification | None = None) -> None:
         """Tell workers that activations are ready, and listeners what is stored."""

@@ -6,7 +6,6 @@ open runs were told by it is kept as a key of each of these runs.
 """
 
 from collections.abc import Collection, Sequence
-from typing import Any
 from uuid import UUID
 
 import structlog
@@ -16,6 +15,7 @@ from scheduler.messaging.redis_bus import Bus, external_keys, run_keys
 from store.db.database import Database
 from store.db.transaction import AfterCommitQuery, Transaction
 from store.runs import external_ids
+from store.runs.run_rows import RunRow
 
 log = structlog.get_logger()
 
@@ -40,10 +40,10 @@ class Names:
 
     __slots__ = ("_behind", "_bus", "_database", "_run_id", "_text")
 
-    def __init__(self, tx: Transaction, row: Any, database: Database, bus: Bus) -> None:
-        self._run_id: UUID = row["id"]
-        self._text: str | None = row["external_id"]
-        self._behind: AfterCommitQuery = tx.behind_commit(external_ids.KEYS_OF_RUN, run_id=row["id"])
+    def __init__(self, tx: Transaction, row: RunRow, database: Database, bus: Bus) -> None:
+        self._run_id = row.id
+        self._text = row.external_id
+        self._behind: AfterCommitQuery = tx.behind_commit(external_ids.KEYS_OF_RUN, run_id=row.id)
         self._database = database
         self._bus = bus
 
@@ -59,6 +59,6 @@ class Names:
             log.warning("cancel_keys_not_forgotten", run_id=str(self._run_id), error=str(error).partition("\n")[0])
 
 
-def may_have_names(row: Any) -> bool:
+def may_have_names(row: RunRow) -> bool:
     """Whether external ids may lead to a run: one that it was started with, or one that an answer came with."""
-    return row["external_id"] is not None or row["first_event"] > 1
+    return row.external_id is not None or row.first_event > 1

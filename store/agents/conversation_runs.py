@@ -16,6 +16,7 @@ from uuid import UUID
 from sqlalchemy import bindparam, insert, select, text
 
 from store.db.transaction import Transaction
+from store.runs.run_rows import RunRow
 from store.tables.tenants import conversation_messages, conversations
 
 ON_BUSY = "on_busy"  # among the options of a queued run's request: `interrupt`
@@ -98,20 +99,20 @@ def import_history(tx: Transaction, conversation_id: UUID, entries: Sequence[tup
         tx.later(PUT_MESSAGE, conversation_id=conversation_id, number=number, role=role, content=content)
 
 
-def finish_run(tx: Transaction, row: Mapping[str, Any], *, last: tuple[UUID, str] | None, error: str) -> UUID | None:
+def finish_run(tx: Transaction, row: RunRow, *, last: tuple[UUID, str] | None, error: str) -> UUID | None:
     """A run is over: its answer joins the conversation, which goes to the next queued run, if there is one.
 
     `last` is the (activation, node) whose outputs are the answer of a run that succeeded. The run that was handed the
     conversation comes back; None also for one that ended in the queue.
     """
-    conversation_id = row["conversation_id"]
+    conversation_id = row.conversation_id
     held = tx.one_or_none(HOLD if last is None else COUNT_MESSAGE, conversation_id=conversation_id)
     if last is not None and held is not None:  # else the conversation was deleted meanwhile
         tx.run(
             PUT_MESSAGE,
             conversation_id=conversation_id,
             number=held["messages"],
-            run_id=row["id"],
+            run_id=row.id,
             role="assistant",
             activation_id=last[0],
             node_id=last[1],
@@ -120,7 +121,7 @@ def finish_run(tx: Transaction, row: Mapping[str, Any], *, last: tuple[UUID, str
     released = tx.run(
         RELEASE,
         conversation_id=conversation_id,
-        run_id=row["id"],
+        run_id=row.id,
         next_run=next_run,
         has_queue=next_run is not None,
         completed=1 if last is not None else 0,

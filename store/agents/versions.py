@@ -21,10 +21,10 @@ import sqlalchemy as sa
 from sqlalchemy import ColumnElement, LargeBinary, Row, Select, Text, and_, bindparam, cast, exists, func, or_, select
 
 from canvas.errors import NotAllowed, NotFound
+from store.db.guards import RowGuard, expect_rows, failed_guard
 from store.db.transaction import Transaction
 from store.maintenance.partitions import IS_OPEN
 from store.mcp import pins
-from store.primitives.db_errors import sqlstate
 from store.primitives.ids import new_id
 from store.primitives.json_codec import encode
 from store.tables.runs import runs
@@ -34,8 +34,6 @@ KEPT = 20
 """Unreleased versions of a canvas that stay, newest first; those that a run or conversation refers to stay as well."""
 
 BATCH = 500
-
-SQUARE_ROOT_OF_A_NEGATIVE = "2201F"
 
 
 class VersionGone(NotFound):
@@ -97,7 +95,7 @@ HOLD = (
     .where(_any_of_canvas, versions.c.id == bindparam("version_id"))
     .with_for_update(read=True, key_share=True)
 )
-IS_HELD = "sqrt(count(*) - 1)"  # `is_gone`
+IS_HELD = expect_rows(RowGuard.VERSION_EXISTS)
 VERSION = select(*_shown, versions.c.dsl).where(versions.c.id == bindparam("version_id"))
 VERSIONS = select(*_shown).where(_of_canvas).order_by(versions.c.updated_at.desc(), versions.c.id.desc())
 
@@ -199,7 +197,7 @@ def hold(tx: Transaction, tenant_id: UUID, canvas_id: UUID, version_id: UUID) ->
 
 def is_gone(error: BaseException) -> bool:
     """Whether the version that was to be held, or its canvas, is gone."""
-    return sqlstate(error) == SQUARE_ROOT_OF_A_NEGATIVE
+    return failed_guard(error) is RowGuard.VERSION_EXISTS
 
 
 def version_by_id(tx: Transaction, tenant_id: UUID, canvas_id: UUID, version_id: UUID) -> Version:

@@ -72,8 +72,8 @@ def pinned(made: Compiled, run_id: UUID) -> Compiled:
 class Write:
     """An insert, update or delete whose rows nobody asks for.
 
-    `check`: an expression over the rows that it returns, one for each that it has hit (`1 / count(*)`). Where they are
-    not as many as its writer expects the server cannot work it out, and refuses the statement and all that is behind.
+    `check`: an expression over the rows that it returns, one for each that it has hit (`store.db.guards.expect_rows`).
+    If there are not as many as its writer expects, the server refuses the statement and all that is sent behind it.
     """
 
     statement: Executable

@@ -1,6 +1,6 @@
-"""Activations as their workers see them: claim, firm, renew. What they report is in store/runs/reports.py.
+"""Activations as workers see them: claim, make durable, renew. `store/runs/reports.py` has their reports.
 
-A worker writes its own activation and nothing else, guarded by its lease. The WHERE clauses are the whole race.
+A worker writes its own activation and nothing else, guarded by its lease. The WHERE clauses decide every race.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,7 +30,7 @@ from canvas.state.run_state import ScopeKey, scope_key
 from store.db.transaction import Transaction
 from store.tables.runs import activations, runs
 
-STATUS_IS = {  # as literals: an index of some rows serves no statement that is planned for any status
+STATUS_IS = {  # as literals: a plan for any status cannot use a partial index
     status: activations.c.status == literal_column(f"'{status}'") for status in ("ready", "running", "reported")
 }
 BY_KEY = (activations.c.run_id == bindparam("of_run"), activations.c.id == bindparam("of_activation"))
@@ -46,7 +46,7 @@ CLAIMED = (
     "run_id", "id", "lease_id", "node_id", "component", "scope", "ordinal", "wave", "trail", "region", "limits",
     "activated_rev", "attempt", "strikes", "turn", "answers", "usage",
 )  # fmt: skip
-CLAIM = (  # its commit returns before it is on disk: losing it costs a second claim
+CLAIM = (  # its commit does not wait for the disk: a claim that is lost is made again
     update(activations)
     .where(
         *BY_KEY,
@@ -57,7 +57,7 @@ CLAIM = (  # its commit returns before it is on disk: losing it costs a second c
                 activations.c.not_before <= func.now(),
                 or_(_most_strikes.is_(None), activations.c.strikes <= _most_strikes),
             ),
-            and_(  # the answer to this very claim got lost
+            and_(  # this claim was made before, and its answer was lost
                 STATUS_IS["running"],
                 activations.c.lease_id == _new_lease,
                 not_(activations.c.called_off),
@@ -148,7 +148,7 @@ CALLED_OFF = text("""
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A lease on an activation, and what of its run the attempt needs."""
+    """A lease on an activation, with the columns of its run that the attempt needs."""
 
     run_id: UUID
     id: UUID
@@ -158,7 +158,7 @@ class Claim:
     scope: ScopeKey
     ordinal: int
     place: OrderKey
-    limits: tuple[tuple[bytes, int], ...]  # (region, revision) of what it may read
+    limits: tuple[tuple[bytes, int], ...]  # (isolation region, revision) up to which it may read
     activated_rev: int
     attempt: int
     strikes: int
@@ -172,8 +172,8 @@ class Claim:
     first_event: int  # of the current turn
     history_upto: int
     run_created_at: datetime
-    budgeted: bool = False  # whether calls of models are to be reserved (store/tenants/budgets.py)
-    told_usage: Mapping[str, int] = field(default_factory=dict[str, int])  # of an attempt that has reported before
+    budgeted: bool = False  # whether model calls reserve from a budget (store/tenants/budgets.py)
+    told_usage: Mapping[str, int] = field(default_factory=dict[str, int])  # of earlier attempts that have reported
 
 
 def claim(
@@ -186,9 +186,10 @@ def claim(
     worker: str,
     most_strikes: int | None = None,
 ) -> Claim | None:
-    """Take the lease on an activation; None if it is taken, over, not yet due or has had more strikes than asked for.
+    """Acquire the lease on an activation; return None if another attempt has it, or it is over or not yet due.
 
-    A message delivered twice claims once. A claim whose answer got lost is sent again under the same lease id.
+    Also None if its crash count is above `most_strikes`. A message that is delivered twice claims once. A claim whose
+    answer was lost is sent again under the same lease id.
     """
     row = tx.one_or_none(
         CLAIM,
@@ -205,27 +206,27 @@ def claim(
 def claim_together(
     tx: Transaction, wanted: Sequence[tuple[UUID, UUID, UUID]], *, lease: timedelta, worker: str, most_strikes: int
 ) -> dict[UUID, Claim]:
-    """Take leases on (run, activation, lease id) in one go; the claims that were had, by lease id.
+    """Acquire leases on (run, activation, lease id) in one statement; return the claims by lease id.
 
-    What is taken, locked, not yet due or has more strikes than that is left out, whichever it is: `claim` tells.
+    Activations that are claimed, locked, not yet due or have a higher crash count are left out. `claim` tells which.
     """
-    how = {"lease": lease, "worker": worker, "most_strikes": most_strikes}
-    found = [row._asdict() for row in _of_each_week(tx, CLAIM_TOGETHER, wanted, **how)]
+    values = {"lease": lease, "worker": worker, "most_strikes": most_strikes}
+    found = [row._asdict() for row in _of_each_week(tx, CLAIM_TOGETHER, wanted, **values)]
     return {row["lease_id"]: claim_of(row, {**row, "created_at": row["run_created_at"]}) for row in found}
 
 
 def find_by_lease(tx: Transaction, run_id: UUID, lease_id: UUID) -> UUID | None:
-    """The running activation under a lease: where it was taken by a commit whose answer got lost."""
+    """Return the activation that is running under a lease. A commit whose answer was lost may have claimed it."""
     return tx.scalar(HELD_UNDER, of_run=run_id, of_lease=lease_id)
 
 
 def is_ready(tx: Transaction, run_id: UUID, activation_id: UUID) -> bool:
-    """Whether an activation is due and nobody has it: where a claim has just failed, for its strikes."""
+    """Whether an activation is ready and due. If a claim of it has just failed, its crash count was the reason."""
     return tx.scalar(IS_READY, of_run=run_id, of_activation=activation_id) is not None
 
 
 def claim_of(row: Mapping[str, Any], run: Mapping[str, Any]) -> Claim:
-    """The claim that an activation's row and its run's row make."""
+    """Return the claim of an activation's row; `run`: the columns of its run that a claim carries."""
     place = place_of(row)
     enclosing = tuple((bytes.fromhex(region), revision) for region, revision in row["limits"] or ())
     return Claim(
@@ -257,19 +258,20 @@ def claim_of(row: Mapping[str, Any], run: Mapping[str, Any]) -> Claim:
 
 
 def place_of(row: Mapping[str, Any]) -> OrderKey:
+    """Return the order key in an activation's columns."""
     return OrderKey(row["wave"], tuple((w, p) for w, p in row["trail"]), bytes(row["region"]))
 
 
 def make_claim_durable(tx: Transaction, claimed: Claim, lease: timedelta) -> bool:
-    """Make a claim durable before anything leaves the worker; False if the lease is gone."""
-    hit = tx.run(FIRM, of_run=claimed.run_id, of_activation=claimed.id, of_lease=claimed.lease_id, lease=lease)
-    return hit == 1
+    """Make a claim durable before anything leaves the worker; return False if the lease is gone."""
+    count = tx.run(FIRM, of_run=claimed.run_id, of_activation=claimed.id, of_lease=claimed.lease_id, lease=lease)
+    return count == 1
 
 
 def record_effect(tx: Transaction, claimed: Claim, lease: timedelta, effect: str) -> bool | None:
-    """Make a claim durable, and what the attempt may do outside from now on; whether it was called off meanwhile.
+    """Make a claim durable, with the effect class of what may leave from now on; return whether a cancel is requested.
 
-    None, and nothing is written, if the lease is gone.
+    If the lease is gone, nothing is written and the result is None.
     """
     return tx.scalar(
         ACT,
@@ -282,10 +284,10 @@ def record_effect(tx: Transaction, claimed: Claim, lease: timedelta, effect: str
 
 
 def renew(tx: Transaction, leases: Sequence[tuple[UUID, UUID, UUID]], lease: timedelta) -> set[UUID]:
-    """Renew (run, activation, lease id) together, in id order; the lease ids that still hold.
+    """Renew leases of (run, activation, lease id) in id order; return the lease ids that are still valid.
 
-    An expired lease that nobody has swept yet revives. A row that somebody works on is not waited for, since he may
-    wait for one of ours: its lease holds until the next renewal, unless it is gone already.
+    An expired lease that was not swept yet is valid again. Locked rows are skipped, because their transaction may wait
+    for a row locked here; their leases are only checked, and renewed the next time.
     """
     kept = {row[0] for row in _of_each_week(tx, RENEW, leases, lease=lease)}
     if len(kept) < len(leases):
@@ -294,16 +296,16 @@ def renew(tx: Transaction, leases: Sequence[tuple[UUID, UUID, UUID]], lease: tim
 
 
 def find_cancelled(tx: Transaction, leases: Sequence[tuple[UUID, UUID, UUID]]) -> set[UUID]:
-    """Of these (run, activation, lease id), the lease ids that still hold and were called off by a cancel."""
+    """Return the lease ids, of (run, activation, lease id), that are valid and whose cancel is requested."""
     return {row[0] for row in _of_each_week(tx, CALLED_OFF, leases)}
 
 
 def _of_each_week(
     tx: Transaction, statement: Executable, leases: Sequence[tuple[UUID, UUID, UUID]], **values: Any
 ) -> list[Any]:
-    """Send a statement for the leases of each week, nearly always one, and wait for all; the rows of all.
+    """Send a statement for the leases of each week, nearly always one; wait for all, and return their rows.
 
-    So each names one week's partitions (`store.db.pruning`).
+    Each statement names the partitions of its week (`store.db.pruning`).
     """
     sent = [tx.later(statement, **values, **_columns(some)) for some in tx.pruning.by_week(leases)]
     return [row for each in sent for row in each.rows()]

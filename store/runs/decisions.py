@@ -1,42 +1,46 @@
-"""What a decision writes: activations, scopes, turns, events and the run's row, together, under the run's lock.
+"""Writes a decision under the run's lock: activations, scopes, message streams, events and the run's row.
 
-Nothing of it is waited for before the commit. So what must be as the decision has seen it the server checks itself.
+No statement waits for its result before the commit, so the server itself checks that the rows are as the decision saw
+them (`store/db/guards.py`).
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
 from sqlalchemy import bindparam, literal_column, select, text, update
 
-from canvas.events.run_events import Event
 from canvas.routing.decision import Decision
 from canvas.state.checkpoint import run_to_json
 from canvas.state.run_state import RunStatus, Status
-from store.db.transaction import AfterCommitQuery, Transaction
-from store.primitives.db_errors import sqlstate
+from store.db.guards import RowGuard, expect_rows, failed_guard
+from store.db.transaction import Transaction
 from store.primitives.json_codec import decode, encode
 from store.runs import events, message_streams, reports, scopes, values
-from store.runs.activations import Claim
-from store.runs.new_activations import AT_ONCE_SINCE, InlineReport, TaskMessage, activate
+from store.runs.new_activations import (
+    AT_ONCE_SINCE,
+    InlineReport,
+    PendingClaim,
+    PendingTaskMessages,
+    TaskMessage,
+    activate,
+)
+from store.runs.run_rows import RunRow
 from store.tables.runs import activations, runs
 
-STALE_CACHE_SQLSTATE = "2201E"
-MOST_REMEMBERED = 8  # open scopes; of a run with more, what the next step needs is read
+MAX_CACHED_SCOPES = 8  # open scopes; of a run with more, the next advance reads the ones it needs
 
-MOVE = text("""
+MOVE = text(f"""
     with moved as (
         update activations a set status = m.status, folded_rev = :revision
         from unnest(cast(:ids as uuid[]), cast(:statuses as text[])) as m(id, status)
         where a.run_id = :run_id and a.id = m.id and a.status in ('reported', 'saying', 'open', 'waiting')
         returning 1
     )
-    select case when count(*) = cardinality(cast(:ids as uuid[])) then 0
-        else ('An activation was not in the state that a decision has seen; as seen: ' || count(*))::int end
-    from moved
-""")
+    select {expect_rows(RowGuard.ACTIVATIONS_UNCHANGED, "cardinality(cast(:ids as uuid[]))")} from moved
+""")  # noqa: S608 (constants only)
 RETRY = text(f"""
     update activations set status = 'ready', lease_id = null, lease_until = null, outcome = null,
         not_before = {AT_ONCE_SINCE}, hinted_at = now()
@@ -48,7 +52,7 @@ POSTPONE = text("""
         not_before = now() + make_interval(secs => m.seconds)
     from unnest(cast(:ids as uuid[]), cast(:seconds as float8[])) as m(id, seconds)
     where a.run_id = :run_id and a.id = m.id and a.status = 'ready'
-""")  # what it waits for stays in its outcome, for people; the sweeper sends it when it is due
+""")  # the outcome stays, because it tells people the reason; the sweeper sends the task message when it is due
 ANSWER = text(f"""
     update activations set answers = :answers, lease_id = null, lease_until = null, not_before = {AT_ONCE_SINCE},
         hinted_at = now()
@@ -75,7 +79,7 @@ _at = (
     .where(
         runs.c.id == bindparam("of_run"),
         runs.c.revision == bindparam("old_revision"),
-        runs.c.budgeted == bindparam("was_budgeted"),  # a budget is set without a step
+        runs.c.budgeted == bindparam("was_budgeted"),  # a budget is set without an advance
     )
     .with_for_update(key_share=True, skip_locked=True)
     .subquery("at")
@@ -96,155 +100,129 @@ _saved = (
     .returning(literal_column("1"))
 )
 SAVE = _saved.where(runs.c.id == bindparam("of_run"), runs.c.revision == bindparam("old_revision"))
-IS_SAVED = "case when count(*) = 1 then 0 else ('A run changed under its lock; as seen: ' || count(*))::int end"
+IS_SAVED = expect_rows(RowGuard.RUN_UNCHANGED)
 SAVE_AS_LEFT = _saved.where(runs.c.id == bindparam("of_run"), runs.c.id == _at.c.id)
-"""Of a run that was not taken before: it is taken with this, unless somebody holds it."""
-IS_AS_LEFT = "ln(count(*))"  # `has_moved_on`
+"""Also locks the run, unless another transaction has it locked."""
+IS_AS_LEFT = expect_rows(RowGuard.CACHE_FRESH)
 
 
 @dataclass(frozen=True, slots=True)
 class CachedRun:
-    """A run as a step has left it: all that the next one reads of it, if it does not move on meanwhile."""
+    """A run as an advance wrote it: everything that the next advance reads, unless the run changes in between."""
 
-    row: Mapping[str, Any]
+    row: RunRow
     scopes: scopes.PrefetchedScopes
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class AppliedDecision:
-    """What a fold has written that others should hear of after its commit.
-
-    `taken`: what those go on with who have reported, by the id of the activation that they reported; after the commit.
-    """
+    """What a decision has written. After the commit it is published, and its continuations are executed."""
 
     run_id: UUID
-    hints: list[TaskMessage] = field(default_factory=list[TaskMessage])
-    events: list[tuple[int, Event]] = field(default_factory=list[tuple[int, Event]])
-    is_over: bool = False
-    status: str = ""
-    next_run: UUID | None = None  # the conversation's next run, now to be set going
-    conversation_id: UUID | None = None
-    calls_off: bool = False  # attempts are at work that are to stop
-    reported: AfterCommitQuery | None = None  # what was reported meanwhile, asked behind the commit
-    promoted: Callable[[], list[TaskMessage]] = list  # further hints, known after the commit
-    taken: dict[UUID, Callable[[], Claim | None]] = field(default_factory=dict[UUID, Callable[[], Claim | None]])
-    left: CachedRun | None = None  # for the step behind it
-    is_last_at_work: bool = False  # nothing is at work or ready but what was taken, so nobody can report meanwhile
-    rewrites: bool = False  # whether outputs were written that are not those of the reports
-    forget_names: Callable[[], None] | None = None  # forgets cancel keys of the external ids of a run that is over
+    status: RunStatus
+    last_event: int | None  # number of the last event written; None: no event was written
+    task_messages: Sequence[TaskMessage]
+    promoted: PendingTaskMessages | None  # further task messages
+    claims: Mapping[UUID, PendingClaim]  # continuations, by the id of the activation that their thread has reported
+    cached_run: CachedRun | None  # for the next advance, if the run has one continuation and nothing else to execute
+    is_alone: bool  # whether a continuation is all that is ready or running, so that no other report can arrive
+    rewrites_outputs: bool  # whether outputs were written beside those of the reports
 
-    def merge(self, later: "AppliedDecision") -> None:
-        """Add what a later decision of the same transaction has written."""
-        self.hints += later.hints
-        self.promoted = self.promoted if later.promoted is list else later.promoted
-        self.events += later.events
-        self.is_over = self.is_over or later.is_over
-        self.status = later.status or self.status
-        self.conversation_id = later.conversation_id or self.conversation_id
-        self.next_run = later.next_run or self.next_run
-        self.calls_off = self.calls_off or later.calls_off
-        self.forget_names = later.forget_names or self.forget_names
+
+@dataclass(frozen=True, slots=True)
+class DecisionInput:
+    """What a decision is written with, beside the decision itself."""
+
+    usage: Mapping[str, int]  # of the run so far, these reports included
+    inline: Sequence[InlineReport] = ()  # reports that are stored with the decision
+    answers: Any = None  # of a person, to open forms
+    is_locked: bool = True  # False: the row is a cached one, and writing it locks the run
 
 
 def apply(
-    tx: Transaction,
-    row: Mapping[str, Any],
-    decision: Decision,
-    *,
-    usage: Mapping[str, int],
-    form_expiry: timedelta,
-    answers: Any = None,
-    owns: Sequence[InlineReport] = (),
-    is_taken: bool = True,
+    tx: Transaction, row: RunRow, decision: Decision, given: DecisionInput, form_expiry: timedelta
 ) -> AppliedDecision:
-    """Write a decision under the run's lock: activations, scopes, turns, events and the run's row together.
+    """Write a decision under the run's lock. Waits for nothing.
 
-    `usage` is what the run has used so far, these reports included; `owns` are reports that are stored with it.
-    `is_taken`: the run is locked; else it is taken here, if nobody holds it and it is at the row's revision. Whoever
-    waits next finds out (`has_moved_on`).
-    Nothing of it is waited for. If a row is not as the decision has seen it, the server refuses it and the commit.
+    If a row is not as the decision saw it, the server refuses the statement and the commit. For a cached row it also
+    refuses if another transaction has the run locked (`is_stale_cache`).
     """
-    run_id, revision, before = row["id"], row["revision"] + 1, row["last_event"]
-    status = decision.run.status
-    applied = AppliedDecision(run_id, status=status.value, is_over=status.is_over)
-    after = _save(tx, row, decision, usage, form_expiry, is_taken=is_taken)
-    for own in owns:
-        reports.complete(tx, own.claim, own.written, decision.moved[own.claim.id].value, revision)
-    applied.hints += _move(tx, run_id, revision, decision, answers, owns)
-    made = activate(tx, row, revision, decision, owns)
-    applied.hints += made.hints
-    applied.promoted, applied.taken = made.promoted, made.taken
-    for failed in decision.inheriting:
-        values.copy_previous_outputs(tx, run_id, failed)
-    for activation, (node_id, error) in decision.errors.items():
-        values.put_error(tx, run_id, activation, node_id, error)
+    revision = row.revision + 1
+    saved = _save(tx, row, decision, given, form_expiry)
+    for report in given.inline:
+        reports.complete(tx, report.claim, report.written, decision.moved[report.claim.id].value, revision)
+    again = _move(tx, row.id, revision, decision, given)
+    activated = activate(tx, row, revision, decision, given.inline)
+    _write_values(tx, row.id, decision)
     for entry, item in decision.called_off.items():
-        tx.later(CALL_OFF_ITEMS, run_id=run_id, entry=entry, item=item)
-    if status.is_over and status is not RunStatus.SUCCEEDED:
-        scopes.discard_deferred(tx, run_id)
-    scopes.put(tx, run_id, decision)
-    _put_turns(tx, run_id, before, decision)
-    events.append(tx, run_id, before + 1, decision.events)
-    applied.events += [(before + offset, event) for offset, event in enumerate(decision.events, start=1)]
-    applied.rewrites = bool(decision.inheriting or decision.errors)
-    if applied.taken and decision.run.live == 1:
-        applied.is_last_at_work = not decision.promote
-        if len(decision.run.scopes) <= MOST_REMEMBERED:
-            left = {**row, **after, "state": decode(encode(after["state"]))}
-            applied.left = CachedRun(left, scopes.scopes_after(decision))
-    return applied
+        tx.later(CALL_OFF_ITEMS, run_id=row.id, entry=entry, item=item)
+    if decision.run.status.is_over and decision.run.status is not RunStatus.SUCCEEDED:
+        scopes.discard_deferred(tx, row.id)
+    scopes.put(tx, row.id, decision)
+    _write_streams(tx, row.id, row.last_event, decision)
+    events.append(tx, row.id, row.last_event + 1, decision.events)
+    is_single = bool(activated.claims) and decision.run.live == 1
+    return AppliedDecision(
+        run_id=row.id,
+        status=decision.run.status,
+        last_event=row.last_event + len(decision.events) if decision.events else None,
+        task_messages=[*again, *activated.task_messages],
+        promoted=activated.promoted,
+        claims=activated.claims,
+        cached_run=_cached_run(saved, decision) if is_single else None,
+        is_alone=is_single and not decision.promote,
+        rewrites_outputs=bool(decision.inheriting or decision.errors),
+    )
 
 
 def is_stale_cache(error: BaseException) -> bool:
-    """Whether a run was held by somebody, or not as it was left."""
-    return sqlstate(error) == STALE_CACHE_SQLSTATE
+    """Whether a cached run was refused: it had changed, or another transaction had it locked."""
+    return failed_guard(error) is RowGuard.CACHE_FRESH
 
 
-def _save(
-    tx: Transaction,
-    row: Mapping[str, Any],
-    decision: Decision,
-    usage: Mapping[str, int],
-    form_expiry: timedelta,
-    *,
-    is_taken: bool,
-) -> Mapping[str, Any]:
-    """Write the run's row, before anything else: if it may not be written, nothing is. What it is then."""
+def _save(tx: Transaction, row: RunRow, decision: Decision, given: DecisionInput, form_expiry: timedelta) -> RunRow:
+    """Write the run's row and return it. It comes first: if it is refused, nothing else is tried."""
     status = decision.run.status
-    after = {
-        "revision": row["revision"] + 1,
-        "last_event": row["last_event"] + len(decision.events),
-        "turn": decision.run.turn,
-        "state": run_to_json(decision.run),
-        "usage": dict(usage),
-        "error": decision.error or row["error"],
-    }
-    was = {} if is_taken else {"was_budgeted": row["budgeted"]}
+    saved = row._replace(
+        status=status,
+        revision=row.revision + 1,
+        last_event=row.last_event + len(decision.events),
+        open_stream=decision.run.turn,
+        state=run_to_json(decision.run),
+        usage=dict(given.usage),
+        error=decision.error or row.error,
+    )
+    cached = {} if given.is_locked else {"was_budgeted": row.budgeted}
     tx.write(
-        SAVE if is_taken else SAVE_AS_LEFT,
-        IS_SAVED if is_taken else IS_AS_LEFT,
-        of_run=row["id"],
-        old_revision=row["revision"],
+        SAVE if given.is_locked else SAVE_AS_LEFT,
+        IS_SAVED if given.is_locked else IS_AS_LEFT,
+        of_run=row.id,
+        old_revision=row.revision,
         new_status=status.value,
-        new_last_event=after["last_event"],
-        new_turn=after["turn"],
-        new_state=after["state"],
-        new_usage=after["usage"],
-        new_error=after["error"],
+        new_last_event=saved.last_event,
+        new_turn=saved.open_stream,
+        new_state=saved.state,
+        new_usage=saved.usage,
+        new_error=saved.error,
         is_over=status.is_over,
         is_waiting=status is RunStatus.WAITING,
         form_expiry=min((own or form_expiry for own in decision.expiries), default=form_expiry),
-        **was,
+        **cached,
     )
-    return after
+    return saved
 
 
-def _move(
-    tx: Transaction, run_id: UUID, revision: int, decision: Decision, answers: Any, owns: Sequence[InlineReport]
-) -> list[TaskMessage]:
-    """Move activations that were folded; hints for those that are ready again."""
-    fresh = {new.id for new in decision.activated} | {own.claim.id for own in owns}
-    moved = {activation: status for activation, status in decision.moved.items() if activation not in fresh}
+def _cached_run(saved: RunRow, decision: Decision) -> CachedRun | None:
+    if len(decision.run.scopes) > MAX_CACHED_SCOPES:
+        return None
+    state = decode(encode(saved.state))  # as it would be read, and shared with nothing
+    return CachedRun(saved._replace(state=state), scopes.scopes_after(decision))
+
+
+def _move(tx: Transaction, run_id: UUID, revision: int, decision: Decision, given: DecisionInput) -> list[TaskMessage]:
+    """Write the new statuses of activations; return task messages for those that are ready again."""
+    written = {new.id for new in decision.activated} | {report.claim.id for report in given.inline}
+    moved = {activation: status for activation, status in decision.moved.items() if activation not in written}
     ids = sorted(moved)
     if ids:
         statuses = [moved[activation].value for activation in ids]
@@ -253,21 +231,30 @@ def _move(
     if decision.retried:
         again += tx.rows(RETRY, run_id=run_id, ids=decision.retried)
     if decision.postponed:
-        waits = decision.postponed
-        tx.later(POSTPONE, run_id=run_id, ids=sorted(waits), seconds=[waits[found] for found in sorted(waits)])
-    if answers is not None:
+        delays = decision.postponed
+        tx.later(POSTPONE, run_id=run_id, ids=sorted(delays), seconds=[delays[each] for each in sorted(delays)])
+    if given.answers is not None:
         retried = {*decision.retried, *decision.postponed}
-        answered = [found for found, status in moved.items() if status is Status.READY and found not in retried]
-        again += tx.rows(ANSWER, run_id=run_id, ids=answered, answers=answers)
+        answered = [each for each, status in moved.items() if status is Status.READY and each not in retried]
+        again += tx.rows(ANSWER, run_id=run_id, ids=answered, answers=given.answers)
     return [TaskMessage(run_id, row.id, row.component) for row in again]
 
 
-def _put_turns(tx: Transaction, run_id: UUID, before: int, decision: Decision) -> None:
+def _write_values(tx: Transaction, run_id: UUID, decision: Decision) -> None:
+    """Write outputs that no report has: those of an earlier iteration beside a failure, and errors."""
+    for failed in decision.inheriting:
+        values.copy_previous_outputs(tx, run_id, failed)
+    for activation, (node_id, error) in decision.errors.items():
+        values.put_error(tx, run_id, activation, node_id, error)
+
+
+def _write_streams(tx: Transaction, run_id: UUID, before: int, decision: Decision) -> None:
+    """Truncate, fill, open and close message streams. `before`: number of the last event before the decision's own."""
     for turn, offset in decision.taken_back.items():
         opened_now = turn in decision.opened
         tx.later(message_streams.TAKE_BACK, run_id=run_id, turn=turn, number=None if opened_now else before + offset)
-    for turn, (node_id, said) in decision.texts.items():  # after taking back: it replaces what was said
-        tx.later(message_streams.PUT_TEXT, run_id=run_id, turn=turn, node_id=node_id, said=said)
+    for turn, (node_id, text_of_stream) in decision.texts.items():  # after truncating: it replaces the text
+        tx.later(message_streams.PUT_TEXT, run_id=run_id, turn=turn, node_id=node_id, said=text_of_stream)
     for turn, offset in decision.opened.items():
         node_id = next((e.node_id for e in decision.events if e.activation == turn and e.node_id), "")
         tx.later(message_streams.OPEN, run_id=run_id, turn=turn, node_id=node_id, number=before + offset)

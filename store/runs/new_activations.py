@@ -1,7 +1,8 @@
-"""What a step makes ready: written for the queue, or as claimed already by those who took the step.
+"""What an advance makes ready: activations written for the queue, or already claimed by the reporting thread.
 
-Whoever reports may take one of the activations that the step with his report makes ready (docs/decisions/0019). It is
-written as running, under a lease that he has registered, so that no hint is sent and nothing is to be claimed.
+A thread that reports may ask to execute one of the activations that the advance with its report makes ready (local
+continuation, docs/decisions/0019). That activation is written as running, under a lease that the thread has registered.
+It needs no task message and no claim.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,11 +19,12 @@ from store.db.transaction import PendingResult, Transaction
 from store.primitives.json_codec import encode
 from store.runs.activations import CLAIMED, Claim, claim_of
 from store.runs.reports import ReportPayload
+from store.runs.run_rows import RunRow
 from store.tables.runs import activations, beginning_of
 
 AT_ONCE_SINCE = "to_timestamp(0)"
-"""What is ready and need not wait is due since ever, so that a clock that goes back keeps nobody from it."""
-ACTIVATE = insert(activations).values(  # the hint follows the commit
+"""`not_before` of activations that are due at once: the distant past, so that a clock set back delays nothing."""
+ACTIVATE = insert(activations).values(  # the task message follows the commit
     hinted_at=func.now(), not_before=literal_column(AT_ONCE_SINCE)
 )
 ACTIVATE_MANY = text(f"""
@@ -35,8 +37,8 @@ ACTIVATE_MANY = text(f"""
         cast(:trail as text[]), cast(:limits as text[]), cast(:status as text[]), cast(:turn as uuid[]))
       as u(id, node_id, component, scope, ordinal, place, region, wave, trail, limits, status, turn)
 """)  # noqa: S608 (constants only)
-MANY = 3  # from so many on, one statement costs less than one for each
-AT_ONCE = 500
+MANY = 3  # from this number on, one statement for all costs less than one for each
+AT_ONCE = 500  # rows of one statement
 ACTIVATE_TAKEN = insert(activations).values(
     attempt=1,
     lease_until=func.now() + bindparam("lease", type_=Interval),
@@ -66,7 +68,7 @@ PROMOTE_CLAIMED = text(f"""
 
 @dataclass(frozen=True, slots=True)
 class TaskMessage:
-    """An activation that is ready; what Flower shows of it."""
+    """A message that says "this activation is ready", with the component that Flower shows."""
 
     run_id: UUID
     activation_id: UUID
@@ -75,123 +77,148 @@ class TaskMessage:
 
 @dataclass(frozen=True, slots=True)
 class ContinuationRequest:
-    """Who goes on at once with something that the step with his report makes ready.
+    """A reporting thread's request to execute one of the activations that the advance with its report makes ready.
 
-    `take` is asked before it is written, with its id where that is known yet, and gives the lease's id; None: it is not
-    wanted, and a hint is sent.
+    `reserve` is called before the activation is written, with its id if that is known yet. It returns the id of the
+    lease under which to write it; None: the thread does not want it, and a task message is sent.
     """
 
     worker: str
     lease: timedelta
-    take: Callable[[UUID | None], UUID | None]
-    keep: Callable[[Claim | None], None] = lambda _: None  # after the commit, by whoever has stored the report
+    reserve: Callable[[UUID | None], UUID | None]
 
 
 @dataclass(frozen=True, slots=True)
 class InlineReport:
-    """A report that rides along with the step that takes it in: its attempt's claim, and what it stores."""
+    """A report that is stored together with the advance that applies it: the attempt's claim, and what is stored."""
 
     claim: Claim
     written: ReportPayload
-    taker: ContinuationRequest | None = None
+    request: ContinuationRequest | None = None
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
+class PendingClaim:
+    """The claim of a continuation: known at once for a new activation, after the commit for a promoted one."""
+
+    run: RunRow
+    known: Claim | None = None
+    promoted: PendingResult | None = None
+
+    def result(self) -> Claim | None:
+        """Return the claim; None if there was nothing to promote. Call it after the commit."""
+        if self.promoted is None:
+            return self.known
+        columns = self.promoted.one_or_none()
+        return claim_of(columns, self.run.claim_columns()) if columns is not None else None
+
+
+@dataclass(frozen=True, slots=True)
+class PendingTaskMessages:
+    """Task messages of activations that an advance has promoted. The database chooses them."""
+
+    run_id: UUID
+    promoted: PendingResult
+
+    def result(self) -> list[TaskMessage]:
+        """Return the task messages. Call it after the commit."""
+        return [TaskMessage(self.run_id, row[0], row[1]) for row in self.promoted.rows()]
+
+
+@dataclass(frozen=True, slots=True)
 class ActivationResult:
-    """What a step has made ready. `promoted`, and `taken` by the activation reported, are known once it was waited."""
+    """What an advance has made ready."""
 
-    hints: list[TaskMessage] = field(default_factory=list[TaskMessage])
-    promoted: Callable[[], list[TaskMessage]] = list
-    taken: dict[UUID, Callable[[], Claim | None]] = field(default_factory=dict[UUID, Callable[[], Claim | None]])
+    task_messages: Sequence[TaskMessage] = ()
+    promoted: PendingTaskMessages | None = None
+    claims: Mapping[UUID, PendingClaim] = field(default_factory=dict[UUID, PendingClaim])
+    """Continuations, by the id of the activation that their thread has reported."""
 
 
 def activate(
-    tx: Transaction, row: Mapping[str, Any], revision: int, decision: Decision, owns: Sequence[InlineReport]
+    tx: Transaction, row: RunRow, revision: int, decision: Decision, inline: Sequence[InlineReport]
 ) -> ActivationResult:
-    """Write what a decision activates and promotes. Nothing of it is waited for."""
-    made = ActivationResult()
-    goes_on = decision.run.status is RunStatus.RUNNING
-    takers = [own for own in owns if own.taker is not None] if goes_on else []
-    others: list[Activation] = []
+    """Write the activations that a decision makes ready and those that it promotes. Waits for nothing."""
+    is_running = decision.run.status is RunStatus.RUNNING
+    requests = [report for report in inline if report.request is not None] if is_running else []
+    task_messages: list[TaskMessage] = []
+    claims: dict[UUID, PendingClaim] = {}
+    queued: list[Activation] = []
     for new in decision.activated:
-        if new.status is Status.READY and _is_taken(tx, row, revision, new, takers, made):
+        if new.status is Status.READY and _activate_claimed(tx, row, revision, new, requests, claims):
             continue
-        others.append(new)
+        queued.append(new)
         if new.status is Status.READY:
-            made.hints.append(TaskMessage(row["id"], new.id, new.component))
-    _put(tx, row["id"], revision, others)
-    _promote(tx, row, decision.promote, takers, made)
-    return made
+            task_messages.append(TaskMessage(row.id, new.id, new.component))
+    _insert(tx, row.id, revision, queued)
+    promoted = _promote(tx, row, decision.promote, requests, claims)
+    return ActivationResult(task_messages, promoted, claims)
 
 
-def _put(tx: Transaction, run_id: UUID, revision: int, activated: Sequence[Activation]) -> None:
-    rows = [_row_of(run_id, revision, new) for new in activated]
+def _insert(tx: Transaction, run_id: UUID, revision: int, activated: Sequence[Activation]) -> None:
+    rows = [_columns_of(run_id, revision, new) for new in activated]
     if len(rows) < MANY:
         tx.write_many(ACTIVATE, rows)
         return
-    for at in range(0, len(rows), AT_ONCE):
-        some = [
+    for start in range(0, len(rows), AT_ONCE):
+        batch = [
             {**row, "trail": encode(row["trail"]), "limits": encode(row["limits"]) if row["limits"] else None}
-            for row in rows[at : at + AT_ONCE]
+            for row in rows[start : start + AT_ONCE]
         ]
-        columns = {name: [row[name] for row in some] for name in some[0] if name not in ("run_id", "activated_rev")}
+        columns = {name: [row[name] for row in batch] for name in batch[0] if name not in ("run_id", "activated_rev")}
         tx.write(ACTIVATE_MANY, run_id=run_id, revision=revision, **columns)
 
 
-def _is_taken(
+def _activate_claimed(
     tx: Transaction,
-    row: Mapping[str, Any],
+    row: RunRow,
     revision: int,
     new: Activation,
-    takers: list[InlineReport],
-    made: ActivationResult,
+    requests: list[InlineReport],
+    claims: dict[UUID, PendingClaim],
 ) -> bool:
-    own, lease_id = _who_takes(takers, new.id)
-    if own is None or own.taker is None:
+    """Write a new activation as claimed if a request is left for it; return whether it was."""
+    report, lease_id = _next_request(requests, new.id)
+    if report is None or report.request is None:
         return False
-    taken = {**_row_of(row["id"], revision, new), "status": Status.RUNNING.value, "lease_id": lease_id}
-    tx.write(ACTIVATE_TAKEN, **taken, lease=own.taker.lease, worker=own.taker.worker)
-    claim = claim_of({**taken, "attempt": 1, "strikes": 0, "answers": None}, row)
-    made.taken[own.claim.id] = lambda: claim
+    columns = {**_columns_of(row.id, revision, new), "status": Status.RUNNING.value, "lease_id": lease_id}
+    tx.write(ACTIVATE_TAKEN, **columns, lease=report.request.lease, worker=report.request.worker)
+    claim = claim_of({**columns, "attempt": 1, "strikes": 0, "answers": None}, row.claim_columns())
+    claims[report.claim.id] = PendingClaim(row, known=claim)
     return True
 
 
 def _promote(
-    tx: Transaction, row: Mapping[str, Any], most: int, takers: list[InlineReport], made: ActivationResult
-) -> None:
-    for _ in range(most):
-        own, lease_id = _who_takes(takers, None)
-        if own is None or own.taker is None:
+    tx: Transaction, row: RunRow, count: int, requests: list[InlineReport], claims: dict[UUID, PendingClaim]
+) -> PendingTaskMessages | None:
+    """Promote queued activations in canonical order: first one for each request, then the others for the queue."""
+    for _ in range(count):
+        report, lease_id = _next_request(requests, None)
+        if report is None or report.request is None:
             break
-        most -= 1
-        found = tx.later(
-            PROMOTE_CLAIMED, run_id=row["id"], lease_id=lease_id, lease=own.taker.lease, worker=own.taker.worker
+        count -= 1
+        promoted = tx.later(
+            PROMOTE_CLAIMED,
+            run_id=row.id,
+            lease_id=lease_id,
+            lease=report.request.lease,
+            worker=report.request.worker,
         )
-        made.taken[own.claim.id] = _claimed(found, row)
-    if most:
-        promoted = tx.later(PROMOTE, run_id=row["id"], most=most)
-        made.promoted = lambda: [TaskMessage(row["id"], found[0], found[1]) for found in promoted.rows()]
+        claims[report.claim.id] = PendingClaim(row, promoted=promoted)
+    return PendingTaskMessages(row.id, tx.later(PROMOTE, run_id=row.id, most=count)) if count else None
 
 
-def _claimed(found: PendingResult, row: Mapping[str, Any]) -> Callable[[], Claim | None]:
-    def claim() -> Claim | None:
-        taken = found.one_or_none()
-        return claim_of(taken, row) if taken is not None else None
-
-    return claim
-
-
-def _who_takes(takers: list[InlineReport], activation_id: UUID | None) -> tuple[InlineReport | None, UUID | None]:
-    """The first of the takers who wants it, and under which lease; those who do not are asked no more."""
-    while takers:
-        own = takers.pop(0)
-        lease_id = own.taker.take(activation_id) if own.taker is not None else None
+def _next_request(requests: list[InlineReport], activation_id: UUID | None) -> tuple[InlineReport | None, UUID | None]:
+    """Return the first report whose request reserves the activation, and the lease id; remove those already asked."""
+    while requests:
+        report = requests.pop(0)
+        lease_id = report.request.reserve(activation_id) if report.request is not None else None
         if lease_id is not None:
-            return own, lease_id
+            return report, lease_id
     return None, None
 
 
-def _row_of(run_id: UUID, revision: int, new: Activation) -> dict[str, Any]:
+def _columns_of(run_id: UUID, revision: int, new: Activation) -> dict[str, Any]:
     return {
         "run_id": run_id,
         "id": new.id,

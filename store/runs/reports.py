@@ -1,7 +1,7 @@
-"""What attempts report: stored with their values under their lease, and read by the next fold.
+"""Reports of attempts: stored with their values under the attempt's lease, and read by the next advance.
 
-A row that is `reported` is a message to the coordinator. A report that rides along with the step that takes it in is
-settled instead: stored once, in the status that the step has decided.
+A row with status `reported` is a message to the coordinator. An inline report, which is stored together with the
+advance that applies it, is written once, in the status that the decision gives the activation.
 """
 
 import json
@@ -15,14 +15,12 @@ from sqlalchemy.dialects.postgresql import insert
 
 from canvas.outcome import LOST, UNKNOWN_OUTCOME, UNKNOWN_TEXT, Failed
 from canvas.state.run_state import Report, scope_key
+from store.db.guards import RowGuard, expect_rows, failed_guard
 from store.db.transaction import PendingResult, Transaction
 from store.primitives import outcome_codec
-from store.primitives.db_errors import sqlstate
 from store.primitives.json_codec import encode
 from store.runs.activations import BY_KEY, BY_LEASE, STATUS_IS, Claim, place_of
 from store.tables.runs import activations, node_values, turns, variables
-
-LEASE_LOST_SQLSTATE = "22012"
 
 REPORT = (
     update(activations)
@@ -49,7 +47,7 @@ SETTLE = (
     )
     .returning(literal_column("1"))
 )
-IS_HELD = "1 / count(*)"  # the commit goes out behind it: no lease, no step
+IS_HELD = expect_rows(RowGuard.LEASE_HELD)
 
 TELL = (
     update(activations)
@@ -62,7 +60,7 @@ WAS_STORED = select(activations.c.id).where(
 )
 
 _values = insert(node_values)
-PUT_VALUES = _values.on_conflict_do_update(  # a form writes twice: when it asks, and when it is answered
+PUT_VALUES = _values.on_conflict_do_update(  # a form writes twice: when it is shown, and when it is answered
     index_elements=["run_id", "activation_id", "node_id"],
     set_={name: _values.excluded[name] for name in ("outputs", "inputs", "names", "large")},
 )
@@ -71,7 +69,7 @@ PUT_TURN = _turn.on_conflict_do_update(
     index_elements=["run_id", "id"],
     set_={name: _turn.excluded[name] for name in ("text", "speaker", "epoch", "keep")},
 )
-PUT_TURN_ANEW = _turn.on_conflict_do_update(  # its speaker could not read the epoch
+PUT_TURN_ANEW = _turn.on_conflict_do_update(  # for a writer that could not read the epoch
     index_elements=["run_id", "id"],
     set_={**{name: _turn.excluded[name] for name in ("text", "speaker", "keep")}, "epoch": turns.c.epoch + 1},
 )
@@ -107,21 +105,21 @@ HAS_REPORTED = (
 
 @dataclass(frozen=True, slots=True)
 class ReportPayload:
-    """Everything one report stores."""
+    """Everything that one report stores."""
 
     outcome: Mapping[str, Any]  # store/primitives/outcome_codec.py
-    usage: Mapping[str, int]  # of all attempts that have reported; what this one adds is in the outcome, if it differs
+    usage: Mapping[str, int]  # of all attempts that have reported; if this attempt adds less, the outcome has its part
     values: Sequence[Mapping[str, Any]]  # rows of node_values
-    variables: Sequence[Mapping[str, Any]]
-    turn: Mapping[str, Any] | None = None  # row of turns: the whole text; epoch None: one more than what is there
-    strikes: int = 0
-    size: int = 0  # characters in its rows, where they are so many that the database needs time for them
+    variables: Sequence[Mapping[str, Any]]  # rows of variables
+    turn: Mapping[str, Any] | None = None  # row of the message stream, with its whole text; epoch None: the next one
+    strikes: int = 0  # crashes to add to the activation's crash count
+    size: int = 0  # characters in its rows, if they are so many that the database needs time for them
 
 
 def complete(tx: Transaction, claimed: Claim, written: ReportPayload, status: str, revision: int) -> None:
-    """Store a report that the run's next step has seen already: the activation's status is what the step has decided.
+    """Store an inline report in the status that the decision gives its activation.
 
-    If the lease is gone the server refuses it, and with it the whole transaction (`is_refused`).
+    If the lease is gone, the server refuses the report, and with it the whole transaction (`is_lease_lost`).
     """
     tx.write(
         SETTLE,
@@ -139,12 +137,15 @@ def complete(tx: Transaction, claimed: Claim, written: ReportPayload, status: st
 
 
 def is_lease_lost(error: BaseException) -> bool:
-    """Whether a report was not settled since its lease is gone."""
-    return sqlstate(error) == LEASE_LOST_SQLSTATE
+    """Whether an inline report was refused because its lease is gone."""
+    return failed_guard(error) is RowGuard.LEASE_HELD
 
 
 def report(tx: Transaction, run_id: UUID, activation_id: UUID, lease_id: UUID, written: ReportPayload) -> PendingResult:
-    """Send a report, guarded by its lease. Its count is 1; or 0, if the lease is gone: the caller must roll back."""
+    """Send a report, guarded by its lease. The count of the result is 1, or 0 if the lease is gone.
+
+    If it is 0, the caller must roll back: the report's values are sent without a guard of their own.
+    """
     stored = tx.later(
         REPORT,
         of_run=run_id,
@@ -168,50 +169,51 @@ def _put(tx: Transaction, written: ReportPayload) -> None:
 
 
 def report_from_claim(claimed: Claim, written: ReportPayload) -> Report:
-    """A report as a fold would read it, before it is stored."""
-    told = outcome_codec.decode_outcome(json.loads(encode(written.outcome)))
+    """Return an inline report as an advance would read it from its row."""
+    decoded = outcome_codec.decode_outcome(json.loads(encode(written.outcome)))
     return Report(
         activation=claimed.id,
         node_id=claimed.node_id,
         scope=claimed.scope,
         ordinal=claimed.ordinal,
         place=claimed.place,
-        outcome=told.outcome,
-        error=told.error,
+        outcome=decoded.outcome,
+        error=decoded.error,
         strikes=claimed.strikes + written.strikes,
         turn=claimed.turn,
-        retake=told.retake,
-        spoke=told.spoke,
-        usage=written.usage if told.used is None else told.used,
+        retake=decoded.retake,
+        spoke=decoded.spoke,
+        usage=written.usage if decoded.used is None else decoded.used,
     )
 
 
 def overwrite_outcome(tx: Transaction, run_id: UUID, activation_id: UUID, outcome: Mapping[str, Any]) -> None:
-    """What came of an activation that its worker cannot tell any more; the caller holds the run."""
+    """Write the outcome that a person states of a `reported` activation. The caller has locked the run."""
     tx.run(TELL, of_run=run_id, of_activation=activation_id, new_outcome=outcome)
 
 
 def was_stored(tx: Transaction, run_id: UUID, activation_id: UUID, lease_id: UUID) -> bool:
-    """Whether a report under this lease is there already (its commit's answer got lost)."""
+    """Whether a report under this lease is stored already, by a commit whose answer was lost."""
     return tx.scalar(WAS_STORED, of_run=run_id, of_activation=activation_id, of_lease=lease_id) is not None
 
 
 def unapplied_reports(tx: Transaction, run_id: UUID) -> Callable[[], list[Report]]:
-    """Ask for the reports that no fold has seen, in a later statement than the one that locks the run."""
-    asked = tx.later(REPORTED, of_run=run_id)
-    return lambda: _reports(asked.rows())
+    """Send the query for the reports that no advance has applied; the function returned gives them.
+
+    It must be a later statement than the one that locks the run, so that it sees what was committed before the lock.
+    """
+    result = tx.later(REPORTED, of_run=run_id)
+    return lambda: _reports(result.rows())
 
 
 def _reports(rows: Sequence[Any]) -> list[Report]:
     found: list[Report] = []
     for row in rows:
         fields = row._asdict()
-        told = outcome_codec.decode_outcome(fields["outcome"])
-        outcome = told.outcome
+        decoded = outcome_codec.decode_outcome(fields["outcome"])
+        outcome = decoded.outcome
         if isinstance(outcome, Failed) and outcome.code == LOST and fields["effect"] == "unsafe":
-            outcome = Failed(
-                UNKNOWN_TEXT, UNKNOWN_OUTCOME
-            )  # told by a sweeper of an earlier release, which knows no effects
+            outcome = Failed(UNKNOWN_TEXT, UNKNOWN_OUTCOME)  # a sweeper of an earlier release knows no effect classes
         found.append(
             Report(
                 activation=fields["id"],
@@ -220,19 +222,19 @@ def _reports(rows: Sequence[Any]) -> list[Report]:
                 ordinal=fields["ordinal"],
                 place=place_of(fields),
                 outcome=outcome,
-                error=told.error,
+                error=decoded.error,
                 strikes=fields["strikes"],
                 turn=fields["turn"],
-                retake=told.retake,
-                spoke=told.spoke,
-                usage=(fields["usage"] or {}) if told.used is None else told.used,
+                retake=decoded.retake,
+                spoke=decoded.spoke,
+                usage=(fields["usage"] or {}) if decoded.used is None else decoded.used,
             )
         )
     return found
 
 
 def has_unapplied_reports(tx: Transaction, run_id: UUID) -> bool:
-    """The look: whether a report of the run waits to be folded."""
+    """The re-check: whether a report of the run is stored that no advance has applied."""
     return tx.scalar(HAS_REPORTED, of_run=run_id) is not None
 
 
@@ -240,7 +242,7 @@ PLACES = select(activations.c.place, activations.c.region).where(*BY_KEY)
 
 
 def put_variables(tx: Transaction, run_id: UUID, activation_id: UUID, values: Mapping[str, Any]) -> None:
-    """Write variables in an activation's name, under the run's lock (a new turn's globals)."""
+    """Write variables as those of an activation, under the run's lock (the globals of a new turn)."""
     row = tx.rows(PLACES, of_run=run_id, of_activation=activation_id)[0]
     tx.write_many(
         PUT_VARIABLES,

@@ -1,16 +1,17 @@
-"""Runs: the row, its lock, and what a decision writes.
+"""The run's row: its lock, its typed value, and the statements that stop a run.
 
-Only the coordinator (and the verbs of people) write a run's row, its scopes and its events, under the row's lock.
-Lock first, read in a later statement (protocol.md, "Locks").
+Only advances and lifecycle operations write a run's row, scopes and events, under the row's lock. Lock first, read in a
+later statement (docs/protocol.md#locks).
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import timedelta
-from typing import Any
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from sqlalchemy import Boolean, bindparam, func, insert, or_, select, text, update
 
+from canvas.routing.decision import Decision
 from canvas.state.checkpoint import fill_run
 from canvas.state.run_state import RULES_VERSION, Report, RunState, RunStatus
 from store.db.transaction import SET_LIMIT, PendingResult, Transaction
@@ -26,7 +27,7 @@ _whose = select(*(column for column in runs.c if column.name not in ("base", "re
     runs.c.id == bindparam("of_run")
 )
 TRY_LOCK = _whose.with_for_update(key_share=True, skip_locked=True)
-"""A row that is locked comes as it is by then, whatever the statement saw when it began."""
+"""Returns the row as it is once it is locked, whatever the statement saw when it began."""
 LOCK_SOON = _whose.with_for_update(key_share=True)
 WAIT_LOCK = text("select id from runs where id = :run_id for no key update")
 READ = select(runs).where(runs.c.id == bindparam("of_run"))
@@ -66,6 +67,9 @@ BUSY = text("""
     from activations
     where run_id = :run_id and status in ('queued', 'ready', 'running', 'reported')
 """)
+
+CANCEL = "cancel"
+"""The value of `asked` in the row of a run whose cancel is requested."""
 
 ASK = text("update runs set asked = 'cancel' where id = :run_id")
 
@@ -107,124 +111,219 @@ NEXT_TURN = (
 )
 
 
-def create(tx: Transaction, row: Mapping[str, Any], *, has_budget: bool = False) -> Mapping[str, Any]:
-    """Insert a run, whose id the caller has chosen; its row, without times.
+class RunRow(NamedTuple):
+    """A row of `runs`. A named tuple: each advance makes several, and frozen dataclasses take several times as long."""
 
-    `has_budget`: the run has limits of its own. Whether others count for it the same statement finds out.
+    id: UUID
+    tenant_id: UUID
+    canvas_id: UUID
+    version_id: UUID
+    conversation_id: UUID
+    message_id: UUID  # of the current turn
+    status: RunStatus
+    revision: int
+    last_event: int
+    first_event: int  # of the current turn
+    history_upto: int  # messages of the conversation that the run may read
+    is_cancel_requested: bool
+    open_stream: UUID | None
+    state: Mapping[str, Any]  # canvas/state/checkpoint.py
+    usage: Mapping[str, int]
+    error: str
+    budgeted: bool  # whether model calls reserve from a budget
+    external_id: str | None
+    previous_run: UUID | None
+    created_at: datetime | None  # None: the row was just inserted
+    expires_at: datetime | None  # of open forms
+    request: Mapping[str, Any] | None  # None in rows of `try_lock` and `lock_with_timeout`, as `baseline`
+    baseline: Mapping[str, Any] | None
+
+    @staticmethod
+    def from_columns(columns: Mapping[str, Any]) -> "RunRow":
+        """Return the value of a row; columns that a new row does not have yet may be missing."""
+        return RunRow(
+            id=columns["id"],
+            tenant_id=columns["tenant_id"],
+            canvas_id=columns["canvas_id"],
+            version_id=columns["version_id"],
+            conversation_id=columns["conversation_id"],
+            message_id=columns["message_id"],
+            status=RunStatus(columns["status"]),
+            revision=columns["revision"],
+            last_event=columns["last_event"],
+            first_event=columns["first_event"],
+            history_upto=columns["history_upto"],
+            is_cancel_requested=columns["asked"] == CANCEL,
+            open_stream=columns["turn"],
+            state=columns["state"],
+            usage=columns["usage"],
+            error=columns["error"],
+            budgeted=columns.get("budgeted", False),
+            external_id=columns["external_id"],
+            previous_run=columns["previous_run"],
+            created_at=columns.get("created_at"),
+            expires_at=columns.get("expires_at"),
+            request=columns.get("request"),
+            baseline=columns.get("base"),
+        )
+
+    def claim_columns(self) -> dict[str, Any]:
+        """Return the columns that a claim carries (`store.runs.activations.claim_of`)."""
+        return {
+            "tenant_id": self.tenant_id,
+            "canvas_id": self.canvas_id,
+            "version_id": self.version_id,
+            "conversation_id": self.conversation_id,
+            "message_id": self.message_id,
+            "first_event": self.first_event,
+            "history_upto": self.history_upto,
+            "created_at": self.created_at,
+            "budgeted": self.budgeted,
+        }
+
+    def with_cancel_requested(self) -> "RunRow":
+        """Return the row as `mark_cancelled` leaves it."""
+        return self._replace(is_cancel_requested=True)
+
+    def after(self, decision: Decision) -> "RunRow":
+        """Return the row for a second decision in the transaction that has written this one."""
+        return self._replace(
+            status=decision.run.status,
+            revision=self.revision + 1,
+            last_event=self.last_event + len(decision.events),
+        )
+
+
+def create(tx: Transaction, row: Mapping[str, Any], *, has_budget: bool = False) -> RunRow:
+    """Insert a run under an id that the caller has chosen; return its row, without times.
+
+    `has_budget`: the run has limits of its own. The statement itself finds out whether other budgets apply to it.
     """
     created = {**row, "engine": RULES_VERSION, "usage": {}}
     whose = {"of_tenant": row["tenant_id"], "of_session": row["conversation_id"]}
     tx.later(CREATE, **created, **whose, has_budget=has_budget)
-    return {**DEFAULT_COLUMNS, **created}
+    return RunRow.from_columns({**DEFAULT_COLUMNS, **created})
 
 
-def try_lock(tx: Transaction, run_id: UUID) -> Callable[[], Mapping[str, Any] | None]:
-    """Try to take a run that nobody holds; its row without `base` and `request`, as it is under the lock.
+def try_lock(tx: Transaction, run_id: UUID) -> Callable[[], RunRow | None]:
+    """Send a try to lock a run. The function returned gives the row as it is under the lock.
 
-    None: it is held, unknown, or not ours to decide. What lies beside the row is read in later statements.
+    It gives None if the run is locked already, does not exist, or has a newer version of the routing rules. Everything
+    beside the row is read in later statements.
     """
     row = tx.later(TRY_LOCK, of_run=run_id)
     return lambda: _readable(row)
 
 
-def lock_with_timeout(tx: Transaction, run_id: UUID, patience: timedelta) -> Callable[[], Mapping[str, Any] | None]:
-    """Wait a moment for a run that somebody holds, in a transaction that holds nothing yet; the row as of `try_lock`.
+def lock_with_timeout(tx: Transaction, run_id: UUID, timeout: timedelta) -> Callable[[], RunRow | None]:
+    """Send a lock that waits, in a transaction that has locked nothing yet. Returns a function as `try_lock` does.
 
-    Whoever waits for the row finds out if that was not enough (`is_held`); then nothing behind it is carried out.
+    That function raises an error if the timeout was too short (`is_lock_timeout`). The server then executes nothing
+    that was sent after the lock.
     """
-    milliseconds = str(max(1, int(patience.total_seconds() * 1000)))  # 0 would be for ever
+    milliseconds = str(max(1, int(timeout.total_seconds() * 1000)))  # 0 would mean: wait without a limit
     tx.later(SET_LIMIT, limit="lock_timeout", milliseconds=milliseconds)
     row = tx.later(LOCK_SOON, of_run=run_id)
-    tx.later(SET_LIMIT, limit="lock_timeout", milliseconds="0")  # for ever, as far as this limit is concerned
+    tx.later(SET_LIMIT, limit="lock_timeout", milliseconds="0")  # no limit for later statements
     return lambda: _readable(row)
 
 
 def is_lock_timeout(error: BaseException) -> bool:
-    """Whether somebody held a run for longer than was waited."""
+    """Whether a lock was not acquired within its timeout."""
     return sqlstate(error) == LOCK_NOT_AVAILABLE
 
 
-def lock(tx: Transaction, run_id: UUID, *, patience: timedelta = timedelta(seconds=2)) -> Mapping[str, Any] | None:
-    """Wait for a run (the verbs of people only); None if there is no such run."""
+def lock(tx: Transaction, run_id: UUID, *, patience: timedelta = timedelta(seconds=2)) -> RunRow | None:
+    """Lock a run for a lifecycle operation; return its whole row, or None if there is no such run."""
     tx.scalar(SET_LIMIT, limit="lock_timeout", milliseconds=str(int(patience.total_seconds() * 1000)))
     if tx.scalar(WAIT_LOCK, run_id=run_id) is None:
         return None
     return _readable(tx.later(READ, of_run=run_id))
 
 
-def _readable(asked: PendingResult) -> Mapping[str, Any] | None:
-    row = asked.one_or_none()
-    return row if row is not None and row["engine"] <= RULES_VERSION else None
+def reload(tx: Transaction, run_id: UUID) -> RunRow:
+    """Return the whole row of a run that this transaction has locked."""
+    row = tx.one_or_none(READ, of_run=run_id)
+    assert row is not None, "a locked run exists"
+    return RunRow.from_columns(row)
+
+
+def _readable(result: PendingResult) -> RunRow | None:
+    columns = result.one_or_none()
+    return RunRow.from_columns(columns) if columns is not None and columns["engine"] <= RULES_VERSION else None
 
 
 def read(tx: Transaction, tenant_id: UUID, run_id: UUID) -> Mapping[str, Any] | None:
-    """A run's row, for its own tenant."""
+    """Return the columns of a tenant's run, for those who only show it; None if the tenant has no such run."""
     return tx.one_or_none(READ_OF_TENANT, of_run=run_id, of_tenant=tenant_id)
 
 
 def state_of(
     tx: Transaction,
-    row: Mapping[str, Any],
+    row: RunRow,
     reports: Sequence[Report],
     *,
     whole: bool,
     known: PrefetchedScopes | None = None,
 ) -> RunState:
-    """The state a decision works on: the scopes that the reports name and those around them, or all (`whole`).
+    """Return the state that a decision works on, with the scopes that the reports name and those around them.
 
-    `known` are scopes that were asked for ahead.
+    `whole`: with all open scopes. `known`: scopes that are not read again.
     """
     state = fill_run(
         RunState(
-            run_id=row["id"],
-            status=RunStatus(row["status"]),
-            revision=row["revision"],
-            last_event=row["last_event"],
-            asked=row["asked"],
-            turn=row["turn"],
+            run_id=row.id,
+            status=row.status,
+            revision=row.revision,
+            last_event=row.last_event,
+            asked=CANCEL if row.is_cancel_requested else None,
+            turn=row.open_stream,
         ),
-        row["state"],
+        row.state,
     )
-    state.scopes = scopes.read(tx, row["id"], None if whole else scopes.enclosing_scopes(reports), known)
+    state.scopes = scopes.read(tx, row.id, None if whole else scopes.enclosing_scopes(reports), known)
     return state
 
 
 def mark_cancelled(tx: Transaction, run_id: UUID) -> None:
-    """Mark a locked run; the fold that follows closes what has not begun."""
+    """Mark a locked run as cancelled; the decision that follows closes the activations that have not begun."""
     tx.later(ASK, run_id=run_id)
 
 
-def close(tx: Transaction, row: Mapping[str, Any], *, after_wave: int | None, everything: bool) -> None:
-    """Close what need not run any more: all that has not begun, or what comes after the failing wave."""
+def close(tx: Transaction, row: RunRow, *, after_wave: int | None, everything: bool) -> None:
+    """Close activations that need not run: all that have not begun, or those of levels after the failing one.
+
+    `everything`: open containers too.
+    """
     tx.later(
         CLOSE,
-        run_id=row["id"],
-        revision=row["revision"] + 1,
+        run_id=row.id,
+        revision=row.revision + 1,
         wave=-1 if after_wave is None else after_wave,
         all=everything,
     )
 
 
 def request_cancel(tx: Transaction, run_id: UUID) -> bool:
-    """Tell running attempts to stop; whether there were any that had not been told.
+    """Request the cancel of running attempts; return whether there were any without such a request.
 
-    In a later statement than the close, so no claim slips between.
+    Sent in a later statement than `close`, so that no claim comes between the two.
     """
     return tx.run(CALL_OFF, run_id=run_id) > 0
 
 
-def close_all(tx: Transaction, row: Mapping[str, Any]) -> bool:
-    """Close every activation of a run that ends by force, those at work too; whether there was any at work.
+def close_all(tx: Transaction, row: RunRow) -> bool:
+    """Close every activation of a run that ends by force, running ones included; return whether any was running.
 
-    Their reports find no guard, and their next renewal finds that the lease is gone. Its scopes go unread.
+    Reports of running attempts match no row then, and their next renewal finds the lease gone. Scopes are deleted.
     """
-    tx.run(scopes.DROP_SCOPES, of_run=row["id"])
-    left = tx.rows(CLOSE_ALL, run_id=row["id"], revision=row["revision"] + 1)
-    return any(was == "running" for (was,) in left)
+    tx.run(scopes.DROP_SCOPES, of_run=row.id)
+    closed = tx.rows(CLOSE_ALL, run_id=row.id, revision=row.revision + 1)
+    return any(status == "running" for (status,) in closed)
 
 
 def count_open(tx: Transaction, run_id: UUID) -> tuple[int, int]:
-    """How many activations work for the run or have reported unseen, and how many wait for a place in it."""
+    """Return how many activations are ready, running or reported, and how many wait for a slot of the run."""
     row = tx.rows(BUSY, run_id=run_id)[0]
     return row[0], row[1]
 
@@ -232,14 +331,14 @@ def count_open(tx: Transaction, run_id: UUID) -> tuple[int, int]:
 def set_base(
     tx: Transaction, run_id: UUID, *, base: Mapping[str, Any], previous_run: UUID | None, history_upto: int
 ) -> None:
-    """Fill in what a run begins with."""
+    """Write what a run begins with."""
     tx.later(PUT_BASE, of_run=run_id, new_base=base, new_previous=previous_run, new_upto=history_upto)
 
 
 def next_turn(
     tx: Transaction, run_id: UUID, *, request: Mapping[str, Any], message_id: UUID, history_upto: int, first_event: int
 ) -> None:
-    """A run that waited goes on with a new turn of its conversation."""
+    """Write the new turn of the conversation with which a waiting run goes on."""
     tx.later(
         NEXT_TURN,
         of_run=run_id,
@@ -254,5 +353,5 @@ TENANT_OF = select(runs.c.tenant_id).where(runs.c.id == bindparam("of_run"))
 
 
 def tenant_of(tx: Transaction, run_id: UUID) -> UUID | None:
-    """Whose run it is (for keys and tasks that name only the run)."""
+    """Return the tenant of a run, for keys and tasks that name only the run."""
     return tx.scalar(TENANT_OF, of_run=run_id)

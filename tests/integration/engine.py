@@ -284,7 +284,7 @@ def carried_out(worker: Worker, run_id: UUID, activation_id: UUID) -> bool:
 
 def reporting(coordinator: Coordinator, claimed: Claim) -> Reporter:
     """How a worker reports that has claimed this."""
-    return Reporter(coordinator, claimed, rides_along=True, gives_up=lambda: False)
+    return Reporter(coordinator, claimed, inline_advance=True, is_closed=lambda: False)
 
 
 def told(outcome: str = "Finished", **written: Any) -> ReportPayload:

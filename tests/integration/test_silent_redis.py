@@ -7,16 +7,17 @@ from types import SimpleNamespace
 import pytest
 import redis
 
+from canvas.state.run_state import RunStatus
 from scheduler.coordinator.coordinator import Coordinator
 from scheduler.coordinator.version_cache import VersionCache
 from scheduler.lifecycle.lifecycle import Lifecycle
 from scheduler.messaging.celery_app import make_app
 from scheduler.messaging.circuit_breaker import CircuitBreaker
 from scheduler.messaging.dispatch import Dispatch
+from scheduler.messaging.notifications import Notifications, RunEnd
 from scheduler.messaging.redis_bus import Bus
 from scheduler.sweeper.sweeper import Sweeper
 from store.primitives.ids import new_id
-from store.runs.decisions import AppliedDecision
 from store.runs.new_activations import TaskMessage
 from tests.integration.engine import Bench, at_work, until
 from tests.integration.silent import Line, black_hole, line_to
@@ -95,7 +96,12 @@ def test_the_broker_is_waited_for_once_and_then_left_alone(silent: str, waits: l
 
     for _ in range(20):
         dispatch.flush(
-            AppliedDecision(run_id, hints=[TaskMessage(run_id, new_id(), "LLM")], is_over=True, next_run=new_id())
+            Notifications(
+                run_id,
+                [TaskMessage(run_id, new_id(), "LLM")],
+                status=RunStatus.SUCCEEDED,
+                end=RunEnd(new_id(), new_id()),
+            )
         )
         dispatch.canary(datetime.now(UTC))
 

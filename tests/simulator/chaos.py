@@ -215,9 +215,9 @@ class Chaos:
 
         def mark(tx: Transaction) -> None:
             row = run_rows.lock(tx, run_id)
-            if row is not None and row["status"] not in OVER:
+            if row is not None and row.status not in OVER:
                 world.count("budget set")
-                budgets.flag_run(tx, row["tenant_id"], run_id)
+                budgets.flag_run(tx, row.tenant_id, run_id)
 
         def set_limit() -> None:
             with suppress(SQLAlchemyError):

@@ -21,7 +21,9 @@ from canvas.graph.canvas import Canvas, NodeKind
 from canvas.outcome import POSTPONED, Failed, Finished, Outcome
 from canvas.state.run_state import activation_id
 from providers.models.types.chat import Usage
-from scheduler.coordinator.coordinator import Coordinator, PrefetchedRun
+from scheduler.coordinator.coordinator import Coordinator
+from scheduler.coordinator.decision_writer import Advance
+from scheduler.coordinator.run_snapshots import RunSnapshot
 from scheduler.coordinator.version_cache import Compiled, VersionCache
 from scheduler.lifecycle.lifecycle import Lifecycle
 from scheduler.messaging.celery_app import ADVANCE, CANARY, NODES, RUNS
@@ -32,7 +34,7 @@ from store.db.database import Database
 from store.db.transaction import Transaction
 from store.monitoring import queue_probes
 from store.primitives.db_errors import is_outage
-from store.runs.decisions import AppliedDecision, is_stale_cache
+from store.runs.decisions import is_stale_cache
 from store.runs.new_activations import InlineReport
 from store.runs.reports import is_lease_lost
 from tests.builders import At
@@ -124,19 +126,17 @@ class Plays(VersionCache):
 class Watched(Coordinator):
     """A coordinator whose bugs end the schedule, whoever would have lived with them."""
 
-    def fold(
-        self, tx: Transaction, row: Any, ahead: PrefetchedRun | None = None, owns: Sequence[InlineReport] = ()
-    ) -> AppliedDecision:
-        if len(owns) > 1:
+    def decide_and_write(self, tx: Transaction, snapshot: RunSnapshot, inline: Sequence[InlineReport] = ()) -> Advance:
+        if len(inline) > 1:
             _world_of(self).count("reports go together")
         try:
-            return super().fold(tx, row, ahead, owns)
+            return super().decide_and_write(tx, snapshot, inline)
         except SQLAlchemyError as error:
             if not is_outage(error) and not is_lease_lost(error) and not is_stale_cache(error):
                 raise_in(self, error)
             raise
         except (ExecutorError, AssertionError, LookupError, TypeError, ValueError) as error:
-            if all(_is_held(self, own) for own in owns):  # a run may have gone on without one whose lease is gone
+            if all(_is_held(self, own) for own in inline):  # a run may have gone on without one whose lease is gone
                 raise_in(self, error)
             raise
 
@@ -158,7 +158,7 @@ def raise_in(coordinator: Coordinator, error: Exception) -> None:
     """End the schedule with an error that production code may catch."""
     world = _world_of(coordinator)
     if isinstance(error, StateError | LookupError | TypeError | AssertionError | SQLAlchemyError):
-        world.failure = world.failure or Broken(f"a fold has failed: {type(error).__name__}: {error}")
+        world.failure = world.failure or Broken(f"an advance has failed: {type(error).__name__}: {error}")
 
 
 # -- workers ---------------------------------------------------------------------------------------------------------

@@ -12,8 +12,9 @@ from typing import Any
 from uuid import UUID
 
 from psycopg import errors
-from sqlalchemy.exc import DataError, IntegrityError, OperationalError
+from sqlalchemy.exc import DatabaseError, IntegrityError, OperationalError
 
+from store.db.guards import RowGuard
 from tests.simulator.world import Actor, World
 
 Data = Mapping[str, Any]
@@ -318,25 +319,11 @@ class Server:
             self.watch.forgotten(lost)
 
 
-def refused(why: str) -> DataError:
-    """The server finds something otherwise than a decision has seen it."""
-    return DataError(why, None, errors.InvalidTextRepresentation(why))
-
-
-def lease_is_gone() -> DataError:
-    """A report is settled under a lease that nobody has."""
-    return DataError("", None, errors.DivisionByZero("division by zero"))
-
-
-def moved_on() -> DataError:
-    """A run is not as a step has left it, or somebody holds it."""
-    return DataError("", None, errors.InvalidArgumentForLogarithm("cannot take logarithm of zero"))
-
-
-def version_gone() -> DataError:
-    """The version that a start holds is not there."""
-    why = "cannot take square root of a negative number"
-    return DataError("", None, errors.InvalidArgumentForPowerFunction(why))
+def guard_failed(guard: RowGuard) -> DatabaseError:
+    """The error of `expect_rows`: a write did not hit the rows that its writer expects."""
+    raised = errors.DatabaseError(guard.problem)
+    raised.sqlstate = guard.value
+    return DatabaseError("", None, raised)
 
 
 def away(why: str) -> OperationalError:

@@ -31,7 +31,7 @@ def instead(monkeypatch: pytest.MonkeyPatch, statement: Executable, twin: Callab
 
 def nobody_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     """After a commit nobody looks for what was reported meanwhile."""
-    monkeypatch.setattr(Coordinator, "sees_more", lambda self, applied: False)  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
+    monkeypatch.setattr(Coordinator, "has_unapplied_reports", lambda self, advance: False)  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
 
 
 def a_report_needs_no_lease(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from canvas.outcome import Finished
 from canvas.state.run_state import activation_id
-from scheduler.coordinator.coordinator import Coordinator
+from scheduler.coordinator import run_snapshots
 from scheduler.coordinator.run_start import Request
 from scheduler.lifecycle.accept import Start
 from scheduler.lifecycle.lifecycle import Lifecycle
@@ -115,7 +115,7 @@ class Theatre:
 
     def reports(self, claim: Claim) -> Process:
         """A worker that reports when it is told to move."""
-        reporting = Reporter(self.installation.coordinator(), claim, rides_along=True, gives_up=lambda: False)
+        reporting = Reporter(self.installation.coordinator(), claim, inline_advance=True, is_closed=lambda: False)
         return self.somebody(f"reports {claim.node_id}", lambda: reporting.report(Finished(), None, {}))
 
     def done(self, *nodes: str) -> None:
@@ -166,8 +166,8 @@ Opened = Callable[..., Theatre]
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who finds a run held does not wait for it, as if the moment that he has were over."""
-    monkeypatch.setattr(Coordinator, "_await", Coordinator.ask)
+    """A reporter that finds its run locked does not wait for the lock."""
+    monkeypatch.setattr(run_snapshots, "lock_with_timeout", run_snapshots.try_lock)
 
 
 TWO_BRANCHES = play_of("two branches", canvas_of("begin -> a, b; a, b -> join"), usual)

@@ -9,11 +9,12 @@ import orjson
 
 from store.agents import conversation_runs, conversations, versions
 from store.db import transaction
+from store.db.guards import RowGuard
 from store.runs import decisions, events, message_streams, new_activations, run_rows, scopes
 from store.runs.activations import CLAIMED
 from store.tenants import budgets, idempotency
 from tests.simulator.database import twin
-from tests.simulator.tables import STATEMENT_AT_MOST, Data, Row, Work, moved_on, refused, version_gone
+from tests.simulator.tables import STATEMENT_AT_MOST, Data, Row, Work, guard_failed
 
 SINCE_EVER = datetime(1970, 1, 1, tzinfo=UTC)
 Holds = Callable[[Data], bool]
@@ -200,7 +201,7 @@ def save(
     if is_over:
         changes["finished_at"] = work.now
     if _change_run(work, of_run, lambda run: run["revision"] == old_revision, **changes) != 1:
-        raise refused("A run changed under its lock; as seen: 0")
+        raise guard_failed(RowGuard.RUN_UNCHANGED)
     return [{"case": 0}]
 
 
@@ -217,7 +218,7 @@ def save_as_left(
     data = work.take(row, is_as_left, skip_locked=True) if row and is_there else None
     if data is None:
         work.server.world.count("a run had moved on")
-        raise moved_on()
+        raise guard_failed(RowGuard.CACHE_FRESH)
     return save(work, of_run, old_revision, **changes)
 
 
@@ -283,7 +284,7 @@ def move(work: Work, run_id: UUID, revision: int, ids: list[UUID], statuses: lis
             work.put(row, {**data, "status": status, "folded_rev": revision})
             hit += 1
     if hit != len(ids):
-        raise refused(f"An activation was not in the state that a decision has seen; as seen: {hit}")
+        raise guard_failed(RowGuard.ACTIVATIONS_UNCHANGED)
     return [{"case": 0}]
 
 
@@ -569,7 +570,7 @@ def put_text(work: Work, run_id: UUID, turn: UUID, node_id: str, said: str) -> i
 @twin(versions.HOLD)
 def hold_version(work: Work, tenant_id: UUID, canvas_id: UUID, version_id: UUID) -> list[dict[str, Any]]:
     if version_id in work.server.versions_gone:
-        raise version_gone()
+        raise guard_failed(RowGuard.VERSION_EXISTS)
     return [{"id": version_id}]
 
 

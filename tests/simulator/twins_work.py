@@ -5,12 +5,13 @@ from typing import Any
 from uuid import UUID
 
 from canvas.outcome import LOST, UNKNOWN_OUTCOME, UNKNOWN_TEXT
+from store.db.guards import RowGuard
 from store.knowledge import documents, memory_extractions
 from store.monitoring import queue_probes, sweep_queries
 from store.runs import activations, external_ids, reports, values
 from store.tenants import budgets
 from tests.simulator.database import twin
-from tests.simulator.tables import Data, Row, Work, lease_is_gone
+from tests.simulator.tables import Data, Row, Work, guard_failed
 from tests.simulator.twins_runs import LIVE_TURN, Change, Holds, anything, by_id, packed, unpacked
 
 JSON_OF_ACTIVATIONS = ("trail", "limits", "answers", "outcome", "usage")
@@ -183,7 +184,7 @@ def settle(
 ) -> list[dict[str, Any]]:
     hit = report(work, of_run, of_activation, of_lease, new_outcome, new_usage, new_strikes)
     if not hit:
-        raise lease_is_gone()
+        raise guard_failed(RowGuard.LEASE_HELD)
     row = work.server["activations"].rows[of_run, of_activation]
     data = work.sees(row)
     assert data is not None

@@ -1,13 +1,19 @@
-"""A thread goes on with what its own step has made ready: no message, no claim, no waiting in a queue (decisions/0019).
+"""Local continuation: the thread that advanced a run executes the next activation itself (docs/decisions/0019).
 
-The step writes one of the activations that it makes ready as claimed, under the lease of an attempt that is registered
-here first, and sends no hint for it. The thread that took the step carries it out next, as a Celery task of its own
-(`worker/fastpath/inline_tasks.py`). After a while it lets the queue decide again, so that no run keeps others waiting.
+The advance with the thread's report writes one of the activations that it makes ready as claimed, under the lease of an
+attempt that is registered here before anything is written. That activation needs no task message, claim or wait in a
+queue. The thread executes it as a Celery task of its own (`worker/fastpath/inline_tasks.py`). After a while the thread
+lets the queue decide again, so that no run keeps others waiting.
+
+    reserve(): the attempt is registered, and the advance writes its activation
+    confirm(): after the commit, the thread has the claim and executes the activation
+    release(): the attempt is forgotten, because nothing was written or nothing will be executed
 """
 
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import StrEnum
 from uuid import UUID, uuid4
 
 from store.runs.activations import Claim
@@ -16,103 +22,121 @@ from store.runs.new_activations import ContinuationRequest
 from worker.leases.leases import Attempt, LeaseKeeper
 
 UNKNOWN_ID = UUID(int=0)
-
-
-@dataclass(slots=True)
-class ClaimedNext:
-    """An activation that is ours already. Without a claim: its commit's answer got lost; claim it, under the lease."""
-
-    attempt: Attempt
-    claim: Claim | None = None
-    left: CachedRun | None = None  # the run, as the step behind which it comes has left it
-
-    @property
-    def component(self) -> str:
-        """What it runs, as far as it is known."""
-        return self.claim.component if self.claim is not None else "?"
+"""Activation id of an attempt whose activation the database chooses."""
 
 
 @dataclass(slots=True)
 class LocalContinuation:
-    """A thread between two looks at its queue. Whoever makes one also carries out what it has `next`."""
+    """What one thread executes next. Its creator also executes `next`, until there is none."""
 
     leases: LeaseKeeper
-    until: float  # monotonic; then what is ready goes through the queue
-    next: ClaimedNext | None = None
+    until: float  # time.monotonic() from which on everything that becomes ready goes through the queue
+    next: "Continuation | None" = None  # claimed
 
-    def wants_more(self) -> bool:
-        """Whether one more activation may be taken."""
+    def has_room(self) -> bool:
+        """Whether the thread may continue with one more activation."""
         return self.next is None and time.monotonic() < self.until
 
-    def pop(self, activation_id: UUID) -> ClaimedNext | None:
-        """What was taken, for the caller to carry out now; None if that is another activation."""
-        taken = self.next
-        if taken is None or taken.attempt.activation_id != activation_id:
+    def pop(self, activation_id: UUID) -> "Continuation | None":
+        """Return the continuation for the caller to execute now; None if there is none for that activation."""
+        continuation = self.next
+        if continuation is None or continuation.attempt.activation_id != activation_id:
             return None
         self.next = None
-        return taken
+        return continuation
 
     def let_go(self) -> None:
-        """Nobody will carry out what was taken: its lease runs out, and another worker does."""
+        """Give up the next activation. Its lease expires, and another worker executes it."""
         if self.next is not None:
-            self.leases.forget(self.next.attempt)
-            self.next = None
+            self.next.release()
 
 
-@dataclass(slots=True)
-class ContinuationReservation:
-    """One report's chance to take what the step with it makes ready: `keep` it after the commit, else `drop` it."""
+class ContinuationState(StrEnum):
+    """How far a continuation is."""
 
-    eager: LocalContinuation
-    worker: str
-    run_id: UUID
-    may_be_stored: bool = False  # a commit that wrote what was taken gave no answer
-    _taken: ClaimedNext | None = None
+    RELEASED = "released"  # no attempt is registered
+    RESERVED = "reserved"  # an attempt is registered, and an advance may have written its activation
+    CLAIMED = "claimed"  # the activation is running under the attempt's lease, for this thread to execute
+
+
+class Continuation:
+    """The activation that a thread executes after the one it reports."""
+
+    def __init__(self, thread: LocalContinuation, worker: str, run_id: UUID) -> None:
+        self.state = ContinuationState.RELEASED
+        self.claim: Claim | None = None  # None, although claimed: the commit was not answered; claim by the lease id
+        self.cached_run: CachedRun | None = None  # the run as the advance before this activation wrote it
+        self.may_be_stored = False  # a commit that wrote the activation was not answered
+        self._thread = thread
+        self._worker = worker
+        self._run_id = run_id
+        self._attempt: Attempt | None = None
 
     @property
-    def taker(self) -> ContinuationRequest:
-        """What the step is given."""
-        return ContinuationRequest(self.worker, self.eager.leases.lease, self._take, self.keep)
+    def attempt(self) -> Attempt:
+        """The registered attempt. Only if reserved or claimed."""
+        assert self._attempt is not None, f"a {self.state} continuation has no attempt"
+        return self._attempt
 
-    def _take(self, activation_id: UUID | None) -> UUID | None:
-        """Register an attempt, before anything is written, so that no call to stop slips between."""
-        if self._taken is not None or not self.eager.wants_more():
+    @property
+    def component(self) -> str:
+        """The component of the activation, as far as it is known."""
+        return self.claim.component if self.claim is not None else "?"
+
+    @property
+    def request(self) -> ContinuationRequest:
+        """What the advance gets."""
+        return ContinuationRequest(self._worker, self._thread.leases.lease, self.reserve)
+
+    def reserve(self, activation_id: UUID | None) -> UUID | None:
+        """Register an attempt and return its lease id; None if the thread does not want the activation.
+
+        It is registered before anything is written, so that no request to stop is missed. Without an id the database
+        chooses the activation.
+        """
+        if self.state is not ContinuationState.RELEASED or not self._thread.has_room():
             return None
-        attempt = Attempt(self.run_id, activation_id or UNKNOWN_ID, uuid4())
-        if not self.eager.leases.register(attempt):
+        attempt = Attempt(self._run_id, activation_id or UNKNOWN_ID, uuid4())
+        if not self._thread.leases.register(attempt):
             return None
-        self._taken = ClaimedNext(attempt)
+        self._attempt, self.state = attempt, ContinuationState.RESERVED
         return attempt.lease_id
 
-    def keep(self, claim: Claim | None) -> None:
-        """The step is stored, and this was taken; None: nothing was."""
-        if claim is None or self._taken is None:
-            self.drop()
+    def confirm(self, claim: Claim | None) -> None:
+        """Keep what the advance has written, after its commit; None: it has written nothing for this thread."""
+        if claim is None or self.state is not ContinuationState.RESERVED:
+            self.release_reservation()
             return
-        self._taken.claim, self._taken.attempt.activation_id = claim, claim.id
-        self.eager.next, self._taken = self._taken, None
+        self.claim = claim
+        self._claimed(claim.id)
 
-    def keep_unseen(self, found: Callable[[UUID], UUID | None]) -> None:
-        """The step is stored, and nobody saw what was taken: `found` tells the activation under a lease."""
-        activation_id = found(self._taken.attempt.lease_id) if self._taken is not None else None
-        if self._taken is None or activation_id is None:
-            self.drop()
+    def confirm_by_lease(self, find_activation: Callable[[UUID], UUID | None]) -> None:
+        """Keep what a commit without an answer has written: `find_activation` returns the activation under a lease."""
+        is_reserved = self.state is ContinuationState.RESERVED
+        activation_id = find_activation(self.attempt.lease_id) if is_reserved else None
+        if activation_id is None:
+            self.release_reservation()
             return
-        self._taken.attempt.activation_id = activation_id
-        self.eager.next, self._taken = self._taken, None
+        self._claimed(activation_id)
 
-    def remember(self, left: CachedRun | None) -> None:
-        """What was kept begins where this step has ended."""
-        if self.eager.next is not None:
-            self.eager.next.left = left
+    def _claimed(self, activation_id: UUID) -> None:
+        self.attempt.activation_id = activation_id
+        self.state, self._thread.next = ContinuationState.CLAIMED, self
 
-    def drop_unless_stored(self) -> None:
-        """Nothing was taken, so far as is known; what a commit without an answer may have taken stays registered."""
+    def release_reservation(self) -> None:
+        """Forget the attempt if its activation was not written. A claimed continuation stays."""
+        if self.state is ContinuationState.RESERVED:
+            self.release()
+
+    def release_unless_stored(self) -> None:
+        """Forget the attempt, unless a commit without an answer may have written its activation."""
         if not self.may_be_stored:
-            self.drop()
+            self.release_reservation()
 
-    def drop(self) -> None:
-        """Nothing was taken."""
-        if self._taken is not None:
-            self.eager.leases.forget(self._taken.attempt)
-            self._taken = None
+    def release(self) -> None:
+        """Forget the attempt: this thread does not execute its activation."""
+        if self._attempt is not None:
+            self._thread.leases.forget(self._attempt)
+        if self._thread.next is self:
+            self._thread.next = None
+        self._attempt, self.state = None, ContinuationState.RELEASED

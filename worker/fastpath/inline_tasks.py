@@ -32,7 +32,7 @@ from scheduler.messaging.celery_app import NODES
 from scheduler.messaging.celery_message import task_body, task_headers
 from scheduler.messaging.dispatch import flower_task_name
 from worker.fastpath.admission import ADMISSION
-from worker.fastpath.continuation import ClaimedNext, LocalContinuation
+from worker.fastpath.continuation import Continuation, LocalContinuation
 from worker.fastpath.switches import FastPath
 
 log = structlog.get_logger()
@@ -115,7 +115,7 @@ class InlineTaskRequest(Request):
             _thread.continuation, _thread.is_continuing = None, False
             ADMISSION.ends()
 
-    def _follow(self, claimed: ClaimedNext) -> None:
+    def _follow(self, claimed: Continuation) -> None:
         """Execute a claimed activation as a task of its own."""
         args = str(claimed.attempt.run_id), str(claimed.attempt.activation_id)
         request: Any = type(self)(

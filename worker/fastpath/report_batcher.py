@@ -1,7 +1,7 @@
-"""Reports of one run that come at the same time are stored together: one step, one commit for as many as wait.
+"""Group commit of reports: reports of one run that arrive at the same time are stored in one transaction.
 
-Whoever reports when nobody of this process does goes ahead by himself, at once. Who comes meanwhile waits for his turn,
-and then stores what all have that wait by then. If that fails, for whatever reason, each of them goes by himself.
+The first reporter of a run writes at once. Reports that arrive meanwhile wait, and the next reporter stores all that
+wait by then. If that fails, for whatever reason, each reporter stores its own report.
 """
 
 import threading
@@ -12,38 +12,40 @@ from uuid import UUID
 
 from store.runs.new_activations import InlineReport
 from worker.fastpath.admission import ADMISSION
+from worker.fastpath.continuation import Continuation
 
-MOST = 64  # reports of one step; a transaction is to be over within a moment
+MOST = 64  # reports of one transaction, which must be over within a moment
 
 
 @dataclass(eq=False)
 class PendingReport:
-    """One report, while it waits."""
+    """One report, until it is stored."""
 
     own: InlineReport
-    near: frozenset[str] | None  # keys of the scopes that its step reads; None: all
-    is_stored: bool = False  # by another, together with his
-    may_be_stored: bool = False  # it was sent together with others, and an error came in place of an answer
-    batch: "Sequence[PendingReport]" = ()  # what is to be stored, once it is this one's turn
-    _called: threading.Event | None = None  # of one that has to wait; few have
+    near: frozenset[str] | None  # keys of the scopes that its advance reads; None: all
+    continuation: Continuation | None = None
+    is_stored: bool = False  # by another reporter, in its batch
+    may_be_stored: bool = False  # it was sent in a batch, and an error came in place of an answer
+    batch: "Sequence[PendingReport]" = ()  # the reports to store, once it is this reporter's turn
+    _called: threading.Event | None = None  # only of a report that has to wait; few have
 
     def will_wait(self) -> None:
-        """From here on it may be called."""
+        """Prepare to wait. From here on `call` may be called."""
         self._called = threading.Event()
 
     def call(self) -> None:
-        """Its turn has come, or somebody has dealt with it."""
-        assert self._called is not None, "who does not wait is not called"
+        """Wake the reporter: its turn has come, or its report was in another reporter's batch."""
+        assert self._called is not None, "only a waiting reporter is called"
         self._called.set()
 
     def wait(self) -> None:
-        """Until it is called."""
-        assert self._called is not None, "who waits has said so"
+        """Wait for `call`."""
+        assert self._called is not None, "will_wait() comes first"
         self._called.wait()
 
 
 class BatchLease:
-    """Where one reporter has a run to himself, among those of this process."""
+    """The time in which one reporter of this process, and no other, stores reports of a run."""
 
     def __init__(self, joint: "ReportBatcher", run_id: UUID, batch: Sequence[PendingReport]) -> None:
         self.batch = batch
@@ -52,27 +54,30 @@ class BatchLease:
         self._is_over = not batch
 
     def end(self) -> None:
-        """Let the next one go ahead. Ending twice is ending once."""
+        """Let the next reporter begin. A second call does nothing."""
         if not self._is_over:
             self._is_over = True
             self._joint.pass_on(self._run_id)
 
     def call_others(self) -> None:
-        """Tell the others of the batch that somebody has dealt with them, or that they are to go alone."""
-        for part in self.batch[1:]:
-            part.call()
+        """Wake the other reporters of the batch: their reports are stored, or each stores its own."""
+        for pending in self.batch[1:]:
+            pending.call()
 
 
 class ReportBatcher:
-    """The reports of a process, by run."""
+    """The reports that wait in a process, by run."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._waiting: dict[UUID, list[PendingReport]] = {}  # of runs that somebody reports for
+        self._waiting: dict[UUID, list[PendingReport]] = {}  # of runs for which a reporter is storing
 
     @contextmanager
     def turn(self, part: PendingReport) -> Generator[BatchLease]:
-        """Wait for the turn of a report; its batch has the report itself first. Empty: it was dealt with."""
+        """Wait until a report may be stored, alone or with others: its batch has the report itself first.
+
+        The batch is empty if another reporter has had this report in its own batch.
+        """
         run_id = part.own.claim.run_id
         with self._lock:
             waiting = self._waiting.get(run_id)
@@ -91,22 +96,22 @@ class ReportBatcher:
         finally:
             turn.end()
             turn.call_others()
-            part.batch = ()  # which it is in itself
+            part.batch = ()  # it holds the report itself: a reference cycle
 
     def pass_on(self, run_id: UUID) -> None:
-        """The first of those who wait goes ahead, for all of them."""
+        """Give the turn to the first waiting reporter, for all that wait."""
         with self._lock:
             waiting = self._waiting[run_id]
             if not waiting:
                 del self._waiting[run_id]
                 return
-            count = _together(waiting)
+            count = _batch_size(waiting)
             batch, self._waiting[run_id] = waiting[:count], waiting[count:]
         batch[0].batch = batch
         batch[0].call()
 
 
-def _together(waiting: Sequence[PendingReport]) -> int:
-    """Return how many of the first reports are stored together. A large report goes alone: it takes its time."""
-    large = next((at for at, part in enumerate(waiting[:MOST]) if part.own.written.size), MOST)
+def _batch_size(waiting: Sequence[PendingReport]) -> int:
+    """Return how many of the first reports are stored together. A large report takes long, so it is stored alone."""
+    large = next((at for at, pending in enumerate(waiting[:MOST]) if pending.own.written.size), MOST)
     return max(1, min(large, len(waiting)))

@@ -1,6 +1,6 @@
 """Folding: once for each report, whoever does it and whatever happens meanwhile."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier, Event
 from typing import Any
@@ -13,14 +13,17 @@ from canvas.outcome import Failed, Finished
 from canvas.routing import decide
 from canvas.state.run_state import RULES_VERSION
 from providers.models.types.chat import Usage
+from scheduler.coordinator import run_snapshots
 from scheduler.coordinator.coordinator import Coordinator
+from scheduler.coordinator.decision_writer import Advance
+from scheduler.coordinator.run_snapshots import RunSnapshot
 from scheduler.messaging.celery_app import ADVANCE, EXECUTE
 from store.db.transaction import Transaction
-from store.runs.decisions import AppliedDecision, CachedRun
-from store.runs.new_activations import InlineReport
+from store.runs.activations import Claim
 from store.tables.runs import runs
 from tests.builders import says
 from tests.integration.engine import Bench, Run, reporting
+from worker.reporter import Reporter, StoreMode
 
 WIDE = "begin -> one, two, three, four -> join"
 
@@ -72,7 +75,7 @@ def test_a_report_that_comes_while_somebody_holds_the_run_is_found_when_the_hold
     bench.report(one)
 
     with bench.database.transaction() as tx:
-        assert bench.coordinator.try_fold(tx, run.id) is not None
+        assert advance(bench, tx, run) is not None
         reporting(bench.coordinator, two).report(Finished(), None, {})  # it finds the run taken, twice
         while_held = run.activation("two").status
     bench.coordinator.look(run.id)
@@ -87,12 +90,12 @@ def test_a_report_that_commits_after_the_holder_has_looked_is_folded_by_its_repo
     one, two = bench.claim(run, "one"), bench.claim(run, "two")
     bench.report(one)
     has_tried, may_commit = Event(), Event()
-    hesitant = that_waits_before_its_first_commit(bench, has_tried, may_commit)
+    hesitant = that_waits_before_its_first_commit(bench, two, has_tried, may_commit)
 
     with ThreadPoolExecutor(1) as pool:
         with bench.database.transaction() as tx:
-            bench.coordinator.try_fold(tx, run.id)
-            reported = pool.submit(reporting(hesitant, two).report, Finished(), None, {})
+            advance(bench, tx, run)
+            reported = pool.submit(hesitant.report, Finished(), None, {})
             assert has_tried.wait(10)
         bench.coordinator.look(run.id)
         after_the_look = run.activation("two").status
@@ -184,8 +187,8 @@ def test_one_caller_is_not_kept_for_ever_by_a_run_that_always_has_more(bench: Be
     looks: list[UUID] = []
 
     class Busy(Coordinator):
-        def sees_more(self, applied: AppliedDecision) -> bool:
-            looks.append(applied.run_id)
+        def has_unapplied_reports(self, advance: Advance) -> bool:
+            looks.append(advance.run_id)
             return True
 
     bench.a_coordinator(kind=Busy).advance_run(run.id)
@@ -252,28 +255,25 @@ def test_a_cancelled_run_goes_nowhere_however_its_nodes_end(bench: Bench):
 
 
 # -- in other words --------------------------------------------------------------------------------------------------
-def that_waits_before_its_first_commit(bench: Bench, has_tried: Event, may_commit: Event) -> Coordinator:
-    """A coordinator that has tried the run, in the report's transaction, and lingers before this commits."""
+def advance(bench: Bench, tx: Transaction, run: Run) -> Advance | None:
+    """Advance a run in a transaction that the test commits."""
+    snapshot = run_snapshots.try_lock(tx, run.id)
+    return bench.coordinator.apply_reports(tx, snapshot) if snapshot is not None else None
 
-    class Hesitant(Coordinator):
-        def try_fold(
-            self,
-            tx: Transaction,
-            run_id: UUID,
-            near: frozenset[str] | None = None,
-            owns: Sequence[InlineReport] = (),
-            left: CachedRun | None = None,
-            *,
-            waits: bool = False,
-        ) -> AppliedDecision | None:
-            applied = super().try_fold(tx, run_id, near, owns, left)
+
+def that_waits_before_its_first_commit(bench: Bench, claimed: Claim, has_tried: Event, may_commit: Event) -> Reporter:
+    """A reporter that has tried to lock the run, in the report's transaction, and waits before this commits."""
+
+    class Hesitant(Reporter):
+        def _snapshot(self, tx: Transaction, mode: StoreMode) -> RunSnapshot | None:
+            snapshot = run_snapshots.try_lock(tx, claimed.run_id)
             if not has_tried.is_set():
-                assert applied is None
+                assert snapshot is None
                 has_tried.set()
                 assert may_commit.wait(10)
-            return applied
+            return snapshot
 
-    return bench.a_coordinator(kind=Hesitant)
+    return Hesitant(bench.coordinator, claimed, inline_advance=True, is_closed=lambda: False)
 
 
 def failing(decides: Callable[..., Any], *, times: int = 10**6, run_id: UUID | None = None) -> Callable[..., Any]:

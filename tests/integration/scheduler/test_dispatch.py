@@ -12,12 +12,12 @@ import pytest
 import redis
 from celery.signals import before_task_publish
 
-from canvas.events.run_events import Event
+from canvas.state.run_state import RunStatus
 from scheduler.messaging.celery_app import NODES, RUNS, make_app
 from scheduler.messaging.dispatch import Dispatch
+from scheduler.messaging.notifications import Notifications, RunEnd
 from scheduler.messaging.redis_bus import Bus, channel
 from store.primitives.ids import new_id
-from store.runs.decisions import AppliedDecision
 from store.runs.new_activations import TaskMessage
 from tests.integration.engine import REDIS_AWAY, until
 
@@ -70,9 +70,7 @@ def test_a_canary_ends_at_some_time_and_not_because_clocks_are_apart(dispatch: D
 
 def test_a_decision_is_told_to_workers_and_to_those_who_listen(dispatch: Dispatch, server: redis.Redis):
     run_id = new_id()
-    applied = AppliedDecision(
-        run_id, hints=[TaskMessage(run_id, new_id(), "LLM")], events=[(4, Event("a")), (5, Event("b"))]
-    )
+    applied = Notifications(run_id, [TaskMessage(run_id, new_id(), "LLM")], last_event=5)
     with server.pubsub(ignore_subscribe_messages=True) as heard:
         subscribed(heard, run_id)
 
@@ -96,9 +94,7 @@ def test_hints_and_echo_of_a_decision_are_one_trip_to_redis(redis_url: str, monk
     monkeypatch.setattr(redis.Connection, "send_packed_command", counted)
     run_id = new_id()
 
-    dispatch.flush(
-        AppliedDecision(run_id, [TaskMessage(run_id, new_id(), "LLM") for _ in range(20)], [(1, Event("a"))])
-    )
+    dispatch.flush(Notifications(run_id, [TaskMessage(run_id, new_id(), "LLM") for _ in range(20)], last_event=1))
 
     assert trips == 1
     dispatch.bus.close()
@@ -136,7 +132,7 @@ def test_listeners_hear_of_what_is_stored_although_the_queue_takes_nothing(dispa
     with server.pubsub(ignore_subscribe_messages=True) as heard:
         subscribed(heard, run_id)
 
-        dispatch.flush(AppliedDecision(run_id, hints=[TaskMessage(run_id, new_id(), "LLM")], events=[(4, Event("a"))]))
+        dispatch.flush(Notifications(run_id, [TaskMessage(run_id, new_id(), "LLM")], last_event=4))
 
         assert next_message(heard) == {"n": 4, "over": False}
     server.delete(NODES)
@@ -147,7 +143,7 @@ def test_the_end_of_a_run_forgets_its_cancel_keys_and_wakes_the_next_one(dispatc
     for name in (f"{run_id}-cancel", f"{conversation_id.hex}-cancel"):
         server.set(name, "x")
 
-    dispatch.flush(AppliedDecision(run_id, is_over=True, conversation_id=conversation_id, next_run=next_run))
+    dispatch.flush(Notifications(run_id, status=RunStatus.SUCCEEDED, end=RunEnd(conversation_id, next_run)))
 
     assert server.keys("*-cancel") == []
     assert [body(message)[0] for message in queued(server, RUNS)] == [[str(next_run)]]
@@ -186,8 +182,12 @@ def test_nothing_raises_or_lingers_while_redis_is_away(is_straight: bool, pauses
     run_id = new_id()
 
     dispatch.flush(
-        AppliedDecision(
-            run_id, [TaskMessage(run_id, new_id(), "LLM")], [(1, Event("a"))], is_over=True, next_run=new_id()
+        Notifications(
+            run_id,
+            [TaskMessage(run_id, new_id(), "LLM")],
+            last_event=1,
+            status=RunStatus.SUCCEEDED,
+            end=RunEnd(new_id(), new_id()),
         )
     )
     dispatch.canary(datetime.now(UTC))

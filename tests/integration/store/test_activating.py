@@ -10,9 +10,11 @@ from sqlalchemy import select
 
 from canvas.routing.decision import Decision
 from canvas.state.run_state import RunStatus
+from scheduler.coordinator import run_snapshots
 from store.runs import new_activations, run_rows
 from store.runs.activations import Claim
 from store.runs.new_activations import MANY, ContinuationRequest, InlineReport
+from store.runs.run_rows import RunRow
 from store.tables.runs import activations as rows
 from tests.builders import says
 from tests.integration.engine import Bench, Run, told
@@ -98,14 +100,14 @@ def test_what_waited_for_a_place_in_the_run_is_taken_as_well(bench: Bench):
 def test_a_run_that_stops_gives_nothing_to_take(bench: Bench):
     run = bench.start("begin -> work")
     claimed = bench.claim(run, "begin")
-    row = run.row
+    row = RunRow.from_columns(run.row)
 
     with bench.database.transaction() as tx:
         state = run_rows.state_of(tx, row, [], whole=True)
         state.status = RunStatus.STOPPING
         made = new_activations.activate(tx, row, 2, Decision(state, promote=1), [an_own(claimed)])
 
-    assert (made.taken, made.promoted()) == ({}, [])
+    assert (made.claims, made.promoted and made.promoted.result()) == ({}, [])
 
 
 def test_who_does_not_want_more_leaves_it_to_the_queue(bench: Bench):
@@ -153,10 +155,12 @@ def an_own(claimed: Claim, take: Any = lambda _: uuid4()) -> InlineReport:
 def reported(bench: Bench, claimed: Claim, take: Any = lambda _: uuid4()) -> list[Claim]:
     """Report together with the step behind it; what was taken with it."""
     with bench.database.transaction() as tx:
-        applied = bench.coordinator.try_fold(tx, claimed.run_id, owns=[an_own(claimed, take)])
-    assert applied is not None
-    bench.coordinator.follow(applied)
-    return [claim for find in applied.taken.values() if (claim := find()) is not None]
+        snapshot = run_snapshots.try_lock(tx, claimed.run_id)
+        assert snapshot is not None
+        advance = bench.coordinator.apply_reports(tx, snapshot, [an_own(claimed, take)])
+    assert advance is not None
+    bench.coordinator.publish(advance)
+    return [claim for pending in advance.continuations.claims.values() if (claim := pending.result()) is not None]
 
 
 def taken_by_who_reports(bench: Bench, *drawn: str, **params: Any) -> tuple[Run, list[Claim]]:

@@ -260,7 +260,7 @@ def cancelling(bench: Bench, run: Run) -> Generator[Callable[[], None]]:
     def cancel(tx: Transaction) -> None:
         row = run_rows.lock(tx, run.id)
         assert row is not None
-        bench.coordinator.cancel(tx, row)
+        bench.coordinator.stopper.cancel(tx, row)
 
     with bench.database.transaction() as tx:
         cancel(tx)

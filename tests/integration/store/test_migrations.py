@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -19,12 +20,13 @@ import store.tables.memory
 import store.tables.tenants  # noqa: F401 (their tables belong to the metadata)
 from embedded import Services
 from store.db.database import Database
+from store.db.guards import RowGuard, expect_rows
 from store.maintenance import migrate
 from store.maintenance.partitions import is_partition
 from store.tables.runs import metadata
 from tests import services as test_services
 
-REVISIONS = [f"{number:04}" for number in range(1, 18)]
+REVISIONS = [f"{number:04}" for number in range(1, 19)]
 
 
 @pytest.fixture
@@ -81,6 +83,22 @@ def test_the_tables_of_a_run_are_partitioned_as_the_code_expects(empty: Database
         if table.dialect_options["postgresql"]["partition_by"]
     }
     assert dict(map(tuple, rows)) == expected
+
+
+def test_the_function_of_guards_is_in_the_schema_of_the_tables(empty: Database, empty_url: str):
+    with empty.transaction() as tx:
+        tx.run(text("create schema of_easel"))
+        tx.run(text(f'alter database "{empty_url.rpartition("/")[2]}" set search_path to of_easel'))
+    migrate.upgrade(empty_url)
+    database = Database(empty_url)
+
+    with closing(database), database.transaction() as tx:
+        schemas = tx.rows(text("select pronamespace::regnamespace::text from pg_proc where proname = 'expect_rows'"))
+        of_tables = tx.scalar(text("select relnamespace::regnamespace::text from pg_class where relname = 'runs'"))
+        met = tx.scalar(text(f"select {expect_rows(RowGuard.RUN_UNCHANGED)} from (values (1)) as hit"))
+
+    assert [schema for (schema,) in schemas] == [of_tables] == ["of_easel"]
+    assert met == 0
 
 
 def test_upgrading_twice_changes_nothing(empty: Database, empty_url: str):

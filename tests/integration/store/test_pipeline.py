@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 from sqlalchemy import JSON, Executable, bindparam, text
-from sqlalchemy.exc import DataError, IntegrityError, StatementError
+from sqlalchemy.exc import DatabaseError, DataError, IntegrityError, StatementError
 
 from store.db import pipeline
 from store.db.compiled_statements import Write
 from store.db.database import Database
+from store.db.guards import RowGuard, expect_rows, failed_guard
 from store.db.transaction import AfterCommitQuery
+from store.primitives.db_errors import is_outage
 
 MAKE = text("create table numbers (n int primary key, said text)")
 PUT = text("insert into numbers (n, said) values (:n, :said)")
@@ -22,7 +24,7 @@ SAY = text("update numbers set said = :said where n = :n returning 1")
 SAY_TOO = text("update numbers set said = :said where n = :n returning 1")
 PUT_OR_SAY = text("insert into numbers (n, said) values (:n, :said) on conflict (n) do update set said = excluded.said")
 KEEP = text("insert into numbers (n, said) values (:n, :said)").bindparams(bindparam("said", type_=JSON))
-ONE, SOME = "1 / count(*)", "ln(count(*))"
+ONE, SOME = expect_rows(RowGuard.LEASE_HELD), expect_rows(RowGuard.CACHE_FRESH)
 
 
 @pytest.fixture
@@ -190,10 +192,19 @@ def test_the_same_write_twice_is_two_statements_of_a_transaction(numbers: Databa
 
 
 def test_a_check_that_does_not_hold_undoes_its_neighbours_and_all_behind(numbers: Database):
-    with pytest.raises(DataError, match="division by zero"):
+    with pytest.raises(DatabaseError, match=r"The lease .* \(rows expected: 1, found: 0\)") as refused:
         write(numbers, of(PUT, 1), of(SAY, 7, ONE), behind=2)
 
+    assert failed_guard(refused.value) is RowGuard.LEASE_HELD
+    assert not is_outage(refused.value)
     assert said(numbers) == []
+
+
+def test_an_arithmetic_error_beside_a_check_is_not_a_failed_guard(numbers: Database):
+    with pytest.raises(DataError) as failed:
+        fail(numbers)
+
+    assert failed_guard(failed.value) is None
 
 
 def test_a_value_that_is_no_value_is_told_as_of_any_statement(numbers: Database):
@@ -212,10 +223,10 @@ def test_checks_come_first_so_their_error_is_told_and_nobody_is_waited_for(numbe
     waits, is_refused = of(PUT_OR_SAY, 1), of(PUT, 1)
     with numbers.transaction() as holder:
         holder.run(SAY, n=1, said="held")
-        for check, told in ((ONE, "division by zero"), (SOME, "logarithm of zero")):
-            with pytest.raises(DataError, match=told):
+        for check, guard in ((ONE, RowGuard.LEASE_HELD), (SOME, RowGuard.CACHE_FRESH)):
+            with pytest.raises(DatabaseError, match=guard.problem):
                 write(numbers, waits, is_refused, of(SAY, 7, check))
-        with pytest.raises(DataError, match="division by zero"):
+        with pytest.raises(DatabaseError, match=RowGuard.LEASE_HELD.problem):
             write(numbers, waits, of(SAY, 7, ONE), is_refused, of(SAY_TOO, 8, SOME))
 
     assert said(numbers) == [(1, "held")]

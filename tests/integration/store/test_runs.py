@@ -1,6 +1,6 @@
 """The run's row: who holds it, and what a decision writes under its lock."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
@@ -8,15 +8,18 @@ from typing import Any
 import pytest
 from psycopg.errors import LockNotAvailable
 from sqlalchemy import func, select, text, update
-from sqlalchemy.exc import DataError, OperationalError
+from sqlalchemy.exc import DatabaseError, OperationalError
 
 from canvas.events.run_events import Event
 from canvas.routing.decision import Decision
-from canvas.state.run_state import RULES_VERSION, Status
+from canvas.state.run_state import RULES_VERSION, RunStatus, Status
+from scheduler.messaging.notifications import Notifications, RunEnd
 from store.db.transaction import Transaction
 from store.primitives.ids import new_id
 from store.runs import decisions, run_rows
-from store.runs.decisions import AppliedDecision
+from store.runs.decisions import DecisionInput
+from store.runs.new_activations import TaskMessage
+from store.runs.run_rows import RunRow
 from store.tables.runs import runs as rows
 from store.tables.runs import scopes
 from tests.integration.engine import Bench, Run, until
@@ -71,24 +74,24 @@ def test_there_is_no_run_of_another_tenant(bench: Bench):
 
 def test_a_decision_on_a_state_that_is_no_more_writes_nothing(bench: Bench):
     run = bench.start("begin -> work")
-    before = run.row
-    change(bench, run, revision=before["revision"] + 1)
+    before = row_of(run)
+    change(bench, run, revision=before.revision + 1)
 
-    with pytest.raises(DataError, match="A run changed under its lock"):
-        decided(bench, run, before)
+    with pytest.raises(DatabaseError, match="A run changed under its lock"):
+        decided(bench, before)
 
-    assert run.row["last_event"] == before["last_event"]
+    assert run.row["last_event"] == before.last_event
 
 
 def test_a_decision_about_an_activation_that_is_elsewhere_writes_nothing(bench: Bench):
     run = bench.start("begin -> work")
     claimed = bench.claim(run, "begin")
-    before = run.row
+    before = row_of(run)
 
-    with pytest.raises(DataError, match="not in the state"):
-        decided(bench, run, before, moved={claimed.id: Status.DONE})
+    with pytest.raises(DatabaseError, match="not in the status"):
+        decided(bench, before, moved={claimed.id: Status.DONE})
 
-    assert run.row["revision"] == before["revision"]
+    assert run.row["revision"] == before.revision
     assert run.statuses == {"begin": "running"}
 
 
@@ -118,17 +121,21 @@ def test_no_scope_is_left_of_a_run_that_is_over(bench: Bench):
     assert {row.status for row in run.activations} == {"done"}
 
 
-def test_two_decisions_of_one_transaction_are_told_as_one():
-    first = AppliedDecision(run_id=(run := object()), events=[(1, "a")])
-    first.merge(AppliedDecision(run_id=run, events=[(2, "b")], is_over=True))
+def test_notifications_of_two_decisions_of_a_transaction_are_sent_together():
+    run_id, one, two = new_id(), *(TaskMessage(new_id(), new_id(), "LLM") for _ in range(2))
+    end = RunEnd(new_id())
 
-    assert (first.events, first.is_over) == ([(1, "a"), (2, "b")], True)
+    first = Notifications(run_id, [one], last_event=1, status=RunStatus.STOPPING, cancel_requested=True)
+    both = first.followed_by(Notifications(run_id, [two], last_event=2, status=RunStatus.FAILED, end=end))
+
+    assert both == Notifications(run_id, [one, two], None, 2, RunStatus.FAILED, cancel_requested=True, end=end)
+    assert first.followed_by(Notifications(run_id)) == first
 
 
 # -- the step behind a step ------------------------------------------------------------------------------------------
 def test_a_run_that_is_as_it_was_left_is_taken_with_the_step(bench: Bench):
     run = bench.start("begin -> work")
-    left = run.row
+    left = row_of(run)
 
     with bench.database.transaction() as tx:
         step(tx, left)
@@ -136,17 +143,17 @@ def test_a_run_that_is_as_it_was_left_is_taken_with_the_step(bench: Bench):
         with bench.database.transaction() as other:
             assert run_rows.try_lock(other, run.id)() is None
 
-    assert (run.row["revision"], run.row["error"]) == (left["revision"] + 1, "written by a step")
+    assert (run.row["revision"], run.row["error"]) == (left.revision + 1, "written by a step")
 
 
 def test_a_step_of_a_run_that_has_moved_on_is_refused_with_all_it_writes(bench: Bench):
     run = bench.start("begin -> work")
-    left = run.row
+    left = row_of(run)
     bench.report(bench.claim(run, "begin"))
     bench.coordinator.advance_run(run.id)
     told = run.told
 
-    with pytest.raises(DataError) as refused:
+    with pytest.raises(DatabaseError) as refused:
         stepped(bench, left)
 
     assert decisions.is_stale_cache(refused.value)
@@ -156,11 +163,11 @@ def test_a_step_of_a_run_that_has_moved_on_is_refused_with_all_it_writes(bench: 
 
 def test_a_step_of_a_run_that_somebody_holds_is_refused_and_does_not_wait(bench: Bench):
     run = bench.start("begin -> work")
-    left, told = run.row, run.told
+    left, told = row_of(run), run.told
 
     with bench.database.transaction() as holder:
         run_rows.try_lock(holder, run.id)()
-        with pytest.raises(DataError) as refused:
+        with pytest.raises(DatabaseError) as refused:
             stepped(bench, left)
 
     assert decisions.is_stale_cache(refused.value)
@@ -168,9 +175,9 @@ def test_a_step_of_a_run_that_somebody_holds_is_refused_and_does_not_wait(bench:
 
 
 def test_there_is_no_step_behind_one_of_a_run_that_is_gone(bench: Bench):
-    left = {**bench.start("begin -> work").row, "id": new_id()}
+    left = row_of(bench.start("begin -> work"))._replace(id=new_id())
 
-    with pytest.raises(DataError) as refused:
+    with pytest.raises(DatabaseError) as refused:
         stepped(bench, left)
 
     assert decisions.is_stale_cache(refused.value)
@@ -190,7 +197,7 @@ def test_who_waits_for_a_run_gets_its_row_as_the_one_before_has_left_it(bench: B
         found = waited.result(timeout=20)
 
     assert found is not None
-    assert found["revision"] == before + 1
+    assert found.revision == before + 1
 
 
 def test_who_has_waited_in_vain_is_told_so_and_writes_nothing(bench: Bench):
@@ -223,20 +230,24 @@ def test_nobody_waits_for_a_run_that_newer_rules_decide(bench: Bench):
 
 
 # -- in other words --------------------------------------------------------------------------------------------------
-def decided(bench: Bench, run: Run, before: object, **decision: object) -> None:
+def row_of(run: Run) -> RunRow:
+    return RunRow.from_columns(run.row)
+
+
+def decided(bench: Bench, before: RunRow, **decision: object) -> None:
     with bench.database.transaction() as tx:
         state = run_rows.state_of(tx, before, [], whole=True)
-        decisions.apply(tx, before, Decision(state, **decision), usage={}, form_expiry=timedelta(days=1))
+        decisions.apply(tx, before, Decision(state, **decision), DecisionInput({}), timedelta(days=1))
 
 
-def step(tx: Transaction, left: Mapping[str, Any]) -> None:
+def step(tx: Transaction, left: RunRow) -> None:
     """What follows a step that has left a run so: events, scopes and the row."""
     state = run_rows.state_of(tx, left, [], whole=True)
     told = Decision(state, error="written by a step", events=[Event("message")], scopes=set(state.scopes))
-    decisions.apply(tx, left, told, usage={}, form_expiry=timedelta(days=1), is_taken=False)
+    decisions.apply(tx, left, told, DecisionInput({}, is_locked=False), timedelta(days=1))
 
 
-def stepped(bench: Bench, left: Mapping[str, Any]) -> None:
+def stepped(bench: Bench, left: RunRow) -> None:
     with bench.database.transaction() as tx:
         step(tx, left)
 
@@ -273,9 +284,9 @@ def write_behind(bench: Bench, run: Run, look: Callable[[Transaction], object]) 
 def test_row_of_a_new_run_has_every_column_of_a_locked_one_but_what_the_database_sets(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ):
-    create, created = run_rows.create, list[Mapping[str, Any]]()
+    create, created = run_rows.create, list[RunRow]()
 
-    def remember(*given: Any, **more: Any) -> Mapping[str, Any]:
+    def remember(*given: Any, **more: Any) -> RunRow:
         created.append(create(*given, **more))
         return created[-1]
 
@@ -286,4 +297,7 @@ def test_row_of_a_new_run_has_every_column_of_a_locked_one_but_what_the_database
         locked = run_rows.try_lock(tx, run.id)()
 
     assert locked is not None
-    assert set(locked) - set(created[0]) == {"budgeted", "created_at", "expires_at", "finished_at", "started_at"}
+    names = RunRow._fields
+    assert {name for name in names if getattr(created[0], name) is None} - {
+        name for name in names if getattr(locked, name) is None
+    } == {"created_at"}

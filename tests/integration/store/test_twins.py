@@ -15,11 +15,12 @@ from uuid import UUID
 import orjson
 import pytest
 from sqlalchemy import insert, select
-from sqlalchemy.exc import DataError
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.sql import Executable
 
 from canvas.errors import ExecutorError
 from canvas.outcome import POSTPONED, Failed, Finished, Outcome
+from scheduler.coordinator import run_snapshots
 from scheduler.coordinator.run_start import Request
 from scheduler.lifecycle.accept import Start
 from scheduler.lifecycle.lifecycle import Lifecycle
@@ -195,7 +196,7 @@ def rolled_back_if_refused(database: Database) -> Generator[Transaction]:
     try:
         with suppress(Refused), database.transaction() as tx:
             yield tx
-    except DataError as error:
+    except DBAPIError as error:
         if not reports.is_lease_lost(error) and not decisions.is_stale_cache(error):
             raise
 
@@ -300,35 +301,39 @@ class Author:
         is_settled = self.chance.random() < 0.5
         lease_id = UUID(int=self.chance.getrandbits(128)) if self.chance.random() < 0.7 else None
         remembers = self.chance.random() < 0.7
-        taker = ContinuationRequest("one", timedelta(hours=1), lambda _: lease_id)
+        request = ContinuationRequest("one", timedelta(hours=1), lambda _: lease_id)
 
         def report(side: Side) -> Any:
             claim = side.claims[activation_id]
             outcome = self._outcome(side, claim) if dice < 0.9 else Failed("gone", "released", retryable=True)
             if dice > 0.98:
                 outcome = Failed("waits", POSTPONED, retryable=True, again_in=3600.0)
-            applied, stored = None, 0
+            advance, stored = None, 0
             coordinator, told = side.lifecycle.coordinator, written(claim, outcome)
             with rolled_back_if_refused(side.database) as tx:
                 if is_settled:
                     left = side.left.get(activation_id) if remembers else None
-                    applied = coordinator.try_fold(tx, run_id, owns=[InlineReport(claim, told, taker)], left=left)
-                stored = int(applied is not None)
-                if applied is None:
+                    snapshot = run_snapshots.from_cache(left) if left else run_snapshots.try_lock(tx, run_id)
+                    inline = [InlineReport(claim, told, request)]
+                    advance = coordinator.apply_reports(tx, snapshot, inline) if snapshot else None
+                stored = int(advance is not None)
+                if advance is None:
                     stored = reports.report(tx, run_id, activation_id, claim.lease_id, told).count()
                     if not stored:
                         raise Refused
-                    applied = coordinator.try_fold(tx, run_id) if is_folded else None
+                    snapshot = run_snapshots.try_lock(tx, run_id) if is_folded else None
+                    advance = coordinator.apply_reports(tx, snapshot) if snapshot else None
             with side.database.transaction() as tx:
                 was_stored = reports.was_stored(tx, run_id, activation_id, claim.lease_id)
-            if applied is None or not was_stored:
+            if advance is None or not was_stored:
                 return stored, was_stored
-            side.lifecycle.coordinator.dispatch.flush(applied)
-            taken = {own: find() for own, find in applied.taken.items()}
+            side.lifecycle.coordinator.dispatch.flush(advance.notifications)
+            continuations = advance.continuations
+            taken = {reported: pending.result() for reported, pending in continuations.claims.items()}
             for claimed in taken.values():
                 if claimed is not None:
                     side.claims[claimed.id] = claimed
-                    side.left[claimed.id] = applied.left
+                    side.left[claimed.id] = continuations.cached_run
             return stored, was_stored, taken
 
         return report

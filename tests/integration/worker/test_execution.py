@@ -281,11 +281,11 @@ def test_a_report_is_repeated_while_the_database_is_away(bench: Bench, monkeypat
     tries = [0]
     store = Reporter._store
 
-    def unlucky(self: Reporter, written: ReportPayload, *, rides_along: bool) -> None:
+    def unlucky(self: Reporter, written: ReportPayload, *, inline_advance: bool) -> None:
         tries[0] += 1
         if tries[0] in (2, 3):
             raise OperationalError("update", {}, Exception("the database is away"))
-        store(self, written, rides_along=rides_along)
+        store(self, written, inline_advance=inline_advance)
 
     monkeypatch.setattr(Reporter, "_store", unlucky)
     run = bench.start("begin -> work")
@@ -300,20 +300,19 @@ def test_a_report_whose_answer_got_lost_is_not_stored_twice_and_its_run_goes_on(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ):
     run = bench.start("begin -> work")
-    fold = Coordinator.try_fold
     is_first = [True]
 
     class Unlucky(Coordinator):
         """The answer to the first commit gets lost, and with it what would have been sent."""
 
-        def try_fold(self, tx: Any, run_id: Any, near: Any = None, own: Any = None) -> Any:
-            applied = fold(self, tx, run_id, near, own)
+        def apply_reports(self, tx: Any, snapshot: Any, inline: Any = ()) -> Any:
+            advance = super().apply_reports(tx, snapshot, inline)
             if is_first[0]:
                 is_first[0] = False
                 tx.commit()
                 tx.connection.close()
                 raise OperationalError("commit", {}, Exception("connection lost"), connection_invalidated=True)
-            return applied
+            return advance
 
     coordinator = bench.a_coordinator(kind=Unlucky)
     bench.play(bench.a_worker(coordinator), until=lambda: run.statuses["begin"] == "done")

@@ -26,7 +26,7 @@ from store.runs.activations import Claim
 from store.tables.runs import runs as run_rows
 from tests.builders import says
 from tests.integration.engine import Bench, Run, at_work, carried_out, reporting, until
-from worker.fastpath.continuation import ContinuationReservation, LocalContinuation
+from worker.fastpath.continuation import Continuation, LocalContinuation
 from worker.fastpath.report_batcher import PendingReport
 from worker.worker import Worker
 
@@ -144,10 +144,10 @@ def test_a_process_that_goes_down_takes_nothing_more(bench: Bench):
 
 def test_a_step_that_is_not_stored_leaves_nothing_registered(bench: Bench):
     class Unlucky(Coordinator):
-        def try_fold(self, tx: Transaction, *given: Any, **more: Any) -> Any:
-            applied = super().try_fold(tx, *given, **more)
+        def apply_reports(self, tx: Transaction, *given: Any, **more: Any) -> Any:
+            advance = super().apply_reports(tx, *given, **more)
             tx.later(text("select cast('no number' as int)"))
-            return applied
+            return advance
 
     run, claimed, eager = about_to_report(bench)
 
@@ -191,11 +191,11 @@ def test_activation_of_a_commit_without_an_answer_stays_registered_when_its_repo
     bench: Bench, may_be_stored: bool
 ):
     run, _, eager = about_to_report(bench)
-    taking = ContinuationReservation(eager, "worker", run.id)
-    lease_id = taking.taker.take(run.activation("begin").id)
-    taking.may_be_stored = may_be_stored
+    continuation = Continuation(eager, "worker", run.id)
+    lease_id = continuation.reserve(run.activation("begin").id)
+    continuation.may_be_stored = may_be_stored
 
-    taking.drop_unless_stored()
+    continuation.release_unless_stored()
 
     assert [attempt.lease_id for attempt in bench.worker.leases.held()] == [lease_id] * may_be_stored
 
@@ -327,7 +327,7 @@ def about_to_report(bench: Bench) -> tuple[Run, Claim, LocalContinuation]:
 
 def report(bench: Bench, claimed: Claim, eager: LocalContinuation, coordinator: Coordinator | None = None) -> None:
     reports = reporting(coordinator or bench.coordinator, claimed)
-    reports.taking = ContinuationReservation(eager, "one", claimed.run_id)
+    reports.continuation = Continuation(eager, "one", claimed.run_id)
     reports.report(Finished(), None, {})
 
 

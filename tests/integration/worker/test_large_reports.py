@@ -13,9 +13,9 @@ from store.db import database as database_module
 from store.db.database import Database
 from tests.builders import says
 from tests.integration.engine import Bench, Run, at_work, until
-from worker import reporter
+from worker import report_content, reporter
 
-BIG = "x" * (reporter.LARGE + 1)
+BIG = "x" * (report_content.LARGE_REPORT + 1)
 SHORT = timedelta(seconds=1)
 
 SLOW = text("""
@@ -74,7 +74,7 @@ def test_a_large_report_is_given_time_by_its_size(bench: Bench, rides_along: boo
 def test_a_report_that_is_too_much_for_the_database_fails_its_node_and_the_run_ends(
     bench: Bench, rides_along: bool, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(reporter, "SLOWEST", 2**40)  # so it gets no more time than others
+    monkeypatch.setattr(reporter, "MIN_STORE_RATE", 2**40)  # so it gets no more time than others
     bench.does(work=leaves({"text": BIG}))
     run = bench.start("begin -> work -> say", say=says("never"))
 

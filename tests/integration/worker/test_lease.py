@@ -102,7 +102,7 @@ def test_a_cancel_whose_call_got_lost_is_seen_when_the_lease_is_renewed(bench: B
         with bench.database.transaction() as tx:
             row = run_rows.lock(tx, run.id)
             assert row is not None
-            bench.coordinator.cancel(tx, row)
+            bench.coordinator.stopper.cancel(tx, row)
         until(lambda: patient.stopped == ["work"])
 
 

@@ -63,7 +63,7 @@ def test_run_goes_on_if_the_attempt_that_cannot_be_stored_has_lost_its_lease(ref
     claimed = refusing.claim(run, "work")
     lost = replace(claimed, lease_id=uuid4())
 
-    is_ended = refusing.coordinator.fail_by_force(lost, "no reason", RuntimeError("refused"))
+    is_ended = refusing.coordinator.stopper.fail_by_force(lost, "no reason", RuntimeError("refused"))
 
     assert not is_ended
     assert run.status == "running"

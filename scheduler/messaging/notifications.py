@@ -1,0 +1,47 @@
+"""What other processes are told after the commit of an advance or a lifecycle operation."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+from canvas.state.run_state import RunStatus
+from store.runs.new_activations import PendingTaskMessages, TaskMessage
+
+
+@dataclass(frozen=True, slots=True)
+class RunEnd:
+    """What follows from the end of a run."""
+
+    conversation_id: UUID  # its cancel keys are deleted, and those of the run
+    next_run: UUID | None = None  # the conversation's next run, which a scheduler is to start
+    forget_external_keys: Callable[[], None] | None = None  # deletes the cancel keys of the run's external ids
+
+
+@dataclass(frozen=True, slots=True)
+class Notifications:
+    """What `Dispatch` sends after a commit. By default: nothing."""
+
+    run_id: UUID
+    task_messages: Sequence[TaskMessage] = ()
+    promoted: PendingTaskMessages | None = None  # further task messages
+    last_event: int | None = None  # number of the last event stored; None: no event was stored
+    status: RunStatus | None = None  # of the run from now on; None: it is as before
+    cancel_requested: bool = False  # running attempts must stop
+    end: RunEnd | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the run has ended."""
+        return self.status is not None and self.status.is_over
+
+    def followed_by(self, later: "Notifications") -> "Notifications":
+        """Return these together with those of a later decision in the same transaction."""
+        return Notifications(
+            self.run_id,
+            [*self.task_messages, *later.task_messages],
+            later.promoted or self.promoted,
+            later.last_event if later.last_event is not None else self.last_event,
+            later.status or self.status,
+            self.cancel_requested or later.cancel_requested,
+            later.end or self.end,
+        )
