@@ -29,7 +29,7 @@ def test_a_model_that_never_stops_is_stopped_and_its_connection_closed(bench: Be
             until(lambda: run.status == "failed")
             assert left.wait(5), "the provider still streams into the void"
 
-    assert "said more than 5000 characters" in run.row["error"]
+    assert "streamed more than 5000 characters" in run.row["error"]
     assert "EASEL_MAX_STREAM_CHARS" in run.row["error"]
     assert run.activation("model").attempt == 1
     assert len(run.said) <= 5000

@@ -8,7 +8,7 @@ import pytest
 
 from canvas.errors import AttemptStopped
 from worker.context import rate_limit_wait
-from worker.context.rate_limit_wait import EARLY, IN_PLACE, RateLimitWait, reschedule_delay
+from worker.context.rate_limit_wait import MAX_WAIT_IN_PLACE, RESCHEDULE_EARLY, RateLimitWait, reschedule_delay
 from worker.context.side_effects import SideEffectGuard
 from worker.leases.attempt_handle import Attempt
 
@@ -29,14 +29,14 @@ def test_a_long_wait_gives_the_place_up_until_it_is_nearly_over():
     assert made.comes_back
     assert made.attempt.postponed is not None
     assert made.attempt.postponed[1] == "Acme (default)"
-    assert LONG - EARLY - 1 < reschedule_delay(made.attempt) <= LONG - EARLY
+    assert LONG - RESCHEDULE_EARLY - 1 < reschedule_delay(made.attempt) <= LONG - RESCHEDULE_EARLY
 
 
 def test_a_short_wait_is_waited_and_does_not_count_towards_the_time_limit():
     made = an_attempts()
     made.attempt.deadline = before = time.monotonic() + 5
 
-    asyncio.run(waiting(made, IN_PLACE))
+    asyncio.run(waiting(made, MAX_WAIT_IN_PLACE))
 
     assert not made.comes_back
     assert made.attempt.deadline >= before + 0.01
@@ -48,7 +48,7 @@ def test_a_wait_is_given_before_it_is_waited_and_what_is_not_waited_is_taken_bac
     made.attempt.deadline = before = time.monotonic() + 5
 
     async def cut_short() -> float | None:
-        task = asyncio.create_task(waiting(made, IN_PLACE))
+        task = asyncio.create_task(waiting(made, MAX_WAIT_IN_PLACE))
         await asyncio.sleep(0.01)
         meanwhile = made.attempt.deadline
         task.cancel()

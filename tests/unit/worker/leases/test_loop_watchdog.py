@@ -73,7 +73,7 @@ def test_who_blocks_the_loop_is_named_and_not_given_back(loop: Loop, monkeypatch
 
     assert early == [None, None]
     assert late is not None
-    assert late.startswith("its event loop has stood still for")
+    assert late.startswith("its event loop has been blocked for")
     assert [(line["event"], line["node"]) for line in logs] == [("loop_blocked", "Agent:0")]
     assert "block_deep_down" in logs[0]["at"]
     assert leases.attempts == [innocent]

@@ -113,7 +113,7 @@ def test_a_changed_account_is_asked_once_its_time_is_over(monkeypatch: pytest.Mo
 
 
 def test_accounts_of_tenants_that_nobody_asks_for_any_more_are_let_go(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(models, "MOST_KEPT", 2)
+    monkeypatch.setattr(models, "MAX_CACHED_TENANTS", 2)
     monkeypatch.setattr(models, "ACCOUNT_CACHE_TTL", -1.0)
     rows = Rows(monkeypatch)
     found = rows.models()
