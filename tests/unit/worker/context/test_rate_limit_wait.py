@@ -17,7 +17,7 @@ LONG = 30.0
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rate_limit_wait, "STEP", 0.01)
+    monkeypatch.setattr(rate_limit_wait, "RETRY_INTERVAL", 0.01)
 
 
 def test_a_long_wait_gives_the_place_up_until_it_is_nearly_over():
@@ -43,7 +43,7 @@ def test_a_short_wait_is_waited_and_does_not_count_towards_the_time_limit():
 
 
 def test_a_wait_is_given_before_it_is_waited_and_what_is_not_waited_is_taken_back(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(rate_limit_wait, "STEP", 1.0)
+    monkeypatch.setattr(rate_limit_wait, "RETRY_INTERVAL", 1.0)
     made = an_attempts()
     made.attempt.deadline = before = time.monotonic() + 5
 

@@ -49,7 +49,7 @@ async def pause(speaking: Any) -> None:
 @pytest.fixture(autouse=True)
 def without_haste(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(text_stream, "FLUSH_INTERVAL", 0.0)
-    monkeypatch.setattr(text_stream, "WRITTEN_EVERY", 0.0)
+    monkeypatch.setattr(text_stream, "WRITE_INTERVAL", 0.0)
 
 
 def said(room: Room, words: list[str], before: str = "") -> Any:
@@ -91,7 +91,7 @@ def test_what_the_row_was_not_given_is_said_again_with_the_next_piece():
 
 def test_words_that_come_too_fast_leave_together(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(text_stream, "FLUSH_INTERVAL", 600.0)
-    monkeypatch.setattr(text_stream, "WRITTEN_EVERY", 600.0)
+    monkeypatch.setattr(text_stream, "WRITE_INTERVAL", 600.0)
     room = Room()
 
     async def talk() -> None:
