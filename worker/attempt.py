@@ -267,10 +267,10 @@ class AttemptRunner:
             heard = canvas.turns.get(number) if number is not None else None
             return heard is not None and heard.message == listener.number
 
-        def known(ref: Ref) -> bool:
+        def exists(ref: Ref) -> bool:
             return ref.node is None or ref.node in canvas.numbers
 
-        opening = message.opening(listener.params, context.node.id, context.lookup, known, listens_to)
+        opening = message.opening(listener.params, context.node.id, context.lookup, exists, listens_to)
         if opening is None:
             context.voice.retake = True  # it is not known yet where this text begins
         return opening

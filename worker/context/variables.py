@@ -104,14 +104,14 @@ class NodeVariables:
         kept = self._lists.known(run_id, lists)
         asked = ask(tx, self._view, names, kept=kept)
 
-        def found() -> dict[str, StoredValue]:
+        def receive() -> dict[str, StoredValue]:
             values_found = asked()
             for name in lists & values_found.keys():
                 if values_found[name] is not kept.get(name):
                     self._lists.keep(run_id, name, values_found[name])
             return values_found
 
-        return found
+        return receive
 
     def _shared(self, node_id: str) -> tuple[str, int] | None:
         """Return (entry, pass) of the container of a node, if the container is around the reader too; None if not."""
