@@ -27,7 +27,7 @@ def answered(inputs: dict[str, Any] | None, query: str = "", forms: dict[str, An
 
 
 def test_a_node_answers_for_all_its_items_and_an_item_for_itself():
-    told = answered({"act[2].outcome": "again", "act.outcome": "happened"}).verdicts
+    told = answered({"act[2].outcome": "again", "act.outcome": "happened"}).resolutions
 
     assert (told.again, dict(told.happened)) == ({TWO}, {ONE: {}})
 
@@ -35,12 +35,12 @@ def test_a_node_answers_for_all_its_items_and_an_item_for_itself():
 def test_outputs_come_with_what_has_happened_and_with_nothing_else():
     told = answered({"act[1].outcome": {"value": "happened"}, "act.outputs": {"value": {"id": 7, "_ERROR": "x"}}})
 
-    assert dict(told.verdicts.happened) == {ONE: {"id": 7}}
-    assert not told.verdicts.again
+    assert dict(told.resolutions.happened) == {ONE: {"id": 7}}
+    assert not told.resolutions.again
 
 
 def test_everything_that_is_asked_can_be_answered_at_once():
-    assert answered({"*.outcome": "again"}).verdicts.again == {ONE, TWO}
+    assert answered({"*.outcome": "again"}).resolutions.again == {ONE, TWO}
 
 
 def test_the_canvas_own_forms_get_their_fields_only():
@@ -58,12 +58,12 @@ def test_a_form_may_have_fields_that_are_called_like_an_outcome():
 
 @pytest.mark.parametrize("word", ["happened", " Happened "])
 def test_a_single_question_is_answered_in_a_word(word: str):
-    assert list(answered(None, word, {str(ONE): form("act")}).verdicts.happened) == [ONE]
+    assert list(answered(None, word, {str(ONE): form("act")}).resolutions.happened) == [ONE]
 
 
 @pytest.mark.parametrize("forms", [ASKED, {str(ONE): form("act")} | OPEN, {}])
 def test_a_word_answers_no_more_than_one_question(forms: dict[str, Any]):
-    assert not answered(None, "happened", forms).verdicts
+    assert not answered(None, "happened", forms).resolutions
 
 
 @pytest.mark.parametrize(
@@ -82,4 +82,4 @@ def test_what_cannot_be_meant_is_refused(inputs: dict[str, Any], told: str):
 
 
 def test_a_question_that_is_left_open_stays_open():
-    assert not answered({"act.outcome": None, "act.outputs": ""}).verdicts
+    assert not answered({"act.outcome": None, "act.outputs": ""}).resolutions
