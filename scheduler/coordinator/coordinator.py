@@ -68,7 +68,7 @@ class Coordinator:
             advance = self._advance_once(run_id)
             if advance is None:  # locked: one advance per run at a time, and the lock holder re-checks
                 return
-            self.dispatch.flush(advance.notifications)  # after the commit, so nobody acts on what may roll back
+            self.dispatch.flush(advance.notifications)  # after the commit: nothing may act on what rolls back
             if not self.has_unapplied_reports(advance):  # the re-check: a report stored meanwhile is not overlooked
                 return
             if time.monotonic() - started > ADVANCE_TIME_BUDGET:
