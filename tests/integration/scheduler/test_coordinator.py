@@ -28,7 +28,7 @@ from worker.reporter import Reporter, StoreMode
 WIDE = "begin -> one, two, three, four -> join"
 
 
-def test_two_coordinators_at_once_fold_a_report_once(bench: Bench):
+def test_report_is_applied_once_by_two_coordinators_at_once(bench: Bench):
     run = bench.start(WIDE)
     bench.report(bench.claim(run, "begin"))
     both = Barrier(2)
@@ -46,7 +46,7 @@ def test_two_coordinators_at_once_fold_a_report_once(bench: Bench):
     assert run.row["revision"] == 2
 
 
-def test_many_workers_that_report_at_once_leave_nothing_behind(bench: Bench):
+def test_all_reports_of_many_workers_at_once_are_applied(bench: Bench):
     run = bench.start(f"begin -> {', '.join(f'n{i}' for i in range(12))} -> join")
     bench.play(until=lambda: "n0" in run.statuses)
     claims = [bench.claim(run, f"n{i}") for i in range(12)]
@@ -68,7 +68,7 @@ def test_many_workers_that_report_at_once_leave_nothing_behind(bench: Bench):
     assert run.statuses["join"] == "ready"
 
 
-def test_a_report_that_comes_while_somebody_holds_the_run_is_found_when_the_holder_looks(bench: Bench):
+def test_report_stored_while_the_run_is_locked_is_applied_by_the_re_check_of_the_lock_holder(bench: Bench):
     run = bench.start("begin -> one, two")
     bench.play(until=lambda: "one" in run.statuses)
     one, two = bench.claim(run, "one"), bench.claim(run, "two")
@@ -84,7 +84,7 @@ def test_a_report_that_comes_while_somebody_holds_the_run_is_found_when_the_hold
     assert run.statuses == {"begin": "done", "one": "done", "two": "done"}
 
 
-def test_a_report_that_commits_after_the_holder_has_looked_is_folded_by_its_reporter(bench: Bench):
+def test_report_committed_after_the_re_check_is_applied_by_its_reporter(bench: Bench):
     run = bench.start("begin -> one, two")
     bench.play(until=lambda: "one" in run.statuses)
     one, two = bench.claim(run, "one"), bench.claim(run, "two")
@@ -106,7 +106,7 @@ def test_a_report_that_commits_after_the_holder_has_looked_is_folded_by_its_repo
     assert run.statuses["two"] == "done"
 
 
-def test_a_step_rides_along_with_the_report_and_needs_no_message(bench: Bench):
+def test_inline_advance_needs_no_message(bench: Bench):
     run = bench.start("begin -> work")
 
     bench.play()
@@ -115,7 +115,7 @@ def test_a_step_rides_along_with_the_report_and_needs_no_message(bench: Bench):
     assert bench.outbox.of(ADVANCE) == []
 
 
-def test_a_step_that_does_not_ride_along_is_the_schedulers(bench: Bench):
+def test_report_without_inline_advance_leaves_the_advance_to_the_scheduler(bench: Bench):
     run = bench.start("begin -> work")
     worker = bench.a_worker(inline_advance=False)
 
@@ -127,7 +127,7 @@ def test_a_step_that_does_not_ride_along_is_the_schedulers(bench: Bench):
     assert run.status == "succeeded"
 
 
-def test_a_fold_that_fails_takes_no_report_with_it_and_is_left_to_the_scheduler(
+def test_report_of_a_failed_advance_is_stored_and_the_advance_left_to_the_scheduler(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ):
     run = bench.start("begin -> work")
@@ -142,9 +142,7 @@ def test_a_fold_that_fails_takes_no_report_with_it_and_is_left_to_the_scheduler(
     assert run.activation("begin").attempt == 1
 
 
-def test_a_fold_that_fails_every_time_is_told_loudly_and_costs_no_other_run(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-):
+def test_advance_that_always_fails_is_logged_and_harms_no_other_run(bench: Bench, monkeypatch: pytest.MonkeyPatch):
     broken, sound = bench.start("begin -> work"), bench.start("begin -> work")
     monkeypatch.setattr(decide, "decide", failing(decide.decide, run_id=broken.id))
 
@@ -156,7 +154,7 @@ def test_a_fold_that_fails_every_time_is_told_loudly_and_costs_no_other_run(
     assert broken.statuses == {"begin": "reported"}
 
 
-def test_a_run_that_is_over_unknown_or_of_newer_rules_is_left_as_it_is(bench: Bench):
+def test_advance_leaves_a_run_unchanged_that_is_over_unknown_or_of_newer_rules(bench: Bench):
     over = bench.start("begin -> work")
     bench.play()
     newer = bench.start("begin -> work")
@@ -171,7 +169,7 @@ def test_a_run_that_is_over_unknown_or_of_newer_rules_is_left_as_it_is(bench: Be
     assert newer.statuses == {"begin": "reported"}
 
 
-def test_advancing_for_nothing_changes_nothing(bench: Bench):
+def test_advance_without_reports_changes_nothing(bench: Bench):
     run = bench.start("begin -> work")
     before = run.row
 
@@ -182,7 +180,7 @@ def test_advancing_for_nothing_changes_nothing(bench: Bench):
     assert len(bench.outbox.sent) == 1
 
 
-def test_one_caller_is_not_kept_for_ever_by_a_run_that_always_has_more(bench: Bench):
+def test_advance_of_a_run_with_endless_reports_is_handed_to_the_scheduler(bench: Bench):
     run = bench.start("begin -> work")
     looks: list[UUID] = []
 
@@ -214,7 +212,7 @@ def test_a_run_costs_what_all_its_nodes_have_cost_however_it_ends(bench: Bench, 
     assert run.row["usage"] == {"prompt_tokens": 2, "completion_tokens": 4, "total_tokens": 6, "calls": 2}
 
 
-def test_a_failed_run_carries_out_what_began_with_the_failure_and_nothing_later(bench: Bench):
+def test_failed_run_executes_activations_of_the_failing_level_and_no_later_ones(bench: Bench):
     bench.does(one=lambda ctx: Failed("broken"))
     run = bench.start("begin -> one, two; one -> after_one; two -> after_two")
 
@@ -226,7 +224,7 @@ def test_a_failed_run_carries_out_what_began_with_the_failure_and_nothing_later(
     assert run.row["error"] == "Node one (Act): broken"
 
 
-def test_what_was_ready_when_a_run_ended_is_closed_and_stays_closed(bench: Bench):
+def test_ready_activation_of_a_cancelled_run_is_closed_and_stays_closed(bench: Bench):
     run = bench.start("begin -> one, two")
     bench.play(until=lambda: "one" in run.statuses)
     claimed = bench.claim(run, "one")
@@ -241,7 +239,7 @@ def test_what_was_ready_when_a_run_ended_is_closed_and_stays_closed(bench: Bench
     assert run.told.count("workflow_finished") == 1
 
 
-def test_a_cancelled_run_goes_nowhere_however_its_nodes_end(bench: Bench):
+def test_cancelled_run_routes_nothing_after_a_report(bench: Bench):
     run = bench.start("begin -> one -> say", say=says("never"))
     bench.play(until=lambda: "one" in run.statuses)
     claimed = bench.claim(run, "one")
