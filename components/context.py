@@ -1,5 +1,7 @@
-"""NodeContext: all that a component may touch. `worker/context/node_context.py` keeps this promise; tests use
-`tests/fakes.py`.
+"""NodeContext: everything that a component may use, as a set of small ports.
+
+`worker/context/node_context.py` implements it for attempts, `tests/fakes.py` for unit tests. A component takes the
+whole context; code that needs one port only, such as a tool's helper, declares that port.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,57 +12,93 @@ from canvas.graph.uncertain_outcomes import OnUnknown
 from providers.interfaces import Services
 from providers.models.types.chat import ChatModel, Usage
 
-THINK_START = "\ufdd0"  # in spoken text: what follows is reasoning
-THINK_END = "\ufdd1"  # in spoken text: reasoning ends
-AUDIO_START = "\ufdd2"  # in spoken text: the id of a file of audio follows, 32 hex digits
-AUDIO_END = "\ufdd3"  # in spoken text: the id of a file of audio ends
+THINK_START = "\ufdd0"  # in streamed text: what follows is reasoning
+THINK_END = "\ufdd1"  # in streamed text: reasoning ends
+AUDIO_START = "\ufdd2"  # in streamed text: the id of an audio file follows, 32 hex digits
+AUDIO_END = "\ufdd3"  # in streamed text: the id of an audio file ends
 
 
-class NodeContext(Protocol):
-    """One attempt's view of the world. Everything a text or parameter of the node refers to is at hand already."""
+class NodeIdentity(Protocol):
+    """Which node this is, and which of its activations."""
 
-    node_id: str
-    name: str  # the node's display name ("" if unknown)
-    component: str
-    params: Mapping[str, Any]  # as stored, aliases unfolded
-    parent_id: str | None
-    run_id: str
-    canvas_id: str  # the same in every version and run of the canvas
-    activation_id: str  # the same in every attempt, and nobody else's: what repeated work is recognised by
-    visit: int  # 0-based number of this activation of the node in its scope
-    scope_item: int  # 0-based pass of the innermost container around the node; 0 outside of containers
+    @property
+    def node_id(self) -> str: ...
 
-    # -- values -------------------------------------------------------------------------------------------------
+    @property
+    def name(self) -> str:
+        """The node's display name, "" if it has none."""
+        ...
+
+    @property
+    def component(self) -> str: ...
+
+    @property
+    def params(self) -> Mapping[str, Any]:
+        """Parameters as stored, with aliases replaced by the names that they stand for."""
+        ...
+
+    @property
+    def parent_id(self) -> str | None:
+        """The container around the node."""
+        ...
+
+    @property
+    def run_id(self) -> str: ...
+
+    @property
+    def canvas_id(self) -> str:
+        """The same in every version and run of the canvas."""
+        ...
+
+    @property
+    def activation_id(self) -> str:
+        """The same in every attempt, and unique: repeated work is recognised by it."""
+        ...
+
+    @property
+    def visit(self) -> int:
+        """0-based number of this activation of the node in its scope."""
+        ...
+
+    @property
+    def scope_item(self) -> int:
+        """0-based pass of the innermost container around the node; 0 outside of containers."""
+        ...
+
+
+class NodeValues(Protocol):
+    """The values that the node may read. Everything that its parameters refer to was read before it started."""
+
     def lookup(self, expression: str) -> Any:
-        """The whole value a reference points at, with or without braces (engine 2.2); type preserved.
+        """Return the value that a reference, with or without braces, points at. Its type is preserved.
 
-        Also `item`, `index`, `result` inside an Iteration, innermost first (components E26).
+        Inside an Iteration, `item`, `index` and `result` are those of the innermost one.
         Raises UnresolvedReference ("Can't find variable: '...'") for an unknown node or global.
         """
         ...
 
     def is_reference(self, text: str) -> bool:
-        """Whether the whole text is one reference, with or without braces (engine 2.2, `is_reff`)."""
+        """Return whether the whole text is one reference, with or without braces (RAGFlow: `is_reff`)."""
         ...
 
     def exists(self, expression: str) -> bool:
-        """Whether `lookup` would find the node or global (its value may be null)."""
+        """Return whether `lookup` finds the node or global. Its value may be null."""
         ...
 
     def has_run(self, node_id: str) -> bool:
-        """Whether the node has run in this run, as far as this node can see (Message alternatives, components E27)."""
+        """Return whether the node has run in this run, as far as this node sees."""
         ...
 
     def display_name(self, node_id: str) -> str:
-        """The display name of any node of the canvas, "" if it has none."""
+        """Return the display name of any node of the canvas, "" if it has none."""
         ...
 
     def previous_output(self, name: str) -> Any:
-        """What this node's own output holds from an earlier pass or turn; None if nothing."""
+        """Return this node's own output from an earlier pass or turn; None if there is none."""
         ...
 
     def earlier_inputs(self) -> Mapping[str, Any]:
-        """For Begin: what its inputs held after the conversation's previous turn; {} for a new one (engine 3.4)."""
+        """For Begin: return its inputs as of the conversation's previous turn; {} in the first turn."""
         ...
 
     @property
@@ -72,117 +110,141 @@ class NodeContext(Protocol):
     def webhook_payload(self) -> Mapping[str, Any] | None: ...
 
     def note_input(self, name: str, value: Any) -> None:
-        """Remember what was resolved; shown as `node_finished.inputs`."""
+        """Record a resolved value, which `node_finished.inputs` shows."""
         ...
 
     def node_components(self) -> Mapping[str, str]:
-        """Component name of every node of the canvas, by id."""
+        """Return the component name of every node of the canvas, by id."""
         ...
 
     def children(self) -> Sequence[str]:
-        """Ids of the nodes whose parent is this container (or this item node's container), in component order."""
+        """Return the ids of the nodes in this container, or in the container of this item node, in component order."""
         ...
 
     def parent_params(self) -> Mapping[str, Any]:
-        """Params of the container around this node ({} outside)."""
+        """Return the parameters of the container around this node; {} outside of containers."""
         ...
 
-    # -- containers ---------------------------------------------------------------------------------------------
     def collected(self) -> Mapping[str, list[Any]]:
-        """For an item node: what the container's `outputs.{k}.ref` collect from all passes so far, in item order."""
+        """For an item node: return what the container has collected so far (`outputs.{k}.ref`), in item order."""
         ...
 
     def container_outputs(self) -> Mapping[str, Any]:
-        """For an item node or ExitLoop: the container's current outputs (loop variables with later assignments)."""
+        """For an item node or ExitLoop: return the container's outputs, with later assignments to loop variables."""
         ...
 
-    # -- speech -------------------------------------------------------------------------------------------------
+
+class NodeStream(Protocol):
+    """The text that the node streams to the user."""
+
     @property
     def speaks(self) -> bool:
-        """For a model node: a Message shows its text, so it streams (components 1.8). Else it answers as a whole."""
+        """For a model node: whether a Message streams its text. Otherwise the answer is needed as a whole."""
         ...
 
     @property
     def heard(self) -> bool:
-        """False for a model node that meets 1.8 but whose content no node refers to: it is not called at all."""
+        """False for a model node that would stream but whose content no node refers to: its model is not called."""
         ...
 
     def listens_to(self, node_id: str) -> bool:
-        """For a Message: the node speaks in this Message's turn, so think tags in its content become markers."""
+        """For a Message: return whether the node streams into it, so that think tags in its content become markers."""
         ...
 
     async def say(self, text: str) -> None:
-        """Give text to the user's ear. Costs nothing when the node has no turn. May contain THINK_START/THINK_END."""
+        """Stream text to the user; may contain THINK_START and THINK_END. Does nothing without a message stream."""
         ...
 
-    # -- outside world ------------------------------------------------------------------------------------------
+
+class NodeModels(Protocol):
+    """Models, what they cost, and the conversation that they are given."""
+
     async def model(self, llm_id: str) -> ChatModel:
-        """A chat model by id. Raises ModelError when the tenant has no such model."""
+        """Return a chat model by id. Raises ModelError if the tenant has no such model."""
         ...
 
     def spent(self, usage: Usage) -> None:
-        """Add to the attempt's usage, which the run sums."""
+        """Add to the usage of the attempt, which the run sums."""
         ...
 
     async def history(self, window: int) -> Sequence[Mapping[str, Any]]:
-        """The last 2*window entries `{role, content}` of the conversation; [] for window <= 0.
+        """Return the last 2*window entries `{role, content}` of the conversation; [] for window <= 0.
 
-        The current user entry is among them. `content` is text, or the plain value of engine 7 (the `content` member
-        of object entries).
+        The current user entry is among them. `content` is a text, or the plain value (of object entries, their member
+        `content`).
         """
         ...
 
+
+class NodeEvidence(Protocol):
+    """The references of the run: what its answers cite."""
+
     async def references(self) -> Mapping[str, Any]:
-        """The run's reference store so far: {"chunks": {id: chunk}, "doc_aggs": {name: agg}}."""
+        """Return the run's references so far: {"chunks": {id: chunk}, "doc_aggs": {name: agg}}."""
         ...
 
     async def cite(self, chunks: Sequence[Mapping[str, Any]], documents: Sequence[Mapping[str, Any]]) -> list[int]:
-        """Add evidence to the run's references, for this turn; the display number of each chunk, in order.
+        """Add evidence to the run's references for this turn; return the display number of each chunk, in order.
 
-        A chunk has `chunk_id`, a document `doc_name`. The first with an id keeps its number (tools 1.6), a second
-        attempt gets the numbers of the first.
+        A chunk has `chunk_id`, a document `doc_name`. An id keeps the number that it was given first; a second attempt
+        gets the numbers of the first.
         """
         ...
 
+
+class NodeFiles(Protocol):
+    """Files that users uploaded, and files that nodes produce."""
+
     async def file_text(self, descriptor: Mapping[str, Any], layout_recognize: str) -> str:
-        """An uploaded file as one text block, or as a data URI for images (components 3.1.1)."""
+        """Return an uploaded file as one text block, or an image as a data URI."""
         ...
 
     def descriptors(self, expression: str) -> list[Mapping[str, Any]]:
-        """The raw file descriptors behind a form's file field or `sys.files`, whose value is text; [] for others."""
+        """Return the file descriptors behind a form's file field or `sys.files`, whose value is text; [] for others."""
         ...
 
     async def read_file(self, descriptor: Mapping[str, Any]) -> bytes:
-        """The bytes of a stored file of the tenant, by `id`, `file_id` or `doc_id`. Raises NodeFailure: not there."""
+        """Return the bytes of a stored file of the tenant, by `id`, `file_id` or `doc_id`. Raises NodeFailure."""
         ...
 
     async def save_file(self, name: str, data: bytes, mime_type: str, *, place: str = "") -> Mapping[str, Any]:
-        """Keep a produced file: {"doc_id": 32 hex digits, "filename", "mime_type", "size"}.
+        """Store a produced file; return {"doc_id": 32 hex digits, "filename", "mime_type", "size"}.
 
-        What another attempt of this activation saves under the same name and place is the same file.
+        A file that another attempt of this activation saves under the same name and place is the same file.
         """
         ...
 
+
+class NodeServices(Protocol):
+    """What the node may reach outside, models apart."""
+
     @property
     def services(self) -> Services:
-        """The tenant's way to the outside world, models apart."""
+        """The services of the tenant: HTTP, knowledge, sandboxes, databases, mail, MCP."""
         ...
 
     def caller_headers(self) -> Mapping[str, str]:
-        """Headers for MCP servers that came with the request of this turn; they may hold secrets (components E15)."""
+        """Return the headers for MCP servers that came with the request of this turn. They may hold secrets."""
         ...
 
     def time_limit(self, component: str) -> float:
-        """Seconds that a component of this class may take, for tools that run inside this node."""
+        """Return the seconds that a component of this class may take, for tools that run inside this node."""
         ...
 
-    # -- what a second attempt needs not do again ---------------------------------------------------------------
+    async def remember(self, memory_ids: Sequence[str], user_id: str, answer: str) -> None:
+        """Save the user's message and the answer into memories. Raises ToolError."""
+        ...
+
+
+class NodeJournal(Protocol):
+    """What a later attempt of the activation need not do again, or must not."""
+
     async def recall(self, key: str) -> Any:
-        """What an earlier attempt of this activation recorded under the key; None if nothing."""
+        """Return what an earlier attempt of this activation recorded under the key; None if nothing."""
         ...
 
     async def record(self, key: str, value: Any) -> bool:
-        """Record a JSON value under a key of this activation, for good, before it is acted upon.
+        """Record a JSON value under a key of this activation; it is durable when this returns.
 
         False: the key had a value before, which stays.
         """
@@ -190,32 +252,47 @@ class NodeContext(Protocol):
 
     @property
     def on_unknown(self) -> OnUnknown:
-        """What follows, by the author's choice, when nobody knows whether this node has acted."""
+        """What the author wants if it is not known whether this node has acted."""
         ...
 
     def unrepeatable(self) -> AbstractAsyncContextManager[None]:
-        """Around work that may not be done twice, and the record of what came of it.
+        """Enclose work that must not be done twice, and the record of its result.
 
-        A worker that is lost meanwhile leaves the question whether it has happened
+        If the worker is lost inside, it is not known whether the work took place
         (canvas/graph/uncertain_outcomes.py). Entering waits for the disk; an attempt that has lost its lease ends
         there.
         """
         ...
 
     async def trace(self, call: Mapping[str, Any]) -> None:
-        """Note a tool call: {path, tool_name, arguments, result, elapsed_time} (engine 5.7)."""
+        """Record a tool call for people: {path, tool_name, arguments, result, elapsed_time}."""
         ...
 
-    async def remember(self, memory_ids: Sequence[str], user_id: str, answer: str) -> None:
-        """Save what was asked and answered into memories (components 5). Raises ToolError."""
-        ...
+
+class NodeLog(Protocol):
+    """Messages for those who look at the run or at the log."""
 
     def warn(self, code: str, message: str) -> None:
-        """Tell those who look at the run what its outputs do not show; the node goes on. Not for what fails it.
+        """Record a warning that the run shows; the node continues. Not for a failure.
 
-        `code` stays the same when the words change. Texts of canvases and vendors may be in the message, keys may not.
+        `code` stays the same when the words change. The message may contain texts of canvases and vendors, but no keys.
         """
         ...
 
     @property
     def log(self) -> Any: ...
+
+
+class NodeContext(
+    NodeIdentity,
+    NodeValues,
+    NodeStream,
+    NodeModels,
+    NodeEvidence,
+    NodeFiles,
+    NodeServices,
+    NodeJournal,
+    NodeLog,
+    Protocol,
+):
+    """One attempt's view of its node, run and environment: all ports together."""

@@ -1,4 +1,4 @@
-"""FakeContext: the world of one node, made of plain dicts.
+"""FakeContext: a NodeContext over plain dicts, for unit tests of components.
 
 ctx = FakeContext(values={"begin": {"name": "Ann"}}, globals={"sys.query": "Hi"})
 outcome = run(message, {"content": ["{begin@name}"]}, ctx)
@@ -24,7 +24,7 @@ from providers.models.types.chat import ChatModel, Usage
 
 
 def run(component: Component[Any], params: Mapping[str, Any], ctx: "FakeContext") -> Outcome:
-    """What the component reports for these params, seen from this context."""
+    """Run a component with these parameters in a context; return its outcome."""
     ctx.params = params
     ctx.component = component.name
     outcome = component.run(component.params.model_validate(params), ctx)
@@ -32,7 +32,7 @@ def run(component: Component[Any], params: Mapping[str, Any], ctx: "FakeContext"
 
 
 def display_id(chunk_id: str) -> int:
-    """The number a chunk asks for (tools 1.6)."""
+    """Return the display number of a chunk, as RAGFlow computes it."""
     return int(hashlib.sha1(chunk_id.encode()).hexdigest(), 16) % 500
 
 
@@ -42,7 +42,7 @@ async def _awaited(outcome: Any) -> Outcome:
 
 @dataclass
 class FakeHttp:
-    """Answers every request with what `answer` makes of it, and notes it. Tests of the real client use a server."""
+    """Answers every request with `answer`, and records it. Tests of the real client use a server."""
 
     answer: Callable[[Call], Reply]
     calls: list[Call] = field(default_factory=list)
@@ -53,12 +53,12 @@ class FakeHttp:
 
 
 def no_network(call: Call) -> Reply:
-    raise AssertionError(f"nobody expected {call.method} {call.url}")
+    raise AssertionError(f"unexpected request: {call.method} {call.url}")
 
 
 @dataclass
 class FakeContext:
-    """A NodeContext over dicts. Nodes exist when `values` or `components` names them, and have run unless told so."""
+    """A NodeContext over dicts. A node exists if `values` or `components` names it, and has run unless in `not_run`."""
 
     values: dict[str, dict[str, Any]] = field(default_factory=dict)  # node id -> outputs
     globals: dict[str, Any] = field(default_factory=dict)
@@ -72,7 +72,7 @@ class FakeContext:
     headers: dict[str, str] = field(default_factory=dict)  # the caller's, for MCP servers
     webhook_payload: Mapping[str, Any] | None = None
 
-    kept_inputs: dict[str, Any] = field(default_factory=dict)  # of Begin, from the turn before
+    kept_inputs: dict[str, Any] = field(default_factory=dict)  # of Begin, from the previous turn
 
     node_id: str = "Node:Under"
     name: str = ""
@@ -100,16 +100,16 @@ class FakeContext:
     services: Services = field(default_factory=lambda: Services(FakeHttp(no_network)))
     limits: dict[str, float] = field(default_factory=dict)  # seconds by component
     journal: dict[str, Any] = field(default_factory=dict)  # what was recorded
-    unrepeated: list[str] = field(default_factory=list)  # work that may not be done twice: "begun", then "done"
+    unrepeated: list[str] = field(default_factory=list)  # work that must not be done twice: "begun", then "done"
     traces: list[dict[str, Any]] = field(default_factory=list)
     memories: list[tuple[tuple[str, ...], str, str]] = field(default_factory=list)  # (memory ids, user, answer)
     on_unknown: OnUnknown = "fail"
     speaks: bool = False
     heard: bool = True
 
-    warnings: list[tuple[str, str]] = field(default_factory=list)  # (code, message) of what was told
-    inputs: dict[str, Any] = field(default_factory=dict)  # what was noted
-    pieces: list[str] = field(default_factory=list)  # what was said
+    warnings: list[tuple[str, str]] = field(default_factory=list)  # (code, message)
+    inputs: dict[str, Any] = field(default_factory=dict)  # what the component noted
+    pieces: list[str] = field(default_factory=list)  # what was streamed
     usage: Usage = field(default_factory=Usage)
     log: Any = None
 

@@ -1,1 +1,1 @@
-"""Runs nodes and reports."""
+"""Executes nodes and reports their outcomes."""

@@ -1,7 +1,7 @@
-"""One attempt, from its claim to its report: read what it may look at, run the component, judge what came of it.
+"""One attempt, from its claim to its report: read the node's values, run the component, return its outcome.
 
-Everything it writes is guarded by its lease. Whatever happens, it is reported once: by its own thread, or in its name
-by whoever stops it (`worker/leases/leases.py`); a report that cannot be stored is refused (`worker/reporter.py`).
+Every write is guarded by the attempt's lease. An attempt is reported once: by its own thread, or on its behalf if it
+does not stop in time (`worker/leases/leases.py`). Storing the report is the work of `worker/reporter.py`.
 """
 
 import asyncio
@@ -64,10 +64,10 @@ from worker.services.models import CachedTenantModels
 
 log = structlog.get_logger()
 
-PAUSE = 1.0  # seconds before what the database has failed is given back, lest it begins again at once and again
-MOST_OUTAGES = 20  # attempts; whatever meets an outage more often than that brings it about, and is struck for it
+RELEASE_DELAY = 1.0  # seconds before an attempt that met an outage is released, so that it does not fail again at once
+MAX_OUTAGES = 20  # attempts; a node that meets more outages may cause them, and its lease expires like after a crash
 
-WITH_TOOLS = frozenset({"agent", "deepresearch"})  # components whose tools may bring evidence
+WITH_TOOLS = frozenset({"agent", "deepresearch"})  # components whose tools may cite sources
 
 
 @dataclass(kw_only=True)
@@ -90,30 +90,30 @@ class AttemptDependencies:
     allowance: OutputLimits = field(default_factory=OutputLimits)
     caller_headers: Callable[[UUID, Mapping[str, Any]], Mapping[str, str]] = lambda tenant_id, request: {}
     spending: CostModel = field(default_factory=CostModel)
-    sealing_key: EncryptionKey | None = None  # None: secrets of canvases stay sealed
-    governor: RateLimiter | None = None  # None: nobody keeps the paces of tools' vendors
+    sealing_key: EncryptionKey | None = None  # None: secrets of canvases stay encrypted
+    governor: RateLimiter | None = None  # None: requests of tools do not wait for their vendors' rate limits
 
     def firm(self, claim: Claim, tx: Transaction) -> bool:
-        """Put a claim on disk, before anybody hears what comes of it. False: it is gone.
+        """Make a claim durable, before anything of the attempt leaves the worker. False: the lease is gone.
 
-        Nobody takes the lease away before the transaction ends.
+        The lease cannot be taken away before the transaction ends.
         """
         return activations.make_claim_durable(tx, claim, self.leases.lease)
 
     def act(self, claim: Claim, attempt: Attempt, effect: Effect) -> None:
-        """Put on disk what may leave from here on. Raises AttemptStopped if nothing may."""
+        """Record the effect class of what the attempt does next; durable when it returns. Raises AttemptStopped."""
         with self.coordinator.database.transaction() as tx:
-            called_off = activations.record_effect(tx, claim, self.leases.lease, effect)
-        if called_off is None:
+            is_cancelled = activations.record_effect(tx, claim, self.leases.lease, effect)
+        if is_cancelled is None:
             raise AttemptStopped("lease")
-        if called_off:
+        if is_cancelled:
             attempt.stop("user", self.loop)
         if attempt.stopped is not None:
             raise attempt.stopped
 
 
 class AttemptRunner:
-    """One attempt, from its claim to its report."""
+    """Runs one attempt, from its claim to its report."""
 
     def __init__(
         self,
@@ -133,8 +133,9 @@ class AttemptRunner:
             lambda: means.leases.is_closed,
             means.allowance,
             continuation=taking,
-            batcher=means.joint if means.fast_path.batch_reports else ReportBatcher(),
+            batcher=means.joint if means.fast_path.batch_reports else ReportBatcher(),  # its own: nothing to join
             cached_run=left if means.fast_path.cache_run_state else None,
+            outputs=means.caches.outputs,
         )
         self._limit = 0.0
         self._context: WorkerContext | None = None
@@ -147,24 +148,24 @@ class AttemptRunner:
     def carry_out(self) -> None:
         """Run the component and report what came of it."""
         if self._attempt.is_reported:
-            return  # it was stopped while it waited for others
+            return  # it was stopped before it began
         try:
             outcome = self._outcome()
         except SQLAlchemyError as error:
             log.warning("attempt_lost_its_database", error=str(error).splitlines()[0])
-            if not is_outage(error) or self._claim.attempt > MOST_OUTAGES:
-                return  # the lease runs out, and another worker takes over
-            time.sleep(PAUSE)
-            outcome = self._given_back()  # as soon as the database takes it: an outage strikes nobody
+            if not is_outage(error) or self._claim.attempt > MAX_OUTAGES:
+                return  # the lease expires, and another worker executes the activation
+            time.sleep(RELEASE_DELAY)
+            outcome = self._given_back()  # stored when the database is back: an outage does not count as a crash
         if outcome is not None and self._attempt.claim_report():
             self._report(outcome)
 
     def _report(self, outcome: Outcome) -> None:
         self._reporting.report(outcome, self._context, self._assigned)
 
-    # -- working ------------------------------------------------------------------------------------------------
+    # -- running ------------------------------------------------------------------------------------------------
     def _outcome(self) -> Outcome | None:
-        """What to report; None if the lease is gone."""
+        """Return what to report; None if the lease is gone."""
         component = registry.find(self._claim.component)
         if component is None:
             return Failed(f"Can't import {self._claim.component}", "unknown_component")
@@ -183,13 +184,13 @@ class AttemptRunner:
             if self._attempt.stopped is not None:
                 return self._of_error(refused, context.node, component)
             return Failed(outcomes.sanitize_json(refused.message), OVER_BUDGET, details=refused.details)
-        except AttemptStopped as stop:  # it has found out itself, before anybody told it
+        except AttemptStopped as stop:  # it has noticed by itself that it must not continue
             return self._of_error(stop, context.node, component) if self._attempt.stopped is not None else None
         except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 (a component may raise anything)
             return self._of_error(error, context.node, component)
 
     def _opened(self, context: WorkerContext) -> Mapping[str, Any]:
-        """The node's parameters, its secrets opened for this attempt alone. Raises NodeFailure if one does not open."""
+        """Return the node's parameters with its secrets decrypted, for this attempt only. Raises NodeFailure."""
         node, claim = context.node, self._claim
         if not _holds_secrets(context.compiled, node):
             return node.params
@@ -200,7 +201,7 @@ class AttemptRunner:
             raise NodeFailure(error.message) from error
 
     def _prepared(self) -> WorkerContext:
-        """Everything the attempt may look at; what was folded since it was decided is out of its sight."""
+        """Read everything that the node refers to, as of the revision in which it was activated."""
         with self._x.coordinator.database.statements() as tx:
             compiled = self._x.coordinator.versions.get(tx, self._claim.version_id)
             node = compiled.canvas.node(self._claim.node_id)
@@ -214,10 +215,10 @@ class AttemptRunner:
                 declared=registry.default_outputs,
                 may_be_assigned=self._claim.first_event > 1 or _assigns(compiled),
             )
-        return self._context_of(compiled, node, reads, slots)
+        return self._context_of(compiled, node, slots)
 
     def _run(self, component: Component[Any], params: Any, context: WorkerContext) -> Outcome:
-        """Run a component: what computes on this thread, what waits on the loop."""
+        """Run a component: a sync function on this thread, a coroutine on the event loop."""
         if not inspect.iscoroutinefunction(component.run):
             self._attempt.must_go_on()
             try:
@@ -240,7 +241,10 @@ class AttemptRunner:
             await context.say(opening)
         try:
             outcome = await cast("Any", component.run(params, context))
-        except (SystemExit, KeyboardInterrupt) as error:  # they would end the loop, and every other attempt with it
+        except (
+            SystemExit,
+            KeyboardInterrupt,
+        ) as error:  # they would end the event loop, and with it every other attempt
             raise _ended_the_process(component) from error
         except asyncio.CancelledError:
             context.voice.fall_silent()
@@ -251,7 +255,7 @@ class AttemptRunner:
         return outcome
 
     def _opening(self, context: WorkerContext) -> str | None:
-        """What the Message in whose turn this node speaks says before it; None where the node does not speak."""
+        """Return the text of the Message before the part that this node streams; None if the node does not stream."""
         canvas = context.compiled.canvas
         turn = canvas.turns.get(context.node.number)
         if turn is None or self._claim.turn is None:
@@ -263,20 +267,22 @@ class AttemptRunner:
             heard = canvas.turns.get(number) if number is not None else None
             return heard is not None and heard.message == listener.number
 
-        def known(ref: Ref) -> bool:
+        def exists(ref: Ref) -> bool:
             return ref.node is None or ref.node in canvas.numbers
 
-        opening = message.opening(listener.params, context.node.id, context.lookup, known, listens_to)
+        opening = message.opening(listener.params, context.node.id, context.lookup, exists, listens_to)
         if opening is None:
-            context.voice.retake = True  # nobody can tell yet where this text begins
+            context.voice.retake = True  # it is not known yet where this text begins
         return opening
 
-    def _context_of(self, compiled: Compiled, node: Node, reads: ReadSet, slots: NodeVariables) -> WorkerContext:
+    def _context_of(self, compiled: Compiled, node: Node, slots: NodeVariables) -> WorkerContext:
         claim, x = self._claim, self._x
         self._reporting.scope_keys = (
             None if compiled.canvas.orders_speech else frozenset(scopes.scope_chain(claim.scope))
         )
-        has_turn = bool(compiled.canvas.messages & node.bit) and claim.answers is None  # answered, an Answer is silent
+        has_turn = (
+            bool(compiled.canvas.messages & node.bit) and claim.answers is None
+        )  # an answered Answer streams nothing
         firm = partial(x.firm, claim)
         voice = MessageStreamWriter(
             claim, x.coordinator.database, x.pieces, firm, has_turn, x.allowance, self._attempt.is_stopped
@@ -286,7 +292,6 @@ class AttemptRunner:
             compiled=compiled,
             node=node,
             slots=slots,
-            reads=reads,
             voice=voice,
             database=x.coordinator.database,
             open_model=partial(x.models.unpaid, claim.tenant_id),
@@ -309,15 +314,15 @@ class AttemptRunner:
         refused = coordinator.dispatch.counters.refusal
         return RunBudget(self._claim, coordinator.database, self._x.spending, refused, self._claim.budgeted)
 
-    # -- what came of it ----------------------------------------------------------------------------------------
+    # -- the outcome --------------------------------------------------------------------------------------------
     def _checked(self, outcome: Outcome, node: Node, component: Component[Any]) -> Outcome:
         stopped = self._attempt.stopped
         if stopped is not None and stopped.reason == "user":
-            return Failed(outcomes.CANCELLED, "cancelled")  # it swallowed its cancellation
+            return Failed(outcomes.CANCELLED, "cancelled")  # the component swallowed the cancellation
         if stopped is not None and stopped.reason == "deadline":
             return outcomes.outcome_of_exception(outcomes.timed_out(component.name, self._limit), node, component)
         if not isinstance(outcome, get_args(Outcome)):
-            raise NodeFailure(f"{component.name} returned {type(outcome).__name__}, which is no outcome.")
+            raise NodeFailure(f"{component.name} returned {type(outcome).__name__}, which is not an outcome.")
         if isinstance(outcome, Failed):
             return outcomes.apply_failure_policy(outcome, node, component)
         if isinstance(outcome, Finished):
@@ -339,17 +344,17 @@ class AttemptRunner:
                 case _:
                     error = outcomes.timed_out(component.name, self._limit)
         if isinstance(error, SQLAlchemyError) and is_outage(error):
-            raise error  # no fault of the node's
+            raise error  # not a failure of the node
         if not isinstance(error, NodeFailure):
             log.info("component_raised", error_type=type(error).__name__)
         self._assigned = outcomes.assignments_before_failure(error)
         return outcomes.outcome_of_exception(error, node, component)
 
     def _abandon(self) -> None:
-        """The work does not let go: report in its name, and leave its thread behind."""
+        """Report on behalf of an attempt that does not stop. Its thread is abandoned."""
         if not self._attempt.claim_report():
             return
-        self._reporting.continuation = None  # this thread does not go on, and the other must not
+        self._reporting.continuation = None  # the abandoned thread must not continue, and this one does not
         stopped = self._attempt.stopped
         reason = stopped.reason if stopped else "user"
         if reason == "lease":
@@ -367,13 +372,13 @@ class AttemptRunner:
             self._report(Failed(outcomes.CANCELLED, "cancelled"))
 
     def _given_back(self) -> Failed:
-        """For another to do, unless it may have happened."""
+        """Return the failure that releases the activation to other workers, unless its effect may have happened."""
         if self._context is not None and self._context.acting.is_unsafe:
             return Failed(UNKNOWN_TEXT, UNKNOWN_OUTCOME)
         return Failed("released", "released", retryable=True)
 
     def _postponed(self) -> Failed:
-        """For whoever finds it when it is time. What it has used is recorded, and told by the attempt that ends."""
+        """Return the failure that reschedules the activation. A later attempt reports the usage, which is recorded."""
         _, title = self._attempt.postponed or (0.0, "")
         if self._context is not None:
             self._context.usage = Usage()
@@ -387,7 +392,7 @@ class AttemptRunner:
 
 
 def _may_be_cited(compiled: Compiled) -> bool:
-    """Whether any node of the canvas brings evidence: a tool, or what may have tools."""
+    """Return whether a node of the canvas may cite sources: a tool, or a component that may have tools."""
     found = compiled.notes.get(("may be cited", 0))
     if not isinstance(found, bool):
         named = {node.component.lower() for node in compiled.canvas.nodes}
@@ -396,7 +401,7 @@ def _may_be_cited(compiled: Compiled) -> bool:
 
 
 def _assigns(compiled: Compiled) -> bool:
-    """Whether any node of the canvas writes variables; besides them only a run's later turns do."""
+    """Return whether a node of the canvas assigns variables. Besides, only later turns of a run change them."""
     found = compiled.notes.get(("assigns", 0))
     if not isinstance(found, bool):
         named = (registry.find(node.component) for node in compiled.canvas.nodes)
@@ -415,7 +420,7 @@ def _ended_the_process(component: Component[Any]) -> NodeFailure:
 
 
 def _holds_secrets(compiled: Compiled, node: Node) -> bool:
-    """Whether parameters of the node are sealed; looked at once in a process."""
+    """Return whether parameters of the node are encrypted. Computed once per process."""
     found = compiled.notes.get(("secrets", node.number))
     if found is None:
         found = compiled.notes["secrets", node.number] = canvas_secrets.holds_sealed(node.params)

@@ -1,4 +1,4 @@
-"""One event loop a process. Celery's threads hand coroutines to it and wait; a call costs about 60 µs."""
+"""The event loop of a worker. Celery's threads submit coroutines to it and wait; a call costs about 60 µs."""
 
 import asyncio
 import threading
@@ -10,47 +10,47 @@ from worker.fastpath.admission import ADMISSION
 
 T = TypeVar("T")
 
-BLOCKING_AT_ONCE = 32  # rows, files and host names that coroutines wait for; by default it would be 6 on two processors
+BLOCKING_THREADS = 32  # for the rows, files and host names that coroutines need; asyncio's own are 6 on two processors
 
 
 class Loop:
-    """An event loop in a thread of its own.
+    """An event loop on a thread of its own.
 
-    `tells` is called with True when the first coroutine begins, and with False when the last one is over.
+    `tells` is called with True when the first coroutine is submitted, and with False when the last one is over.
     """
 
     def __init__(self) -> None:
         self.tells: Callable[[bool], None] = lambda is_busy: None
         self._lock = threading.Lock()
-        self._submitted = 0  # coroutines that are not over
+        self._submitted = 0  # coroutines that are not done
         self._loop = asyncio.new_event_loop()
-        self._loop.set_default_executor(ThreadPoolExecutor(BLOCKING_AT_ONCE, thread_name_prefix="easel-blocking"))
+        self._loop.set_default_executor(ThreadPoolExecutor(BLOCKING_THREADS, thread_name_prefix="easel-blocking"))
         self._thread = threading.Thread(target=self._loop.run_forever, name="easel-loop", daemon=True)
         self._thread.start()
 
     @property
     def thread_id(self) -> int | None:
-        """The thread it turns in, as `sys._current_frames` names it."""
+        """The identifier of its thread, as `sys._current_frames` has it."""
         return self._thread.ident
 
     def submit(self, coroutine: Coroutine[Any, Any, T]) -> "Future[T]":
-        """Start a coroutine on the loop; its future is thread-safe."""
+        """Start a coroutine on the loop; return a thread-safe future."""
         future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         self._count(1)
         future.add_done_callback(lambda _: self._count(-1))
         return future
 
     def wait_for(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine on the loop, while this thread waits and others may compute."""
+        """Run a coroutine on the loop and return its result. Other threads may compute meanwhile."""
         with ADMISSION.waits():
             return self.submit(coroutine).result()
 
     def call(self, function: Any, *arguments: Any) -> None:
-        """Call a function on the loop, soon."""
+        """Schedule a call of a function on the loop."""
         self._loop.call_soon_threadsafe(function, *arguments)
 
     def stop(self, closing: Awaitable[None] | None = None) -> None:
-        """Run `closing` on the loop, then end it."""
+        """Run `closing` on the loop, then stop the loop and its thread."""
         if closing is not None:
 
             async def close() -> None:

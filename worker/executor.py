@@ -1,7 +1,7 @@
-"""One hint, from claim to report: claim, build the context, run the component, report, and take the run's next step.
+"""Executes one task message, from claim to report: claim the activation, run its component, report, advance the run.
 
-Everything the attempt writes is guarded by its lease. Whatever happens between claim and report, the run goes on: a
-lost worker's lease runs out, and a report that cannot be stored is refused (`worker/reporter.py`).
+Every write of the attempt is guarded by its lease. Whatever happens between claim and report, the run continues: the
+lease of a lost worker expires, and a report that cannot be stored becomes a failure (`worker/reporter.py`).
 """
 
 import time
@@ -29,38 +29,39 @@ from worker.leases.poison_tasks import ISOLATE_AFTER_CRASHES, PoisonTaskSlot, Ta
 
 log = structlog.get_logger()
 
-CLAIM_PAUSES = (0.0, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2)  # seconds between tries to claim; a restart of PostgreSQL takes 0.3
+CLAIM_PAUSES = (0.0, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2)  # seconds before each further try; PostgreSQL restarts in 0.3
 
 
 @dataclass(kw_only=True)
 class Executor(AttemptDependencies):
-    """How a process carries out hints. One per process."""
+    """Executes the activations that task messages name. One per process."""
 
     worker_name: str
     claims: ClaimBatcher
-    last_chance: PoisonTaskSlot = field(default_factory=PoisonTaskSlot)  # who kills a process takes no innocent along
+    last_chance: PoisonTaskSlot = field(default_factory=PoisonTaskSlot)
 
-    def execute(self, run_id: UUID, activation_id: UUID, eager: LocalContinuation | None = None) -> bool:
-        """Carry out an activation if it is still to be had. Safe to call twice at once, or for nothing.
+    def execute(self, run_id: UUID, activation_id: UUID, continuation: LocalContinuation | None = None) -> bool:
+        """Execute an activation if it is still ready. Safe to call twice at the same time, or without need.
 
-        What is on its last chance waits, without a lease, for another that is; whoever ends that one goes on with it.
-        False: the process goes down, and the hint is for another. `eager` then has what the caller must go on with.
+        A suspected poison task waits, without a lease, while the process executes another one; the thread that ends the
+        other executes it next. Returns False if the process is shutting down: another worker must have the message. If
+        `continuation.next` is set afterwards, the caller must execute it.
         """
-        hint: TaskRef | None = (run_id, activation_id)
-        taken = eager.pop(activation_id) if eager is not None else None
-        while hint is not None:
-            attempt = taken.attempt if taken is not None else Attempt(*hint, uuid4())
-            if taken is None and not self.leases.register(attempt):
+        task: TaskRef | None = (run_id, activation_id)
+        claimed = continuation.pop(activation_id) if continuation is not None else None
+        while task is not None:
+            attempt = claimed.attempt if claimed is not None else Attempt(*task, uuid4())
+            if claimed is None and not self.leases.register(attempt):
                 return False
             try:
-                self._work_on(attempt, taken, eager)
+                self._work_on(attempt, claimed, continuation)
             except BaseException:
-                if eager is not None:
-                    eager.let_go()
+                if continuation is not None:
+                    continuation.let_go()
                 raise
             finally:
                 self.leases.forget(attempt)
-                hint, taken = self.last_chance.leave(attempt), None
+                task, claimed = self.last_chance.leave(attempt), None
                 structlog.contextvars.clear_contextvars()
         return True
 
@@ -68,10 +69,10 @@ class Executor(AttemptDependencies):
         """Return a continuation for a thread that has just received a task message and will execute what it claims."""
         return LocalContinuation(self.leases, time.monotonic() + self.fast_path.continue_locally_for.total_seconds())
 
-    def _work_on(self, attempt: Attempt, taken: Continuation | None, eager: LocalContinuation | None) -> None:
-        claim = (taken.claim if taken is not None else None) or self._claim_patiently(attempt)
+    def _work_on(self, attempt: Attempt, claimed: Continuation | None, continuation: LocalContinuation | None) -> None:
+        claim = (claimed.claim if claimed is not None else None) or self._claim_patiently(attempt)
         if claim is None:
-            if taken is not None:
+            if claimed is not None:
                 self._let_go(attempt)
             return
         self.leases.claimed(attempt, claim.conversation_id)
@@ -79,24 +80,26 @@ class Executor(AttemptDependencies):
         structlog.contextvars.bind_contextvars(
             run_id=str(claim.run_id), activation_id=str(claim.id), node=claim.node_id, attempt=claim.attempt
         )
-        taking = None
-        if eager is not None and self.fast_path.continues_locally:
-            taking = Continuation(eager, self.worker_name, claim.run_id)
-        AttemptRunner(self, attempt, claim, taking, taken.cached_run if taken is not None else None).carry_out()
+        reservation = None
+        if continuation is not None and self.fast_path.continues_locally:
+            reservation = Continuation(continuation, self.worker_name, claim.run_id)
+        AttemptRunner(
+            self, attempt, claim, reservation, claimed.cached_run if claimed is not None else None
+        ).carry_out()
 
     def _let_go(self, attempt: Attempt) -> None:
-        """What a commit took whose answer got lost was called off before anybody knew of it: its run need not wait."""
+        """Report an activation as cancelled that was claimed by a commit without an answer, and cancelled since."""
         stopped = Failed(outcomes.CANCELLED, "cancelled")
-        told = ReportPayload(
+        payload = ReportPayload(
             outcome_codec.encode_outcome(stopped, error=stopped.error, retake=False, spoke=False), {}, [], []
         )
         with self.coordinator.database.transaction() as tx:
-            was_held = reports.report(tx, attempt.run_id, attempt.activation_id, attempt.lease_id, told).count()
+            was_held = reports.report(tx, attempt.run_id, attempt.activation_id, attempt.lease_id, payload).count()
         if was_held:
             self.coordinator.advance_run(attempt.run_id)
 
     def _claim_patiently(self, attempt: Attempt) -> Claim | None:
-        """The same as `_claim`; a database that comes back soon is waited for, since the hint would be lost."""
+        """Claim an activation. Waits for a database that is away for a moment, because the message would be lost."""
         for pause in CLAIM_PAUSES:
             try:
                 return self.claims.claim(attempt, self._claim, self._claim_together)
@@ -107,29 +110,29 @@ class Executor(AttemptDependencies):
         return self.claims.claim(attempt, self._claim, self._claim_together)
 
     def _claim_together(self, attempts: Sequence[Attempt]) -> Mapping[UUID, Claim]:
-        """The leases of some attempts, as far as they are to be had at once; nothing if the database fails."""
-        wanted = [(attempt.run_id, attempt.activation_id, attempt.lease_id) for attempt in attempts]
+        """Claim several activations in one statement; return the claims by lease id, {} if the database fails."""
+        tasks = [(attempt.run_id, attempt.activation_id, attempt.lease_id) for attempt in attempts]
         try:
             with self.coordinator.database.statements() as tx:
                 return activations.claim_together(
-                    tx, wanted, lease=self.leases.lease, worker=self.worker_name, most_strikes=ISOLATE_AFTER_CRASHES - 1
+                    tx, tasks, lease=self.leases.lease, worker=self.worker_name, most_strikes=ISOLATE_AFTER_CRASHES - 1
                 )
         except SQLAlchemyError:
-            return {}  # each asks by himself, and fails by himself
+            return {}  # each claim is made alone then, and fails alone
 
     def _claim(self, attempt: Attempt) -> Claim | None:
-        """The lease; None if the activation is not to be had, or has been put aside."""
-        wanted = attempt.run_id, attempt.activation_id
+        """Claim one activation; None if it is not ready, or was set aside as a suspected poison task."""
+        task = attempt.run_id, attempt.activation_id
         with self.coordinator.database.statements() as tx:
             take = partial(
                 activations.claim,
                 tx,
-                *wanted,
+                *task,
                 lease_id=attempt.lease_id,
                 lease=self.leases.lease,
                 worker=self.worker_name,
             )
             claim = take(most_strikes=ISOLATE_AFTER_CRASHES - 1)
-            if claim is None and activations.is_ready(tx, *wanted) and self.last_chance.take(attempt):
+            if claim is None and activations.is_ready(tx, *task) and self.last_chance.take(attempt):
                 claim = take()
             return claim

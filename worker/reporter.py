@@ -30,7 +30,7 @@ from store.runs.activations import Claim
 from store.runs.decisions import CachedRun
 from store.runs.new_activations import InlineReport
 from store.runs.reports import ReportPayload
-from worker.caches import outputs as output_cache
+from worker.caches.outputs import OutputCache
 from worker.context.node_context import WorkerContext
 from worker.context.output_limits import OutputLimits
 from worker.fastpath.continuation import Continuation
@@ -89,6 +89,7 @@ class Reporter:
     continuation: Continuation | None = None  # None: everything that becomes ready goes through the queue
     batcher: ReportBatcher = field(default_factory=ReportBatcher)
     cached_run: CachedRun | None = None  # the run as this thread's last advance wrote it
+    outputs: OutputCache = field(default_factory=OutputCache)  # of the worker
     _builder: ReportBuilder = field(init=False)
 
     def __post_init__(self) -> None:
@@ -173,27 +174,27 @@ class Reporter:
             self._store_single(payload, StoreMode.REPORT_ONLY)
             return
         pending = PendingReport(self._inline_report(payload), self.scope_keys, self.continuation)
-        with self.batcher.turn(pending) as turn:
-            if len(turn.batch) > 1:
-                self._store_batch(turn)
+        with self.batcher.turn(pending) as batch:
+            if len(batch.batch) > 1:
+                self._store_batch(batch)
             if not pending.is_stored:
                 if self.continuation is not None:
                     self.continuation.may_be_stored = pending.may_be_stored
-                self._store_single(payload, self._first_mode(), turn)
+                self._store_single(payload, self._first_mode(), batch)
         if pending.is_stored:
             self._count(payload)
 
     def _first_mode(self) -> StoreMode:
         return StoreMode.CACHED if self.cached_run is not None else StoreMode.LOCK
 
-    def _store_batch(self, turn: BatchLease) -> None:
+    def _store_batch(self, batch: BatchLease) -> None:
         """Store all reports of a batch in one transaction. If that fails, each reporter stores its own."""
-        inline = sorted((pending.own for pending in turn.batch), key=lambda report: report.claim.id)
+        inline = sorted((pending.own for pending in batch.batch), key=lambda report: report.claim.id)
         coordinator, run_id = self.coordinator, self.claim.run_id
         try:
             with coordinator.database.transaction() as tx:
                 _extend_time_limit(tx, *(report.written for report in inline))
-                snapshot = self._lock_run(tx, _scope_keys_of(turn))
+                snapshot = self._lock_run(tx, _scope_keys_of(batch))
                 advance = coordinator.apply_reports(tx, snapshot, inline) if snapshot is not None else None
                 if advance is None:
                     stored = [
@@ -204,27 +205,27 @@ class Reporter:
                         raise LeaseLost
         except Exception as error:  # noqa: BLE001 (each reporter stores its own, and meets whatever it is again)
             log.info("reports_not_stored_together", reports=len(inline), error_type=type(error).__name__)
-            for pending in turn.batch:
+            for pending in batch.batch:
                 pending.may_be_stored = True
-            turn.call_others()
+            batch.call_others()
             return
-        turn.end()
-        for pending in turn.batch:
+        batch.end()
+        for pending in batch.batch:
             pending.is_stored = True
             if advance is not None and pending.continuation is not None:
                 claim = advance.continuations.claim_after(pending.own.claim.id)
                 pending.continuation.confirm(claim.result() if claim is not None else None)
-        turn.call_others()
+        batch.call_others()
         if advance is None:
             coordinator.advance_run(run_id)  # the second try: the reports are visible now
         else:
             coordinator.publish(advance)
 
     # -- one report ---------------------------------------------------------------------------------------------
-    def _store_single(self, payload: ReportPayload, mode: StoreMode, turn: BatchLease | None = None) -> None:
+    def _store_single(self, payload: ReportPayload, mode: StoreMode, batch: BatchLease | None = None) -> None:
         """Store the report, in other modes if need be, and do what follows from its commit.
 
-        `turn` ends with the commit, so that the next reporter of this process need not wait for the rest.
+        `batch` ends with the commit, so that the next reporter of this process need not wait for the rest.
         """
         result, advance = self._try_store(payload, mode)
         while result in NEXT_MODE:
@@ -237,8 +238,8 @@ class Reporter:
             return
         if result is StoreResult.ALREADY_STORED and self.continuation is not None:
             self.continuation.confirm_by_lease(self._find_activation)
-        if turn is not None:
-            turn.end()
+        if batch is not None:
+            batch.end()
         self._count(payload)
         if mode is StoreMode.REPORT_ONLY:
             self.coordinator.dispatch.advance(self.claim.run_id)
@@ -323,7 +324,7 @@ class Reporter:
         if self.continuation is not None and claim is not None:
             self.continuation.confirm(claim)
             if not continuations.rewrites_outputs:
-                output_cache.put_written(claim, self.claim, payload.values)
+                self.outputs.put_written(claim, self.claim, payload.values)
         has_advanced_again = self.coordinator.publish(advance)
         if self.continuation is not None and not has_advanced_again:
             self.continuation.cached_run = continuations.cached_run
@@ -339,9 +340,9 @@ class Reporter:
             counters.model_error(claim.component)
 
 
-def _scope_keys_of(turn: BatchLease) -> frozenset[str] | None:
+def _scope_keys_of(batch: BatchLease) -> frozenset[str] | None:
     """Return the scopes that the advance of a batch reads; None: all."""
-    keys = [pending.near for pending in turn.batch]
+    keys = [pending.near for pending in batch.batch]
     return None if None in keys else frozenset[str]().union(*(some for some in keys if some is not None))
 
 

@@ -25,9 +25,9 @@ class Worker:
     renewals: Database
     close_connections: Callable[[], Awaitable[None]]  # of everything that has connections on the loop
 
-    def execute(self, run_id: UUID, activation_id: UUID, eager: LocalContinuation | None = None) -> bool:
+    def execute(self, run_id: UUID, activation_id: UUID, continuation: LocalContinuation | None = None) -> bool:
         """Execute an activation. False: the process is shutting down, and another worker must have the message."""
-        return self.execution.execute(run_id, activation_id, eager)
+        return self.execution.execute(run_id, activation_id, continuation)
 
     def ingest(self) -> None:
         """Ingest the documents that wait for it."""

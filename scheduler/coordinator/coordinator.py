@@ -68,7 +68,7 @@ class Coordinator:
             advance = self._advance_once(run_id)
             if advance is None:  # locked: one advance per run at a time, and the lock holder re-checks
                 return
-            self.dispatch.flush(advance.notifications)  # after the commit, so nobody acts on what may roll back
+            self.dispatch.flush(advance.notifications)  # after the commit: nothing may act on what rolls back
             if not self.has_unapplied_reports(advance):  # the re-check: a report stored meanwhile is not overlooked
                 return
             if time.monotonic() - started > ADVANCE_TIME_BUDGET:
@@ -189,26 +189,26 @@ class Coordinator:
         return self.writer.write(tx, row, decide.begin(canvas, state, inputs))
 
     def resume(
-        self, tx: Transaction, row: RunRow, answers: Any, verdicts: OutcomeResolutions | None = None
+        self, tx: Transaction, row: RunRow, answers: Any, resolutions: OutcomeResolutions | None = None
     ) -> Notifications:
         """Resume a waiting run with a person's answers to its forms (None: they stay open) and to unknown outcomes.
 
         What the person states to have happened is a report like any other, and is applied at once.
         """
-        resolutions = verdicts or OutcomeResolutions()
+        stated = resolutions or OutcomeResolutions()
         canvas = self.versions.canvas(tx, row.version_id)
         state = run_rows.state_of(tx, row, [], whole=True)
         node_ids = {activation: form.node_id for activation, form in state.forms.items()}
         decision = decide.resume(
-            canvas, state, answered=answers is not None, again=resolutions.again, happened=resolutions.happened.keys()
+            canvas, state, answered=answers is not None, again=stated.again, happened=stated.happened.keys()
         )
         notifications = self.writer.write(tx, row, decision, answers)
-        for activation, outputs in resolutions.happened.items():
+        for activation, outputs in stated.happened.items():
             outcome = Routed(to=()) if canvas.node(node_ids[activation]).chooses else Finished()
             column = outcome_codec.encode_outcome(outcome, error=None, retake=False, spoke=False, used={})
             report_rows.overwrite_outcome(tx, row.id, activation, column)
             values.put_outputs(tx, row.id, activation, {**outputs, **_instant_outputs()})
-        if not resolutions.happened:
+        if not stated.happened:
             return notifications
         snapshot = run_snapshots.of_locked_row(tx, run_rows.reload(tx, row.id))
         return notifications.followed_by(self.decide_and_write(tx, snapshot).notifications)

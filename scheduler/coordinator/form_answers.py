@@ -32,7 +32,7 @@ class OutcomeResolutions:
 class ParsedAnswers:
     """A person's answers by what they answer."""
 
-    verdicts: OutcomeResolutions
+    resolutions: OutcomeResolutions
     forms: Mapping[str, Any]  # the open forms of the canvas itself, as the run's row has them
     inputs: Mapping[str, Any] | None  # the answers to these forms
 
@@ -71,8 +71,8 @@ def parse_answers(
 def retry_budget_stopped(answered: ParsedAnswers, forms: Mapping[str, Any]) -> ParsedAnswers:
     """Return the answers, with "again" for every node that a budget has stopped and that the answers do not name."""
     stopped = {UUID(activation) for activation, form in forms.items() if budget_stop(form[3]) is not None}
-    again = answered.verdicts.again | (stopped - answered.verdicts.happened.keys())
-    return replace(answered, verdicts=replace(answered.verdicts, again=again))
+    again = answered.resolutions.again | (stopped - answered.resolutions.happened.keys())
+    return replace(answered, resolutions=replace(answered.resolutions, again=again))
 
 
 def _is_about(name: str, fields: Iterable[str]) -> bool:

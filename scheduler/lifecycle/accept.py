@@ -234,9 +234,9 @@ def answer_forms(
         first_event=row.last_event + 1,
     )
     _set_globals(tx, row, request, number)
-    if answers is None and not answered.verdicts:
+    if answers is None and not answered.resolutions:
         return coordinator.ask_again(tx, row)
-    return coordinator.resume(tx, row, answers, answered.verdicts)
+    return coordinator.resume(tx, row, answers, answered.resolutions)
 
 
 def _set_globals(tx: Transaction, row: RunRow, request: Request, history_upto: int) -> None:

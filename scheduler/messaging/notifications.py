@@ -1,4 +1,4 @@
-"""What other processes are told after the commit of an advance or a lifecycle operation."""
+"""Notifications: what is sent to other processes after the commit of an advance or a lifecycle operation."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

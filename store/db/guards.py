@@ -26,7 +26,7 @@ class RowGuard(StrEnum):
         return _PROBLEMS[self]
 
 
-_PROBLEMS = {  # names of tables must not occur: statements are rewritten to name partitions (`store.db.pruning`)
+_PROBLEMS = {
     RowGuard.RUN_UNCHANGED: "A run changed under its lock",
     RowGuard.ACTIVATIONS_UNCHANGED: "An activation was not in the status that the decision saw",
     RowGuard.LEASE_HELD: "The lease of a reported attempt is gone",

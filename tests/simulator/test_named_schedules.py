@@ -175,7 +175,7 @@ TWO_BRANCHES = play_of("two branches", canvas_of("begin -> a, b; a, b -> join"),
 
 # -- no report is overlooked -----------------------------------------------------------------------------------------
 @pytest.mark.usefixtures("impatient")
-def test_a_report_that_commits_before_its_holders_look_is_found_by_the_look(theatre: Opened):
+def test_report_committed_before_the_re_check_is_found_by_it(theatre: Opened):
     """A holds the run and folds. B reports, finds it held, and leaves. A commits, looks, and folds B's report."""
     scene = theatre(TWO_BRANCHES)
     scene.start()
@@ -192,7 +192,7 @@ def test_a_report_that_commits_before_its_holders_look_is_found_by_the_look(thea
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_report_that_commits_after_its_holders_look_is_folded_by_its_reporter(theatre: Opened):
+def test_report_committed_after_the_re_check_is_applied_by_its_reporter_in_the_simulator(theatre: Opened):
     """A has looked and found nothing, for B's report was not there yet. B commits, tries once more, and has the run."""
     scene = theatre(TWO_BRANCHES)
     scene.start()

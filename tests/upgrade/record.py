@@ -153,7 +153,7 @@ def everything_at_work(stage: Stage) -> Generator[None]:
     bench, still = stage.bench, stage.still
     bench.script = Script([SLOW, *helped_slowly(), *RULES])
     with hanging_model() as provider, pytest.MonkeyPatch.context() as patched:
-        patched.setattr(text_stream, "WRITTEN_EVERY", 0.0)
+        patched.setattr(text_stream, "WRITE_INTERVAL", 0.0)
         still.accounts = [provider.account]
         workers = bench.a_worker(), still.a_worker()
         with at_work(bench, workers[0], threads=20), at_work(still, workers[1], threads=1):

@@ -62,15 +62,6 @@ class OutputCache:
             self._entries.keep(_key(view, node_id), (place, activation, encode(outputs)), size)
 
 
-PROCESS_OUTPUTS = OutputCache()
-"""The cache of the workers of this process. Entries belong to runs, whichever worker has written or read them."""
-
-
-def put_written(reader: Claim, writer: Claim, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Cache outputs just written, in the cache of the process; `OutputCache.put_written` says which."""
-    PROCESS_OUTPUTS.put_written(reader, writer, rows)
-
-
 def read_view_of(reader: Claim) -> ReadView:
     """Return what the attempt of a claim sees of its run."""
     return ReadView(reader.run_id, reader.place, reader.limits)

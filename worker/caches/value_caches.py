@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass, field
 
-from worker.caches import outputs
 from worker.caches.history import HistoryCache
 from worker.caches.list_sources import ListCache
 from worker.caches.outputs import OutputCache
@@ -13,7 +12,7 @@ from worker.caches.run_inputs import RunInputsCache
 class ValueCaches:
     """The caches of one worker."""
 
-    outputs: OutputCache = outputs.PROCESS_OUTPUTS
+    outputs: OutputCache = field(default_factory=OutputCache)
     run_inputs: RunInputsCache = field(default_factory=RunInputsCache)
     lists: ListCache = field(default_factory=ListCache)
     history: HistoryCache = field(default_factory=HistoryCache)

@@ -1,7 +1,7 @@
-"""What one attempt keeps beyond its report: files, evidence, its journal, and the trace of its tool calls.
+"""What an attempt stores beside its report: files, evidence, its journal, and the trace of its tool calls.
 
-All of it is durable when the call returns, and asking twice changes nothing: the next attempt of the activation finds
-what this one has left.
+All of it is durable when the call returns. Storing it twice changes nothing: the next attempt of the activation finds
+what this one has stored.
 """
 
 import asyncio
@@ -24,17 +24,17 @@ _ID_KEYS = ("id", "file_id", "doc_id")
 
 @dataclass(frozen=True, slots=True)
 class AttemptStorage:
-    """One attempt's part of the rows and of the file storage."""
+    """Stores and reads for one attempt."""
 
     claim: Claim
     database: Database
     blobs: Blobs | None
     bus: Bus
-    may_be_cited: bool = True  # whether any node of the canvas brings evidence; else nobody need look for it
+    may_be_cited: bool = True  # whether a node of the canvas may cite; else references are not read
 
     # -- files --------------------------------------------------------------------------------------------------
     async def read(self, descriptor: Mapping[str, Any]) -> bytes:
-        """The bytes of a file of the tenant. Raises NodeFailure if it is not there."""
+        """Return the bytes of a file of the tenant. Raises NodeFailure if there is no such file."""
         return await asyncio.to_thread(self._read, descriptor)
 
     def _read(self, descriptor: Mapping[str, Any]) -> bytes:
@@ -49,7 +49,7 @@ class AttemptStorage:
             raise NodeFailure(f'The file "{name}" is not there. Upload it again.') from error
 
     async def save(self, name: str, data: bytes, mime_type: str, place: str) -> Mapping[str, Any]:
-        """Keep a produced file; the same name and place of the same activation is the same file."""
+        """Store a produced file. The same name and place in the same activation is the same file."""
         return await asyncio.to_thread(self._save, name, data, mime_type, place)
 
     def _save(self, name: str, data: bytes, mime_type: str, place: str) -> Mapping[str, Any]:
@@ -68,7 +68,7 @@ class AttemptStorage:
 
     # -- evidence -----------------------------------------------------------------------------------------------
     async def cite(self, chunks: Sequence[Mapping[str, Any]], documents: Sequence[Mapping[str, Any]]) -> list[int]:
-        """Add evidence to the turn's references; the display number of each chunk."""
+        """Add evidence to the turn's references; return the display number of each chunk."""
         return await asyncio.to_thread(self._cite, outcomes.sanitize_json(chunks), outcomes.sanitize_json(documents))
 
     def _cite(self, chunks: Sequence[Mapping[str, Any]], documents: Sequence[Mapping[str, Any]]) -> list[int]:
@@ -77,7 +77,7 @@ class AttemptStorage:
             return attempt_records.add_citations(tx, claim.run_id, claim.message_id, claim.id, chunks, documents)
 
     async def references(self) -> Mapping[str, Any]:
-        """The turn's references so far."""
+        """Return the turn's references so far."""
         if not self.may_be_cited:
             return {"chunks": {}, "doc_aggs": {}}
         return await asyncio.to_thread(self._references)
@@ -88,7 +88,7 @@ class AttemptStorage:
 
     # -- the journal --------------------------------------------------------------------------------------------
     async def recall(self, key: str) -> Any:
-        """What an attempt of this activation recorded; None if nothing. A first attempt has nothing to look for."""
+        """Return what an earlier attempt of this activation recorded; None if nothing. The first does not read."""
         if self.claim.attempt <= 1:
             return None
         return await asyncio.to_thread(self._recall, key)
@@ -98,9 +98,9 @@ class AttemptStorage:
             return attempt_records.get_journal_entry(tx, self.claim, key)
 
     async def record(self, key: str, value: Any) -> bool:
-        """Record a value; False if the key had one before, which stays.
+        """Record a value; return False if the key had one before, which stays.
 
-        An attempt that has lost its lease ends here: what it goes on to do would be done twice.
+        Raises AttemptStopped if the attempt has lost its lease: whatever it did next would be done twice.
         """
         is_new = await asyncio.to_thread(self._record, key, outcomes.sanitize_json(value))
         if is_new is None:
@@ -112,7 +112,7 @@ class AttemptStorage:
             return attempt_records.put_journal_entry(tx, self.claim, key, value)
 
     async def trace(self, call: Mapping[str, Any]) -> None:
-        """Note a tool call, for people and for readers of RAGFlow's log key."""
+        """Store a tool call for people, and publish the calls under the Redis key that RAGFlow's clients read."""
         await asyncio.to_thread(self._trace, outcomes.sanitize_json(call))
 
     def _trace(self, call: Mapping[str, Any]) -> None:

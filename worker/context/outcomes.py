@@ -1,4 +1,4 @@
-"""From what a component did to what is reported: errors become outcomes by the author's policy (components 1.6)."""
+"""Turns errors into outcomes by the failure policy that the author has set, and values into JSON that rows can hold."""
 
 import math
 import re
@@ -14,12 +14,12 @@ from components.nodes.data.variable_assigner import AssignmentFailed
 CANCELLED = "Task has been canceled"
 _BAD = str.maketrans(dict.fromkeys("\x00\ufdd0\ufdd1\ufdd2\ufdd3", "\ufffd"))
 _LONE = re.compile("[\ud800-\udfff]")
-MAX_DEPTH = 200  # levels of an output: what a request may bring (100) and what is put around it; encoders take 250
-_LARGEST = 10**4300 - 1  # Python reads and writes no longer numbers as text
+MAX_DEPTH = 200  # levels of an output: 100 that a request may have, and what is put around it; encoders take 250
+_LARGEST = 10**4300 - 1  # Python does not convert longer integers to text
 
 
 def outcome_of_exception(error: BaseException, node: Node, component: Component[Any]) -> Outcome:
-    """What a raising component reports: the author's default as `result`, or a failure."""
+    """Return the outcome of a component that raised: a failure, or the author's default value as `result`."""
     text = sanitize_json(str(error) or type(error).__name__)
     code = error.code if isinstance(error, ExecutorError) else "component_error"
     failed = Failed(text, code)
@@ -29,14 +29,14 @@ def outcome_of_exception(error: BaseException, node: Node, component: Component[
 
 
 def apply_failure_policy(failed: Failed, node: Node, component: Component[Any]) -> Outcome:
-    """What a returned failure leads to: a model node has used its default already, others follow the policy."""
+    """Return the outcome for a returned failure. Model nodes have applied their default value already."""
     if component.owns_errors or node.kind is NodeKind.MODEL:
         return failed
     return with_default(failed, node)
 
 
 def with_default(failed: Failed, node: Node) -> Outcome:
-    """Under `comment` a default value replaces the failure: it becomes `result`, and the run goes on."""
+    """Return the default value as `result` under the policy `comment`, so that the run continues; else the failure."""
     policy = node.failure
     if policy.method != "comment" or not policy.default:
         return failed
@@ -47,25 +47,25 @@ def with_default(failed: Failed, node: Node) -> Outcome:
 
 
 def assignments_before_failure(error: BaseException) -> Mapping[str, Any]:
-    """What a failing assigner had written before it failed; that stays."""
+    """Return the assignments that a VariableAssigner made before it failed. They stay."""
     return error.assigned if isinstance(error, AssignmentFailed) else {}
 
 
 def timed_out(component: str, seconds: float) -> NodeTimeout:
-    """A node's time limit has passed."""
+    """Return the error of a node whose time limit is over."""
     return NodeTimeout(f"{component}: timeout after {seconds:g}s. Raise COMPONENT_EXEC_TIMEOUT_{component.upper()}.")
 
 
 def sanitize_json(value: Any) -> Any:
-    """A value as the rows take it: JSON only, no NUL, lone surrogates or NaN; what cannot be shown becomes its text.
+    """Return a value as JSON that rows can hold: no NUL, lone surrogates or NaN; other objects become their text.
 
-    Raises NodeFailure for a value that contains itself, is nested beyond reason, or is a number beyond all writing.
+    Raises NodeFailure for a value that contains itself or is nested too deeply, and for integers above 4,300 digits.
     """
     return _plain(value)
 
 
 def sanitize_text(text: str) -> str:
-    """A text as a turn's row takes it: no NUL, no lone surrogates; the marks around reasoning stay."""
+    """Return a text as the row of a message stream can hold it: no NUL or lone surrogates. Reasoning markers stay."""
     return _LONE.sub("\ufffd", text.replace("\x00", "\ufffd"))
 
 

@@ -1,4 +1,4 @@
-"""How much one attempt may leave behind: so much harms its neighbours before it helps anybody."""
+"""Limits of what one attempt may store and stream, so that it does not harm other runs."""
 
 from dataclasses import dataclass
 from typing import Any, cast
@@ -8,16 +8,16 @@ from canvas.errors import NodeFailure
 
 @dataclass(frozen=True, slots=True)
 class OutputLimits:
-    """What a node may store and say at most, in code points. What goes beyond is the node's failure."""
+    """Limits in code points. A node that exceeds one fails."""
 
     output: int = 64 * 1024 * 1024  # of everything that one report stores: outputs, inputs and variables together
-    speech: int = 2 * 1024 * 1024  # of all that one attempt says
+    speech: int = 2 * 1024 * 1024  # of all that one attempt streams
     depth: int = 200  # levels of objects and lists in each other
 
     def check_output(self, value: Any, before: int = 0) -> int:
-        """Raise NodeFailure for a JSON value that is too large or too deep; else its size, and what was there `before`.
+        """Return the size of a JSON value, plus `before`. Raises NodeFailure if it is too large or too deep.
 
-        Texts are summed without making a copy.
+        Nothing is copied.
         """
         left = self.output - before
         stack = [(value, 0)]
@@ -44,9 +44,9 @@ class OutputLimits:
         return self.output - left
 
     def check_speech(self, length: int) -> None:
-        """Raise NodeFailure for a text that goes on and on."""
+        """Raise NodeFailure if a streamed text is too long."""
         if length > self.speech:
             raise NodeFailure(
-                f"The node has said more than {self.speech} characters. "
+                f"The node has streamed more than {self.speech} characters. "
                 "Limit the length of its answer (max_tokens), or raise EASEL_MAX_STREAM_CHARS."
             )

@@ -1,4 +1,4 @@
-"""What a node may look up: worked out once per version and node from its parameters."""
+"""What a node may read, computed once per version and node from its parameters."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -11,20 +11,20 @@ from canvas.graph.canvas import Canvas, Node, NodeKind
 from components import tools
 
 IMPLICIT_GLOBALS = frozenset({"sys.query", "sys.files", "sys.chat_template_kwargs"})
-"""Globals that models and tools read without naming them (components 3.4, tools 1.4)."""
+"""Globals that models and tools read although no parameter names them."""
 
 
 Collected = Mapping[str, tuple[str, str]]
-"""Output of a container -> the child it is collected from, and that one's output."""
+"""Output of a container -> the child that it is collected from, and the output of the child."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadSet:
-    """nodes: whose outputs; names: which variables, "env.x" or "Node@output".
+    """nodes: whose outputs the node may read; names: which variables, "env.x" or "Node@output".
 
-    waits_for: nodes beside it that it waits for because it refers to them; seen wherever they stand.
-    collects: what each container around the node collects that the node may look at, by container.
-    items: where the list comes from that an item node's container iterates over, a name or a node; it may be large.
+    waits_for: nodes that the node waits for because it refers to them; they are read wherever they are.
+    collects: by container around the node, what the container collects and the node may read.
+    items: the source of the list that an item node's container goes through, a name or a node; it may be large.
     """
 
     nodes: frozenset[str]
@@ -38,7 +38,7 @@ class ReadSet:
 
 
 def compute_read_set(canvas: Canvas, node: Node) -> ReadSet:
-    """Everything the node's parameters refer to, and what its kind needs besides."""
+    """Return everything that the node's parameters refer to, and what its kind of node needs besides."""
     sources: list[Mapping[str, Any]] = [node.params]
     parent = canvas.nodes[node.parent] if node.parent is not None else None
     own = references.names_in(node.params)
@@ -82,16 +82,16 @@ def compute_read_set(canvas: Canvas, node: Node) -> ReadSet:
 
 
 def _starts_afresh(canvas: Canvas, node: Node) -> bool:
-    """Whether a node must not see what its own last pass has left: in a body whose items overlap it may not be there.
+    """Return whether a node must not read its outputs of the previous pass: where items overlap, they may be missing.
 
-    Nobody misses it, for such nodes set all their outputs anew.
+    The node does not need them, because it sets all its outputs in every pass.
     """
     parent = canvas.nodes[node.parent] if node.parent is not None else None
     return parent is not None and parallel_items.pipelined_levels(canvas, parent) > 0
 
 
 def _collects(canvas: Canvas, node: Node, nodes: Collection[str]) -> dict[str, Collected]:
-    """Iterations around a node, one item after another, whose lists it looks at while they grow; its own of a visit."""
+    """Return what the sequential Iterations around a node collect, where the node reads it while it grows."""
     found: dict[str, Collected] = {}
     for number in canvas.containers_of(node.number):
         container = canvas.nodes[number]
@@ -103,13 +103,13 @@ def _collects(canvas: Canvas, node: Node, nodes: Collection[str]) -> dict[str, C
 
 
 def _items(canvas: Canvas, container: Node) -> frozenset[str]:
-    """The node that the list comes from, and the variable that it may lie in."""
+    """Return the node that the list comes from, and the variable that may hold it."""
     ref = items_ref(canvas, container)
     return frozenset({ref.node, f"{ref.node}@{ref.root}"} if ref.node is not None else {ref.root})
 
 
 def items_ref(canvas: Canvas, container: Node) -> Ref:
-    """Where an Iteration's list comes from. `{item}` is the element of the Iteration around it (components E26)."""
+    """Return the source of an Iteration's list. `{item}` is the item of the Iteration around it."""
     ref = references.parse_reference(str(container.params.get("items_ref") or ""))
     for number in canvas.containers_of(container.number) if ref.is_alias else ():
         if canvas.nodes[number].kind is NodeKind.ITERATION:

@@ -1,8 +1,8 @@
-"""What an attempt may spend on models: what each of its calls has reserved in budgets, and what it has used.
+"""What an attempt may spend on models: each call reserves its estimate in the budgets, and settles what it used.
 
-Only calls of runs that some budget counts for are reserved (`Claim.budgeted`); all others wait for nothing. A budget
-may be set while an attempt works: the claim tells for its first call, and before each further one the run's row is
-read. The rows are in store/tenants/budgets.py, the rule in canvas/budget.py.
+Only calls of runs that a budget applies to are reserved (`Claim.budgeted`); all others do not wait. A budget may be set
+while an attempt works: the claim tells for its first call, and before each further call the run's row is read. The rows
+are in store/tenants/budgets.py, the rule in canvas/budget.py.
 """
 
 import asyncio
@@ -29,28 +29,28 @@ from store.tenants import budgets
 
 log = structlog.get_logger()
 
-FIRST_PAUSE, LONGEST_PAUSE = 0.05, 0.5  # seconds until a call that waits for others looks again
-FREES_EVERY = 4  # looks, after which it lets go of what dead attempts have left reserved
-SETTLE_RETRY_DELAYS = (0.0, 0.2, 0.5, 1.0, 2.0)  # seconds before each try to tell what a call has used
+FIRST_PAUSE, LONGEST_PAUSE = 0.05, 0.5  # seconds until a call that waits for others tries again
+RELEASE_ORPHANS_EVERY = 4  # tries: then the reservations of lost attempts are released
+SETTLE_RETRY_DELAYS = (0.0, 0.2, 0.5, 1.0, 2.0)  # seconds before each try to store what a call has used
 
 
 @dataclass(slots=True)
 class RunBudget:
-    """What one attempt may spend."""
+    """The budgets of one attempt."""
 
     claim: Claim
     database: Database
     spending: CostModel
-    count: Callable[[str, str], None] = lambda scope, measure: None  # a refusal
-    known: bool = True  # whether a budget counts, as far as the attempt knows
+    count: Callable[[str, str], None] = lambda scope, measure: None  # counts a refusal
+    known: bool = True  # whether a budget applies, as far as the attempt knows
     _has_asked: bool = False
 
     async def is_limited(self) -> bool:
-        """Whether a budget counts for the next call. One that has begun to count goes on counting.
+        """Return whether a budget applies to the next call. A budget that once applied continues to.
 
-        Each call but the first reads the run's row by its key, since a budget that is set in the middle of a run holds
-        from the next call. No other statement is sent at that moment: renewals come every few seconds, and what an
-        Agent records comes before its tools have worked. One round trip is little beside a call of a model.
+        Each call but the first reads the run's row by its key, because a budget that is set in the middle of a run
+        holds from the next call. No other statement could carry this read: renewals come every few seconds, and an
+        Agent's journal entry comes before its tools have worked. One round trip is little compared to a model call.
         """
         if not self.known and self._has_asked:
             self.known = await asyncio.to_thread(self._look)
@@ -58,9 +58,9 @@ class RunBudget:
         return self.known
 
     async def reserve(self, spec: ModelSpec, asks: Mapping[str, CostEstimate], price: Price | None) -> UUID | None:
-        """Reserve what a call may need, once there is room for it; None if no limit counts for it.
+        """Reserve what a call may need; return the reservation, None if no limit applies.
 
-        Others under way that hold what it needs are waited for. Raises BudgetExceeded if it must not begin.
+        Waits while running calls hold what it needs. Raises BudgetExceeded if the call must not begin.
         """
         reservation, pause, looks = new_id(), FIRST_PAUSE, 0
         while True:
@@ -74,13 +74,13 @@ class RunBudget:
                     raise BudgetExceeded(budget.sentence(refused, spec.id), **budget.details(refused, spec.id))
                 case Deferred():
                     looks += 1
-                    if looks % FREES_EVERY == 0:
+                    if looks % RELEASE_ORPHANS_EVERY == 0:
                         await asyncio.to_thread(self._free)
             await self.spending.sleep(pause)
             pause = min(LONGEST_PAUSE, 2 * pause)
 
     async def settle(self, reservation: UUID, usage: Usage) -> None:
-        """Tell what a call has used, whatever happens to the attempt meanwhile."""
+        """Store what a call has used, even if the attempt is cancelled meanwhile."""
         settling = asyncio.to_thread(self._settle, reservation, amounts_of(usage))
         await asyncio.shield(asyncio.ensure_future(settling))
 

@@ -1,7 +1,7 @@
-"""What an attempt may be doing outside, on disk before it does it (protocol.md, invariant 9).
+"""Records what an attempt may be doing outside, durably, before it does it (docs/protocol.md).
 
-A row says `keyed` or `unsafe` from before the first request of such a node on. So whoever finds a lease run out knows
-whether the work may be given to another, and nothing leaves a worker under a lease that the disk does not know.
+The activation's row says `keyed` or `unsafe` before the first request of such a node. So the sweeper knows for an
+expired lease whether the work may be repeated, and nothing leaves a worker under a claim that is not durable.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ DURABLE_EFFECTS = frozenset({"keyed", "unsafe"})
 
 
 class SideEffectGuard:
-    """One attempt's word on what it does. `write` waits for the disk; it raises AttemptStopped if nothing may leave."""
+    """The effect class of what one attempt does. `write` records it durably, or raises AttemptStopped."""
 
     def __init__(self, write: Callable[[Effect], None]) -> None:
         self._write = write
@@ -25,20 +25,20 @@ class SideEffectGuard:
 
     @property
     def is_unsafe(self) -> bool:
-        """Whether something may be happening now that nobody may do twice."""
+        """Whether the attempt may be doing something that must not be done twice."""
         return self._effect == "unsafe" or self._at_work > 0
 
     def begins(self, effect: Effect) -> None:
-        """The node is about to do its work. On the attempt's thread, before anything leaves."""
+        """Declare the effect class of the node, on the attempt's thread, before its component runs."""
         if effect in DURABLE_EFFECTS:
             self._write(effect)
             self._effect = effect
 
     @asynccontextmanager
     async def unrepeatable(self) -> AsyncGenerator[None]:
-        """Around work that may not be done twice, and the record of what came of it.
+        """Enclose work that must not be done twice, and the record of its result.
 
-        Work that ends without a record, however it ends, stays what may have happened.
+        If the work ends without a record, it stays unknown whether it took place.
         """
         if self._effect == "unsafe":
             yield

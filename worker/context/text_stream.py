@@ -1,11 +1,11 @@
-"""Speech: pieces to the bus at once, the text to its turn's row about once a second.
+"""The text that an attempt streams: text deltas over Redis at once, the whole text to its row about once a second.
 
-A piece carries what the turn's row does not have yet, so whoever begins to listen in mid-speech, or has missed a piece,
+A text delta repeats what the row does not have yet. So a reader that subscribes in the middle, or has missed a delta,
 is up to date with the next one.
 
-A voice speaks in one turn. What an earlier speaker of the turn has said is not said again: as long as the text to say
-begins with it, it is swallowed; where it does not, the voice falls silent and the whole text replaces what was said
-when the attempt reports (`retake`). Nothing leaves the worker before the claim is on disk.
+An attempt writes to one message stream. Text that an earlier attempt streamed is not sent again: as long as the new
+text begins with it, that part is skipped. Where the new text differs, nothing more is sent, and the report replaces the
+whole text (`retake`), in a new epoch. Nothing leaves the worker before the claim is durable.
 """
 
 import asyncio
@@ -26,43 +26,43 @@ from worker.context.output_limits import OutputLimits
 
 log = structlog.get_logger()
 
-FLUSH_INTERVAL = 0.015  # seconds; the first piece of a silence goes out at once
-WRITTEN_EVERY = 1.0  # seconds
-MOST_REPEATED = 4000  # code points that a piece may carry; of one that speaks faster, rows have the rest
+FLUSH_INTERVAL = 0.015  # seconds between text deltas; the first one after a pause is sent at once
+WRITE_INTERVAL = 1.0  # seconds between writes of the row
+MAX_REPEATED = 4000  # code points of a delta that repeats; of a faster stream, readers get the rest from the row
 
 
 @dataclass
 class MessageStreamWriter:
-    """An attempt's mouth. All methods but `row` run on the event loop."""
+    """Streams the text of one attempt. All methods but `row` run on the event loop."""
 
     claim: Claim
     database: Database
     pieces: TextDeltaPublisher
-    firm: Callable[[Transaction], bool]  # puts the claim on disk; False if the lease is gone
+    firm: Callable[[Transaction], bool]  # makes the claim durable; False if the lease is gone
     is_message: bool
     allowance: OutputLimits = field(default_factory=OutputLimits)
-    is_stopped: Callable[[], bool] = lambda: False  # whether the attempt was; then nothing more is said
+    is_stopped: Callable[[], bool] = lambda: False  # whether the attempt was stopped; then nothing more is sent
     retake: bool = False
     said: list[str] = field(default_factory=list[str])
     _length: int = 0  # code points of `said`
     _epoch: int = 0
-    _before: str = ""  # what earlier speakers of the turn have said
-    _kept: int = 0  # code points of that which they had finished
-    _matched: int = 0
-    _offset: int = 0  # code points of the turn that listeners have
+    _before: str = ""  # the text that earlier attempts streamed
+    _kept: int = 0  # code points of it that belong to finished nodes
+    _matched: int = 0  # code points of it that this attempt has repeated
+    _offset: int = 0  # code points of the stream that readers have
     _waiting: str = ""
-    _stored: int = 0  # code points of the turn that its row has
-    _unstored: str = ""  # what listeners have beyond that
+    _stored: int = 0  # code points of the stream that its row has
+    _unstored: str = ""  # what readers have beyond that
     _written_at: float = 0.0  # on the loop's clock
     _writing: "asyncio.Task[None] | None" = None
     _taken: bool = False
-    _is_known: bool = False  # what the turn's row holds
-    _pacing: asyncio.TimerHandle | None = None  # until the next piece may leave
-    _sent: "asyncio.Future[None] | None" = None  # the last piece
+    _is_known: bool = False  # whether the row's content is known
+    _pacing: asyncio.TimerHandle | None = None  # until the next delta may be sent
+    _sent: "asyncio.Future[None] | None" = None  # the last delta
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def say(self, text: str) -> None:
-        """Say the next part of the text. Raises NodeFailure if there is no end to it."""
+        """Stream the next part of the text. Raises NodeFailure if the text exceeds its limit."""
         text = sanitize_text(text)
         if not text or self.is_stopped():
             return
@@ -76,7 +76,7 @@ class MessageStreamWriter:
             if not self._taken:
                 await self._take(turn)
         if self.retake:
-            return  # the turn was not to be had
+            return  # the stream could not be claimed
         fresh = self._unsaid(text)
         if fresh:
             self._waiting += fresh
@@ -89,7 +89,7 @@ class MessageStreamWriter:
         self._taken = True
         self._is_known = taken is not None
         if taken is None:
-            self.retake = True  # the lease is gone, or the database: say nothing more
+            self.retake = True  # the lease is gone, or the database does not answer: send nothing more
             return
         self._epoch, self._before, self._kept = taken.epoch, taken.text, taken.keep
         self._offset = self._stored = len(taken.text)
@@ -97,7 +97,9 @@ class MessageStreamWriter:
 
     def _take_row(self, turn: UUID) -> message_streams.StreamLease | None:
         try:
-            with self.database.transaction() as tx:  # one: who stands still in between has still got his lease
+            with (
+                self.database.transaction() as tx
+            ):  # one transaction, so that the lease holds until the stream is claimed
                 if not self.firm(tx):
                     return None
                 return message_streams.claim_stream(
@@ -108,7 +110,7 @@ class MessageStreamWriter:
             return None
 
     def _unsaid(self, text: str) -> str:
-        """The part of `text` that goes beyond what was said before; notices where it differs."""
+        """Return the part of `text` that was not streamed before. Sets `retake` if the text differs."""
         rest = self._before[self._matched :]
         overlap = min(len(rest), len(text))
         if text[:overlap] != rest[:overlap]:
@@ -118,21 +120,21 @@ class MessageStreamWriter:
         return text[overlap:]
 
     def _send(self, turn: UUID) -> None:
-        """Send what is waiting, and look again soon: while there is more, every few milliseconds."""
+        """Send what waits, and schedule the next call: every few milliseconds while there is text."""
         self._pacing = None
         if not self._waiting or self.is_stopped():
             return
         fresh, self._waiting = self._waiting, ""
         offset, self._offset = self._offset, self._offset + len(fresh)
         self._unstored += fresh
-        if len(self._unstored) <= MOST_REPEATED:
+        if len(self._unstored) <= MAX_REPEATED:
             offset, fresh = self._stored, self._unstored
         self._sent = self.pieces.send(self.claim.run_id, turn, self._epoch, offset, fresh)
         loop = asyncio.get_running_loop()
         is_writing = self._writing is not None and not self._writing.done()
-        if not is_writing and loop.time() - self._written_at >= WRITTEN_EVERY:
+        if not is_writing and loop.time() - self._written_at >= WRITE_INTERVAL:
             self._written_at = loop.time()
-            self._writing = loop.create_task(self._write(turn, self._offset))  # pieces do not wait for it
+            self._writing = loop.create_task(self._write(turn, self._offset))  # deltas do not wait for it
         self._pacing = loop.call_later(FLUSH_INTERVAL, self._send, turn)
 
     async def _write(self, turn: UUID, offset: int) -> None:
@@ -153,30 +155,30 @@ class MessageStreamWriter:
         return text if len(text) >= len(self._before) else self._before
 
     async def finish(self) -> None:
-        """Let the last pieces go out before the report."""
+        """Send what still waits, before the report."""
         if self._pacing is not None and self.claim.turn is not None:
             self._pacing.cancel()
             self._send(self.claim.turn)
         self.fall_silent()
         if self._sent is not None:
-            await asyncio.shield(self._sent)  # other voices wait for the same batch
+            await asyncio.shield(self._sent)  # other attempts wait for the same batch
         if self._writing is not None:
             await self._writing
 
     def fall_silent(self) -> None:
-        """The attempt was stopped, or has ended: nothing more leaves."""
+        """Send nothing more: the attempt was stopped, or has ended."""
         if self._pacing is not None:
             self._pacing.cancel()
 
     @property
     def has_spoken(self) -> bool:
-        """Whether anything was said in the turn."""
+        """Whether anything was streamed."""
         return self._taken and bool(self.said)
 
     def row(self, *, is_whole: bool = True) -> dict[str, object] | None:
-        """The turn's row with the whole text, for the report; None where the attempt had nothing to say.
+        """Return the row of the message stream with the whole text, for the report; None if there is nothing to write.
 
-        Of one that broke off (not `is_whole`) what listeners have heard stays, and nothing counts as finished.
+        After a failure (not `is_whole`) the text that readers have stays, and none of it counts as finished.
         """
         if self.claim.turn is None or not self._taken or (self.retake and not is_whole):
             return None
@@ -185,7 +187,7 @@ class MessageStreamWriter:
         if self.is_message and (ends_early or self.retake):
             self.retake = True
         elif self.retake:
-            return None  # not a Message: what it could not say live comes when the Message speaks
+            return None  # not a Message: the Message itself streams the text that could not be sent
         epoch = self._epoch + 1 if self.retake else self._epoch
         return {
             "run_id": self.claim.run_id,

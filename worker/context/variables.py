@@ -1,4 +1,4 @@
-"""Node outputs and globals as one attempt sees them: declared names, what earlier turns left, what this run wrote."""
+"""Node outputs and globals as one attempt sees them: declared names, values of earlier turns, values of this run."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -27,7 +27,7 @@ ReadFile = Callable[[Mapping[str, Any], str], str | UnreadFile]
 
 
 class NodeVariables:
-    """The values at hand for one attempt, read in one go before it starts."""
+    """The values that one attempt may read, all read before it starts."""
 
     def __init__(
         self,
@@ -68,12 +68,12 @@ class NodeVariables:
         self._collected = self._collect(tx, compiled.canvas.node(claim.node_id), reads)
 
     def read_files(self, read_file: ReadFile) -> None:
-        """Put the turn's uploads in their place, if the node looks at them. Opens transactions of its own."""
+        """Set `sys.files` to the texts of the turn's uploads, if the node reads it. Opens transactions of its own."""
         if self._shows_uploads:
             self.globals["sys.files"] = _files(self.given, self._compiled, read_file)
 
     def outputs(self, node_id: str) -> dict[str, Any]:
-        """A node's output slots: null where declared and not yet set (components 1.2)."""
+        """Return a node's outputs; a declared output that was not set yet is null."""
         entry = self._compiled.document.entries[node_id]
         slots: dict[str, Any] = dict.fromkeys(self._declared(entry))
         slots |= self.given.base["values"].get(node_id, {})
@@ -87,34 +87,34 @@ class NodeVariables:
         return slots | self._collected.get(node_id, {})
 
     def has_run(self, node_id: str) -> bool:
-        """Whether a node has run in this run, as far as the attempt can see."""
+        """Return whether a node has run in this run, as far as the attempt sees."""
         return node_id in self._outputs
 
     @property
     def collected(self) -> Mapping[str, list[Any]]:
-        """What the container around the node has collected so far."""
+        """Lists that the container around the node has collected so far."""
         return self._collected.get(self._claim.scope[-1][0], {}) if self._claim.scope else {}
 
     def _latest(
         self, ask: Callable[..., PendingValues], tx: Transaction, names: frozenset[str], reads: ReadSet
     ) -> PendingValues:
-        """Ask for the latest of some nodes or variables. An item node's list is fetched once, not at each visit."""
+        """Request the latest values of nodes or variables. An item node's list is read once, not at each visit."""
         run_id = self._claim.run_id
         lists = names & reads.items
         kept = self._lists.known(run_id, lists)
         asked = ask(tx, self._view, names, kept=kept)
 
-        def found() -> dict[str, StoredValue]:
+        def receive() -> dict[str, StoredValue]:
             values_found = asked()
             for name in lists & values_found.keys():
                 if values_found[name] is not kept.get(name):
                     self._lists.keep(run_id, name, values_found[name])
             return values_found
 
-        return found
+        return receive
 
     def _shared(self, node_id: str) -> tuple[str, int] | None:
-        """The pass that a node's container is in, seen from here; None if it is not around the reader."""
+        """Return (entry, pass) of the container of a node, if the container is around the reader too; None if not."""
         canvas, scope = self._compiled.canvas, self._claim.scope
         parent = canvas.node(node_id).parent
         if parent is None:
@@ -124,9 +124,9 @@ class NodeVariables:
 
     # -- collecting ---------------------------------------------------------------------------------------------
     def _collect(self, tx: Transaction, node: Node, reads: ReadSet) -> dict[str, dict[str, list[Any]]]:
-        """What containers around the node have collected from the passes before this one, by container."""
+        """Return what the containers around the node have collected from earlier passes, by container."""
         if node.kind is NodeKind.ITERATION_ITEM and self._has_more(node):
-            return {}  # only the last visit looks at what was collected
+            return {}  # only the last visit reads what was collected
         found: dict[str, dict[str, list[Any]]] = {}
         scope = self._claim.scope
         for depth, (container_id, _, count) in enumerate(scope, start=1):
@@ -136,7 +136,7 @@ class NodeVariables:
         return found
 
     def _has_more(self, item_node: Node) -> bool:
-        """Whether the list has an element for this visit. Side by side every item has, and a last visit comes after."""
+        """Return whether the list has an item for this visit. With parallel items only the last visit has none."""
         claim, canvas = self._claim, self._compiled.canvas
         container = canvas.node(claim.scope[-1][0])
         if parallel_items.requested_concurrency(container.params) > 1:
@@ -153,7 +153,7 @@ class NodeVariables:
     def _collected_by(
         self, tx: Transaction, container_id: str, refs: Collected, scope: ScopeKey
     ) -> dict[str, list[Any]]:
-        """The lists of one container, up to the pass of a scope."""
+        """Return the lists of one container, up to the pass of a scope."""
         claim, canvas = self._claim, self._compiled.canvas
         container = canvas.node(container_id)
         is_side_by_side = parallel_items.requested_concurrency(container.params) > 1
@@ -172,7 +172,7 @@ class NodeVariables:
         return collected
 
     def _before(self, tx: Transaction, entry: str, children: Sequence[str]) -> dict[str, dict[str, Any]]:
-        """What the children held before the container was entered."""
+        """Return the outputs that the children had before the container was entered."""
         earlier = values.latest_outputs(tx, self._view, children, not_in=entry)()
         held: dict[str, dict[str, Any]] = {}
         for child in children:
@@ -193,7 +193,9 @@ def _files(of_the_turn: RunInputs, compiled: Compiled, read_file: ReadFile) -> l
     begin = compiled.document.entries["begin"].params
     layout = begin.get("layout_recognize")
     texts: list[str] = []
-    for descriptor in of_the_turn.base.get("files", ()):  # one by one: not all of them are in memory at once
+    for descriptor in of_the_turn.base.get(
+        "files", ()
+    ):  # one by one, so that they are not all in memory at the same time
         file = read_file(descriptor, layout if isinstance(layout, str) else "")
         with ADMISSION.waits():  # a child process reads it
             texts.append(file.text_blocking() if isinstance(file, UnreadFile) else file)

@@ -1,1 +1,1 @@
-"""What exists only for speed."""
+"""Optional parts that exist only for speed. Each has a switch, and none changes a result."""

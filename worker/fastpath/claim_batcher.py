@@ -1,8 +1,9 @@
-"""Claims of a process that come together are one statement and one commit.
+"""Claim batching: claims of a process that wait for a connection are made in one statement, with one commit.
 
-Claims use a part of the connections only, so that reports find one. Who finds one of them free claims by himself, at
-once. Who does not stands in line, and the first in line claims for all of it as soon as one is free. Whoever gets
-nothing in that way asks by himself: what is taken, locked or on its last chance is told apart there.
+Claims use only a part of the connections, so that reports always find one. A claim that finds one of them free is made
+alone, at once. A claim that finds none waits in line, and the first in line claims for the whole line as soon as one is
+free. A claim that gets nothing in the batch is made alone afterwards, which tells why: claimed by another worker,
+locked, or a suspected poison task.
 """
 
 import threading
@@ -15,20 +16,20 @@ from worker.leases.attempt_handle import Attempt
 
 Alone = Callable[[Attempt], Claim | None]
 Together = Callable[[Sequence[Attempt]], Mapping[UUID, Claim]]
-"""Claims of some attempts; those that were had, by lease id."""
+"""Claims for some attempts; returns those that succeeded, by lease id."""
 
 
 @dataclass(eq=False)
 class _Wanted:
-    """A claim that stands in line."""
+    """A claim that waits in line."""
 
     attempt: Attempt
-    done: threading.Event | None = None  # of those behind the first
+    done: threading.Event | None = None  # set once the batch is claimed; None for the first in line, which claims it
     claim: Claim | None = None
 
 
 class ClaimBatcher:
-    """The claims of a process, as many at once as there are `places`."""
+    """Limits the claims of a process that run at the same time to `places`. `batches` off: each is made alone."""
 
     def __init__(self, places: int, *, batches: bool = True) -> None:
         self._batches = batches
@@ -37,7 +38,7 @@ class ClaimBatcher:
         self._line: list[_Wanted] = []
 
     def claim(self, attempt: Attempt, alone: Alone, together: Together) -> Claim | None:
-        """What `alone` gives, unless claiming with others gives a claim before that. Raises what `alone` raises."""
+        """Return the claim that a batch made for the attempt, else what `alone` returns. Raises what `alone` raises."""
         if not self._places.acquire(blocking=False):
             claim = self._in_line(attempt, together) if self._batches else None
             if claim is not None:
@@ -61,7 +62,7 @@ class ClaimBatcher:
         return wanted.claim
 
     def _claim_all(self, together: Together) -> None:
-        """Claim for all that stand in line once there is a place. Called by the first of them."""
+        """Claim for the whole line, once a place is free. Called by the first in line."""
         self._places.acquire()
         with self._lock:
             line, self._line = self._line, []

@@ -108,7 +108,7 @@ class Continuation:
             self.release_reservation()
             return
         self.claim = claim
-        self._claimed(claim.id)
+        self._keep_for_thread(claim.id)
 
     def confirm_by_lease(self, find_activation: Callable[[UUID], UUID | None]) -> None:
         """Keep what a commit without an answer has written: `find_activation` returns the activation under a lease."""
@@ -117,9 +117,9 @@ class Continuation:
         if activation_id is None:
             self.release_reservation()
             return
-        self._claimed(activation_id)
+        self._keep_for_thread(activation_id)
 
-    def _claimed(self, activation_id: UUID) -> None:
+    def _keep_for_thread(self, activation_id: UUID) -> None:
         self.attempt.activation_id = activation_id
         self.state, self._thread.next = ContinuationState.CLAIMED, self
 

@@ -45,7 +45,7 @@ class PendingReport:
 
 
 class BatchLease:
-    """The time in which one reporter of this process, and no other, stores reports of a run."""
+    """The reports that one reporter stores, while no other reporter of this process stores reports of the run."""
 
     def __init__(self, joint: "ReportBatcher", run_id: UUID, batch: Sequence[PendingReport]) -> None:
         self.batch = batch
@@ -90,12 +90,12 @@ class ReportBatcher:
         if waiting is not None:
             with ADMISSION.waits():
                 part.wait()
-        turn = BatchLease(self, run_id, part.batch)
+        batch = BatchLease(self, run_id, part.batch)
         try:
-            yield turn
+            yield batch
         finally:
-            turn.end()
-            turn.call_others()
+            batch.end()
+            batch.call_others()
             part.batch = ()  # it holds the report itself: a reference cycle
 
     def pass_on(self, run_id: UUID) -> None:

@@ -1,8 +1,8 @@
-"""Whether the worker's event loop turns. A component that blocks it holds up everything that the process runs.
+"""The watchdog of the event loop. A component that blocks the loop blocks everything that the process executes.
 
-Renewals go on in a thread of their own, so such a process would keep its leases for ever and do nothing. It ends after
-a while, and gives back what it has in hand; but not the attempt that blocks the loop, for that would block the next
-worker as well: its lease runs out, and it is counted as a death like any other.
+Leases are renewed on a thread of their own, so such a process would keep its leases for ever and do nothing. It exits
+after a while and releases its attempts, except the one that blocks the loop, which would block the next worker as well:
+its lease expires, and that counts as a crash (docs/decisions/0013-processes-that-stand-still-end-themselves.md).
 """
 
 import asyncio
@@ -23,12 +23,12 @@ from worker.leases.leases import LeaseKeeper
 
 log = structlog.get_logger()
 
-WARNED_AFTER = 5.0  # seconds; long enough for a large document, too long for anything that waits
+WARN_AFTER = 5.0  # seconds; parsing a large document may take that long, a coroutine that only waits never does
 
 
 @dataclass
 class EventLoopWatchdog:
-    """The sign of a loop that turns: what is put on it is carried out."""
+    """Checks that the loop executes callbacks."""
 
     loop: Loop
     leases: LeaseKeeper
@@ -38,7 +38,10 @@ class EventLoopWatchdog:
     _has_warned: bool = False
 
     def look(self, passed: float) -> str | None:
-        """Why the process should end; else see whether the loop turns until the next look."""
+        """Return why the process must exit; None if the loop works, or has not been blocked for long enough.
+
+        `passed` is the time since the last check, in seconds. Each check puts a callback on the loop, for the next one.
+        """
         if self._has_turned:
             self._still, self._has_turned, self._has_warned = 0.0, False, False
             self.loop.call(self._turn)
@@ -48,8 +51,8 @@ class EventLoopWatchdog:
             at_fault = self._at_fault()
             if at_fault is not None and at_fault.claim_report():
                 self.leases.forget(at_fault)
-            return f"its event loop has stood still for {self._still:.0f} s"
-        if self._still > WARNED_AFTER and not self._has_warned:
+            return f"its event loop has been blocked for {self._still:.0f} s"
+        if self._still > WARN_AFTER and not self._has_warned:
             self._has_warned = True
             log.warning("loop_blocked", seconds=round(self._still, 1), **self._where())
         return None
@@ -58,7 +61,7 @@ class EventLoopWatchdog:
         self._has_turned = True
 
     def _where(self) -> Mapping[str, Any]:
-        """What the loop is at: the node, as its attempt has told the log, and the line of code."""
+        """Return what the loop executes: the log fields of its attempt, and the line of code."""
         frame = self._frame()
         line = traceback.extract_stack(frame, limit=1)[0] if frame is not None else None
         return {**_told(frame), "at": f"{line.filename}:{line.lineno} {line.name}" if line else None}
@@ -73,10 +76,10 @@ class EventLoopWatchdog:
 
 
 def _told(frame: FrameType | None) -> dict[str, Any]:
-    """What was bound to the log for the work that a thread's loop is at; nothing if the loop is at none.
+    """Return the log fields of the attempt whose callback a thread's loop executes; {} if it executes none.
 
-    A loop carries out handles, each in a context that its task has from the attempt that began it, and so have tasks
-    begun by that one.
+    A loop executes handles. Each has the context variables of the attempt that started its task, as do tasks that this
+    task starts.
     """
     while frame is not None:
         handle = frame.f_locals.get("self")

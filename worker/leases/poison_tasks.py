@@ -1,9 +1,9 @@
-"""The last chance: what has killed its worker twice shares its process with no other such one.
+"""Isolation of suspected poison tasks: a process executes only one activation at a time that has crashed twice.
 
-Strikes hit neighbours as well, so of the activations that a dead worker held one may be the killer and the others are
-innocent. The next death under one of them is its failure; so only one of them at a time is *claimed* in a process, and
-the others wait without a lease, out of reach of that death. What waits here is a memory and no promise: its row is
-ready, and the sweeper sends its hint again whatever becomes of this process.
+A crash counts for every activation that the dead worker held, so one of them may be the cause and the others only its
+neighbours. The next crash fails an activation that has crashed twice. So a process claims only one of them at a time,
+and the others wait without a lease, where a crash does not count for them. Nothing is lost with this memory: the rows
+are ready, and the sweeper sends their task messages again (docs/decisions/0009-the-last-chance-is-taken-alone.md).
 """
 
 from threading import Lock
@@ -12,14 +12,14 @@ from uuid import UUID
 from worker.leases.attempt_handle import Attempt
 
 ISOLATE_AFTER_CRASHES = 2
-"""Strikes after which the next death would be the last."""
+"""Crashes after which the next one fails the activation."""
 
 TaskRef = tuple[UUID, UUID]
-"""(run, activation), as messages carry it."""
+"""(run, activation), as task messages name it."""
 
 
 class PoisonTaskSlot:
-    """The one place of a process for an activation on its last chance, and the hints that wait for it, each once."""
+    """The one slot of a process for a suspected poison task, and the tasks that wait for it, each once."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -27,26 +27,26 @@ class PoisonTaskSlot:
         self._aside: dict[TaskRef, None] = {}
 
     def take(self, attempt: Attempt) -> bool:
-        """Take the place for an attempt; False if another has it, and then the hint is put aside.
+        """Take the slot for an attempt. False: another attempt has it, and the task was set aside until it leaves.
 
-        An attempt that was left behind is reported and holds nothing up; what it had put aside comes again.
+        An attempt whose thread was abandoned is reported already, and does not keep the slot.
         """
-        hint = attempt.run_id, attempt.activation_id
+        task = attempt.run_id, attempt.activation_id
         with self._lock:
             if self._holder is not None and not self._holder.is_left_behind:
-                self._aside[hint] = None
+                self._aside[task] = None
                 return False
-            self._aside.pop(hint, None)
+            self._aside.pop(task, None)
             self._holder = attempt
             return True
 
     def leave(self, attempt: Attempt) -> TaskRef | None:
-        """Leave the place; a hint that was put aside, to be followed now."""
+        """Free the slot; return a task that was set aside, which the caller executes now. None: there is none."""
         with self._lock:
             if self._holder is not attempt:
                 return None
             self._holder = None
-            hint = next(iter(self._aside), None)
-            if hint is not None:
-                del self._aside[hint]
-            return hint
+            task = next(iter(self._aside), None)
+            if task is not None:
+                del self._aside[task]
+            return task

@@ -1,6 +1,6 @@
-"""Work that waits in rows, of one kind, worked off by one thread of this process: nodes keep all the others.
+"""Jobs that wait in rows: ingesting documents of knowledge bases, and extracting memories from messages.
 
-Documents of knowledge bases that are to be read, and what memories were told and is to be looked through.
+One thread of a process executes the jobs of one kind, so that the other threads stay free for nodes.
 """
 
 import threading
@@ -12,15 +12,15 @@ from worker.event_loop import Loop
 
 
 class BackgroundJob(Protocol):
-    """Work of one kind."""
+    """Jobs of one kind."""
 
     async def next(self) -> bool:
-        """Do what waits longest; False if nothing waits. Whoever is cancelled gives it back."""
+        """Execute the job that waits longest; return False if none waits. If cancelled, release it to other workers."""
         ...
 
 
 class SingleRunner:
-    """One at a time for each process. Whoever finds the place taken leaves: the one in it looks for more in the end."""
+    """Executes the jobs of one kind, one at a time per process."""
 
     def __init__(self, work: BackgroundJob, loop: Loop) -> None:
         self._work = work
@@ -30,7 +30,7 @@ class SingleRunner:
         self._is_closed = False
 
     def work_off(self) -> None:
-        """Do everything that waits. Safe to call too often, or for nothing."""
+        """Execute every job that waits. Returns at once if another thread does; that one checks for more in the end."""
         if not self._place.acquire(blocking=False):
             return
         try:
@@ -47,11 +47,11 @@ class SingleRunner:
             self._place.release()
 
     def close(self) -> None:
-        """Give back what is at work, so that others take over."""
+        """Cancel the running job, so that it is released to other workers."""
         self._is_closed = True
         at_work = self._at_work
         if at_work is not None:
             at_work.cancel()
-            with suppress(TimeoutError):  # it lets go, or its lease runs out
+            with suppress(TimeoutError):  # it ends, or its lease expires
                 if self._place.acquire(timeout=2):
                     self._place.release()

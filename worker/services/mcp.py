@@ -1,8 +1,8 @@
-"""The MCP servers of a tenant, for one attempt: sessions open with the first call, and a tool's words are checked.
+"""The MCP servers of a tenant, for one attempt. A session opens with the first call, and tools are checked.
 
-A server's row is read once an attempt. Before the first call of a tool its live description and schema are held
-against what was pinned (store/mcp/pins.py) and what the canvas itself says: words that nobody has seen are refused, so
-a server cannot change under an agent what a tool is taken for. Whatever else it lists meanwhile is ignored.
+A server's row is read once per attempt. Before the first call of a tool, its live description and schema are compared
+with the pinned ones (store/mcp/pins.py) and with those of the canvas. A description that is in neither is refused, so a
+server cannot change what an agent takes a tool for. Other tools that the server lists are ignored.
 """
 
 import asyncio
@@ -30,26 +30,26 @@ log = structlog.get_logger()
 
 
 class McpToolChanged(ToolError):
-    """A tool is described otherwise than when somebody saw it last."""
+    """A tool's description or schema has changed since it was approved."""
 
     code = "mcp_tool_changed"
 
 
 class McpToolNotAllowed(ToolError):
-    """A tenant's list of allowed tools does not have it, or the server does not offer it."""
+    """The tenant's list of allowed tools does not have the tool, or the server does not offer it."""
 
     code = "mcp_tool_not_allowed"
 
 
 @dataclass(frozen=True, slots=True)
 class McpServers:
-    """Every tenant's servers. `of` gives those of one, for one attempt."""
+    """The MCP servers of every tenant. `of` returns those of one, for one attempt."""
 
     database: Database
     sealing_key: EncryptionKey | None
 
     def caller_headers(self, tenant_id: UUID, request: Mapping[str, Any]) -> Mapping[str, str]:
-        """What the caller of a turn has sent along for these servers. Raises ToolError where it does not open."""
+        """Return the headers that the request of a turn has for these servers. Raises ToolError if decryption fails."""
         if self.sealing_key is None:
             return {}
         try:
@@ -58,20 +58,20 @@ class McpServers:
             raise ToolError(f"The request's custom_header: {error.message}") from error
 
     def of(self, tenant_id: UUID, http: Outgoing) -> "AttemptMcpClient":
-        """The servers of a tenant."""
+        """Return the servers of a tenant, for one attempt."""
         return AttemptMcpClient(tenant_id, self.database, self.sealing_key, http)
 
 
 @dataclass
 class _Known:
-    """A session, and the tools whose words were found to be the known ones."""
+    """A session, and the tools that were checked in it."""
 
     session: Session
     checked: set[tuple[str, bytes]] = field(default_factory=set[tuple[str, bytes]])
 
 
 class AttemptMcpClient:
-    """Keeps the promise of `providers.interfaces.Mcp`. On one event loop, for many callers at once."""
+    """Implements `providers.interfaces.Mcp` for concurrent callers on one event loop."""
 
     def __init__(self, tenant_id: UUID, database: Database, key: EncryptionKey | None, http: Outgoing) -> None:
         self._tenant_id = tenant_id
@@ -122,12 +122,12 @@ class AttemptMcpClient:
 
     def _read(self, server: str) -> ServerRow:
         if self._key is None:
-            raise ToolError("This worker has no sealing key, so it reads no MCP servers. Set EASEL_SECRET_KEY.")
+            raise ToolError("This worker has no encryption key, so it cannot read MCP servers. Set EASEL_SECRET_KEY.")
         with self._database.transaction() as tx:
             return servers.get(tx, self._tenant_id, UUID(server), self._key)
 
     def _session(self, row: ServerRow, headers: Mapping[str, str]) -> _Known:
-        """The session for these headers, opened anew where it has ended by itself."""
+        """Return the session for these headers; a new one if the last has ended."""
         key = row.id.hex, frozenset(headers.items())
         known = self._sessions.get(key)
         if known is None or known.session.is_over:
@@ -151,7 +151,7 @@ class AttemptMcpClient:
         return server
 
     async def _check(self, known: _Known, row: ServerRow, call: McpCall) -> None:
-        """Raise ToolError where a tool is not, or no longer, what somebody has seen."""
+        """Raise ToolError if a tool has changed since it was approved, or is not offered."""
         offered = digest_of(call.description, call.schema)
         if (call.tool, offered) in known.checked:
             return

@@ -1,4 +1,4 @@
-"""The models of a tenant: accounts from rows and from the TOML file, kept for a short while."""
+"""The models of tenants: from accounts in the database and in the TOML file, cached for a few seconds."""
 
 import asyncio
 import threading
@@ -26,13 +26,13 @@ from store.db.database import Database
 from store.primitives.encryption import EncryptionKey
 from store.tenants import model_accounts
 
-ACCOUNT_CACHE_TTL = 15.0  # seconds; a changed key is noticed after that
-MOST_KEPT = 1000  # tenants; beyond that those are forgotten whose time is over
+ACCOUNT_CACHE_TTL = 15.0  # seconds; a changed key takes effect after that
+MAX_CACHED_TENANTS = 1000  # above that, expired entries are removed
 
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """A tenant's accounts, and the models that were asked for in them."""
+    """A tenant's accounts, and the models that were opened with them."""
 
     accounts: tuple[Account, ...]
     until: float  # on the monotonic clock
@@ -40,7 +40,7 @@ class _Known:
 
 
 class CachedTenantModels:
-    """Opens chat models by id for one tenant or another."""
+    """Opens the models of all tenants, by id."""
 
     def __init__(
         self,
@@ -62,18 +62,18 @@ class CachedTenantModels:
         self._spending = spending or CostModel()
         self._governor = governor
         self._kept: dict[UUID, _Known] = {}
-        self._reading: dict[UUID, threading.Lock] = {}  # by tenant: one reads, and whoever asks meanwhile waits for it
+        self._reading: dict[UUID, threading.Lock] = {}  # by tenant: one thread reads, and the others wait for it
         self._lock = threading.Lock()
 
     async def open(self, tenant_id: UUID, llm_id: str, kind: str = "chat") -> ChatModel:
-        """A chat model by id, for steps that no component sees: its calls are paid by the attempt that takes them.
+        """Return a chat model by id, for calls that no component makes. The current attempt pays for them.
 
         Raises ModelError, which says what is missing.
         """
         return MeteredModel(await self.unpaid(tenant_id, llm_id, kind), self._payer(tenant_id))
 
     async def unpaid(self, tenant_id: UUID, llm_id: str, kind: str = "chat") -> ChatModel:
-        """A chat model by id, for a component, whose context sees to who pays. Raises ModelError."""
+        """Return a chat model by id, for a component: its context adds who pays. Raises ModelError."""
         script = self._script(tenant_id)
         if script is not None:
             return open_chat(scripted_spec(llm_id), self._limits, scripted=script, pace=self._pace)
@@ -82,43 +82,43 @@ class CachedTenantModels:
         if model is None:
             spec = resolve(llm_id, known.accounts, kind=kind)
             model = open_chat(spec, self._limits, gate=self._gate(tenant_id, spec))
-            if not model.spec.stand_in:  # whose rules are read anew for each call, and which costs nothing
+            if not model.spec.stand_in:  # a built-in model reads its rules at each call, and costs nothing
                 model = known.models[kind, llm_id] = PricedModel(model, self._spending.prices.of(model.spec))
         return model
 
     async def embedder(self, tenant_id: UUID, llm_id: str) -> Embedder:
-        """A model of vectors by id. Raises ModelError, which says what is missing."""
+        """Return an embedding model by id. Raises ModelError, which says what is missing."""
         spec = await self._spec(tenant_id, llm_id, EMBEDDING)
         return open_embedder(spec, self._limits, self._pace, self.meter(tenant_id, spec, EMBEDDING))
 
     async def reranker(self, tenant_id: UUID, llm_id: str) -> Reranker:
-        """A model of ranks by id. Raises ModelError, which says what is missing."""
+        """Return a reranking model by id. Raises ModelError, which says what is missing."""
         spec = await self._spec(tenant_id, llm_id, RERANK)
         return open_reranker(spec, self._limits, self._pace, self.meter(tenant_id, spec, RERANK))
 
     async def transcriber(self, tenant_id: UUID, llm_id: str) -> Transcriber:
-        """A model that writes down what is said, by id. Raises ModelError, which says what is missing."""
+        """Return a transcription model by id. Raises ModelError, which says what is missing."""
         spec = await self._spec(tenant_id, llm_id, ASR)
         return open_transcriber(spec, self._limits, self._pace, self.meter(tenant_id, spec, ASR))
 
     def meter(self, tenant_id: UUID, spec: ModelSpec, kind: str) -> Meter:
-        """What requests to a model pass that is no chat."""
+        """Return the meter for requests to a model other than a chat model."""
         price, gate = self._spending.prices.of(spec), self._gate(tenant_id, spec)
         return Meter(spec, kind, price, gate, self._payer(tenant_id))
 
     def accounts(self, tenant_id: UUID) -> tuple[Account, ...]:
-        """The tenant's own accounts and those of the whole deployment. May read the database, once for all who ask."""
+        """Return the accounts of the tenant and of the deployment. May read the database, once for all callers."""
         return self._asked(tenant_id).accounts
 
     def _gate(self, tenant_id: UUID, spec: ModelSpec) -> RateLimitGate | None:
         return self._governor.gate(spec.paced, str(tenant_id)) if self._governor and spec.paced else None
 
     def _payer(self, tenant_id: UUID) -> BillingContext:
-        """Who pays for what no attempt asks for."""
+        """Return who pays for calls outside of attempts."""
         return payer_of(tenant_id, self._database, self._spending)
 
     async def _spec(self, tenant_id: UUID, llm_id: str, kind: str) -> ModelSpec:
-        """A model of any kind. Where a script stands for all models, its stand-in does for these too."""
+        """Return the specification of a model of any kind; the scripted one if a script replaces all models."""
         if self._script(tenant_id) is not None:
             return scripted_spec(llm_id)
         known = self._known(tenant_id) or await asyncio.to_thread(self._asked, tenant_id)
@@ -136,7 +136,7 @@ class CachedTenantModels:
 
     @property
     def kept(self) -> int:
-        """How many tenants' accounts are at hand, or were lately."""
+        """Number of cached tenants, expired ones included."""
         return len(self._kept)
 
     def _known(self, tenant_id: UUID) -> _Known | None:
@@ -147,13 +147,13 @@ class CachedTenantModels:
         with self._database.transaction() as tx:
             rows = model_accounts.accounts_of(tx, tenant_id, self._sealing_key)
         own = accounts_in(rows, tenant_id)
-        if len(self._kept) >= MOST_KEPT:
+        if len(self._kept) >= MAX_CACHED_TENANTS:
             self._forget()
         known = self._kept[tenant_id] = _Known((*own, *self._shared), time.monotonic() + ACCOUNT_CACHE_TTL)
         return known
 
     def _forget(self) -> None:
-        """Let go of tenants that nobody has asked for lately."""
+        """Remove expired entries."""
         now = time.monotonic()
         with self._lock:
             for tenant_id in [tenant_id for tenant_id, known in self._kept.copy().items() if known.until < now]:

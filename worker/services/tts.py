@@ -1,4 +1,4 @@
-"""Which model reads a tenant's answers aloud, and where audio that was paid for is kept."""
+"""The text-to-speech models of tenants, and the cache of audio."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -22,14 +22,14 @@ log = structlog.get_logger()
 
 
 class AudioCache:
-    """Audio of sentences by key. Redis is no store of facts: without it a sentence is asked for again."""
+    """Caches the audio of sentences in Redis. Without Redis, audio is requested from the model again."""
 
     def __init__(self, url: str) -> None:
         self._redis = async_redis(url, decode_responses=True)
         self._silence = CircuitBreaker()
 
     async def get(self, key: str) -> bytes | None:
-        """Audio that is kept, as hex for readers of RAGFlow's cache."""
+        """Return cached audio; None if there is none. It is stored as hex, as RAGFlow stores it."""
         if self._silence.holds():
             return None
         try:
@@ -40,11 +40,11 @@ class AudioCache:
         self._silence.ends()
         try:
             return bytes.fromhex(kept) if kept else None
-        except ValueError:  # somebody else's
+        except ValueError:  # not written by Easel or RAGFlow
             return None
 
     async def set(self, key: str, audio: bytes, ttl: timedelta) -> None:
-        """Keep audio for a while."""
+        """Cache audio."""
         if self._silence.holds():
             return
         try:
@@ -65,9 +65,9 @@ class AudioCache:
 
 @dataclass(frozen=True, slots=True)
 class TtsModels:
-    """The speech models of all tenants. `preferred` is the one the deployment names; `ttl` is in seconds.
+    """The speech models of all tenants. `preferred` is the deployment's choice; `ttl` is in seconds.
 
-    `voices` are the deployment's own, by factory, for accounts that name none. `private`: whether accounts may lead to
+    `voices` are the deployment's voices, by factory, for accounts that name none. `private`: whether accounts may have
     private addresses.
     """
 
@@ -79,7 +79,7 @@ class TtsModels:
     private: bool = True
 
     def of(self, tenant_id: UUID, http: Http) -> Speech | None:
-        """The tenant's speech model; None if it has none."""
+        """Return the tenant's speech model; None if it has none."""
         spec = self._spec(tenant_id)
         if spec is None:
             return None

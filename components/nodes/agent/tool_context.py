@@ -1,42 +1,34 @@
-"""The world as one call of an Agent's tool sees it: the Agent's own, but unheard, and with a journal apart."""
+"""The context of one call of an Agent's tool: the Agent's own, without its message stream and with separate keys."""
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 from components.context import NodeContext
+from components.delegating_context import DelegatingContext
 from components.nodes.agent.tool_set import Function
 from providers.models.limits.idempotency_keys import within
 from providers.models.types.chat import Usage
 
 
-class ToolContext:
-    """Passes on to the Agent's context whatever it does not say itself.
+class ToolContext(DelegatingContext):
+    """Shares values, references and history with the Agent's context.
 
-    Nobody hears a tool, and what it resolves is no input of the node. Values, references and history are shared; the
-    keys of the journal begin with the call's place, those of requests follow from it, and the node's id ends with it,
-    so that two calls of one tool neither read nor repeat each other's work.
+    A tool streams nothing, and what it resolves is not an input of the node. The keys of its journal and of its
+    requests begin with the place of the call, and its node id ends with it, so that two calls of one tool neither read
+    nor repeat each other's work.
     """
 
-    speaks = False
-    heard = True
-
     def __init__(self, ctx: NodeContext, function: Function, place: str) -> None:
-        self._ctx = ctx
+        super().__init__(ctx)
         self._place = place
         self.node_id = f"{ctx.node_id}-->{function.label.replace(' ', '_')}:{place}"
         self.activation_id = f"{ctx.activation_id}/{place}"
         self.name = f"{ctx.name}-->{function.label}"
         self.component = function.component
+        self.speaks, self.heard = False, True
         self.services = replace(ctx.services, http=within(ctx.services.http, place))
         self.usage = Usage()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._ctx, name)
-
-    def as_node_context(self) -> NodeContext:
-        """This, with the type of what it stands in for: the rest of the promise is kept by delegation."""
-        return cast(NodeContext, self)
 
     def spent(self, usage: Usage) -> None:
         self.usage += usage
@@ -59,6 +51,3 @@ class ToolContext:
 
     async def record(self, key: str, value: Any) -> bool:
         return await self._ctx.record(f"{self._place}/{key}", value)
-
-    async def trace(self, call: Mapping[str, Any]) -> None:
-        await self._ctx.trace(call)

@@ -3,27 +3,24 @@
 """
 
 from dataclasses import replace
-from typing import Any, cast
 
 from components.context import NodeContext
+from components.delegating_context import DelegatingContext
 from providers.interfaces import Call, Http, Reply
 from providers.models.types.rate_limits import VendorRateLimit
 
 
 def in_pace(ctx: NodeContext, pace: VendorRateLimit | None) -> NodeContext:
     """Return the context with HTTP requests that keep the vendor's rate limit."""
-    return cast(NodeContext, _Unhurried(ctx, pace)) if pace is not None else ctx
+    return _RateLimitedContext(ctx, pace) if pace is not None else ctx
 
 
-class _Unhurried:
-    """Passes on to the context whatever it does not say itself."""
+class _RateLimitedContext(DelegatingContext):
+    """A context whose requests keep a vendor's rate limit."""
 
     def __init__(self, ctx: NodeContext, pace: VendorRateLimit) -> None:
-        self._ctx = ctx
+        super().__init__(ctx)
         self.services = replace(ctx.services, http=_PacedHttp(ctx.services.http, pace))
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._ctx, name)
 
 
 class _PacedHttp:

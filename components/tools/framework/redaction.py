@@ -1,10 +1,11 @@
 """Redaction of a tool's keys, tokens and passwords in its outputs, answers and errors."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 from urllib.parse import quote, quote_plus
 
 from components.context import NodeContext
+from components.delegating_context import DelegatingContext
 from components.text.templates.templates import json_text
 
 REDACTED = "[REDACTED]"
@@ -48,18 +49,15 @@ def _without_beginning(text: str, secret: str) -> str:
 
 def kept_from(ctx: NodeContext, hidden: tuple[str, ...]) -> NodeContext:
     """Return the context with secrets redacted in cited chunks, because references are shown like outputs."""
-    return cast(NodeContext, _Discreet(ctx, hidden)) if hidden else ctx
+    return _RedactingContext(ctx, hidden) if hidden else ctx
 
 
-class _Discreet:
-    """Passes on to the context whatever it does not say itself."""
+class _RedactingContext(DelegatingContext):
+    """A context that redacts secrets in what is cited."""
 
     def __init__(self, ctx: NodeContext, hidden: tuple[str, ...]) -> None:
-        self._ctx = ctx
+        super().__init__(ctx)
         self._hidden = hidden
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._ctx, name)
 
     async def cite(self, chunks: Sequence[Mapping[str, Any]], documents: Sequence[Mapping[str, Any]]) -> list[int]:
         return await self._ctx.cite(removed(chunks, self._hidden), removed(documents, self._hidden))

@@ -46,7 +46,7 @@ def test_two_concurrent_coordinators_apply_a_report_once(bench: Bench):
     assert run.row["revision"] == 2
 
 
-def test_many_workers_that_report_at_once_leave_nothing_behind(bench: Bench):
+def test_all_reports_of_many_workers_at_once_are_applied(bench: Bench):
     run = bench.start(f"begin -> {', '.join(f'n{i}' for i in range(12))} -> join")
     bench.play(until=lambda: "n0" in run.statuses)
     claims = [bench.claim(run, f"n{i}") for i in range(12)]
@@ -106,7 +106,7 @@ def test_report_committed_after_the_re_check_is_applied_by_its_reporter(bench: B
     assert run.statuses["two"] == "done"
 
 
-def test_a_step_rides_along_with_the_report_and_needs_no_message(bench: Bench):
+def test_inline_advance_needs_no_message(bench: Bench):
     run = bench.start("begin -> work")
 
     bench.play()
@@ -115,7 +115,7 @@ def test_a_step_rides_along_with_the_report_and_needs_no_message(bench: Bench):
     assert bench.outbox.of(ADVANCE) == []
 
 
-def test_a_step_that_does_not_ride_along_is_the_schedulers(bench: Bench):
+def test_report_without_inline_advance_leaves_the_advance_to_the_scheduler(bench: Bench):
     run = bench.start("begin -> work")
     worker = bench.a_worker(inline_advance=False)
 
@@ -152,7 +152,7 @@ def test_advance_that_always_fails_is_logged_and_stops_no_other_run(bench: Bench
     assert broken.statuses == {"begin": "reported"}
 
 
-def test_a_run_that_is_over_unknown_or_of_newer_rules_is_left_as_it_is(bench: Bench):
+def test_advance_leaves_a_run_unchanged_that_is_over_unknown_or_of_newer_rules(bench: Bench):
     over = bench.start("begin -> work")
     bench.play()
     newer = bench.start("begin -> work")
@@ -167,7 +167,7 @@ def test_a_run_that_is_over_unknown_or_of_newer_rules_is_left_as_it_is(bench: Be
     assert newer.statuses == {"begin": "reported"}
 
 
-def test_advancing_for_nothing_changes_nothing(bench: Bench):
+def test_advance_without_reports_changes_nothing(bench: Bench):
     run = bench.start("begin -> work")
     before = run.row
 
@@ -178,7 +178,7 @@ def test_advancing_for_nothing_changes_nothing(bench: Bench):
     assert len(bench.outbox.sent) == 1
 
 
-def test_one_caller_is_not_kept_for_ever_by_a_run_that_always_has_more(bench: Bench):
+def test_advance_of_a_run_with_endless_reports_is_handed_to_the_scheduler(bench: Bench):
     run = bench.start("begin -> work")
     looks: list[UUID] = []
 
@@ -210,7 +210,7 @@ def test_a_run_costs_what_all_its_nodes_have_cost_however_it_ends(bench: Bench, 
     assert run.row["usage"] == {"prompt_tokens": 2, "completion_tokens": 4, "total_tokens": 6, "calls": 2}
 
 
-def test_a_failed_run_carries_out_what_began_with_the_failure_and_nothing_later(bench: Bench):
+def test_failed_run_executes_activations_of_the_failing_level_and_no_later_ones(bench: Bench):
     bench.does(one=lambda ctx: Failed("broken"))
     run = bench.start("begin -> one, two; one -> after_one; two -> after_two")
 
@@ -222,7 +222,7 @@ def test_a_failed_run_carries_out_what_began_with_the_failure_and_nothing_later(
     assert run.row["error"] == "Node one (Act): broken"
 
 
-def test_what_was_ready_when_a_run_ended_is_closed_and_stays_closed(bench: Bench):
+def test_ready_activation_of_a_cancelled_run_is_closed_and_stays_closed(bench: Bench):
     run = bench.start("begin -> one, two")
     bench.play(until=lambda: "one" in run.statuses)
     claimed = bench.claim(run, "one")
@@ -237,7 +237,7 @@ def test_what_was_ready_when_a_run_ended_is_closed_and_stays_closed(bench: Bench
     assert run.told.count("workflow_finished") == 1
 
 
-def test_a_cancelled_run_goes_nowhere_however_its_nodes_end(bench: Bench):
+def test_cancelled_run_routes_nothing_after_a_report(bench: Bench):
     run = bench.start("begin -> one -> say", say=says("never"))
     bench.play(until=lambda: "one" in run.statuses)
     claimed = bench.claim(run, "one")

@@ -30,7 +30,7 @@ WHEN = ("hinted_at", "not_before", "lease_until", "started_at", "finished_at", "
 
 
 @pytest.mark.parametrize("drawn", CANVASES)
-def test_what_goes_out_together_is_what_would_be_written_one_by_one(
+def test_activations_inserted_in_one_statement_equal_those_inserted_one_by_one(
     bench: Bench, drawn: str, monkeypatch: pytest.MonkeyPatch
 ):
     together = written(bench, CANVASES[drawn])
@@ -42,7 +42,9 @@ def test_what_goes_out_together_is_what_would_be_written_one_by_one(
     assert [row["turn"] is None for row in together] == [row["turn"] is None for row in one_by_one]
 
 
-def test_more_than_one_statement_may_hold_go_out_in_several(bench: Bench, monkeypatch: pytest.MonkeyPatch):
+def test_activations_beyond_the_batch_size_are_inserted_in_several_statements(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr(new_activations, "AT_ONCE", MANY)
     nodes = [f"n{number:02}" for number in range(3 * MANY + 1)]
 
@@ -53,7 +55,7 @@ def test_more_than_one_statement_may_hold_go_out_in_several(bench: Bench, monkey
     assert run.statuses == {"begin": "done", **dict.fromkeys(nodes, "ready")}
 
 
-def test_who_takes_one_of_many_has_it_and_the_others_are_hinted(bench: Bench):
+def test_one_of_several_activations_is_claimed_by_its_reporter_and_the_others_are_enqueued(bench: Bench):
     run, taken = taken_by_who_reports(bench, "begin -> one, two, three, four, five")
 
     (claim,) = taken
@@ -66,7 +68,7 @@ def test_who_takes_one_of_many_has_it_and_the_others_are_hinted(bench: Bench):
     assert hinted == {str(each.id) for each in run.activations if each.status == "ready"}
 
 
-def test_a_claim_that_was_taken_is_the_claim_that_a_hint_would_have_led_to(bench: Bench):
+def test_claim_of_a_continuation_equals_the_claim_of_a_task_message(bench: Bench):
     run, (taken,) = taken_by_who_reports(bench, "begin -> work -> say", say=says("done"))
     other = bench.start("begin -> work -> say", say=says("done"))
     bench.report(bench.claim(other, "begin"))
@@ -80,7 +82,7 @@ def test_a_claim_that_was_taken_is_the_claim_that_a_hint_would_have_led_to(bench
     assert (taken.conversation_id, taken.run_created_at) == (run.conversation_id, run.row["created_at"])
 
 
-def test_what_waited_for_a_place_in_the_run_is_taken_as_well(bench: Bench):
+def test_promoted_activation_is_claimed_by_its_reporter(bench: Bench):
     bench.coordinator = bench.a_coordinator(max_running=1)
     bench.lifecycle = type(bench.lifecycle)(bench.coordinator)
     run = bench.start("begin -> one, two")
@@ -97,7 +99,7 @@ def test_what_waited_for_a_place_in_the_run_is_taken_as_well(bench: Bench):
     assert bench.outbox.of("worker.execute") == []
 
 
-def test_a_run_that_stops_gives_nothing_to_take(bench: Bench):
+def test_stopping_run_has_no_continuation(bench: Bench):
     run = bench.start("begin -> work")
     claimed = bench.claim(run, "begin")
     row = RunRow.from_columns(run.row)
@@ -110,7 +112,7 @@ def test_a_run_that_stops_gives_nothing_to_take(bench: Bench):
     assert (made.claims, made.promoted and made.promoted.result()) == ({}, [])
 
 
-def test_who_does_not_want_more_leaves_it_to_the_queue(bench: Bench):
+def test_activation_that_its_reporter_does_not_reserve_is_enqueued(bench: Bench):
     run = bench.start("begin -> work")
     bench.outbox.lose()
 

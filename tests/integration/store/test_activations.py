@@ -40,7 +40,7 @@ def test_a_message_that_is_delivered_twice_claims_once(bench: Bench):
     assert run.activation("begin").attempt == 1
 
 
-def test_a_claim_whose_answer_got_lost_is_sent_again_and_is_the_same_attempt(bench: Bench):
+def test_claim_repeated_after_a_lost_answer_is_the_same_attempt(bench: Bench):
     run = bench.start("begin -> work")
     lease_id = uuid4()
 
@@ -57,7 +57,7 @@ def test_a_claim_whose_answer_got_lost_is_sent_again_and_is_the_same_attempt(ben
     assert claim(lease_id) is None, "a claim that was called off meanwhile"
 
 
-def test_what_is_not_due_yet_is_not_claimed(bench: Bench):
+def test_activation_that_is_not_due_is_not_claimed(bench: Bench):
     run = bench.start("begin -> work")
     change(bench, run, not_before=func.now() + timedelta(minutes=1))
 
@@ -76,7 +76,7 @@ def test_nothing_is_claimed_after_a_cancel_has_committed(bench: Bench):
     assert run.statuses == {"begin": "closed"}
 
 
-def test_a_claim_that_meets_a_cancel_waits_for_it_and_gets_nothing(bench: Bench):
+def test_claim_during_a_cancel_waits_and_gets_nothing(bench: Bench):
     run = bench.start("begin -> work")
 
     with cancelling(bench, run) as commit, in_background(bench, lambda: bench.try_claim(run, "begin")) as claimed:
@@ -86,7 +86,7 @@ def test_a_claim_that_meets_a_cancel_waits_for_it_and_gets_nothing(bench: Bench)
     assert run.activation("begin").attempt == 0
 
 
-def test_a_cancel_that_meets_a_claim_waits_for_it_and_calls_it_off(bench: Bench):
+def test_cancel_during_a_claim_waits_and_requests_its_cancel(bench: Bench):
     run = bench.start("begin -> work")
     with bench.database.transaction() as tx:
         row = run.activation("begin")
@@ -103,7 +103,7 @@ def test_a_cancel_that_meets_a_claim_waits_for_it_and_calls_it_off(bench: Bench)
 
 
 # -- keeping ---------------------------------------------------------------------------------------------------------
-def test_a_lease_that_was_swept_is_neither_firm_nor_renewed(bench: Bench):
+def test_swept_lease_cannot_be_made_durable_or_renewed(bench: Bench):
     run = bench.start("begin -> work")
     claimed = bench.claim(run, "begin", lease=AT_ONCE)
     assert swept(bench) == [run.id]
@@ -115,7 +115,7 @@ def test_a_lease_that_was_swept_is_neither_firm_nor_renewed(bench: Bench):
     assert renewed(bench, claimed) == set()
 
 
-def test_a_lease_that_has_run_out_revives_if_nobody_has_swept_it(bench: Bench):
+def test_expired_lease_that_was_not_swept_can_be_renewed(bench: Bench):
     run = bench.start("begin -> work")
     claimed = bench.claim(run, "begin", lease=AT_ONCE)
 
@@ -125,7 +125,7 @@ def test_a_lease_that_has_run_out_revives_if_nobody_has_swept_it(bench: Bench):
     assert bench.report(claimed)
 
 
-def test_renewing_waits_for_nobody_and_keeps_what_somebody_works_on(bench: Bench):
+def test_renewal_skips_locked_rows_and_reports_their_leases_as_valid(bench: Bench):
     run = bench.start("begin -> one, two")
     bench.play(until=lambda: "one" in run.statuses)
     one, two = bench.claim(run, "one"), bench.claim(run, "two")
@@ -137,7 +137,7 @@ def test_renewing_waits_for_nobody_and_keeps_what_somebody_works_on(bench: Bench
     assert kept == {one.lease_id, two.lease_id}
 
 
-def test_of_many_leases_those_that_are_gone_are_missing(bench: Bench):
+def test_renewal_does_not_return_leases_that_are_gone(bench: Bench):
     run = bench.start("begin -> one, two, three")
     bench.play(until=lambda: "one" in run.statuses)
     kept, reported, swept_away = (
@@ -152,7 +152,7 @@ def test_of_many_leases_those_that_are_gone_are_missing(bench: Bench):
 
 
 # -- reporting -------------------------------------------------------------------------------------------------------
-def test_a_report_under_a_lost_lease_stores_nothing_at_all(bench: Bench):
+def test_report_under_a_lost_lease_stores_nothing(bench: Bench):
     run = bench.start("begin -> work")
     claimed = bench.claim(run, "begin", lease=AT_ONCE)
     swept(bench)
@@ -177,7 +177,7 @@ def test_a_report_under_a_lost_lease_stores_nothing_at_all(bench: Bench):
     assert [count(bench, run, table) for table in (node_values, variables, turns)] == [0, 0, 0]
 
 
-def test_a_report_whose_answer_got_lost_is_recognised_and_not_stored_twice(bench: Bench):
+def test_report_repeated_after_a_lost_answer_is_recognised(bench: Bench):
     run = bench.start("begin -> work")
     claimed = bench.claim(run, "begin")
     stranger = uuid4()
@@ -192,7 +192,7 @@ def test_a_report_whose_answer_got_lost_is_recognised_and_not_stored_twice(bench
     assert run.outputs("begin") == {"result": 1}
 
 
-def test_a_running_attempt_has_not_reported(bench: Bench):
+def test_running_attempt_has_no_stored_report(bench: Bench):
     run = bench.start("begin -> work")
     claimed = bench.claim(run, "begin")
 
@@ -201,7 +201,7 @@ def test_a_running_attempt_has_not_reported(bench: Bench):
         assert not reports.has_unapplied_reports(tx, run.id)
 
 
-def test_a_lost_worker_costs_a_strike_and_the_next_attempt_has_a_number_of_its_own(bench: Bench):
+def test_lost_worker_raises_the_crash_count_and_the_attempt_number(bench: Bench):
     run = bench.start("begin -> work")
     bench.claim(run, "begin", lease=AT_ONCE)
     swept(bench)
@@ -212,7 +212,7 @@ def test_a_lost_worker_costs_a_strike_and_the_next_attempt_has_a_number_of_its_o
     assert (again.attempt, again.strikes) == (2, 1)
 
 
-def test_a_report_tells_the_coordinator_what_routing_needs_and_no_values(bench: Bench):
+def test_unapplied_report_has_what_routing_needs_and_no_values(bench: Bench):
     run = bench.start("begin -> work")
     claimed = bench.claim(run, "begin")
     bench.report(claimed, "Chose", column={"to": ["work"]}, values=[values_of(claimed, {"result": "large"})])
@@ -277,7 +277,7 @@ def in_background(bench: Bench, work: Callable[[], Claim | None]) -> Generator["
         yield future
 
 
-def test_claims_that_go_out_together_are_the_claims_that_each_would_get(bench: Bench):
+def test_claims_of_a_batch_equal_single_claims(bench: Bench):
     run, other = bench.start("begin -> a, b, c"), bench.start("begin -> a")
     for each in (run, other):
         bench.report(bench.claim(each, "begin"))
@@ -297,7 +297,7 @@ def test_claims_that_go_out_together_are_the_claims_that_each_would_get(bench: B
     assert replace(together, id=alone.id, node_id="b", lease_id=alone.lease_id, place=alone.place) == alone
 
 
-def test_who_holds_a_row_is_not_waited_for_by_those_who_claim_together(bench: Bench):
+def test_claim_of_a_batch_skips_locked_rows(bench: Bench):
     run = bench.start("begin -> a, b")
     bench.report(bench.claim(run, "begin"))
     bench.coordinator.advance_run(run.id)
@@ -311,7 +311,7 @@ def test_who_holds_a_row_is_not_waited_for_by_those_who_claim_together(bench: Be
     assert [claim.node_id for claim in claimed.values()] == ["b"]
 
 
-def test_what_has_too_many_strikes_is_not_claimed_together(bench: Bench):
+def test_claim_of_a_batch_skips_poison_tasks(bench: Bench):
     run = bench.start("begin -> a, b")
     bench.report(bench.claim(run, "begin"))
     bench.coordinator.advance_run(run.id)

@@ -27,7 +27,7 @@ from tests.integration.engine import Bench, Run, until
 SOON = timedelta(milliseconds=20)
 
 
-def test_who_finds_a_run_taken_goes_away_at_once(bench: Bench):
+def test_try_lock_of_a_locked_run_returns_at_once(bench: Bench):
     run = bench.start("begin -> work")
 
     with bench.database.transaction() as holder, bench.database.transaction() as other:
@@ -35,7 +35,7 @@ def test_who_finds_a_run_taken_goes_away_at_once(bench: Bench):
         assert run_rows.try_lock(other, run.id)() is None
 
 
-def test_a_person_waits_for_a_run_but_not_for_ever(bench: Bench):
+def test_lock_of_a_locked_run_times_out(bench: Bench):
     run = bench.start("begin -> work")
 
     with bench.database.transaction() as holder:
@@ -46,7 +46,7 @@ def test_a_person_waits_for_a_run_but_not_for_ever(bench: Bench):
     assert isinstance(refused.value.orig, LockNotAvailable)
 
 
-def test_a_held_run_keeps_nobody_from_claiming_or_reporting(bench: Bench):
+def test_locked_run_does_not_block_claims_and_reports(bench: Bench):
     run = bench.start("begin -> work")
 
     with bench.database.transaction() as holder:
@@ -55,7 +55,7 @@ def test_a_held_run_keeps_nobody_from_claiming_or_reporting(bench: Bench):
         assert bench.report(claimed)
 
 
-def test_a_run_that_newer_rules_decide_is_left_alone(bench: Bench):
+def test_run_of_newer_rules_cannot_be_locked(bench: Bench):
     run = bench.start("begin -> work")
     change(bench, run, engine=RULES_VERSION + 1)
 
@@ -64,7 +64,7 @@ def test_a_run_that_newer_rules_decide_is_left_alone(bench: Bench):
         assert run_rows.lock(tx, run.id) is None
 
 
-def test_there_is_no_run_of_another_tenant(bench: Bench):
+def test_run_of_another_tenant_is_not_found(bench: Bench):
     run = bench.start("begin -> work")
 
     with bench.database.transaction() as tx:
@@ -72,7 +72,7 @@ def test_there_is_no_run_of_another_tenant(bench: Bench):
         assert run_rows.read(tx, bench.a_tenant(), run.id) is None
 
 
-def test_a_decision_on_a_state_that_is_no_more_writes_nothing(bench: Bench):
+def test_decision_on_an_outdated_revision_writes_nothing(bench: Bench):
     run = bench.start("begin -> work")
     before = row_of(run)
     change(bench, run, revision=before.revision + 1)
@@ -83,7 +83,7 @@ def test_a_decision_on_a_state_that_is_no_more_writes_nothing(bench: Bench):
     assert run.row["last_event"] == before.last_event
 
 
-def test_a_decision_about_an_activation_that_is_elsewhere_writes_nothing(bench: Bench):
+def test_decision_about_an_activation_in_another_status_writes_nothing(bench: Bench):
     run = bench.start("begin -> work")
     claimed = bench.claim(run, "begin")
     before = row_of(run)
@@ -95,7 +95,7 @@ def test_a_decision_about_an_activation_that_is_elsewhere_writes_nothing(bench: 
     assert run.statuses == {"begin": "running"}
 
 
-def test_only_so_many_nodes_of_a_run_are_at_work_and_the_others_follow_in_canonical_order(bench: Bench):
+def test_activations_beyond_max_running_are_promoted_in_canonical_order(bench: Bench):
     bench.coordinator = bench.a_coordinator(max_running=2)
     bench.lifecycle = type(bench.lifecycle)(bench.coordinator)
     run = bench.start("begin -> one, two, three, four")
@@ -110,7 +110,7 @@ def test_only_so_many_nodes_of_a_run_are_at_work_and_the_others_follow_in_canoni
     assert [row.node_id for row in run.activations] == ["begin", "one", "two", "three", "four"]
 
 
-def test_no_scope_is_left_of_a_run_that_is_over(bench: Bench):
+def test_scopes_of_a_run_are_deleted_when_it_ends(bench: Bench):
     run = bench.start("begin -> work")
     assert count_scopes(bench, run) == 1
 
@@ -133,7 +133,7 @@ def test_notifications_of_two_decisions_of_a_transaction_are_sent_together():
 
 
 # -- the step behind a step ------------------------------------------------------------------------------------------
-def test_a_run_that_is_as_it_was_left_is_taken_with_the_step(bench: Bench):
+def test_unchanged_cached_run_is_locked_by_the_statement_that_writes_it(bench: Bench):
     run = bench.start("begin -> work")
     left = row_of(run)
 
@@ -146,7 +146,7 @@ def test_a_run_that_is_as_it_was_left_is_taken_with_the_step(bench: Bench):
     assert (run.row["revision"], run.row["error"]) == (left.revision + 1, "written by a step")
 
 
-def test_a_step_of_a_run_that_has_moved_on_is_refused_with_all_it_writes(bench: Bench):
+def test_advance_from_a_stale_cached_run_writes_nothing(bench: Bench):
     run = bench.start("begin -> work")
     left = row_of(run)
     bench.report(bench.claim(run, "begin"))
@@ -161,7 +161,7 @@ def test_a_step_of_a_run_that_has_moved_on_is_refused_with_all_it_writes(bench: 
     assert (run.row["error"], run.told) == ("", told)
 
 
-def test_a_step_of_a_run_that_somebody_holds_is_refused_and_does_not_wait(bench: Bench):
+def test_advance_from_a_cached_run_that_is_locked_is_refused_at_once(bench: Bench):
     run = bench.start("begin -> work")
     left, told = row_of(run), run.told
 
@@ -174,7 +174,7 @@ def test_a_step_of_a_run_that_somebody_holds_is_refused_and_does_not_wait(bench:
     assert (run.row["error"], run.told) == ("", told)
 
 
-def test_there_is_no_step_behind_one_of_a_run_that_is_gone(bench: Bench):
+def test_advance_from_a_cached_run_that_was_deleted_is_refused(bench: Bench):
     left = row_of(bench.start("begin -> work"))._replace(id=new_id())
 
     with pytest.raises(DatabaseError) as refused:
@@ -184,7 +184,7 @@ def test_there_is_no_step_behind_one_of_a_run_that_is_gone(bench: Bench):
 
 
 # -- a moment's patience ---------------------------------------------------------------------------------------------
-def test_who_waits_for_a_run_gets_its_row_as_the_one_before_has_left_it(bench: Bench):
+def test_lock_with_timeout_returns_the_row_as_the_lock_holder_has_committed_it(bench: Bench):
     run = bench.start("begin -> work")
     before = run.row["revision"]
 
@@ -200,7 +200,7 @@ def test_who_waits_for_a_run_gets_its_row_as_the_one_before_has_left_it(bench: B
     assert found.revision == before + 1
 
 
-def test_who_has_waited_in_vain_is_told_so_and_writes_nothing(bench: Bench):
+def test_lock_with_timeout_that_expires_fails_the_transaction(bench: Bench):
     run = bench.start("begin -> work")
 
     with bench.database.transaction() as holder:
@@ -213,7 +213,7 @@ def test_who_has_waited_in_vain_is_told_so_and_writes_nothing(bench: Bench):
     assert run.row["error"] == ""
 
 
-def test_the_patience_for_a_run_is_no_limit_for_what_comes_behind_it(bench: Bench):
+def test_timeout_of_a_lock_does_not_apply_to_later_statements(bench: Bench):
     run = bench.start("begin -> work")
 
     with bench.database.transaction() as tx:
@@ -221,7 +221,7 @@ def test_the_patience_for_a_run_is_no_limit_for_what_comes_behind_it(bench: Benc
         assert tx.scalar(text("select current_setting('lock_timeout')")) == "0"
 
 
-def test_nobody_waits_for_a_run_that_newer_rules_decide(bench: Bench):
+def test_lock_with_timeout_returns_nothing_for_a_run_of_newer_rules(bench: Bench):
     run = bench.start("begin -> work")
     change(bench, run, engine=RULES_VERSION + 1)
 

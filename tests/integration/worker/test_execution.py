@@ -132,7 +132,10 @@ def test_what_no_row_can_hold_fails_its_node_at_once(bench: Bench, what: str, wh
 def test_a_component_that_gives_back_no_outcome_fails_its_node(bench: Bench):
     run = played(bench, work=lambda ctx: None)
 
-    assert (run.status, run.row["error"]) == ("failed", "Node work (Act): Act returned NoneType, which is no outcome.")
+    assert (run.status, run.row["error"]) == (
+        "failed",
+        "Node work (Act): Act returned NoneType, which is not an outcome.",
+    )
 
 
 def test_a_message_may_speak_what_no_row_can_hold(bench: Bench):
@@ -379,7 +382,7 @@ def test_a_worker_that_wakes_up_long_after_its_lease_is_refused_and_no_step_is_s
 
 
 def test_an_outage_while_a_node_works_is_no_fault_of_the_nodes(bench: Bench, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(attempt, "PAUSE", 0.0)
+    monkeypatch.setattr(attempt, "RELEASE_DELAY", 0.0)
     tries: list[str] = []
 
     def away_at_first(ctx: NodeContext) -> Outcome:
@@ -398,7 +401,7 @@ def test_an_outage_while_a_node_works_is_no_fault_of_the_nodes(bench: Bench, mon
 def test_a_node_that_meets_an_outage_whenever_it_works_is_not_tried_for_ever(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(attempt, "PAUSE", 0.0)
+    monkeypatch.setattr(attempt, "RELEASE_DELAY", 0.0)
 
     def away(ctx: NodeContext) -> NoReturn:
         raise OperationalError("select", {}, Exception("the database is away"))

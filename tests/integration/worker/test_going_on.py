@@ -34,7 +34,7 @@ CHAIN = "begin -> one -> two -> three -> say"
 
 
 # -- as long as nobody disturbs it -----------------------------------------------------------------------------------
-def test_one_hint_carries_a_whole_chain(bench: Bench):
+def test_one_task_message_executes_a_whole_chain(bench: Bench):
     run = bench.start(CHAIN, say=says("{three@result}"))
 
     began_with_one_hint(bench, run)
@@ -46,7 +46,7 @@ def test_one_hint_carries_a_whole_chain(bench: Bench):
     assert [row.activated_rev for row in run.activations] == [1, 2, 3, 4, 5]
 
 
-def test_a_step_of_a_row_is_one_statement_and_nothing_else(bench: Bench, sent: list[bytes]):
+def test_advance_in_a_chain_is_one_statement(bench: Bench, sent: list[bytes]):
     bench.does(one=lambda ctx: forgotten(sent), two=lambda ctx: told.extend(sent) or Finished())
     told: list[bytes] = []
     run = bench.start("begin -> one -> two -> three")
@@ -61,7 +61,7 @@ def test_a_step_of_a_row_is_one_statement_and_nothing_else(bench: Bench, sent: l
     assert f"INSERT INTO {week.partition('activations')} ".encode() in step
 
 
-def test_where_others_may_have_reported_a_step_is_followed_by_a_look(bench: Bench, sent: list[bytes]):
+def test_advance_is_re_checked_if_other_reports_may_have_arrived(bench: Bench, sent: list[bytes]):
     run = bench.start("begin -> one, two -> say", say=says("done"))
 
     began_with_one_hint(bench, run)
@@ -70,7 +70,7 @@ def test_where_others_may_have_reported_a_step_is_followed_by_a_look(bench: Benc
     assert (sent.count(look), run.statuses["one"], run.statuses["two"]) == (2, "done", "ready")
 
 
-def test_what_attempts_held_goes_with_them_and_no_search_for_garbage_is_needed(bench: Bench):
+def test_finished_attempts_are_freed_without_garbage_collection(bench: Bench):
     run = bench.start("begin -> one -> two -> three")  # the event loop keeps what it did last until it does more
     gc.collect()
     gc.disable()
@@ -86,7 +86,7 @@ def test_what_attempts_held_goes_with_them_and_no_search_for_garbage_is_needed(b
     assert left == []
 
 
-def test_of_a_fan_a_thread_goes_on_with_one_branch_and_the_queue_has_the_others(bench: Bench):
+def test_thread_continues_with_one_branch_and_the_others_are_enqueued(bench: Bench):
     run = bench.start("begin -> one, two, three -> say")
 
     began_with_one_hint(bench, run)
@@ -98,7 +98,7 @@ def test_of_a_fan_a_thread_goes_on_with_one_branch_and_the_queue_has_the_others(
     assert run.status == "succeeded"
 
 
-def test_when_its_time_is_up_a_thread_leaves_what_is_ready_to_the_queue(bench: Bench):
+def test_thread_whose_time_is_up_enqueues_the_next_activation(bench: Bench):
     run = bench.start(CHAIN)
     eager = bench.worker.execution.eager()
 
@@ -115,7 +115,7 @@ def test_when_its_time_is_up_a_thread_leaves_what_is_ready_to_the_queue(bench: B
     assert bench.worker.leases.held() == []
 
 
-def test_with_no_time_at_all_every_node_goes_through_the_queue(bench: Bench):
+def test_every_activation_is_enqueued_if_local_continuation_is_off(bench: Bench):
     worker = bench.a_worker(continue_locally_for=timedelta(0))
     run = bench.start(CHAIN)
     hops = 0
@@ -130,7 +130,7 @@ def test_with_no_time_at_all_every_node_goes_through_the_queue(bench: Bench):
 
 
 # -- when something comes between ------------------------------------------------------------------------------------
-def test_a_process_that_goes_down_takes_nothing_more(bench: Bench):
+def test_process_that_shuts_down_reserves_no_continuation(bench: Bench):
     run, claimed, eager = about_to_report(bench)
     bench.worker.leases.release_all()
 
@@ -142,7 +142,7 @@ def test_a_process_that_goes_down_takes_nothing_more(bench: Bench):
     assert bench.worker.leases.held() == []
 
 
-def test_a_step_that_is_not_stored_leaves_nothing_registered(bench: Bench):
+def test_continuation_of_a_failed_advance_is_released(bench: Bench):
     class Unlucky(Coordinator):
         def apply_reports(self, tx: Transaction, *given: Any, **more: Any) -> Any:
             advance = super().apply_reports(tx, *given, **more)
@@ -161,7 +161,7 @@ def test_a_step_that_is_not_stored_leaves_nothing_registered(bench: Bench):
     assert run.status == "succeeded"
 
 
-def test_a_report_that_is_refused_leaves_nothing_registered(bench: Bench, monkeypatch: pytest.MonkeyPatch):
+def test_continuation_of_a_refused_report_is_released(bench: Bench, monkeypatch: pytest.MonkeyPatch):
     logged = CapturingLogger()
     monkeypatch.setattr("worker.reporter.log", logged)  # whatever level another test has set
     run, claimed, eager = about_to_report(bench)
@@ -175,7 +175,7 @@ def test_a_report_that_is_refused_leaves_nothing_registered(bench: Bench, monkey
     assert bench.worker.leases.held() == []
 
 
-def test_activation_that_its_thread_does_not_execute_is_no_longer_registered(bench: Bench):
+def test_continuation_that_its_thread_does_not_execute_is_released(bench: Bench):
     run, claimed, eager = about_to_report(bench)
     report(bench, claimed, eager)
     assert [attempt.activation_id for attempt in bench.worker.leases.held()] == [run.activation("work").id]
@@ -187,7 +187,7 @@ def test_activation_that_its_thread_does_not_execute_is_no_longer_registered(ben
 
 
 @pytest.mark.parametrize("may_be_stored", [True, False])
-def test_activation_of_a_commit_without_an_answer_stays_registered_when_its_report_is_tried_again(
+def test_continuation_of_a_commit_without_an_answer_stays_registered_when_its_report_is_tried_again(
     bench: Bench, may_be_stored: bool
 ):
     run, _, eager = about_to_report(bench)
@@ -200,7 +200,7 @@ def test_activation_of_a_commit_without_an_answer_stays_registered_when_its_repo
     assert [attempt.lease_id for attempt in bench.worker.leases.held()] == [lease_id] * may_be_stored
 
 
-def test_what_was_taken_by_a_commit_whose_answer_got_lost_is_carried_out_at_once(
+def test_continuation_of_a_commit_whose_answer_was_lost_is_executed_at_once(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ):
     run = bench.start(CHAIN)
@@ -214,7 +214,9 @@ def test_what_was_taken_by_a_commit_whose_answer_got_lost_is_carried_out_at_once
     assert bench.worker.leases.held() == []
 
 
-def test_so_is_what_had_waited_for_a_place_in_the_run(bench: Bench, monkeypatch: pytest.MonkeyPatch):
+def test_promoted_continuation_of_a_commit_whose_answer_was_lost_is_executed_at_once(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+):
     bench.coordinator = bench.a_coordinator(max_running=1)
     bench.lifecycle = type(bench.lifecycle)(bench.coordinator)
     run = bench.start("begin -> one, two")
@@ -228,7 +230,7 @@ def test_so_is_what_had_waited_for_a_place_in_the_run(bench: Bench, monkeypatch:
     assert bench.worker.leases.held() == []
 
 
-def test_a_run_that_has_moved_on_meanwhile_is_read_anew(bench: Bench):
+def test_run_that_was_changed_since_it_was_cached_is_read_again(bench: Bench):
     run = bench.start(CHAIN)
 
     def somebody_decides(ctx: NodeContext) -> Finished:
@@ -245,7 +247,7 @@ def test_a_run_that_has_moved_on_meanwhile_is_read_anew(bench: Bench):
     assert bench.outbox.of(EXECUTE) == []
 
 
-def test_a_run_that_somebody_holds_gets_the_report_and_whoever_looks_next_goes_on(bench: Bench):
+def test_report_to_a_locked_run_is_stored_and_applied_by_the_next_advance(bench: Bench):
     run = bench.start("begin -> one -> compute -> say")
 
     with ExitStack() as held:
@@ -266,7 +268,7 @@ def test_a_run_that_somebody_holds_gets_the_report_and_whoever_looks_next_goes_o
 
 
 # -- reports that come together --------------------------------------------------------------------------------------
-def test_siblings_that_end_together_are_stored_together_and_their_results_are_in_order(
+def test_siblings_that_end_together_are_stored_in_one_batch_and_their_results_are_in_order(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ):
     nodes = [f"n{number:02}" for number in range(8)]

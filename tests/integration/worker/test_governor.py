@@ -22,7 +22,7 @@ from tests.builders import says
 from tests.integration.engine import REDIS_AWAY, Bench, Run, at_work, until
 from tests.integration.worker import test_agent_over_the_wire as agents
 from tests.integration.worker.paces import nothing_has_left_of_late
-from worker.context.rate_limit_wait import EARLY
+from worker.context.rate_limit_wait import RESCHEDULE_EARLY
 
 MODEL = "m@OpenAI-API-Compatible"
 MUCH = 10**9
@@ -40,7 +40,7 @@ def test_a_call_that_must_wait_long_gives_its_place_up_and_is_sent_again_when_it
 
         assert (first.status, first.said) == ("succeeded", "word " * 20)
         assert (waiting.status, waiting.strikes, waiting.lease_id, waiting.hinted_at) == ("ready", 0, None, None)
-        assert 50 < (waiting.not_before - began).total_seconds() < 60 + EARLY
+        assert 50 < (waiting.not_before - began).total_seconds() < 60 + RESCHEDULE_EARLY
         assert len(served.server.admitted) == 1
 
         nothing_has_left_of_late(bench, second)

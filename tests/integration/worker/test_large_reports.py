@@ -14,7 +14,6 @@ from store.db.database import Database
 from tests.builders import says
 from tests.integration.engine import Bench, Run, at_work, until
 from worker import report_content, reporter
-from worker.context.output_limits import OutputLimits
 
 BIG = "x" * (report_content.LARGE_REPORT + 1)
 SHORT = timedelta(seconds=1)
@@ -60,7 +59,7 @@ def status_of(run: Run) -> str:
 
 
 @pytest.mark.parametrize("rides_along", [True, False])
-def test_a_large_report_is_given_time_by_its_size(bench: Bench, rides_along: bool):
+def test_large_report_has_a_time_limit_by_its_size(bench: Bench, rides_along: bool):
     bench.does(work=leaves({"text": BIG}))
     run = bench.start("begin -> work -> say", say=says("done"))
 
@@ -72,7 +71,7 @@ def test_a_large_report_is_given_time_by_its_size(bench: Bench, rides_along: boo
 
 
 @pytest.mark.parametrize("rides_along", [True, False])
-def test_a_report_that_is_too_much_for_the_database_fails_its_node_and_the_run_ends(
+def test_report_too_large_for_the_database_fails_its_node(
     bench: Bench, rides_along: bool, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(reporter, "MIN_STORE_RATE", 2**40)  # so it gets no more time than others
@@ -87,9 +86,7 @@ def test_a_report_that_is_too_much_for_the_database_fails_its_node_and_the_run_e
     assert run.activation("work").attempt == 1
 
 
-def test_a_small_report_that_meets_a_busy_database_is_repeated_until_it_is_stored(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-):
+def test_small_report_is_repeated_while_the_database_is_busy(bench: Bench, monkeypatch: pytest.MonkeyPatch):
     run = bench.start("begin -> work -> say", say=says("done"))
     tries: list[object] = []
     written = reporter.Reporter._store
@@ -108,7 +105,7 @@ def test_a_small_report_that_meets_a_busy_database_is_repeated_until_it_is_store
     assert len(tries) > 6
 
 
-def test_what_one_report_stores_is_counted_together(bench: Bench):
+def test_output_limit_applies_to_everything_that_a_report_stores(bench: Bench):
     worker = bench.a_worker(max_output=1_000)
     bench.does(
         alone=leaves({"text": "x" * 900}), work=leaves({"text": "x" * 600}, {"env.a": "x" * 300, "env.b": "x" * 300})

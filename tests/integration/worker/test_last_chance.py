@@ -27,7 +27,7 @@ HELD = select(func.count()).where(rows.c.status == "running")
 SILENT = text("update activations set lease_until = now() - interval '1 s' where status = 'running'")
 
 
-def test_a_killer_fails_after_the_third_worker_and_all_its_neighbours_live(bench: Bench):
+def test_poison_task_fails_after_three_crashes_and_no_other_activation_does(bench: Bench):
     innocents = [f"work{number}" for number in range(INNOCENTS)]
     quiet, killed = threading.Event(), threading.Event()
 
@@ -65,7 +65,7 @@ def test_a_killer_fails_after_the_third_worker_and_all_its_neighbours_live(bench
     assert max(row.strikes for row in honest.activations) == 2
 
 
-def test_a_killer_inside_an_iteration_fails_its_own_run_only(bench: Bench):
+def test_poison_task_in_an_iteration_fails_only_its_own_run(bench: Bench):
     killed = threading.Event()
 
     async def kill(ctx: NodeContext) -> None:
@@ -90,7 +90,7 @@ def test_a_killer_inside_an_iteration_fails_its_own_run_only(bench: Bench):
     assert other.status == "succeeded"
 
 
-def test_what_is_put_aside_has_no_lease_and_keeps_no_thread(bench: Bench, two_on_their_last_chance: Run):
+def test_task_that_was_set_aside_has_no_lease_and_no_thread(bench: Bench, two_on_their_last_chance: Run):
     free, begun = threading.Event(), threading.Event()
     bench.does(one=patient(begun, free), two=patient(begun, free))
     run = two_on_their_last_chance
@@ -107,7 +107,7 @@ def test_what_is_put_aside_has_no_lease_and_keeps_no_thread(bench: Bench, two_on
     assert (run.statuses["one"], run.statuses["two"]) == ("done", "done")
 
 
-def test_what_was_put_aside_by_a_worker_that_dies_comes_again(bench: Bench, two_on_their_last_chance: Run):
+def test_task_set_aside_by_a_lost_worker_is_sent_again(bench: Bench, two_on_their_last_chance: Run):
     begun, never = threading.Event(), threading.Event()
     bench.does(one=patient(begun, never))
     run = two_on_their_last_chance
@@ -128,9 +128,7 @@ def test_what_was_put_aside_by_a_worker_that_dies_comes_again(bench: Bench, two_
     thread.join()
 
 
-def test_a_struck_activation_that_hangs_for_ever_does_not_starve_the_others(
-    bench: Bench, two_on_their_last_chance: Run
-):
+def test_hanging_suspect_does_not_block_other_suspects(bench: Bench, two_on_their_last_chance: Run):
     begun, never = threading.Event(), threading.Event()
 
     def hang(ctx: NodeContext) -> Finished:

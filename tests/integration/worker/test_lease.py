@@ -27,7 +27,7 @@ NEVER = timedelta(hours=1)
 
 
 # -- keeping ---------------------------------------------------------------------------------------------------------
-def test_a_lease_is_kept_for_as_long_as_the_work_takes(bench: Bench, patient: Patient):
+def test_lease_is_renewed_while_the_attempt_works(bench: Bench, patient: Patient):
     run = patient.start("begin -> work")
     worker = bench.a_worker(lease=timedelta(milliseconds=300), renew_every=timedelta(milliseconds=50))
 
@@ -41,7 +41,7 @@ def test_a_lease_is_kept_for_as_long_as_the_work_takes(bench: Bench, patient: Pa
     assert run.activation("work").attempt == 1
 
 
-def test_leases_are_kept_while_another_attempts_report_hangs(
+def test_leases_are_renewed_while_a_report_of_another_attempt_hangs(
     bench: Bench, patient: Patient, monkeypatch: pytest.MonkeyPatch
 ):
     hangs, may_end = threading.Event(), threading.Event()
@@ -69,7 +69,7 @@ def test_leases_are_kept_while_another_attempts_report_hangs(
         until(lambda: run.status == "succeeded" and stuck.status == "failed")
 
 
-def test_an_attempt_whose_lease_is_gone_stops_and_reports_nothing(bench: Bench, patient: Patient):
+def test_attempt_with_a_lost_lease_stops_and_reports_nothing(bench: Bench, patient: Patient):
     run = patient.start("begin -> work")
 
     with at_work(bench, bench.a_worker(**QUICK)):
@@ -82,7 +82,7 @@ def test_an_attempt_whose_lease_is_gone_stops_and_reports_nothing(bench: Bench, 
 
 
 # -- calling off -----------------------------------------------------------------------------------------------------
-def test_a_cancelled_run_is_let_go_of_at_once(bench: Bench, patient: Patient):
+def test_cancel_stops_an_attempt_at_once(bench: Bench, patient: Patient):
     run = patient.start("begin -> work -> say", say=says("never"))
 
     with at_work(bench, bench.a_worker(renew_every=NEVER, cancel_poll=NEVER)):
@@ -94,7 +94,7 @@ def test_a_cancelled_run_is_let_go_of_at_once(bench: Bench, patient: Patient):
     assert run.events[-1].body == {"outputs": "Task has been canceled"}
 
 
-def test_a_cancel_whose_call_got_lost_is_seen_when_the_lease_is_renewed(bench: Bench, patient: Patient):
+def test_cancel_with_a_lost_message_is_found_at_the_renewal(bench: Bench, patient: Patient):
     run = patient.start("begin -> work")
 
     with at_work(bench, bench.a_worker(renew_every=timedelta(milliseconds=40), cancel_poll=NEVER)):
@@ -107,9 +107,7 @@ def test_a_cancel_whose_call_got_lost_is_seen_when_the_lease_is_renewed(bench: B
 
 
 @pytest.mark.parametrize("whose", ["run", "session"])
-def test_a_key_that_another_program_sets_stops_the_work_within_half_a_second(
-    bench: Bench, patient: Patient, whose: str
-):
+def test_cancel_key_of_another_program_stops_the_attempt(bench: Bench, patient: Patient, whose: str):
     run = patient.start("begin -> work")
     named = run.id if whose == "run" else run.conversation_id
 
@@ -149,7 +147,7 @@ def test_a_key_of_another_run_stops_nothing(bench: Bench, patient: Patient):
     assert patient.stopped == []
 
 
-def test_a_worker_goes_on_listening_after_a_key_whose_run_cannot_be_cancelled(
+def test_cancel_keys_are_polled_after_a_run_that_cannot_be_cancelled(
     bench: Bench, patient: Patient, monkeypatch: pytest.MonkeyPatch
 ):
     first, second = patient.start("begin -> work"), patient.start("begin -> work2")
@@ -221,7 +219,7 @@ def test_only_the_first_reason_to_stop_counts_and_only_one_reports(bench: Bench)
     assert [attempt.claim_report() for _ in range(2)] == [True, False]
 
 
-def test_what_has_reported_is_not_stopped_any_more(bench: Bench):
+def test_reported_attempt_is_not_stopped(bench: Bench):
     attempt = Attempt(uuid4(), uuid4(), uuid4())
     attempt.claim_report()
 
@@ -238,7 +236,7 @@ def change(bench: Bench, run: Run, **values: Any) -> None:
 
 # -- threads that nobody may miss ------------------------------------------------------------------------------------
 @pytest.mark.parametrize("thread", ["easel-leases", "easel-keys", "easel-calls"])
-def test_a_lease_is_kept_after_a_thread_has_met_what_nobody_expected(
+def test_lease_is_renewed_after_an_unexpected_error_of_a_thread(
     bench: Bench, patient: Patient, thread: str, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(cancel_listener, "FAILURE_PAUSE", 0.05)
@@ -273,7 +271,7 @@ def test_a_lease_is_kept_after_a_thread_has_met_what_nobody_expected(
         until(lambda: run.status == "cancelled")
 
 
-def test_a_process_ends_of_which_a_lease_thread_has_ended(bench: Bench, monkeypatch: pytest.MonkeyPatch):
+def test_process_exits_after_a_lease_thread_has_ended(bench: Bench, monkeypatch: pytest.MonkeyPatch):
     class Fatal(BaseException):
         pass
 

@@ -18,7 +18,7 @@ from tests.integration.engine import Bench, at_work, until
 MODEL = "m@OpenAI-API-Compatible"
 
 
-def test_a_model_that_never_stops_is_stopped_and_its_connection_closed(bench: Bench):
+def test_model_that_exceeds_the_stream_limit_is_stopped(bench: Bench):
     with talkative_model() as (port, left):
         account = Account(
             "OpenAI-API-Compatible", base_url=f"http://127.0.0.1:{port}/v1", api_key="key", models={"m": AccountModel()}
@@ -29,13 +29,13 @@ def test_a_model_that_never_stops_is_stopped_and_its_connection_closed(bench: Be
             until(lambda: run.status == "failed")
             assert left.wait(5), "the provider still streams into the void"
 
-    assert "said more than 5000 characters" in run.row["error"]
+    assert "streamed more than 5000 characters" in run.row["error"]
     assert "EASEL_MAX_STREAM_CHARS" in run.row["error"]
     assert run.activation("model").attempt == 1
     assert len(run.said) <= 5000
 
 
-def test_a_node_that_says_just_what_it_may_is_heard(bench: Bench):
+def test_stream_of_exactly_the_limit_is_delivered(bench: Bench):
     run = bench.start("begin -> say", say=says("x" * 5000))
 
     bench.play(bench.a_worker(max_stream_chars=5000))
@@ -43,7 +43,7 @@ def test_a_node_that_says_just_what_it_may_is_heard(bench: Bench):
     assert (run.status, len(run.said)) == ("succeeded", 5000)
 
 
-def test_what_a_form_asks_is_limited_like_all_that_is_stored(bench: Bench):
+def test_output_limit_applies_to_forms(bench: Bench):
     async def ask(ctx: NodeContext) -> WaitingForInput:
         await asyncio.sleep(0)
         return WaitingForInput(inputs={"name": {"type": "line", "name": "x" * 5000}}, tips="")

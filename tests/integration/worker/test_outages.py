@@ -35,7 +35,7 @@ def test_a_message_that_comes_while_the_database_restarts_is_not_lost(bench: Ben
     assert {row.attempt for row in run.activations} == {1}
 
 
-def test_a_worker_does_not_wait_for_ever_for_its_database(bench: Bench, monkeypatch: pytest.MonkeyPatch):
+def test_worker_waits_for_its_database_only_for_some_seconds(bench: Bench, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(executor, "CLAIM_PAUSES", (0.0, 0.01))
     run = bench.start("begin -> say", say=says("done"))
     came = away_for(monkeypatch, 100)
@@ -47,7 +47,7 @@ def test_a_worker_does_not_wait_for_ever_for_its_database(bench: Bench, monkeypa
     assert run.statuses["begin"] == "ready"
 
 
-def test_a_worker_that_goes_down_waits_for_no_database(bench: Bench, monkeypatch: pytest.MonkeyPatch):
+def test_worker_that_shuts_down_does_not_wait_for_the_database(bench: Bench, monkeypatch: pytest.MonkeyPatch):
     bench.start("begin -> say", say=says("done"))
     worker = bench.a_worker()
     came = away_for(monkeypatch, 100)

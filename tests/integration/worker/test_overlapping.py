@@ -82,7 +82,7 @@ def test_items_run_at_the_same_time_and_their_results_stay_in_order(bench: Bench
     assert (run.status, run.said) == ("succeeded", "[1, 11, 21, 31, 41]")
 
 
-def test_a_run_whose_items_overlap_tells_and_leaves_what_one_in_order_does(bench: Bench):
+def test_overlapping_items_give_the_events_and_values_of_sequential_ones(bench: Bench):
     works(bench)
     in_order, overlapping = played(bench, in_order=True), played(bench, in_order=False)
 
@@ -91,7 +91,7 @@ def test_a_run_whose_items_overlap_tells_and_leaves_what_one_in_order_does(bench
 
 
 @pytest.mark.parametrize("item", [0, 1, 3])
-def test_a_run_that_fails_in_an_item_tells_and_leaves_what_one_in_order_does(bench: Bench, item: int):
+def test_failing_overlapping_item_gives_the_events_and_values_of_sequential_ones(bench: Bench, item: int):
     works(bench, fails=item)
     in_order, overlapping = played(bench, in_order=True), played(bench, in_order=False)
 
@@ -121,7 +121,7 @@ def test_a_failed_item_ends_the_run_without_waiting_for_those_ahead_of_it(bench:
     assert run.row["error"] == "Node a (Act): bad"
 
 
-def test_a_cancelled_run_leaves_nothing_of_items_whose_turn_had_not_come(bench: Bench):
+def test_cancelled_run_keeps_nothing_of_items_that_came_later(bench: Bench):
     works(bench)
     run = bench.start(*MAIN, **PARAMS)
     bench.play(until=lambda: "b" in run.statuses)
@@ -135,7 +135,7 @@ def test_a_cancelled_run_leaves_nothing_of_items_whose_turn_had_not_come(bench: 
     assert left(bench, run)["item"]["index"] == 0
 
 
-def test_side_by_side_the_first_item_that_fails_stops_those_behind_it(bench: Bench):
+def test_failing_parallel_item_stops_the_items_after_it(bench: Bench):
     works(bench)
     begun: list[int] = []
 
@@ -156,7 +156,7 @@ def test_side_by_side_the_first_item_that_fails_stops_those_behind_it(bench: Ben
     assert left(bench, run)["each"] == {"all": None, "_ERROR": "item 0: bad"}
 
 
-def test_side_by_side_what_a_failure_leads_to_can_read_it(bench: Bench):
+def test_exception_target_can_read_the_failure_of_a_parallel_item(bench: Bench):
     works(bench, fails=1)
     rescued = {"max_concurrency": 2, "exception_method": "goto", "exception_goto": ["sayno"]}
     parts = ("begin -> list -> each -> say", "each: item -> a -> b", "sayno")
@@ -169,7 +169,7 @@ def test_side_by_side_what_a_failure_leads_to_can_read_it(bench: Bench):
     assert plain(ended.outputs) == {"all": None, "_ERROR": "item 1: bad 1"}
 
 
-def test_side_by_side_every_item_reads_the_state_at_the_containers_entry(bench: Bench):
+def test_parallel_items_read_the_state_at_the_containers_entry(bench: Bench):
     seen: list[int] = []
     bench.does(
         list=lambda ctx: Finished(outputs={"result": [1, 2, 3]}),

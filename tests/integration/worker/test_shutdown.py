@@ -16,7 +16,7 @@ from worker.context.node_context import WorkerContext
 from worker.worker import Worker
 
 
-def test_what_a_worker_gives_back_another_does_at_once_and_without_a_strike(bench: Bench, patient: Patient):
+def test_released_activation_is_executed_by_another_worker_at_once(bench: Bench, patient: Patient):
     run = patient.start("begin -> work, work2 -> say", say=says("done"))
     leaving, other = bench.a_worker(), bench.a_worker()
     with at_work(bench, leaving, threads=2):
@@ -32,7 +32,7 @@ def test_what_a_worker_gives_back_another_does_at_once_and_without_a_strike(benc
     assert [(row.attempt, row.strikes) for row in run.activations if row.node_id in given_back] == [(2, 0), (2, 0)]
 
 
-def test_an_attempt_that_was_given_back_leaves_no_values(bench: Bench, patient: Patient):
+def test_released_attempt_stores_no_values(bench: Bench, patient: Patient):
     run = patient.start("begin -> work")
     leaving = bench.a_worker()
 
@@ -45,7 +45,7 @@ def test_an_attempt_that_was_given_back_leaves_no_values(bench: Bench, patient: 
     assert "node_finished" not in [event.name for event in run.events if event.node_id == "work"]
 
 
-def test_what_a_leaving_worker_has_said_is_taken_back(bench: Bench):
+def test_text_of_a_released_attempt_is_replaced(bench: Bench):
     with hanging_model() as provider:
         bench.accounts = [provider.account]
         run = bench.start("begin -> model -> say", model={"llm_id": MODEL}, say=says("{model@content}"))
@@ -64,9 +64,7 @@ def test_what_a_leaving_worker_has_said_is_taken_back(bench: Bench):
 
 
 @pytest.mark.parametrize("node", ["work", "compute"])  # on the loop, on the thread
-def test_what_was_claimed_and_has_not_begun_is_given_back_and_does_not_begin(
-    bench: Bench, node: str, monkeypatch: pytest.MonkeyPatch
-):
+def test_claimed_attempt_that_has_not_begun_is_released(bench: Bench, node: str, monkeypatch: pytest.MonkeyPatch):
     claimed, may_go_on = threading.Event(), threading.Event()
     prepared = AttemptRunner._prepared
     began: list[str] = []
@@ -97,7 +95,7 @@ def test_what_was_claimed_and_has_not_begun_is_given_back_and_does_not_begin(
     assert (run.status, run.outputs(node)) == ("succeeded", {"result": "done"})
 
 
-def test_so_is_what_a_thread_was_to_go_on_with(bench: Bench):
+def test_reserved_continuation_is_released_on_shutdown(bench: Bench):
     began: list[str] = []
 
     def begins(ctx: NodeContext) -> Finished:
@@ -123,7 +121,7 @@ def test_so_is_what_a_thread_was_to_go_on_with(bench: Bench):
     assert run.status == "succeeded"
 
 
-def test_a_worker_that_goes_down_takes_nothing_more(bench: Bench):
+def test_worker_that_shuts_down_claims_nothing(bench: Bench):
     run = bench.start("begin -> work")
     leaving = bench.a_worker()
     leaving.leases.release_all()
@@ -134,7 +132,7 @@ def test_a_worker_that_goes_down_takes_nothing_more(bench: Bench):
     assert (run.statuses["begin"], run.activation("begin").attempt) == ("ready", 0)
 
 
-def test_a_worker_does_not_wait_for_ever_for_what_does_not_let_go(bench: Bench):
+def test_shutdown_does_not_wait_for_an_attempt_that_does_not_stop(bench: Bench):
     may_end, ended = threading.Event(), list[str]()
 
     def compute(ctx: NodeContext) -> Finished:

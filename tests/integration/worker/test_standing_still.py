@@ -115,7 +115,7 @@ def programs(bench: Bench, tmp_path: Path) -> Iterator[Programs]:
         program.process.wait()
 
 
-def test_a_worker_that_receives_nothing_any_more_gives_back_what_it_has_and_ends(programs: Programs):
+def test_worker_that_receives_no_messages_releases_its_attempts_and_exits(programs: Programs):
     worker = programs.start("worker", "-c", "4")
     run = programs.send("begin -> wait_60")
     worker.wait_for(lambda: run.statuses.get("wait_60") == "running")
@@ -129,7 +129,7 @@ def test_a_worker_that_receives_nothing_any_more_gives_back_what_it_has_and_ends
     assert (given_back.status, given_back.attempt, given_back.strikes) == ("ready", 1, 0)
 
 
-def test_a_scheduler_that_receives_nothing_any_more_ends(programs: Programs, bench: Bench):
+def test_scheduler_that_receives_no_messages_exits(programs: Programs, bench: Bench):
     scheduler = programs.start("scheduler", "-c", "2")
     scheduler.wait_for(lambda: keys(bench, TABLES))
 
@@ -138,7 +138,7 @@ def test_a_scheduler_that_receives_nothing_any_more_ends(programs: Programs, ben
     assert scheduler.ends() == EXIT_RESTART
 
 
-def test_a_worker_whose_event_loop_is_blocked_ends_and_only_who_blocks_it_is_struck(programs: Programs):
+def test_worker_with_a_blocked_loop_exits_and_only_the_blocking_attempt_counts_a_crash(programs: Programs):
     worker = programs.start("worker", "-c", "4")
     run = programs.send("begin -> wait_60, block")
     worker.wait_for(lambda: set(run.statuses) == {"begin", "wait_60", "block"})
@@ -152,7 +152,7 @@ def test_a_worker_whose_event_loop_is_blocked_ends_and_only_who_blocks_it_is_str
     assert blocking.status == "running", "its lease is left to run out, which counts as a death"
 
 
-def test_a_worker_whose_interpreter_is_locked_by_one_call_ends(programs: Programs):
+def test_worker_whose_interpreter_lock_is_held_exits(programs: Programs):
     worker = programs.start("worker", "-c", "4")
     run = programs.send("begin -> wait_60, compute_c")
     worker.wait_for(lambda: run.statuses.get("compute_c") == "running")
@@ -166,9 +166,7 @@ def test_a_worker_whose_interpreter_is_locked_by_one_call_ends(programs: Program
     assert held.status == "running", "its lease is left to run out, which counts as a death"
 
 
-def test_a_worker_knows_its_threads_that_were_left_behind_until_they_come_back(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-):
+def test_abandoned_threads_are_counted_until_they_return(bench: Bench, monkeypatch: pytest.MonkeyPatch):
     may_end = threading.Event()
     bench.does(compute=lambda ctx: may_end.wait(SOON) and Finished())
     run = bench.start("begin -> compute")
@@ -192,7 +190,7 @@ def test_a_worker_knows_its_threads_that_were_left_behind_until_they_come_back(
     until(lambda: worker.leases.left_behind() == 0)
 
 
-def test_a_sweeper_that_hangs_in_a_tick_ends(programs: Programs):
+def test_sweeper_that_hangs_in_a_tick_exits(programs: Programs):
     sweeper = programs.start("sweeper")
     sweeper.wait_for(lambda: sweeper.says("sweeper_started"))
 
@@ -201,9 +199,7 @@ def test_a_sweeper_that_hangs_in_a_tick_ends(programs: Programs):
     assert sweeper.ends() == EXIT_RESTART
 
 
-def test_a_worker_that_is_full_or_whose_broker_is_away_goes_on_and_leaves_nothing_when_it_goes(
-    programs: Programs, bench: Bench
-):
+def test_worker_that_is_full_or_without_broker_does_not_exit(programs: Programs, bench: Bench):
     with Broker(bench.redis_url) as broker:
         worker = programs.start("worker", "-c", "1", redis_url=broker.url, EASEL_UNRESPONSIVE_AFTER="4s")
 
@@ -223,7 +219,7 @@ def test_a_worker_that_is_full_or_whose_broker_is_away_goes_on_and_leaves_nothin
     assert keys(bench, QUEUES) + keys(bench, TABLES) == []
 
 
-def test_a_worker_whose_redis_is_a_replica_for_a_while_goes_on(programs: Programs):
+def test_worker_survives_a_redis_that_is_a_replica_for_a_while(programs: Programs):
     with embedded.services(programs.folder, need_database=False) as servers:
         worker = programs.start("worker", "-c", "2", redis_url=servers.redis_url)
         first = programs.send("begin -> work", redis_url=servers.redis_url)
@@ -241,7 +237,7 @@ def test_a_worker_whose_redis_is_a_replica_for_a_while_goes_on(programs: Program
         assert worker.ends() == 0
 
 
-def test_nothing_of_a_process_that_was_killed_stays_in_redis_for_long(programs: Programs, bench: Bench):
+def test_redis_keys_of_a_killed_process_expire(programs: Programs, bench: Bench):
     worker = programs.start("worker", "-c", "1")
     worker.wait_for(lambda: keys(bench, TABLES))
 

@@ -92,7 +92,7 @@ def test_a_cancelled_run_closes_the_connection_it_waits_on(bench: Bench, endpoin
     assert endpoint.asked[-1] == path
 
 
-def test_a_model_that_is_to_be_asked_again_later_is_not(bench: Bench, endpoint: Endpoint):
+def test_cancelled_attempt_does_not_retry_its_model(bench: Bench, endpoint: Endpoint):
     bench.accounts = [endpoint.account]
     endpoint.ready[CHAT] = [BUSY]
     waits = {**ASKING, "max_retries": 3, "delay_after_error": 600}
@@ -134,7 +134,7 @@ def sleeping(folder: Path) -> list[str]:
     return found
 
 
-def test_a_statement_is_called_off_at_its_server(bench: Bench):
+def test_cancelled_attempt_cancels_its_statement_on_the_server(bench: Bench):
     url = urlsplit(bench.database.url)
     asks = {
         "component": "ExeSQL",
@@ -165,9 +165,7 @@ def test_a_statement_is_called_off_at_its_server(bench: Bench):
 
 # -- wherever a run is -----------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("node", ["work", "compute"])
-def test_an_attempt_that_was_claimed_and_has_not_begun_does_not_begin(
-    bench: Bench, node: str, monkeypatch: pytest.MonkeyPatch
-):
+def test_claimed_attempt_of_a_cancelled_run_does_not_begin(bench: Bench, node: str, monkeypatch: pytest.MonkeyPatch):
     claimed, may_go_on = threading.Event(), threading.Event()
     began: list[str] = []
     prepared = AttemptRunner._prepared
@@ -198,7 +196,7 @@ def test_an_attempt_that_was_claimed_and_has_not_begun_does_not_begin(
     assert began == []
 
 
-def test_a_key_that_was_there_before_the_attempt_is_seen_as_it_is_claimed(bench: Bench, patient: Patient):
+def test_earlier_cancel_key_is_found_at_the_claim(bench: Bench, patient: Patient):
     run = patient.start("begin -> work")
     with redis.Redis.from_url(bench.redis_url) as client:
         client.set(f"{run.id}-cancel", "x")
@@ -207,7 +205,7 @@ def test_a_key_that_was_there_before_the_attempt_is_seen_as_it_is_claimed(bench:
         until(lambda: run.status == "cancelled", seconds=SOON)
 
 
-def test_a_key_is_seen_of_a_run_that_is_between_two_nodes(bench: Bench, monkeypatch: pytest.MonkeyPatch):
+def test_cancel_key_of_a_run_between_two_nodes_is_found(bench: Bench, monkeypatch: pytest.MonkeyPatch):
     run = bench.start("begin -> work")
     worker = bench.a_worker(renew_every=NEVER, cancel_poll=NEVER)
     looked = threading.Event()
@@ -228,7 +226,7 @@ def test_a_key_is_seen_of_a_run_that_is_between_two_nodes(bench: Bench, monkeypa
     until(lambda: run.status == "cancelled", seconds=SOON)
 
 
-def test_a_wide_run_is_let_go_of_as_a_whole_and_what_was_to_come_never_begins(bench: Bench, patient: Patient):
+def test_cancelled_wide_run_stops_all_attempts_and_begins_no_others(bench: Bench, patient: Patient):
     nodes = [f"n{number}" for number in range(256)]
     begun: set[str] = set()
 
@@ -272,7 +270,7 @@ def test_a_run_is_stopped_inside_an_iteration_and_no_other_item_begins(bench: Be
     assert "say" not in run.statuses
 
 
-def test_work_that_does_not_yield_is_given_up_and_its_thread_keeps_nothing_open(bench: Bench):
+def test_attempt_that_does_not_yield_is_abandoned_and_holds_nothing(bench: Bench):
     begun, may_end, ended = threading.Event(), threading.Event(), threading.Event()
 
     def stubborn(ctx: NodeContext) -> Finished:
@@ -299,7 +297,7 @@ def test_work_that_does_not_yield_is_given_up_and_its_thread_keeps_nothing_open(
 
 
 # -- leases that were called off -------------------------------------------------------------------------------------
-def test_a_run_whose_call_was_not_heard_is_over_once_its_rows_are_read(bench: Bench, patient: Patient):
+def test_run_with_a_lost_cancel_message_ends_at_the_next_renewal(bench: Bench, patient: Patient):
     run = patient.start("begin -> work")
     worker = bench.a_worker(renew_every=timedelta(milliseconds=40), cancel_poll=NEVER)
     deaf(worker.leases)

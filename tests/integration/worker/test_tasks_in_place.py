@@ -81,7 +81,7 @@ def test_celerys_signals_fire_for_each_node(bench: Bench, celery_at_work: AtWork
     assert fired == [(what, str(row.id)) for row in run.activations for what in ("begins", "SUCCESS")]
 
 
-def test_inspect_shows_the_node_that_is_at_work_and_not_the_one_before_it(bench: Bench, celery_at_work: AtWork):
+def test_inspect_shows_only_the_running_node(bench: Bench, celery_at_work: AtWork):
     begun, may_end = threading.Event(), threading.Event()
 
     def works(ctx: NodeContext) -> Finished:
@@ -103,7 +103,7 @@ def test_inspect_shows_the_node_that_is_at_work_and_not_the_one_before_it(bench:
 
 # -- how it goes on --------------------------------------------------------------------------------------------------
 @pytest.mark.timeout(120)
-def test_a_long_chain_of_fast_nodes_goes_no_deeper_than_a_short_one(bench: Bench, celery_at_work: AtWork):
+def test_long_chain_of_inline_tasks_uses_no_deeper_stack(bench: Bench, celery_at_work: AtWork):
     depths: list[tuple[int, int]] = []
 
     def counts(ctx: NodeContext) -> Finished:
@@ -120,7 +120,7 @@ def test_a_long_chain_of_fast_nodes_goes_no_deeper_than_a_short_one(bench: Bench
     assert len(set(depths)) == 1  # the same thread, as deep as the one before
 
 
-def test_with_no_time_to_go_on_every_node_comes_as_a_message(bench: Bench, celery_at_work: AtWork):
+def test_every_node_is_a_message_if_local_continuation_is_off(bench: Bench, celery_at_work: AtWork):
     with celery_at_work(continue_locally_for=timedelta(0)) as engine, sent(engine) as messages:
         run = bench.start("begin -> one -> two -> three")
         ended(run)
@@ -128,7 +128,7 @@ def test_with_no_time_to_go_on_every_node_comes_as_a_message(bench: Bench, celer
     assert messages == [str(row.id) for row in run.activations]
 
 
-def test_otherwise_one_message_is_enough_for_a_chain(bench: Bench, celery_at_work: AtWork):
+def test_chain_needs_one_message_if_local_continuation_is_on(bench: Bench, celery_at_work: AtWork):
     with celery_at_work() as engine, sent(engine) as messages:
         run = bench.start("begin -> one -> two -> three")
         ended(run)
@@ -137,7 +137,7 @@ def test_otherwise_one_message_is_enough_for_a_chain(bench: Bench, celery_at_wor
 
 
 @pytest.mark.parametrize("what", ["task_headers", "apply_target"])
-def test_a_node_that_a_thread_cannot_begin_is_carried_out_by_another_when_its_lease_has_run_out(
+def test_inline_task_that_cannot_begin_is_executed_after_its_lease_expires(
     bench: Bench, celery_at_work: AtWork, monkeypatch: pytest.MonkeyPatch, what: str
 ):
     tries: list[Any] = []

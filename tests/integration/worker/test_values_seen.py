@@ -60,7 +60,7 @@ def compared(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Compared:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_what_is_at_hand_is_what_the_database_would_give(
+def test_cached_outputs_are_those_of_the_database(
     bench: Bench, compared: Compared, monkeypatch: pytest.MonkeyPatch, seed: int
 ):
     rng = random.Random(seed)
@@ -76,9 +76,7 @@ def test_what_is_at_hand_is_what_the_database_would_give(
     assert compared.misses > 0
 
 
-def test_of_two_visits_the_one_in_the_later_wave_counts_although_the_other_ended_last(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-):
+def test_output_of_the_later_level_counts_although_the_other_ended_last(bench: Bench, monkeypatch: pytest.MonkeyPatch):
     switch = Component("Switch", Params, leads_back_once)
     monkeypatch.setattr(registry, "COMPONENTS", {**registry.COMPONENTS, "switch": switch})
     bench.does(

@@ -156,7 +156,7 @@ def test_an_agent_that_must_wait_does_not_repeat_the_calls_it_has_recorded(vendo
 
 def test_only_asking_counts_towards_a_tools_time(vendor: Vendor, monkeypatch: pytest.MonkeyPatch):
     vendor.minute = 40.0
-    monkeypatch.setattr("worker.context.rate_limit_wait.IN_PLACE", 2000.0)  # so that all wait at their places
+    monkeypatch.setattr("worker.context.rate_limit_wait.MAX_WAIT_IN_PLACE", 2000.0)  # so that all wait at their places
     runs = [vendor.searched() for _ in range(4)]
     limit = 2 * vendor.scaled(PREPRINTS.seconds)  # the last of them waits for three times its pace
 
@@ -174,7 +174,7 @@ def test_only_asking_counts_towards_a_tools_time(vendor: Vendor, monkeypatch: py
 def test_a_cancelled_run_stops_waiting_at_once_and_asks_nobody(vendor: Vendor, monkeypatch: pytest.MonkeyPatch):
     vendor.minute = MINUTE * 1000 / PREPRINTS.seconds
     monkeypatch.setattr(
-        "worker.context.rate_limit_wait.IN_PLACE", 2000.0
+        "worker.context.rate_limit_wait.MAX_WAIT_IN_PLACE", 2000.0
     )  # so that the second waits at its place until it is due
     counted: list[str] = []
     counters = vendor.bench.coordinator.dispatch.counters

@@ -71,7 +71,7 @@ def test_a_piece_carries_what_the_turns_row_does_not_have(
     bench: Bench, heard: "Heard", monkeypatch: pytest.MonkeyPatch
 ):
     """So whoever comes in mid-speech need not wait for the row to be written."""
-    monkeypatch.setattr(text_stream, "WRITTEN_EVERY", 600.0)
+    monkeypatch.setattr(text_stream, "WRITE_INTERVAL", 600.0)
     with hanging_model() as provider:
         bench.accounts = [provider.account]
         run = heard.start(bench, LINE, model={"llm_id": MODEL}, say=SAYS)
@@ -87,7 +87,7 @@ def test_a_piece_carries_what_the_turns_row_does_not_have(
 def test_a_text_that_outgrows_its_piece_goes_on_in_pieces_of_its_own(
     bench: Bench, heard: "Heard", monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(text_stream, "MOST_REPEATED", 10)
+    monkeypatch.setattr(text_stream, "MAX_REPEATED", 10)
 
     run = answering(bench, heard)
 
@@ -227,7 +227,7 @@ def test_postponed_node_takes_back_what_it_has_said_before_it_says_it_again(
 
 # -- in its row ------------------------------------------------------------------------------------------------------
 def test_who_comes_late_finds_the_text_so_far_in_its_row(bench: Bench, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(text_stream, "WRITTEN_EVERY", 0.0)
+    monkeypatch.setattr(text_stream, "WRITE_INTERVAL", 0.0)
     with hanging_model() as provider:
         bench.accounts = [provider.account]
         run = bench.start(LINE, model={"llm_id": MODEL}, say=SAYS)

@@ -16,7 +16,7 @@ from tests.integration.engine import Bench, Run, until
 LEASE = timedelta(milliseconds=900)
 
 
-def test_a_report_that_waits_keeps_its_lease(bench: Bench, monkeypatch: pytest.MonkeyPatch):
+def test_waiting_report_keeps_its_lease(bench: Bench, monkeypatch: pytest.MonkeyPatch):
     is_full, tried = threading.Event(), threading.Event()
     is_full.set()
     for way in ("report", "complete"):

@@ -28,7 +28,7 @@ def test_coroutines_of_all_callers_run_on_one_thread_that_is_not_the_callers(loo
     assert threads != {threading.get_ident()}
 
 
-def test_what_a_coroutine_raises_comes_out_where_it_was_handed_over(loop: Loop):
+def test_exception_of_a_coroutine_is_raised_in_the_calling_thread(loop: Loop):
     async def broken() -> None:
         raise ZeroDivisionError
 
@@ -36,7 +36,7 @@ def test_what_a_coroutine_raises_comes_out_where_it_was_handed_over(loop: Loop):
         loop.submit(broken()).result(5)
 
 
-def test_coroutines_of_several_threads_run_side_by_side(loop: Loop):
+def test_coroutines_of_several_threads_run_concurrently(loop: Loop):
     async def meet(mine: asyncio.Event, others: asyncio.Event) -> str:
         mine.set()
         await others.wait()
@@ -67,7 +67,7 @@ def test_a_task_that_is_cancelled_from_another_thread_ends_there_too(loop: Loop)
         future.result(5)
 
 
-def test_a_loop_that_ends_closes_what_lives_on_it_first():
+def test_stopping_loop_runs_the_closing_coroutine_first():
     closed: list[int] = []
 
     async def where() -> int:
@@ -84,7 +84,7 @@ def test_a_loop_that_ends_closes_what_lives_on_it_first():
     assert closed == [its_thread]
 
 
-def test_it_tells_when_the_first_coroutine_begins_and_when_the_last_one_is_over() -> None:
+def test_loop_reports_its_first_and_its_last_coroutine() -> None:
     loop, told = Loop(), list[bool]()
     loop.tells = told.append
 

@@ -26,44 +26,44 @@ def answered(inputs: dict[str, Any] | None, query: str = "", forms: dict[str, An
     return parse_answers(CANVAS, ASKED if forms is None else forms, inputs, query)
 
 
-def test_a_node_answers_for_all_its_items_and_an_item_for_itself():
-    told = answered({"act[2].outcome": "again", "act.outcome": "happened"}).verdicts
+def test_answer_by_node_id_is_for_all_items_and_one_by_item_overrides_it():
+    told = answered({"act[2].outcome": "again", "act.outcome": "happened"}).resolutions
 
     assert (told.again, dict(told.happened)) == ({TWO}, {ONE: {}})
 
 
-def test_outputs_come_with_what_has_happened_and_with_nothing_else():
+def test_outputs_are_used_only_with_the_answer_happened():
     told = answered({"act[1].outcome": {"value": "happened"}, "act.outputs": {"value": {"id": 7, "_ERROR": "x"}}})
 
-    assert dict(told.verdicts.happened) == {ONE: {"id": 7}}
-    assert not told.verdicts.again
+    assert dict(told.resolutions.happened) == {ONE: {"id": 7}}
+    assert not told.resolutions.again
 
 
-def test_everything_that_is_asked_can_be_answered_at_once():
-    assert answered({"*.outcome": "again"}).verdicts.again == {ONE, TWO}
+def test_asterisk_answers_all_questions():
+    assert answered({"*.outcome": "again"}).resolutions.again == {ONE, TWO}
 
 
-def test_the_canvas_own_forms_get_their_fields_only():
+def test_forms_of_the_canvas_get_only_their_own_fields():
     told = answered({"*.outcome": "again", "name": "Ada"}, forms=ASKED | OPEN)
 
     assert (told.inputs, list(told.forms)) == ({"name": "Ada"}, [str(FORM)])
     assert answered({"*.outcome": "again"}, forms=ASKED | OPEN).inputs is None
 
 
-def test_a_form_may_have_fields_that_are_called_like_an_outcome():
+def test_form_field_named_like_an_outcome_is_a_form_field():
     forms = {str(FORM): form("form", **{"x.outcome": {"type": "line"}})}
 
     assert answered({"x.outcome": "fine"}, forms=forms).inputs == {"x.outcome": "fine"}
 
 
 @pytest.mark.parametrize("word", ["happened", " Happened "])
-def test_a_single_question_is_answered_in_a_word(word: str):
-    assert list(answered(None, word, {str(ONE): form("act")}).verdicts.happened) == [ONE]
+def test_single_question_is_answered_by_a_message_of_one_word(word: str):
+    assert list(answered(None, word, {str(ONE): form("act")}).resolutions.happened) == [ONE]
 
 
 @pytest.mark.parametrize("forms", [ASKED, {str(ONE): form("act")} | OPEN, {}])
-def test_a_word_answers_no_more_than_one_question(forms: dict[str, Any]):
-    assert not answered(None, "happened", forms).verdicts
+def test_message_of_one_word_does_not_answer_two_questions(forms: dict[str, Any]):
+    assert not answered(None, "happened", forms).resolutions
 
 
 @pytest.mark.parametrize(
@@ -74,12 +74,12 @@ def test_a_word_answers_no_more_than_one_question(forms: dict[str, Any]):
         ({"act.outcome": "happened", "act.outputs": [1]}, '"act.outputs" must be an object'),
     ],
 )
-def test_what_cannot_be_meant_is_refused(inputs: dict[str, Any], told: str):
+def test_answer_to_no_open_question_is_refused(inputs: dict[str, Any], told: str):
     with pytest.raises(InvalidRequest) as refused:
         answered(inputs)
 
     assert refused.value.message.startswith(told)
 
 
-def test_a_question_that_is_left_open_stays_open():
-    assert not answered({"act.outcome": None, "act.outputs": ""}).verdicts
+def test_unanswered_question_stays_open():
+    assert not answered({"act.outcome": None, "act.outputs": ""}).resolutions

@@ -13,16 +13,16 @@ JSON = st.none() | st.text(max_size=5) | st.integers() | st.lists(st.integers(),
 OBJECTS = st.dictionaries(st.text(max_size=3), JSON, max_size=3)
 
 
-def test_a_turn_knows_its_date_and_its_number():
+def test_turn_sets_its_date_and_number():
     assert changed({"sys.conversation_turns": 4}) == {"sys.date": "2025-01-02 12:00:00", "sys.conversation_turns": 5}
 
 
-def test_a_counter_that_was_spoiled_begins_anew():
+def test_turn_counter_that_is_not_a_number_restarts():
     assert changed({"sys.conversation_turns": "many"})["sys.conversation_turns"] == 1
     assert changed({})["sys.conversation_turns"] == 1
 
 
-def test_what_a_turn_brings_takes_the_place_of_what_was_there():
+def test_arguments_of_a_turn_replace_earlier_globals():
     found = changed({}, query="Hi", user_id="ann", chat_template_kwargs={"thinking": True})
 
     assert found["sys.query"] == "Hi"
@@ -30,13 +30,13 @@ def test_what_a_turn_brings_takes_the_place_of_what_was_there():
     assert found["sys.chat_template_kwargs"] == {"thinking": True}
 
 
-def test_what_a_turn_does_not_bring_stays():
+def test_globals_that_a_turn_does_not_set_are_kept():
     found = changed({"sys.query": "before", "sys.user_id": "ann"}, query="", user_id="", chat_template_kwargs={})
 
     assert not found.keys() & {"sys.query", "sys.user_id", "sys.chat_template_kwargs"}
 
 
-def test_a_question_may_be_an_object():
+def test_query_may_be_an_object():
     assert changed({}, query={"content": "Hi"})["sys.query"] == {"content": "Hi"}
 
 
@@ -52,7 +52,7 @@ def test_a_question_may_be_an_object():
         options=OBJECTS,
     )
 )
-def test_a_request_comes_back_from_its_row_as_it_was(request: Request):
+def test_request_is_restored_from_its_column(request: Request):
     assert Request.from_json(request.to_json()) == request
 
 

@@ -17,7 +17,7 @@ TX = cast(Transaction, None)
 DSL = {"components": {"begin": {"obj": {"component_name": "Begin", "params": {}}, "downstream": []}}}
 
 
-def test_many_who_ask_at_once_wait_for_the_one_who_compiles(monkeypatch: pytest.MonkeyPatch):
+def test_version_is_compiled_once_for_threads_that_ask_at_once(monkeypatch: pytest.MonkeyPatch):
     asking, read = Barrier(8), list[Any]()
 
     def version(_: Transaction, version_id: Any) -> Any:
@@ -38,7 +38,7 @@ def test_many_who_ask_at_once_wait_for_the_one_who_compiles(monkeypatch: pytest.
     assert all(compiled is found[0] for compiled in found)
 
 
-def test_a_version_that_could_not_be_read_is_read_again(monkeypatch: pytest.MonkeyPatch):
+def test_version_that_could_not_be_read_is_read_again(monkeypatch: pytest.MonkeyPatch):
     def away(_: Transaction, version_id: Any) -> Any:
         raise NotFound(f"{version_id}")
 

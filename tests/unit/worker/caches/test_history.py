@@ -23,7 +23,7 @@ RUN = uuid4()
 SAID: list[dict[str, Any]] = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": {"content": "hi"}}]
 
 
-def test_what_was_read_is_known_to_the_runs_other_nodes(history: HistoryCache):
+def test_history_is_cached_for_other_nodes_of_the_run(history: HistoryCache):
     history.put(claim(), 26, SAID)
 
     assert history.get(claim(), 26) == SAID
@@ -36,13 +36,13 @@ def test_another_turn_or_another_window_is_read(history: HistoryCache, upto: int
     assert history.get(claim(upto), limit) is None
 
 
-def test_an_empty_history_is_known_as_well(history: HistoryCache):
+def test_empty_history_is_cached(history: HistoryCache):
     history.put(claim(), 26, [])
 
     assert history.get(claim(), 26) == []
 
 
-def test_who_changes_what_he_was_given_changes_it_for_nobody_else(history: HistoryCache):
+def test_changing_a_cached_history_changes_no_other_copy(history: HistoryCache):
     history.put(claim(), 26, SAID)
     mine: Any = history.get(claim(), 26)
 
@@ -52,7 +52,7 @@ def test_who_changes_what_he_was_given_changes_it_for_nobody_else(history: Histo
     assert history.get(claim(), 26) == SAID
 
 
-def test_what_is_large_is_not_kept(history: HistoryCache):
+def test_large_history_is_not_cached(history: HistoryCache):
     history.put(claim(), 26, [{"role": "user", "content": "x" * (MAX_HISTORY_SIZE + 1)}])
 
     assert history.get(claim(), 26) is None

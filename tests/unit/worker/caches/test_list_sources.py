@@ -17,7 +17,7 @@ def written(value: Any) -> StoredValue:
     return StoredValue(b"\0", uuid4(), value)
 
 
-def test_what_was_read_once_is_known():
+def test_list_is_cached_after_the_first_read():
     lists, long = ListCache(), written(LONG)
 
     lists.keep(RUN, "list", long)
@@ -35,7 +35,7 @@ def test_a_newer_list_of_the_same_source_takes_its_place():
     assert lists.known(RUN, ["list"]) == {"list": newer}
 
 
-def test_short_lists_and_those_beyond_measure_are_not_kept():
+def test_short_and_very_large_lists_are_not_cached():
     lists = ListCache(max_size=3 * MIN_CACHED_SIZE)
 
     lists.keep(RUN, "short", written(["x"]))
@@ -64,9 +64,9 @@ def test_the_least_recently_used_go_first():
 
 
 @pytest.mark.parametrize(("value", "weight"), [(None, 8), ("abc", 11), (["abc", 1], 27), ({"key": ["ab"]}, 29)])
-def test_a_value_weighs_its_texts_and_something_for_each_part(value: Any, weight: int):
+def test_size_of_a_value_counts_its_texts_and_each_part(value: Any, weight: int):
     assert size_of(value, 1000) == weight
 
 
-def test_weighing_ends_where_it_is_too_much():
+def test_size_is_not_counted_above_the_maximum():
     assert 100 < size_of(["x" * 60] * 1000, 100) < 1000

@@ -32,7 +32,7 @@ def written(value: Any) -> StoredValue:
 
 
 @given(st.dictionaries(st.sampled_from("abc"), st.dictionaries(st.text(TEXT, max_size=4), JSON, max_size=3)))
-def test_what_a_reader_has_found_his_sibling_finds_at_hand(found: Mapping[str, Any]):
+def test_outputs_that_one_reader_read_are_cached_for_another(found: Mapping[str, Any]):
     output_cache = OutputCache()
     view, stored = a_view(), {node: written(outputs) for node, outputs in found.items()}
 
@@ -41,7 +41,7 @@ def test_what_a_reader_has_found_his_sibling_finds_at_hand(found: Mapping[str, A
     assert output_cache.get_visible(view, "abc") == stored
 
 
-def test_who_changes_what_he_was_given_changes_nothing_for_others():
+def test_changing_cached_outputs_changes_no_other_copy():
     output_cache = OutputCache()
     view, first = a_view(), {"a": written({"list": [1, {"b": 2}]})}
     output_cache.put_read(view, first)
@@ -58,7 +58,7 @@ def test_who_changes_what_he_was_given_changes_nothing_for_others():
     "outputs",
     [{"text": "x" * MAX_OUTPUTS_SIZE}, {"list": list(range(MAX_OUTPUTS_SIZE // 8))}, {"x" * MAX_OUTPUTS_SIZE: 1}],
 )
-def test_large_outputs_are_read_by_each_and_small_ones_beside_them_are_at_hand(outputs: dict[str, Any]):
+def test_small_outputs_are_cached_and_large_ones_are_not(outputs: dict[str, Any]):
     output_cache, view = OutputCache(), a_view()
 
     output_cache.put_read(view, {"large": written(outputs), "small": written({"text": "x" * (MAX_OUTPUTS_SIZE - 100)})})
@@ -76,14 +76,14 @@ def test_large_outputs_are_read_by_each_and_small_ones_beside_them_are_at_hand(o
     ],
     ids=["of another run", "of a later revision", "of a later wave", "of another region"],
 )
-def test_nothing_is_at_hand_for_other_eyes(other: ReadView):
+def test_cached_outputs_are_not_found_with_another_view(other: ReadView):
     output_cache = OutputCache()
     output_cache.put_read(ReadView(UUID(int=1), PLACE, ((REGION, 5),)), {"a": written({"x": 1})})
 
     assert output_cache.get_visible(other, "a") == {}
 
 
-def test_side_by_side_nothing_is_kept_since_what_is_around_an_item_is_seen_as_of_another_revision():
+def test_outputs_are_not_cached_for_readers_in_parallel_items():
     output_cache = OutputCache()
     view = ReadView(uuid4(), PLACE, ((b"", 2), (REGION, 5)))
 
@@ -92,7 +92,7 @@ def test_side_by_side_nothing_is_kept_since_what_is_around_an_item_is_seen_as_of
     assert output_cache.get_visible(view, "a") == {}
 
 
-def test_what_was_not_looked_at_for_longest_makes_room():
+def test_least_recently_used_outputs_are_removed_first():
     output_cache, view = OutputCache(3 * ENTRY_OVERHEAD), a_view()
     output_cache.put_read(view, {"a": written({}), "b": written({})})
     output_cache.get_visible(view, "a")
@@ -107,7 +107,7 @@ def test_what_was_not_looked_at_for_longest_makes_room():
     [(0, (), True), (0, (("loop", 0, 7),), True), (1, (), False), (0, (("loop", 1, 0), ("each", 0, 2)), False)],
     ids=["first visit", "a later pass", "second visit", "second visit of what is around"],
 )
-def test_who_goes_on_has_at_hand_what_a_first_visit_has_just_left(
+def test_continuation_finds_outputs_of_a_first_visit_in_the_cache(
     ordinal: int, scope: tuple[tuple[str, int, int], ...], is_at_hand: bool
 ):
     output_cache, reader, writer = OutputCache(), uuid4(), uuid4()

@@ -29,7 +29,7 @@ OWNS_ERRORS: Component[Params] = Component("LLM", Params, lambda params, ctx: Fi
 
 # -- values ----------------------------------------------------------------------------------------------------------
 @given(ANYTHING)
-def test_whatever_a_component_hands_out_can_be_written_and_read_again(value: Any):
+def test_sanitized_value_can_be_encoded_and_decoded(value: Any):
     stored = outcomes.sanitize_json(value)
 
     text = encode(stored)
@@ -38,34 +38,34 @@ def test_whatever_a_component_hands_out_can_be_written_and_read_again(value: Any
 
 
 @given(ANYTHING)
-def test_storing_twice_is_storing_once(value: Any):
+def test_sanitizing_twice_changes_nothing(value: Any):
     stored = outcomes.sanitize_json(value)
 
     assert outcomes.sanitize_json(stored) == stored
 
 
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.text("äb😀"), st.lists, max_leaves=10))
-def test_what_is_plain_stays_as_it_is(value: Any):
+def test_plain_json_stays_unchanged(value: Any):
     assert outcomes.sanitize_json(value) == value
 
 
 @given(st.floats())
-def test_a_number_that_is_none_becomes_nothing(number: float):
+def test_nan_and_infinity_become_null(number: float):
     assert outcomes.sanitize_json(number) == (number if math.isfinite(number) else None)
 
 
 @given(ANY_TEXT)
-def test_a_text_keeps_its_length_so_that_offsets_into_it_stay_true(text: str):
+def test_sanitized_text_keeps_its_length(text: str):
     assert len(outcomes.sanitize_json(text)) == len(outcomes.sanitize_text(text)) == len(text)
 
 
-def test_marks_around_reasoning_are_spoken_and_not_stored():
+def test_reasoning_markers_are_streamed_and_not_stored():
     assert outcomes.sanitize_text("\ufdd0why\ufdd1") == "\ufdd0why\ufdd1"
     assert outcomes.sanitize_json("\ufdd0why\ufdd1") == "\ufffdwhy\ufffd"
     assert outcomes.sanitize_json("\ufdd2heard\ufdd3") == "\ufffdheard\ufffd"
 
 
-def test_a_number_is_held_as_long_as_python_can_write_it():
+def test_integer_is_kept_up_to_4300_digits():
     longest = 10**4300 - 1
 
     assert json.loads(encode(outcomes.sanitize_json(longest))) == longest
@@ -75,26 +75,26 @@ def test_a_number_is_held_as_long_as_python_can_write_it():
 
 
 # -- failures --------------------------------------------------------------------------------------------------------
-def test_what_a_component_raises_is_told_in_its_own_words():
+def test_failure_has_the_text_of_the_exception():
     assert outcomes.outcome_of_exception(ValueError("no such row"), a_node(), PLAIN) == Failed(
         "no such row", "component_error"
     )
     assert outcomes.outcome_of_exception(NodeFailure("empty"), a_node(), PLAIN) == Failed("empty", "node_failure")
 
 
-def test_an_error_without_words_is_told_by_its_kind():
+def test_failure_without_text_has_the_name_of_the_exception():
     assert outcomes.outcome_of_exception(ZeroDivisionError(), a_node(), PLAIN) == Failed(
         "ZeroDivisionError", "component_error"
     )
 
 
-def test_a_default_value_takes_the_place_of_a_failure_and_the_run_goes_on():
+def test_default_value_replaces_a_failure():
     outcome = outcomes.outcome_of_exception(ValueError("broken"), a_node(**default("Sorry.")), PLAIN)
 
     assert outcome == Finished(outputs={"result": "Sorry."})
 
 
-def test_a_router_with_a_default_value_goes_nowhere():
+def test_routing_node_with_a_default_value_routes_nowhere():
     node = canvas_of("begin -> pick -> one", pick=default("Sorry.")).node("pick")
 
     assert outcomes.outcome_of_exception(ValueError("broken"), node, PLAIN) == Routed(
@@ -108,13 +108,13 @@ def test_a_component_that_owns_its_errors_reports_them_whatever_the_default():
     assert outcome == Failed("broken", "component_error")
 
 
-def test_a_goto_is_the_coordinators_to_follow():
+def test_exception_target_stays_a_failure_for_the_coordinator():
     outcome = outcomes.outcome_of_exception(ValueError("broken"), a_node(**goto("elsewhere")), PLAIN)
 
     assert isinstance(outcome, Failed)
 
 
-def test_a_model_node_has_used_its_default_already():
+def test_returned_failure_of_a_model_node_gets_no_default_value():
     node = canvas_of("begin -> model", model=default("Sorry.")).node("model")
     failed = Failed("broken")
 
@@ -131,7 +131,7 @@ def test_a_time_limit_is_named_with_the_variable_that_raises_it():
     assert str(error) == "ExeSQL: timeout after 3s. Raise COMPONENT_EXEC_TIMEOUT_EXESQL."
 
 
-def test_what_an_assigner_wrote_before_it_failed_stays():
+def test_assignments_before_a_failure_stay():
     error = AssignmentFailed("Variable is not complete.", {"env.count": 1})
 
     assert outcomes.assignments_before_failure(error) == {"env.count": 1}

@@ -8,7 +8,7 @@ import pytest
 
 from canvas.errors import AttemptStopped
 from worker.context import rate_limit_wait
-from worker.context.rate_limit_wait import EARLY, IN_PLACE, RateLimitWait, reschedule_delay
+from worker.context.rate_limit_wait import MAX_WAIT_IN_PLACE, RESCHEDULE_EARLY, RateLimitWait, reschedule_delay
 from worker.context.side_effects import SideEffectGuard
 from worker.leases.attempt_handle import Attempt
 
@@ -17,10 +17,10 @@ LONG = 30.0
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rate_limit_wait, "STEP", 0.01)
+    monkeypatch.setattr(rate_limit_wait, "RETRY_INTERVAL", 0.01)
 
 
-def test_a_long_wait_gives_the_place_up_until_it_is_nearly_over():
+def test_long_wait_reschedules_the_activation():
     made = an_attempts()
 
     with pytest.raises(asyncio.CancelledError):
@@ -29,26 +29,26 @@ def test_a_long_wait_gives_the_place_up_until_it_is_nearly_over():
     assert made.comes_back
     assert made.attempt.postponed is not None
     assert made.attempt.postponed[1] == "Acme (default)"
-    assert LONG - EARLY - 1 < reschedule_delay(made.attempt) <= LONG - EARLY
+    assert LONG - RESCHEDULE_EARLY - 1 < reschedule_delay(made.attempt) <= LONG - RESCHEDULE_EARLY
 
 
-def test_a_short_wait_is_waited_and_does_not_count_towards_the_time_limit():
+def test_short_wait_happens_in_place_and_extends_the_deadline():
     made = an_attempts()
     made.attempt.deadline = before = time.monotonic() + 5
 
-    asyncio.run(waiting(made, IN_PLACE))
+    asyncio.run(waiting(made, MAX_WAIT_IN_PLACE))
 
     assert not made.comes_back
     assert made.attempt.deadline >= before + 0.01
 
 
-def test_a_wait_is_given_before_it_is_waited_and_what_is_not_waited_is_taken_back(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(rate_limit_wait, "STEP", 1.0)
+def test_deadline_is_extended_by_the_time_that_was_waited(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(rate_limit_wait, "RETRY_INTERVAL", 1.0)
     made = an_attempts()
     made.attempt.deadline = before = time.monotonic() + 5
 
     async def cut_short() -> float | None:
-        task = asyncio.create_task(waiting(made, IN_PLACE))
+        task = asyncio.create_task(waiting(made, MAX_WAIT_IN_PLACE))
         await asyncio.sleep(0.01)
         meanwhile = made.attempt.deadline
         task.cancel()
@@ -60,7 +60,7 @@ def test_a_wait_is_given_before_it_is_waited_and_what_is_not_waited_is_taken_bac
     assert before < made.attempt.deadline <= before + (time.monotonic() - began)
 
 
-def test_what_was_sent_and_not_recorded_is_not_thrown_away():
+def test_unrecorded_request_keeps_the_wait_in_place():
     made = an_attempts()
     made.sends()
 
@@ -70,7 +70,7 @@ def test_what_was_sent_and_not_recorded_is_not_thrown_away():
         asyncio.run(waiting(made, LONG))
 
 
-def test_beside_what_may_be_done_once_only_the_wait_is_waited():
+def test_unrepeatable_work_keeps_the_wait_in_place():
     made = an_attempts()
     made.acting.begins("unsafe")
 
@@ -79,7 +79,7 @@ def test_beside_what_may_be_done_once_only_the_wait_is_waited():
     assert not made.comes_back
 
 
-def test_who_was_stopped_meanwhile_does_not_come_back():
+def test_attempt_that_was_stopped_is_not_rescheduled():
     made = an_attempts()
     made.attempt.stopped = AttemptStopped("user")
 
@@ -88,7 +88,7 @@ def test_who_was_stopped_meanwhile_does_not_come_back():
     assert not made.comes_back
 
 
-def test_who_waits_while_the_process_goes_down_keeps_his_turn():
+def test_wait_during_a_shutdown_keeps_its_place():
     made = an_attempts()
     made.attempt.stopped = AttemptStopped("shutdown")
 

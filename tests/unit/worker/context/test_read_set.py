@@ -17,16 +17,16 @@ def test_a_node_reads_itself_and_what_its_texts_refer_to():
     assert found.mentions == {"one"}
 
 
-def test_what_is_not_on_the_canvas_is_not_read():
+def test_unknown_nodes_are_not_read():
     assert reads("begin -> work", work={"script": "{Ghost:0@result}"}).nodes == {"work"}
 
 
-def test_a_model_reads_the_question_and_the_files_without_naming_them():
+def test_model_node_reads_query_and_files_implicitly():
     assert reads("begin -> model", of="model").names >= IMPLICIT_GLOBALS
     assert not reads("begin -> work").names & IMPLICIT_GLOBALS
 
 
-def test_a_model_that_speaks_reads_what_its_message_says_before_it():
+def test_streaming_model_reads_what_its_message_refers_to():
     found = reads("begin -> one -> model -> say", of="model", say=says("{one@result} {model@content}"))
 
     assert "one" in found.nodes
@@ -68,7 +68,7 @@ def test_a_list_may_lie_in_a_variable():
     assert reads("begin -> each", "each: item -> work", of="item", each={"items_ref": "{env.x}"}).items == {"env.x"}
 
 
-def test_a_body_node_that_watches_the_results_grow_reads_what_they_are_collected_from():
+def test_body_node_that_reads_results_reads_their_sources():
     parts = ("begin -> each", "each: item -> work -> loop", "loop: visit -> late")
     each = {"outputs": {"all": {"ref": "work@result"}}}
     watching = {"script": "{each@all}"}
@@ -78,13 +78,13 @@ def test_a_body_node_that_watches_the_results_grow_reads_what_they_are_collected
     assert reads(*parts, of="work", each=each).collects == {}
 
 
-def test_side_by_side_nobody_sees_the_results_grow():
+def test_results_of_parallel_items_are_not_read_while_they_grow():
     each = {"outputs": {"all": {"ref": "work@result"}}, "max_concurrency": 2}
 
     assert reads("begin -> each", "each: item -> work", each=each, work={"script": "{each@all}"}).collects == {}
 
 
-def test_a_node_of_a_body_whose_items_overlap_has_nothing_of_its_own_past(monkeypatch: pytest.MonkeyPatch):
+def test_node_in_overlapping_items_does_not_read_its_own_outputs(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(parallel_items, "AT_ONCE", 8)
     parts = ("begin -> each", "each: item -> work")
 
@@ -92,7 +92,7 @@ def test_a_node_of_a_body_whose_items_overlap_has_nothing_of_its_own_past(monkey
     assert "work" in reads(*parts, each={"max_concurrency": 1}).nodes
 
 
-def test_history_and_files_are_fetched_only_for_those_who_look():
+def test_history_and_files_are_read_only_where_referred_to():
     looks = reads("begin -> work", work={"script": "{sys.history} {sys.files}"})
     does_not = reads("begin -> work", work={"script": "{sys.query}"})
 

@@ -9,7 +9,7 @@ from canvas.errors import AttemptStopped
 from worker.context.side_effects import SideEffectGuard
 
 
-def test_only_what_reaches_outside_for_good_waits_for_the_disk():
+def test_only_keyed_and_unsafe_effects_are_recorded():
     written: list[str] = []
     for effect in ("pure", "idempotent", "keyed", "unsafe"):
         SideEffectGuard(written.append).begins(effect)
@@ -17,7 +17,7 @@ def test_only_what_reaches_outside_for_good_waits_for_the_disk():
     assert written == ["keyed", "unsafe"]
 
 
-def test_pieces_of_work_that_overlap_are_one_doubt_until_the_last_is_recorded():
+def test_overlapping_unrepeatable_work_is_unsafe_until_the_last_record():
     written: list[str] = []
     acting = SideEffectGuard(written.append)
 
@@ -38,7 +38,7 @@ def test_pieces_of_work_that_overlap_are_one_doubt_until_the_last_is_recorded():
 
 
 @pytest.mark.parametrize("end", [asyncio.CancelledError(), OSError("the database is away"), AttemptStopped("lease")])
-def test_work_that_ends_without_a_record_may_have_happened(end: BaseException):
+def test_work_without_a_record_stays_unsafe(end: BaseException):
     written: list[str] = []
     acting = SideEffectGuard(written.append)
 
@@ -52,7 +52,7 @@ def test_work_that_ends_without_a_record_may_have_happened(end: BaseException):
     assert (acting.is_unsafe, written) == (True, ["unsafe"])
 
 
-def test_work_that_was_never_begun_leaves_no_doubt():
+def test_work_that_never_began_is_not_unsafe():
     def refused(effect: str) -> None:
         raise AttemptStopped("lease")
 
@@ -64,7 +64,7 @@ def test_work_that_was_never_begun_leaves_no_doubt():
     assert not acting.is_unsafe
 
 
-def test_work_within_an_unsafe_node_adds_nothing():
+def test_unrepeatable_work_in_an_unsafe_node_records_nothing():
     written: list[str] = []
     acting = SideEffectGuard(written.append)
 

@@ -31,7 +31,7 @@ def speaking(heard: Heard, stopped: list[bool]) -> MessageStreamWriter:
     return voice
 
 
-def test_what_is_said_after_the_stop_reaches_nobody_and_is_no_part_of_the_text():
+def test_text_after_the_stop_is_neither_sent_nor_stored():
     heard, stopped = Heard(), list[bool]()
 
     async def talk() -> MessageStreamWriter:
@@ -48,7 +48,7 @@ def test_what_is_said_after_the_stop_reaches_nobody_and_is_no_part_of_the_text()
     assert voice.said == ["Before. "]
 
 
-def test_what_was_on_its_way_when_the_stop_came_does_not_leave():
+def test_text_that_waits_when_the_attempt_stops_is_not_sent():
     heard, stopped = Heard(), list[bool]()
 
     async def talk() -> None:

@@ -49,7 +49,7 @@ async def pause(speaking: Any) -> None:
 @pytest.fixture(autouse=True)
 def without_haste(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(text_stream, "FLUSH_INTERVAL", 0.0)
-    monkeypatch.setattr(text_stream, "WRITTEN_EVERY", 0.0)
+    monkeypatch.setattr(text_stream, "WRITE_INTERVAL", 0.0)
 
 
 def said(room: Room, words: list[str], before: str = "") -> Any:
@@ -64,7 +64,7 @@ def said(room: Room, words: list[str], before: str = "") -> Any:
     return asyncio.run(talk())
 
 
-def test_a_speaker_who_pauses_between_words_is_written_to_its_row_all_the_same():
+def test_stream_with_pauses_is_written_to_its_row():
     room = Room()
 
     said(room, ["One, ", "two, ", "three."])
@@ -72,7 +72,7 @@ def test_a_speaker_who_pauses_between_words_is_written_to_its_row_all_the_same()
     assert room.rows == ["One, ", "One, two, ", "One, two, three."]
 
 
-def test_a_piece_begins_where_the_row_ends():
+def test_text_delta_begins_where_the_row_ends():
     room = Room()
 
     said(room, ["Hello ", "there, ", "Ann."], before="Hello ")
@@ -80,7 +80,7 @@ def test_a_piece_begins_where_the_row_ends():
     assert room.pieces == [(6, "there, "), (13, "Ann.")]
 
 
-def test_what_the_row_was_not_given_is_said_again_with_the_next_piece():
+def test_text_missing_in_the_row_is_repeated_in_the_next_delta():
     room = Room()
     room.is_away = True
 
@@ -89,9 +89,9 @@ def test_what_the_row_was_not_given_is_said_again_with_the_next_piece():
     assert room.pieces == [(0, "One, "), (0, "One, two, "), (0, "One, two, three.")]
 
 
-def test_words_that_come_too_fast_leave_together(monkeypatch: pytest.MonkeyPatch):
+def test_text_that_comes_fast_is_sent_in_one_delta(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(text_stream, "FLUSH_INTERVAL", 600.0)
-    monkeypatch.setattr(text_stream, "WRITTEN_EVERY", 600.0)
+    monkeypatch.setattr(text_stream, "WRITE_INTERVAL", 600.0)
     room = Room()
 
     async def talk() -> None:

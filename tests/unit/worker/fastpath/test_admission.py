@@ -52,7 +52,7 @@ def test_there_is_room_for_as_many_as_may_compute(clock: Clock, threads: Computi
     assert at_work.room(not_called) == 1
 
 
-def test_going_on_with_the_next_task_takes_no_more_room(clock: Clock, threads: ComputingThreads):
+def test_thread_that_continues_is_counted_once(clock: Clock, threads: ComputingThreads):
     at_work = Admission(threads, 2)
     threads.begins()
     threads.begins()
@@ -60,7 +60,7 @@ def test_going_on_with_the_next_task_takes_no_more_room(clock: Clock, threads: C
     assert at_work.room(not_called) == 1
 
 
-def test_who_ends_makes_room_and_tells_the_one_who_asked(clock: Clock, threads: ComputingThreads):
+def test_thread_that_ends_makes_room_and_calls_the_consumer(clock: Clock, threads: ComputingThreads):
     at_work, calls = Admission(threads, 1), list[str]()
     threads.begins()
 
@@ -72,7 +72,7 @@ def test_who_ends_makes_room_and_tells_the_one_who_asked(clock: Clock, threads: 
     assert at_work.room(not_called) == 1
 
 
-def test_who_waits_makes_room_until_he_goes_on(clock: Clock, threads: ComputingThreads):
+def test_waiting_thread_makes_room_until_it_continues(clock: Clock, threads: ComputingThreads):
     at_work, calls = Admission(threads, 1), list[str]()
     threads.begins()
     assert at_work.room(lambda: calls.append("room")) == 0
@@ -94,7 +94,7 @@ def test_a_wait_that_ends_in_an_error_is_over(clock: Clock, threads: ComputingTh
     assert at_work.room(lambda: None) == 0
 
 
-def test_a_thread_that_nobody_counts_waits_and_takes_no_room_afterwards(clock: Clock, threads: ComputingThreads):
+def test_uncounted_thread_is_not_counted_after_a_wait(clock: Clock, threads: ComputingThreads):
     at_work = Admission(threads, 1)
 
     with threads.waits():
@@ -103,7 +103,7 @@ def test_a_thread_that_nobody_counts_waits_and_takes_no_room_afterwards(clock: C
     assert at_work.room(not_called) == 1
 
 
-def test_threads_are_told_apart(
+def test_threads_are_counted_separately(
     clock: Clock, threads: ComputingThreads, elsewhere: Callable[[Callable[[], object]], None]
 ):
     at_work = Admission(threads, 3)
@@ -115,7 +115,7 @@ def test_threads_are_told_apart(
     assert at_work.room(not_called) == 2
 
 
-def test_what_was_received_and_not_begun_takes_room(
+def test_received_task_that_has_not_begun_takes_room(
     clock: Clock, threads: ComputingThreads, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(state, "reserved_requests", {"one", "two"})
@@ -124,7 +124,7 @@ def test_what_was_received_and_not_begun_takes_room(
     assert Admission(threads, 3).room(not_called) == 2
 
 
-def test_a_thread_that_was_left_behind_takes_no_room(
+def test_abandoned_thread_takes_no_room(
     clock: Clock, threads: ComputingThreads, elsewhere: Callable[[Callable[[], object]], None]
 ):
     at_work, calls, numbers = Admission(threads, 1), list[str](), list[int]()
@@ -143,7 +143,7 @@ def test_a_thread_that_was_left_behind_takes_no_room(
     assert at_work.room(lambda: None) == 0
 
 
-def test_whatever_the_threads_do_one_more_is_taken_after_a_while(clock: Clock, threads: ComputingThreads):
+def test_one_more_task_is_taken_after_an_idle_interval(clock: Clock, threads: ComputingThreads):
     at_work = Admission(threads, 1)
     threads.begins()
 
@@ -153,7 +153,7 @@ def test_whatever_the_threads_do_one_more_is_taken_after_a_while(clock: Clock, t
     assert at_work.room(not_called) == 1
 
 
-def test_room_that_patience_gave_is_gone_when_another_thread_begins(
+def test_room_of_the_idle_interval_is_gone_when_a_thread_begins(
     clock: Clock, threads: ComputingThreads, elsewhere: Callable[[Callable[[], object]], None]
 ):
     at_work = Admission(threads, 1)
@@ -164,7 +164,7 @@ def test_room_that_patience_gave_is_gone_when_another_thread_begins(
     assert at_work.room(lambda: None) == 0
 
 
-def test_a_thread_that_only_goes_on_does_not_make_others_wait_longer(clock: Clock, threads: ComputingThreads):
+def test_thread_that_continues_does_not_restart_the_idle_interval(clock: Clock, threads: ComputingThreads):
     at_work = Admission(threads, 1)
     threads.begins()
     clock.now += MAX_IDLE
@@ -173,7 +173,7 @@ def test_a_thread_that_only_goes_on_does_not_make_others_wait_longer(clock: Cloc
     assert at_work.room(not_called) == 1
 
 
-def test_calls_come_from_the_thread_that_makes_room(
+def test_consumer_is_called_on_the_thread_that_makes_room(
     clock: Clock, threads: ComputingThreads, elsewhere: Callable[[Callable[[], object]], None]
 ):
     at_work, called_by = Admission(threads, 1), list[int]()

@@ -79,7 +79,7 @@ def in_line(
     return holder, others, came
 
 
-def test_who_finds_a_place_claims_alone(claims: ClaimBatcher, rows: Rows):
+def test_claim_with_a_free_place_is_made_alone(claims: ClaimBatcher, rows: Rows):
     (attempt,) = attempts(1)
 
     found = claims.claim(attempt, rows.claim, rows.claim_together)
@@ -87,9 +87,7 @@ def test_who_finds_a_place_claims_alone(claims: ClaimBatcher, rows: Rows):
     assert (found, rows.alone, rows.together) == (claim_of(attempt), [attempt], [])
 
 
-def test_those_who_stand_in_line_are_claimed_for_by_one_statement(
-    claims: ClaimBatcher, rows: Rows, threads: ThreadPoolExecutor
-):
+def test_waiting_claims_are_made_in_one_statement(claims: ClaimBatcher, rows: Rows, threads: ThreadPoolExecutor):
     holder, others, came = in_line(claims, rows, threads, 5)
 
     rows.go_on.set()
@@ -99,7 +97,7 @@ def test_those_who_stand_in_line_are_claimed_for_by_one_statement(
     assert (holder.result(PATIENCE), len(rows.alone)) == (claim_of(rows.alone[0]), 1)
 
 
-def test_one_who_stands_alone_in_line_asks_alone(claims: ClaimBatcher, rows: Rows, threads: ThreadPoolExecutor):
+def test_single_waiting_claim_is_made_alone(claims: ClaimBatcher, rows: Rows, threads: ThreadPoolExecutor):
     _, (other,), (came,) = in_line(claims, rows, threads, 1)
 
     rows.go_on.set()
@@ -108,7 +106,7 @@ def test_one_who_stands_alone_in_line_asks_alone(claims: ClaimBatcher, rows: Row
     assert (rows.together, rows.alone[1:]) == ([], [other])
 
 
-def test_who_gets_nothing_together_asks_alone(claims: ClaimBatcher, rows: Rows, threads: ThreadPoolExecutor):
+def test_claim_that_the_batch_did_not_get_is_made_alone(claims: ClaimBatcher, rows: Rows, threads: ThreadPoolExecutor):
     _, others, came = in_line(claims, rows, threads, 4)
     rows.had_together = lambda attempt: attempt is not others[2]
 
@@ -118,7 +116,7 @@ def test_who_gets_nothing_together_asks_alone(claims: ClaimBatcher, rows: Rows, 
     assert rows.alone[1:] == [others[2]]
 
 
-def test_a_statement_that_fails_leaves_nobody_in_line(claims: ClaimBatcher, rows: Rows, threads: ThreadPoolExecutor):
+def test_failed_batch_leaves_no_claim_waiting(claims: ClaimBatcher, rows: Rows, threads: ThreadPoolExecutor):
     _, others, came = in_line(claims, rows, threads, 3)
 
     def breaks(_: Attempt) -> bool:

@@ -20,17 +20,17 @@ def nothing_at_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inline_tasks, "_thread", inline_tasks._ThreadState())  # pyright: ignore[reportPrivateUsage]
 
 
-def test_a_thread_that_nobody_tells_of_the_end_of_its_tasks_takes_nothing():
+def test_thread_outside_a_thread_pool_has_no_continuation():
     assert thread_continuation(an_eager) is None
 
 
-def test_a_thread_that_hears_of_the_end_of_its_tasks_goes_on():
+def test_thread_of_a_thread_pool_has_a_continuation():
     a_request().on_accepted(os.getpid(), 0.0)
 
     assert thread_continuation(an_eager) is not None
 
 
-def test_a_process_that_is_forked_by_one_that_hears_of_its_tasks_takes_nothing(monkeypatch: pytest.MonkeyPatch):
+def test_forked_pool_process_has_no_continuation(monkeypatch: pytest.MonkeyPatch):
     a_request().on_accepted(os.getpid() + 1, 0.0)  # a pool's parent hears of a task in one of its children
 
     monkeypatch.setattr(os, "getpid", lambda: os.getppid())  # and forks another, with all that its thread has at hand

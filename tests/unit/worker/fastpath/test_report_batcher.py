@@ -59,7 +59,7 @@ def come(joint: ReportBatcher, threads: ThreadPoolExecutor, *parts: Comer, **how
     return came
 
 
-def test_who_comes_first_goes_alone_and_at_once():
+def test_first_report_is_stored_alone_and_at_once():
     joint, first = ReportBatcher(), Comer()
 
     with joint.turn(first) as turn:
@@ -69,7 +69,7 @@ def test_who_comes_first_goes_alone_and_at_once():
     assert not first.waits.is_set()
 
 
-def test_one_of_those_who_come_meanwhile_stores_all_of_them(threads: ThreadPoolExecutor):
+def test_reports_that_arrive_meanwhile_are_stored_by_one_of_them(threads: ThreadPoolExecutor):
     joint, parts, stored = ReportBatcher(), [Comer(), Comer(), Comer()], list[Sequence[PendingReport]]()
 
     with joint.turn(Comer()):
@@ -92,7 +92,7 @@ def test_large_report_is_stored_alone(threads: ThreadPoolExecutor):
     assert stored == [[first, second], [large], [last]]
 
 
-def test_who_has_committed_lets_the_next_one_go_before_what_comes_after_the_commit(threads: ThreadPoolExecutor):
+def test_next_reporter_begins_right_after_the_commit(threads: ThreadPoolExecutor):
     joint, part = ReportBatcher(), Comer()
 
     with joint.turn(Comer()) as turn:
@@ -103,7 +103,7 @@ def test_who_has_committed_lets_the_next_one_go_before_what_comes_after_the_comm
     assert is_alone
 
 
-def test_if_they_cannot_be_stored_together_each_goes_alone_and_nobody_waits(threads: ThreadPoolExecutor):
+def test_each_report_of_a_failed_batch_is_stored_alone(threads: ThreadPoolExecutor):
     joint, parts = ReportBatcher(), [Comer(), Comer(), Comer()]
 
     with joint.turn(Comer()):
@@ -113,7 +113,7 @@ def test_if_they_cannot_be_stored_together_each_goes_alone_and_nobody_waits(thre
     assert not report_waits(joint)
 
 
-def test_one_who_breaks_off_while_he_stores_for_others_leaves_nobody_waiting(threads: ThreadPoolExecutor):
+def test_reporter_that_fails_with_a_batch_wakes_the_others(threads: ThreadPoolExecutor):
     joint, breaks, others = ReportBatcher(), Comer(), [Comer(), Comer()]
 
     def break_off() -> None:
@@ -130,7 +130,7 @@ def test_one_who_breaks_off_while_he_stores_for_others_leaves_nobody_waiting(thr
     assert not report_waits(joint)
 
 
-def test_one_step_takes_no_more_than_so_many(threads: ThreadPoolExecutor):
+def test_batch_is_limited_in_size(threads: ThreadPoolExecutor):
     joint, parts, stored = ReportBatcher(), [Comer() for _ in range(MOST + 3)], list[Sequence[PendingReport]]()
 
     with joint.turn(Comer()):
@@ -140,7 +140,7 @@ def test_one_step_takes_no_more_than_so_many(threads: ThreadPoolExecutor):
     assert stored == [parts[:MOST], parts[MOST:]]
 
 
-def test_runs_do_not_wait_for_each_other():
+def test_reports_of_different_runs_do_not_wait_for_each_other():
     joint, other = ReportBatcher(), Comer(TWO)
 
     with joint.turn(Comer(ONE)), joint.turn(other) as turn:
@@ -151,7 +151,7 @@ def test_runs_do_not_wait_for_each_other():
 
 
 @given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=12))
-def test_whoever_comes_when_is_dealt_with_once(comers: list[tuple[bool, bool]]):
+def test_every_report_is_stored_once_whenever_it_arrives(comers: list[tuple[bool, bool]]):
     joint, begin = ReportBatcher(), threading.Barrier(len(comers))
     parts = [Comer(TWO if is_other else ONE) for is_other, _ in comers]
     stored = list[Sequence[PendingReport]]()

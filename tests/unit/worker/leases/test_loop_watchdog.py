@@ -41,7 +41,7 @@ def turning_of(loop: Loop, leases: Any) -> EventLoopWatchdog:
     return EventLoopWatchdog(loop, leases, blocked_after=30.0)
 
 
-def test_a_loop_that_turns_is_left_alone_however_long_it_runs(loop: Loop) -> None:
+def test_working_loop_is_never_reported(loop: Loop) -> None:
     turning = turning_of(loop, Held())
     waiting = loop.submit(asyncio.sleep(3600))
 
@@ -51,7 +51,7 @@ def test_a_loop_that_turns_is_left_alone_however_long_it_runs(loop: Loop) -> Non
     waiting.cancel()
 
 
-def test_who_blocks_the_loop_is_named_and_not_given_back(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_attempt_that_blocks_the_loop_is_logged_and_not_released(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
     everything = structlog.make_filtering_bound_logger(0)  # whatever level somebody has configured
     monkeypatch.setattr(
         turning_module, "log", structlog.wrap_logger(structlog.ReturnLogger(), wrapper_class=everything)
@@ -73,7 +73,7 @@ def test_who_blocks_the_loop_is_named_and_not_given_back(loop: Loop, monkeypatch
 
     assert early == [None, None]
     assert late is not None
-    assert late.startswith("its event loop has stood still for")
+    assert late.startswith("its event loop has been blocked for")
     assert [(line["event"], line["node"]) for line in logs] == [("loop_blocked", "Agent:0")]
     assert "block_deep_down" in logs[0]["at"]
     assert leases.attempts == [innocent]

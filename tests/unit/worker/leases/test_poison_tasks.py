@@ -17,7 +17,7 @@ def hint_of(attempt: Attempt) -> TaskRef:
     return attempt.run_id, attempt.activation_id
 
 
-def test_whoever_comes_second_is_put_aside_and_followed_when_the_first_leaves():
+def test_second_poison_task_is_set_aside_until_the_first_leaves():
     place = PoisonTaskSlot()
     first, second = an_attempt(), an_attempt()
     assert place.take(first)
@@ -29,7 +29,7 @@ def test_whoever_comes_second_is_put_aside_and_followed_when_the_first_leaves():
     assert place.take(an_attempt())
 
 
-def test_who_has_not_taken_the_place_leaves_nothing():
+def test_attempt_without_the_slot_frees_nothing():
     place = PoisonTaskSlot()
     holder, stranger = an_attempt(), an_attempt()
     place.take(holder)
@@ -38,7 +38,7 @@ def test_who_has_not_taken_the_place_leaves_nothing():
     assert not place.take(an_attempt())
 
 
-def test_a_hint_that_comes_twice_is_put_aside_once():
+def test_task_that_comes_twice_is_set_aside_once():
     place = PoisonTaskSlot()
     first, second = an_attempt(), an_attempt()
     place.take(first)
@@ -50,7 +50,7 @@ def test_a_hint_that_comes_twice_is_put_aside_once():
     assert place.leave(second) is None
 
 
-def test_an_attempt_that_was_left_behind_holds_nobody_up_and_takes_nothing_with_it_in_the_end():
+def test_abandoned_attempt_does_not_keep_the_slot():
     place = PoisonTaskSlot()
     stuck, other = an_attempt(), an_attempt()
     place.take(stuck)
@@ -64,7 +64,7 @@ def test_an_attempt_that_was_left_behind_holds_nobody_up_and_takes_nothing_with_
 
 
 @given(st.lists(st.integers(0, 5), max_size=40))
-def test_at_most_one_has_the_place_and_whoever_was_put_aside_is_followed(comers: list[int]):
+def test_at_most_one_attempt_has_the_slot_and_every_task_is_executed(comers: list[int]):
     place = PoisonTaskSlot()
     hints = [(uuid4(), uuid4()) for _ in range(6)]
     holder: Attempt | None = None

@@ -48,7 +48,7 @@ class Rows:
         return []
 
 
-def test_many_that_ask_for_a_tenants_accounts_at_once_read_them_once(monkeypatch: pytest.MonkeyPatch):
+def test_concurrent_requests_read_a_tenants_accounts_once(monkeypatch: pytest.MonkeyPatch):
     rows = Rows(monkeypatch)
     found, tenant_id = rows.models(), uuid4()
     together = threading.Barrier(ASKING)
@@ -64,7 +64,7 @@ def test_many_that_ask_for_a_tenants_accounts_at_once_read_them_once(monkeypatch
     assert rows.read == [tenant_id]
 
 
-def test_accounts_are_read_beside_the_event_loop_and_those_at_hand_take_no_thread(monkeypatch: pytest.MonkeyPatch):
+def test_accounts_are_read_on_a_thread_and_cached_ones_are_not(monkeypatch: pytest.MonkeyPatch):
     rows = Rows(monkeypatch)
     found, tenant_id = rows.models(), uuid4()
     hops: list[Any] = []
@@ -86,7 +86,7 @@ def test_accounts_are_read_beside_the_event_loop_and_those_at_hand_take_no_threa
     assert len(hops) == 1
 
 
-def test_a_model_is_found_once_for_as_long_as_its_account_is_at_hand(monkeypatch: pytest.MonkeyPatch):
+def test_model_is_opened_once_while_its_account_is_cached(monkeypatch: pytest.MonkeyPatch):
     found, tenant_id, other = Rows(monkeypatch).models(), uuid4(), uuid4()
 
     async def opened() -> tuple[object, ...]:
@@ -100,7 +100,7 @@ def test_a_model_is_found_once_for_as_long_as_its_account_is_at_hand(monkeypatch
     assert by_another_name is not first
 
 
-def test_a_changed_account_is_asked_once_its_time_is_over(monkeypatch: pytest.MonkeyPatch):
+def test_changed_account_is_used_after_the_cache_expires(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(models, "ACCOUNT_CACHE_TTL", -1.0)
     found, tenant_id = Rows(monkeypatch).models(), uuid4()
 
@@ -112,8 +112,8 @@ def test_a_changed_account_is_asked_once_its_time_is_over(monkeypatch: pytest.Mo
     assert later is not first
 
 
-def test_accounts_of_tenants_that_nobody_asks_for_any_more_are_let_go(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(models, "MOST_KEPT", 2)
+def test_expired_accounts_are_removed_from_the_cache(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(models, "MAX_CACHED_TENANTS", 2)
     monkeypatch.setattr(models, "ACCOUNT_CACHE_TTL", -1.0)
     rows = Rows(monkeypatch)
     found = rows.models()
@@ -125,7 +125,7 @@ def test_accounts_of_tenants_that_nobody_asks_for_any_more_are_let_go(monkeypatc
     assert found.kept <= 2
 
 
-def test_models_of_vectors_and_ranks_are_found_by_id_in_the_tenants_accounts(monkeypatch: pytest.MonkeyPatch):
+def test_embedding_and_reranking_models_are_found_by_id(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(
         cast(dict[str, AccountModel], SHARED.models), "vec", AccountModel(kinds=frozenset({"embedding"}))
     )
@@ -138,7 +138,7 @@ def test_models_of_vectors_and_ranks_are_found_by_id_in_the_tenants_accounts(mon
         asyncio.run(found.reranker(uuid4(), "vec@OpenAI-API-Compatible"))
 
 
-def test_a_script_stands_for_models_of_vectors_and_ranks_too(monkeypatch: pytest.MonkeyPatch):
+def test_script_replaces_embedding_and_reranking_models_too(monkeypatch: pytest.MonkeyPatch):
     found = Rows(monkeypatch).models(Script([]))
 
     async def asked() -> tuple[int, Any]:
