@@ -21,7 +21,7 @@ from providers.models.chat.scripted import Script
 from scheduler.bootstrap import Role, build_coordinator
 from scheduler.coordinator.coordinator import Coordinator
 from scheduler.lifecycle.lifecycle import Lifecycle
-from scheduler.messaging.celery_app import ADVANCE, CANARY, EXECUTE, EXTRACT, INGEST, NODES, RUNS, make_app
+from scheduler.messaging.celery_app import ADVANCE, QUEUE_PROBE, EXECUTE, EXTRACT, INGEST, NODES, RUNS, make_app
 from scheduler.sweeper.sweeper import Sweeper
 from settings import Settings
 from store.db.database import Database
@@ -30,7 +30,7 @@ from worker.bootstrap import build_worker
 from worker.fastpath.inline_tasks import request_class, thread_continuation
 from worker.worker import Worker
 
-LONGEST_READ = 0.2  # seconds of one blocking read from Redis; stopping an engine waits for it
+POLLING_INTERVAL = 0.2  # seconds of one blocking read from Redis; stopping an engine waits for it
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Engine:
 
 
 @contextmanager
-def engine(
+def run_engine(
     settings: Settings,
     database_url: str,
     redis_url: str,
@@ -58,7 +58,7 @@ def engine(
     threads: int = 16,
     script: Callable[[UUID], Script | None] = lambda _: None,
     read_file: Callable[[UUID, UUID, Mapping[str, Any], str], str] | None = None,
-    pace: RetryPolicy | None = None,
+    retry_policy: RetryPolicy | None = None,
     of_tenant: Callable[[UUID, Services], Services] | None = None,
     guard: Guard | None = None,
 ) -> Generator[Engine]:
@@ -66,7 +66,7 @@ def engine(
     broker = broker_url or redis_url
     app = make_app(broker, publishers=threads)
     if broker.startswith("redis"):
-        app.conf.broker_transport_options["polling_interval"] = LONGEST_READ
+        app.conf.broker_transport_options["polling_interval"] = POLLING_INTERVAL
     coordinator = build_coordinator(
         app, database_url, redis_url, settings, Role("easel-local", max(settings.worker_pool, 8))
     )
@@ -75,7 +75,7 @@ def engine(
         coordinator,
         redis_url,
         script=script,
-        pace=pace,
+        retry_policy=retry_policy,
         read_file=read_file,
         of_tenant=of_tenant,
         guard=guard,
@@ -83,7 +83,7 @@ def engine(
     _add_tasks(app, coordinator, worker)
     ending = threading.Event()
     sweeping = threading.Thread(target=Sweeper(coordinator).run, args=(ending,), name="easel-sweeper", daemon=True)
-    with _consumer(app, threads):
+    with _run_consumer(app, threads):
         sweeping.start()
         try:
             yield Engine(Lifecycle(coordinator), coordinator, worker, app)
@@ -117,13 +117,13 @@ def _add_tasks(app: Celery, coordinator: Coordinator, worker: Worker) -> None:
     request = request_class(worker.execution.fast_path)
     app.task(name=EXECUTE, ignore_result=True, shared=False, Request=request)(execute)
     app.task(name=ADVANCE, ignore_result=True, shared=False)(advance)
-    app.task(name=CANARY, ignore_result=True, shared=False)(probe)
+    app.task(name=QUEUE_PROBE, ignore_result=True, shared=False)(probe)
     app.task(name=INGEST, ignore_result=True, shared=False)(ingest)
     app.task(name=EXTRACT, ignore_result=True, shared=False)(extract)
 
 
 @contextmanager
-def _consumer(app: Celery, threads: int) -> Generator[None]:
+def _run_consumer(app: Celery, threads: int) -> Generator[None]:
     """Run a Celery worker on both queues in a thread until the block ends."""
     ready = threading.Event()
 
@@ -148,11 +148,11 @@ def _consumer(app: Celery, threads: int) -> Generator[None]:
     try:
         yield
     finally:
-        _end(worker)
+        _stop_consumer(worker)
         thread.join(timeout=5)
 
 
-def _end(worker: Any) -> None:
+def _stop_consumer(worker: Any) -> None:
     """Stop a consumer from its own thread, because its connection must not be closed from another one."""
 
     def shut_down() -> None:

@@ -32,8 +32,8 @@ from pydantic import (
 from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-SECRET_CHARACTERS = 16
-LONGEST_LEASE = timedelta(minutes=10)
+MIN_SECRET_CHARS = 16
+MAX_LEASE = timedelta(minutes=10)
 """Sweepers treat a lease that ends over 15 minutes from now as a clock error (store/monitoring/sweep_queries.py)."""
 UNITS = {"ms": 0.001, "": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}  # in seconds
 
@@ -63,13 +63,13 @@ TIME_LIMITS: Mapping[str, float] = {  # seconds; COMPONENT_EXEC_TIMEOUT does not
 }
 
 
-def _duration(value: Any) -> Any:
+def _parse_duration(value: Any) -> Any:
     """Parse "90", "1.5h" or "250ms" as a duration. Return any other value unchanged, so that pydantic rejects it."""
     written = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(ms|[smhd]?)\s*", str(value))
     return timedelta(seconds=float(written[1]) * UNITS[written[2]]) if written else value
 
 
-def _expanded(path: Path) -> Path:
+def _expand_home(path: Path) -> Path:
     """Return the path with ~ resolved."""
     try:
         return path.expanduser()
@@ -77,29 +77,29 @@ def _expanded(path: Path) -> Path:
         raise ValueError("~ cannot be resolved, since this user has no home directory: set EASEL_HOME") from error
 
 
-def _driven(url: str) -> str:
+def _use_psycopg(url: str) -> str:
     """Return a PostgreSQL URL with the scheme for which SQLAlchemy uses psycopg 3."""
     return re.sub(r"^postgres(ql)?://", "postgresql+psycopg://", url)
 
 
-def _or(name: str) -> AliasChoices:
+def _with_prefix(name: str) -> AliasChoices:
     """Return the aliases of a variable that is read with the prefix EASEL_ and without."""
     return AliasChoices(f"EASEL_{name}", name)
 
 
-def _renamed(name: str) -> AliasChoices:
+def _with_former_name(name: str) -> AliasChoices:
     """Return the aliases of a variable whose former name is still read; `renamed_variables` lists those in use."""
     return AliasChoices(f"EASEL_{name}", *(old for old, new in RENAMED.items() if new == f"EASEL_{name}"))
 
 
-def _whole_seconds(written: str | None) -> int | None:
+def _parse_whole_seconds(written: str | None) -> int | None:
     """Parse a limit of the COMPONENT_EXEC_TIMEOUT family. Anything but a positive whole number counts as unset."""
     return int(written) if written and re.fullmatch(r"\s*0*[1-9][0-9]{0,8}\s*", written) else None
 
 
 def _limits_in_environment() -> Mapping[str, int]:
     """Read limits by the suffix after COMPONENT_EXEC_TIMEOUT: "" for all components, "_EXESQL" for one."""
-    family = {name.removeprefix("COMPONENT_EXEC_TIMEOUT"): _whole_seconds(value) for name, value in os.environ.items()}
+    family = {name.removeprefix("COMPONENT_EXEC_TIMEOUT"): _parse_whole_seconds(value) for name, value in os.environ.items()}
     return {name: limit for name, limit in family.items() if limit is not None and name[:1] in ("", "_")}
 
 
@@ -110,7 +110,7 @@ def _tool_urls_in_environment() -> Mapping[str, str]:
     return {name: url for name, url in found.items() if url}
 
 
-def _says_how_to_verify(url: str) -> str:
+def _check_cert_reqs(url: str) -> str:
     """Check that `ssl_cert_reqs` of a Redis or broker URL has a value that all libraries read alike; return the URL."""
     for value in parse_qs(urlsplit(url).query).get("ssl_cert_reqs", []):
         if value not in ("required", "none"):
@@ -118,19 +118,19 @@ def _says_how_to_verify(url: str) -> str:
     return url
 
 
-def _long_enough(secret: SecretStr) -> SecretStr:
+def _check_secret_length(secret: SecretStr) -> SecretStr:
     """Check that a secret is too long to guess, and return it."""
     length = len(secret.get_secret_value())
-    if length < SECRET_CHARACTERS:
-        raise ValueError(f"use {SECRET_CHARACTERS} characters or more, not {length}")
+    if length < MIN_SECRET_CHARS:
+        raise ValueError(f"use {MIN_SECRET_CHARS} characters or more, not {length}")
     return secret
 
 
-Duration = Annotated[timedelta, BeforeValidator(_duration), Field(gt=timedelta(0))]
-PostgresUrl = Annotated[str, Field(pattern=r"^postgres(ql(\+psycopg)?)?://"), AfterValidator(_driven)]
-Folder = Annotated[Path, AfterValidator(_expanded)]
-RedisUrl = Annotated[str, Field(pattern=r"^rediss?://"), AfterValidator(_says_how_to_verify)]
-BrokerUrl = Annotated[str, AfterValidator(_says_how_to_verify)]
+Duration = Annotated[timedelta, BeforeValidator(_parse_duration), Field(gt=timedelta(0))]
+PostgresUrl = Annotated[str, Field(pattern=r"^postgres(ql(\+psycopg)?)?://"), AfterValidator(_use_psycopg)]
+Folder = Annotated[Path, AfterValidator(_expand_home)]
+RedisUrl = Annotated[str, Field(pattern=r"^rediss?://"), AfterValidator(_check_cert_reqs)]
+BrokerUrl = Annotated[str, AfterValidator(_check_cert_reqs)]
 
 
 class InvalidSettings(Exception):
@@ -164,15 +164,15 @@ class Settings(BaseSettings):
     budget_answer_tokens: int = Field(default=2048, ge=64)
     """Tokens of an answer that a call reserves if its author sets no limit. With a higher value, fewer calls run in
     parallel near the end of a budget; with a lower one, the last call may exceed the budget by more."""
-    database_url: PostgresUrl | None = Field(default=None, repr=False, validation_alias=_or("DATABASE_URL"))
+    database_url: PostgresUrl | None = Field(default=None, repr=False, validation_alias=_with_prefix("DATABASE_URL"))
     """PostgreSQL. None: the embedded one."""
-    redis_url: RedisUrl | None = Field(default=None, repr=False, validation_alias=_or("REDIS_URL"))
+    redis_url: RedisUrl | None = Field(default=None, repr=False, validation_alias=_with_prefix("REDIS_URL"))
     """Redis or Valkey for task messages, event notifications and text deltas. None: the embedded one."""
     broker_url: BrokerUrl | None = Field(
-        default_factory=lambda data: data.get("redis_url"), repr=False, validation_alias=_or("CELERY_BROKER_URL")
+        default_factory=lambda data: data.get("redis_url"), repr=False, validation_alias=_with_prefix("CELERY_BROKER_URL")
     )
     """Celery's broker. None: the Redis above."""
-    secret_key: Annotated[SecretStr, AfterValidator(_long_enough)] | None = None
+    secret_key: Annotated[SecretStr, AfterValidator(_check_secret_length)] | None = None
     """Key that encrypts secrets in the database: 16 characters or more, so that it cannot be guessed."""
 
     # -- API ------------------------------------------------------------------------------------------------------
@@ -199,12 +199,12 @@ class Settings(BaseSettings):
     """How often a worker renews its leases. Two renewals may be lost before a lease expires."""
     cancel_poll: Duration = timedelta(milliseconds=500)
     """How often workers check the cancel keys of other programs; people notice a delay of a second, not of half."""
-    shutdown_grace: Duration = Field(default=timedelta(seconds=5), validation_alias=_renamed("SHUTDOWN_GRACE"))
+    shutdown_grace: Duration = Field(default=timedelta(seconds=5), validation_alias=_with_former_name("SHUTDOWN_GRACE"))
     """How long an attempt may take to stop after a cancel, a deadline or a shutdown. An attempt that takes longer is
     reported as stopped, and its thread is abandoned."""
-    probe_interval: Duration = Field(default=timedelta(seconds=5), validation_alias=_renamed("PROBE_INTERVAL"))
+    probe_interval: Duration = Field(default=timedelta(seconds=5), validation_alias=_with_former_name("PROBE_INTERVAL"))
     """How often a worker or scheduler sends itself a probe message, to check that it still receives messages."""
-    unresponsive_after: Duration = Field(default=timedelta(seconds=30), validation_alias=_renamed("UNRESPONSIVE_AFTER"))
+    unresponsive_after: Duration = Field(default=timedelta(seconds=30), validation_alias=_with_former_name("UNRESPONSIVE_AFTER"))
     """How long a process may receive none of its probe messages, or its event loop may be blocked, before the process
     exits so that its supervisor starts it again."""
     max_running: int = Field(default=256, gt=0)
@@ -213,7 +213,7 @@ class Settings(BaseSettings):
     """Activations of one run. A run that exceeds this probably never ends, and fails. Long Iterations need 10,000."""
     max_output: int = Field(default=64 * 1024 * 1024, gt=0)
     """Characters that one report may store in all its values, so that one run does not slow down others."""
-    max_stream_chars: int = Field(default=2 * 1024 * 1024, gt=0, validation_alias=_renamed("MAX_STREAM_CHARS"))
+    max_stream_chars: int = Field(default=2 * 1024 * 1024, gt=0, validation_alias=_with_former_name("MAX_STREAM_CHARS"))
     """Characters that one node may stream. The default is about ten long novels, and stops a model that never ends."""
     max_depth: int = Field(default=200, gt=0, le=200)
     """Levels of nested objects and lists that one node may store; the JSON encoders on the way accept 250."""
@@ -221,11 +221,11 @@ class Settings(BaseSettings):
     """How long a form waits for an answer, if the canvas does not say."""
     retention: Duration | None = None
     """How long runs are kept, in days. None: forever, since data must not be deleted without a decision."""
-    inline_advance: bool = Field(default=True, validation_alias=_renamed("INLINE_ADVANCE"))
+    inline_advance: bool = Field(default=True, validation_alias=_with_former_name("INLINE_ADVANCE"))
     """Whether a worker advances the run in the transaction of its report. This saves a message and a commit per hop.
     Off: the worker only reports, and a scheduler advances the run."""
-    continue_locally_for: Annotated[timedelta, BeforeValidator(_duration), Field(ge=timedelta(0))] = Field(
-        default=timedelta(seconds=5), validation_alias=_renamed("CONTINUE_LOCALLY_FOR")
+    continue_locally_for: Annotated[timedelta, BeforeValidator(_parse_duration), Field(ge=timedelta(0))] = Field(
+        default=timedelta(seconds=5), validation_alias=_with_former_name("CONTINUE_LOCALLY_FOR")
     )
     """How long a worker thread continues with the nodes that its own advances made ready, which saves a message and a
     claim per hop. Then the next node goes through the queue, where other runs wait. 0: every node goes through it."""
@@ -268,19 +268,19 @@ class Settings(BaseSettings):
     """Lines for people, or one JSON object per event for machines."""
 
     # -- models and limits ----------------------------------------------------------------------------------------
-    llm_timeout: Duration = Field(default=timedelta(seconds=600), validation_alias=_or("LLM_TIMEOUT_SECONDS"))
+    llm_timeout: Duration = Field(default=timedelta(seconds=600), validation_alias=_with_prefix("LLM_TIMEOUT_SECONDS"))
     """How long one request to a model may take."""
-    llm_max_retries: int = Field(default=5, ge=0, validation_alias=_or("LLM_MAX_RETRIES"))
+    llm_max_retries: int = Field(default=5, ge=0, validation_alias=_with_prefix("LLM_MAX_RETRIES"))
     """Retries after errors that a retry may resolve, if the node does not say."""
-    llm_base_delay: Duration = Field(default=timedelta(seconds=2), validation_alias=_or("LLM_BASE_DELAY"))
+    llm_base_delay: Duration = Field(default=timedelta(seconds=2), validation_alias=_with_prefix("LLM_BASE_DELAY"))
     """Delay before the first retry; each further one waits twice as long."""
     _limits: Mapping[str, int] = PrivateAttr(default_factory=_limits_in_environment)
     """Seconds by the suffix of the variable; `time_limit` reads them."""
 
     # -- external services ----------------------------------------------------------------------------------------
-    allow_any_host: bool = Field(default=False, validation_alias=_or("ALLOW_ANY_HOST"))
+    allow_any_host: bool = Field(default=False, validation_alias=_with_prefix("ALLOW_ANY_HOST"))
     """Whether canvases may reach private addresses. This disables the address check: for closed networks only."""
-    ssrf_allow: str | None = Field(default=None, validation_alias=_or("SSRF_ALLOW"))
+    ssrf_allow: str | None = Field(default=None, validation_alias=_with_prefix("SSRF_ALLOW"))
     """Private hosts and networks (CIDR), separated by commas, that canvases may reach."""
     private_models: bool = True
     """Whether model accounts may use private addresses and this machine, as those of vLLM and Ollama do. Off: only
@@ -288,9 +288,9 @@ class Settings(BaseSettings):
     model_proxies: bool = False
     """Whether requests to models use the proxies of HTTPS_PROXY, HTTP_PROXY and ALL_PROXY. Other requests never do. Off
     by default: a variable that was set for another program must not send prompts and keys to its proxy."""
-    http_timeout: Duration = Field(default=timedelta(seconds=15), validation_alias=_or("HTTP_CLIENT_TIMEOUT"))
+    http_timeout: Duration = Field(default=timedelta(seconds=15), validation_alias=_with_prefix("HTTP_CLIENT_TIMEOUT"))
     """How long one request of a tool may take, if the tool does not say."""
-    http_user_agent: str | None = Field(default=None, validation_alias=_or("HTTP_CLIENT_USER_AGENT"))
+    http_user_agent: str | None = Field(default=None, validation_alias=_with_prefix("HTTP_CLIENT_USER_AGENT"))
     """User-Agent of every request. None: Easel, its version and the contact; for tools whose vendors only answer
     browsers, that of a browser."""
     contact: str | None = Field(default=None, max_length=200, pattern=r"^[!-~]+$")
@@ -325,7 +325,7 @@ class Settings(BaseSettings):
         default=False, validation_alias=AliasChoices("EASEL_SANDBOX_ALLOW_ROOT", "SANDBOX_LOCAL_ALLOW_ROOT")
     )
     """Whether the local sandbox runs code although the worker is root. For containers without another user."""
-    trino_use_tls: bool = Field(default=False, validation_alias=_or("TRINO_USE_TLS"))
+    trino_use_tls: bool = Field(default=False, validation_alias=_with_prefix("TRINO_USE_TLS"))
     """Whether ExeSQL uses TLS for Trino; without it, no password is sent."""
     smtp_ports: str = Field(default="25,465,587,2525", pattern=r"^\s*\d{1,5}(\s*,\s*\d{1,5})*\s*$")
     """Ports of mail servers that Email may use, separated by commas; by default the public ones for mail."""
@@ -348,9 +348,9 @@ class Settings(BaseSettings):
     plugins: str | None = None
     """Names of the plugins to load (entry points of the group `easel.tools`), separated by commas; `*`: all that are
     installed. Plugins have the rights of this process, so none is loaded unless it is named."""
-    querit_api_key: SecretStr | None = Field(default=None, validation_alias=_or("QUERIT_API_KEY"))
+    querit_api_key: SecretStr | None = Field(default=None, validation_alias=_with_prefix("QUERIT_API_KEY"))
     """The key of QueritSearch and QueritContents for nodes without one. Nodes of every tenant use it."""
-    keenable_api_url: str | None = Field(default=None, validation_alias=_or("KEENABLE_API_URL"))
+    keenable_api_url: str | None = Field(default=None, validation_alias=_with_prefix("KEENABLE_API_URL"))
     """Base URL of KeenableSearch: https, or http on this machine. None: the vendor's address."""
     _tool_urls: Mapping[str, str] = PrivateAttr(default_factory=_tool_urls_in_environment)
     """Base URLs of tools' vendors by class in capitals, from TOOL_<CLASS>_BASE_URL; `tool_urls` returns them."""
@@ -359,7 +359,7 @@ class Settings(BaseSettings):
     def _hold_together(self) -> "Settings":
         if self.lease <= 2 * self.renew_every:
             raise ValueError("a lease must outlive two renewals: make EASEL_LEASE more than twice EASEL_RENEW_EVERY")
-        if self.lease > LONGEST_LEASE:
+        if self.lease > MAX_LEASE:
             raise ValueError("sweepers treat a longer lease as a clock error: make EASEL_LEASE 10 minutes or less")
         if self.cancel_poll >= self.lease:
             raise ValueError("cancel keys must be checked within a lease: make EASEL_CANCEL_POLL less than EASEL_LEASE")
@@ -460,10 +460,10 @@ def load() -> Settings:
         return Settings()
     except ValidationError as error:
         defects = [defect for defect in error.errors() if defect["type"] != "default_factory_not_called"]
-        lines = (f"{_variable(defect)}: {defect['msg'].removeprefix('Value error, ')}" for defect in defects)
+        lines = (f"{_variable_name(defect)}: {defect['msg'].removeprefix('Value error, ')}" for defect in defects)
         raise InvalidSettings("\n".join(lines)) from None
 
 
-def _variable(defect: ErrorDetails) -> str:
+def _variable_name(defect: ErrorDetails) -> str:
     name = str(defect["loc"][0]) if defect["loc"] else "settings"
     return f"EASEL_{name.upper()}" if name in Settings.model_fields else name

@@ -12,35 +12,35 @@ from starlette.routing import Route
 import telemetry
 from api import health
 from api.agents import agents, conversations, database_check, drafts, files, plugin_tools, tags, tool_logs
-from api.agents.findings import Checked
-from api.dependencies import ApiContext, in_thread
+from api.agents.findings import CheckedVersions
+from api.dependencies import ApiContext, run_in_thread
 from api.http.errors import add_handlers
 from api.knowledge import datasets, documents, memories, messages, retrieval
 from api.mcp import routes as mcp_routes
 from api.mcp.server import PATH, McpEndpoint
 from api.runs import budgets, completions, openai_models, runs, share_links, tasks
-from api.runs.event_reader import THREADS, Readings
-from api.runs.event_stream import BEAT_EVERY, LOOK_EVERY, Streams
+from api.runs.event_reader import THREADS, EventReader
+from api.runs.event_stream import KEEPALIVE_INTERVAL, POLL_INTERVAL, EventStreams
 from api.webhooks import routes as webhook_routes
 from api.webhooks.token_bucket import TokenBuckets
 from components import plugins
-from knowledge.bases.search import Library
-from knowledge.index.index_cache import Shelf
-from knowledge.memory.memories import Memories
+from knowledge.bases.search import KnowledgeBaseSearch
+from knowledge.index.index_cache import IndexCache
+from knowledge.memory.memories import MemoryStore
 from knowledge.models import TenantModels
-from providers.databases.databases import place_of, reached
+from providers.databases.databases import database_location, database_servers
 from providers.http.address_policy import Guard
-from providers.http.client import Outgoing
+from providers.http.client import HttpClient
 from providers.isolation.limited_process import close_limited_processes
 from providers.models.billing.cost_estimates import CostModel
-from providers.models.billing.prices import Prices, prices_from
+from providers.models.billing.prices import Prices, read_prices
 from providers.models.chat.catalogue import Limits
 from providers.models.limits.rate_limiter import RateLimiter
 from providers.models.transport.clients import close_connections
 from providers.models.transport.connect import ModelAddressPolicy
 from providers.models.vendors.accounts import accounts_from_toml
 from scheduler.bootstrap import Role, build_coordinator
-from scheduler.health.watchdog import BEHIND_WATCHES, LockWatchdog
+from scheduler.health.watchdog import LOCK_WATCHDOG_DELAY, LockWatchdog
 from scheduler.lifecycle.lifecycle import Lifecycle
 from scheduler.messaging.celery_app import make_app
 from scheduler.messaging.circuit_breaker import CircuitBreaker
@@ -51,8 +51,8 @@ from store.db.database import Database
 from store.primitives.encryption import EncryptionKey
 
 PREFIX = "/api/v1"
-LONGEST_WAIT = 30.0  # seconds that a search waits for the rate limits of a model's account, while its client waits too
-SWITCHES_WITHIN = 0.001  # seconds that a thread of a route may compute while the event loop and all streams wait
+MAX_RATE_LIMIT_WAIT = 30.0  # seconds that a search waits for the rate limits of a model's account, while its client waits too
+SWITCH_INTERVAL = 0.001  # seconds that a thread of a route may compute while the event loop and all streams wait
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +60,9 @@ class ApiConfig:
     """The settings of an API process, and intervals that only tests change."""
 
     settings: Settings
-    poll_interval: float = LOOK_EVERY
+    poll_interval: float = POLL_INTERVAL
     """Seconds between two reads of the events of runs that a client follows: what a lost notification costs."""
-    ping_interval: float = BEAT_EVERY
+    ping_interval: float = KEEPALIVE_INTERVAL
     """Seconds without an event after which a stream sends a comment, so that proxies keep the connection."""
     lock_timeout: float | None = None
     """Seconds after which a call in C that holds the interpreter's lock ends the process. None: it is not watched."""
@@ -82,19 +82,19 @@ def create_app(config: ApiConfig | None = None) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncGenerator[None]:
-        sys.setswitchinterval(SWITCHES_WITHIN)
+        sys.setswitchinterval(SWITCH_INTERVAL)
         anyio.to_thread.current_default_thread_limiter().total_tokens = configured.api_pool
         database_url, redis_url, _ = configured.servers()
         context = _build_context(chosen)
         app.state.context = context
         app.state.open_routes = health.OpenRoutes(metrics=configured.open_metrics, schema=configured.open_schema)
-        app.state.http = http = Outgoing(
+        app.state.http = http = HttpClient(
             chosen.guard, user_agent=configured.http_user_agent, contact=configured.contact
         )
-        own = place_of(database_url)
-        app.state.databases = reached(chosen.guard, own, trino_use_tls=configured.trino_use_tls)
-        app.state.readiness = health.readiness()
-        app.state.webhooks = webhook_routes.Webhooks(TokenBuckets(redis_url), configured.sealing_secret())
+        own = database_location(database_url)
+        app.state.databases = database_servers(chosen.guard, own, trino_use_tls=configured.trino_use_tls)
+        app.state.readiness = health.make_readiness_checks()
+        app.state.webhooks = webhook_routes.WebhookState(TokenBuckets(redis_url), configured.sealing_secret())
         await context.streams.start()
         watchdog = LockWatchdog(chosen.lock_timeout) if chosen.lock_timeout is not None else None
         if watchdog is not None:
@@ -105,10 +105,10 @@ def create_app(config: ApiConfig | None = None) -> FastAPI:
         finally:
             await context.background.finish()
             if watchdog is not None:
-                await in_thread(watchdog.stop)
+                await run_in_thread(watchdog.stop)
             await context.streams.close()
             app.state.readiness.close()
-            await in_thread(close_limited_processes)
+            await run_in_thread(close_limited_processes)
             await http.aclose()
             await close_connections()
             await context.governor.close()
@@ -150,7 +150,7 @@ def _config_from_environment() -> ApiConfig:
     telemetry.introduce("api", renamed_variables())
     configured.servers()  # raises InvalidSettings before the server listens
     configured.sealing_secret()  # raises OSError then if the home cannot be written
-    return ApiConfig(configured, lock_timeout=configured.unresponsive_after.total_seconds() + BEHIND_WATCHES)
+    return ApiConfig(configured, lock_timeout=configured.unresponsive_after.total_seconds() + LOCK_WATCHDOG_DELAY)
 
 
 def _build_context(config: ApiConfig) -> ApiContext:
@@ -166,11 +166,11 @@ def _build_context(config: ApiConfig) -> ApiContext:
     )
     database = coordinator.database
     reading = Database(database_url, pool_size=THREADS, application="easel-streams", large=database.large)
-    streams = Streams(
-        Readings(reading, coordinator.versions),
+    streams = EventStreams(
+        EventReader(reading, coordinator.versions),
         EventSubscriptions(redis_url),
-        look_every=config.poll_interval,
-        beat_every=config.ping_interval,
+        poll_interval=config.poll_interval,
+        keepalive_interval=config.ping_interval,
         blobs=database.large.blobs,
     )
     shared = accounts_from_toml(settings.models_file) if settings.models_file is not None else []
@@ -182,19 +182,19 @@ def _build_context(config: ApiConfig) -> ApiContext:
         shared,
         Limits(request_timeout=settings.llm_timeout, hosts=hosts),
         sealing_key,
-        governor=governor,
-        spending=CostModel(prices_from(settings.prices_file) if settings.prices_file else Prices()),
-        longest_wait=LONGEST_WAIT,
+        rate_limiter=governor,
+        cost_model=CostModel(read_prices(settings.prices_file) if settings.prices_file else Prices()),
+        max_wait=MAX_RATE_LIMIT_WAIT,
     )
     return ApiContext(
         Lifecycle(coordinator),
         streams,
-        Checked(),
+        CheckedVersions(),
         broker,
         settings.max_canvas_bytes,
         telemetry.metrics_page,
-        Library(database, Shelf(database, settings.knowledge_memory), models),
-        Memories(database, models, coordinator.dispatch.extract),
+        KnowledgeBaseSearch(database, IndexCache(database, settings.knowledge_memory), models),
+        MemoryStore(database, models, coordinator.dispatch.extract),
         models,
         governor,
         database.large.blobs,

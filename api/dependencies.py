@@ -10,16 +10,16 @@ from celery import Celery
 from fastapi import Depends, Request
 from starlette.concurrency import run_in_threadpool
 
-from api.agents.findings import Checked
-from api.http.background import Background
-from api.http.errors import DATA, Refused
-from api.runs.event_stream import Streams
+from api.agents.findings import CheckedVersions
+from api.http.background import BackgroundTasks
+from api.http.errors import DATA, RequestRefused
+from api.runs.event_stream import EventStreams
 from components import registry
-from knowledge.bases.search import Library
-from knowledge.memory.memories import Memories
+from knowledge.bases.search import KnowledgeBaseSearch
+from knowledge.memory.memories import MemoryStore
 from knowledge.models import Models
 from providers.models.limits.rate_limiter import RateLimiter
-from providers.models.vendors.accounts import Account
+from providers.models.vendors.accounts import VendorAccount
 from scheduler.coordinator.version_cache import VersionCache
 from scheduler.lifecycle.lifecycle import Lifecycle
 from store.agents.canvas_secrets import CanvasSecrets
@@ -35,22 +35,22 @@ class ApiContext:
     """The database, lifecycle operations, streams and models of an API process."""
 
     lifecycle: Lifecycle
-    streams: Streams
-    checked: Checked
+    streams: EventStreams
+    checked: CheckedVersions
     broker: Celery
     max_canvas_bytes: int
     counters: Callable[[], tuple[bytes, str]]
-    library: Library  # the knowledge bases of all tenants
-    memories: Memories
+    library: KnowledgeBaseSearch  # the knowledge bases of all tenants
+    memories: MemoryStore
     models: Models
     governor: RateLimiter  # of requests to those models
     blobs: Blobs | None = None  # uploads and produced documents; None: there is no file storage
     max_body_bytes: int = 1024 * 1024
-    shared_accounts: Sequence[Account] = ()  # model accounts of every tenant
+    shared_accounts: Sequence[VendorAccount] = ()  # model accounts of every tenant
     limit_of: Callable[[str], float] = lambda component: inf  # seconds that one attempt of a component may take
     sealing_key: EncryptionKey | None = None  # None: secrets are neither stored nor read
     asks_elsewhere: bool = False  # workers ask a search server for knowledge bases that the tenant does not have
-    background: Background = field(default_factory=Background)  # work that outlives its request
+    background: BackgroundTasks = field(default_factory=BackgroundTasks)  # work that outlives its request
 
     @property
     def database(self) -> Database:
@@ -70,7 +70,7 @@ class ApiContext:
     def storage(self) -> Blobs:
         """The file storage. Raises Refused if there is none."""
         if self.blobs is None:
-            raise Refused(DATA, "This API has no file storage, so it cannot store files. Set EASEL_FILES_DIR.")
+            raise RequestRefused(DATA, "This API has no file storage, so it cannot store files. Set EASEL_FILES_DIR.")
         return self.blobs
 
 
@@ -83,6 +83,6 @@ async def get_context(request: Request) -> ApiContext:
 ApiContextDep = Annotated[ApiContext, Depends(get_context)]
 
 
-async def in_thread(work: Callable[[], T]) -> T:
+async def run_in_thread(work: Callable[[], T]) -> T:
     """Run work that waits, such as for the database, in one of the routes' threads."""
     return await run_in_threadpool(work)

@@ -13,9 +13,9 @@ import structlog
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from api.dependencies import ApiContext, ApiContextDep, in_thread
+from api.dependencies import ApiContext, ApiContextDep, run_in_thread
 from api.http import auth
-from api.http.errors import FORBIDDEN, Refused
+from api.http.errors import FORBIDDEN, RequestRefused
 from api.http.replies import json_reply
 from store.maintenance import migrate
 from store.primitives.db_errors import outage_reason
@@ -23,7 +23,7 @@ from store.primitives.db_errors import outage_reason
 log = structlog.get_logger()
 router = APIRouter(tags=["health"])
 
-PATIENCE = 3.0  # seconds for all checks together; load balancers have limits of their own
+CHECK_TIMEOUT = 3.0  # seconds for all checks together; load balancers have limits of their own
 
 
 @router.get("/healthz")
@@ -32,7 +32,7 @@ def alive(request: Request) -> Response:
     return json_reply({"status": "ok", "version": request.app.version})
 
 
-class Readiness:
+class ReadinessChecks:
     """Checks of everything that requests need, each in its own thread.
 
     If a check hangs, the next request waits for the same check, so a check never occupies more than one thread.
@@ -53,28 +53,28 @@ class Readiness:
                     self._looks[name] = self._threads.submit(check, context)
             looks = dict(self._looks)
         wait(looks.values(), seconds)
-        return {name: _found(name, look) for name, look in looks.items()}
+        return {name: _describe_result(name, look) for name, look in looks.items()}
 
     def close(self) -> None:
         """Start no further checks; running ones end with the process."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
 
-def readiness() -> Readiness:
+def make_readiness_checks() -> ReadinessChecks:
     """Return the checks of one process."""
-    return Readiness({"database": _database, "migrations": _migrations, "broker": _broker, "bus": _bus})
+    return ReadinessChecks({"database": _database, "migrations": _migrations, "broker": _broker, "bus": _bus})
 
 
 @router.get("/readyz")
 def ready(request: Request, context: ApiContextDep) -> Response:
     """Check whether requests can be served; answer 503 with the defects if they cannot."""
-    looks: Readiness = request.app.state.readiness
-    found = looks.found(context, PATIENCE)
+    looks: ReadinessChecks = request.app.state.readiness
+    found = looks.found(context, CHECK_TIMEOUT)
     is_ready = set(found.values()) == {"ok"}
     return json_reply({"status": "ok" if is_ready else "unavailable", "checks": found}, 200 if is_ready else 503)
 
 
-def _found(name: str, look: Future[str]) -> str:
+def _describe_result(name: str, look: Future[str]) -> str:
     problem = look.exception() if look.done() else TimeoutError("no answer in time")
     if problem is None:
         return look.result()
@@ -94,10 +94,10 @@ class OpenRoutes:
 async def metrics(request: Request, context: ApiContextDep, _for_openapi: auth.Bearer) -> Response:
     """Return the metrics of this process for Prometheus."""
     if not request.app.state.open_routes.metrics:
-        principal = await auth.caller(await auth.anyone(request, context, None))
+        principal = await auth.authenticate_api_token(await auth.authenticate(request, context, None))
         if principal.kind != "admin":
-            raise Refused(FORBIDDEN, "Metrics cover all tenants. Use a token of kind `admin`.", status=403)
-    page, content_type = await in_thread(context.counters)
+            raise RequestRefused(FORBIDDEN, "Metrics cover all tenants. Use a token of kind `admin`.", status=403)
+    page, content_type = await run_in_thread(context.counters)
     return Response(page, media_type=content_type)
 
 
@@ -105,8 +105,8 @@ async def metrics(request: Request, context: ApiContextDep, _for_openapi: auth.B
 async def schema(request: Request, context: ApiContextDep) -> Response:
     """Return every route with its schemas, as OpenAPI."""
     if not request.app.state.open_routes.schema:
-        await auth.caller(await auth.anyone(request, context, None))
-    return json_reply(await in_thread(request.app.openapi))
+        await auth.authenticate_api_token(await auth.authenticate(request, context, None))
+    return json_reply(await run_in_thread(request.app.openapi))
 
 
 def _database(context: ApiContext) -> str:
@@ -115,13 +115,13 @@ def _database(context: ApiContext) -> str:
 
 
 def _migrations(context: ApiContext) -> str:
-    missing = migrate.missing(context.database)
+    missing = migrate.missing_revisions(context.database)
     return f"missing {', '.join(missing)}: run `easel migrate`" if missing else "ok"
 
 
 def _broker(context: ApiContext) -> str:
     with context.broker.connection_for_read() as connection:
-        connection.ensure_connection(max_retries=1, timeout=PATIENCE)
+        connection.ensure_connection(max_retries=1, timeout=CHECK_TIMEOUT)
     return "ok"
 
 

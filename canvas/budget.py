@@ -23,15 +23,15 @@ SCOPES: tuple[Scope, ...] = ("run", "session", "tenant", "day")
 TOKENS, CALLS, SECONDS = "tokens", "calls", "seconds"
 BILLION = 1_000_000_000
 EXCEEDED = "budget_exceeded"
-MARK = "budget"
+DENIAL_KEY = "budget"
 """Key, in the form of a run that waits for a higher budget, of the refusal that stopped it."""
 
-AT_FIRST = 8
+INITIAL_CALLS = 8
 """Calls that may begin at once under a budget as long as the usage of its calls is not known."""
 
 _CURRENCY = re.compile("[A-Z]{3}")
 _LARGEST = 10**15  # what a limit may be, in its own unit; its billionths still fit a column
-_WHOSE: Mapping[str, str] = {
+_BUDGET_NAMES: Mapping[str, str] = {
     "run": "The run's budget",
     "session": "The session's budget",
     "tenant": "The tenant's budget",
@@ -83,7 +83,7 @@ class Denied:
     asked: int | None
 
 
-def authorize(accounts: Sequence[Account], asks: Mapping[str, CostEstimate]) -> Granted | Deferred | Denied:
+def authorize(accounts: Sequence[Account], estimates: Mapping[str, CostEstimate]) -> Granted | Deferred | Denied:
     """Decide whether a call that all of these budgets apply to may begin.
 
     A call reserves all it may need or, with no other call in flight, what is left. So only one call at a time can
@@ -91,7 +91,7 @@ def authorize(accounts: Sequence[Account], asks: Mapping[str, CostEstimate]) -> 
     """
     amounts: list[int | None] = []
     for account in accounts:
-        ask = asks.get(account.measure)
+        ask = estimates.get(account.measure)
         if ask is None:
             return Denied(account, None)
         if account.spent + ask.least > account.limit:
@@ -107,11 +107,11 @@ def _amount_to_reserve(account: Account, ask: CostEstimate) -> int:
     """Return what a call reserves. Before the first call has ended it is large, so that few calls begin at once."""
     if ask.is_known or not ask.most:
         return ask.most
-    return max(ask.most, account.largest or account.limit // AT_FIRST)
+    return max(ask.most, account.largest or account.limit // INITIAL_CALLS)
 
 
 # -- limits in requests and settings ---------------------------------------------------------------------------------
-def limits_of(written: Any, field: str = "budget") -> dict[str, int]:
+def parse_limits(written: Any, field: str = "budget") -> dict[str, int]:
     """Parse limits, `{"tokens": 10000, "calls": 20, "seconds": 600, "money": 0.5, "currency": "USD"}`, by measure.
 
     Raises InvalidRequest, naming the field, for an invalid limit.
@@ -134,7 +134,7 @@ def limits_of(written: Any, field: str = "budget") -> dict[str, int]:
     }
 
 
-def scope_of(written: str) -> Scope:
+def parse_scope(written: str) -> Scope:
     """Parse the name of a scope. Raises InvalidRequest."""
     if written not in SCOPES:
         raise InvalidRequest(f"{written!r} has no budget. Use one of: {', '.join(SCOPES)}.", field="scope")
@@ -189,7 +189,7 @@ def _measure_json(measure: str) -> dict[str, str]:
 
 
 # -- denied calls ----------------------------------------------------------------------------------------------------
-def details(denied: Denied, model: str) -> dict[str, Any]:
+def denial_json(denied: Denied, model: str) -> dict[str, Any]:
     """Return a denied call as JSON: the budget's scope, measure, limit and spent amount, and what the call needs."""
     account = denied.account
     measure = account.measure
@@ -204,24 +204,24 @@ def details(denied: Denied, model: str) -> dict[str, Any]:
     }
 
 
-def sentence(denied: Denied, model: str, then: str = "resume the run") -> str:
+def denial_message(denied: Denied, model: str, then: str = "resume the run") -> str:
     """Return the error of a denied call: which budget denied it, and what to do. `then`: the step after raising it."""
     account = denied.account
     limit = format_amount(account.measure, account.limit)
     if denied.asked is None:
         return (
-            f"{_WHOSE[account.scope]} is {limit}, and what a call of {model} costs in {account.measure} is not known. "
+            f"{_BUDGET_NAMES[account.scope]} is {limit}, and what a call of {model} costs in {account.measure} is not known. "
             "Give its price in the file that EASEL_PRICES_FILE names or in the account of its vendor, "
             "or limit tokens instead."
         )
     return (
-        f"{_WHOSE[account.scope]} of {limit} is used up. Spent: {format_amount(account.measure, account.spent)}; "
+        f"{_BUDGET_NAMES[account.scope]} of {limit} is used up. Spent: {format_amount(account.measure, account.spent)}; "
         f"needed for the next call of {model}: {format_amount(account.measure, denied.asked)}. "
         f"Raise the budget, and {then}."
     )
 
 
-def out_of_time(limit_ms: int) -> str:
+def time_budget_error(limit_ms: int) -> str:
     """Return the error of a run that has used up its time budget."""
     return f"The run has used up its time of {format_amount(SECONDS, limit_ms)}. Start it again with more."
 
@@ -233,13 +233,13 @@ def budget_form(called: str, reason: str, denied: Mapping[str, Any]) -> tuple[di
     called: the name of the form's field. denied: the denied call, from `details`.
     """
     field = {"type": "options", "name": "Go on", "options": ["again"], "optional": False, "value": None}
-    return {called: {**field, MARK: dict(denied)}}, reason
+    return {called: {**field, DENIAL_KEY: dict(denied)}}, reason
 
 
 def budget_stop(inputs: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """Return the denied call (from `details`) in a form of a node that a budget stopped; None for any other form."""
     for field in inputs.values():
-        denied = cast("Mapping[str, Any]", field).get(MARK) if isinstance(field, Mapping) else None
+        denied = cast("Mapping[str, Any]", field).get(DENIAL_KEY) if isinstance(field, Mapping) else None
         if isinstance(denied, Mapping):
             return cast("Mapping[str, Any]", denied)
     return None

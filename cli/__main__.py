@@ -16,7 +16,7 @@ from typer.core import TyperGroup
 
 from canvas.errors import ExecutorError
 from cli.shell import output
-from cli.shell.exit_codes import Exit, exit_of
+from cli.shell.exit_codes import Exit, exit_code_of
 from settings import InvalidSettings
 
 COMMANDS: Mapping[str, str] = MappingProxyType(
@@ -55,12 +55,12 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
 )
 """Name on the command line -> module and function. A `Typer` in the place of the function is a group of commands."""
 
-PASSING_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
-PASSED_ON = frozenset({"worker", "scheduler", "flower"})
+PASSTHROUGH_SETTINGS = {"allow_extra_args": True, "ignore_unknown_options": True}
+PASSTHROUGH_COMMANDS = frozenset({"worker", "scheduler", "flower"})
 """Commands whose further arguments go to the program they start."""
 
 
-class Commands(TyperGroup):
+class LazyCommands(TyperGroup):
     """The commands by name, each imported when it is called."""
 
     def list_commands(self, ctx: Any) -> list[str]:
@@ -70,7 +70,7 @@ class Commands(TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Return the command of that name, or None."""
         if cmd_name in COMMANDS and cmd_name not in self.commands:
-            self.commands[cmd_name] = _imported(cmd_name)
+            self.commands[cmd_name] = _import_command(cmd_name)
         return self.commands.get(cmd_name)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
@@ -81,7 +81,7 @@ class Commands(TyperGroup):
         return super().resolve_command(ctx, args)
 
 
-def _imported(name: str) -> Any:
+def _import_command(name: str) -> Any:
     module, _, attribute = COMMANDS[name].partition(":")
     found = getattr(importlib.import_module(module), attribute)
     if isinstance(found, typer.Typer):
@@ -89,18 +89,18 @@ def _imported(name: str) -> Any:
         group.name = name
         return group
     alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    alone.command(name, context_settings=PASSING_ON if name in PASSED_ON else {})(found)
+    alone.command(name, context_settings=PASSTHROUGH_SETTINGS if name in PASSTHROUGH_COMMANDS else {})(found)
     return typer.main.get_command(alone)
 
 
-app = typer.Typer(cls=Commands, add_completion=False, pretty_exceptions_enable=False, no_args_is_help=True)
+app = typer.Typer(cls=LazyCommands, add_completion=False, pretty_exceptions_enable=False, no_args_is_help=True)
 
 
-def _tell_version(is_asked: bool) -> None:
+def _print_version(is_asked: bool) -> None:
     if is_asked:
         from telemetry import VERSION  # imports the metrics library, which no other option needs
 
-        output.say(f"easel {VERSION}")
+        output.print_line(f"easel {VERSION}")
         raise typer.Exit
 
 
@@ -108,7 +108,7 @@ def _tell_version(is_asked: bool) -> None:
 def easel(
     _version: Annotated[
         bool,
-        typer.Option("--version", help="Show the version and exit.", callback=_tell_version, is_eager=True),
+        typer.Option("--version", help="Show the version and exit.", callback=_print_version, is_eager=True),
     ] = False,
 ) -> None:
     """Run agent canvases: RAGFlow graphs, executed durably on Celery, Redis and PostgreSQL."""
@@ -119,10 +119,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         app(list(arguments) if arguments is not None else None)
     except ExecutorError as error:
-        output.tell(error.message, output.RED)
-        sys.exit(exit_of(error))
+        output.print_message(error.message, output.RED)
+        sys.exit(exit_code_of(error))
     except InvalidSettings as error:
-        output.tell(f"The settings are not valid:\n{error}", output.RED)
+        output.print_message(f"The settings are not valid:\n{error}", output.RED)
         sys.exit(Exit.BAD_INPUT)
     except BrokenPipeError:  # the reader of the output has ended, so there is no place for an error message either
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -85,13 +85,13 @@ def component(
     *,
     effect: Effect,
     owns_errors: bool = False,
-    asks_for: Callable[[P], float] | None = None,
-    effect_here: Callable[[P], Effect] | None = None,
+    needed_seconds: Callable[[P], float] | None = None,
+    effect_for: Callable[[P], Effect] | None = None,
     assigns: bool = False,
 ) -> Callable[[Run[P]], Component[P]]:
     """Declare a component: a decorator whose result the registry lists."""
 
     def declare(run: Run[P]) -> Component[P]:
-        return Component(name, params, run, effect, owns_errors, asks_for, effect_here, assigns)
+        return Component(name, params, run, effect, owns_errors, needed_seconds, effect_for, assigns)
 
     return declare

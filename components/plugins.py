@@ -28,7 +28,7 @@ from components.tools.framework.base import Argument, Tool, ToolParams, ToolResu
 log = structlog.get_logger()
 
 GROUP = "easel.tools"
-EVERY = "*"  # in the list of allowed names: all names
+ALL_PLUGINS = "*"  # in the list of allowed names: all names
 
 EFFECTS: Mapping[str, Effect] = {"none": "pure", "idempotent": "idempotent", "external": "unsafe"}
 
@@ -45,16 +45,16 @@ class Plugin:
 _loaded: dict[str, Plugin] = {}
 
 
-def load(allowed: Collection[str], offered: Iterable[EntryPoint] | None = None) -> None:
+def load(allowed: Collection[str], candidates: Iterable[EntryPoint] | None = None) -> None:
     """Load the allowed plugins and register their tools. A second call keeps what is already loaded."""
     if not allowed:
         return
-    for entry in entry_points(group=GROUP) if offered is None else offered:
-        if entry.name in _loaded or not (EVERY in allowed or entry.name in allowed):
+    for entry in entry_points(group=GROUP) if candidates is None else candidates:
+        if entry.name in _loaded or not (ALL_PLUGINS in allowed or entry.name in allowed):
             continue
         try:
-            plugin = plugin_of(entry.name, entry.load())
-            registry.add(plugin.tool)
+            plugin = build_plugin(entry.name, entry.load())
+            registry.register_tool(plugin.tool)
         except Exception as error:  # noqa: BLE001 (a plugin's code may raise anything; the other plugins are still loaded)
             log.warning("plugin_left_out", plugin=entry.name, error=f"{type(error).__name__}: {error}")
         else:
@@ -62,16 +62,16 @@ def load(allowed: Collection[str], offered: Iterable[EntryPoint] | None = None) 
             log.info("plugin_loaded", plugin=entry.name, tool=plugin.tool.name, effect=plugin.tool.effect)
 
 
-def loaded() -> Sequence[Plugin]:
+def list_loaded() -> Sequence[Plugin]:
     """Return the loaded plugins of this process, in the order in which they were loaded."""
     return list(_loaded.values())
 
 
-def plugin_of(entry: str, offered: Any) -> Plugin:
+def build_plugin(entry: str, target: Any) -> Plugin:
     """Build a plugin from the object that an entry point names. Raises ValueError with what the object lacks."""
-    if isinstance(offered, Tool):
-        return Plugin(entry, offered, _described(offered))
-    made = offered() if isinstance(offered, type) else offered
+    if isinstance(target, Tool):
+        return Plugin(entry, target, _metadata_of(target))
+    made = target() if isinstance(target, type) else target
     metadata = made.get_metadata() if hasattr(made, "get_metadata") else getattr(made, "metadata", None)
     if (
         not isinstance(metadata, Mapping)
@@ -91,7 +91,7 @@ def plugin_of(entry: str, offered: Any) -> Plugin:
         ToolParams,
         description=value_text(metadata.get("description")),
         arguments=_arguments(metadata.get("parameters") or {}),
-        call=_calling(invoke),
+        call=_wrap_invoke(invoke),
         effect=EFFECTS[effects],
         empty=None,
         main_output="content",
@@ -117,7 +117,7 @@ def _arguments(parameters: Any) -> dict[str, Argument]:
     return found
 
 
-def _calling(invoke: Callable[..., Any]) -> Callable[[ToolParams, Mapping[str, Any], NodeContext], Any]:
+def _wrap_invoke(invoke: Callable[..., Any]) -> Callable[[ToolParams, Mapping[str, Any], NodeContext], Any]:
     async def call(params: ToolParams, arguments: Mapping[str, Any], ctx: NodeContext) -> ToolResult:
         if inspect.iscoroutinefunction(invoke):
             result = await invoke(**arguments)
@@ -128,7 +128,7 @@ def _calling(invoke: Callable[..., Any]) -> Callable[[ToolParams, Mapping[str, A
     return call
 
 
-def _described(tool: Tool[Any]) -> dict[str, Any]:
+def _metadata_of(tool: Tool[Any]) -> dict[str, Any]:
     """Return the metadata of a `Tool`, in the form in which plain objects give theirs."""
     parameters = {
         name: {

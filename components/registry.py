@@ -13,7 +13,7 @@ from pydantic_core import ErrorDetails
 
 from canvas.document.component_names import canonical
 from canvas.document.document import Document, Entry
-from canvas.document.secret_fields import Declared
+from canvas.document.secret_fields import SecretDeclaration
 from components import tools
 from components.base import Component
 from components.browsing.browser import browser
@@ -37,9 +37,9 @@ from components.nodes.flow.switch import switch
 from components.nodes.flow.user_fill_up import user_fill_up
 from components.nodes.llm.llm import llm
 from components.tools.framework.base import Tool
-from components.tools.framework.tool_node import on_canvas
+from components.tools.framework.tool_node import tool_component
 
-_LISTED: tuple[Component[Any], ...] = (
+_BUILTIN_COMPONENTS: tuple[Component[Any], ...] = (
     agent,
     answer,
     begin,
@@ -66,10 +66,10 @@ _LISTED: tuple[Component[Any], ...] = (
 )
 _ALIASES: Mapping[str, Component[Any]] = {"generate": llm, "fillup": user_fill_up, "parallel": iteration}
 
-_ON_CANVAS = {tool.name: on_canvas(tool) for tool in tools.TOOLS.values()}
-_TOOLS: Mapping[str, Component[Any]] = {name: _ON_CANVAS[tool.name] for name, tool in tools.TOOLS.items()}
+_TOOL_NODES = {tool.name: tool_component(tool) for tool in tools.TOOLS.values()}
+_TOOLS: Mapping[str, Component[Any]] = {name: _TOOL_NODES[tool.name] for name, tool in tools.TOOLS.items()}
 
-_by_name: dict[str, Component[Any]] = {**_TOOLS, **{listed.name.lower(): listed for listed in _LISTED}, **_ALIASES}
+_by_name: dict[str, Component[Any]] = {**_TOOLS, **{listed.name.lower(): listed for listed in _BUILTIN_COMPONENTS}, **_ALIASES}
 COMPONENTS: Mapping[str, Component[Any]] = MappingProxyType(_by_name)
 
 
@@ -78,13 +78,13 @@ def find(name: str) -> Component[Any] | None:
     return COMPONENTS.get(name.lower())
 
 
-def secret_fields(name: str) -> Declared | None:
+def secret_fields(name: str) -> SecretDeclaration | None:
     """Return which parameters of a component are secrets; None for an unknown component."""
     found = find(canonical(name))
-    return Declared(found.name, found.params.secrets, found.params.secret_headers) if found is not None else None
+    return SecretDeclaration(found.name, found.params.secrets, found.params.secret_headers) if found is not None else None
 
 
-def add(tool: Tool[Any]) -> None:
+def register_tool(tool: Tool[Any]) -> None:
     """Register a plugin's tool, as a node and as a tool of Agents (components/plugins.py).
 
     Raises ValueError if its name or its function's name is in use, in any case.
@@ -93,7 +93,7 @@ def add(tool: Tool[Any]) -> None:
     if in_use:
         raise ValueError(f"the name {in_use[0]} is already in use. Choose another one.")
     tools.add(tool)
-    _by_name[tool.name.lower()] = _by_name[tool.function.lower()] = on_canvas(tool)
+    _by_name[tool.name.lower()] = _by_name[tool.function.lower()] = tool_component(tool)
 
 
 def check(document: Document) -> list[tuple[str, str | None, str]]:

@@ -7,8 +7,8 @@
 `postgres.py` and `valkey.py` configure one, `programs.py` finds the programs, and `os_user.py` the account to run them.
 """
 
-from embedded.home import Services, services
-from embedded.postgres import OLDEST_POSTGRES
+from embedded.home import EmbeddedServers, run_servers
+from embedded.postgres import MIN_POSTGRES_VERSION
 from embedded.server import die_with_parent
 
 __all__ = ["OLDEST_POSTGRES", "Services", "die_with_parent", "services"]

@@ -20,16 +20,16 @@ from pathlib import Path
 
 from canvas.errors import Conflict, ExecutorError
 from embedded import postgres, valkey
-from embedded.server import PATIENCE_S, Server
+from embedded.server import START_TIMEOUT_S, ServerProcess
 
 
 @dataclass(frozen=True, slots=True)
-class Services:
+class EmbeddedServers:
     """The servers' URLs, "" for a server that was not requested. URLs contain passwords and are not in the repr."""
 
     database_url: str = field(default="", repr=False)
     redis_url: str = field(default="", repr=False)
-    owned: tuple[Server, ...] = field(default=(), repr=False, compare=False)  # servers that this process has started
+    owned: tuple[ServerProcess, ...] = field(default=(), repr=False, compare=False)  # servers that this process has started
 
     def tend(self) -> list[str]:
         """Restart owned servers that have ended, without waiting until they answer; return their names.
@@ -41,14 +41,14 @@ class Services:
 
 
 @contextmanager
-def services(
+def run_servers(
     home: Path,
     *,
     durable: bool = True,
     need_database: bool = True,
     need_redis: bool = True,
     linger: timedelta = timedelta(seconds=10),
-) -> Generator[Services]:
+) -> Generator[EmbeddedServers]:
     """Start the servers of this home and stop them when the block ends, or join those of another process.
 
     `durable=False` turns off fsync, for tests. An owner waits up to `linger` for its guests before it stops.
@@ -61,15 +61,15 @@ def services(
     home = home.expanduser().resolve()
     if not home.is_dir():
         home.mkdir(parents=True, mode=0o711)  # as root, PostgreSQL runs under another account and must get through
-    give_up = time.monotonic() + PATIENCE_S
+    give_up = time.monotonic() + START_TIMEOUT_S
     while time.monotonic() < give_up:
         with _lock(home / "embedded.lock", fcntl.LOCK_EX) as owned:
             if owned is not None:
-                with _started(home, owned, durable, need_database, need_redis, linger) as servers:
+                with _run_as_owner(home, owned, durable, need_database, need_redis, linger) as servers:
                     yield servers
                 return
         with _lock(home / "embedded.guests", fcntl.LOCK_SH) as joined:
-            if joined is not None and (found := _announced(home)) is not None:
+            if joined is not None and (found := _read_announcement(home)) is not None:
                 if (need_database and not found.database_url) or (need_redis and not found.redis_url):
                     raise Conflict(f"Another process runs only one of the two servers of {home}. Stop it first.")
                 yield found
@@ -94,15 +94,15 @@ def _lock(path: Path, kind: int) -> Generator[int | None]:
 
 
 @contextmanager
-def _started(
+def _run_as_owner(
     home: Path, lock: int, durable: bool, need_database: bool, need_redis: bool, linger: timedelta
-) -> Generator[Services]:
+) -> Generator[EmbeddedServers]:
     os.ftruncate(lock, 0)  # removes what a killed owner has left
     with ExitStack() as running:
-        urls, owned = {"database_url": "", "redis_url": ""}, list[Server]()
+        urls, owned = {"database_url": "", "redis_url": ""}, list[ServerProcess]()
         for is_needed, url, make in (
-            (need_redis, "redis_url", lambda: valkey.server(home)),
-            (need_database, "database_url", lambda: postgres.server(home, durable)),
+            (need_redis, "redis_url", lambda: valkey.valkey_server(home)),
+            (need_database, "database_url", lambda: postgres.postgres_server(home, durable)),
         ):
             if is_needed:
                 server = make()
@@ -112,7 +112,7 @@ def _started(
                 owned.append(server)
         os.pwrite(lock, json.dumps({"pid": os.getpid(), **urls}).encode(), 0)
         try:
-            yield Services(**urls, owned=tuple(owned))
+            yield EmbeddedServers(**urls, owned=tuple(owned))
         finally:
             give_up = time.monotonic() + linger.total_seconds()
             while True:
@@ -123,11 +123,11 @@ def _started(
                 time.sleep(0.02)
 
 
-def _announced(home: Path) -> Services | None:
+def _read_announcement(home: Path) -> EmbeddedServers | None:
     """Return the servers that a living owner has announced; None while it starts or stops."""
     try:
         where = json.loads((home / "embedded.lock").read_bytes())
         os.kill(where["pid"], 0)
     except (ValueError, OSError):
         return None
-    return Services(where["database_url"], where["redis_url"])
+    return EmbeddedServers(where["database_url"], where["redis_url"])

@@ -8,14 +8,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from embedded.refusals import refusal
+from embedded.refusals import cannot_run
 
-Account: TypeAlias = Mapping[str, Any]  # options of Popen for the account; {} for the current one
+OsAccount: TypeAlias = Mapping[str, Any]  # options of Popen for the account; {} for the current one
 
-ROOTS_PLACE = Path("/var/lib/easel")  # for files of root, if the account of PostgreSQL cannot enter the home
+ROOT_FILES_DIR = Path("/var/lib/easel")  # for files of root, if the account of PostgreSQL cannot enter the home
 
 
-def account_for(data: Path | None = None) -> Account:
+def account_for(data: Path | None = None) -> OsAccount:
     """Return the account to run servers as: the current one; for root the owner of `data`, else an unprivileged one."""
     if os.geteuid() != 0:
         return {}
@@ -25,18 +25,18 @@ def account_for(data: Path | None = None) -> Account:
         with suppress(KeyError):
             entry = pwd.getpwnam(name)
             return {"user": entry.pw_uid, "group": entry.pw_gid, "extra_groups": []}
-    raise refusal("PostgreSQL does not run as root, and the user `nobody` to run it as does not exist.")
+    raise cannot_run("PostgreSQL does not run as root, and the user `nobody` to run it as does not exist.")
 
 
-def place_of(home: Path) -> Path:
+def server_files_dir(home: Path) -> Path:
     """Return the folder of the servers' files: the home, or one below ROOTS_PLACE if only root can enter the home."""
     if os.geteuid() != 0 or all(folder.stat().st_mode & 0o001 for folder in (home, *home.parents)):
         return home
-    place = ROOTS_PLACE / hashlib.sha256(bytes(home)).hexdigest()[:12]
+    place = ROOT_FILES_DIR / hashlib.sha256(bytes(home)).hexdigest()[:12]
     try:
-        for folder in (ROOTS_PLACE, place):
+        for folder in (ROOT_FILES_DIR, place):
             folder.mkdir(parents=True, exist_ok=True)
             folder.chmod(0o711)
     except OSError as error:
-        raise refusal(f"Only root can enter {home}, and {ROOTS_PLACE} cannot be created.") from error
+        raise cannot_run(f"Only root can enter {home}, and {ROOT_FILES_DIR} cannot be created.") from error
     return place

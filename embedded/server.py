@@ -20,18 +20,18 @@ from tempfile import TemporaryFile
 from typing import Any
 
 from canvas.errors import ExecutorError
-from embedded.os_user import Account
-from embedded.refusals import refusal
+from embedded.os_user import OsAccount
+from embedded.refusals import cannot_run
 
-PATIENCE_S = 30.0  # seconds for a server to answer, and for an owner to start or stop
-STOPS_WITHIN_S = 10.0  # seconds after each signal that should end a server
-PAUSE_S = 0.3  # seconds between restarts of a server that ends at once
+START_TIMEOUT_S = 30.0  # seconds for a server to answer, and for an owner to start or stop
+STOP_TIMEOUT_S = 10.0  # seconds after each signal that should end a server
+RESTART_INTERVAL_S = 0.3  # seconds between restarts of a server that ends at once
 ENVIRONMENT = {"PATH": os.defpath, "LC_ALL": "C", "TZ": "UTC"}  # no PGDATA and the like; TZ saves initdb a search
 DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
 
 
 @dataclass
-class Server:
+class ServerProcess:
     """A server's process, and what is needed to restart it.
 
     It has a session of its own, so that Ctrl-C in the terminal does not reach it: the owner needs it until it has
@@ -41,7 +41,7 @@ class Server:
     name: str
     url: str = field(repr=False)
     argv: Sequence[str | Path]
-    account: Account
+    account: OsAccount
     log: Path
     stops: Sequence[signal.Signals]  # signals that end it, ever harsher; the kernel sends the first if the owner dies
     is_ready: Callable[[int], bool]  # whether the process of this id answers
@@ -70,7 +70,7 @@ class Server:
 
     def start_and_wait(self) -> None:
         """Start the server and wait until it answers. Raises ExecutorError if it ends first or takes too long."""
-        process, give_up = self._start(), time.monotonic() + PATIENCE_S
+        process, give_up = self._start(), time.monotonic() + START_TIMEOUT_S
         while not self.is_ready(process.pid):
             if process.poll() is not None or time.monotonic() > give_up:
                 raise self._refusal("did not start")
@@ -86,10 +86,10 @@ class Server:
         now, is_news = time.monotonic(), self._away_since is None
         if is_news or code < 0:  # a server that is killed repeatedly has not failed to start
             self._away_since = now
-        elif now - (self._away_since or now) > PATIENCE_S:
+        elif now - (self._away_since or now) > START_TIMEOUT_S:
             raise self._refusal("does not come up again")
         if is_news or now >= self._due:
-            self._due = now + PAUSE_S
+            self._due = now + RESTART_INTERVAL_S
             self._start()
         return is_news
 
@@ -100,12 +100,12 @@ class Server:
         for stop in (*self.stops, signal.SIGKILL):
             self._process.send_signal(stop)
             with suppress(subprocess.TimeoutExpired):
-                self._process.wait(STOPS_WITHIN_S)
+                self._process.wait(STOP_TIMEOUT_S)
                 break
 
     def _refusal(self, fate: str) -> ExecutorError:
         log_end = self.log.read_text(errors="replace")[-2000:]
-        return refusal(f"The embedded {self.name} {fate}: {log_end}")
+        return cannot_run(f"The embedded {self.name} {fate}: {log_end}")
 
 
 def die_with_parent(stop: signal.Signals) -> Callable[[], None] | None:
@@ -122,10 +122,10 @@ def die_with_parent(stop: signal.Signals) -> Callable[[], None] | None:
     return ask
 
 
-def free_port() -> int:
+def find_free_port() -> int:
     """Return a free port below the range of outgoing connections, so that none of those takes it meanwhile."""
     for port in (20000 + secrets.randbelow(12000) for _ in range(50)):
         with socket.socket() as probe, suppress(OSError):
             probe.bind(("127.0.0.1", port))
             return port
-    raise refusal("No free port for an embedded server was found in 50 attempts.")
+    raise cannot_run("No free port for an embedded server was found in 50 attempts.")

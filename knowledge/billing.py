@@ -18,8 +18,8 @@ from canvas import budget
 from canvas.budget import CostEstimate, Deferred, Denied, Granted
 from canvas.errors import ModelError
 from providers.models.billing.budgeted_model import BudgetedModel
-from providers.models.billing.cost_estimates import CostModel, amounts_of, asked_of
-from providers.models.billing.metering import LONGEST_WAIT, BillingContext
+from providers.models.billing.cost_estimates import CostModel, amounts_of, estimates_for
+from providers.models.billing.metering import MAX_WAIT, BillingContext
 from providers.models.billing.prices import Price
 from providers.models.types.chat import ChatModel, ModelSpec, Usage
 from store.db.database import Database
@@ -29,12 +29,12 @@ from store.tenants.budgets import BudgetRow
 
 log = structlog.get_logger()
 
-PAUSE = 0.2  # seconds between two checks of a call that waits for others
-MOST_LOOKS = 300  # checks after which the call is refused
+CHECK_INTERVAL = 0.2  # seconds between two checks of a call that waits for others
+MAX_CHECKS = 300  # checks after which the call is refused
 
 
 @dataclass(frozen=True, slots=True)
-class Spent:
+class Booking:
     """What was booked for a call before it began."""
 
     kept: Sequence[BudgetRow]
@@ -42,7 +42,7 @@ class Spent:
 
 
 @dataclass(frozen=True, slots=True)
-class TenantPurse:
+class TenantBudget:
     """A tenant's budget for model calls outside of runs."""
 
     tenant_id: UUID
@@ -52,25 +52,25 @@ class TenantPurse:
     async def is_limited(self) -> bool:
         return True
 
-    async def reserve(self, spec: ModelSpec, asks: Mapping[str, CostEstimate], price: Price | None) -> Spent | None:
+    async def reserve(self, spec: ModelSpec, estimates: Mapping[str, CostEstimate], price: Price | None) -> Booking | None:
         """Book a call's estimate; return None if no budget applies. Raises ModelError if a budget forbids the call."""
-        for _ in range(MOST_LOOKS):
-            rows, verdict = await asyncio.to_thread(self._try, asks, price)
+        for _ in range(MAX_CHECKS):
+            rows, verdict = await asyncio.to_thread(self._try, estimates, price)
             match verdict:
                 case Granted(amounts):
-                    return Spent(rows, amounts) if rows else None
+                    return Booking(rows, amounts) if rows else None
                 case Denied():
                     log.info("budget_refused", scope=verdict.account.scope, measure=verdict.account.measure)
-                    message = budget.sentence(verdict, spec.id, "try again")
-                    raise ModelError(message, kind=budget.EXCEEDED.upper(), **budget.details(verdict, spec.id))
+                    message = budget.denial_message(verdict, spec.id, "try again")
+                    raise ModelError(message, kind=budget.EXCEEDED.upper(), **budget.denial_json(verdict, spec.id))
                 case Deferred():
-                    await self.spending.sleep(PAUSE)
+                    await self.spending.sleep(CHECK_INTERVAL)
         message = (
             f"Calls in flight reserve all of the tenant's budgets. No call of {spec.id} fits beside them. Try later."
         )
         raise ModelError(message, retryable=True)
 
-    async def settle(self, reservation: Spent, usage: Usage) -> None:
+    async def settle(self, reservation: Booking, usage: Usage) -> None:
         """Return the booked difference to the budgets, also if the caller is cancelled meanwhile."""
         settling = asyncio.to_thread(self._settle, reservation, amounts_of(usage))
         await asyncio.shield(asyncio.ensure_future(settling))
@@ -82,12 +82,12 @@ class TenantPurse:
         with self.database.transaction() as tx:
             rows = budgets.lock_for_tenant(tx, self.tenant_id, today)
             accounts = [each.account for each in rows]
-            verdict = budget.authorize(accounts, asked_of(accounts, asks, price))
+            verdict = budget.authorize(accounts, estimates_for(accounts, asks, price))
             if isinstance(verdict, Granted) and rows:
                 budgets.spend(tx, self.tenant_id, rows, verdict.amounts)
         return rows, verdict
 
-    def _settle(self, booking: Spent, used: Mapping[str, int]) -> None:
+    def _settle(self, booking: Booking, used: Mapping[str, int]) -> None:
         pairs = zip(booking.kept, booking.amounts, strict=True)
         more = [used.get(each.account.measure, 0) - amount for each, amount in pairs]
         try:
@@ -99,16 +99,16 @@ class TenantPurse:
             log.warning("budget_not_settled", tenant_id=str(self.tenant_id), used=dict(used))
 
 
-def payer_of(
-    tenant_id: UUID, database: Database, spending: CostModel | None = None, longest: float = LONGEST_WAIT
+def tenant_billing(
+    tenant_id: UUID, database: Database, cost_model: CostModel | None = None, max_wait: float = MAX_WAIT
 ) -> BillingContext:
     """Return the billing context for calls outside of runs.
 
     `longest` is how many seconds a request may wait for the rate limit.
     """
-    tenant_budget = TenantPurse(tenant_id, database, spending or CostModel())
+    tenant_budget = TenantBudget(tenant_id, database, cost_model or CostModel())
 
     def paid(model: ChatModel) -> ChatModel:
         return BudgetedModel(model, tenant_budget)
 
-    return BillingContext(purse=tenant_budget, chat=paid, longest=longest)
+    return BillingContext(purse=tenant_budget, chat=paid, longest=max_wait)

@@ -10,10 +10,10 @@ from typing import Any, Protocol
 from uuid import UUID
 
 from canvas.errors import ExecutorError, ToolError
-from knowledge.memory.memories import Memories
+from knowledge.memory.memories import MemoryStore
 
 
-class Remote(Protocol):
+class RemoteMemories(Protocol):
     """A server with its own memories."""
 
     async def save(self, memory_ids: Sequence[str], record: Mapping[str, Any], key: str | None) -> None:
@@ -26,8 +26,8 @@ class TenantMemories:
     """The memories that one tenant's nodes may write to."""
 
     tenant_id: UUID
-    memories: Memories
-    remote: Remote | None = None
+    memories: MemoryStore
+    remote: RemoteMemories | None = None
 
     async def save(self, memory_ids: Sequence[str], record: Mapping[str, Any], key: str | None) -> None:
         """Save a record in every memory that can be reached. Raises ToolError at the end if any could not."""

@@ -5,17 +5,17 @@ from collections.abc import Sequence
 from typing import Protocol
 from uuid import UUID
 
-from knowledge.billing import payer_of
+from knowledge.billing import tenant_billing
 from providers.models.billing.cost_estimates import CostModel
-from providers.models.billing.metering import LONGEST_WAIT, Meter, MeteredModel
+from providers.models.billing.metering import MAX_WAIT, Meter, MeteredModel
 from providers.models.billing.prices import PricedModel
 from providers.models.chat.catalogue import Limits, open_chat, resolve
 from providers.models.embeddings.factory import EMBEDDING, RERANK, Embedder, Reranker, open_embedder, open_reranker
-from providers.models.limits.gated_wire import RateLimitGate
+from providers.models.limits.gated_wire import RequestLimiter
 from providers.models.limits.rate_limiter import RateLimiter
 from providers.models.types.chat import ChatModel, ModelSpec
 from providers.models.types.rate_limits import RateLimits
-from providers.models.vendors.accounts import Account, AccountModel
+from providers.models.vendors.accounts import VendorAccount, AccountModel
 from store.db.database import Database
 from store.primitives.encryption import EncryptionKey
 from store.tenants import model_accounts
@@ -37,12 +37,12 @@ class Models(Protocol):
 
     async def reranker(self, tenant_id: UUID, llm_id: str) -> Reranker: ...
 
-    def accounts(self, tenant_id: UUID) -> Sequence[Account]:
+    def accounts(self, tenant_id: UUID) -> Sequence[VendorAccount]:
         """Return the tenant's own accounts and those of the deployment. May read the database."""
         ...
 
 
-def first_of(accounts: Sequence[Account], kind: str) -> str | None:
+def first_model_of(accounts: Sequence[VendorAccount], kind: str) -> str | None:
     """Return the id of the first model of a kind in active accounts, the tenant's default; None if there is none."""
     return next(
         (
@@ -56,10 +56,10 @@ def first_of(accounts: Sequence[Account], kind: str) -> str | None:
     )
 
 
-def accounts_in(rows: Sequence[AccountRow], tenant_id: UUID) -> list[Account]:
+def accounts_from_rows(rows: Sequence[AccountRow], tenant_id: UUID) -> list[VendorAccount]:
     """Return a tenant's own accounts, with their rate limits."""
     return [
-        Account(
+        VendorAccount(
             factory=row.factory,
             instance=row.instance,
             base_url=row.base_url,
@@ -83,26 +83,26 @@ class TenantModels:
     def __init__(
         self,
         database: Database,
-        shared: Sequence[Account],
+        shared: Sequence[VendorAccount],
         limits: Limits,
-        sealing_key: EncryptionKey | None,
+        encryption_key: EncryptionKey | None,
         *,
-        governor: RateLimiter | None = None,
-        spending: CostModel | None = None,
-        longest_wait: float = LONGEST_WAIT,
+        rate_limiter: RateLimiter | None = None,
+        cost_model: CostModel | None = None,
+        max_wait: float = MAX_WAIT,
     ) -> None:
         self._database = database
         self._shared = tuple(shared)
         self._limits = limits
-        self._sealing_key = sealing_key
-        self._governor = governor
-        self._spending = spending or CostModel()
-        self._longest_wait = longest_wait
+        self._sealing_key = encryption_key
+        self._governor = rate_limiter
+        self._spending = cost_model or CostModel()
+        self._longest_wait = max_wait
 
     async def open(self, tenant_id: UUID, llm_id: str, kind: str = "chat") -> ChatModel:
         spec = resolve(llm_id, await self._accounts(tenant_id), kind=kind)
-        model = open_chat(spec, self._limits, gate=self._gate(tenant_id, spec))
-        billing = payer_of(tenant_id, self._database, self._spending, self._longest_wait)
+        model = open_chat(spec, self._limits, limiter=self._gate(tenant_id, spec))
+        billing = tenant_billing(tenant_id, self._database, self._spending, self._longest_wait)
         return MeteredModel(PricedModel(model, self._spending.prices.of(spec)), billing)
 
     async def embedder(self, tenant_id: UUID, llm_id: str) -> Embedder:
@@ -115,16 +115,16 @@ class TenantModels:
 
     def meter(self, tenant_id: UUID, spec: ModelSpec, kind: str) -> Meter:
         """Return the meter for requests to an embedding model or a reranker."""
-        billing = payer_of(tenant_id, self._database, self._spending, self._longest_wait)
+        billing = tenant_billing(tenant_id, self._database, self._spending, self._longest_wait)
         return Meter(spec, kind, self._spending.prices.of(spec), self._gate(tenant_id, spec), billing)
 
-    def accounts(self, tenant_id: UUID) -> Sequence[Account]:
+    def accounts(self, tenant_id: UUID) -> Sequence[VendorAccount]:
         with self._database.transaction() as tx:
-            rows = model_accounts.accounts_of(tx, tenant_id, self._sealing_key)
-        return (*accounts_in(rows, tenant_id), *self._shared)
+            rows = model_accounts.list_accounts(tx, tenant_id, self._sealing_key)
+        return (*accounts_from_rows(rows, tenant_id), *self._shared)
 
-    async def _accounts(self, tenant_id: UUID) -> Sequence[Account]:
+    async def _accounts(self, tenant_id: UUID) -> Sequence[VendorAccount]:
         return await asyncio.to_thread(self.accounts, tenant_id)
 
-    def _gate(self, tenant_id: UUID, spec: ModelSpec) -> RateLimitGate | None:
+    def _gate(self, tenant_id: UUID, spec: ModelSpec) -> RequestLimiter | None:
         return self._governor.gate(spec.paced, str(tenant_id)) if self._governor and spec.paced else None

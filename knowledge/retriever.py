@@ -12,8 +12,8 @@ from typing import Any
 from uuid import UUID
 
 from canvas.errors import ToolError
-from knowledge.bases.search import Library, Wanted
-from knowledge.memory.memories import Looked, Memories
+from knowledge.bases.search import KnowledgeBaseSearch, SearchQuery
+from knowledge.memory.memories import MemoryQuery, MemoryStore
 from providers.interfaces import RetrievalQuery, Retriever
 from store.knowledge.memory_messages import MessageScope
 
@@ -23,8 +23,8 @@ class TenantRetriever:
     """The knowledge bases and memories that one tenant's nodes may search."""
 
     tenant_id: UUID
-    library: Library
-    memories: Memories
+    library: KnowledgeBaseSearch
+    memories: MemoryStore
     remote: Retriever | None = None
 
     async def search(self, search: RetrievalQuery) -> Mapping[str, Any]:
@@ -36,12 +36,12 @@ class TenantRetriever:
         if others and self.remote is None:
             raise ToolError(f"Dataset({others[0]}) does not exist.")
         bases = list({base.id: base for base in own.values()}.values())
-        asking = [self.library.search(self.tenant_id, bases, wanted_of(search))] if bases else []
+        asking = [self.library.search(self.tenant_id, bases, search_query_of(search))] if bases else []
         if others and self.remote is not None:
-            found = await _all(*asking, self.remote.search(replace(search, dataset_ids=others)))
+            found = await _gather(*asking, self.remote.search(replace(search, dataset_ids=others)))
         else:
-            found = await _all(*asking)
-        return found[0] if len(found) == 1 else _merged(found, int(search.options["top_n"]))
+            found = await _gather(*asking)
+        return found[0] if len(found) == 1 else _merge(found, int(search.options["top_n"]))
 
     async def _in_memories(self, search: RetrievalQuery) -> list[Mapping[str, Any]]:
         own = await self.memories.named(self.tenant_id, search.memory_ids)
@@ -49,20 +49,20 @@ class TenantRetriever:
         if others and self.remote is None:
             raise ToolError(f"Memory {others} not found.")
         chosen = list({memory.id: memory for memory in own.values()}.values())
-        here = await self.memories.search(self.tenant_id, chosen, looked_of(search)) if chosen else []
+        here = await self.memories.search(self.tenant_id, chosen, memory_query_of(search)) if chosen else []
         own_messages: list[Mapping[str, Any]] = [
             {"content": message.content, "similarity": near} for message, near in here
         ]
         if not others or self.remote is None:
             return own_messages
         there = (await self.remote.search(replace(search, memory_ids=others))).get("chunks") or ()
-        return _in_turns(own_messages, there)[: int(search.options["top_n"])]
+        return _interleave(own_messages, there)[: int(search.options["top_n"])]
 
 
-def looked_of(search: RetrievalQuery) -> Looked:
+def memory_query_of(search: RetrievalQuery) -> MemoryQuery:
     """Return the query for memories from a node's search."""
     options = search.options
-    return Looked(
+    return MemoryQuery(
         search.question,
         threshold=float(options.get("similarity_threshold", 0.2)),
         by_words=float(options.get("keywords_similarity_weight", 0.5)),
@@ -71,40 +71,40 @@ def looked_of(search: RetrievalQuery) -> Looked:
     )
 
 
-def wanted_of(search: RetrievalQuery) -> Wanted:
+def search_query_of(search: RetrievalQuery) -> SearchQuery:
     """Return the query for knowledge bases from a node's search."""
     options = search.options
-    return Wanted(
+    return SearchQuery(
         search.question,
         threshold=float(options.get("similarity_threshold", 0.2)),
         by_words=float(options.get("keywords_similarity_weight", 0.5)),
         most=int(options.get("top_n", 8)),
         candidates=int(options.get("top_k", 1024)),
         rerank_id=str(options.get("rerank_id") or ""),
-        languages=_listed(options.get("cross_languages")),
+        languages=_text_list(options.get("cross_languages")),
         filter=options.get("meta_data_filter") or {},
         use_graph=bool(options.get("use_kg")),
         contents=bool(options.get("toc_enhance")),
     )
 
 
-async def _all(*searches: Any) -> list[Mapping[str, Any]]:
+async def _gather(*searches: Any) -> list[Mapping[str, Any]]:
     return list(await asyncio.gather(*searches))
 
 
-def _in_turns(*found: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+def _interleave(*found: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Interleave results by rank, because not every server returns a similarity."""
     return [each for rank in zip_longest(*found) for each in rank if each is not None]
 
 
-def _merged(found: Sequence[Mapping[str, Any]], most: int) -> Mapping[str, Any]:
+def _merge(found: Sequence[Mapping[str, Any]], most: int) -> Mapping[str, Any]:
     """Return the best matches of several searches. `doc_aggs` is left empty; the tool counts the documents itself."""
     chunks = [chunk for each in found for chunk in each.get("chunks") or ()]
     chunks.sort(key=lambda chunk: -float(chunk.get("similarity") or 0))
     return {"chunks": chunks[:most], "doc_aggs": []}
 
 
-def _listed(value: Any) -> Sequence[str]:
+def _text_list(value: Any) -> Sequence[str]:
     if isinstance(value, str):
         return [value] if value else []
     return [str(each) for each in value] if isinstance(value, list | tuple) else []

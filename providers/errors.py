@@ -12,7 +12,7 @@ from email.utils import parsedate_to_datetime
 from enum import StrEnum
 
 
-class Code(StrEnum):
+class ErrorCode(StrEnum):
     """Error codes; a failed answer contains its code after `**ERROR**: `."""
 
     QUOTA_EXCEEDED = "QUOTA_EXCEEDED"
@@ -27,14 +27,14 @@ class Code(StrEnum):
     GENERIC_ERROR = "GENERIC_ERROR"
 
 
-REPEATABLE = frozenset({Code.RATE_LIMIT_EXCEEDED, Code.SERVER_ERROR, Code.TIMEOUT, Code.CONNECTION_ERROR})
+RETRYABLE_CODES = frozenset({ErrorCode.RATE_LIMIT_EXCEEDED, ErrorCode.SERVER_ERROR, ErrorCode.TIMEOUT, ErrorCode.CONNECTION_ERROR})
 """Codes of failures that may not occur again if the same request is repeated."""
 
 
 class ProviderError(Exception):
     """One request to a provider failed. The caller repeats it or ends the answer with an ErrorDelta."""
 
-    def __init__(self, code: Code, detail: str, retry_after: float | None = None) -> None:
+    def __init__(self, code: ErrorCode, detail: str, retry_after: float | None = None) -> None:
         super().__init__(f"{code}: {detail}")
         self.code = code
         self.detail = detail
@@ -43,61 +43,61 @@ class ProviderError(Exception):
     @property
     def may_be_repeated(self) -> bool:
         """Return whether repeating the request may help."""
-        return self.code in REPEATABLE
+        return self.code in RETRYABLE_CODES
 
 
-_EXACT = {
-    "insufficient_quota": Code.QUOTA_EXCEEDED,  # arrives as a 429, but waiting does not help
-    "billing_hard_limit_reached": Code.QUOTA_EXCEEDED,
-    "billing_not_active": Code.QUOTA_EXCEEDED,
-    "content_filter": Code.CONTENT_FILTERED,
-    "content_policy_violation": Code.CONTENT_FILTERED,
-    "model_not_found": Code.MODEL_ERROR,
-    "api_key_invalid": Code.AUTH_ERROR,  # Gemini's, as a 400
-    "modelerrorexception": Code.SERVER_ERROR,  # Bedrock's, as a 424
-    "servicequotaexceededexception": Code.QUOTA_EXCEEDED,  # likewise, as a 400
+_CODES_BY_NAME = {
+    "insufficient_quota": ErrorCode.QUOTA_EXCEEDED,  # arrives as a 429, but waiting does not help
+    "billing_hard_limit_reached": ErrorCode.QUOTA_EXCEEDED,
+    "billing_not_active": ErrorCode.QUOTA_EXCEEDED,
+    "content_filter": ErrorCode.CONTENT_FILTERED,
+    "content_policy_violation": ErrorCode.CONTENT_FILTERED,
+    "model_not_found": ErrorCode.MODEL_ERROR,
+    "api_key_invalid": ErrorCode.AUTH_ERROR,  # Gemini's, as a 400
+    "modelerrorexception": ErrorCode.SERVER_ERROR,  # Bedrock's, as a 424
+    "servicequotaexceededexception": ErrorCode.QUOTA_EXCEEDED,  # likewise, as a 400
 }
-_STATUSES = {
-    401: Code.AUTH_ERROR,
-    402: Code.QUOTA_EXCEEDED,
-    403: Code.AUTH_ERROR,
-    404: Code.MODEL_ERROR,
-    408: Code.TIMEOUT,
-    409: Code.SERVER_ERROR,  # a conflict inside the provider: the request is fine and may be sent again
-    429: Code.RATE_LIMIT_EXCEEDED,
-    451: Code.CONTENT_FILTERED,
+_CODES_BY_STATUS = {
+    401: ErrorCode.AUTH_ERROR,
+    402: ErrorCode.QUOTA_EXCEEDED,
+    403: ErrorCode.AUTH_ERROR,
+    404: ErrorCode.MODEL_ERROR,
+    408: ErrorCode.TIMEOUT,
+    409: ErrorCode.SERVER_ERROR,  # a conflict inside the provider: the request is fine and may be sent again
+    429: ErrorCode.RATE_LIMIT_EXCEEDED,
+    451: ErrorCode.CONTENT_FILTERED,
 }
-_BROAD = {
-    "rate_limit_exceeded": Code.RATE_LIMIT_EXCEEDED,
-    "rate_limit_error": Code.RATE_LIMIT_EXCEEDED,
-    "authentication_error": Code.AUTH_ERROR,
-    "invalid_api_key": Code.AUTH_ERROR,
-    "permission_error": Code.AUTH_ERROR,
-    "billing_error": Code.QUOTA_EXCEEDED,
-    "invalid_request_error": Code.INVALID_REQUEST,
-    "context_length_exceeded": Code.INVALID_REQUEST,
-    "not_found_error": Code.MODEL_ERROR,
-    "overloaded_error": Code.SERVER_ERROR,
-    "server_error": Code.SERVER_ERROR,
-    "internal_server_error": Code.SERVER_ERROR,
-    "api_error": Code.SERVER_ERROR,
-    "timeout_error": Code.TIMEOUT,
+_CODES_BY_TYPE = {
+    "rate_limit_exceeded": ErrorCode.RATE_LIMIT_EXCEEDED,
+    "rate_limit_error": ErrorCode.RATE_LIMIT_EXCEEDED,
+    "authentication_error": ErrorCode.AUTH_ERROR,
+    "invalid_api_key": ErrorCode.AUTH_ERROR,
+    "permission_error": ErrorCode.AUTH_ERROR,
+    "billing_error": ErrorCode.QUOTA_EXCEEDED,
+    "invalid_request_error": ErrorCode.INVALID_REQUEST,
+    "context_length_exceeded": ErrorCode.INVALID_REQUEST,
+    "not_found_error": ErrorCode.MODEL_ERROR,
+    "overloaded_error": ErrorCode.SERVER_ERROR,
+    "server_error": ErrorCode.SERVER_ERROR,
+    "internal_server_error": ErrorCode.SERVER_ERROR,
+    "api_error": ErrorCode.SERVER_ERROR,
+    "timeout_error": ErrorCode.TIMEOUT,
 }
-_WORDS: tuple[tuple[Code, tuple[str, ...]], ...] = (
-    (Code.QUOTA_EXCEEDED, ("quota", "capacity", "credit", "billing", "balance", "欠费")),
+_CODES_BY_WORDS: tuple[tuple[ErrorCode, tuple[str, ...]], ...] = (
+    (ErrorCode.QUOTA_EXCEEDED, ("quota", "capacity", "credit", "billing", "balance", "欠费")),
     (
-        Code.RATE_LIMIT_EXCEEDED,
+        ErrorCode.RATE_LIMIT_EXCEEDED,
         ("rate limit", "rate_limit", "429", "tpm limit", "too many requests", "requests per minute"),
     ),
-    (Code.AUTH_ERROR, ("auth", "key", "apikey", "401", "forbidden", "permission")),
-    (Code.INVALID_REQUEST, ("invalid", "bad request", "400", "format", "malformed", "parameter")),
-    (Code.SERVER_ERROR, ("server", "500", "502", "503", "504", "529", "unavailable", "overloaded")),
-    (Code.TIMEOUT, ("timeout", "timed out")),
-    (Code.CONNECTION_ERROR, ("connect", "network", "unreachable", "dns")),
-    (Code.CONTENT_FILTERED, ("filter", "content", "policy", "blocked", "safety", "inappropriate")),
-    (Code.MODEL_ERROR, ("model", "not found", "does not exist", "not available", "max rounds")),
+    (ErrorCode.AUTH_ERROR, ("auth", "key", "apikey", "401", "forbidden", "permission")),
+    (ErrorCode.INVALID_REQUEST, ("invalid", "bad request", "400", "format", "malformed", "parameter")),
+    (ErrorCode.SERVER_ERROR, ("server", "500", "502", "503", "504", "529", "unavailable", "overloaded")),
+    (ErrorCode.TIMEOUT, ("timeout", "timed out")),
+    (ErrorCode.CONNECTION_ERROR, ("connect", "network", "unreachable", "dns")),
+    (ErrorCode.CONTENT_FILTERED, ("filter", "content", "policy", "blocked", "safety", "inappropriate")),
+    (ErrorCode.MODEL_ERROR, ("model", "not found", "does not exist", "not available", "max rounds")),
 )
-LONGEST_BEGINNING = 200  # characters searched for a leading status; the regex needs minutes for very many blanks
+MAX_STATUS_PREFIX = 200  # characters searched for a leading status; the regex needs minutes for very many blanks
 _LEADING_STATUS = re.compile(r"\W*(?:error code:?|http(?:/[\d.]+)?|status(?: code)?:?)?\s*([45]\d\d)\b", re.IGNORECASE)
 TOOLS_REFUSED = (
     "(The server refuses tools for this model. Turn them on at the server; or declare the model without tools with "
@@ -112,26 +112,26 @@ _NO_TOOLS = re.compile(
     rf"|{_TOOLS}[^.\[\]]{{0,60}}(?:not|n't) (?:be )?(?:supported|enabled|available)",
     re.IGNORECASE,
 )
-_SHORT_SECRET = 8  # characters; a shorter secret may be part of a word, so only whole words are hidden
-_LONGEST_DETAIL = 2000
+_MIN_SECRET_LENGTH = 8  # characters; a shorter secret may be part of a word, so only whole words are hidden
+_MAX_DETAIL = 2000
 
 
-def classify(message: str, status: int | None = None, names: Sequence[object] = ()) -> Code:
+def classify(message: str, status: int | None = None, names: Sequence[object] = ()) -> ErrorCode:
     """Return the code of a failure. `names` are the provider's `code` and `type`; a number among them is a status."""
     words = [name.lower() for name in names if isinstance(name, str)]
     for word in words:
-        if word in _EXACT:
-            return _EXACT[word]
+        if word in _CODES_BY_NAME:
+            return _CODES_BY_NAME[word]
     known = status or _status_among(names) or _leading_status(message)
     if known is not None:
         return _code_of_status(known)
     for word in words:
-        if word in _BROAD:
-            return _BROAD[word]
+        if word in _CODES_BY_TYPE:
+            return _CODES_BY_TYPE[word]
     return _code_of_words(message)
 
 
-def failure(
+def provider_error(
     message: str,
     *,
     status: int | None = None,
@@ -139,13 +139,13 @@ def failure(
     retry_after: float | None = None,
 ) -> ProviderError:
     """Return a ProviderError with the code of the failure; a long message (a proxy's HTML page) is truncated."""
-    detail = " ".join(message.split()) if len(message) > _LONGEST_DETAIL else message.strip()
-    return ProviderError(classify(message, status, names), detail[:_LONGEST_DETAIL], retry_after)
+    detail = " ".join(message.split()) if len(message) > _MAX_DETAIL else message.strip()
+    return ProviderError(classify(message, status, names), detail[:_MAX_DETAIL], retry_after)
 
 
-def refuses_tools(message: str) -> bool:
+def is_tools_refusal(message: str) -> bool:
     """Return whether the message says that the model, or the server as configured, does not support tools."""
-    return _NO_TOOLS.search(message[:_LONGEST_DETAIL]) is not None
+    return _NO_TOOLS.search(message[:_MAX_DETAIL]) is not None
 
 
 def retry_after(headers: Mapping[str, str], now: datetime) -> float | None:
@@ -167,17 +167,17 @@ def retry_after(headers: Mapping[str, str], now: datetime) -> float | None:
 def redact(text: str, *secrets: str) -> str:
     """Return the text with its secrets masked; some providers repeat keys in their error messages."""
     for secret in secrets:
-        if len(secret) >= _SHORT_SECRET:
+        if len(secret) >= _MIN_SECRET_LENGTH:
             text = text.replace(secret, "***")
         elif secret:
             text = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", "***", text)
     return text
 
 
-def _code_of_status(status: int) -> Code:
+def _code_of_status(status: int) -> ErrorCode:
     if status >= 500:
-        return Code.SERVER_ERROR
-    return _STATUSES.get(status, Code.INVALID_REQUEST)
+        return ErrorCode.SERVER_ERROR
+    return _CODES_BY_STATUS.get(status, ErrorCode.INVALID_REQUEST)
 
 
 def _status_among(names: Sequence[object]) -> int | None:
@@ -188,13 +188,13 @@ def _status_among(names: Sequence[object]) -> int | None:
 
 
 def _leading_status(message: str) -> int | None:
-    found = _LEADING_STATUS.match(message[:LONGEST_BEGINNING])
+    found = _LEADING_STATUS.match(message[:MAX_STATUS_PREFIX])
     return int(found.group(1)) if found else None
 
 
-def _code_of_words(message: str) -> Code:
+def _code_of_words(message: str) -> ErrorCode:
     text = message.lower()
-    return next((code for code, words in _WORDS if any(word in text for word in words)), Code.GENERIC_ERROR)
+    return next((code for code, words in _CODES_BY_WORDS if any(word in text for word in words)), ErrorCode.GENERIC_ERROR)
 
 
 def _number(text: str | None) -> float | None:

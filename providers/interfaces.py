@@ -16,11 +16,11 @@ from canvas.errors import ToolError
 from providers.http.address_policy import Guard
 from providers.models.types.rate_limits import VendorRateLimit
 
-MOST_BYTES = 16 * 1024 * 1024  # default limit for the body of one response
+MAX_RESPONSE_BYTES = 16 * 1024 * 1024  # default limit for the body of one response
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class HttpCall:
     """One outgoing HTTP request. At most one of `json`, `form` and `content` is set.
 
     `timeout` is in seconds for the whole request, redirects included. `redirects` is the number of redirects that are
@@ -42,13 +42,13 @@ class Call:
     redirects: int = 0
     proxy: str | None = None
     trusted: bool = False
-    most_bytes: int = MOST_BYTES
+    most_bytes: int = MAX_RESPONSE_BYTES
     pace: VendorRateLimit | None = None
     as_browser: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class HttpResponse:
     """An HTTP response of any status with its whole body. Header names are lower case."""
 
     status: int
@@ -65,7 +65,7 @@ class Reply:
 class Http(Protocol):
     """The only client for outgoing HTTP. It checks each address and connects to exactly the address that it checked."""
 
-    async def send(self, call: Call) -> Reply:
+    async def send(self, call: HttpCall) -> HttpResponse:
         """Send a request and return the response.
 
         Raises AddressRefused, and HttpFailed if no complete response came; its `retryable` says whether to try again.
@@ -74,7 +74,7 @@ class Http(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class StreamedResponse:
     """An HTTP response of any status whose body is still being received. Header names are lower case."""
 
     status: int
@@ -82,10 +82,10 @@ class Answer:
     pieces: AsyncIterator[bytes]  # decompressed; raises HttpFailed like `Http.send`
 
 
-class Streaming(Http, Protocol):
+class StreamingHttp(Http, Protocol):
     """An `Http` that can also return a response while its body is being received."""
 
-    def stream(self, call: Call) -> AbstractAsyncContextManager[Answer]:
+    def stream(self, call: HttpCall) -> AbstractAsyncContextManager[StreamedResponse]:
         """Return the response to a request without following redirects; leaving the block closes the connection.
 
         Raises like `send`.
@@ -181,7 +181,7 @@ class BoundStatement:
     values: tuple[Any, ...]
 
 
-class Connection(Protocol):
+class DatabaseSession(Protocol):
     """A read-only database session, for one caller at a time."""
 
     async def execute(self, sql: str | BoundStatement, most_rows: int) -> Rows:
@@ -195,7 +195,7 @@ class Connection(Protocol):
 class Databases(Protocol):
     """Opens sessions on the databases that ExeSQL queries."""
 
-    def connect(self, params: Mapping[str, Any]) -> AbstractAsyncContextManager[Connection]:
+    def connect(self, params: Mapping[str, Any]) -> AbstractAsyncContextManager[DatabaseSession]:
         """Open a session on {db_type, host, port, database, username, password}; `timeout` is seconds per statement.
 
         Entering the block raises AddressRefused for a host that is not allowed, and ToolError if no session was opened.
@@ -219,7 +219,7 @@ class McpCall:
 
 
 @dataclass(frozen=True, slots=True)
-class McpWords:
+class McpToolDescription:
     """The description and schema of an MCP tool as a model is given them."""
 
     description: str
@@ -237,7 +237,7 @@ class Mcp(Protocol):
         """
         ...
 
-    async def pinned(self, server: str, tool: str) -> McpWords | None:
+    async def pinned(self, server: str, tool: str) -> McpToolDescription | None:
         """Return the description and schema that were stored when the tool was listed; None if there are none.
 
         Raises ToolError for an unknown server.

@@ -23,17 +23,17 @@ from typing import Any, TypeVar
 
 from canvas.errors import AddressRefused, ToolError
 from providers.http import address_policy
-from providers.http.address_policy import Guard, Resolve, addresses_of
+from providers.http.address_policy import Guard, Resolve, resolve_checked
 from providers.interfaces import DeliveryUnknown, MailAccount
 
 PORTS = frozenset({25, 465, 587, 2525})
-MOST_ADDRESSES = 3  # addresses of one host that are tried
-SECONDS = 10.0  # for connecting to an address, and for each reply of a server except the last one
-QUIT_SECONDS = 2.0  # for the reply to QUIT; no caller waits for it
-MOST_BYTES = 256 * 1024  # limit for all replies of a server in one session
-REFUSED_LOGIN = "SMTP Authentication failed. Please check your SMTP username(email) and authorization code."
+MAX_ADDRESSES = 3  # addresses of one host that are tried
+STEP_TIMEOUT = 10.0  # for connecting to an address, and for each reply of a server except the last one
+QUIT_TIMEOUT = 2.0  # for the reply to QUIT; no caller waits for it
+MAX_REPLY_BYTES = 256 * 1024  # limit for all replies of a server in one session
+LOGIN_REFUSED = "SMTP Authentication failed. Please check your SMTP username(email) and authorization code."
 
-_DOTS = re.compile(rb"(?m)^\.")
+_LEADING_DOT = re.compile(rb"(?m)^\.")
 _READY, _START, _WRONG_PASSWORD = 220, 354, 535
 
 T = TypeVar("T")
@@ -48,7 +48,7 @@ class MailServers:
         *,
         ports: Collection[int] = PORTS,
         tls: ssl.SSLContext | None = None,
-        resolve: Resolve = address_policy.looked_up,
+        resolve: Resolve = address_policy.resolve_in_thread,
     ) -> None:
         self._guard = guard
         self._ports = ports
@@ -56,11 +56,11 @@ class MailServers:
         self._resolve = resolve
 
     @asynccontextmanager
-    async def connect(self, account: MailAccount) -> AsyncGenerator["Session"]:
+    async def connect(self, account: MailAccount) -> AsyncGenerator["SmtpSession"]:
         """Open a session and log in. Raises AddressRefused or ToolError."""
         ends_at = asyncio.get_running_loop().time() + account.timeout
         addresses = await self._addresses(account)
-        session = Session(await _connected(addresses, account, ends_at), ends_at)
+        session = SmtpSession(await _connect(addresses, account, ends_at), ends_at)
         try:
             await session.open(account, lambda: self._tls)
             yield session
@@ -72,20 +72,20 @@ class MailServers:
             allowed = ", ".join(map(str, sorted(self._ports)))
             raise AddressRefused(f"Port {account.port} is not allowed for mail. Use one of {allowed}.")
         try:
-            return await addresses_of(
+            return await resolve_checked(
                 account.host, account.port, self._guard, trusted=account.trusted, resolve=self._resolve
             )
         except AddressRefused as refused:
             raise AddressRefused(f"SMTP server '{account.host}' is not allowed: {refused.message}") from refused
         except ToolError as error:
-            raise _not_connected(account, retryable=True) from error
+            raise _connection_error(account, retryable=True) from error
 
     @cached_property
     def _tls(self) -> ssl.SSLContext:
         return self._given_tls or ssl.create_default_context()
 
 
-class Session:
+class SmtpSession:
     """One SMTP session and its thread. `close` does not wait: the thread sends QUIT and ends by itself."""
 
     def __init__(self, connection: socket.socket, ends_at: float) -> None:
@@ -93,7 +93,7 @@ class Session:
         self._same = connection.dup()  # TLS detaches the original socket; this one can still shut the connection down
         self._ends_at = ends_at
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="mail")
-        self._client: _Client | None = None
+        self._client: _SmtpClient | None = None
 
     async def open(self, account: MailAccount, tls: Callable[[], ssl.SSLContext]) -> None:
         """Read the greeting, start TLS, log in. Raises ToolError."""
@@ -112,7 +112,7 @@ class Session:
         try:
             await self._in_thread(lambda: self._deliver(message, begun))
         except ToolError as error:
-            if begun and isinstance(error, _OutOfTime):
+            if begun and isinstance(error, _SessionTimeout):
                 raise DeliveryUnknown from error
             raise
 
@@ -125,13 +125,13 @@ class Session:
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout_at(self._ends_at):
-                return await loop.run_in_executor(self._thread, _in_words(work))
+                return await loop.run_in_executor(self._thread, _with_tool_errors(work))
         except asyncio.CancelledError:
             self._break_off()
             raise
         except TimeoutError as error:
             self._break_off()
-            raise _OutOfTime("SMTP error occurred: the server took too long", retryable=True) from error
+            raise _SessionTimeout("SMTP error occurred: the server took too long", retryable=True) from error
 
     def _break_off(self) -> None:
         with suppress(OSError):  # the connection is broken already
@@ -139,34 +139,34 @@ class Session:
 
     # -- in the thread --------------------------------------------------------------------------------------------
     def _open(self, account: MailAccount, tls: ssl.SSLContext) -> None:
-        self._connection.settimeout(SECONDS)
+        self._connection.settimeout(STEP_TIMEOUT)
         try:
             if account.tls:
                 self._connection = tls.wrap_socket(self._connection, server_hostname=account.host)
-            self._client = client = _Client(self._connection, account.host)
+            self._client = client = _SmtpClient(self._connection, account.host)
             code, text = client.connect(account.host, account.port)
             if code != _READY:
                 raise smtplib.SMTPResponseException(code, text)
             if not account.tls:
                 client.starttls(context=tls)
         except ssl.SSLCertVerificationError as error:
-            raise _not_connected(account, f": its certificate is not trusted: {error.verify_message}") from error
+            raise _connection_error(account, f": its certificate is not trusted: {error.verify_message}") from error
         except ssl.SSLError as error:
-            raise _not_connected(account, f": there is no TLS: {error.reason}") from error
+            raise _connection_error(account, f": there is no TLS: {error.reason}") from error
         except (TimeoutError, smtplib.SMTPServerDisconnected, ConnectionError) as error:
-            raise _not_connected(account, retryable=True) from error
+            raise _connection_error(account, retryable=True) from error
         client.login(account.username, account.password)
 
     def _address(self, sender: str, recipients: Sequence[str]) -> Mapping[str, str]:
         client = self._talking
-        _expect(client.mail(sender))
+        _check_reply(client.mail(sender))
         answers = {recipient: client.rcpt(recipient) for recipient in recipients}
         refused = {recipient: answer for recipient, answer in answers.items() if not 200 <= answer[0] < 300}
         if len(refused) == len(answers):
-            reasons = "; ".join(f"{recipient}: {_said(*answer)}" for recipient, answer in refused.items())
+            reasons = "; ".join(f"{recipient}: {_format_reply(*answer)}" for recipient, answer in refused.items())
             may_pass = all(400 <= code < 500 for code, _ in refused.values())
             raise ToolError(f"SMTP error occurred: {reasons}", retryable=may_pass)
-        return {recipient: _said(*answer) for recipient, answer in refused.items()}
+        return {recipient: _format_reply(*answer) for recipient, answer in refused.items()}
 
     def _deliver(self, message: bytes, begun: list[bool]) -> None:
         client = self._talking
@@ -176,23 +176,23 @@ class Session:
         begun.append(True)
         try:
             client.patience = None  # the timeout of the whole session still applies
-            client.send(_DOTS.sub(b"..", message.removesuffix(b"\r\n")) + b"\r\n.\r\n")
+            client.send(_LEADING_DOT.sub(b"..", message.removesuffix(b"\r\n")) + b"\r\n.\r\n")
             answer = client.getreply()
         except (OSError, smtplib.SMTPException, ValueError) as error:
             raise DeliveryUnknown from error
         if not 200 <= answer[0] < 600:
             raise DeliveryUnknown  # not a valid reply
-        _expect(answer)
+        _check_reply(answer)
 
     @property
-    def _talking(self) -> "_Client":
+    def _talking(self) -> "_SmtpClient":
         assert self._client is not None  # callers only get sessions that are open
         return self._client
 
     def _close(self) -> None:
         with suppress(OSError, smtplib.SMTPException, ValueError):  # the reply to QUIT does not change the result
             if self._client is not None:
-                self._client.patience = QUIT_SECONDS
+                self._client.patience = QUIT_TIMEOUT
                 self._client.docmd("QUIT")
         for each in (self._connection, self._same):
             with suppress(OSError):
@@ -202,17 +202,17 @@ class Session:
                 self._client.close()
 
 
-class _OutOfTime(ToolError):
+class _SessionTimeout(ToolError):
     """The session timed out before the server replied."""
 
 
-class _Client(smtplib.SMTP):
+class _SmtpClient(smtplib.SMTP):
     """An SMTP client over an existing connection, with a limit on the bytes that it reads."""
 
     def __init__(self, connection: socket.socket, host: str) -> None:
         self._connection = connection
         name = connection.getsockname()[0]
-        super().__init__(local_hostname=f"[IPv6:{name}]" if ":" in name else f"[{name}]", timeout=SECONDS)
+        super().__init__(local_hostname=f"[IPv6:{name}]" if ":" in name else f"[{name}]", timeout=STEP_TIMEOUT)
         self._host = host  # the name that the certificate must contain
         self._refused: smtplib.SMTPAuthenticationError | None = None
 
@@ -242,16 +242,16 @@ class _Client(smtplib.SMTP):
 
     def getreply(self) -> tuple[int, bytes]:
         if self.file is None and self.sock is not None:
-            self.file = _Bounded(self.sock.makefile("rb"))
+            self.file = _LimitedReader(self.sock.makefile("rb"))
         return super().getreply()
 
 
-class _Bounded:
+class _LimitedReader:
     """Reads lines of a file, up to MOST_BYTES in total."""
 
     def __init__(self, file: Any) -> None:
         self._file = file
-        self._left = MOST_BYTES
+        self._left = MAX_REPLY_BYTES
 
     def readline(self, size: int = -1) -> bytes:
         line = self._file.readline(size)
@@ -264,15 +264,15 @@ class _Bounded:
         self._file.close()
 
 
-async def _connected(addresses: Sequence[str], account: MailAccount, ends_at: float) -> socket.socket:
+async def _connect(addresses: Sequence[str], account: MailAccount, ends_at: float) -> socket.socket:
     """Connect to the first address that answers and return the socket. Raises ToolError."""
     loop = asyncio.get_running_loop()
     last: OSError | None = None
-    for address in addresses[:MOST_ADDRESSES]:
+    for address in addresses[:MAX_ADDRESSES]:
         connection = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM)
         try:
             connection.setblocking(False)
-            async with asyncio.timeout_at(min(ends_at, loop.time() + SECONDS)):
+            async with asyncio.timeout_at(min(ends_at, loop.time() + STEP_TIMEOUT)):
                 await loop.sock_connect(connection, (address, account.port))
             return connection
         except OSError as error:  # a TimeoutError is an OSError
@@ -281,10 +281,10 @@ async def _connected(addresses: Sequence[str], account: MailAccount, ends_at: fl
         except BaseException:
             connection.close()
             raise
-    raise _not_connected(account, retryable=True) from last
+    raise _connection_error(account, retryable=True) from last
 
 
-def _in_words(work: Callable[[], T]) -> Callable[[], T]:
+def _with_tool_errors(work: Callable[[], T]) -> Callable[[], T]:
     """Return a function that does the work and raises its errors as ToolError."""
 
     def run() -> T:
@@ -292,10 +292,10 @@ def _in_words(work: Callable[[], T]) -> Callable[[], T]:
             return work()
         except smtplib.SMTPAuthenticationError as error:
             if 400 <= error.smtp_code < 500:
-                raise _answered(error.smtp_code, error.smtp_error) from error
-            raise ToolError(REFUSED_LOGIN) from error
+                raise _reply_error(error.smtp_code, error.smtp_error) from error
+            raise ToolError(LOGIN_REFUSED) from error
         except smtplib.SMTPResponseException as error:
-            raise _answered(error.smtp_code, error.smtp_error) from error
+            raise _reply_error(error.smtp_code, error.smtp_error) from error
         except UnicodeError as error:
             raise ToolError("Unexpected error: the user name or password contains characters outside ASCII.") from error
         except smtplib.SMTPServerDisconnected as error:
@@ -308,22 +308,22 @@ def _in_words(work: Callable[[], T]) -> Callable[[], T]:
     return run
 
 
-def _expect(answer: tuple[int, bytes]) -> None:
+def _check_reply(answer: tuple[int, bytes]) -> None:
     """Raise ToolError if the status of a reply is not 2xx."""
     if not 200 <= answer[0] < 300:
-        raise _answered(*answer)
+        raise _reply_error(*answer)
 
 
-def _answered(code: int, text: bytes | str) -> ToolError:
+def _reply_error(code: int, text: bytes | str) -> ToolError:
     """Return a server's reply as an error; 4xx replies are temporary and therefore retryable."""
-    return ToolError(f"SMTP error occurred: {_said(code, text)}", retryable=400 <= code < 500)
+    return ToolError(f"SMTP error occurred: {_format_reply(code, text)}", retryable=400 <= code < 500)
 
 
-def _said(code: int, text: bytes | str) -> str:
+def _format_reply(code: int, text: bytes | str) -> str:
     decoded = text.decode("utf-8", "replace") if isinstance(text, bytes) else text
     return f"{code} {' '.join(decoded.split())}"[:300]
 
 
-def _not_connected(account: MailAccount, reason: str = "", *, retryable: bool = False) -> ToolError:
+def _connection_error(account: MailAccount, reason: str = "", *, retryable: bool = False) -> ToolError:
     text = f"Failed to connect to SMTP server {account.host}:{account.port}{reason}"
     return ToolError(text, retryable=retryable)

@@ -13,17 +13,17 @@ from dataclasses import replace
 from typing import Any
 
 from canvas.errors import HttpFailed, ToolError
-from providers.interfaces import Call, Http, Reply, RetrievalQuery
+from providers.interfaces import HttpCall, Http, HttpResponse, RetrievalQuery
 
-SECONDS = 60.0  # timeout of one request; the node's own timeout is usually shorter
-TRIES = 3
-PAUSE = 0.2  # seconds before the second try, twice as long before the third
-UNAUTHORIZED = frozenset({401, 109})  # `code` in the body of a response
-BUSY = frozenset({502, 503, 504})
-SHOWN = 200  # characters of an invalid response that the error quotes
+REQUEST_TIMEOUT = 60.0  # timeout of one request; the node's own timeout is usually shorter
+MAX_TRIES = 3
+RETRY_DELAY = 0.2  # seconds before the second try, twice as long before the third
+UNAUTHORIZED_CODES = frozenset({401, 109})  # `code` in the body of a response
+BUSY_STATUSES = frozenset({502, 503, 504})
+MAX_EXCERPT = 200  # characters of an invalid response that the error quotes
 
 _ID = re.compile(r"[0-9a-f]{32}")
-_TODAY = {
+_CANVAS_NAMES = {
     "id": "chunk_id",
     "content": "content_with_weight",
     "document_id": "doc_id",
@@ -35,14 +35,14 @@ _TODAY = {
 _OPERATORS = {"=": "is", "≠": "not is", "≥": ">=", "≤": "<="}
 
 
-class RagflowServer:
+class RagflowClient:
     """The RAGFlow server of the deployment's settings. `api_key` decides which datasets and memories are visible."""
 
-    def __init__(self, http: Http, base_url: str, api_key: str, *, pause: float = PAUSE) -> None:
+    def __init__(self, http: Http, base_url: str, api_key: str, *, retry_delay: float = RETRY_DELAY) -> None:
         self._http = http
         self._base = base_url.rstrip("/")
         self._headers = {"Authorization": f"Bearer {api_key}"}
-        self._pause = pause
+        self._pause = retry_delay
 
     async def search(self, search: RetrievalQuery) -> Mapping[str, Any]:
         """Return {"chunks", "doc_aggs"}, best first. Raises ToolError with the server's message."""
@@ -69,13 +69,13 @@ class RagflowServer:
             body["rerank_id"] = options["rerank_id"]
         if options.get("cross_languages"):
             body["cross_languages"] = options["cross_languages"]
-        if condition := _condition(options.get("meta_data_filter") or {}):
+        if condition := _metadata_condition(options.get("meta_data_filter") or {}):
             body["metadata_condition"] = condition
-        found = await self._data(Call("POST", f"{self._base}/api/v1/retrieval", json=body))
+        found = await self._data(HttpCall("POST", f"{self._base}/api/v1/retrieval", json=body))
         found = found if isinstance(found, Mapping) else {}
         aggregates = found.get("doc_aggs")
         return {
-            "chunks": [_chunk(chunk) for chunk in _objects(found.get("chunks"))],
+            "chunks": [_canvas_chunk(chunk) for chunk in _objects(found.get("chunks"))],
             "doc_aggs": _objects(aggregates),
         }
 
@@ -90,7 +90,7 @@ class RagflowServer:
         }
         if options.get("user_id"):
             query["user_id"] = options["user_id"]
-        found = await self._data(Call("GET", f"{self._base}/api/v1/messages/search", params=query))
+        found = await self._data(HttpCall("GET", f"{self._base}/api/v1/messages/search", params=query))
         return {"chunks": _objects(found), "doc_aggs": []}
 
     async def save(self, memory_ids: Sequence[str], record: Mapping[str, Any], key: str | None) -> None:
@@ -100,14 +100,14 @@ class RagflowServer:
         """
         body = {"memory_id": list(memory_ids), **record}
         keyed = {"Idempotency-Key": key} if key else dict[str, str]()
-        await self._data(Call("POST", f"{self._base}/api/v1/messages", headers=keyed, json=body))
+        await self._data(HttpCall("POST", f"{self._base}/api/v1/messages", headers=keyed, json=body))
 
     async def _id_of(self, name_or_id: str) -> str:
         """Return the id of a dataset, given its name or its id. Raises ToolError if it does not exist."""
         if _ID.fullmatch(name_or_id):
             return name_or_id
         try:
-            found = await self._data(Call("GET", f"{self._base}/api/v1/datasets", params={"name": name_or_id}))
+            found = await self._data(HttpCall("GET", f"{self._base}/api/v1/datasets", params={"name": name_or_id}))
         except HttpFailed:
             raise
         except ToolError as error:  # the server answers an unknown name with an error
@@ -117,18 +117,18 @@ class RagflowServer:
             raise ToolError(f"Dataset({name_or_id}) does not exist.")
         return str(known[0]["id"])
 
-    async def _data(self, call: Call) -> Any:
+    async def _data(self, call: HttpCall) -> Any:
         """Send a request and return the `data` of a response with code 0. Raises ToolError for every other code."""
-        call = replace(call, headers={**call.headers, **self._headers}, timeout=SECONDS, trusted=True)
+        call = replace(call, headers={**call.headers, **self._headers}, timeout=REQUEST_TIMEOUT, trusted=True)
         reply = await self._answer(call)
         try:
             body = json.loads(reply.content, parse_constant=lambda _: None)
         except (ValueError, RecursionError):
             body = None
         if not isinstance(body, Mapping) or (not reply.is_success and not body.get("message")):
-            excerpt = reply.content[:SHOWN].decode("utf-8", "replace")
-            raise HttpFailed(f"HTTP {reply.status}: {excerpt}", retryable=reply.status in BUSY, status=reply.status)
-        if body.get("code") in UNAUTHORIZED or "Authorization is not valid" in str(body.get("message")):
+            excerpt = reply.content[:MAX_EXCERPT].decode("utf-8", "replace")
+            raise HttpFailed(f"HTTP {reply.status}: {excerpt}", retryable=reply.status in BUSY_STATUSES, status=reply.status)
+        if body.get("code") in UNAUTHORIZED_CODES or "Authorization is not valid" in str(body.get("message")):
             raise ToolError(
                 f"The RAGFlow server at EASEL_RAGFLOW_URL refuses the key: {body.get('message')} "
                 "Set EASEL_RAGFLOW_API_KEY to a key of that server."
@@ -137,22 +137,22 @@ class RagflowServer:
             raise ToolError(str(body.get("message") or f"The knowledge base answers with code {body.get('code')}."))
         return body.get("data")
 
-    async def _answer(self, call: Call) -> Reply:
+    async def _answer(self, call: HttpCall) -> HttpResponse:
         """Return a response of any status; retry if none came or the server is busy."""
-        for attempt in range(1, TRIES):
+        for attempt in range(1, MAX_TRIES):
             try:
                 reply = await self._http.send(call)
             except HttpFailed as error:
                 if not error.retryable:
                     raise
             else:
-                if reply.status not in BUSY:
+                if reply.status not in BUSY_STATUSES:
                     return reply
             await asyncio.sleep(self._pause * attempt)
         return await self._http.send(call)
 
 
-def _condition(stored: Mapping[str, Any]) -> dict[str, Any] | None:
+def _metadata_condition(stored: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return a manual metadata filter in the API's form; None without conditions, since that would match nothing."""
     if stored.get("method") != "manual":
         return None
@@ -168,9 +168,9 @@ def _condition(stored: Mapping[str, Any]) -> dict[str, Any] | None:
     return {"logic": stored.get("logic") or "and", "conditions": named} if named else None
 
 
-def _chunk(chunk: Mapping[str, Any]) -> dict[str, Any]:
+def _canvas_chunk(chunk: Mapping[str, Any]) -> dict[str, Any]:
     """Return a chunk with the field names that canvases use."""
-    return {_TODAY.get(name, name): value for name, value in chunk.items()}
+    return {_CANVAS_NAMES.get(name, name): value for name, value in chunk.items()}
 
 
 def _objects(value: Any) -> Sequence[Mapping[str, Any]]:

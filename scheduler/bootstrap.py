@@ -16,7 +16,7 @@ from scheduler.messaging.dispatch import Dispatch
 from scheduler.messaging.redis_bus import Bus
 from scheduler.metrics import Metrics
 from store.db.database import Database
-from store.files.storage import large_values_of
+from store.files.storage import build_large_values
 
 log = structlog.get_logger()
 
@@ -64,11 +64,11 @@ def build_coordinator(
     counters: Metrics | None = None,
 ) -> Coordinator:
     """Return a coordinator with its own database pool, dispatch, Redis bus and version cache."""
-    large = large_values_of(
+    large = build_large_values(
         settings.files_dir,
         settings.files_url,
         settings.s3_endpoint,
-        keeps=role.writes_large_values and settings.values_in_files,
+        stores_new=role.writes_large_values and settings.values_in_files,
     )
     is_one_redis = app.conf.broker_url == redis_url  # other brokers, such as RabbitMQ or Sentinel, only kombu can read
     return Coordinator(
@@ -76,7 +76,7 @@ def build_coordinator(
             database_url,
             pool_size=role.pool_size,
             application=role.application,
-            plans_once=role.plans_once,
+            generic_plans=role.plans_once,
             large=large,
         ),
         Dispatch(app, Bus(redis_url), counters, is_broker=is_one_redis, is_straight=is_one_redis),

@@ -15,26 +15,26 @@ import telemetry
 from scheduler.bootstrap import Role, build_coordinator
 from scheduler.coordinator.coordinator import Coordinator
 from scheduler.health.broker_probe import QUEUE_DELETE_TIMEOUT, BrokerProbe
-from scheduler.health.watchdog import BEHIND_WATCHES, LockWatchdog, exit_for_restart
+from scheduler.health.watchdog import LOCK_WATCHDOG_DELAY, LockWatchdog, exit_for_restart
 from scheduler.lifecycle.lifecycle import Lifecycle
-from scheduler.lifecycle.start_messages import carry_out, read
-from scheduler.messaging.celery_app import ADVANCE, START, make_app, take_ahead
+from scheduler.lifecycle.start_messages import carry_out, parse_message
+from scheduler.messaging.celery_app import ADVANCE, START, make_app, raise_prefetch
 from scheduler.messaging.celery_startup import connect_start
 from scheduler.metrics import Metrics
 from store.primitives.db_errors import is_outage
 
 log = structlog.get_logger()
 
-AGAIN = 1.0  # seconds until a start message is requeued while the database is unreachable
+REQUEUE_DELAY = 1.0  # seconds until a start message is requeued while the database is unreachable
 
 _settings = settings.load()
 telemetry.configure(_settings.log_level, _settings.log_format)
 _database_url, _redis_url, _broker_url = _settings.servers()
 
 app = make_app(_broker_url, publishers=_settings.scheduler_threads)
-take_ahead(app, _settings.scheduler_threads)
+raise_prefetch(app, _settings.scheduler_threads)
 _counters = Metrics(**telemetry.metric_functions())
-_lock_watchdog = LockWatchdog(_settings.unresponsive_after.total_seconds() + BEHIND_WATCHES)
+_lock_watchdog = LockWatchdog(_settings.unresponsive_after.total_seconds() + LOCK_WATCHDOG_DELAY)
 _coordinator: Coordinator | None = None
 
 
@@ -71,7 +71,7 @@ def start(*args: Any, **options: Any) -> None:
     `scheduler.lifecycle.start_options.OPTIONS`. A refused start is a row under that id. While the database is
     unreachable, the message stays in the queue. See docs/enqueue.md.
     """
-    message = read(args, options)
+    message = parse_message(args, options)
     try:
         carry_out(Lifecycle(coordinator()), message, _settings.max_body_bytes)
     except SQLAlchemyError as error:
@@ -79,7 +79,7 @@ def start(*args: Any, **options: Any) -> None:
             raise
         reason = str(error).partition("\n")[0]
         log.warning("start_requeued", run_id=str(message.ids.get("run_id"))[:64], error=reason)
-        time.sleep(AGAIN)
+        time.sleep(REQUEUE_DELAY)
         raise Reject(reason, requeue=True) from error
 
 
@@ -103,14 +103,14 @@ def _stop(**_: Any) -> None:
     _lock_watchdog.stop()
 
 
-def _ends(reason: str) -> None:
-    exit_for_restart(reason, _hearing.forget_queue, within=QUEUE_DELETE_TIMEOUT)
+def _exit_unresponsive(reason: str) -> None:
+    exit_for_restart(reason, _broker_probe.forget_queue, within=QUEUE_DELETE_TIMEOUT)
 
 
-_hearing = BrokerProbe(
+_broker_probe = BrokerProbe(
     app,
     every=_settings.probe_interval.total_seconds(),
-    deaf_after=_settings.unresponsive_after.total_seconds(),
-    ends=_ends,
+    unresponsive_after=_settings.unresponsive_after.total_seconds(),
+    ends=_exit_unresponsive,
     count=_counters.probe,
 )

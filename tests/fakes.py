@@ -19,7 +19,7 @@ from canvas.errors import ModelError, NodeFailure, UnresolvedReference
 from canvas.graph.uncertain_outcomes import OnUnknown
 from canvas.outcome import Outcome
 from components.base import Component
-from providers.interfaces import Call, Reply, Services
+from providers.interfaces import HttpCall, HttpResponse, Services
 from providers.models.types.chat import ChatModel, Usage
 
 
@@ -44,15 +44,15 @@ async def _awaited(outcome: Any) -> Outcome:
 class FakeHttp:
     """Answers every request with `answer`, and records it. Tests of the real client use a server."""
 
-    answer: Callable[[Call], Reply]
-    calls: list[Call] = field(default_factory=list)
+    answer: Callable[[HttpCall], HttpResponse]
+    calls: list[HttpCall] = field(default_factory=list)
 
-    async def send(self, call: Call) -> Reply:
+    async def send(self, call: HttpCall) -> HttpResponse:
         self.calls.append(call)
         return self.answer(call)
 
 
-def no_network(call: Call) -> Reply:
+def no_network(call: HttpCall) -> HttpResponse:
     raise AssertionError(f"unexpected request: {call.method} {call.url}")
 
 

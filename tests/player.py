@@ -27,14 +27,14 @@ from canvas.state.run_state import (
     RunState,
     RunStatus,
     ScopeKey,
-    Status,
+    ActivationStatus,
     activation_id,
 )
 from tests.builders import RUN_ID, TOP, At, Script, seeded, usual
 
-UNBEGUN = (Status.QUEUED, Status.READY, Status.SAYING)
-BUSY = (Status.READY, Status.RUNNING, Status.REPORTED)
-FINAL = (Status.DONE, Status.CLOSED)
+UNBEGUN = (ActivationStatus.QUEUED, ActivationStatus.READY, ActivationStatus.SAYING)
+BUSY = (ActivationStatus.READY, ActivationStatus.RUNNING, ActivationStatus.REPORTED)
+FINAL = (ActivationStatus.DONE, ActivationStatus.CLOSED)
 MOST_STEPS = 20_000
 
 
@@ -49,7 +49,7 @@ class Row:
     place: OrderKey
     limits: tuple[tuple[str, int], ...]
     turn: UUID | None
-    status: Status
+    status: ActivationStatus
     attempt: int = 0
     strikes: int = 0
     answered: bool = False
@@ -114,16 +114,16 @@ class Player:
 
     def step(self) -> None:
         """Some of what is ready is claimed, and some of what runs reports, all in one fold."""
-        ready = [row for row in self.alive.values() if row.status is Status.READY]
+        ready = [row for row in self.alive.values() if row.status is ActivationStatus.READY]
         for row in self._some(ready):
-            self._move(row, Status.RUNNING)
-        running = [row for row in self.alive.values() if row.status is Status.RUNNING]
+            self._move(row, ActivationStatus.RUNNING)
+        running = [row for row in self.alive.values() if row.status is ActivationStatus.RUNNING]
         assert running, "nothing works for the run, and it is not over"
         self.fold(self._some(running))
 
     def claim(self, node: str, scope: ScopeKey = TOP) -> None:
         """A worker claims the activation of a node in a scope, so that stopping the run no longer closes it."""
-        self._move(self.row(node, scope), Status.RUNNING)
+        self._move(self.row(node, scope), ActivationStatus.RUNNING)
 
     def report(self, *nodes: str, scope: ScopeKey | None = None) -> "Player":
         """What is ready or running of these nodes (in one scope) reports, in one fold."""
@@ -134,8 +134,8 @@ class Player:
         ]
         assert {row.node for row in rows} == set(nodes), f"not all of {nodes} are at work: {self.live}"
         for row in rows:
-            if row.status is Status.READY:
-                self._move(row, Status.RUNNING)
+            if row.status is ActivationStatus.READY:
+                self._move(row, ActivationStatus.RUNNING)
         self.fold(rows)
         return self
 
@@ -234,7 +234,7 @@ class Player:
             At(self.canvas, row.node, row.scope, row.ordinal, row.attempt, row.answered, self._count(row.scope))
         )
         row.outcome = outcome
-        self._move(row, Status.REPORTED)
+        self._move(row, ActivationStatus.REPORTED)
         is_lost = isinstance(outcome, Failed) and outcome.leaves_nothing
         row.strikes += is_lost
         return self._told(row, outcome)
@@ -276,20 +276,20 @@ class Player:
         before = len(self.events)
         for activation, status in decision.moved.items():
             row = self.rows[activation]
-            assert row.status in (Status.REPORTED, Status.SAYING, Status.OPEN, Status.WAITING)
+            assert row.status in (ActivationStatus.REPORTED, ActivationStatus.SAYING, ActivationStatus.OPEN, ActivationStatus.WAITING)
             self._move(row, status)
-        assert all(self.rows[activation].status is Status.READY for activation in decision.retried)
+        assert all(self.rows[activation].status is ActivationStatus.READY for activation in decision.retried)
         for new in decision.activated:
             assert new.id not in self.rows, f"{new.node_id} is activated twice"
-            assert new.status in (Status.QUEUED, Status.READY)
+            assert new.status in (ActivationStatus.QUEUED, ActivationStatus.READY)
             row = Row(new.id, new.node_id, new.scope, new.ordinal, new.place, new.limits, new.turn, new.status)
             assert row.place.key not in self.places, f"{row.node} stands where another stands"
             self.rows[new.id] = self.alive[new.id] = row
             self.places.add(row.place.key)
-        queued = [row for row in self.alive.values() if row.status is Status.QUEUED]
+        queued = [row for row in self.alive.values() if row.status is ActivationStatus.QUEUED]
         assert decision.promote <= len(queued) or self.status is RunStatus.STOPPING
         for row in sorted(queued, key=lambda row: row.place.key)[: decision.promote]:
-            self._move(row, Status.READY)
+            self._move(row, ActivationStatus.READY)
         self.events += decision.events
         self.reset += decision.taken_back
         self.texts |= {turn: text for turn, (_, text) in decision.texts.items()}
@@ -319,7 +319,7 @@ class Player:
             assert not run.speeches
             self.scopes.clear()
             for row in list(self.alive.values()):
-                self._move(row, Status.CLOSED)
+                self._move(row, ActivationStatus.CLOSED)
 
     def _wind_down(self) -> None:
         """Close what need not run, and end the run when nothing works for it."""
@@ -327,16 +327,16 @@ class Player:
         wave = -1 if self.asked or state.failing is None else state.failing.wave
         for row in list(self.alive.values()):
             is_later = wave < 0 or row.place.wave > wave or row.place.region
-            if row.status is Status.WAITING or (row.status in UNBEGUN and is_later):
-                self._move(row, Status.CLOSED)
+            if row.status is ActivationStatus.WAITING or (row.status in UNBEGUN and is_later):
+                self._move(row, ActivationStatus.CLOSED)
         counted = (state.live, state.queued)
         state.live = sum(row.status in BUSY for row in self.alive.values())
-        state.queued = sum(row.status is Status.QUEUED for row in self.alive.values())
+        state.queued = sum(row.status is ActivationStatus.QUEUED for row in self.alive.values())
         decision = finish_stopping(self.canvas, state, state.live + state.queued)
         if decision.is_over or counted != (state.live, state.queued):
             self._apply(decision)
 
-    def _move(self, row: Row, status: Status) -> None:
+    def _move(self, row: Row, status: ActivationStatus) -> None:
         assert status in ACTIVATION_MOVES[row.status], f"{row.node}: {row.status} -> {status}"
         row.status = status
         if status in FINAL:
@@ -354,18 +354,18 @@ class Player:
         if self.status.is_over:
             assert not self.alive
         if self.status is RunStatus.SUCCEEDED:
-            assert {row.status for row in self.rows.values()} == {Status.DONE}
+            assert {row.status for row in self.rows.values()} == {ActivationStatus.DONE}
         if self.status not in (RunStatus.RUNNING, RunStatus.WAITING):
             return
         assert set(run.scopes) <= set(self.scopes)
         statuses = Counter(row.status for row in self.alive.values())
         assert run.live == sum(statuses[status] for status in BUSY)
-        assert run.queued == statuses[Status.QUEUED]
+        assert run.queued == statuses[ActivationStatus.QUEUED]
         self._check_alive()
         if self.status is RunStatus.WAITING:
             assert run.forms
-            assert set(statuses) <= {Status.WAITING, Status.OPEN}
-            assert run.forms.keys() == {row.id for row in self.alive.values() if row.status is Status.WAITING}
+            assert set(statuses) <= {ActivationStatus.WAITING, ActivationStatus.OPEN}
+            assert run.forms.keys() == {row.id for row in self.alive.values() if row.status is ActivationStatus.WAITING}
 
     def _check_alive(self) -> None:
         alive: dict[ScopeKey, int] = {}
@@ -373,7 +373,7 @@ class Player:
         for row in self.alive.values():
             bit = self.canvas.node(row.node).bit
             alive[row.scope] = alive.get(row.scope, 0) | bit
-            if row.status in (Status.WAITING, Status.SAYING):
+            if row.status in (ActivationStatus.WAITING, ActivationStatus.SAYING):
                 still[row.scope] = still.get(row.scope, 0) | bit
         for key, data in self.scopes.items():
             scope = scope_from_json(key, json.loads(data))

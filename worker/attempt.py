@@ -17,21 +17,21 @@ import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
 from canvas.document.references import Ref
-from canvas.document.secret_fields import Place
+from canvas.document.secret_fields import SecretPosition
 from canvas.errors import AttemptStopped, BudgetExceeded, ExecutorError, NodeFailure
 from canvas.graph.canvas import Node
 from canvas.outcome import OVER_BUDGET, POSTPONED, UNKNOWN_OUTCOME, UNKNOWN_TEXT, Failed, Finished, Outcome
 from components import registry, tools
 from components.base import Component, Effect
 from components.nodes.flow import message
-from components.text.extraction.file_texts import UnreadFile
+from components.text.extraction.file_texts import UnparsedFile
 from providers.interfaces import Services
 from providers.models.billing.cost_estimates import CostModel
 from providers.models.billing.metering import set_billing_context
 from providers.models.limits.rate_limiter import RateLimiter, VendorLimiter
 from providers.models.types.chat import Usage
 from scheduler.coordinator.coordinator import Coordinator
-from scheduler.coordinator.version_cache import Compiled
+from scheduler.coordinator.version_cache import CompiledVersion
 from scheduler.messaging.redis_bus import TextDeltaPublisher
 from store.agents import canvas_secrets
 from store.agents.canvas_secrets import CanvasSecrets
@@ -47,13 +47,13 @@ from worker.context import outcomes
 from worker.context.attempt_storage import AttemptStorage
 from worker.context.node_context import TimeLimit, WorkerContext
 from worker.context.output_limits import OutputLimits
-from worker.context.rate_limit_wait import RateLimitWait, reschedule_delay
+from worker.context.rate_limit_wait import AttemptRateLimitWait, reschedule_delay
 from worker.context.read_set import ReadSet, compute_read_set
 from worker.context.run_budget import RunBudget
 from worker.context.side_effects import SideEffectGuard
 from worker.context.text_stream import MessageStreamWriter
 from worker.context.variables import NodeVariables
-from worker.event_loop import Loop
+from worker.event_loop import WorkerLoop
 from worker.fastpath.continuation import Continuation
 from worker.fastpath.report_batcher import ReportBatcher
 from worker.fastpath.switches import FastPath
@@ -76,11 +76,11 @@ class AttemptDependencies:
 
     coordinator: Coordinator
     leases: LeaseKeeper
-    loop: Loop
+    loop: WorkerLoop
     models: CachedTenantModels
     pieces: TextDeltaPublisher
     time_limit: TimeLimit
-    read_file: Callable[[UUID, UUID, Mapping[str, Any], str], str | UnreadFile]
+    read_file: Callable[[UUID, UUID, Mapping[str, Any], str], str | UnparsedFile]
     services: Callable[[UUID], Services]  # by tenant
     blobs: Blobs | None
     ride_along: bool = True
@@ -117,31 +117,31 @@ class AttemptRunner:
 
     def __init__(
         self,
-        means: AttemptDependencies,
+        dependencies: AttemptDependencies,
         attempt: Attempt,
         claim: Claim,
-        taking: Continuation | None,
-        left: CachedRun | None,
+        continuation: Continuation | None,
+        cached_run: CachedRun | None,
     ) -> None:
-        self._x = means
+        self._x = dependencies
         self._attempt = attempt
         self._claim = claim
         self._reporting = Reporter(
-            means.coordinator,
+            dependencies.coordinator,
             claim,
-            means.ride_along,
-            lambda: means.leases.is_closed,
-            means.allowance,
-            continuation=taking,
-            batcher=means.joint if means.fast_path.batch_reports else ReportBatcher(),  # its own: nothing to join
-            cached_run=left if means.fast_path.cache_run_state else None,
-            outputs=means.caches.outputs,
+            dependencies.ride_along,
+            lambda: dependencies.leases.is_closed,
+            dependencies.allowance,
+            continuation=continuation,
+            batcher=dependencies.joint if dependencies.fast_path.batch_reports else ReportBatcher(),  # its own: nothing to join
+            cached_run=cached_run if dependencies.fast_path.cache_run_state else None,
+            outputs=dependencies.caches.outputs,
         )
         self._limit = 0.0
         self._context: WorkerContext | None = None
         self._assigned: Mapping[str, Any] = {}
-        self._patience = RateLimitWait(
-            attempt, SideEffectGuard(partial(means.act, claim, attempt)), partial(attempt.stop, loop=means.loop)
+        self._patience = AttemptRateLimitWait(
+            attempt, SideEffectGuard(partial(dependencies.act, claim, attempt)), partial(attempt.stop, loop=dependencies.loop)
         )
         attempt.abandon = self._abandon
 
@@ -175,7 +175,7 @@ class AttemptRunner:
             return Failed(outcomes.sanitize_json(str(error)), error.code)
         try:
             params = component.params.model_validate(dict(self._opened(context)))
-            self._limit = _limit(self._x.time_limit, component, params)
+            self._limit = _find_time_limit(self._x.time_limit, component, params)
             self._attempt.deadline = time.monotonic() + self._limit
             context.slots.read_files(context.read_text)
             context.acting.begins(component.effect_of(params))
@@ -196,7 +196,7 @@ class AttemptRunner:
             return node.params
         known = CanvasSecrets.of(self._x.sealing_key, claim.tenant_id, claim.canvas_id, registry.secret_fields)
         try:
-            return known.opened_params(Place(node.id, node.name, node.component, ""), node.params)
+            return known.opened_params(SecretPosition(node.id, node.name, node.component, ""), node.params)
         except CannotUnseal as error:
             raise NodeFailure(error.message) from error
 
@@ -205,7 +205,7 @@ class AttemptRunner:
         with self._x.coordinator.database.statements() as tx:
             compiled = self._x.coordinator.versions.get(tx, self._claim.version_id)
             node = compiled.canvas.node(self._claim.node_id)
-            reads = _reads(compiled, node)
+            reads = _cached_read_set(compiled, node)
             slots = NodeVariables(
                 tx,
                 self._claim,
@@ -224,7 +224,7 @@ class AttemptRunner:
             try:
                 outcome = cast(Outcome, component.run(params, context))
             except (SystemExit, KeyboardInterrupt) as error:
-                raise _ended_the_process(component) from error
+                raise _exit_refused(component) from error
             if context.voice.claim.turn is not None and self._attempt.stopped is None:
                 self._x.loop.wait_for(context.voice.finish())
             return outcome
@@ -245,7 +245,7 @@ class AttemptRunner:
             SystemExit,
             KeyboardInterrupt,
         ) as error:  # they would end the event loop, and with it every other attempt
-            raise _ended_the_process(component) from error
+            raise _exit_refused(component) from error
         except asyncio.CancelledError:
             context.voice.fall_silent()
             raise
@@ -270,12 +270,12 @@ class AttemptRunner:
         def exists(ref: Ref) -> bool:
             return ref.node is None or ref.node in canvas.numbers
 
-        opening = message.opening(listener.params, context.node.id, context.lookup, exists, listens_to)
+        opening = message.leading_text(listener.params, context.node.id, context.lookup, exists, listens_to)
         if opening is None:
             context.voice.retake = True  # it is not known yet where this text begins
         return opening
 
-    def _context_of(self, compiled: Compiled, node: Node, slots: NodeVariables) -> WorkerContext:
+    def _context_of(self, compiled: CompiledVersion, node: Node, slots: NodeVariables) -> WorkerContext:
         claim, x = self._claim, self._x
         self._reporting.scope_keys = (
             None if compiled.canvas.orders_speech else frozenset(scopes.scope_chain(claim.scope))
@@ -298,7 +298,7 @@ class AttemptRunner:
             read_text=partial(x.read_file, claim.tenant_id, claim.run_id),
             patience=self._patience,
             keeping=AttemptStorage(
-                claim, x.coordinator.database, x.blobs, x.coordinator.dispatch.bus, _may_be_cited(compiled)
+                claim, x.coordinator.database, x.blobs, x.coordinator.dispatch.bus, _may_cite(compiled)
             ),
             acting=self._patience.acting,
             services=x.services(claim.tenant_id),
@@ -320,7 +320,7 @@ class AttemptRunner:
         if stopped is not None and stopped.reason == "user":
             return Failed(outcomes.CANCELLED, "cancelled")  # the component swallowed the cancellation
         if stopped is not None and stopped.reason == "deadline":
-            return outcomes.outcome_of_exception(outcomes.timed_out(component.name, self._limit), node, component)
+            return outcomes.outcome_of_exception(outcomes.timeout_error(component.name, self._limit), node, component)
         if not isinstance(outcome, get_args(Outcome)):
             raise NodeFailure(f"{component.name} returned {type(outcome).__name__}, which is not an outcome.")
         if isinstance(outcome, Failed):
@@ -342,7 +342,7 @@ class AttemptRunner:
                 case "postponed":
                     return self._postponed()
                 case _:
-                    error = outcomes.timed_out(component.name, self._limit)
+                    error = outcomes.timeout_error(component.name, self._limit)
         if isinstance(error, SQLAlchemyError) and is_outage(error):
             raise error  # not a failure of the node
         if not isinstance(error, NodeFailure):
@@ -362,7 +362,7 @@ class AttemptRunner:
         if reason == "deadline" and self._context is not None:
             component = registry.find(self._claim.component)
             assert component is not None
-            error = outcomes.timed_out(component.name, self._limit)
+            error = outcomes.timeout_error(component.name, self._limit)
             self._report(outcomes.outcome_of_exception(error, self._context.node, component))
         elif reason == "shutdown":
             self._report(self._given_back())
@@ -391,7 +391,7 @@ class AttemptRunner:
         )
 
 
-def _may_be_cited(compiled: Compiled) -> bool:
+def _may_cite(compiled: CompiledVersion) -> bool:
     """Return whether a node of the canvas may cite sources: a tool, or a component that may have tools."""
     found = compiled.notes.get(("may be cited", 0))
     if not isinstance(found, bool):
@@ -400,7 +400,7 @@ def _may_be_cited(compiled: Compiled) -> bool:
     return found
 
 
-def _assigns(compiled: Compiled) -> bool:
+def _assigns(compiled: CompiledVersion) -> bool:
     """Return whether a node of the canvas assigns variables. Besides, only later turns of a run change them."""
     found = compiled.notes.get(("assigns", 0))
     if not isinstance(found, bool):
@@ -409,17 +409,17 @@ def _assigns(compiled: Compiled) -> bool:
     return found
 
 
-def _limit(time_limit: TimeLimit, component: Component[Any], params: Any) -> float:
+def _find_time_limit(time_limit: TimeLimit, component: Component[Any], params: Any) -> float:
     if component.asks_for is None:
         return time_limit(component.name)
     return time_limit(component.name, component.asks_for(params))
 
 
-def _ended_the_process(component: Component[Any]) -> NodeFailure:
+def _exit_refused(component: Component[Any]) -> NodeFailure:
     return NodeFailure(f"{component.name} tried to end the process.")
 
 
-def _holds_secrets(compiled: Compiled, node: Node) -> bool:
+def _holds_secrets(compiled: CompiledVersion, node: Node) -> bool:
     """Return whether parameters of the node are encrypted. Computed once per process."""
     found = compiled.notes.get(("secrets", node.number))
     if found is None:
@@ -427,7 +427,7 @@ def _holds_secrets(compiled: Compiled, node: Node) -> bool:
     return bool(found)
 
 
-def _reads(compiled: Compiled, node: Node) -> ReadSet:
+def _cached_read_set(compiled: CompiledVersion, node: Node) -> ReadSet:
     found = compiled.notes.get(("reads", node.number))
     if not isinstance(found, ReadSet):
         found = compiled.notes["reads", node.number] = compute_read_set(compiled.canvas, node)

@@ -8,22 +8,22 @@ from uuid import UUID
 
 from components import plugins
 from knowledge.bases.ingestion import Ingestion
-from knowledge.bases.search import Library
-from knowledge.index.index_cache import Shelf
+from knowledge.bases.search import KnowledgeBaseSearch
+from knowledge.index.index_cache import IndexCache
 from knowledge.memory.extraction import Extraction
-from knowledge.memory.memories import Memories
-from providers.databases.databases import place_of
+from knowledge.memory.memories import MemoryStore
+from providers.databases.databases import database_location
 from providers.http.address_policy import Guard
 from providers.interfaces import Services
 from providers.models.billing.cost_estimates import CostModel
-from providers.models.billing.prices import Prices, prices_from
+from providers.models.billing.prices import Prices, read_prices
 from providers.models.chat.catalogue import Limits
 from providers.models.chat.retrying_model import RetryPolicy
 from providers.models.chat.scripted import Script
 from providers.models.limits.rate_limiter import WINDOW, RateLimiter
 from providers.models.transport.clients import close_connections
 from providers.models.transport.connect import ModelAddressPolicy
-from providers.models.vendors.accounts import Account, accounts_from_toml
+from providers.models.vendors.accounts import VendorAccount, accounts_from_toml
 from scheduler.coordinator.coordinator import Coordinator
 from scheduler.lifecycle.lifecycle import Lifecycle
 from scheduler.messaging.circuit_breaker import CircuitBreaker
@@ -35,16 +35,16 @@ from store.primitives.encryption import EncryptionKey
 from worker.caches.value_caches import value_caches
 from worker.context.node_context import TimeLimit
 from worker.context.output_limits import OutputLimits
-from worker.event_loop import Loop
+from worker.event_loop import WorkerLoop
 from worker.executor import Executor
 from worker.fastpath.claim_batcher import ClaimBatcher
 from worker.fastpath.switches import fast_path_of
 from worker.leases.leases import LeaseKeeper
-from worker.services.background_jobs import SingleRunner
+from worker.services.background_jobs import SingleJobRunner
 from worker.services.factory import ServiceConfig, ServiceFactory
 from worker.services.mcp import McpServers
 from worker.services.models import CachedTenantModels
-from worker.services.tts import AudioCache, TtsModels
+from worker.services.tts import RedisAudioCache, TtsModels
 from worker.services.uploaded_files import ReadFile, UploadedFiles
 from worker.worker import Worker
 
@@ -55,7 +55,7 @@ class Environment:
 
     time_limit: TimeLimit
     model_limits: Limits = field(default_factory=Limits)
-    accounts: Sequence[Account] = ()  # of every tenant, beside those in the database
+    accounts: Sequence[VendorAccount] = ()  # of every tenant, beside those in the database
     encryption_key: EncryptionKey | None = None
     blobs: Blobs | None = None
     costs: CostModel = field(default_factory=CostModel)
@@ -72,7 +72,7 @@ def build_worker(
     redis_url: str,
     *,
     script: Callable[[UUID], Script | None] = lambda _: None,
-    pace: RetryPolicy | None = None,
+    retry_policy: RetryPolicy | None = None,
     read_file: ReadFile | None = None,
     of_tenant: Callable[[UUID, Services], Services] | None = None,
     guard: Guard | None = None,
@@ -89,19 +89,19 @@ def build_worker(
         encryption_key=EncryptionKey.of(settings.sealing_secret()),
         blobs=coordinator.database.large.blobs,
         costs=CostModel(
-            prices=prices_from(settings.prices_file) if settings.prices_file else Prices(),
+            prices=read_prices(settings.prices_file) if settings.prices_file else Prices(),
             answer_tokens=settings.budget_answer_tokens,
         ),
         services=ServiceConfig(
             guard=guard,
             base_urls=settings.tool_urls,
             vendor_keys=settings.vendor_keys,
-            own_database=place_of(coordinator.database.url),
+            own_database=database_location(coordinator.database.url),
             browser_profiles=settings.home / "browser",
             of_tenant=of_tenant or (lambda _, services: services),
         ),
         script=script,
-        retry_policy=pace or RetryPolicy(retries=retries, base_delay=delay),
+        retry_policy=retry_policy or RetryPolicy(retries=retries, base_delay=delay),
         read_file=read_file,
     )
     return assemble(settings, coordinator, redis_url, environment)
@@ -110,9 +110,9 @@ def build_worker(
 def assemble(settings: Settings, coordinator: Coordinator, redis_url: str, given: Environment) -> Worker:
     """Return a worker, its threads started: each part is made here, once, and handed to those that use it."""
     database, dispatch = coordinator.database, coordinator.dispatch
-    loop = Loop()
+    loop = WorkerLoop()
     renewals = Database(database.url, pool_size=1, application="easel-leases")
-    leases = LeaseKeeper(renewals, dispatch.bus, loop, settings, on_key=Lifecycle(coordinator).cancel_by_key)
+    leases = LeaseKeeper(renewals, dispatch.bus, loop, settings, cancel_run=Lifecycle(coordinator).cancel_by_key)
     rate_limiter = RateLimiter(async_redis(redis_url), CircuitBreaker(), dispatch.counters, window=given.rate_window)
     models = CachedTenantModels(
         database,
@@ -124,7 +124,7 @@ def assemble(settings: Settings, coordinator: Coordinator, redis_url: str, given
         given.costs,
         rate_limiter,
     )
-    audio = AudioCache(redis_url)
+    audio = RedisAudioCache(redis_url)
     speech = TtsModels(
         models,
         audio,
@@ -133,8 +133,8 @@ def assemble(settings: Settings, coordinator: Coordinator, redis_url: str, given
         {"StepFun": settings.stepfun_tts_voice} if settings.stepfun_tts_voice else {},
         given.model_limits.hosts.private,
     )
-    library = Library(database, Shelf(database, settings.knowledge_memory), models)
-    memories = Memories(database, models, dispatch.extract)
+    library = KnowledgeBaseSearch(database, IndexCache(database, settings.knowledge_memory), models)
+    memories = MemoryStore(database, models, dispatch.extract)
     mcp = McpServers(database, given.encryption_key)
     services = ServiceFactory(settings, given.services, speech.of, library, memories, mcp)
     text_deltas = TextDeltaPublisher(redis_url)
@@ -169,8 +169,8 @@ def assemble(settings: Settings, coordinator: Coordinator, redis_url: str, given
         ),
         leases=leases,
         loop=loop,
-        ingestion=SingleRunner(Ingestion(database, given.blobs, models), loop),
-        extraction=SingleRunner(Extraction(database, models), loop),
+        ingestion=SingleJobRunner(Ingestion(database, given.blobs, models), loop),
+        extraction=SingleJobRunner(Extraction(database, models), loop),
         renewals=renewals,
         close_connections=close_all,
     )

@@ -6,14 +6,14 @@ from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from worker.fastpath.admission import ADMISSION
+from worker.fastpath.admission import COMPUTING_THREADS
 
 T = TypeVar("T")
 
 BLOCKING_THREADS = 32  # for the rows, files and host names that coroutines need; asyncio's own are 6 on two processors
 
 
-class Loop:
+class WorkerLoop:
     """An event loop on a thread of its own.
 
     `tells` is called with True when the first coroutine is submitted, and with False when the last one is over.
@@ -42,7 +42,7 @@ class Loop:
 
     def wait_for(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine on the loop and return its result. Other threads may compute meanwhile."""
-        with ADMISSION.waits():
+        with COMPUTING_THREADS.waits():
             return self.submit(coroutine).result()
 
     def call(self, function: Any, *arguments: Any) -> None:

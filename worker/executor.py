@@ -91,7 +91,7 @@ class Executor(AttemptDependencies):
         """Report an activation as cancelled that was claimed by a commit without an answer, and cancelled since."""
         stopped = Failed(outcomes.CANCELLED, "cancelled")
         payload = ReportPayload(
-            outcome_codec.encode_outcome(stopped, error=stopped.error, retake=False, spoke=False), {}, [], []
+            outcome_codec.encode_outcome(stopped, error=stopped.error, restarts_text=False, has_written=False), {}, [], []
         )
         with self.coordinator.database.transaction() as tx:
             was_held = reports.report(tx, attempt.run_id, attempt.activation_id, attempt.lease_id, payload).count()
@@ -114,8 +114,8 @@ class Executor(AttemptDependencies):
         tasks = [(attempt.run_id, attempt.activation_id, attempt.lease_id) for attempt in attempts]
         try:
             with self.coordinator.database.statements() as tx:
-                return activations.claim_together(
-                    tx, tasks, lease=self.leases.lease, worker=self.worker_name, most_strikes=ISOLATE_AFTER_CRASHES - 1
+                return activations.claim_batch(
+                    tx, tasks, lease=self.leases.lease, worker=self.worker_name, max_crash_count=ISOLATE_AFTER_CRASHES - 1
                 )
         except SQLAlchemyError:
             return {}  # each claim is made alone then, and fails alone

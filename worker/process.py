@@ -12,13 +12,13 @@ import telemetry
 from providers.models.transport.clients import warm_up
 from scheduler.bootstrap import Role, build_coordinator
 from scheduler.health.broker_probe import QUEUE_DELETE_TIMEOUT, BrokerProbe
-from scheduler.health.watchdog import BEHIND_WATCHES, LockWatchdog, Watchdog, exit_for_restart
+from scheduler.health.watchdog import LOCK_WATCHDOG_DELAY, LockWatchdog, Watchdog, exit_for_restart
 from scheduler.messaging.celery_app import make_app
 from scheduler.messaging.celery_startup import connect_start
 from scheduler.metrics import Metrics
 from settings import Settings
 from worker.bootstrap import build_worker
-from worker.fastpath.admission import ADMISSION, Admission
+from worker.fastpath.admission import COMPUTING_THREADS, Admission
 from worker.fastpath.switches import fast_path_of
 from worker.leases.leases import LAST_REPORTS
 from worker.leases.loop_watchdog import EventLoopWatchdog
@@ -41,19 +41,19 @@ class WorkerProcess:
         self._counters = Metrics(**telemetry.metric_functions())
         self._worker: Worker | None = None
         self.fast_path = fast_path_of(settings)
-        admission = Admission(ADMISSION, settings.worker_pool) if self.fast_path.admission_control else None
+        admission = Admission(COMPUTING_THREADS, settings.worker_pool) if self.fast_path.admission_control else None
         self.app: Celery = make_app(
-            broker_url, publishers=settings.worker_threads, room=admission.room if admission is not None else None
+            broker_url, publishers=settings.worker_threads, capacity=admission.room if admission is not None else None
         )
         unresponsive_after = settings.unresponsive_after.total_seconds()
-        self._lock_watchdog = LockWatchdog(unresponsive_after + BEHIND_WATCHES)
+        self._lock_watchdog = LockWatchdog(unresponsive_after + LOCK_WATCHDOG_DELAY)
         self._probe = BrokerProbe(
             self.app,
             every=settings.probe_interval.total_seconds(),
-            deaf_after=unresponsive_after,
+            unresponsive_after=unresponsive_after,
             ends=self._exit,
-            in_hand=lambda: len(self._worker.leases.held()) if self._worker is not None else 0,
-            left_behind=lambda: self._worker.leases.left_behind() if self._worker is not None else 0,
+            in_flight=lambda: len(self._worker.leases.held()) if self._worker is not None else 0,
+            abandoned=lambda: self._worker.leases.left_behind() if self._worker is not None else 0,
             count=self._counters.probe,
         )
 

@@ -64,7 +64,7 @@ class ReportBuilder:
         if isinstance(outcome, Failed) and outcome.leaves_nothing:  # another attempt, or an advance, writes its values
             may_have_streamed = outcome.is_unknown or outcome.is_over_budget or outcome.code == POSTPONED
             spoke = may_have_streamed and context is not None and context.voice.has_spoken
-            column = outcome_codec.encode_outcome(outcome, error=None, retake=False, spoke=spoke, used=new_usage)
+            column = outcome_codec.encode_outcome(outcome, error=None, restarts_text=False, has_written=spoke, used=new_usage)
             return ReportPayload(column, usage, [], [])
         outputs, stream, inputs = self._outputs(outcome, context), None, {}
         if context is not None:
@@ -74,8 +74,8 @@ class ReportBuilder:
         column = outcome_codec.encode_outcome(
             outcome,
             error=outputs.get("_ERROR"),
-            retake=context is not None and context.voice.retake and context.voice.is_message,
-            spoke=context is not None and context.voice.has_spoken,
+            restarts_text=context is not None and context.voice.retake and context.voice.is_message,
+            has_written=context is not None and context.voice.has_spoken,
             warnings=context.warnings if context is not None else (),
         )
         counts = _counts_beside_usage(outcome, context, column)
@@ -99,7 +99,7 @@ class ReportBuilder:
         self._size = 0
         return ReportPayload(
             outcome=outcome_codec.encode_outcome(
-                outcome, error=outcome.error, retake=False, spoke=False, used=new_usage
+                outcome, error=outcome.error, restarts_text=False, has_written=False, used=new_usage
             ),
             usage=usage,
             values=[self._values_row(self.claim.node_id, self.claim.scope, self._attempt_outputs(outcome), {})],

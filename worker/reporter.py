@@ -16,15 +16,15 @@ import structlog
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from canvas.errors import NodeFailure
-from canvas.events.run_warnings import LONGEST, MODEL_ERRORS
+from canvas.events.run_warnings import MAX_WARNING_LENGTH, MODEL_ERRORS
 from canvas.outcome import Outcome
 from scheduler.coordinator import run_snapshots
 from scheduler.coordinator.coordinator import Coordinator
 from scheduler.coordinator.decision_writer import Advance
 from scheduler.coordinator.run_snapshots import RunSnapshot
-from store.db.database import LONGEST_TRANSACTION
+from store.db.database import MAX_TRANSACTION_TIME
 from store.db.transaction import Transaction
-from store.primitives.db_errors import is_outage, took_too_long
+from store.primitives.db_errors import is_outage, is_time_limit_error
 from store.runs import activations, decisions, reports, run_rows
 from store.runs.activations import Claim
 from store.runs.decisions import CachedRun
@@ -34,7 +34,7 @@ from worker.caches.outputs import OutputCache
 from worker.context.node_context import WorkerContext
 from worker.context.output_limits import OutputLimits
 from worker.fastpath.continuation import Continuation
-from worker.fastpath.report_batcher import BatchLease, PendingReport, ReportBatcher
+from worker.fastpath.report_batcher import ReportBatch, PendingReport, ReportBatcher
 from worker.report_content import ReportBuilder
 
 log = structlog.get_logger()
@@ -49,7 +49,7 @@ class AdvanceFailed(Exception):
     """The advance in a report's transaction failed, so the report was not stored either. The cause is its error."""
 
 
-class LeaseLost(Exception):
+class AttemptLeaseLost(Exception):
     """The attempt's lease is gone. Nothing of its report may be stored."""
 
 
@@ -154,7 +154,7 @@ class Reporter:
         """Whether a large report failed by its size: it timed out or lost its connection while others are served."""
         if error is None or not payload.size or not is_outage(error):
             return False
-        if took_too_long(error):
+        if is_time_limit_error(error):
             return True
         if not (isinstance(error, DBAPIError) and error.connection_invalidated):
             return False
@@ -187,7 +187,7 @@ class Reporter:
     def _first_mode(self) -> StoreMode:
         return StoreMode.CACHED if self.cached_run is not None else StoreMode.LOCK
 
-    def _store_batch(self, batch: BatchLease) -> None:
+    def _store_batch(self, batch: ReportBatch) -> None:
         """Store all reports of a batch in one transaction. If that fails, each reporter stores its own."""
         inline = sorted((pending.own for pending in batch.batch), key=lambda report: report.claim.id)
         coordinator, run_id = self.coordinator, self.claim.run_id
@@ -202,7 +202,7 @@ class Reporter:
                         for report in inline
                     ]
                     if not all(each.count() for each in stored):
-                        raise LeaseLost
+                        raise AttemptLeaseLost
         except Exception as error:  # noqa: BLE001 (each reporter stores its own, and meets whatever it is again)
             log.info("reports_not_stored_together", reports=len(inline), error_type=type(error).__name__)
             for pending in batch.batch:
@@ -222,7 +222,7 @@ class Reporter:
             coordinator.publish(advance)
 
     # -- one report ---------------------------------------------------------------------------------------------
-    def _store_single(self, payload: ReportPayload, mode: StoreMode, batch: BatchLease | None = None) -> None:
+    def _store_single(self, payload: ReportPayload, mode: StoreMode, batch: ReportBatch | None = None) -> None:
         """Store the report, in other modes if need be, and do what follows from its commit.
 
         `batch` ends with the commit, so that the next reporter of this process need not wait for the rest.
@@ -263,7 +263,7 @@ class Reporter:
                     advance = self._advance(tx, payload, mode)
                     is_advancing = advance is not None
                 if advance is None and not reports.report(tx, claim.run_id, claim.id, claim.lease_id, payload).count():
-                    raise LeaseLost
+                    raise AttemptLeaseLost
         except Exception as error:
             if decisions.is_stale_cache(error):
                 return StoreResult.CACHE_STALE, None
@@ -302,7 +302,7 @@ class Reporter:
 
         An advance may fail in any way then: the run went on without this report, which makes no sense to it any more.
         """
-        if isinstance(error, LeaseLost) or reports.is_lease_lost(error):
+        if isinstance(error, AttemptLeaseLost) or reports.is_lease_lost(error):
             return True
         return is_advancing and not is_outage(error) and self._find_activation(self.claim.lease_id) is None
 
@@ -335,19 +335,19 @@ class Reporter:
         counters.activation(claim.component, str(payload.outcome.get("is")))
         if payload.usage.get(MODEL_ERRORS, 0) > claim.told_usage.get(MODEL_ERRORS, 0):
             log.warning(
-                "model_error_as_answer", node_id=claim.node_id, error=str(payload.outcome.get("told"))[:LONGEST]
+                "model_error_as_answer", node_id=claim.node_id, error=str(payload.outcome.get("told"))[:MAX_WARNING_LENGTH]
             )
             counters.model_error(claim.component)
 
 
-def _scope_keys_of(batch: BatchLease) -> frozenset[str] | None:
+def _scope_keys_of(batch: ReportBatch) -> frozenset[str] | None:
     """Return the scopes that the advance of a batch reads; None: all."""
     keys = [pending.near for pending in batch.batch]
     return None if None in keys else frozenset[str]().union(*(some for some in keys if some is not None))
 
 
 def _time_limit(size: int) -> timedelta:
-    return LONGEST_TRANSACTION + timedelta(seconds=size / MIN_STORE_RATE)
+    return MAX_TRANSACTION_TIME + timedelta(seconds=size / MIN_STORE_RATE)
 
 
 def _extend_time_limit(tx: Transaction, *payloads: ReportPayload) -> None:

@@ -7,7 +7,7 @@ from uuid import UUID
 from celery.exceptions import Reject
 from celery.signals import worker_process_init, worker_ready, worker_shutdown, worker_shutting_down
 
-from scheduler.messaging.celery_app import CANARY, EXECUTE, EXTRACT, INGEST
+from scheduler.messaging.celery_app import QUEUE_PROBE, EXECUTE, EXTRACT, INGEST
 from store.monitoring import queue_probes
 from worker.fastpath.inline_tasks import request_class, thread_continuation
 from worker.process import worker_process
@@ -24,8 +24,8 @@ def execute(run_id: str, activation_id: str) -> None:
         raise Reject("The process is shutting down.", requeue=True)
 
 
-@app.task(name=CANARY, ignore_result=True, send_events=False)  # pyright: ignore[reportUntypedFunctionDecorator] (Celery is untyped)
-def canary(sent_at: str) -> None:
+@app.task(name=QUEUE_PROBE, ignore_result=True, send_events=False)  # pyright: ignore[reportUntypedFunctionDecorator] (Celery is untyped)
+def queue_probe(sent_at: str) -> None:
     """Record the return of a queue probe, which proves that the queue of nodes moves."""
     with process.worker.execution.coordinator.database.transaction() as tx:
         queue_probes.record_return(tx, "nodes", datetime.fromisoformat(sent_at))

@@ -6,11 +6,11 @@ from uuid import UUID
 
 from providers.isolation.limited_process import close_limited_processes
 from store.db.database import Database
-from worker.event_loop import Loop
+from worker.event_loop import WorkerLoop
 from worker.executor import Executor
 from worker.fastpath.continuation import LocalContinuation
 from worker.leases.leases import LeaseKeeper
-from worker.services.background_jobs import SingleRunner
+from worker.services.background_jobs import SingleJobRunner
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,9 +19,9 @@ class Worker:
 
     execution: Executor
     leases: LeaseKeeper
-    loop: Loop
-    ingestion: SingleRunner
-    extraction: SingleRunner
+    loop: WorkerLoop
+    ingestion: SingleJobRunner
+    extraction: SingleJobRunner
     renewals: Database
     close_connections: Callable[[], Awaitable[None]]  # of everything that has connections on the loop
 

@@ -7,15 +7,15 @@ from uuid import UUID
 from fastapi import APIRouter
 from fastapi.responses import Response
 
-from api.agents.findings import missing_models, missing_sources, parsed, refuse_errors, shown
+from api.agents.findings import missing_models, missing_sources, parse_document, refuse_errors, findings_json
 from api.dependencies import ApiContext, ApiContextDep
-from api.http.auth import Caller, Principal
-from api.http.errors import ARGUMENT, DATA, FORBIDDEN, Refused, absent, no_access
+from api.http.auth import ApiTokenCaller, RequestPrincipal
+from api.http.errors import ARGUMENT, DATA, FORBIDDEN, RequestRefused, not_found, no_access
 from api.http.idempotency import OnceByCanvas
-from api.http.paging import ThePage, is_true, listed, order_of
-from api.http.replies import date, id_of, id_or_nobodys, milliseconds, success
-from api.http.request_bodies import CanvasBody, checked, described, warnings_of
-from api.http.schemas import CanvasFields, Publishing
+from api.http.paging import ListPageDep, is_true, parse_list, parse_order
+from api.http.replies import date, parse_id, id_or_unused, milliseconds, success
+from api.http.request_bodies import CanvasBody, parse_body, body_openapi, ignored_field_warnings
+from api.http.schemas import CanvasFields, PublishBody
 from api.runs.cancel import cancel_open_runs
 from canvas.document import component_names
 from canvas.document.document import Document
@@ -37,8 +37,8 @@ DOES_NOT_EXIST = "canvas not found."
 @router.get("/agents")
 def list_agents(
     context: ApiContextDep,
-    principal: Caller,
-    page: ThePage,
+    principal: ApiTokenCaller,
+    page: ListPageDep,
     id: str = "",  # noqa: A002 - the name on the wire
     title: str = "",
     keywords: str = "",
@@ -52,42 +52,42 @@ def list_agents(
 ) -> Response:
     """List one page of the caller's agents. With `type=filter`, count them by owner and category instead."""
     if type not in ("", "filter"):
-        raise Refused(ARGUMENT, f'Unknown type {type!r}. Use "filter", or leave it out.')
-    owners = listed(owner_ids)
-    if any(id_of(owner) != principal.tenant_id for owner in owners):
-        raise Refused(FORBIDDEN, "Only authorized owner_ids can be queried.", data=False)
+        raise RequestRefused(ARGUMENT, f'Unknown type {type!r}. Use "filter", or leave it out.')
+    owners = parse_list(owner_ids)
+    if any(parse_id(owner) != principal.tenant_id for owner in owners):
+        raise RequestRefused(FORBIDDEN, "Only authorized owner_ids can be queried.", data=False)
     with context.database.transaction() as tx:
         if type == "filter":
-            return success(_filter(tx, principal))
+            return success(_count_for_filter(tx, principal))
         found, total = canvas_list.page(
             tx,
             principal.tenant_id,
             canvas_list.CanvasFilter(
                 keywords=keywords,
                 title=title,
-                ids=[id_or_nobodys(entry) for entry in listed(id)],
-                categories=listed(canvas_category),
-                types=listed(canvas_type),
-                tags=listed(tags),
+                ids=[id_or_unused(entry) for entry in parse_list(id)],
+                categories=parse_list(canvas_category),
+                types=parse_list(canvas_type),
+                tags=parse_list(tags),
             ),
-            order_by=order_of(orderby, canvas_list.ORDERS),
+            order_by=parse_order(orderby, canvas_list.ORDERS),
             descending=is_true(desc),
             limit=page.size,
             offset=page.offset,
         )
-    return success({"canvas": [_item(canvas) for canvas in found], "total": total})
+    return success({"canvas": [_list_item(canvas) for canvas in found], "total": total})
 
 
-@router.post("/agents", openapi_extra=described(CanvasFields))
-def create_agent(context: ApiContextDep, principal: Caller, body: CanvasBody, once: OnceByCanvas) -> Response:
+@router.post("/agents", openapi_extra=body_openapi(CanvasFields))
+def create_agent(context: ApiContextDep, principal: ApiTokenCaller, body: CanvasBody, once: OnceByCanvas) -> Response:
     """Store a canvas and its first version. `warnings` lists what its author still has to fill in."""
-    wanted = checked(CanvasFields, body)
+    wanted = parse_body(CanvasFields, body)
     if not wanted.dsl:
-        raise Refused(ARGUMENT, "No DSL data in request.")
-    document = parsed(wanted.dsl, context.max_canvas_bytes)
+        raise RequestRefused(ARGUMENT, "No DSL data in request.")
+    document = parse_document(wanted.dsl, context.max_canvas_bytes)
     title = (wanted.title or "").strip()
     if not title:
-        raise Refused(ARGUMENT, "No title in request.")
+        raise RequestRefused(ARGUMENT, "No title in request.")
     findings = findings_of(document)
     refuse_errors(findings if wanted.release else refusals_of(document, findings))
     canvas_id = new_id()
@@ -108,34 +108,34 @@ def create_agent(context: ApiContextDep, principal: Caller, body: CanvasBody, on
                 canvas_id=canvas_id,
             )
         except Conflict as taken:
-            raise Refused(DATA, taken.message) from None
+            raise RequestRefused(DATA, taken.message) from None
         stored = canvases.get(tx, principal.tenant_id, canvas_id)
-        findings += _missing(tx, context, principal, document)
-        reply = {**_row(context, stored), "warnings": shown(findings)}
-        return once.keep(tx, success(reply, **warnings_of(CanvasFields, body)))
+        findings += _find_missing(tx, context, principal, document)
+        reply = {**_row(context, stored), "warnings": findings_json(findings)}
+        return once.keep(tx, success(reply, **ignored_field_warnings(CanvasFields, body)))
 
 
 @router.get("/agents/{agent_id}")
-def get_agent(context: ApiContextDep, principal: Caller, agent_id: str) -> Response:
+def get_agent(context: ApiContextDep, principal: ApiTokenCaller, agent_id: str) -> Response:
     """Get an agent with its draft. Secrets are masked; an update with a mask keeps the stored secret."""
-    canvas_id = id_of(agent_id)
+    canvas_id = parse_id(agent_id)
     if canvas_id is None:
-        raise absent(DOES_NOT_EXIST)
+        raise not_found(DOES_NOT_EXIST)
     with context.database.transaction() as tx:
         return success(_row(context, canvases.get(tx, principal.tenant_id, canvas_id)))
 
 
-@router.put("/agents/{agent_id}", openapi_extra=described(CanvasFields))
-@router.patch("/agents/{agent_id}", openapi_extra=described(CanvasFields))
+@router.put("/agents/{agent_id}", openapi_extra=body_openapi(CanvasFields))
+@router.patch("/agents/{agent_id}", openapi_extra=body_openapi(CanvasFields))
 def update_agent(
-    context: ApiContextDep, principal: Caller, agent_id: str, body: CanvasBody, once: OnceByCanvas
+    context: ApiContextDep, principal: ApiTokenCaller, agent_id: str, body: CanvasBody, once: OnceByCanvas
 ) -> Response:
     """Change the fields in the body. A document becomes a version; `release` publishes it. `warnings` are about it."""
     once.look(context.database)
-    wanted = checked(CanvasFields, body)
+    wanted = parse_body(CanvasFields, body)
     if wanted.title is not None and not wanted.title.strip():
-        raise Refused(ARGUMENT, "No title in request.")
-    stored, document, warnings = _to_save(context, principal, agent_id, wanted.dsl, is_release=wanted.release)
+        raise RequestRefused(ARGUMENT, "No title in request.")
+    stored, document, warnings = _check_document(context, principal, agent_id, wanted.dsl, is_release=wanted.release)
     with once.transaction(context.database) as tx:
         try:
             canvases.update(
@@ -143,7 +143,7 @@ def update_agent(
                 principal.tenant_id,
                 stored.id,
                 title=wanted.title,
-                dsl=_sealed(tx, context, stored, document),
+                dsl=_encrypt_secrets(tx, context, stored, document),
                 description=wanted.description,
                 avatar=wanted.avatar,
                 canvas_type=wanted.canvas_type,
@@ -152,20 +152,20 @@ def update_agent(
                 release=wanted.release,
             )
         except Conflict as taken:
-            raise Refused(DATA, taken.message) from None
+            raise RequestRefused(DATA, taken.message) from None
         changed = canvases.get(tx, principal.tenant_id, stored.id)
-        reply = {"update_time": milliseconds(changed.updated_at), "warnings": shown(warnings)}
-        return once.keep(tx, success(reply, **warnings_of(CanvasFields, body)))
+        reply = {"update_time": milliseconds(changed.updated_at), "warnings": findings_json(warnings)}
+        return once.keep(tx, success(reply, **ignored_field_warnings(CanvasFields, body)))
 
 
 @router.delete("/agents/{agent_id}")
-def delete_agent(context: ApiContextDep, principal: Caller, agent_id: str) -> Response:
+def delete_agent(context: ApiContextDep, principal: ApiTokenCaller, agent_id: str) -> Response:
     """Delete an agent with its versions and sessions. Its open runs are cancelled; finished runs stay."""
     with context.database.transaction() as tx:
         try:
-            canvas_id = canvas_of(tx, principal, agent_id).id
-        except Refused:
-            raise Refused(FORBIDDEN, NOT_OWNER, data=False, is_absent=True) from None
+            canvas_id = get_caller_canvas(tx, principal, agent_id).id
+        except RequestRefused:
+            raise RequestRefused(FORBIDDEN, NOT_OWNER, data=False, is_absent=True) from None
     cancel_open_runs(context, principal, canvas_id)
     with context.database.transaction() as tx:
         canvases.delete(tx, principal.tenant_id, canvas_id)
@@ -177,63 +177,63 @@ def delete_agent(context: ApiContextDep, principal: Caller, agent_id: str) -> Re
 
 
 @router.get("/agents/{agent_id}/versions")
-def list_versions(context: ApiContextDep, principal: Caller, agent_id: str) -> Response:
+def list_versions(context: ApiContextDep, principal: ApiTokenCaller, agent_id: str) -> Response:
     """List an agent's versions without their documents, the latest change first."""
     with context.database.transaction() as tx:
-        canvas = canvas_of(tx, principal, agent_id)
-        found = versions.versions_of(tx, principal.tenant_id, canvas.id)
+        canvas = get_caller_canvas(tx, principal, agent_id)
+        found = versions.list_versions(tx, principal.tenant_id, canvas.id)
     return success([version_row(version) for version in found])
 
 
 @router.get("/agents/{agent_id}/versions/{version_id}")
-def get_version(context: ApiContextDep, principal: Caller, agent_id: str, version_id: str) -> Response:
+def get_version(context: ApiContextDep, principal: ApiTokenCaller, agent_id: str, version_id: str) -> Response:
     """Get one version with its document. Secrets are masked."""
     with context.database.transaction() as tx:
-        canvas = canvas_of(tx, principal, agent_id)
-        version = versions.version_by_id(tx, principal.tenant_id, canvas.id, _version_id(version_id))
+        canvas = get_caller_canvas(tx, principal, agent_id)
+        version = versions.lock_by_id(tx, principal.tenant_id, canvas.id, _parse_version_id(version_id))
     shown_dsl = context.secrets_of(principal.tenant_id, canvas.id).masked(version.dsl)
     return success({**version_row(version), "dsl": shown_dsl})
 
 
 @router.delete("/agents/{agent_id}/versions/{version_id}")
 def delete_version(
-    context: ApiContextDep, principal: Caller, agent_id: str, version_id: str, force: bool = False
+    context: ApiContextDep, principal: ApiTokenCaller, agent_id: str, version_id: str, force: bool = False
 ) -> Response:
     """Delete an unused version. With `force`, also one that finished runs and sessions refer to.
 
     These can still read it.
     """
     with context.database.transaction() as tx:
-        canvas = canvas_of(tx, principal, agent_id)
-        versions.delete(tx, principal.tenant_id, canvas.id, _version_id(version_id), force=force)
+        canvas = get_caller_canvas(tx, principal, agent_id)
+        versions.delete(tx, principal.tenant_id, canvas.id, _parse_version_id(version_id), force=force)
     return success(True)
 
 
-@router.post("/agents/{agent_id}/publish", openapi_extra=described(Publishing))
-@router.post("/agents/{agent_id}/versions", openapi_extra=described(Publishing))
-def publish(context: ApiContextDep, principal: Caller, agent_id: str, body: CanvasBody, once: OnceByCanvas) -> Response:
+@router.post("/agents/{agent_id}/publish", openapi_extra=body_openapi(PublishBody))
+@router.post("/agents/{agent_id}/versions", openapi_extra=body_openapi(PublishBody))
+def publish(context: ApiContextDep, principal: ApiTokenCaller, agent_id: str, body: CanvasBody, once: OnceByCanvas) -> Response:
     """Publish the draft, or a document that becomes the draft. Returns the version, and `warnings` about it."""
     once.look(context.database)
-    wanted = checked(Publishing, body)
-    stored, document, warnings = _to_save(context, principal, agent_id, wanted.dsl, is_release=True)
+    wanted = parse_body(PublishBody, body)
+    stored, document, warnings = _check_document(context, principal, agent_id, wanted.dsl, is_release=True)
     with once.transaction(context.database) as tx:
         version = canvases.publish(
             tx,
             principal.tenant_id,
             stored.id,
-            dsl=_sealed(tx, context, stored, document),
+            dsl=_encrypt_secrets(tx, context, stored, document),
             title=wanted.title,
             description=wanted.description,
         )
-        return once.keep(tx, success({**version_row(version), "warnings": shown(warnings)}))
+        return once.keep(tx, success({**version_row(version), "warnings": findings_json(warnings)}))
 
 
-def canvas_of(tx: Transaction, principal: Principal, agent_id: str, *, locked: bool = False) -> StoredCanvas:
+def get_caller_canvas(tx: Transaction, principal: RequestPrincipal, agent_id: str, *, locked: bool = False) -> StoredCanvas:
     """Return the caller's canvas; `locked` if its draft is read here in order to be changed.
 
     Raises Refused, with the same reply for a missing canvas and for one of another tenant.
     """
-    canvas_id = id_of(agent_id)
+    canvas_id = parse_id(agent_id)
     if canvas_id is None:
         raise no_access()
     read = canvases.lock if locked else canvases.get
@@ -243,26 +243,26 @@ def canvas_of(tx: Transaction, principal: Principal, agent_id: str, *, locked: b
         raise no_access() from None
 
 
-def _to_save(
-    context: ApiContext, principal: Principal, agent_id: str, dsl: str | Mapping[str, Any] | None, *, is_release: bool
+def _check_document(
+    context: ApiContext, principal: RequestPrincipal, agent_id: str, dsl: str | Mapping[str, Any] | None, *, is_release: bool
 ) -> tuple[StoredCanvas, Document | None, list[Finding]]:
     """Return the caller's canvas, the document of the body if there is one, and warnings about it.
 
     Checks that the document, or the draft that is to be released, can run. Raises InvalidCanvas if it cannot.
     """
     with context.database.transaction() as tx:
-        stored = canvas_of(tx, principal, agent_id)
+        stored = get_caller_canvas(tx, principal, agent_id)
     if dsl is None and not is_release:
         return stored, None, []
-    document = parsed(dsl if dsl is not None else stored.draft, context.max_canvas_bytes)
+    document = parse_document(dsl if dsl is not None else stored.draft, context.max_canvas_bytes)
     findings = findings_of(document)
     refuse_errors(findings)
     with context.database.transaction() as tx:
-        findings += _missing(tx, context, principal, document)
+        findings += _find_missing(tx, context, principal, document)
     return stored, document if dsl is not None else None, findings
 
 
-def _sealed(
+def _encrypt_secrets(
     tx: Transaction, context: ApiContext, stored: StoredCanvas, document: Document | None
 ) -> dict[str, Any] | None:
     """Return the document with encrypted secrets. Raises InvalidCanvas for a mask without a stored secret."""
@@ -272,23 +272,23 @@ def _sealed(
     return canvas_secrets.seal_saved(tx, secrets, document.raw, stored.draft)
 
 
-def _missing(tx: Transaction, context: ApiContext, principal: Principal, document: Document) -> list[Finding]:
+def _find_missing(tx: Transaction, context: ApiContext, principal: RequestPrincipal, document: Document) -> list[Finding]:
     """Return a warning for everything that a document names and that its tenant does not have."""
     models = missing_models(tx, principal.tenant_id, document, context.shared_accounts)
     return models + missing_sources(tx, principal.tenant_id, document, elsewhere=context.asks_elsewhere)
 
 
-def _version_id(text: str) -> UUID:
-    version_id = id_of(text)
+def _parse_version_id(text: str) -> UUID:
+    version_id = parse_id(text)
     if version_id is None:
-        raise absent("Version not found.")
+        raise not_found("Version not found.")
     return version_id
 
 
 # -- shapes -----------------------------------------------------------------------------------------------------------
 
 
-def _filter(tx: Transaction, principal: Principal) -> dict[str, Any]:
+def _count_for_filter(tx: Transaction, principal: RequestPrincipal) -> dict[str, Any]:
     counts = canvas_list.count_by_category(tx, principal.tenant_id)
     total = sum(counts.values())
     owner = {"id": principal.user_id, "label": principal.user_id, "count": total}
@@ -301,7 +301,7 @@ def _filter(tx: Transaction, principal: Principal) -> dict[str, Any]:
     }
 
 
-def _item(canvas: StoredCanvas) -> dict[str, Any]:
+def _list_item(canvas: StoredCanvas) -> dict[str, Any]:
     return {
         "id": canvas.id.hex,
         "avatar": canvas.avatar,

@@ -7,15 +7,15 @@ from fastapi import APIRouter
 from fastapi.responses import Response
 
 from api.agents import session_wire
-from api.agents.agents import canvas_of
+from api.agents.agents import get_caller_canvas
 from api.dependencies import ApiContext, ApiContextDep
-from api.http.auth import Caller, Principal
-from api.http.errors import ARGUMENT, Refused, absent
+from api.http.auth import ApiTokenCaller, RequestPrincipal
+from api.http.errors import ARGUMENT, RequestRefused, not_found
 from api.http.idempotency import OnceByBody
-from api.http.paging import ThePage, is_true, listed, order_of
-from api.http.replies import id_of, id_or_nobodys, json_reply, result, success
-from api.http.request_bodies import SmallBody, checked, described, warnings_of, with_query
-from api.http.schemas import NewSession, SomeSessions
+from api.http.paging import ListPageDep, is_true, parse_list, parse_order
+from api.http.replies import parse_id, id_or_unused, json_reply, result, success
+from api.http.request_bodies import SmallBody, parse_body, body_openapi, ignored_field_warnings, with_query
+from api.http.schemas import NewSessionBody, DeleteSessionsBody
 from api.runs.cancel import cancel_open_runs
 from canvas.errors import NotFound
 from store.agents import canvases, conversations, versions
@@ -27,10 +27,10 @@ router = APIRouter(prefix="/agents/{agent_id}/sessions", tags=["sessions"])
 UNKNOWN = "Session not found!"
 
 
-@router.post("", openapi_extra=described(NewSession))
+@router.post("", openapi_extra=body_openapi(NewSessionBody))
 def create_session(
     context: ApiContextDep,
-    principal: Caller,
+    principal: ApiTokenCaller,
     agent_id: str,
     body: SmallBody,
     once: OnceByBody,
@@ -38,13 +38,13 @@ def create_session(
     release: str = "",
 ) -> Response:
     """Create a conversation with the draft, or with `release` the latest published version."""
-    wanted = checked(NewSession, with_query(body, user_id=user_id, release=release))
+    wanted = parse_body(NewSessionBody, with_query(body, user_id=user_id, release=release))
     with once.transaction(context.database) as tx:
         try:
-            stored = canvases.get(tx, principal.tenant_id, id_or_nobodys(agent_id))
+            stored = canvases.get(tx, principal.tenant_id, id_or_unused(agent_id))
         except NotFound:
-            raise absent("Agent not found.") from None
-        chosen = versions.latest_released if wanted.release else versions.snapshot
+            raise not_found("Agent not found.") from None
+        chosen = versions.lock_latest_released if wanted.release else versions.lock_draft_version
         version = chosen(tx, principal.tenant_id, stored.id)
         context.checked.version(tx, context.versions, version.id)
         created = conversations.create(
@@ -56,16 +56,16 @@ def create_session(
             wanted.name or "",
             "agent",
         )
-        shown = session_wire.normalised(tx, context, conversations.get(tx, principal.tenant_id, created))
-        return once.keep(tx, result(shown, **warnings_of(NewSession, body)))
+        shown = session_wire.session_item(tx, context, conversations.get(tx, principal.tenant_id, created))
+        return once.keep(tx, result(shown, **ignored_field_warnings(NewSessionBody, body)))
 
 
 @router.get("")
 def list_sessions(
     context: ApiContextDep,
-    principal: Caller,
+    principal: ApiTokenCaller,
     agent_id: str,
-    page: ThePage,
+    page: ListPageDep,
     id: str = "",  # noqa: A002 - the name on the wire
     user_id: str = "",
     exp_user_id: str = "",
@@ -78,69 +78,69 @@ def list_sessions(
 ) -> Response:
     """List one page of an agent's conversations, by default the latest changed first."""
     with context.database.statements() as tx:  # large values are read from the storage in between
-        canvas = canvas_of(tx, principal, agent_id)
+        canvas = get_caller_canvas(tx, principal, agent_id)
         found, total = conversations.page(
             tx,
             principal.tenant_id,
             canvas.id,
             conversations.ConversationFilter(
-                ids=[id_or_nobodys(entry) for entry in listed(id)],
+                ids=[id_or_unused(entry) for entry in parse_list(id)],
                 user_id=exp_user_id or user_id,
                 keywords=keywords,
-                since=_moment(from_date, "from_date"),
-                until=_moment(to_date, "to_date", is_end=True),
+                since=_parse_time(from_date, "from_date"),
+                until=_parse_time(to_date, "to_date", is_end=True),
             ),
-            order_by=order_of(orderby, conversations.ORDERS),
+            order_by=parse_order(orderby, conversations.ORDERS),
             descending=is_true(desc),
             limit=page.size,
             offset=page.offset,
         )
         if exp_user_id:
             return success([{"id": session.id.hex, "name": session.name} for session in found])
-        spoken = session_wire.spoken_in(tx, principal.tenant_id, [session.id for session in found])
+        spoken = session_wire.load_messages(tx, principal.tenant_id, [session.id for session in found])
         shown = [
-            session_wire.normalised(tx, context, session, with_dsl=is_true(dsl), spoken=spoken[session.id])
+            session_wire.session_item(tx, context, session, with_dsl=is_true(dsl), spoken=spoken[session.id])
             for session in found
         ]
     return json_reply({"code": 0, "message": "success", "data": shown, "total": total})
 
 
 @router.get("/{session_id}")
-def get_session(context: ApiContextDep, principal: Caller, agent_id: str, session_id: str) -> Response:
+def get_session(context: ApiContextDep, principal: ApiTokenCaller, agent_id: str, session_id: str) -> Response:
     """Get one conversation with its document."""
     with context.database.statements() as tx:  # large values are read from the storage in between
-        return success(session_wire.raw(tx, context, _session(tx, principal, agent_id, session_id)))
+        return success(session_wire.session_row(tx, context, _get_session(tx, principal, agent_id, session_id)))
 
 
 @router.delete("/{session_id}")
-def delete_session(context: ApiContextDep, principal: Caller, agent_id: str, session_id: str) -> Response:
+def delete_session(context: ApiContextDep, principal: ApiTokenCaller, agent_id: str, session_id: str) -> Response:
     """Delete a conversation and cancel its open runs."""
     with context.database.transaction() as tx:
-        session = _session(tx, principal, agent_id, session_id)
+        session = _get_session(tx, principal, agent_id, session_id)
     return success(len(_delete(context, principal, session.canvas_id, [session.id])))
 
 
-@router.delete("", openapi_extra=described(SomeSessions))
-def delete_sessions(context: ApiContextDep, principal: Caller, agent_id: str, body: SmallBody) -> Response:
+@router.delete("", openapi_extra=body_openapi(DeleteSessionsBody))
+def delete_sessions(context: ApiContextDep, principal: ApiTokenCaller, agent_id: str, body: SmallBody) -> Response:
     """Delete the conversations that the body names, or all, and cancel their open runs."""
-    wanted = checked(SomeSessions, body)
+    wanted = parse_body(DeleteSessionsBody, body)
     with context.database.transaction() as tx:
-        canvas = canvas_of(tx, principal, agent_id)
+        canvas = get_caller_canvas(tx, principal, agent_id)
     if wanted.delete_all and not wanted.ids:
         _delete(context, principal, canvas.id, None)
         return result(None)
     if not wanted.ids:
         return result(None)
-    ids = [session_id for session_id in map(id_of, wanted.ids) if session_id is not None]
-    return _deleted(wanted.ids, _delete(context, principal, canvas.id, ids))
+    ids = [session_id for session_id in map(parse_id, wanted.ids) if session_id is not None]
+    return _deletion_reply(wanted.ids, _delete(context, principal, canvas.id, ids))
 
 
-def _deleted(asked: list[str], deleted: set[UUID]) -> Response:
+def _deletion_reply(asked: list[str], deleted: set[UUID]) -> Response:
     """Return the reply about a deleted list, with errors for unknown and duplicate ids."""
     errors: list[str] = []
     seen: set[UUID] = set()
     for text in asked:
-        session_id = id_of(text)
+        session_id = parse_id(text)
         if session_id in seen:
             errors.append(f"Duplicate session ids: {text}")
         elif session_id is None or session_id not in deleted:
@@ -150,18 +150,18 @@ def _deleted(asked: list[str], deleted: set[UUID]) -> Response:
     if not errors:
         return result(None)
     if not deleted:
-        raise absent("; ".join(errors))
+        raise not_found("; ".join(errors))
     return result({"success_count": len(deleted), "errors": errors})
 
 
-def _session(tx: Transaction, principal: Principal, agent_id: str, session_id: str) -> Conversation:
-    canvas_id, conversation_id = id_of(agent_id), id_of(session_id)
+def _get_session(tx: Transaction, principal: RequestPrincipal, agent_id: str, session_id: str) -> Conversation:
+    canvas_id, conversation_id = parse_id(agent_id), parse_id(session_id)
     if canvas_id is None or conversation_id is None:
-        raise absent(UNKNOWN)
+        raise not_found(UNKNOWN)
     return conversations.get(tx, principal.tenant_id, conversation_id, canvas_id)
 
 
-def _delete(context: ApiContext, principal: Principal, canvas_id: UUID, session_ids: list[UUID] | None) -> set[UUID]:
+def _delete(context: ApiContext, principal: RequestPrincipal, canvas_id: UUID, session_ids: list[UUID] | None) -> set[UUID]:
     """Delete the named conversations, or all, and return their ids. Cancel runs that are accepted meanwhile too."""
     deleted = set[UUID]()
     cancel_open_runs(context, principal, canvas_id, session_ids)
@@ -174,14 +174,14 @@ def _delete(context: ApiContext, principal: Principal, canvas_id: UUID, session_
     return deleted
 
 
-def _moment(text: str, name: str, *, is_end: bool = False) -> datetime | None:
+def _parse_time(text: str, name: str, *, is_end: bool = False) -> datetime | None:
     """Return a date or time of a query; for a date, the end of the day if `is_end`."""
     if not text:
         return None
     try:
         moment = datetime.fromisoformat(text.strip())
     except ValueError:
-        raise Refused(ARGUMENT, f"`{name}` must be YYYY-MM-DD or an ISO time.") from None
+        raise RequestRefused(ARGUMENT, f"`{name}` must be YYYY-MM-DD or an ISO time.") from None
     moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     is_day = len(text.strip()) == len("2026-01-31")
     return moment + timedelta(days=1, microseconds=-1) if is_end and is_day else moment

@@ -8,10 +8,10 @@ from fastapi.responses import Response
 from pydantic import Field
 
 from api.dependencies import ApiContextDep
-from api.http.auth import Caller
-from api.http.errors import ARGUMENT, DATA, Refused
+from api.http.auth import ApiTokenCaller
+from api.http.errors import ARGUMENT, DATA, RequestRefused
 from api.http.replies import success
-from api.http.request_bodies import SmallBody, checked, described, validated, warnings_of
+from api.http.request_bodies import SmallBody, parse_body, body_openapi, validate_fields, ignored_field_warnings
 from api.http.schemas import Body, NoEffect
 from canvas.errors import AddressRefused, ToolError
 from components.tools.sql.exesql import ExeSQLParams
@@ -24,10 +24,10 @@ SECONDS = 10.0
 FORM_FIELDS = ("sql", "top_n", "loop", "max_records", "inputs", "outputs", "description")
 """The other fields of the ExeSQL form, which RAGFlow's front end sends as well."""
 
-NEEDED = ("db_type", "database", "username", "host", "port", "password")
+REQUIRED_FIELDS = ("db_type", "database", "username", "host", "port", "password")
 
 
-class Reached(Body):
+class DatabaseCheckBody(Body):
     """A database with the parameters of ExeSQL."""
 
     without_effect: ClassVar[NoEffect] = {
@@ -43,23 +43,23 @@ class Reached(Body):
     password: str = Field(repr=False)
 
 
-@router.post("/agents/test_db_connection", openapi_extra=described(Reached))
-async def try_database(request: Request, context: ApiContextDep, principal: Caller, body: SmallBody) -> Response:
+@router.post("/agents/test_db_connection", openapi_extra=body_openapi(DatabaseCheckBody))
+async def try_database(request: Request, context: ApiContextDep, principal: ApiTokenCaller, body: SmallBody) -> Response:
     """Connect to a database and run `SELECT 1`. The address is checked like those of nodes."""
-    lacking = [name for name in NEEDED if body.get(name) is None]
+    lacking = [name for name in REQUIRED_FIELDS if body.get(name) is None]
     if lacking:
-        raise Refused(ARGUMENT, f"required argument are missing: {','.join(lacking)}; ")
-    wanted = checked(Reached, body)
+        raise RequestRefused(ARGUMENT, f"required argument are missing: {','.join(lacking)}; ")
+    wanted = parse_body(DatabaseCheckBody, body)
     if canvas_secrets.is_mask(wanted.password):
-        raise Refused(ARGUMENT, "The password is masked. Enter it to test the connection.")
+        raise RequestRefused(ARGUMENT, "The password is masked. Enter it to test the connection.")
     databases: Databases = request.app.state.databases
-    params = validated(ExeSQLParams, wanted.model_dump())
-    target = {**{name: getattr(params, name) for name in NEEDED}, "timeout": SECONDS}
+    params = validate_fields(ExeSQLParams, wanted.model_dump())
+    target = {**{name: getattr(params, name) for name in REQUIRED_FIELDS}, "timeout": SECONDS}
     try:
         async with asyncio.timeout(SECONDS), databases.connect(target) as connection:
             await connection.execute("SELECT 1", 1)
     except (AddressRefused, ToolError) as failure:
-        raise Refused(DATA, failure.message) from failure
+        raise RequestRefused(DATA, failure.message) from failure
     except TimeoutError as failure:
-        raise Refused(DATA, f"The database did not answer within {SECONDS:g} s.") from failure
-    return success("Database Connection Successful!", **warnings_of(Reached, body))
+        raise RequestRefused(DATA, f"The database did not answer within {SECONDS:g} s.") from failure
+    return success("Database Connection Successful!", **ignored_field_warnings(DatabaseCheckBody, body))

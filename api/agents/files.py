@@ -10,13 +10,13 @@ from urllib.parse import quote
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
 
-from api.agents.agents import canvas_of
-from api.dependencies import ApiContext, ApiContextDep, in_thread
-from api.http.auth import Anyone, Caller, Principal
-from api.http.errors import absent, no_access
-from api.http.idempotency import Keyed, by_files
-from api.http.replies import id_of, success
-from api.http.uploads import LONGEST_NAME, OCTETS, fetched, guessed_type, keep, mime_type_of, shown, uploaded
+from api.agents.agents import get_caller_canvas
+from api.dependencies import ApiContext, ApiContextDep, run_in_thread
+from api.http.auth import AnyTokenCaller, ApiTokenCaller, RequestPrincipal
+from api.http.errors import not_found, no_access
+from api.http.idempotency import IdempotentRequest, make_file_request
+from api.http.replies import parse_id, success
+from api.http.uploads import MAX_NAME_CHARS, OCTETS, fetch_file, guess_type, store_upload, mime_type_of, file_json, open_uploads
 from canvas.errors import NotFound
 from providers.interfaces import Http
 from store.tenants import uploads
@@ -41,7 +41,7 @@ FORM = {
 }
 
 
-def http_of(request: Request) -> Http:
+def get_http(request: Request) -> Http:
     """Return the process's HTTP client, for uploads by URL."""
     http: Http = request.app.state.http
     return http
@@ -57,8 +57,8 @@ def http_of(request: Request) -> Http:
 async def upload(
     request: Request,
     context: ApiContextDep,
-    principal: Anyone,
-    http: Annotated[Http, Depends(http_of)],
+    principal: AnyTokenCaller,
+    http: Annotated[Http, Depends(get_http)],
     agent_id: str,
     url: str = "",
 ) -> Response:
@@ -66,30 +66,30 @@ async def upload(
 
     With exactly one file and `url`, the file at that address is stored instead.
     """
-    await in_thread(lambda: _see_agent(context, principal, agent_id))
+    await run_in_thread(lambda: _check_agent(context, principal, agent_id))
     blobs = context.storage
-    async with uploaded(request) as found:
-        once = await in_thread(
-            lambda: by_files(request, principal, [(file.filename or "", file.file) for file in found])
+    async with open_uploads(request) as found:
+        once = await run_in_thread(
+            lambda: make_file_request(request, principal, [(file.filename or "", file.file) for file in found])
         )
-        await in_thread(lambda: once.look(context.database))
+        await run_in_thread(lambda: once.look(context.database))
         if url and len(found) == 1:
-            wanted = await fetched(http, url)
-            kept = [await in_thread(lambda: uploads.store(blobs, wanted.name, wanted.mime_type, wanted.data))]
+            wanted = await fetch_file(http, url)
+            kept = [await run_in_thread(lambda: uploads.store_content(blobs, wanted.name, wanted.mime_type, wanted.data))]
         else:
-            kept = await in_thread(lambda: [keep(blobs, file) for file in found])
-    return await in_thread(lambda: _noted(context, principal, once, kept))
+            kept = await run_in_thread(lambda: [store_upload(blobs, file) for file in found])
+    return await run_in_thread(lambda: _store_rows(context, principal, once, kept))
 
 
-def _see_agent(context: ApiContext, principal: Principal, agent_id: str) -> None:
-    canvas_id = id_of(agent_id)
+def _check_agent(context: ApiContext, principal: RequestPrincipal, agent_id: str) -> None:
+    canvas_id = parse_id(agent_id)
     if canvas_id is not None and not principal.opens(canvas_id):
         raise no_access()
     with context.database.transaction() as tx:
-        canvas_of(tx, principal, agent_id)
+        get_caller_canvas(tx, principal, agent_id)
 
 
-def _noted(context: ApiContext, principal: Principal, once: Keyed, kept: list[StoredRef]) -> Response:
+def _store_rows(context: ApiContext, principal: RequestPrincipal, once: IdempotentRequest, kept: list[StoredRef]) -> Response:
     """Store the rows of all files of a request, in one transaction."""
     with once.transaction(context.database) as tx:
         token_id = principal.link.token_id if principal.link is not None else None
@@ -97,7 +97,7 @@ def _noted(context: ApiContext, principal: Principal, once: Keyed, kept: list[St
             uploads.register(tx, principal.tenant_id, file, created_by=principal.user_id, token_id=token_id)
             for file in kept
         ]
-        stored = [shown(row) for row in rows]
+        stored = [file_json(row) for row in rows]
         return once.keep(tx, success(stored[0] if len(stored) == 1 else stored))
 
 
@@ -107,13 +107,13 @@ def _noted(context: ApiContext, principal: Principal, once: Keyed, kept: list[St
 @router.get("/agents/download")
 def download(
     context: ApiContextDep,
-    principal: Caller,
+    principal: ApiTokenCaller,
     id: str = "",  # noqa: A002 - the name on the wire
     created_by: str = "",
 ) -> Response:
     """Download an uploaded file. With `created_by`, which RAGFlow's clients send, only if it belongs to that user."""
     file, data = _read(context, principal, id, created_by)
-    return reply_with(data, OCTETS, file.name, is_inline=False)
+    return file_reply(data, OCTETS, file.name, is_inline=False)
 
 
 @router.get("/agents/attachments/{attachment_id}/download")
@@ -121,7 +121,7 @@ def download(
 @old_router.get("/v1/document/download/{attachment_id}", deprecated=True)
 def download_attachment(
     context: ApiContextDep,
-    principal: Anyone,
+    principal: AnyTokenCaller,
     attachment_id: str,
     ext: str = "",
     mime_type: str = "",
@@ -131,14 +131,14 @@ def download_attachment(
 ) -> Response:
     """Download a file that a run has produced. `disposition=inline` shows it in the browser, unless it is a page."""
     file, data = _read(context, principal, attachment_id, created_by)
-    kind = _type(mime_type, ext)
-    return reply_with(data, kind, filename or file.name, is_inline=disposition == "inline" and not _is_page(kind, ext))
+    kind = _reply_type(mime_type, ext)
+    return file_reply(data, kind, filename or file.name, is_inline=disposition == "inline" and not _is_page(kind, ext))
 
 
 @router.get("/agents/attachments/{attachment_id}/preview")
 def preview_attachment(
     context: ApiContextDep,
-    principal: Caller,
+    principal: ApiTokenCaller,
     attachment_id: str,
     ext: str = "",
     mime_type: str = "",
@@ -147,69 +147,69 @@ def preview_attachment(
 ) -> Response:
     """Show a file that a run has produced in the browser."""
     file, data = _read(context, principal, attachment_id, created_by)
-    kind = _type(mime_type, ext)
-    return reply_with(data, kind, filename or file.name, is_inline=not _is_page(kind, ext))
+    kind = _reply_type(mime_type, ext)
+    return file_reply(data, kind, filename or file.name, is_inline=not _is_page(kind, ext))
 
 
 @router.get("/documents/artifact/{name}")
-def show_artifact(context: ApiContextDep, principal: Anyone, name: str, session_id: str = "") -> Response:
+def show_artifact(context: ApiContextDep, principal: AnyTokenCaller, name: str, session_id: str = "") -> Response:
     """Get a file that a program of CodeExec has produced. Its links have the form `{id}.{extension}`.
 
     Pictures are shown in the browser, other files are attachments. `session_id`, if given, is the run that made it.
     """
     file, data = _read(context, principal, name.partition(".")[0])
-    if session_id and file.run_id != id_of(session_id):
-        raise absent(UNKNOWN)
+    if session_id and file.run_id != parse_id(session_id):
+        raise not_found(UNKNOWN)
     kind = mime_type_of(file.mime_type) or OCTETS
-    return reply_with(data, kind, file.name, is_inline=kind in _PICTURES)
+    return file_reply(data, kind, file.name, is_inline=kind in _PICTURES)
 
 
-def _read(context: ApiContext, principal: Principal, written: str, created_by: str = "") -> tuple[StoredFile, bytes]:
+def _read(context: ApiContext, principal: RequestPrincipal, written: str, created_by: str = "") -> tuple[StoredFile, bytes]:
     """Return a file of the caller with its bytes; share links reach only files that came by them. Raises Refused.
 
     `created_by`: the owner that the file must have, as uploads and descriptors show it, or the tenant. "": any owner.
     """
-    file_id = id_of(written)
+    file_id = parse_id(written)
     if file_id is None:
-        raise absent(UNKNOWN)
+        raise not_found(UNKNOWN)
     token_id = principal.link.token_id if principal.link is not None else None
     with context.database.transaction() as tx:
         file = uploads.get(tx, principal.tenant_id, file_id, token_id=token_id)
-    if created_by not in ("", file.created_by) and id_of(created_by) != principal.tenant_id:
-        raise absent(UNKNOWN)
+    if created_by not in ("", file.created_by) and parse_id(created_by) != principal.tenant_id:
+        raise not_found(UNKNOWN)
     try:
         return file, context.storage.get(file.sha256)
     except NotFound:
-        raise absent(UNKNOWN) from None
+        raise not_found(UNKNOWN) from None
 
 
-def _type(mime_type: str, ext: str) -> str:
+def _reply_type(mime_type: str, ext: str) -> str:
     """Return the media type of a reply: the requested one, else by extension."""
-    return mime_type_of(mime_type) or guessed_type(f"file.{_plain(ext)}")
+    return mime_type_of(mime_type) or guess_type(f"file.{_clean_extension(ext)}")
 
 
 def _is_page(kind: str, ext: str) -> bool:
-    return _PAGES.search(kind) is not None or _plain(ext) in _PAGE_EXTENSIONS
+    return _PAGES.search(kind) is not None or _clean_extension(ext) in _PAGE_EXTENSIONS
 
 
-def _plain(ext: str) -> str:
+def _clean_extension(ext: str) -> str:
     """Return an extension reduced to letters and digits."""
     return re.sub(r"[^a-z0-9]", "", ext.lower())
 
 
-def reply_with(data: bytes, kind: str, name: str, *, is_inline: bool) -> Response:
+def file_reply(data: bytes, kind: str, name: str, *, is_inline: bool) -> Response:
     """Return the reply with a file, with headers that keep browsers from guessing another type."""
     headers = {
-        "Content-Disposition": "inline" if is_inline else f"attachment{_named(name)}",
+        "Content-Disposition": "inline" if is_inline else f"attachment{_disposition_name(name)}",
         "X-Content-Type-Options": "nosniff",
         "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; sandbox",
     }
     return Response(data, headers=headers, media_type=kind)
 
 
-def _named(name: str) -> str:
+def _disposition_name(name: str) -> str:
     """Return a file name for Content-Disposition; a name beyond ASCII also in the extended form."""
-    whole = re.sub(r"[^\w.-]", "_", name[-LONGEST_NAME:])
+    whole = re.sub(r"[^\w.-]", "_", name[-MAX_NAME_CHARS:])
     plain = re.sub(r"[^\w.-]", "_", whole, flags=re.ASCII)
     extended = f"; filename*=UTF-8''{quote(whole)}" if whole != plain else ""
     return f'; filename="{plain}"{extended}'

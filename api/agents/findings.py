@@ -14,15 +14,15 @@ from components.checks import missing_models as model_checks
 from components.checks import missing_sources as source_checks
 from components.checks.check import errors_in
 from knowledge import names
-from providers.models.vendors.accounts import Account, AccountModel
+from providers.models.vendors.accounts import VendorAccount, AccountModel
 from scheduler.coordinator.version_cache import VersionCache
 from store.db.transaction import Transaction
 from store.tenants import model_accounts
 
-KEPT = 1024
+MAX_CHECKED_VERSIONS = 1024
 
 
-def shown(findings: Sequence[Finding]) -> list[dict[str, Any]]:
+def findings_json(findings: Sequence[Finding]) -> list[dict[str, Any]]:
     """Return findings as replies show them."""
     return [
         {
@@ -41,15 +41,15 @@ def refuse_errors(findings: Sequence[Finding]) -> None:
     errors = errors_of(findings)
     if errors:
         first = errors[0]
-        raise InvalidCanvas(first.message, node=first.node, field=first.field, findings=shown(findings))
+        raise InvalidCanvas(first.message, node=first.node, field=first.field, findings=findings_json(findings))
 
 
 def missing_models(
-    tx: Transaction, tenant_id: UUID, document: Document, shared: Sequence[Account] = ()
+    tx: Transaction, tenant_id: UUID, document: Document, shared: Sequence[VendorAccount] = ()
 ) -> list[Finding]:
     """Return a warning for every model that a document names and its tenant lacks; `shared`: everyone's accounts."""
     own = [
-        Account(
+        VendorAccount(
             row.factory,
             row.instance,
             row.base_url,
@@ -57,9 +57,9 @@ def missing_models(
             status=row.status,
             extra=row.extra,
         )
-        for row in model_accounts.accounts_of(tx, tenant_id)
+        for row in model_accounts.list_accounts(tx, tenant_id)
     ]
-    return list(model_checks.missing(document, [*own, *shared]))
+    return list(model_checks.find_missing(document, [*own, *shared]))
 
 
 def missing_sources(tx: Transaction, tenant_id: UUID, document: Document, *, elsewhere: bool) -> list[Finding]:
@@ -67,16 +67,16 @@ def missing_sources(tx: Transaction, tenant_id: UUID, document: Document, *, els
 
     `elsewhere`: a search server may have those that are not the tenant's own.
     """
-    there = names.there(tx, tenant_id, source_checks.named(document))
-    return list(source_checks.missing(document, there, elsewhere=elsewhere))
+    there = names.existing_sources(tx, tenant_id, source_checks.find_named_sources(document))
+    return list(source_checks.find_missing(document, there, may_be_external=elsewhere))
 
 
-def parsed(source: str | Mapping[str, Any], max_bytes: int) -> Document:
+def parse_document(source: str | Mapping[str, Any], max_bytes: int) -> Document:
     """Return the document of a request. Raises InvalidCanvas."""
     return parsing.parse(source, max_bytes=max_bytes)
 
 
-class Checked:
+class CheckedVersions:
     """The versions that have been checked and can run. Versions never change, so one check is enough."""
 
     def __init__(self) -> None:
@@ -91,5 +91,5 @@ class Checked:
         refuse_errors(errors_in(versions.get(tx, version_id).document))
         with self._lock:
             self._known[version_id] = None
-            while len(self._known) > KEPT:
+            while len(self._known) > MAX_CHECKED_VERSIONS:
                 self._known.popitem(last=False)

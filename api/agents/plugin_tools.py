@@ -3,7 +3,7 @@
 from fastapi import APIRouter
 from fastapi.responses import Response
 
-from api.http.auth import Caller
+from api.http.auth import ApiTokenCaller
 from api.http.replies import success
 from components import plugins
 
@@ -11,6 +11,6 @@ router = APIRouter(tags=["components"])
 
 
 @router.get("/plugin/tools")
-def plugin_tools(principal: Caller) -> Response:
+def plugin_tools(principal: ApiTokenCaller) -> Response:
     """List name, description and parameters of each plugin tool. All tenants have the same tools."""
-    return success([dict(plugin.metadata) for plugin in plugins.loaded()])
+    return success([dict(plugin.metadata) for plugin in plugins.list_loaded()])

@@ -14,43 +14,43 @@ from canvas.events.stream_sequencer import markers_to_tags
 from components import registry
 from scheduler.views import run_view
 from store.agents import conversations
-from store.agents.conversations import Conversation, Message
+from store.agents.conversations import Conversation, ConversationMessage
 from store.db.transaction import Transaction
 from store.runs import attempt_records, run_queries, run_rows
 
 
 @dataclass(frozen=True, slots=True)
-class Spoken:
+class SessionMessages:
     """The messages of a session, and the sources that its runs may cite."""
 
-    messages: Sequence[Message]
+    messages: Sequence[ConversationMessage]
     run_ids: Sequence[UUID]
     answers: Mapping[UUID, str]
     cited: Mapping[UUID, Mapping[str, Any]]
 
 
-def spoken_in(tx: Transaction, tenant_id: UUID, session_ids: Sequence[UUID]) -> dict[UUID, Spoken]:
+def load_messages(tx: Transaction, tenant_id: UUID, session_ids: Sequence[UUID]) -> dict[UUID, SessionMessages]:
     """Return messages and sources of sessions of a tenant. The number of statements does not depend on theirs."""
-    found = conversations.messages_of(tx, tenant_id, session_ids)
+    found = conversations.list_messages_of(tx, tenant_id, session_ids)
     runs_of = {
         session: list(dict.fromkeys(message.run_id for message in said if message.run_id is not None))
         for session, said in found.items()
     }
     run_ids = sorted({run_id for those in runs_of.values() for run_id in those})
-    answers, cited = run_queries.answer_texts(tx, run_ids), attempt_records.citations_of_runs(tx, run_ids)
+    answers, cited = run_queries.load_answer_texts(tx, run_ids), attempt_records.citations_of_runs(tx, run_ids)
     return {
-        session: Spoken(
+        session: SessionMessages(
             said,
             runs_of[session],
-            _kept(said) | {run_id: answers[run_id] for run_id in runs_of[session] if run_id in answers},
+            _stored_answers(said) | {run_id: answers[run_id] for run_id in runs_of[session] if run_id in answers},
             {run_id: cited[run_id] for run_id in runs_of[session] if run_id in cited},
         )
         for session, said in found.items()
     }
 
 
-def normalised(
-    tx: Transaction, context: ApiContext, session: Conversation, *, with_dsl: bool = True, spoken: Spoken | None = None
+def session_item(
+    tx: Transaction, context: ApiContext, session: Conversation, *, with_dsl: bool = True, spoken: SessionMessages | None = None
 ) -> dict[str, Any]:
     """Return a session as lists show it."""
     shown = {
@@ -59,7 +59,7 @@ def normalised(
         "name": session.name,
         "user_id": session.user_id,
         "source": session.source,
-        "message": messages_of(tx, context, session, spoken or _spoken(tx, session)),
+        "message": messages_of(tx, context, session, spoken or _load_messages(tx, session)),
         "round": session.rounds,
         "errors": session.error,
         "version_title": session.version_title,
@@ -71,38 +71,38 @@ def normalised(
     return {**shown, "dsl": dsl_of(tx, context, session)} if with_dsl else shown
 
 
-def raw(tx: Transaction, context: ApiContext, session: Conversation) -> dict[str, Any]:
+def session_row(tx: Transaction, context: ApiContext, session: Conversation) -> dict[str, Any]:
     """Return a session like RAGFlow's database row."""
-    spoken = _spoken(tx, session)
-    shown = normalised(tx, context, session, spoken=spoken)
+    spoken = _load_messages(tx, session)
+    shown = session_item(tx, context, session, spoken=spoken)
     agent = shown.pop("agent_id")
     nothing: dict[str, Any] = {"chunks": {}, "doc_aggs": {}}
     return {**shown, "dialog_id": agent, "reference": [spoken.cited.get(run, nothing) for run in spoken.run_ids]}
 
 
-def messages_of(tx: Transaction, context: ApiContext, session: Conversation, spoken: Spoken) -> list[dict[str, Any]]:
+def messages_of(tx: Transaction, context: ApiContext, session: Conversation, spoken: SessionMessages) -> list[dict[str, Any]]:
     """Return the messages of both sides. A run's answer is all its text, with thoughts, after the last user message."""
     said, answers, cited = spoken.messages, spoken.answers, spoken.cited
     last_to = {message.run_id: message.number for message in said if message.role == "user"}
     shown = [_prologue(tx, context, session)] if session.source == "agent" else []
     for message in said:
         if message.run_id is None:
-            shown.append(_told(message, _text(message.content)))
+            shown.append(_message_json(message, _text(message.content)))
         elif message.role == "user":
-            shown.append(_told(message, _text(message.content)))
+            shown.append(_message_json(message, _text(message.content)))
             answer = answers.get(message.run_id)
             if answer and last_to[message.run_id] == message.number:
                 shown.append({**shown[-1], "role": "assistant", "content": markers_to_tags(answer)})
                 if message.run_id in cited:
-                    shown[-1]["reference"] = _cited(cited[message.run_id])
+                    shown[-1]["reference"] = _number_chunks(cited[message.run_id])
     return shown
 
 
-def _spoken(tx: Transaction, session: Conversation) -> Spoken:
-    return spoken_in(tx, session.tenant_id, [session.id])[session.id]
+def _load_messages(tx: Transaction, session: Conversation) -> SessionMessages:
+    return load_messages(tx, session.tenant_id, [session.id])[session.id]
 
 
-def _kept(said: Sequence[Message]) -> dict[UUID, str]:
+def _stored_answers(said: Sequence[ConversationMessage]) -> dict[UUID, str]:
     """Return the answers that a conversation has stored of deleted runs, which have no activations any more."""
     return {
         message.run_id: str(message.content.get("content") or "")
@@ -112,7 +112,7 @@ def _kept(said: Sequence[Message]) -> dict[UUID, str]:
     }
 
 
-def _cited(references: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _number_chunks(references: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the chunks that an answer may cite, each with its citation number."""
     return [{**chunk, "citation_id": number} for number, chunk in references["chunks"].items()]
 
@@ -152,7 +152,7 @@ def prologue_of(document: Document) -> str:
     return str(params.get("prologue") or "") if params.get("enablePrologue", True) else ""
 
 
-def _told(message: Message, content: Any) -> dict[str, Any]:
+def _message_json(message: ConversationMessage, content: Any) -> dict[str, Any]:
     return {
         "role": message.role,
         "content": content,

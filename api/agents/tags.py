@@ -4,11 +4,11 @@ from fastapi import APIRouter
 from fastapi.responses import Response
 
 from api.dependencies import ApiContextDep
-from api.http.auth import Caller
-from api.http.errors import FORBIDDEN, Refused
-from api.http.replies import id_or_nobodys, success
-from api.http.request_bodies import SmallBody, checked, described
-from api.http.schemas import Tags
+from api.http.auth import ApiTokenCaller
+from api.http.errors import FORBIDDEN, RequestRefused
+from api.http.replies import id_or_unused, success
+from api.http.request_bodies import SmallBody, parse_body, body_openapi
+from api.http.schemas import TagsBody
 from canvas.errors import NotFound
 from store.agents import canvas_list
 
@@ -16,21 +16,21 @@ router = APIRouter(tags=["agents"])
 
 
 @router.get("/agents/tags")
-def list_tags(context: ApiContextDep, principal: Caller, canvas_category: str = "") -> Response:
+def list_tags(context: ApiContextDep, principal: ApiTokenCaller, canvas_category: str = "") -> Response:
     """List the tags of the caller's agents with their counts, the most frequent first; optionally of one category."""
     with context.database.transaction() as tx:
         found = canvas_list.tags_in_use(tx, principal.tenant_id, canvas_category)
     return success([{"tag": tag, "count": count} for tag, count in found])
 
 
-@router.put("/agents/{agent_id}/tags", openapi_extra=described(Tags))
-def set_tags(context: ApiContextDep, principal: Caller, agent_id: str, body: SmallBody) -> Response:
+@router.put("/agents/{agent_id}/tags", openapi_extra=body_openapi(TagsBody))
+def set_tags(context: ApiContextDep, principal: ApiTokenCaller, agent_id: str, body: SmallBody) -> Response:
     """Replace the tags of an agent, up to 512 characters in all."""
-    wanted = checked(Tags, body)
+    wanted = parse_body(TagsBody, body)
     tags = wanted.tags.split(",") if isinstance(wanted.tags, str) else wanted.tags
     with context.database.transaction() as tx:
         try:
-            canvas_list.set_tags(tx, principal.tenant_id, id_or_nobodys(agent_id), tags)
+            canvas_list.set_tags(tx, principal.tenant_id, id_or_unused(agent_id), tags)
         except NotFound as missing:
-            raise Refused(FORBIDDEN, missing.message, data=False, is_absent=True) from None
+            raise RequestRefused(FORBIDDEN, missing.message, data=False, is_absent=True) from None
     return success(True)

@@ -8,9 +8,9 @@ from fastapi import APIRouter
 from fastapi.responses import Response
 
 from api.dependencies import ApiContext, ApiContextDep
-from api.http.auth import Anyone, Caller, Principal
+from api.http.auth import AnyTokenCaller, ApiTokenCaller, RequestPrincipal
 from api.http.errors import no_access
-from api.http.replies import id_of, success
+from api.http.replies import parse_id, success
 from canvas.errors import NotFound
 from store.agents import canvases, conversations
 from store.db.transaction import Transaction
@@ -20,7 +20,7 @@ router = APIRouter(tags=["logs"])
 
 
 @router.get("/agents/{agent_id}/logs/{message_id}")
-def tool_trace(context: ApiContextDep, principal: Caller, agent_id: str, message_id: str) -> Response:
+def tool_trace(context: ApiContextDep, principal: ApiTokenCaller, agent_id: str, message_id: str) -> Response:
     """List the tool calls of a turn, by the `message_id` of its events; `{}` if there are none.
 
     Instead of the agent, the path may name the session (the `task_id` of events) or the run.
@@ -29,18 +29,18 @@ def tool_trace(context: ApiContextDep, principal: Caller, agent_id: str, message
 
 
 @router.get("/agentbots/{agent_id}/logs/{message_id}")
-def shared_tool_trace(context: ApiContextDep, principal: Anyone, agent_id: str, message_id: str) -> Response:
+def shared_tool_trace(context: ApiContextDep, principal: AnyTokenCaller, agent_id: str, message_id: str) -> Response:
     """List the tool calls of a turn in a session that began by the share link of the caller."""
     return success(_trace(context, principal, agent_id, message_id))
 
 
 def _trace(
-    context: ApiContext, principal: Principal, named: str, message: str
+    context: ApiContext, principal: RequestPrincipal, named: str, message: str
 ) -> list[dict[str, Any]] | dict[str, Any]:
-    message_id = id_of(message)
+    message_id = parse_id(message)
     token_id = principal.link.token_id if principal.link is not None else None
     with context.database.transaction() as tx:
-        of = _of(tx, principal, named)
+        of = _resolve_id(tx, principal, named)
         if of is None:
             raise no_access()
         if message_id is None:
@@ -49,9 +49,9 @@ def _trace(
     return found or {}
 
 
-def _of(tx: Transaction, principal: Principal, named: str) -> UUID | None:
+def _resolve_id(tx: Transaction, principal: RequestPrincipal, named: str) -> UUID | None:
     """Return the id of the caller's agent, session or run; for a run, its external id is accepted too."""
-    written = id_of(named)
+    written = parse_id(named)
     if principal.link is not None:
         is_open = written is not None and (
             principal.opens(written)

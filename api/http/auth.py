@@ -13,7 +13,7 @@ from uuid import UUID
 from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
-from api.dependencies import ApiContext, ApiContextDep, in_thread
+from api.dependencies import ApiContext, ApiContextDep, run_in_thread
 from api.http.errors import Unauthorized
 from api.http.query_parameters import refuse_unknown_parameters
 from store.tenants import tenants
@@ -40,7 +40,7 @@ class ShareLink:
 
 
 @dataclass(frozen=True, slots=True)
-class Principal:
+class RequestPrincipal:
     """The caller. `kind`: `api`, `admin`, or `beta` for share links. Only share links have a `link`."""
 
     tenant_id: UUID
@@ -54,21 +54,21 @@ class Principal:
         return self.link is None or self.link.canvas_id == canvas_id
 
 
-async def anyone(request: Request, context: ApiContextDep, _for_openapi: Bearer) -> Principal:
+async def authenticate(request: Request, context: ApiContextDep, _for_openapi: Bearer) -> RequestPrincipal:
     """Return the caller, with a token of any kind. Raises Unauthorized; UnknownParameter for an invalid query."""
     written = request.headers.get("authorization", "").strip()
     scheme, _, rest = written.partition(" ")
     token = rest.strip() if scheme.lower() == "bearer" else written  # a bare token is accepted too
     if not token:
         raise Unauthorized
-    found = await in_thread(lambda: _known(context, token))
+    found = await run_in_thread(lambda: _find_principal(context, token))
     if found is None:
         raise Unauthorized
     refuse_unknown_parameters(request)  # here, since every route that returns data depends on the caller
-    return Principal(found.tenant_id, found.tenant_id.hex, found.kind, found.token_id, _link(found))
+    return RequestPrincipal(found.tenant_id, found.tenant_id.hex, found.kind, found.token_id, _link(found))
 
 
-async def caller(principal: Annotated[Principal, Depends(anyone)]) -> Principal:
+async def authenticate_api_token(principal: Annotated[RequestPrincipal, Depends(authenticate)]) -> RequestPrincipal:
     """Return the caller, with an API token. Raises Unauthorized, also for share links."""
     if principal.kind not in ("api", "admin"):
         raise Unauthorized
@@ -83,12 +83,12 @@ def _link(found: tenants.Principal) -> ShareLink | None:
     return ShareLink(found.token_id, found.canvas_id)
 
 
-def _known(context: ApiContext, token: str) -> tenants.Principal | None:
+def _find_principal(context: ApiContext, token: str) -> tenants.Principal | None:
     with (
         context.database.statements() as tx
     ):  # one statement and one round trip, unless the use of the token must be recorded
-        return tenants.principal_of(tx, token)
+        return tenants.find_principal(tx, token)
 
 
-Anyone = Annotated[Principal, Depends(anyone)]
-Caller = Annotated[Principal, Depends(caller)]
+AnyTokenCaller = Annotated[RequestPrincipal, Depends(authenticate)]
+ApiTokenCaller = Annotated[RequestPrincipal, Depends(authenticate_api_token)]

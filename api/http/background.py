@@ -8,10 +8,10 @@ import structlog
 
 log = structlog.get_logger()
 
-SECONDS = 10.0  # longest wait of a shutdown
+SHUTDOWN_TIMEOUT = 10.0  # longest wait of a shutdown
 
 
-class Background:
+class BackgroundTasks:
     """The background work of one process."""
 
     def __init__(self) -> None:
@@ -23,7 +23,7 @@ class Background:
         self._tasks.add(task)
         task.add_done_callback(self._end)
 
-    async def finish(self, seconds: float = SECONDS) -> None:
+    async def finish(self, seconds: float = SHUTDOWN_TIMEOUT) -> None:
         """Wait up to `seconds` for all work, then cancel the rest and log it."""
         if not self._tasks:
             return

@@ -43,7 +43,7 @@ _OPENAI_TYPES_OF_STATUSES = {401: "authentication_error", 403: "permission_error
 NO_ACCESS = "Make sure you have permission to access the agent."
 
 
-class Refused(Exception):
+class RequestRefused(Exception):
     """A refusal with RAGFlow's message. `status`: the status in every case; `is_absent`: 404 for strict clients."""
 
     def __init__(
@@ -57,7 +57,7 @@ class Refused(Exception):
         self.is_absent = is_absent
 
 
-class NoAccess(Refused):
+class NoAccess(RequestRefused):
     """The caller has no such canvas. The reply is the same for a missing canvas and for one of another tenant."""
 
     def __init__(self) -> None:
@@ -76,7 +76,7 @@ class UnsupportedParameter(InvalidRequest):
     code = "unsupported_parameter"
 
 
-class Answered(Exception):
+class RepeatedRequest(Exception):
     """An earlier request with the same idempotency key got this reply (api/http/idempotency.py)."""
 
     def __init__(self, reply: Response) -> None:
@@ -107,14 +107,14 @@ class TokenEnded(Unauthorized):
         return {"code": UNAUTHORIZED, "message": self.message, "data": False}
 
 
-def no_access() -> Refused:
+def no_access() -> RequestRefused:
     """Return the refusal of a canvas that the caller does not have."""
     return NoAccess()
 
 
-def absent(message: str) -> Refused:
+def not_found(message: str) -> RequestRefused:
     """Return the refusal of something that this caller does not have."""
-    return Refused(DATA, message, is_absent=True)
+    return RequestRefused(DATA, message, is_absent=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True)
-class RunOfRequest:
+class RequestedRun:
     """The run that a request starts. An error may come before or after the run is accepted."""
 
     run_id: str
@@ -147,19 +147,19 @@ class RunOfRequest:
 
 def add_handlers(app: FastAPI) -> None:
     """Register the handlers that turn exceptions into replies."""
-    app.add_exception_handler(Refused, _refused)
-    app.add_exception_handler(Unauthorized, _unauthorized)
-    app.add_exception_handler(Answered, _answered)
-    app.add_exception_handler(ExecutorError, _executor_error)
-    app.add_exception_handler(RequestValidationError, _invalid_parameters)
-    app.add_exception_handler(HTTPException, _http)
+    app.add_exception_handler(RequestRefused, _handle_refusal)
+    app.add_exception_handler(Unauthorized, _handle_unauthorized)
+    app.add_exception_handler(RepeatedRequest, _handle_repeat)
+    app.add_exception_handler(ExecutorError, _handle_executor_error)
+    app.add_exception_handler(RequestValidationError, _handle_invalid_parameters)
+    app.add_exception_handler(HTTPException, _handle_http_error)
     for away in (DBAPIError, PoolTimeout):
-        app.add_exception_handler(away, _database)
-    app.add_exception_handler(DataError, _unstorable)
-    app.add_middleware(_Guard)
+        app.add_exception_handler(away, _handle_database_error)
+    app.add_exception_handler(DataError, _handle_unstorable)
+    app.add_middleware(_ErrorMiddleware)
 
 
-class _Guard:
+class _ErrorMiddleware:
     """Middleware that answers unexpected errors. A reply that has begun is cut off."""
 
     def __init__(self, app: ASGIApp) -> None:
@@ -178,16 +178,16 @@ class _Guard:
         except Exception as error:
             if has_begun or scope["type"] != "http":
                 raise
-            await _unexpected(Request(scope), error)(scope, receive, send)
+            await _handle_unexpected(Request(scope), error)(scope, receive, send)
 
 
 # -- from exceptions to failures --------------------------------------------------------------------------------------
 
 
-def _refused(request: Request, error: Exception) -> Response:
-    assert isinstance(error, Refused)
+def _handle_refusal(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestRefused)
     if isinstance(error, NoAccess) and style_of(request) is Style.OPENAI:  # OpenAI clients call an agent a model
-        return failed(request, Failure(404, "model_not_found", error.message, error.code, {"field": "model"}))
+        return failure_reply(request, Failure(404, "model_not_found", error.message, error.code, {"field": "model"}))
     real = 404 if error.is_absent else _STRICT[error.code]
     failure = Failure(
         status=error.status or (404 if isinstance(error, NoAccess) else real),
@@ -201,17 +201,17 @@ def _refused(request: Request, error: Exception) -> Response:
         wire_status=error.status or (real if error.code == ARGUMENT else None),
         strict_status=real,
     )
-    return failed(request, failure)
+    return failure_reply(request, failure)
 
 
-def _answered(_: Request, error: Exception) -> Response:
-    assert isinstance(error, Answered)
+def _handle_repeat(_: Request, error: Exception) -> Response:
+    assert isinstance(error, RepeatedRequest)
     return error.reply
 
 
-def _unauthorized(request: Request, error: Exception) -> Response:
+def _handle_unauthorized(request: Request, error: Exception) -> Response:
     assert isinstance(error, Unauthorized)
-    return failed(
+    return failure_reply(
         request,
         Failure(
             401,
@@ -224,14 +224,14 @@ def _unauthorized(request: Request, error: Exception) -> Response:
     )
 
 
-def _executor_error(request: Request, error: Exception) -> Response:
+def _handle_executor_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, ExecutorError)
     if isinstance(error, ValueGone):  # its message is for the caller too, since the value cannot be recovered
         log.error("value_gone", error=error.message)
-        return failed(request, Failure(500, error.code, error.message, SERVER))
+        return failure_reply(request, Failure(500, error.code, error.message, SERVER))
     if not isinstance(error, InvalidRequest):
-        return _unexpected(request, error)
-    return failed(request, _failure_of(error))
+        return _handle_unexpected(request, error)
+    return failure_reply(request, _failure_of(error))
 
 
 def _failure_of(error: InvalidRequest) -> Failure:
@@ -251,49 +251,49 @@ def _failure_of(error: InvalidRequest) -> Failure:
             return Failure(400, error.code, error.message, ARGUMENT, details, data=data, wire_status=400)
 
 
-def _invalid_parameters(request: Request, error: Exception) -> Response:
+def _handle_invalid_parameters(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
     where = ".".join(str(step) for step in first["loc"])
     details = {"field": str(first["loc"][-1])}
-    return failed(
+    return failure_reply(
         request, Failure(400, InvalidRequest.code, f"{where}: {first['msg']}", ARGUMENT, details, wire_status=400)
     )
 
 
-def _http(request: Request, error: Exception) -> Response:
+def _handle_http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     status = error.status_code
     code = {404: "not_found", 405: "method_not_allowed"}.get(status, "invalid_request")
     message = f"{error.detail}: {request.url.path}"
-    return failed(request, Failure(status, code, message, status, wire_status=status, headers=error.headers or {}))
+    return failure_reply(request, Failure(status, code, message, status, wire_status=status, headers=error.headers or {}))
 
 
-def _database(request: Request, error: Exception) -> Response:
+def _handle_database_error(request: Request, error: Exception) -> Response:
     if not is_outage(error):
-        return _unexpected(request, error)
+        return _handle_unexpected(request, error)
     cause = outage_reason(error)
     log.warning("database_failed", cause=cause, error=str(error).splitlines()[0], path=request.url.path)
     message = f"The database {cause}. Try again."
     headers = {"Retry-After": "1"}
-    return failed(request, Failure(503, "unavailable", message, CONNECTION, wire_status=503, headers=headers))
+    return failure_reply(request, Failure(503, "unavailable", message, CONNECTION, wire_status=503, headers=headers))
 
 
-def _unstorable(request: Request, _: Exception) -> Response:
-    return _executor_error(request, InvalidRequest("A text or number of the request cannot be stored."))
+def _handle_unstorable(request: Request, _: Exception) -> Response:
+    return _handle_executor_error(request, InvalidRequest("A text or number of the request cannot be stored."))
 
 
-def _unexpected(request: Request, error: Exception) -> Response:
+def _handle_unexpected(request: Request, error: Exception) -> Response:
     request_id = uuid4().hex
     log.error("request_failed", request_id=request_id, path=request.url.path, exc_info=error)
     message = f"An internal error occurred. Report it with the request id {request_id}."
-    return failed(request, Failure(500, "internal", message, INTERNAL, {"request_id": request_id}))
+    return failure_reply(request, Failure(500, "internal", message, INTERNAL, {"request_id": request_id}))
 
 
 # -- from failures to replies -----------------------------------------------------------------------------------------
 
 
-def failed(request: Request, failure: Failure) -> Response:
+def failure_reply(request: Request, failure: Failure) -> Response:
     """Return the reply about a failure in the style of the request."""
     match style_of(request):
         case Style.OWN:
@@ -309,12 +309,12 @@ def failed(request: Request, failure: Failure) -> Response:
             return json_reply(body, status, failure.headers)
 
 
-def tell_own_failures(request: Request) -> None:
+def use_real_status_for_internal_errors(request: Request) -> None:
     """Answer internal errors of this request with a real status, since its sender takes a 200 for a delivery."""
     request.state.tells_own_failures = True
 
 
-def starts(request: Request, run: RunOfRequest) -> None:
+def set_requested_run(request: Request, run: RequestedRun) -> None:
     """Record which run a request starts, for replies about later errors."""
     request.state.run = run
 
@@ -325,7 +325,7 @@ def _openai(request: Request, failure: Failure) -> Response:
     OpenAI clients repeat a request after 409 and 5xx. If it may have started a run, a header tells them not to, since
     a second run would repeat its actions.
     """
-    run: RunOfRequest | None = getattr(request.state, "run", None)
+    run: RequestedRun | None = getattr(request.state, "run", None)
     error: dict[str, Any] = {
         "message": failure.message,
         "type": _openai_type(failure),

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-LARGEST_HEAD = 32 * 1024  # bytes
+MAX_HEAD_BYTES = 32 * 1024  # bytes
 
 _LATE = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 _STRAY = re.compile(rb"(?<!\r)\n|\r(?!\n)")
@@ -61,7 +61,7 @@ class GuardedProtocol(H11Protocol):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.conn = StrictConnection(h11.SERVER, LARGEST_HEAD)
+        self.conn = StrictConnection(h11.SERVER, MAX_HEAD_BYTES)
         self._timer: asyncio.TimerHandle | None = None
         self._waits_for: Any = None  # h11.IDLE: a head; h11.SEND_BODY: a body; None: nothing
         self._deadline = 0.0

@@ -22,24 +22,24 @@ from uuid import UUID
 from fastapi import Depends, Header, Request
 from fastapi.responses import Response
 
-from api.http.auth import Anyone, Principal
-from api.http.errors import Answered
+from api.http.auth import AnyTokenCaller, RequestPrincipal
+from api.http.errors import RepeatedRequest
 from api.http.replies import json_reply
 from api.http.request_bodies import CanvasBody, SmallBody
 from canvas.errors import InvalidRequest
 from store.db.database import Database
 from store.db.transaction import Transaction
-from store.files.blobs import hashed
+from store.files.blobs import hash_file
 from store.tenants import idempotency
 from store.tenants.idempotency import FirstResponse
 
 HEADER = "idempotency-key"
 
-_Shown = Annotated[str | None, Header(description="A repeat with the same key within a day gets the first reply")]
+_KeyHeader = Annotated[str | None, Header(description="A repeat with the same key within a day gets the first reply")]
 
 
 @dataclass(frozen=True, slots=True)
-class Keyed:
+class IdempotentRequest:
     """A request with its idempotency key. Without a key, every repeat is executed."""
 
     tenant_id: UUID
@@ -59,7 +59,7 @@ class Keyed:
         with database.transaction() as tx:
             first = idempotency.find(tx, self.tenant_id, self.route, self.key, self.digest)
         if first is not None:
-            raise _answered(first)
+            raise _repeated_request(first)
 
     @contextmanager
     def transaction(self, database: Database) -> Generator[Transaction]:
@@ -68,18 +68,18 @@ class Keyed:
             if self.key is not None:
                 first = idempotency.claim(tx, self.tenant_id, self.route, self.key, self.digest)
                 if first is not None:
-                    raise _answered(first)
+                    raise _repeated_request(first)
             yield tx
 
     def keep(self, tx: Transaction, reply: Response) -> Response:
         """Store the reply for repeats, with the commit of this transaction, and return it."""
         if self.key is not None:
             stored = {"status": reply.status_code, "body": json.loads(bytes(reply.body))}
-            idempotency.keep(tx, self.tenant_id, self.route, self.key, stored)
+            idempotency.store_reply(tx, self.tenant_id, self.route, self.key, stored)
         return reply
 
 
-def key_of(request: Request, in_body: str | None = None) -> str | None:
+def find_key(request: Request, in_body: str | None = None) -> str | None:
     """Return the request's key from its header or a field of its body. Raises InvalidRequest for an invalid one."""
     given = set(request.headers.getlist(HEADER)) | ({in_body} if in_body is not None else set())
     if len(given) > 1:
@@ -87,45 +87,45 @@ def key_of(request: Request, in_body: str | None = None) -> str | None:
     return idempotency.validate_key(given.pop()) if given else None
 
 
-def _answered(first: FirstResponse) -> Answered:
+def _repeated_request(first: FirstResponse) -> RepeatedRequest:
     assert first.reply is not None  # since `keep` is called before the commit
-    return Answered(json_reply(first.reply["body"], first.reply["status"]))
+    return RepeatedRequest(json_reply(first.reply["body"], first.reply["status"]))
 
 
-def _of_canvas(request: Request, principal: Anyone, body: CanvasBody, idempotency_key: _Shown = None) -> Keyed:
-    return _keyed(request, principal, body, is_ordered=True)  # nodes run in the order of their keys
+def _of_canvas(request: Request, principal: AnyTokenCaller, body: CanvasBody, idempotency_key: _KeyHeader = None) -> IdempotentRequest:
+    return _make_request(request, principal, body, is_ordered=True)  # nodes run in the order of their keys
 
 
-def _of_body(request: Request, principal: Anyone, body: SmallBody, idempotency_key: _Shown = None) -> Keyed:
-    return _keyed(request, principal, body, is_ordered=False)
+def _of_body(request: Request, principal: AnyTokenCaller, body: SmallBody, idempotency_key: _KeyHeader = None) -> IdempotentRequest:
+    return _make_request(request, principal, body, is_ordered=False)
 
 
-OnceByCanvas = Annotated[Keyed, Depends(_of_canvas)]
-OnceByBody = Annotated[Keyed, Depends(_of_body)]
+OnceByCanvas = Annotated[IdempotentRequest, Depends(_of_canvas)]
+OnceByBody = Annotated[IdempotentRequest, Depends(_of_body)]
 
 
-def by_files(request: Request, principal: Principal, files: Sequence[tuple[str, BinaryIO]]) -> Keyed:
+def make_file_request(request: Request, principal: RequestPrincipal, files: Sequence[tuple[str, BinaryIO]]) -> IdempotentRequest:
     """Return the request with the digest of its files and their names. Files are read in parts and rewound."""
-    if key_of(request) is None:
-        return Keyed(principal.tenant_id, _route(request, principal), None, b"")
-    return _keyed(request, principal, [[name, _hash(file)] for name, file in files], is_ordered=True)
+    if find_key(request) is None:
+        return IdempotentRequest(principal.tenant_id, _route(request, principal), None, b"")
+    return _make_request(request, principal, [[name, _hash(file)] for name, file in files], is_ordered=True)
 
 
-def _keyed(request: Request, principal: Principal, body: Any, *, is_ordered: bool) -> Keyed:
-    key = key_of(request)
+def _make_request(request: Request, principal: RequestPrincipal, body: Any, *, is_ordered: bool) -> IdempotentRequest:
+    key = find_key(request)
     if key is None:
-        return Keyed(principal.tenant_id, _route(request, principal), None, b"")
+        return IdempotentRequest(principal.tenant_id, _route(request, principal), None, b"")
     whole = [request.url.path, sorted(request.query_params.multi_items()), body]
     written = json.dumps(whole, sort_keys=not is_ordered)
-    return Keyed(principal.tenant_id, _route(request, principal), key, hashlib.sha256(written.encode()).digest())
+    return IdempotentRequest(principal.tenant_id, _route(request, principal), key, hashlib.sha256(written.encode()).digest())
 
 
-def _route(request: Request, principal: Principal) -> str:
+def _route(request: Request, principal: RequestPrincipal) -> str:
     """Return the declared route with placeholders for ids: a key belongs to a route, and ids belong to the request."""
     route = f"{request.method} {request.scope['route'].path}"
     return principal.link.key_route(route) if principal.link is not None else route
 
 
 def _hash(file: BinaryIO) -> str:
-    sha256, _ = hashed(file)
+    sha256, _ = hash_file(file)
     return sha256.hex()

@@ -6,13 +6,13 @@ from typing import Annotated
 
 from fastapi import Depends
 
-from api.http.errors import ARGUMENT, Refused
+from api.http.errors import ARGUMENT, RequestRefused
 
-MOST = 100
+MAX_ENTRIES = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class ListPage:
     """The requested part of a list."""
 
     number: int
@@ -24,26 +24,26 @@ class Page:
         return (self.number - 1) * self.size
 
 
-def page(page: str = "1", page_size: str = "30") -> Page:
+def parse_page(page: str = "1", page_size: str = "30") -> ListPage:
     """Return the page of a query, with defaults for values that are not numbers. Raises Refused for too long pages."""
     size = _number(page_size, 30)
-    if size > MOST:
-        raise Refused(ARGUMENT, f"`page_size` must not be greater than {MOST}.")
-    return Page(min(_number(page, 1), 10**9), size)
+    if size > MAX_ENTRIES:
+        raise RequestRefused(ARGUMENT, f"`page_size` must not be greater than {MAX_ENTRIES}.")
+    return ListPage(min(_number(page, 1), 10**9), size)
 
 
-def listed(text: str) -> list[str]:
+def parse_list(text: str) -> list[str]:
     """Return the entries of a comma list. Raises Refused for more than 100."""
     entries = [entry.strip() for entry in text.split(",") if entry.strip()]
-    if len(entries) > MOST:
-        raise Refused(ARGUMENT, f"A list may name at most {MOST} entries.")
+    if len(entries) > MAX_ENTRIES:
+        raise RequestRefused(ARGUMENT, f"A list may name at most {MAX_ENTRIES} entries.")
     return entries
 
 
-def order_of(name: str, known: Collection[str]) -> str:
+def parse_order(name: str, known: Collection[str]) -> str:
     """Return the order of a query. Raises Refused for an unknown one."""
     if name not in known:
-        raise Refused(ARGUMENT, f"`orderby` is {name[:64]!r}. Use one of: {', '.join(known)}.")
+        raise RequestRefused(ARGUMENT, f"`orderby` is {name[:64]!r}. Use one of: {', '.join(known)}.")
     return name
 
 
@@ -56,4 +56,4 @@ def _number(text: str, default: int) -> int:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 12 and int(text) > 0 else default
 
 
-ThePage = Annotated[Page, Depends(page)]
+ListPageDep = Annotated[ListPage, Depends(parse_page)]

@@ -21,15 +21,15 @@ def refuse_unknown_parameters(request: Request) -> None:
     route = request.scope.get("route")
     if not request.query_params or not isinstance(route, APIRoute) or isinstance(route, AnyQueryRoute):
         return
-    known = sorted(set(_declared(route.dependant)))
+    known = sorted(set(_declared_names(route.dependant)))
     for name in request.query_params:
         if name not in known:
             parameters = f"Its parameters are: {', '.join(known)}." if known else "It has none."
             raise UnknownParameter(f"`{name[:64]}` is not a parameter of this route. {parameters}", field=name[:64])
 
 
-def _declared(dependant: Dependant) -> Iterator[str]:
+def _declared_names(dependant: Dependant) -> Iterator[str]:
     for parameter in dependant.query_params:
         yield parameter.alias
     for dependency in dependant.dependencies:
-        yield from _declared(dependency)
+        yield from _declared_names(dependency)

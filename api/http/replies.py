@@ -41,14 +41,14 @@ def iso(moment: datetime | None) -> str | None:
     return moment.isoformat() if moment else None
 
 
-NOBODYS = UUID(int=0)  # an id that no row has
+UNUSED_ID = UUID(int=0)  # an id that no row has
 
 
-def id_or_nobodys(text: Any) -> UUID:
+def id_or_unused(text: Any) -> UUID:
     """Return the id in a client's text; if it is not an id, return one that no row has."""
-    return id_of(text) or NOBODYS
+    return parse_id(text) or UNUSED_ID
 
 
-def id_of(text: Any) -> UUID | None:
+def parse_id(text: Any) -> UUID | None:
     """Return the id in a client's text, with or without hyphens; None if it is not an id."""
     return uuid_of(text) if isinstance(text, str) else None

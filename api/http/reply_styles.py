@@ -31,7 +31,7 @@ class OpenAIRoute(APIRoute):
     style: ClassVar[Style] = Style.OPENAI
 
 
-def speak(request: Request, style: Style) -> None:
+def set_style(request: Request, style: Style) -> None:
     """Set the style of this request instead of that of its route."""
     request.state.style = style
 

@@ -11,15 +11,15 @@ from typing import Annotated, Any, TypeVar, get_args
 from fastapi import Depends, Request
 from pydantic import BaseModel, ValidationError
 
-from api.dependencies import ApiContextDep, in_thread
-from api.http.errors import ARGUMENT, Refused, UnknownParameter
+from api.dependencies import ApiContextDep, run_in_thread
+from api.http.errors import ARGUMENT, RequestRefused, UnknownParameter
 from api.http.schemas import Body
 from canvas.document import json_checks
 from canvas.errors import InvalidRequest
 
-LARGE = 1024 * 1024  # bytes of a body above which it is parsed in a thread, since every stream waits for the event loop
+PARSE_IN_THREAD_ABOVE = 1024 * 1024  # bytes of a body above which it is parsed in a thread, since every stream waits for the event loop
 
-LARGEST_CHAT = 20 * 1024 * 1024
+MAX_CHAT_BYTES = 20 * 1024 * 1024
 """Bytes of a body with pictures. Without its pictures, EASEL_MAX_BODY_BYTES is the limit."""
 
 SIZE = "body_size"  # of a chat's body, in the state of its request
@@ -30,19 +30,19 @@ V = TypeVar("V", bound=BaseModel)
 
 async def canvas_body(request: Request, context: ApiContextDep) -> dict[str, Any]:
     """Return a body that may contain a canvas."""
-    return await _taken_apart(await _bytes(request, context.max_canvas_bytes, "EASEL_MAX_CANVAS_BYTES"))
+    return await _parse_object(await _bytes(request, context.max_canvas_bytes, "EASEL_MAX_CANVAS_BYTES"))
 
 
 async def small_body(request: Request, context: ApiContextDep) -> dict[str, Any]:
     """Return any other body."""
-    return await _taken_apart(await _bytes(request, context.max_body_bytes, "EASEL_MAX_BODY_BYTES"))
+    return await _parse_object(await _bytes(request, context.max_body_bytes, "EASEL_MAX_BODY_BYTES"))
 
 
 async def chat_body(request: Request, context: ApiContextDep) -> dict[str, Any]:
     """Return a body of an OpenAI client, which may contain pictures. Store its size in the state of the request."""
-    data = await _bytes(request, max(LARGEST_CHAT, context.max_body_bytes), "these routes")
+    data = await _bytes(request, max(MAX_CHAT_BYTES, context.max_body_bytes), "these routes")
     setattr(request.state, SIZE, len(data))
-    return await _taken_apart(data)
+    return await _parse_object(data)
 
 
 CanvasBody = Annotated[dict[str, Any], Depends(canvas_body)]
@@ -56,16 +56,16 @@ def with_query(body: Mapping[str, Any], **query: str) -> dict[str, Any]:
     return given | {name: value for name, value in body.items() if value is not None}
 
 
-def checked(model: type[M], body: Mapping[str, Any]) -> M:
+def parse_body(model: type[M], body: Mapping[str, Any]) -> M:
     """Return a body parsed by its schema. Keys with null count as absent.
 
     Raises UnknownParameter for a field that the schema does not have, and InvalidRequest.
     """
     _refuse_unknown(model, body, "")
-    return validated(model, {name: value for name, value in body.items() if value is not None})
+    return validate_fields(model, {name: value for name, value in body.items() if value is not None})
 
 
-def validated(model: type[V], fields: Mapping[str, Any]) -> V:
+def validate_fields(model: type[V], fields: Mapping[str, Any]) -> V:
     """Return fields parsed by a schema; others are ignored. Raises InvalidRequest."""
     try:
         return model.model_validate(fields)
@@ -75,7 +75,7 @@ def validated(model: type[V], fields: Mapping[str, Any]) -> V:
         raise InvalidRequest(f"`{field}`: {first['msg']}.", field=field) from None
 
 
-def warnings_of(model: type[Body], body: Mapping[str, Any]) -> dict[str, list[str]]:
+def ignored_field_warnings(model: type[Body], body: Mapping[str, Any]) -> dict[str, list[str]]:
     """Return `{"warnings": [...]}` about fields of a body without an effect; {} if there are none."""
     ignored = _ignored_in(model, body, "")
     return {"warnings": [f"`{name}` has no effect here." for name in ignored]} if ignored else {}
@@ -90,17 +90,17 @@ def _refuse_unknown(model: type[Body], body: Mapping[str, Any], path: str) -> No
                 f"`{path}{name[:64]}` is not a field of this request. Its fields are: {', '.join(sorted(fields))}.",
                 field=f"{path}{name[:64]}",
             )
-    for name, inner, value in _inner(model, body):
+    for name, inner, value in _nested_bodies(model, body):
         _refuse_unknown(inner, value, f"{path}{name}.")
 
 
 def _ignored_in(model: type[Body], body: Mapping[str, Any], path: str) -> list[str]:
     given = ((name, values) for name, values in model.without_effect.items() if body.get(name) is not None)
     here = [f"{path}{name}" for name, values in given if body[name] not in values]
-    return here + [each for name, inner, value in _inner(model, body) for each in _ignored_in(inner, value, f"{name}.")]
+    return here + [each for name, inner, value in _nested_bodies(model, body) for each in _ignored_in(inner, value, f"{name}.")]
 
 
-def _inner(model: type[Body], body: Mapping[str, Any]) -> Iterator[tuple[str, type[Body], Mapping[str, Any]]]:
+def _nested_bodies(model: type[Body], body: Mapping[str, Any]) -> Iterator[tuple[str, type[Body], Mapping[str, Any]]]:
     """Yield the nested objects of a body that have their own schema."""
     for name, field in model.model_fields.items():
         value = body.get(name)
@@ -110,24 +110,24 @@ def _inner(model: type[Body], body: Mapping[str, Any]) -> Iterator[tuple[str, ty
                 yield name, kind, value
 
 
-def described(model: type[BaseModel]) -> dict[str, Any]:
+def body_openapi(model: type[BaseModel]) -> dict[str, Any]:
     """Return the `openapi_extra` of a route that reads its body itself."""
     schema = model.model_json_schema()
-    whole = _inlined(schema, schema.pop("$defs", {}))
+    whole = _inline_definitions(schema, schema.pop("$defs", {}))
     return {"requestBody": {"content": {"application/json": {"schema": whole}}, "required": True}}
 
 
-def _inlined(schema: Any, definitions: Mapping[str, Any]) -> Any:
+def _inline_definitions(schema: Any, definitions: Mapping[str, Any]) -> Any:
     """Return a schema with references replaced by their definitions, which OpenAPI keeps in another place."""
     if isinstance(schema, list):
-        return [_inlined(each, definitions) for each in schema]
+        return [_inline_definitions(each, definitions) for each in schema]
     if not isinstance(schema, dict):
         return schema
     reference = schema.get("$ref")
     if isinstance(reference, str):
         others = {name: value for name, value in schema.items() if name != "$ref"}
-        return _inlined({**definitions[reference.rpartition("/")[2]], **others}, definitions)
-    return {name: _inlined(each, definitions) for name, each in schema.items()}
+        return _inline_definitions({**definitions[reference.rpartition("/")[2]], **others}, definitions)
+    return {name: _inline_definitions(each, definitions) for name, each in schema.items()}
 
 
 async def read_body(request: Request, most_bytes: int, too_large: Callable[[int], Exception]) -> bytes:
@@ -149,7 +149,7 @@ def declared_size(headers: Mapping[str, str]) -> int | None:
     return int(written[:15]) if written.isascii() and written.isdigit() else None
 
 
-def json_of(text: str | bytes) -> Any:
+def parse_json(text: str | bytes) -> Any:
     """Return the value of an untrusted JSON text. Raises ValueError, also for NaN and Infinity."""
     return json.loads(text, parse_constant=_refuse_constant)
 
@@ -160,14 +160,14 @@ def _refuse_constant(name: str) -> Any:
 
 async def _bytes(request: Request, limit: int, setting: str) -> bytes:
     message = f"request body too large: more than the {limit} bytes that {setting} allows."
-    return await read_body(request, limit, lambda _: Refused(ARGUMENT, message, status=413))
+    return await read_body(request, limit, lambda _: RequestRefused(ARGUMENT, message, status=413))
 
 
-async def _taken_apart(body: bytes) -> dict[str, Any]:
-    return _object(body) if len(body) <= LARGE else await in_thread(lambda: _object(body))
+async def _parse_object(body: bytes) -> dict[str, Any]:
+    return _load_object(body) if len(body) <= PARSE_IN_THREAD_ABOVE else await run_in_thread(lambda: _load_object(body))
 
 
-def _object(body: bytes) -> dict[str, Any]:
+def _load_object(body: bytes) -> dict[str, Any]:
     if not body.strip():
         return {}
     try:
@@ -177,7 +177,7 @@ def _object(body: bytes) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise InvalidRequest("The request body must be a JSON object.")
     try:
-        return json_checks.copied(value)
+        return json_checks.copy_storable(value)
     except json_checks.Unstorable as error:
         message = f"The request body cannot be stored. {error.where}: {error.reason}."
         raise InvalidRequest(message, field=error.field) from None

@@ -14,12 +14,12 @@ from canvas.errors import InvalidRequest
 from canvas.graph.uncertain_outcomes import OUTCOME
 
 
-def truthy(value: Any) -> Any:
+def parse_flag(value: Any) -> Any:
     """Return the boolean of a flag that may be a text: RAGFlow's front end sends "true"."""
     return value.strip().lower() not in ("", "false", "0", "no") if isinstance(value, str) else bool(value)
 
 
-Flag = Annotated[bool, BeforeValidator(truthy)]
+Flag = Annotated[bool, BeforeValidator(parse_flag)]
 Text = Annotated[str, Field(max_length=100_000)]
 
 HEADERS = "Headers for MCP servers; they are stored encrypted"
@@ -35,7 +35,7 @@ Headers = Annotated[dict[str, Any] | None, BeforeValidator(_object_or_nothing)]
 NoEffect: TypeAlias = Mapping[str, tuple[Any, ...]]
 """Fields without an effect, each with the values that need none."""
 
-SHOWN: NoEffect = dict.fromkeys(
+READ_ONLY_FIELDS: NoEffect = dict.fromkeys(
     ("id", "tenant_id", "created_by", "create_time", "create_date", "update_time", "update_date"), ()
 )
 """Read-only fields of replies, which clients send back together with the fields that they change."""
@@ -54,7 +54,7 @@ class CanvasFields(Body):
     """The fields of a canvas; an update has the fields that change."""
 
     without_effect: ClassVar[NoEffect] = {
-        **SHOWN,
+        **READ_ONLY_FIELDS,
         **dict.fromkeys(("user_id", "nickname", "tenant_avatar", "last_publish_time", "release_time", "tags"), ()),
         "type": ("agent",),
     }
@@ -69,13 +69,13 @@ class CanvasFields(Body):
     release: Flag = False
 
 
-class Tags(Body):
+class TagsBody(Body):
     """The new tags of a canvas: a list, or a comma list. A comma inside of a listed tag becomes a blank."""
 
     tags: list[str] | str
 
 
-class Publishing(Body):
+class PublishBody(Body):
     """The document to publish, which becomes the draft; by default the draft."""
 
     title: Annotated[str, Field(max_length=255)] | None = None
@@ -83,7 +83,7 @@ class Publishing(Body):
     dsl: dict[str, Any] | str | None = None
 
 
-class NewSession(Body):
+class NewSessionBody(Body):
     """A new session."""
 
     without_effect: ClassVar[NoEffect] = {"id": ()}  # RAGFlow's front end repeats the agent's id
@@ -93,14 +93,14 @@ class NewSession(Body):
     release: Flag = False
 
 
-class SomeSessions(Body):
+class DeleteSessionsBody(Body):
     """The sessions to delete."""
 
     ids: list[str] = Field(default_factory=list[str], max_length=100)
     delete_all: Flag = False
 
 
-class Turn(Body):
+class TurnBody(Body):
     """A turn: the input of the user, and options of the run and the answer."""
 
     query: str | dict[str, Any] | None = None
@@ -153,7 +153,7 @@ class Turn(Body):
         return {**(self.budget or {}), "seconds": self.run_timeout}
 
 
-class Completion(Turn):
+class CompletionBody(TurnBody):
     """A turn in RAGFlow's format, or in OpenAI's with `openai-compatible`."""
 
     without_effect: ClassVar[NoEffect] = {"running_hint_text": (), "model": ()}
@@ -169,14 +169,14 @@ class Completion(Turn):
     openai_compatible: Flag = Field(default=False, alias="openai-compatible")
 
 
-class Running(Completion):
+class RunBody(CompletionBody):
     """A turn of `/run`, which accepts further names of the query."""
 
     user_input: str | dict[str, Any] | None = None
     message: str | dict[str, Any] | None = None
 
 
-class Answers(Body):
+class ResumeBody(Body):
     """Answers to the forms of a run that waits, and to its questions about uncertain outcomes."""
 
     inputs: dict[str, Any] | None = None
@@ -198,7 +198,7 @@ class Answers(Body):
         return {**(self.inputs or {}), **answers} if answers else self.inputs
 
 
-class Budget(Body):
+class BudgetBody(Body):
     """Limits of a run, a session, the tenant or its day; without an id, of every run or session."""
 
     scope: Literal["run", "session", "tenant", "day"]
@@ -210,14 +210,14 @@ class Budget(Body):
     currency: str | None = None
 
 
-class Cancelling(Body):
+class CancelBody(Body):
     """The run or session of an agent to cancel; by default all its open runs."""
 
     session_id: str | None = None
     run_id: str | None = None
 
 
-class TaskAction(Body):
+class TaskActionBody(Body):
     """An action on a task; the only one is `stop`."""
 
     action: str | None = None

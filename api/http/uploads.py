@@ -14,16 +14,16 @@ from fastapi import Request
 from starlette.datastructures import UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 
-from api.http.errors import ARGUMENT, DATA, Refused
+from api.http.errors import ARGUMENT, DATA, RequestRefused
 from api.http.request_bodies import declared_size
 from canvas.errors import AnswerTooLarge, NodeFailure
-from providers.interfaces import Call, Http
+from providers.interfaces import HttpCall, Http
 from store.files.blobs import Blobs
 from store.tenants.uploads import StoredFile, StoredRef
 
-LARGEST = 64 * 1024 * 1024  # bytes of a multipart body, and of a file that is fetched
+MAX_UPLOAD_BYTES = 64 * 1024 * 1024  # bytes of a multipart body, and of a file that is fetched
 MOST_FILES = 100
-LONGEST_NAME = 255
+MAX_NAME_CHARS = 255
 REDIRECTS = 5
 FETCH_SECONDS = 60.0
 
@@ -33,7 +33,7 @@ _MIME_TYPE = re.compile(r"[a-z0-9][a-z0-9!#$&^_.+-]{0,126}/[a-z0-9][a-z0-9!#$&^_
 
 
 @dataclass(frozen=True, slots=True)
-class Incoming:
+class IncomingFile:
     """A file in memory that is to be stored."""
 
     name: str
@@ -41,22 +41,22 @@ class Incoming:
     data: bytes = field(repr=False)
 
 
-class FileTooLarge(Refused):
+class FetchedFileTooLarge(RequestRefused):
     """The file at an address is too large."""
 
 
 @asynccontextmanager
-async def uploaded(request: Request) -> AsyncGenerator[list[UploadFile]]:
+async def open_uploads(request: Request) -> AsyncGenerator[list[UploadFile]]:
     """Open the files in the field `file` of a multipart body until the block ends. Raises Refused."""
-    if (declared_size(request.headers) or 0) > LARGEST:
+    if (declared_size(request.headers) or 0) > MAX_UPLOAD_BYTES:
         raise _too_large()
     if mime_type_of(request.headers.get("content-type", "")) != "multipart/form-data":
         raise _missing()
-    parser = MultiPartParser(request.headers, _bounded(request), max_files=MOST_FILES)
+    parser = MultiPartParser(request.headers, _limit_body(request), max_files=MOST_FILES)
     try:
         form = await parser.parse()
     except (MultiPartException, ValueError) as error:  # ValueError: an invalid charset or name
-        raise Refused(ARGUMENT, f"The multipart body cannot be read. {getattr(error, 'message', '')}".strip()) from None
+        raise RequestRefused(ARGUMENT, f"The multipart body cannot be read. {getattr(error, 'message', '')}".strip()) from None
     try:
         files = [item for item in form.getlist("file") if isinstance(item, UploadFile)]
         if not files:
@@ -66,35 +66,35 @@ async def uploaded(request: Request) -> AsyncGenerator[list[UploadFile]]:
         await form.close()
 
 
-def keep(blobs: Blobs, file: UploadFile) -> StoredRef:
+def store_upload(blobs: Blobs, file: UploadFile) -> StoredRef:
     """Store the bytes of an uploaded file, which is read in parts.
 
     This slow step comes before a database connection is used. Bytes without a row are harmless if the request fails.
     """
     name = file_name(file.filename or "")
     sha256, size = blobs.put_file(file.file)
-    return StoredRef(name, mime_type_of(file.content_type or "") or guessed_type(name), size, sha256)
+    return StoredRef(name, mime_type_of(file.content_type or "") or guess_type(name), size, sha256)
 
 
-async def fetched(http: Http, url: str, most_bytes: int = LARGEST) -> Incoming:
+async def fetch_file(http: Http, url: str, most_bytes: int = MAX_UPLOAD_BYTES) -> IncomingFile:
     """Fetch the file at an address, which is checked like addresses of canvases. Raises Refused."""
     try:
-        reply = await http.send(Call("GET", url, redirects=REDIRECTS, timeout=FETCH_SECONDS, most_bytes=most_bytes))
+        reply = await http.send(HttpCall("GET", url, redirects=REDIRECTS, timeout=FETCH_SECONDS, most_bytes=most_bytes))
     except AnswerTooLarge as failure:
-        raise FileTooLarge(DATA, failure.message) from failure
+        raise FetchedFileTooLarge(DATA, failure.message) from failure
     except NodeFailure as failure:  # a refused address, or an incomplete answer
-        raise Refused(DATA, failure.message) from failure
+        raise RequestRefused(DATA, failure.message) from failure
     if not reply.is_success:
-        raise Refused(DATA, f"The address answered with status {reply.status}.")
+        raise RequestRefused(DATA, f"The address answered with status {reply.status}.")
     place = urlsplit(reply.url)
     name = file_name(unquote(place.path).rpartition("/")[2] or place.hostname or "")
-    mime_type = mime_type_of(reply.headers.get("content-type", "")) or guessed_type(name)
+    mime_type = mime_type_of(reply.headers.get("content-type", "")) or guess_type(name)
     if "." not in PurePosixPath(name).name:
         name += mimetypes.guess_extension(mime_type) or ""
-    return Incoming(name, mime_type, reply.content)
+    return IncomingFile(name, mime_type, reply.content)
 
 
-def shown(row: StoredFile) -> dict[str, Any]:
+def file_json(row: StoredFile) -> dict[str, Any]:
     """Return the descriptor of a stored file, for replies and for the `files` of a turn."""
     return {
         "id": row.id.hex,
@@ -112,7 +112,7 @@ def file_name(written: str) -> str:
     """Return the last part of a path, with / or \\, without characters that file names cannot have."""
     last = re.split(r"[\\/]", written)[-1]
     kept = "".join(letter for letter in last if unicodedata.category(letter)[0] != "C").strip()
-    return kept[-LONGEST_NAME:] if kept.strip(".") else "file"
+    return kept[-MAX_NAME_CHARS:] if kept.strip(".") else "file"
 
 
 def mime_type_of(written: str) -> str:
@@ -121,25 +121,25 @@ def mime_type_of(written: str) -> str:
     return kind if _MIME_TYPE.fullmatch(kind) else ""
 
 
-def guessed_type(name: str) -> str:
+def guess_type(name: str) -> str:
     """Return the media type by a file's extension."""
     return mimetypes.guess_type(name, strict=False)[0] or OCTETS
 
 
-async def _bounded(request: Request) -> AsyncGenerator[bytes]:
+async def _limit_body(request: Request) -> AsyncGenerator[bytes]:
     """Yield the body in parts. Raises Refused if it is too large."""
     size = 0
     async for part in request.stream():
         size += len(part)
-        if size > LARGEST:
+        if size > MAX_UPLOAD_BYTES:
             raise _too_large()
         yield part
 
 
-def _too_large() -> Refused:
-    message = f"request body too large: more than the {LARGEST} bytes that an upload may have."
-    return Refused(ARGUMENT, message, status=413)
+def _too_large() -> RequestRefused:
+    message = f"request body too large: more than the {MAX_UPLOAD_BYTES} bytes that an upload may have."
+    return RequestRefused(ARGUMENT, message, status=413)
 
 
-def _missing() -> Refused:
-    return Refused(ARGUMENT, "`file` field is required.")
+def _missing() -> RequestRefused:
+    return RequestRefused(ARGUMENT, "`file` field is required.")

@@ -9,29 +9,29 @@ from fastapi.responses import Response
 from pydantic import Field, StringConstraints
 
 from api.dependencies import ApiContext, ApiContextDep
-from api.http.auth import Caller, Principal
-from api.http.errors import ARGUMENT, DATA, Refused, absent
+from api.http.auth import ApiTokenCaller, RequestPrincipal
+from api.http.errors import ARGUMENT, DATA, RequestRefused, not_found
 from api.http.idempotency import OnceByBody
-from api.http.paging import ThePage, is_true, listed, order_of
-from api.http.replies import id_of, json_reply, success
-from api.http.request_bodies import SmallBody, checked, described, warnings_of
-from api.http.schemas import SHOWN, Body, Flag, NoEffect
+from api.http.paging import ListPageDep, is_true, parse_list, parse_order
+from api.http.replies import parse_id, json_reply, success
+from api.http.request_bodies import SmallBody, parse_body, body_openapi, ignored_field_warnings
+from api.http.schemas import READ_ONLY_FIELDS, Body, Flag, NoEffect
 from api.knowledge import knowledge_wire
 from canvas.errors import ModelError, NotFound
-from knowledge.bases.chunking import DEFAULTS, LEAST, MOST
+from knowledge.bases.chunking import DEFAULTS, MIN_TOKENS, MAX_TOKENS
 from knowledge.bases.ingestion import storage_of
-from knowledge.models import first_of
+from knowledge.models import first_model_of
 from providers.models.chat.catalogue import resolve
 from providers.models.embeddings.factory import EMBEDDING
 from store.db.transaction import Transaction
 from store.knowledge import bases as knowledge_bases
 from store.knowledge import documents
-from store.knowledge.bases import Base
+from store.knowledge.bases import KnowledgeBase
 
 router = APIRouter(tags=["knowledge bases"])
 
-MOST_IDS = 100
-AT_ONCE = 100  # documents that are deleted per transaction
+MAX_IDS = 100
+BATCH = 100  # documents that are deleted per transaction
 
 Name = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=128)]
 
@@ -45,7 +45,7 @@ PARSER_FIELDS = (
 """Fields of RAGFlow's `parser_config` that have no effect here."""
 
 DATASET_FIELDS: NoEffect = {
-    **SHOWN,
+    **READ_ONLY_FIELDS,
     "avatar": ("",),
     "permission": ("me",),
     "chunk_method": ("naive",),
@@ -57,16 +57,16 @@ DATASET_FIELDS: NoEffect = {
 """Fields of RAGFlow's datasets that have no effect here."""
 
 
-class Parser(Body):
+class ParserBody(Body):
     """How documents are split: tokens per chunk, and the overlap of two chunks."""
 
     without_effect: ClassVar[NoEffect] = dict.fromkeys(PARSER_FIELDS, ())
 
-    chunk_token_num: int = Field(default=DEFAULTS["chunk_token_num"], ge=LEAST, le=MOST)
+    chunk_token_num: int = Field(default=DEFAULTS["chunk_token_num"], ge=MIN_TOKENS, le=MAX_TOKENS)
     overlapped_percent: int = Field(default=DEFAULTS["overlapped_percent"], ge=0, le=50)
 
 
-class NewDataset(Body):
+class NewDatasetBody(Body):
     """A new base. Its embedding model is by default the tenant's first one; without any, searches match words only."""
 
     without_effect: ClassVar[NoEffect] = DATASET_FIELDS
@@ -75,10 +75,10 @@ class NewDataset(Body):
     description: str = Field(default="", max_length=65535)
     language: str = Field(default="English", max_length=32)
     embedding_model: str = Field(default="", max_length=255)
-    parser_config: Parser = Parser()
+    parser_config: ParserBody = ParserBody()
 
 
-class ChangedDataset(Body):
+class ChangedDatasetBody(Body):
     """Changes of a base."""
 
     without_effect: ClassVar[NoEffect] = DATASET_FIELDS
@@ -87,29 +87,29 @@ class ChangedDataset(Body):
     description: str | None = Field(default=None, max_length=65535)
     language: str | None = Field(default=None, max_length=32)
     embedding_model: str | None = Field(default=None, max_length=255)
-    parser_config: Parser | None = None
+    parser_config: ParserBody | None = None
 
 
-class Some(Body):
+class DeleteBody(Body):
     """What to delete: `ids`, or everything with `delete_all`."""
 
     ids: list[str] | None = None
     delete_all: Flag = False
 
 
-def base_of(tx: Transaction, principal: Principal, dataset_id: str) -> Base:
+def get_caller_base(tx: Transaction, principal: RequestPrincipal, dataset_id: str) -> KnowledgeBase:
     """Return a base of the caller. Raises Refused, also for a base of another tenant."""
-    base_id = id_of(dataset_id)
+    base_id = parse_id(dataset_id)
     if base_id is None:
-        raise absent(f"You don't own the dataset {dataset_id}.")
+        raise not_found(f"You don't own the dataset {dataset_id}.")
     return knowledge_bases.get(tx, principal.tenant_id, base_id)
 
 
-@router.post("/datasets", openapi_extra=described(NewDataset))
-def create(context: ApiContextDep, principal: Caller, body: SmallBody, once: OnceByBody) -> Response:
+@router.post("/datasets", openapi_extra=body_openapi(NewDatasetBody))
+def create(context: ApiContextDep, principal: ApiTokenCaller, body: SmallBody, once: OnceByBody) -> Response:
     """Create an empty base."""
-    wanted = checked(NewDataset, body)
-    model = _model(context, principal, wanted.embedding_model)
+    wanted = parse_body(NewDatasetBody, body)
+    model = _choose_model(context, principal, wanted.embedding_model)
     with once.transaction(context.database) as tx:
         base_id = knowledge_bases.create(
             tx,
@@ -121,14 +121,14 @@ def create(context: ApiContextDep, principal: Caller, body: SmallBody, once: Onc
             language=wanted.language,
         )
         base = knowledge_bases.get(tx, principal.tenant_id, base_id)
-        return once.keep(tx, success(knowledge_wire.dataset(base), **warnings_of(NewDataset, body)))
+        return once.keep(tx, success(knowledge_wire.dataset_json(base), **ignored_field_warnings(NewDatasetBody, body)))
 
 
 @router.get("/datasets")
 def list_datasets(
     context: ApiContextDep,
-    principal: Caller,
-    page: ThePage,
+    principal: ApiTokenCaller,
+    page: ListPageDep,
     id: str = "",  # noqa: A002 - the name on the wire
     ids: Annotated[list[str] | None, Query(description="May be repeated, or a comma list")] = None,
     name: str = "",
@@ -139,39 +139,39 @@ def list_datasets(
 
     `orderby` is `create_time` or `update_time`; `desc=false` reverses the order.
     """
-    named = [*listed(",".join(ids or [])), *([id] if id else [])]
-    wanted = {each: id_of(each) for each in named}
+    named = [*parse_list(",".join(ids or [])), *([id] if id else [])]
+    wanted = {each: parse_id(each) for each in named}
     with context.database.transaction() as tx:
         for each in wanted:
-            base_of(tx, principal, each)
+            get_caller_base(tx, principal, each)
         bases, total = knowledge_bases.page(
             tx,
             principal.tenant_id,
             ids=[each for each in wanted.values() if each is not None] if named else None,
             name=name or None,
-            order_by=order_of(orderby, knowledge_bases.ORDERS),
+            order_by=parse_order(orderby, knowledge_bases.ORDERS),
             descending=is_true(desc),
             most=page.size,
             skipped=page.offset,
         )
     if name and not bases and page.number == 1:
-        raise absent(f"You don't own the dataset {name}.")
-    shown = [knowledge_wire.dataset(base) for base in bases]
+        raise not_found(f"You don't own the dataset {name}.")
+    shown = [knowledge_wire.dataset_json(base) for base in bases]
     return json_reply({"code": 0, "message": "success", "data": shown, "total_datasets": total})
 
 
-@router.put("/datasets/{dataset_id}", openapi_extra=described(ChangedDataset))
-def change(context: ApiContextDep, principal: Caller, body: SmallBody, dataset_id: str) -> Response:
+@router.put("/datasets/{dataset_id}", openapi_extra=body_openapi(ChangedDatasetBody))
+def change(context: ApiContextDep, principal: ApiTokenCaller, body: SmallBody, dataset_id: str) -> Response:
     """Change a base. Its embedding model cannot change while it has chunks."""
-    wanted = checked(ChangedDataset, body)
+    wanted = parse_body(ChangedDatasetBody, body)
     with context.database.transaction() as tx:
-        base = base_of(tx, principal, dataset_id)
-    model = _model(context, principal, wanted.embedding_model) if wanted.embedding_model else None
+        base = get_caller_base(tx, principal, dataset_id)
+    model = _choose_model(context, principal, wanted.embedding_model) if wanted.embedding_model else None
     with context.database.transaction() as tx:
-        base = base_of(tx, principal, dataset_id)
+        base = get_caller_base(tx, principal, dataset_id)
         if model is not None and model != base.embedding_model and base.chunks:
             kept = base.embedding_model or "none"
-            raise Refused(DATA, f"When chunk_count ({base.chunks}) > 0, embedding_model must remain {kept}.")
+            raise RequestRefused(DATA, f"When chunk_count ({base.chunks}) > 0, embedding_model must remain {kept}.")
         knowledge_bases.update(
             tx,
             principal.tenant_id,
@@ -182,29 +182,29 @@ def change(context: ApiContextDep, principal: Caller, body: SmallBody, dataset_i
             embedding_model=model,
             parser=wanted.parser_config.model_dump() if wanted.parser_config is not None else None,
         )
-        changed = knowledge_wire.dataset(knowledge_bases.get(tx, principal.tenant_id, base.id))
-        return success(changed, **warnings_of(ChangedDataset, body))
+        changed = knowledge_wire.dataset_json(knowledge_bases.get(tx, principal.tenant_id, base.id))
+        return success(changed, **ignored_field_warnings(ChangedDatasetBody, body))
 
 
-@router.delete("/datasets", openapi_extra=described(Some))
-def delete(context: ApiContextDep, principal: Caller, body: SmallBody) -> Response:
+@router.delete("/datasets", openapi_extra=body_openapi(DeleteBody))
+def delete(context: ApiContextDep, principal: ApiTokenCaller, body: SmallBody) -> Response:
     """Delete bases with their documents: `ids`, or all with `delete_all`."""
-    wanted = checked(Some, body)
+    wanted = parse_body(DeleteBody, body)
     if wanted.delete_all and not wanted.ids:
         _delete_all(context, principal)
         return success(None)
     with context.database.transaction() as tx:
-        bases = [base_of(tx, principal, each) for each in required_ids(wanted.ids, "ids")]
+        bases = [get_caller_base(tx, principal, each) for each in required_ids(wanted.ids, "ids")]
     for base in bases:
         delete_base(context, base)
     return success(None)
 
 
-def _delete_all(context: ApiContext, principal: Principal) -> None:
+def _delete_all(context: ApiContext, principal: RequestPrincipal) -> None:
     """Delete all bases of the caller, a page at a time."""
     while True:
         with context.database.statements() as tx:
-            bases, _ = knowledge_bases.page(tx, principal.tenant_id, most=AT_ONCE)
+            bases, _ = knowledge_bases.page(tx, principal.tenant_id, most=BATCH)
         if not bases:
             return
         for base in bases:
@@ -212,11 +212,11 @@ def _delete_all(context: ApiContext, principal: Principal) -> None:
                 delete_base(context, base)
 
 
-def delete_base(context: ApiContext, base: Base) -> None:
+def delete_base(context: ApiContext, base: KnowledgeBase) -> None:
     """Delete a base, a batch of documents at a time, since a statement may take ten seconds. Can be repeated."""
     while True:
         with context.database.transaction() as tx:
-            found, _ = documents.page(tx, base.tenant_id, base.id, most=AT_ONCE)
+            found, _ = documents.page(tx, base.tenant_id, base.id, most=BATCH)
             documents.delete(tx, base.tenant_id, base.id, [document.id for document in found])
         if not found:
             break
@@ -231,19 +231,19 @@ def delete_base(context: ApiContext, base: Base) -> None:
 def required_ids(ids: Sequence[str] | None, name: str) -> list[str]:
     """Return the ids that a body must have. Raises Refused if there are none, or too many."""
     if not ids:
-        raise Refused(DATA, f"`{name}` is required.")
-    if len(ids) > MOST_IDS:
-        raise Refused(ARGUMENT, f"`{name}` may name at most {MOST_IDS} entries.")
+        raise RequestRefused(DATA, f"`{name}` is required.")
+    if len(ids) > MAX_IDS:
+        raise RequestRefused(ARGUMENT, f"`{name}` may name at most {MAX_IDS} entries.")
     return list(dict.fromkeys(ids))
 
 
-def _model(context: ApiContext, principal: Principal, wanted: str) -> str:
+def _choose_model(context: ApiContext, principal: RequestPrincipal, wanted: str) -> str:
     """Return the embedding model of a base: the requested one, or the tenant's first. Raises Refused for others."""
     accounts = context.models.accounts(principal.tenant_id)
     if not wanted:
-        return first_of(accounts, EMBEDDING) or ""
+        return first_model_of(accounts, EMBEDDING) or ""
     try:
         resolve(wanted, accounts, kind=EMBEDDING)
     except ModelError as error:
-        raise Refused(DATA, error.message) from error
+        raise RequestRefused(DATA, error.message) from error
     return wanted

@@ -11,50 +11,50 @@ from fastapi.responses import Response
 from pydantic import Field
 from sqlalchemy.exc import IntegrityError
 
-from api.agents.files import FORM, reply_with
-from api.dependencies import ApiContext, ApiContextDep, in_thread
-from api.http.auth import Caller, Principal
-from api.http.errors import CONFLICT, DATA, Refused, UnsupportedParameter, absent
-from api.http.idempotency import Keyed, by_files
-from api.http.paging import ThePage, is_true, order_of
-from api.http.replies import id_of, success
-from api.http.request_bodies import SmallBody, checked, described, warnings_of
-from api.http.schemas import SHOWN, Body, NoEffect
-from api.http.uploads import LONGEST_NAME, OCTETS, keep, uploaded
+from api.agents.files import FORM, file_reply
+from api.dependencies import ApiContext, ApiContextDep, run_in_thread
+from api.http.auth import ApiTokenCaller, RequestPrincipal
+from api.http.errors import CONFLICT, DATA, RequestRefused, UnsupportedParameter, not_found
+from api.http.idempotency import IdempotentRequest, make_file_request
+from api.http.paging import ListPageDep, is_true, parse_order
+from api.http.replies import parse_id, success
+from api.http.request_bodies import SmallBody, parse_body, body_openapi, ignored_field_warnings
+from api.http.schemas import READ_ONLY_FIELDS, Body, NoEffect
+from api.http.uploads import MAX_NAME_CHARS, OCTETS, store_upload, open_uploads
 from api.knowledge import knowledge_wire
-from api.knowledge.datasets import AT_ONCE, Some, base_of, required_ids
+from api.knowledge.datasets import BATCH, DeleteBody, get_caller_base, required_ids
 from knowledge.bases.ingestion import storage_of
 from store.db.transaction import Transaction
 from store.knowledge import chunks, documents
-from store.knowledge.bases import Base
-from store.knowledge.documents import Document
+from store.knowledge.bases import KnowledgeBase
+from store.knowledge.documents import KnowledgeDocument
 from store.tenants.uploads import StoredRef
 
 router = APIRouter(tags=["knowledge bases"])
 
-MOST_MS = 253_402_300_799_000  # the last second of the year 9999
+MAX_TIMESTAMP_MS = 253_402_300_799_000  # the last second of the year 9999
 _POSITION = re.compile(r"[0-7][0-9a-f]{7}")  # as in the ids of chunks
-MOST_METADATA = 64 * 1024  # characters of a document's metadata as JSON
+MAX_METADATA_CHARS = 64 * 1024  # characters of a document's metadata as JSON
 
 
-class ChangedDocument(Body):
+class ChangedDocumentBody(Body):
     """Changes of a document."""
 
     without_effect: ClassVar[NoEffect] = {
-        **SHOWN,
+        **READ_ONLY_FIELDS,
         **dict.fromkeys(("parser_config", "parser_id", "pipeline_id", "location", "type", "suffix", "thumbnail"), ()),
         **dict.fromkeys(("size", "run", "progress", "progress_msg", "chunk_count", "token_count", "dataset_id"), ()),
         "chunk_method": ("naive",),
         "source_type": ("local",),
     }
 
-    name: str | None = Field(default=None, min_length=1, max_length=LONGEST_NAME)
+    name: str | None = Field(default=None, min_length=1, max_length=MAX_NAME_CHARS)
     meta_fields: dict[str, Any] | None = None
     enabled: bool | None = Field(default=None, description="A document is always searched; false is refused")
     status: str | None = Field(default=None, description="The same as `enabled`: 1 is accepted, 0 is refused")
 
 
-class Documents(Body):
+class DocumentIdsBody(Body):
     """Documents by id."""
 
     document_ids: list[str] | None = None
@@ -65,55 +65,55 @@ class Documents(Body):
     "/datasets/{dataset_id}/documents",
     openapi_extra={"requestBody": {"content": {"multipart/form-data": {"schema": FORM}}, "required": True}},
 )
-async def upload(request: Request, context: ApiContextDep, principal: Caller, dataset_id: str) -> Response:
+async def upload(request: Request, context: ApiContextDep, principal: ApiTokenCaller, dataset_id: str) -> Response:
     """Add documents to a base. The same content is stored once, under its first name. Documents are not parsed yet."""
-    base = await in_thread(lambda: _base(context, principal, dataset_id))
-    async with uploaded(request) as found:
-        once = await in_thread(
-            lambda: by_files(request, principal, [(file.filename or "", file.file) for file in found])
+    base = await run_in_thread(lambda: _get_base(context, principal, dataset_id))
+    async with open_uploads(request) as found:
+        once = await run_in_thread(
+            lambda: make_file_request(request, principal, [(file.filename or "", file.file) for file in found])
         )
-        await in_thread(lambda: once.look(context.database))
+        await run_in_thread(lambda: once.look(context.database))
         blobs = storage_of(context.storage, base.id)
-        kept = await in_thread(lambda: [keep(blobs, file) for file in found])
-    return await in_thread(lambda: _noted(context, base, once, kept))
+        kept = await run_in_thread(lambda: [store_upload(blobs, file) for file in found])
+    return await run_in_thread(lambda: _store_rows(context, base, once, kept))
 
 
-def _base(context: ApiContext, principal: Principal, dataset_id: str) -> Base:
+def _get_base(context: ApiContext, principal: RequestPrincipal, dataset_id: str) -> KnowledgeBase:
     with context.database.transaction() as tx:
-        return base_of(tx, principal, dataset_id)
+        return get_caller_base(tx, principal, dataset_id)
 
 
-def _noted(context: ApiContext, base: Base, once: Keyed, kept: list[StoredRef]) -> Response:
+def _store_rows(context: ApiContext, base: KnowledgeBase, once: IdempotentRequest, kept: list[StoredRef]) -> Response:
     with once.transaction(context.database) as tx:
         added = [
             documents.add(tx, base.tenant_id, base.id, file.name, file.mime_type, file.size, file.sha256)
             for file in kept
         ]
-        return once.keep(tx, success([knowledge_wire.document(document, base) for document, _ in added]))
+        return once.keep(tx, success([knowledge_wire.document_json(document, base) for document, _ in added]))
 
 
 @router.get("/datasets/{dataset_id}/documents/{document_id}")
-def download(context: ApiContextDep, principal: Caller, dataset_id: str, document_id: str) -> Response:
+def download(context: ApiContextDep, principal: ApiTokenCaller, dataset_id: str, document_id: str) -> Response:
     """Download a document, always as an attachment."""
     with context.database.transaction() as tx:
-        base = base_of(tx, principal, dataset_id)
-        document = _document(tx, base, document_id)
+        base = get_caller_base(tx, principal, dataset_id)
+        document = _get_document(tx, base, document_id)
     data = storage_of(context.storage, base.id).get(document.sha256)
-    return reply_with(data, OCTETS, document.name, is_inline=False)
+    return file_reply(data, OCTETS, document.name, is_inline=False)
 
 
 # -- rows -------------------------------------------------------------------------------------------------------------
 @router.get("/datasets/{dataset_id}/documents")
 def list_documents(
     context: ApiContextDep,
-    principal: Caller,
-    page: ThePage,
+    principal: ApiTokenCaller,
+    page: ListPageDep,
     dataset_id: str,
     id: str = "",  # noqa: A002 - the name on the wire
     name: str = "",
     keywords: str = "",
-    create_time_from: Annotated[int, Query(ge=0, le=MOST_MS)] = 0,
-    create_time_to: Annotated[int, Query(ge=0, le=MOST_MS)] = 0,
+    create_time_from: Annotated[int, Query(ge=0, le=MAX_TIMESTAMP_MS)] = 0,
+    create_time_to: Annotated[int, Query(ge=0, le=MAX_TIMESTAMP_MS)] = 0,
     orderby: str = "create_time",
     desc: str = "true",
 ) -> Response:
@@ -121,11 +121,11 @@ def list_documents(
 
     So are the times between which a document was added, in ms since 1970; 0 sets no limit.
     """
-    document_id = id_of(id) if id else None
+    document_id = parse_id(id) if id else None
     if id and document_id is None:
-        raise absent(f"You don't own the document {id}.")
+        raise not_found(f"You don't own the document {id}.")
     with context.database.transaction() as tx:
-        base = base_of(tx, principal, dataset_id)
+        base = get_caller_base(tx, principal, dataset_id)
         found, total = documents.page(
             tx,
             principal.tenant_id,
@@ -133,64 +133,64 @@ def list_documents(
             document_id=document_id,
             name=name or None,
             keywords=keywords,
-            since=_moment(create_time_from),
-            until=_moment(create_time_to),
-            order_by=order_of(orderby, documents.ORDERS),
+            since=_parse_time(create_time_from),
+            until=_parse_time(create_time_to),
+            order_by=parse_order(orderby, documents.ORDERS),
             descending=is_true(desc),
             most=page.size,
             skipped=page.offset,
         )
     if (id or name) and not found:
-        raise absent(f"You don't own the document {id or name}.")
-    return success({"docs": [knowledge_wire.document(each, base) for each in found], "total": total})
+        raise not_found(f"You don't own the document {id or name}.")
+    return success({"docs": [knowledge_wire.document_json(each, base) for each in found], "total": total})
 
 
-@router.put("/datasets/{dataset_id}/documents/{document_id}", openapi_extra=described(ChangedDocument))
-@router.patch("/datasets/{dataset_id}/documents/{document_id}", openapi_extra=described(ChangedDocument))
-def change(context: ApiContextDep, principal: Caller, body: SmallBody, dataset_id: str, document_id: str) -> Response:
+@router.put("/datasets/{dataset_id}/documents/{document_id}", openapi_extra=body_openapi(ChangedDocumentBody))
+@router.patch("/datasets/{dataset_id}/documents/{document_id}", openapi_extra=body_openapi(ChangedDocumentBody))
+def change(context: ApiContextDep, principal: ApiTokenCaller, body: SmallBody, dataset_id: str, document_id: str) -> Response:
     """Change a document's name, or replace its metadata, which filters use."""
-    wanted = checked(ChangedDocument, body)
+    wanted = parse_body(ChangedDocumentBody, body)
     if wanted.enabled is False or wanted.status not in (None, "1"):
         message = "A document cannot be disabled here. Delete it, or stop parsing it."
         raise UnsupportedParameter(message, field="enabled" if wanted.enabled is False else "status")
-    if wanted.meta_fields is not None and len(json.dumps(wanted.meta_fields)) > MOST_METADATA:
-        raise Refused(DATA, f"`meta_fields` may have at most {MOST_METADATA} characters.")
+    if wanted.meta_fields is not None and len(json.dumps(wanted.meta_fields)) > MAX_METADATA_CHARS:
+        raise RequestRefused(DATA, f"`meta_fields` may have at most {MAX_METADATA_CHARS} characters.")
     try:
         with context.database.transaction() as tx:
-            base = base_of(tx, principal, dataset_id)
-            document = _document(tx, base, document_id)
+            base = get_caller_base(tx, principal, dataset_id)
+            document = _get_document(tx, base, document_id)
             documents.update(
                 tx, principal.tenant_id, base.id, document.id, name=wanted.name, metadata=wanted.meta_fields
             )
-            changed = knowledge_wire.document(_document(tx, base, document_id), base)
-            return success(changed, **warnings_of(ChangedDocument, body))
+            changed = knowledge_wire.document_json(_get_document(tx, base, document_id), base)
+            return success(changed, **ignored_field_warnings(ChangedDocumentBody, body))
     except IntegrityError:  # only the unique name can be violated by these columns
-        raise Refused(CONFLICT, "Duplicated document name in the same dataset.", status=409) from None
+        raise RequestRefused(CONFLICT, "Duplicated document name in the same dataset.", status=409) from None
 
 
-@router.delete("/datasets/{dataset_id}/documents", openapi_extra=described(Some))
-def delete(context: ApiContextDep, principal: Caller, body: SmallBody, dataset_id: str) -> Response:
+@router.delete("/datasets/{dataset_id}/documents", openapi_extra=body_openapi(DeleteBody))
+def delete(context: ApiContextDep, principal: ApiTokenCaller, body: SmallBody, dataset_id: str) -> Response:
     """Delete documents with their chunks: `ids`, or all with `delete_all`."""
-    wanted = checked(Some, body)
+    wanted = parse_body(DeleteBody, body)
     with context.database.statements() as tx:
-        base = base_of(tx, principal, dataset_id)
-        ids = _owned(tx, base, required_ids(wanted.ids, "ids")) if not wanted.delete_all or wanted.ids else None
+        base = get_caller_base(tx, principal, dataset_id)
+        ids = _require_documents(tx, base, required_ids(wanted.ids, "ids")) if not wanted.delete_all or wanted.ids else None
     if ids is not None:
         _delete(context, base, ids)
         return success(None)
     while True:  # in batches, since a statement may take ten seconds
         with context.database.statements() as tx:
-            found, _ = documents.page(tx, principal.tenant_id, base.id, most=AT_ONCE)
+            found, _ = documents.page(tx, principal.tenant_id, base.id, most=BATCH)
         _delete(context, base, [document.id for document in found])
         if not found:
             return success(None)
 
 
-def _delete(context: ApiContext, base: Base, ids: list[UUID]) -> None:
+def _delete(context: ApiContext, base: KnowledgeBase, ids: list[UUID]) -> None:
     """Delete the bytes of documents, then their rows, so that an interrupted request can be repeated."""
     if context.blobs is not None:
         with context.database.statements() as tx:
-            contents = documents.contents(tx, base.tenant_id, base.id, ids)
+            contents = documents.list_contents(tx, base.tenant_id, base.id, ids)
         storage = storage_of(context.blobs, base.id)
         for sha256 in contents:
             storage.discard(sha256)
@@ -199,33 +199,33 @@ def _delete(context: ApiContext, base: Base, ids: list[UUID]) -> None:
 
 
 # -- chunks -----------------------------------------------------------------------------------------------------------
-@router.post("/datasets/{dataset_id}/chunks", openapi_extra=described(Documents))
-def parse(context: ApiContextDep, principal: Caller, body: SmallBody, dataset_id: str) -> Response:
+@router.post("/datasets/{dataset_id}/chunks", openapi_extra=body_openapi(DocumentIdsBody))
+def parse(context: ApiContextDep, principal: ApiTokenCaller, body: SmallBody, dataset_id: str) -> Response:
     """Parse documents, so that searches find them. Parsed ones are parsed again."""
     with context.database.transaction() as tx:
-        base = base_of(tx, principal, dataset_id)
-        ids = _owned(tx, base, required_ids(checked(Documents, body).document_ids, "document_ids"))
-        documents.begin(tx, principal.tenant_id, base.id, ids)
+        base = get_caller_base(tx, principal, dataset_id)
+        ids = _require_documents(tx, base, required_ids(parse_body(DocumentIdsBody, body).document_ids, "document_ids"))
+        documents.start_processing(tx, principal.tenant_id, base.id, ids)
     context.lifecycle.coordinator.dispatch.ingest()
     return success(None)
 
 
-@router.delete("/datasets/{dataset_id}/chunks", openapi_extra=described(Documents))
-def stop_parsing(context: ApiContextDep, principal: Caller, body: SmallBody, dataset_id: str) -> Response:
+@router.delete("/datasets/{dataset_id}/chunks", openapi_extra=body_openapi(DocumentIdsBody))
+def stop_parsing(context: ApiContextDep, principal: ApiTokenCaller, body: SmallBody, dataset_id: str) -> Response:
     """Stop parsing documents."""
     with context.database.transaction() as tx:
-        base = base_of(tx, principal, dataset_id)
-        ids = _owned(tx, base, required_ids(checked(Documents, body).document_ids, "document_ids"))
-        if documents.stop(tx, principal.tenant_id, base.id, ids) < len(ids):
-            raise Refused(DATA, "Can't stop parsing document that has not started or already completed")
+        base = get_caller_base(tx, principal, dataset_id)
+        ids = _require_documents(tx, base, required_ids(parse_body(DocumentIdsBody, body).document_ids, "document_ids"))
+        if documents.stop_processing(tx, principal.tenant_id, base.id, ids) < len(ids):
+            raise RequestRefused(DATA, "Can't stop parsing document that has not started or already completed")
     return success(None)
 
 
 @router.get("/datasets/{dataset_id}/documents/{document_id}/chunks")
 def list_chunks(
     context: ApiContextDep,
-    principal: Caller,
-    page: ThePage,
+    principal: ApiTokenCaller,
+    page: ListPageDep,
     dataset_id: str,
     document_id: str,
     id: str = "",  # noqa: A002 - the name on the wire
@@ -233,49 +233,49 @@ def list_chunks(
 ) -> Response:
     """List the chunks of a document in order. `id` and `keywords` (in the text) are filters."""
     with context.database.transaction() as tx:
-        base = base_of(tx, principal, dataset_id)
-        document = _document(tx, base, document_id)
-        rows = chunks.of_document(
+        base = get_caller_base(tx, principal, dataset_id)
+        document = _get_document(tx, base, document_id)
+        rows = chunks.list_of_document(
             tx,
             principal.tenant_id,
             document.id,
-            position=_position(document, id) if id else None,
+            position=_parse_position(document, id) if id else None,
             keywords=keywords,
             most=page.size,
             skipped=page.offset,
         )
-    shown = [knowledge_wire.stored(row, document) for row in rows]
+    shown = [knowledge_wire.stored_chunk_json(row, document) for row in rows]
     narrowed = rows[0].total if rows else 0
     total = narrowed if id or keywords else document.chunks
-    return success({"chunks": shown, "doc": knowledge_wire.document(document, base), "total": total})
+    return success({"chunks": shown, "doc": knowledge_wire.document_json(document, base), "total": total})
 
 
-def _position(document: Document, written: str) -> int:
+def _parse_position(document: KnowledgeDocument, written: str) -> int:
     """Return the position of a chunk by its id. Raises Refused if it is not a chunk of the document."""
     position = written.removeprefix(document.id.hex)
     if len(position) != 8 or not _POSITION.fullmatch(position) or written == position:
-        raise absent(f"Chunk not found: {written[:128]}")
+        raise not_found(f"Chunk not found: {written[:128]}")
     return int(position, 16)
 
 
-def _moment(ms: int) -> datetime | None:
+def _parse_time(ms: int) -> datetime | None:
     return datetime.fromtimestamp(ms / 1000, UTC) if ms else None
 
 
-def _document(tx: Transaction, base: Base, written: str) -> Document:
-    document_id = id_of(written)
+def _get_document(tx: Transaction, base: KnowledgeBase, written: str) -> KnowledgeDocument:
+    document_id = parse_id(written)
     found = documents.get_many(tx, base.tenant_id, base.id, [document_id]) if document_id is not None else []
     if not found:
-        raise absent(f"You don't own the document {written}.")
+        raise not_found(f"You don't own the document {written}.")
     return found[0]
 
 
-def _owned(tx: Transaction, base: Base, written: list[str]) -> list[UUID]:
+def _require_documents(tx: Transaction, base: KnowledgeBase, written: list[str]) -> list[UUID]:
     """Return the ids of documents of a base. Raises Refused if one is not in the base."""
-    ids = {each: id_of(each) for each in written}
+    ids = {each: parse_id(each) for each in written}
     wanted = [each for each in ids.values() if each is not None]
     known = {document.id for document in documents.get_many(tx, base.tenant_id, base.id, wanted)}
     missing = [each for each, document_id in ids.items() if document_id not in known]
     if missing:
-        raise absent(f"Documents not found: {missing}")
+        raise not_found(f"Documents not found: {missing}")
     return wanted

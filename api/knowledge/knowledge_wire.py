@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from api.http.replies import date, milliseconds
-from knowledge.bases.search import chunk_id
-from store.knowledge.bases import Base
-from store.knowledge.documents import Document
+from knowledge.bases.search import public_chunk_id
+from store.knowledge.bases import KnowledgeBase
+from store.knowledge.documents import KnowledgeDocument
 
 RUN_OF = {"uploaded": "UNSTART", "pending": "RUNNING", "done": "DONE", "failed": "FAIL"}
 
-_SPOKEN = {
+_STATUS_NAMES = {
     "chunk_id": "id",
     "content_with_weight": "content",
     "doc_id": "document_id",
@@ -18,10 +18,10 @@ _SPOKEN = {
     "kb_id": "dataset_id",
     "important_kwd": "important_keywords",
 }
-_FOUND = ("image_id", "similarity", "vector_similarity", "term_similarity", "positions", "tag_kwd", "doc_type_kwd")
+_FOUND_CHUNK_FIELDS = ("image_id", "similarity", "vector_similarity", "term_similarity", "positions", "tag_kwd", "doc_type_kwd")
 
 
-def dataset(base: Base) -> dict[str, Any]:
+def dataset_json(base: KnowledgeBase) -> dict[str, Any]:
     """Return a base as a dataset."""
     return {
         "id": base.id.hex,
@@ -48,7 +48,7 @@ def dataset(base: Base) -> dict[str, Any]:
     }
 
 
-def document(row: Document, base: Base) -> dict[str, Any]:
+def document_json(row: KnowledgeDocument, base: KnowledgeBase) -> dict[str, Any]:
     """Return a document of a base; `progress` is 0 to 1, or -1 if parsing failed."""
     return {
         "id": row.id.hex,
@@ -76,18 +76,18 @@ def document(row: Document, base: Base) -> dict[str, Any]:
     }
 
 
-def found(chunk: Mapping[str, Any]) -> dict[str, Any]:
+def found_chunk_json(chunk: Mapping[str, Any]) -> dict[str, Any]:
     """Return a chunk that a search has found."""
-    named = {wire_name: chunk.get(name) for name, wire_name in _SPOKEN.items()}
-    also = {name: chunk.get(name) for name in _FOUND}
+    named = {wire_name: chunk.get(name) for name, wire_name in _STATUS_NAMES.items()}
+    also = {name: chunk.get(name) for name in _FOUND_CHUNK_FIELDS}
     marked = {"highlight": chunk["highlight"]} if chunk.get("highlight") else {}
     return {**named, **also, **marked, "questions": [], "document_metadata": chunk.get("document_metadata") or {}}
 
 
-def stored(row: Any, of: Document) -> dict[str, Any]:
+def stored_chunk_json(row: Any, of: KnowledgeDocument) -> dict[str, Any]:
     """Return a stored chunk of a document."""
     return {
-        "id": chunk_id(of.id, row.position),
+        "id": public_chunk_id(of.id, row.position),
         "content": row.text,
         "document_id": of.id.hex,
         "docnm_kwd": of.name,
@@ -100,7 +100,7 @@ def stored(row: Any, of: Document) -> dict[str, Any]:
     }
 
 
-def _progress(row: Document) -> float:
+def _progress(row: KnowledgeDocument) -> float:
     if row.status == "failed":
         return -1.0
     if row.status == "done":

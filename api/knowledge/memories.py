@@ -7,16 +7,16 @@ from fastapi.responses import Response
 from pydantic import Field, StringConstraints
 
 from api.dependencies import ApiContext, ApiContextDep
-from api.http.auth import Caller, Principal
-from api.http.errors import ARGUMENT, DATA, Refused, absent
+from api.http.auth import ApiTokenCaller, RequestPrincipal
+from api.http.errors import ARGUMENT, DATA, RequestRefused, not_found
 from api.http.idempotency import OnceByBody
-from api.http.paging import ThePage, listed
-from api.http.replies import id_of, success
-from api.http.request_bodies import SmallBody, checked, described, warnings_of
-from api.http.schemas import SHOWN, Body, NoEffect
+from api.http.paging import ListPageDep, parse_list
+from api.http.replies import parse_id, success
+from api.http.request_bodies import SmallBody, parse_body, body_openapi, ignored_field_warnings
+from api.http.schemas import READ_ONLY_FIELDS, Body, NoEffect
 from api.knowledge import memory_wire
 from canvas.errors import ModelError
-from knowledge.models import first_of
+from knowledge.models import first_model_of
 from providers.models.chat.catalogue import resolve
 from providers.models.embeddings.factory import EMBEDDING
 from store.db.transaction import Transaction
@@ -25,11 +25,11 @@ from store.knowledge.memories import TYPES, Memory
 
 router = APIRouter(tags=["memories"])
 
-USUAL_BYTES = 5 * 1024 * 1024
-MOST_BYTES = 64 * 1024 * 1024  # of a memory; a search reads all of it
+DEFAULT_BYTES = 5 * 1024 * 1024
+MAX_BYTES = 64 * 1024 * 1024  # of a memory; a search reads all of it
 
 MEMORY_FIELDS: NoEffect = {
-    **SHOWN,
+    **READ_ONLY_FIELDS,
     "avatar": ("",),
     "storage_type": ("table",),
     **dict.fromkeys(("memory_used", "owner_name"), ()),
@@ -39,10 +39,10 @@ MEMORY_FIELDS: NoEffect = {
 Name = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=128)]
 Several = Annotated[list[str] | None, Query(description="May be repeated, or a comma list")]
 Type = Literal["raw", "semantic", "episodic", "procedural"]
-Size = Annotated[int, Field(gt=0, le=MOST_BYTES)]
+Size = Annotated[int, Field(gt=0, le=MAX_BYTES)]
 
 
-class NewMemory(Body):
+class NewMemoryBody(Body):
     """A new memory. Its embedding model is by default the tenant's first; without any, searches match words only."""
 
     without_effect: ClassVar[NoEffect] = MEMORY_FIELDS
@@ -53,14 +53,14 @@ class NewMemory(Body):
     llm_id: str = Field(default="", max_length=255)
     description: str = Field(default="", max_length=65535)
     permissions: Literal["me", "team"] = "me"
-    memory_size: Size = USUAL_BYTES
+    memory_size: Size = DEFAULT_BYTES
     forgetting_policy: Literal["FIFO", "NONE"] = "FIFO"
     temperature: float = Field(default=0.5, ge=0, le=2)
     system_prompt: str = Field(default="", max_length=65535)
     user_prompt: str = Field(default="", max_length=65535)
 
 
-class ChangedMemory(Body):
+class ChangedMemoryBody(Body):
     """Changes of a memory. Types and embedding model can only change while the memory is empty."""
 
     without_effect: ClassVar[NoEffect] = MEMORY_FIELDS
@@ -78,25 +78,25 @@ class ChangedMemory(Body):
     user_prompt: str | None = Field(default=None, max_length=65535)
 
 
-def memory_of(tx: Transaction, principal: Principal, memory_id: str) -> Memory:
+def get_caller_memory(tx: Transaction, principal: RequestPrincipal, memory_id: str) -> Memory:
     """Return a memory of the caller. Raises Refused, also for a memory of another tenant."""
-    found = id_of(memory_id)
+    found = parse_id(memory_id)
     if found is None:
-        raise absent(f"Memory '{memory_id}' not found.")
+        raise not_found(f"Memory '{memory_id}' not found.")
     return memories.get(tx, principal.tenant_id, found)
 
 
-@router.post("/memories", openapi_extra=described(NewMemory))
-def create(context: ApiContextDep, principal: Caller, body: SmallBody, once: OnceByBody) -> Response:
+@router.post("/memories", openapi_extra=body_openapi(NewMemoryBody))
+def create(context: ApiContextDep, principal: ApiTokenCaller, body: SmallBody, once: OnceByBody) -> Response:
     """Create an empty memory."""
-    wanted = checked(NewMemory, body)
-    embedding, chat = _models(context, principal, wanted.embd_id, wanted.llm_id, is_new=True)
+    wanted = parse_body(NewMemoryBody, body)
+    embedding, chat = _choose_models(context, principal, wanted.embd_id, wanted.llm_id, is_new=True)
     with once.transaction(context.database) as tx:
         made = memories.create(
             tx,
             principal.tenant_id,
             wanted.name,
-            types=_bits(wanted.memory_type),
+            types=_type_bits(wanted.memory_type),
             embedding_model=embedding or "",
             chat_model=chat or "",
             most_bytes=wanted.memory_size,
@@ -107,14 +107,14 @@ def create(context: ApiContextDep, principal: Caller, body: SmallBody, once: Onc
             system_prompt=wanted.system_prompt,
             user_prompt=wanted.user_prompt,
         )
-        return once.keep(tx, success(memory_wire.memory(made), **warnings_of(NewMemory, body)))
+        return once.keep(tx, success(memory_wire.memory_json(made), **ignored_field_warnings(NewMemoryBody, body)))
 
 
 @router.get("/memories")
 def list_memories(
     context: ApiContextDep,
-    principal: Caller,
-    page: ThePage,
+    principal: ApiTokenCaller,
+    page: ListPageDep,
     keywords: str = "",
     memory_type: Several = None,
     storage_type: str = "",
@@ -124,63 +124,63 @@ def list_memories(
 
     There is only the `storage_type` `table`: another one finds nothing, and so does another tenant.
     """
-    names = listed(",".join(memory_type or []))
+    names = parse_list(",".join(memory_type or []))
     if unknown := [name for name in names if name not in TYPES]:
-        raise Refused(ARGUMENT, f"`memory_type` is {unknown[0][:64]!r}. Use some of: {', '.join(TYPES)}.")
-    tenants = listed(",".join(tenant_id or []))
-    if (tenants and principal.tenant_id not in map(id_of, tenants)) or storage_type not in ("", "table"):
+        raise RequestRefused(ARGUMENT, f"`memory_type` is {unknown[0][:64]!r}. Use some of: {', '.join(TYPES)}.")
+    tenants = parse_list(",".join(tenant_id or []))
+    if (tenants and principal.tenant_id not in map(parse_id, tenants)) or storage_type not in ("", "table"):
         return success({"memory_list": [], "total_count": 0})
-    types = _bits(names)
+    types = _type_bits(names)
     with context.database.statements() as tx:
         found, total = memories.page(
             tx, principal.tenant_id, keywords=keywords, types=types, most=page.size, skipped=page.offset
         )
-    return success({"memory_list": [memory_wire.memory(each) for each in found], "total_count": total})
+    return success({"memory_list": [memory_wire.memory_json(each) for each in found], "total_count": total})
 
 
 @router.get("/memories/{memory_id}/config")
-def config(context: ApiContextDep, principal: Caller, memory_id: str) -> Response:
+def config(context: ApiContextDep, principal: ApiTokenCaller, memory_id: str) -> Response:
     """Get the settings of a memory."""
     with context.database.statements() as tx:
-        return success(memory_wire.memory(memory_of(tx, principal, memory_id)))
+        return success(memory_wire.memory_json(get_caller_memory(tx, principal, memory_id)))
 
 
 @router.get("/memories/{memory_id}")
 def show(
     context: ApiContextDep,
-    principal: Caller,
+    principal: ApiTokenCaller,
     memory_id: str,
-    page: ThePage,
+    page: ListPageDep,
     agent_id: Several = None,
     keywords: str = "",
 ) -> Response:
     """List the conversations in a memory, the newest first, each with its extracts. `keywords`: in the session id."""
-    agents = listed(",".join(agent_id or []))
+    agents = parse_list(",".join(agent_id or []))
     tenant_id = principal.tenant_id
     with context.database.statements() as tx:
-        memory = memory_of(tx, principal, memory_id)
+        memory = get_caller_memory(tx, principal, memory_id)
         said, total = memory_messages.page(
             tx, tenant_id, memory.id, agent_ids=agents, keywords=keywords, most=page.size, skipped=page.offset
         )
-        extracted = memory_messages.extracted_from(tx, tenant_id, memory.id, [each.number for each in said])
-    message_list = [memory_wire.said(each, [one for one in extracted if one.source == each.number]) for each in said]
+        extracted = memory_messages.list_extracted(tx, tenant_id, memory.id, [each.number for each in said])
+    message_list = [memory_wire.conversation_json(each, [one for one in extracted if one.source == each.number]) for each in said]
     return success({"messages": {"message_list": message_list, "total_count": total}, "storage_type": "table"})
 
 
-@router.put("/memories/{memory_id}", openapi_extra=described(ChangedMemory))
-def change(context: ApiContextDep, principal: Caller, body: SmallBody, memory_id: str) -> Response:
+@router.put("/memories/{memory_id}", openapi_extra=body_openapi(ChangedMemoryBody))
+def change(context: ApiContextDep, principal: ApiTokenCaller, body: SmallBody, memory_id: str) -> Response:
     """Change a memory."""
-    wanted = checked(ChangedMemory, body)
+    wanted = parse_body(ChangedMemoryBody, body)
     with context.database.transaction() as tx:
-        memory_of(tx, principal, memory_id)
-    embedding, chat = _models(context, principal, wanted.embd_id, wanted.llm_id, is_new=False)
-    types = _bits(wanted.memory_type) | TYPES["raw"] if wanted.memory_type is not None else None
+        get_caller_memory(tx, principal, memory_id)
+    embedding, chat = _choose_models(context, principal, wanted.embd_id, wanted.llm_id, is_new=False)
+    types = _type_bits(wanted.memory_type) | TYPES["raw"] if wanted.memory_type is not None else None
     with context.database.transaction() as tx:
-        memory = memory_of(tx, principal, memory_id)
+        memory = get_caller_memory(tx, principal, memory_id)
         fixed = {"memory_type": (types, memory.types), "embd_id": (embedding, memory.embedding_model)}
         stays = [name for name, (asked, now) in fixed.items() if asked is not None and asked != now]
         if stays and memory.bytes:
-            raise Refused(DATA, f"Can't update {stays} when memory isn't empty.")
+            raise RequestRefused(DATA, f"Can't update {stays} when memory isn't empty.")
         changed = memories.update(
             tx,
             principal.tenant_id,
@@ -197,23 +197,23 @@ def change(context: ApiContextDep, principal: Caller, body: SmallBody, memory_id
             system_prompt=wanted.system_prompt,
             user_prompt=wanted.user_prompt,
         )
-        return success(memory_wire.memory(changed), **warnings_of(ChangedMemory, body))
+        return success(memory_wire.memory_json(changed), **ignored_field_warnings(ChangedMemoryBody, body))
 
 
 @router.delete("/memories/{memory_id}")
-def delete(context: ApiContextDep, principal: Caller, memory_id: str) -> Response:
+def delete(context: ApiContextDep, principal: ApiTokenCaller, memory_id: str) -> Response:
     """Delete a memory with its messages."""
     with context.database.transaction() as tx:
-        memories.delete(tx, principal.tenant_id, memory_of(tx, principal, memory_id).id)
+        memories.delete(tx, principal.tenant_id, get_caller_memory(tx, principal, memory_id).id)
     return success(None)
 
 
-def _bits(names: list[Any]) -> int:
+def _type_bits(names: list[Any]) -> int:
     return sum({TYPES[name] for name in names})
 
 
-def _models(
-    context: ApiContext, principal: Principal, embedding: str | None, chat: str | None, *, is_new: bool
+def _choose_models(
+    context: ApiContext, principal: RequestPrincipal, embedding: str | None, chat: str | None, *, is_new: bool
 ) -> tuple[str | None, str | None]:
     """Return embedding and chat model as requested; a new memory gets the tenant's first embedding model.
 
@@ -221,12 +221,12 @@ def _models(
     """
     accounts = context.models.accounts(principal.tenant_id)
     if is_new and not embedding:
-        embedding = first_of(accounts, EMBEDDING)
+        embedding = first_model_of(accounts, EMBEDDING)
     try:
         if embedding:
             resolve(embedding, accounts, kind=EMBEDDING)
         if chat:
             resolve(chat, accounts)
     except ModelError as error:
-        raise Refused(DATA, error.message) from error
+        raise RequestRefused(DATA, error.message) from error
     return embedding, chat

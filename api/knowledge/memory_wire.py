@@ -4,14 +4,14 @@ from datetime import datetime
 from typing import Any
 
 from api.http.replies import date, milliseconds
-from knowledge.memory.prompts import system_prompt, written
+from knowledge.memory.prompts import system_prompt, format_timestamp
 from store.knowledge.memories import TYPES, Memory
-from store.knowledge.memory_messages import Message, type_of
+from store.knowledge.memory_messages import MemoryMessage, type_name
 
 PROGRESS = {"none": 1.0, "pending": 0.0, "done": 1.0, "failed": -1.0}
 
 
-def memory(of: Memory) -> dict[str, Any]:
+def memory_json(of: Memory) -> dict[str, Any]:
     """Return a memory with its settings."""
     return {
         "id": of.id.hex,
@@ -37,17 +37,17 @@ def memory(of: Memory) -> dict[str, Any]:
     }
 
 
-def message(of: Message, *, with_content: bool = True) -> dict[str, Any]:
+def message_json(of: MemoryMessage, *, with_content: bool = True) -> dict[str, Any]:
     """Return a message; times are in UTC."""
     fields = {
         "message_id": of.number,
-        "message_type": type_of(of.type),
+        "message_type": type_name(of.type),
         "source_id": of.source,
         "memory_id": of.memory_id.hex,
         "user_id": of.user_id,
         "agent_id": of.agent_id,
         "session_id": of.session_id,
-        "valid_at": written(of.valid_at),
+        "valid_at": format_timestamp(of.valid_at),
         "invalid_at": _time(of.invalid_at),
         "forget_at": _time(of.forget_at),
         "status": of.is_enabled,
@@ -55,11 +55,11 @@ def message(of: Message, *, with_content: bool = True) -> dict[str, Any]:
     return {**fields, "content": of.content} if with_content else fields
 
 
-def said(of: Message, extracted: list[Message]) -> dict[str, Any]:
+def conversation_json(of: MemoryMessage, extracted: list[MemoryMessage]) -> dict[str, Any]:
     """Return a message with its extracts and the progress of the extraction: 0 waiting, 1 done, -1 failed."""
     task = {"progress": PROGRESS[of.extraction], "progress_msg": of.error}
-    return {**message(of), "extract": [message(each) for each in extracted], "task": task}
+    return {**message_json(of), "extract": [message_json(each) for each in extracted], "task": task}
 
 
 def _time(moment: datetime | None) -> str | None:
-    return written(moment) if moment is not None else None
+    return format_timestamp(moment) if moment is not None else None

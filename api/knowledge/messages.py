@@ -12,16 +12,16 @@ from fastapi import APIRouter, Query
 from fastapi.responses import Response
 from pydantic import Field
 
-from api.dependencies import ApiContextDep, in_thread
-from api.http.auth import Caller
-from api.http.errors import ARGUMENT, DATA, Refused, absent
+from api.dependencies import ApiContextDep, run_in_thread
+from api.http.auth import ApiTokenCaller
+from api.http.errors import ARGUMENT, DATA, RequestRefused, not_found
 from api.http.idempotency import OnceByBody
-from api.http.replies import id_of, json_reply, success
-from api.http.request_bodies import SmallBody, checked, described
+from api.http.replies import parse_id, json_reply, success
+from api.http.request_bodies import SmallBody, parse_body, body_openapi
 from api.http.schemas import Body
 from api.knowledge import memory_wire
 from canvas.errors import NodeFailure, NotFound
-from knowledge.memory.memories import Looked
+from knowledge.memory.memories import MemoryQuery
 from knowledge.memory_router import TenantMemories
 from store.knowledge import memory_messages
 from store.knowledge.memories import Memory
@@ -29,14 +29,14 @@ from store.knowledge.memory_messages import MessageScope
 
 router = APIRouter(tags=["memories"])
 
-MOST_MEMORIES = 100
+MAX_MEMORIES = 100
 MOST_SHOWN = 1000
 ADDED = "All add to task."
 
 Ids = Annotated[list[str], Query(description="Memories; may be repeated, or a comma list")]
 
 
-class NewMessage(Body):
+class NewMessageBody(Body):
     """A question and its answer. Memories are named by id or name."""
 
     memory_id: list[str] | str
@@ -47,36 +47,36 @@ class NewMessage(Body):
     session_id: str = Field(default="", max_length=255)
 
 
-class Status(Body):
+class MessageStatusBody(Body):
     """Whether searches find a message."""
 
     status: bool = Field(strict=True)
 
 
-@router.post("/messages", openapi_extra=described(NewMessage))
-async def add(context: ApiContextDep, principal: Caller, body: SmallBody, once: OnceByBody) -> Response:
+@router.post("/messages", openapi_extra=body_openapi(NewMessageBody))
+async def add(context: ApiContextDep, principal: ApiTokenCaller, body: SmallBody, once: OnceByBody) -> Response:
     """Store a question and its answer. A model extracts facts from them later."""
-    wanted = checked(NewMessage, body)
+    wanted = parse_body(NewMessageBody, body)
     entries = _entries([wanted.memory_id] if isinstance(wanted.memory_id, str) else wanted.memory_id)
-    await in_thread(lambda: once.look(context.database))
+    await run_in_thread(lambda: once.look(context.database))
     record = wanted.model_dump(exclude={"memory_id"})
     key = f"{once.route} {once.key}" if once.key is not None else None
     try:
         await TenantMemories(principal.tenant_id, context.memories).save(entries, record, key)
     except NodeFailure as failure:
-        raise Refused(DATA, failure.message) from failure
+        raise RequestRefused(DATA, failure.message) from failure
 
     def kept() -> Response:
         with once.transaction(context.database) as tx:
             return once.keep(tx, json_reply({"code": 0, "message": ADDED, "data": None}))
 
-    return await in_thread(kept)
+    return await run_in_thread(kept)
 
 
 @router.get("/messages/search")
 async def search(
     context: ApiContextDep,
-    principal: Caller,
+    principal: ApiTokenCaller,
     memory_id: Ids,
     query: str = "",
     similarity_threshold: Annotated[float, Query(ge=0, le=1)] = 0.2,
@@ -87,101 +87,101 @@ async def search(
     user_id: str = "",
 ) -> Response:
     """Find the messages that match a question best."""
-    looked = Looked(
+    looked = MemoryQuery(
         query, similarity_threshold, keywords_similarity_weight, top_n, MessageScope(user_id, agent_id, session_id)
     )
-    chosen = await _chosen(context, principal.tenant_id, memory_id)
+    chosen = await _find_memories(context, principal.tenant_id, memory_id)
     try:
         found = await context.memories.search(principal.tenant_id, chosen, looked)
     except NodeFailure as failure:
-        raise Refused(DATA, failure.message) from failure
-    return success([{**memory_wire.message(message), "similarity": round(near, 6)} for message, near in found])
+        raise RequestRefused(DATA, failure.message) from failure
+    return success([{**memory_wire.message_json(message), "similarity": round(near, 6)} for message, near in found])
 
 
 @router.get("/messages")
 async def recent(
     context: ApiContextDep,
-    principal: Caller,
+    principal: ApiTokenCaller,
     memory_id: Ids,
     agent_id: str = "",
     session_id: str = "",
     limit: Annotated[int, Query(ge=1, le=MOST_SHOWN)] = 10,
 ) -> Response:
     """List the newest messages of memories."""
-    chosen = await _chosen(context, principal.tenant_id, memory_id)
+    chosen = await _find_memories(context, principal.tenant_id, memory_id)
     whose = MessageScope(agent_id=agent_id, session_id=session_id)
 
     def read() -> list[Any]:
         with context.database.statements() as tx:
             ids = [memory.id for memory in chosen]
-            return memory_messages.recent(tx, principal.tenant_id, ids, whose, limit)
+            return memory_messages.list_recent(tx, principal.tenant_id, ids, whose, limit)
 
-    return success([memory_wire.message(message) for message in await in_thread(read)])
+    return success([memory_wire.message_json(message) for message in await run_in_thread(read)])
 
 
 @router.get("/messages/{message_key}/content")
-def content(context: ApiContextDep, principal: Caller, message_key: str) -> Response:
+def content(context: ApiContextDep, principal: ApiTokenCaller, message_key: str) -> Response:
     """Get a message with its content."""
-    memory_id, number = _place(message_key)
+    memory_id, number = _parse_key(message_key)
     try:
         with context.database.statements() as tx:
             found = memory_messages.get(tx, principal.tenant_id, memory_id, number)
     except NotFound:
-        raise _absent(message_key) from None
-    return success({"id": f"{memory_id.hex}_{number}", **memory_wire.message(found)})
+        raise _message_not_found(message_key) from None
+    return success({"id": f"{memory_id.hex}_{number}", **memory_wire.message_json(found)})
 
 
 @router.delete("/messages/{message_key}")
-def forget(context: ApiContextDep, principal: Caller, message_key: str) -> Response:
+def forget(context: ApiContextDep, principal: ApiTokenCaller, message_key: str) -> Response:
     """Forget a message: searches no longer find it."""
-    memory_id, number = _place(message_key)
+    memory_id, number = _parse_key(message_key)
     try:
         with context.database.transaction() as tx:
             memory_messages.forget(tx, principal.tenant_id, memory_id, number)
     except NotFound:
-        raise _absent(message_key) from None
+        raise _message_not_found(message_key) from None
     return success(None)
 
 
-@router.put("/messages/{message_key}", openapi_extra=described(Status))
-def switch(context: ApiContextDep, principal: Caller, body: SmallBody, message_key: str) -> Response:
+@router.put("/messages/{message_key}", openapi_extra=body_openapi(MessageStatusBody))
+def switch(context: ApiContextDep, principal: ApiTokenCaller, body: SmallBody, message_key: str) -> Response:
     """Enable or disable a message for searches."""
-    memory_id, number = _place(message_key)
-    wanted = checked(Status, body)
+    memory_id, number = _parse_key(message_key)
+    wanted = parse_body(MessageStatusBody, body)
     try:
         with context.database.transaction() as tx:
             memory_messages.enable(tx, principal.tenant_id, memory_id, number, enabled=wanted.status)
     except NotFound:
-        raise _absent(message_key) from None
+        raise _message_not_found(message_key) from None
     return success(None)
 
 
-async def _chosen(context: ApiContextDep, tenant_id: UUID, given: Sequence[str]) -> list[Memory]:
+async def _find_memories(context: ApiContextDep, tenant_id: UUID, given: Sequence[str]) -> list[Memory]:
     """Return the caller's memories with these ids. Raises Refused if one does not exist."""
     entries = _entries([entry for each in given for entry in each.split(",")])
     found = await context.memories.named(tenant_id, entries)
     missing = [entry for entry in entries if entry not in found]
     if missing:
-        raise absent(f"Memory {missing} not found.")
+        raise not_found(f"Memory {missing} not found.")
     return list({memory.id: memory for memory in found.values()}.values())
 
 
 def _entries(given: Sequence[str]) -> list[str]:
     entries = list(dict.fromkeys(entry.strip() for entry in given if entry.strip()))
     if not entries:
-        raise Refused(ARGUMENT, "`memory_id` is required.")
-    if len(entries) > MOST_MEMORIES:
-        raise Refused(ARGUMENT, f"`memory_id` may name at most {MOST_MEMORIES} memories.")
+        raise RequestRefused(ARGUMENT, "`memory_id` is required.")
+    if len(entries) > MAX_MEMORIES:
+        raise RequestRefused(ARGUMENT, f"`memory_id` may name at most {MAX_MEMORIES} memories.")
     return entries
 
 
-def _place(message_key: str) -> tuple[UUID, int]:
+def _parse_key(message_key: str) -> tuple[UUID, int]:
     memory_id, _, number = message_key.rpartition(":")
-    found = id_of(memory_id)
+    found = parse_id(memory_id)
     if found is None or not (number.isascii() and number.isdigit() and len(number) < 18):
-        raise _absent(message_key)
+        raise _message_not_found(message_key)
     return found, int(number)
 
 
-def _absent(message_key: str) -> Refused:
-    return absent(f"Message '{message_key}' not found.")
+def _message_not_found(message_key: str) -> RequestRefused:
+    return not_found(f"Message '{message_key}' not found.")

@@ -7,25 +7,25 @@ from fastapi import APIRouter
 from fastapi.responses import Response
 from pydantic import Field
 
-from api.dependencies import ApiContextDep, in_thread
-from api.http.auth import Caller
-from api.http.errors import DATA, Refused, absent
-from api.http.replies import id_of, success
-from api.http.request_bodies import SmallBody, checked, described
+from api.dependencies import ApiContextDep, run_in_thread
+from api.http.auth import ApiTokenCaller
+from api.http.errors import DATA, RequestRefused, not_found
+from api.http.replies import parse_id, success
+from api.http.request_bodies import SmallBody, parse_body, body_openapi
 from api.http.schemas import Body
 from api.knowledge import knowledge_wire
 from api.knowledge.datasets import required_ids
 from canvas.errors import NodeFailure
-from knowledge.bases.search import Wanted
+from knowledge.bases.search import SearchQuery
 from store.knowledge import chunks
 
 router = APIRouter(tags=["knowledge bases"])
 
 MOST_SHOWN = 1000  # passages per page
-MOST_CANDIDATES = 10_000
+MAX_CANDIDATES = 10_000
 
 
-class Retrieval(Body):
+class RetrievalBody(Body):
     """A question. `document_ids` override `metadata_condition`.
 
     `keyword`: the tenant's chat model adds words to search for. `highlight`: each passage is added with its matches in
@@ -49,33 +49,33 @@ class Retrieval(Body):
     metadata_condition: dict[str, Any] = Field(default_factory=dict[str, Any])
 
 
-@router.post("/retrieval", openapi_extra=described(Retrieval))
-async def retrieve(context: ApiContextDep, principal: Caller, body: SmallBody) -> Response:
+@router.post("/retrieval", openapi_extra=body_openapi(RetrievalBody))
+async def retrieve(context: ApiContextDep, principal: ApiTokenCaller, body: SmallBody) -> Response:
     """Find the passages that match a question best."""
-    wanted = checked(Retrieval, body)
+    wanted = parse_body(RetrievalBody, body)
     ids = required_ids(wanted.dataset_ids, "dataset_ids")
     if wanted.top_k <= 0:
-        raise Refused(DATA, "`top_k` must be greater than 0")
+        raise RequestRefused(DATA, "`top_k` must be greater than 0")
     bases = await context.library.bases(principal.tenant_id, ids)
     for each in ids:
-        if id_of(each) is None or each not in bases:
-            raise absent(f"You don't own the dataset {each}.")
+        if parse_id(each) is None or each not in bases:
+            raise not_found(f"You don't own the dataset {each}.")
     chosen = list(bases.values())
-    documents = [document for each in wanted.document_ids if (document := id_of(each)) is not None]
-    known = await in_thread(lambda: _known(context, principal.tenant_id, [base.id for base in chosen], documents))
+    documents = [document for each in wanted.document_ids if (document := parse_id(each)) is not None]
+    known = await run_in_thread(lambda: _find_known_documents(context, principal.tenant_id, [base.id for base in chosen], documents))
     for each in wanted.document_ids:
-        if id_of(each) not in known:
-            raise absent(f"The datasets don't own the document {each}")
+        if parse_id(each) not in known:
+            raise not_found(f"The datasets don't own the document {each}")
     if not wanted.question.strip():
         return success({"chunks": [], "doc_aggs": [], "total": 0})
     conditions = wanted.metadata_condition.get("conditions") or []
-    asked = Wanted(
+    asked = SearchQuery(
         wanted.question,
         threshold=wanted.similarity_threshold,
         by_words=1 - wanted.vector_similarity_weight,
         most=min(wanted.page_size, MOST_SHOWN),
         skipped=(wanted.page - 1) * min(wanted.page_size, MOST_SHOWN),
-        candidates=min(wanted.top_k, MOST_CANDIDATES),
+        candidates=min(wanted.top_k, MAX_CANDIDATES),
         rerank_id=wanted.rerank_id,
         languages=wanted.cross_languages,
         filter={"method": "manual", "logic": wanted.metadata_condition.get("logic"), "manual": conditions},
@@ -88,11 +88,11 @@ async def retrieve(context: ApiContextDep, principal: Caller, body: SmallBody) -
     try:
         found = await context.library.search(principal.tenant_id, chosen, asked)
     except NodeFailure as failure:
-        raise Refused(DATA, failure.message) from failure
-    return success({**found, "chunks": [knowledge_wire.found(chunk) for chunk in found["chunks"]]})
+        raise RequestRefused(DATA, failure.message) from failure
+    return success({**found, "chunks": [knowledge_wire.found_chunk_json(chunk) for chunk in found["chunks"]]})
 
 
-def _known(context: ApiContextDep, tenant_id: UUID, base_ids: list[UUID], documents: list[UUID]) -> set[UUID]:
+def _find_known_documents(context: ApiContextDep, tenant_id: UUID, base_ids: list[UUID], documents: list[UUID]) -> set[UUID]:
     if not documents:
         return set()
     with context.database.statements() as tx:

@@ -9,20 +9,20 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator, Field
 
-from api.http.errors import DATA, Refused
+from api.http.errors import DATA, RequestRefused
 from api.http.replies import date, milliseconds
-from api.http.schemas import SHOWN, Body, Flag, NoEffect, Text
+from api.http.schemas import READ_ONLY_FIELDS, Body, Flag, NoEffect, Text
 from canvas.document.mcp_tools import digest_of
-from providers.http.redirects import masked_url
-from providers.mcp.session import MOST_TOOLS, SERVER_TYPES, LiveTool
+from providers.http.redirects import mask_url
+from providers.mcp.session import MAX_TOOLS, SERVER_TYPES, LiveTool
 from store.mcp.pins import Pin
 from store.mcp.servers import ServerFields, ServerRow
 
 HIDDEN = "***"
-LONGEST_CALL = 600.0
+MAX_CALL_SECONDS = 600.0
 
 
-def _parsed(value: Any) -> Any:
+def _parse_object(value: Any) -> Any:
     """Return an object that may be given as JSON text, as RAGFlow's front end does."""
     if not isinstance(value, str):
         return value
@@ -32,13 +32,13 @@ def _parsed(value: Any) -> Any:
         return value  # pydantic reports the defect
 
 
-Object = Annotated[dict[str, Any], BeforeValidator(_parsed)]
+Object = Annotated[dict[str, Any], BeforeValidator(_parse_object)]
 
 
-class McpServerFields(Body):
+class McpServerBody(Body):
     """A server; an update has the fields that change."""
 
-    without_effect: ClassVar[NoEffect] = {**SHOWN, "mcp_id": ()}
+    without_effect: ClassVar[NoEffect] = {**READ_ONLY_FIELDS, "mcp_id": ()}
 
     name: Annotated[str, Field(max_length=255)] | None = None
     url: Annotated[str, Field(max_length=4096)] | None = None
@@ -46,14 +46,14 @@ class McpServerFields(Body):
     description: Text | None = None
     headers: Object | None = Field(default=None, description="Templates: `${name}` stands for a variable")
     variables: Object | None = None
-    timeout: float | None = Field(default=None, ge=1, le=LONGEST_CALL, description="Time limit of one call in seconds")
+    timeout: float | None = Field(default=None, ge=1, le=MAX_CALL_SECONDS, description="Time limit of one call in seconds")
     allowed_tools: list[str] | None = Field(
-        default=None, max_length=MOST_TOOLS, description="Tools that may be called; by default, or empty: all"
+        default=None, max_length=MAX_TOOLS, description="Tools that may be called; by default, or empty: all"
     )
     unchecked: Flag = Field(default=False, description="Store the server without connecting to it")
 
 
-class McpImport(Body):
+class McpImportBody(Body):
     """Servers in the format of the configuration files of MCP clients."""
 
     without_effect: ClassVar[NoEffect] = {"timeout": ()}
@@ -62,7 +62,7 @@ class McpImport(Body):
     unchecked: Flag = False
 
 
-class McpSelection(Body):
+class McpServerIdsBody(Body):
     """Servers by id."""
 
     without_effect: ClassVar[NoEffect] = {"timeout": ()}
@@ -70,7 +70,7 @@ class McpSelection(Body):
     mcp_ids: list[str] = Field(default_factory=list[str], max_length=100)
 
 
-class McpTrial(Body):
+class McpToolTestBody(Body):
     """A test call of a tool."""
 
     without_effect: ClassVar[NoEffect] = {"timeout": ()}
@@ -80,33 +80,33 @@ class McpTrial(Body):
     arguments: Object = Field(default_factory=dict[str, Any])
 
 
-class McpApproval(Body):
+class McpApprovalBody(Body):
     """The tools to approve; by default all that the server offers now."""
 
     tools: list[str] | None = None
 
 
-class McpExposure(Body):
+class McpExposureBody(Body):
     """The settings of an agent that is offered as a tool."""
 
     name: str | None = Field(default=None, description="Name of the tool; by default from the agent's title")
 
 
-def fields_of(wanted: McpServerFields, before: ServerFields | None = None) -> ServerFields:
+def build_fields(wanted: McpServerBody, before: ServerFields | None = None) -> ServerFields:
     """Return all fields of a server; fields that are not given keep their value. Raises Refused for invalid ones."""
     name = (wanted.name if wanted.name is not None else before.name if before else "").strip()
     url = (wanted.url if wanted.url is not None else before.url if before else "").strip()
-    if before is not None and url == masked_url(before.url):
+    if before is not None and url == mask_url(before.url):
         url = before.url
     elif HIDDEN in url:
-        raise Refused(DATA, f"Invalid url: {HIDDEN} stands for a hidden part. Write the whole address.")
+        raise RequestRefused(DATA, f"Invalid url: {HIDDEN} stands for a hidden part. Write the whole address.")
     server_type = wanted.server_type or (before.server_type if before else "streamable-http")
     if not name or len(name.encode()) > 255:
-        raise Refused(DATA, f"Invalid MCP name or length is {len(name)} which is large than 255.")
+        raise RequestRefused(DATA, f"Invalid MCP name or length is {len(name)} which is large than 255.")
     if not url:
-        raise Refused(DATA, "Invalid url.")
+        raise RequestRefused(DATA, "Invalid url.")
     if server_type not in SERVER_TYPES:
-        raise Refused(DATA, f"Unsupported MCP server type: {server_type}")
+        raise RequestRefused(DATA, f"Unsupported MCP server type: {server_type}")
     timeout = wanted.timeout if wanted.timeout is not None else before.call_seconds if before else 10.0
     allowed = before.allowed if before and wanted.allowed_tools is None else wanted.allowed_tools
     return ServerFields(
@@ -114,19 +114,19 @@ def fields_of(wanted: McpServerFields, before: ServerFields | None = None) -> Se
         url=url,
         server_type=server_type,
         description=wanted.description if wanted.description is not None else before.description if before else "",
-        headers=_kept(wanted.headers, before.headers if before else {}),
-        variables=_kept(wanted.variables, before.variables if before else {}),
+        headers=_keep_hidden(wanted.headers, before.headers if before else {}),
+        variables=_keep_hidden(wanted.variables, before.variables if before else {}),
         call_seconds=timeout,
         allowed=list(allowed) if allowed else None,
     )
 
 
-def imported(name: str, stored: Mapping[str, Any], *, unchecked: bool) -> McpServerFields:
+def parse_imported_server(name: str, stored: Mapping[str, Any], *, unchecked: bool) -> McpServerBody:
     """Return a server of a client's configuration file: {type, url, authorization_token, headers?}. Raises Refused."""
     kind = stored.get("type") or stored.get("server_type")
     url = stored.get("url")
     if not isinstance(kind, str) or not isinstance(url, str):
-        raise Refused(DATA, "Missing required fields (type or url)")
+        raise RequestRefused(DATA, "Missing required fields (type or url)")
     kind = {"streamable_http": "streamable-http", "streamableHttp": "streamable-http", "http": "streamable-http"}.get(
         kind, kind
     )
@@ -137,20 +137,20 @@ def imported(name: str, stored: Mapping[str, Any], *, unchecked: bool) -> McpSer
     if isinstance(token, str) and token.strip():
         variables["authorization_token"] = token.removeprefix("Bearer ").strip()
         headers.setdefault("Authorization", "Bearer ${authorization_token}")
-    return McpServerFields(
+    return McpServerBody(
         name=name, url=url, server_type=kind, headers=headers, variables=variables, unchecked=unchecked
     )
 
 
-def server_shown(row: ServerRow, pins: list[Pin]) -> dict[str, Any]:
+def server_json(row: ServerRow, pins: list[Pin]) -> dict[str, Any]:
     """Return a server for a reply: names of headers and variables without values, and the approved tools."""
     fields = row.fields
-    tools = {pin.name: tool_shown(pin.name, pin.description, pin.schema) for pin in pins}
+    tools = {pin.name: tool_json(pin.name, pin.description, pin.schema) for pin in pins}
     return {
         "id": row.id.hex,
         "name": fields.name,
         "description": fields.description,
-        "url": masked_url(fields.url),
+        "url": mask_url(fields.url),
         "server_type": fields.server_type,
         "headers": dict.fromkeys(fields.headers, HIDDEN),
         "variables": {**dict.fromkeys(fields.variables, HIDDEN), "tools": tools},
@@ -163,12 +163,12 @@ def server_shown(row: ServerRow, pins: list[Pin]) -> dict[str, Any]:
     }
 
 
-def tool_shown(name: str, description: str, schema: Mapping[str, Any]) -> dict[str, Any]:
+def tool_json(name: str, description: str, schema: Mapping[str, Any]) -> dict[str, Any]:
     """Return a tool in the format of MCP."""
     return {"name": name, "description": description, "inputSchema": dict(schema)}
 
 
-def live_shown(fields: ServerFields, live: Mapping[str, LiveTool], pins: list[Pin]) -> list[dict[str, Any]]:
+def live_tools_json(fields: ServerFields, live: Mapping[str, LiveTool], pins: list[Pin]) -> list[dict[str, Any]]:
     """Return the tools that a server offers now or had, each with its state: `approved`, `changed`, `new` or `gone`."""
     seen = {pin.name: pin for pin in pins}
     shown: list[dict[str, Any]] = []
@@ -176,18 +176,18 @@ def live_shown(fields: ServerFields, live: Mapping[str, LiveTool], pins: list[Pi
         pin = seen.get(tool.name)
         is_same = pin is not None and pin.digest == digest_of(tool.description, tool.schema)
         state = "new" if pin is None else "approved" if is_same else "changed"
-        known = tool_shown(tool.name, tool.description, tool.schema)
+        known = tool_json(tool.name, tool.description, tool.schema)
         enabled = fields.allowed is None or tool.name in fields.allowed
         shown.append({**known, "state": state, "enabled": enabled})
         if pin is not None and not is_same:
-            shown[-1]["approved"] = tool_shown(pin.name, pin.description, pin.schema)
+            shown[-1]["approved"] = tool_json(pin.name, pin.description, pin.schema)
     gone = [pin for pin in pins if pin.name not in live]
     return shown + [
-        {**tool_shown(pin.name, pin.description, pin.schema), "state": "gone", "enabled": False} for pin in gone
+        {**tool_json(pin.name, pin.description, pin.schema), "state": "gone", "enabled": False} for pin in gone
     ]
 
 
-def _kept(wanted: Mapping[str, Any] | None, before: Mapping[str, str]) -> dict[str, str]:
+def _keep_hidden(wanted: Mapping[str, Any] | None, before: Mapping[str, str]) -> dict[str, str]:
     """Return texts by name, with stored values for hidden ones. RAGFlow's tools among the variables are left out."""
     if wanted is None:
         return dict(before)

@@ -12,29 +12,29 @@ from uuid import UUID
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
 
-from api.agents.agents import canvas_of
-from api.dependencies import ApiContext, ApiContextDep, in_thread
-from api.http.auth import Caller
-from api.http.errors import DATA, Refused, absent
-from api.http.idempotency import Keyed, OnceByBody
-from api.http.paging import ThePage
-from api.http.replies import id_of, success
-from api.http.request_bodies import SmallBody, checked, described
+from api.agents.agents import get_caller_canvas
+from api.dependencies import ApiContext, ApiContextDep, run_in_thread
+from api.http.auth import ApiTokenCaller
+from api.http.errors import DATA, RequestRefused, not_found
+from api.http.idempotency import IdempotentRequest, OnceByBody
+from api.http.paging import ListPageDep
+from api.http.replies import parse_id, success
+from api.http.request_bodies import SmallBody, parse_body, body_openapi
 from api.mcp.fields import (
-    McpApproval,
-    McpExposure,
-    McpImport,
-    McpSelection,
-    McpServerFields,
-    McpTrial,
-    fields_of,
-    imported,
-    live_shown,
-    server_shown,
+    McpApprovalBody,
+    McpExposureBody,
+    McpImportBody,
+    McpServerIdsBody,
+    McpServerBody,
+    McpToolTestBody,
+    build_fields,
+    parse_imported_server,
+    live_tools_json,
+    server_json,
 )
 from canvas.errors import Conflict, NodeFailure, NotFound
-from providers.http.client import Outgoing
-from providers.mcp.session import LiveTool, McpServer, Session
+from providers.http.client import HttpClient
+from providers.mcp.session import LiveTool, McpServer, McpSession
 from store.db.transaction import Transaction
 from store.mcp import agents, pins, servers
 from store.mcp.servers import ServerFields, ServerRow
@@ -43,7 +43,7 @@ from store.primitives.encryption import EncryptionKey
 router = APIRouter(tags=["mcp"])
 
 UNKNOWN = "Cannot find MCP server."
-_LOOKED_AT = ("url", "server_type", "headers", "variables")
+_TOOL_FIELDS = ("url", "server_type", "headers", "variables")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,18 +52,18 @@ class McpContext:
 
     context: ApiContext
     key: EncryptionKey
-    http: Outgoing
+    http: HttpClient
     tenant_id: UUID
 
     def row(self, tx: Transaction, server_id: str) -> ServerRow:
         """Return the caller's server. Raises Refused, the same for a missing server and for one of another tenant."""
-        found = id_of(server_id)
+        found = parse_id(server_id)
         if found is None:
-            raise absent(UNKNOWN)
+            raise not_found(UNKNOWN)
         try:
             return servers.get(tx, self.tenant_id, found, self.key)
         except NotFound:
-            raise absent(UNKNOWN) from None
+            raise not_found(UNKNOWN) from None
 
     async def read(self, server_id: str) -> ServerRow:
         """Return the caller's server, read in its own transaction. Raises Refused."""
@@ -72,7 +72,7 @@ class McpContext:
             with self.context.database.transaction() as tx:
                 return self.row(tx, server_id)
 
-        return await in_thread(work)
+        return await run_in_thread(work)
 
     async def live(self, server_id: str, fields: ServerFields) -> Mapping[str, LiveTool]:
         """Return the tools that a server offers now. Raises Refused with the reason if it does not answer."""
@@ -80,11 +80,11 @@ class McpContext:
         try:
             return await session.tools()
         except NodeFailure as failure:
-            raise Refused(DATA, failure.message) from failure
+            raise RequestRefused(DATA, failure.message) from failure
         finally:
             await session.close()
 
-    def session(self, server_id: str, fields: ServerFields) -> Session:
+    def session(self, server_id: str, fields: ServerFields) -> McpSession:
         """Return a session, which the caller must close."""
         server = McpServer.of(
             server_id,
@@ -95,22 +95,22 @@ class McpContext:
             variables=fields.variables,
             call_seconds=fields.call_seconds,
         )
-        return Session(server, self.http)
+        return McpSession(server, self.http)
 
 
 @dataclass(frozen=True, slots=True)
-class _Reached:
+class _ReachedServer:
     """A server that is to be added, and the tools that it offers."""
 
     fields: ServerFields
     live: Mapping[str, LiveTool]
 
 
-async def get_mcp_context(request: Request, context: ApiContextDep, principal: Caller) -> McpContext:
+async def get_mcp_context(request: Request, context: ApiContextDep, principal: ApiTokenCaller) -> McpContext:
     """Return the dependencies for a request. Raises Refused if the process has no encryption key."""
     if context.sealing_key is None:
-        raise Refused(DATA, "This API has no encryption key, so it cannot store MCP servers. Set EASEL_SECRET_KEY.")
-    http: Outgoing = request.app.state.http
+        raise RequestRefused(DATA, "This API has no encryption key, so it cannot store MCP servers. Set EASEL_SECRET_KEY.")
+    http: HttpClient = request.app.state.http
     return McpContext(context, context.sealing_key, http, principal.tenant_id)
 
 
@@ -118,56 +118,56 @@ McpContextDep = Annotated[McpContext, Depends(get_mcp_context)]
 
 
 @router.get("/mcp/servers")
-def list_servers(mcp: McpContextDep, page: ThePage, keywords: str = "") -> Response:
+def list_servers(mcp: McpContextDep, page: ListPageDep, keywords: str = "") -> Response:
     """List one page of the tenant's servers, the newest first. Values of headers and variables are never shown."""
     with mcp.context.database.transaction() as tx:
-        found = servers.servers_of(tx, mcp.tenant_id, mcp.key, keywords)
+        found = servers.list_servers(tx, mcp.tenant_id, mcp.key, keywords)
         rows = found[page.offset : page.offset + page.size]
-        shown = [server_shown(row, pins.pins(tx, mcp.tenant_id, row.id)) for row in rows]
+        shown = [server_json(row, pins.list_pins(tx, mcp.tenant_id, row.id)) for row in rows]
     return success({"mcp_servers": shown, "total": len(found)})
 
 
-@router.post("/mcp/servers", openapi_extra=described(McpServerFields))
+@router.post("/mcp/servers", openapi_extra=body_openapi(McpServerBody))
 async def add_server(mcp: McpContextDep, body: SmallBody, once: OnceByBody) -> Response:
     """Add a server. Its tools are read first and approved with it."""
-    await in_thread(lambda: once.look(mcp.context.database))
-    wanted = checked(McpServerFields, body)
-    fields = fields_of(wanted)
+    await run_in_thread(lambda: once.look(mcp.context.database))
+    wanted = parse_body(McpServerBody, body)
+    fields = build_fields(wanted)
     live = {} if wanted.unchecked else await mcp.live("new", fields)
-    return await in_thread(lambda: _added(mcp, once, fields, live))
+    return await run_in_thread(lambda: _add_server(mcp, once, fields, live))
 
 
-@router.post("/mcp/servers/import", openapi_extra=described(McpImport))
+@router.post("/mcp/servers/import", openapi_extra=body_openapi(McpImportBody))
 async def import_servers(mcp: McpContextDep, body: SmallBody, once: OnceByBody) -> Response:
     """Add the servers of a client's configuration file. Each one succeeds or fails by itself."""
-    await in_thread(lambda: once.look(mcp.context.database))
-    wanted = checked(McpImport, body)
+    await run_in_thread(lambda: once.look(mcp.context.database))
+    wanted = parse_body(McpImportBody, body)
     if not wanted.servers:
-        raise Refused(DATA, "No MCP servers provided.")
-    found: dict[str, _Reached | Refused] = {}
+        raise RequestRefused(DATA, "No MCP servers provided.")
+    found: dict[str, _ReachedServer | RequestRefused] = {}
     for name, stored in wanted.servers.items():
         try:
-            fields = fields_of(imported(name, stored, unchecked=wanted.unchecked))
-            found[name] = _Reached(fields, {} if wanted.unchecked else await mcp.live(name, fields))
-        except Refused as refused:
+            fields = build_fields(parse_imported_server(name, stored, unchecked=wanted.unchecked))
+            found[name] = _ReachedServer(fields, {} if wanted.unchecked else await mcp.live(name, fields))
+        except RequestRefused as refused:
             found[name] = refused
-    return await in_thread(lambda: _imported(mcp, once, found))
+    return await run_in_thread(lambda: _add_imported(mcp, once, found))
 
 
-@router.post("/mcp/servers/list_tools", openapi_extra=described(McpSelection))
+@router.post("/mcp/servers/list_tools", openapi_extra=body_openapi(McpServerIdsBody))
 async def list_tools_of_many(mcp: McpContextDep, body: SmallBody) -> Response:
     """List the tools that several servers offer now, by id."""
-    wanted = checked(McpSelection, body)
+    wanted = parse_body(McpServerIdsBody, body)
     if not wanted.mcp_ids:
-        raise Refused(DATA, "No MCP server IDs provided.")
-    return success({server_id: await _tools(mcp, server_id) for server_id in wanted.mcp_ids})
+        raise RequestRefused(DATA, "No MCP server IDs provided.")
+    return success({server_id: await _list_live_tools(mcp, server_id) for server_id in wanted.mcp_ids})
 
 
-@router.post("/mcp/servers/test_tool", openapi_extra=described(McpTrial))
+@router.post("/mcp/servers/test_tool", openapi_extra=body_openapi(McpToolTestBody))
 async def test_tool_by_id(mcp: McpContextDep, body: SmallBody) -> Response:
     """Test a tool of the server in the body. Returns the text that a model would read."""
-    wanted = checked(McpTrial, body)
-    return await _tried(mcp, wanted.mcp_id or "", wanted)
+    wanted = parse_body(McpToolTestBody, body)
+    return await _test_tool(mcp, wanted.mcp_id or "", wanted)
 
 
 @router.get("/mcp/servers/{server_id}")
@@ -175,19 +175,19 @@ def get_server(mcp: McpContextDep, server_id: str) -> Response:
     """Get a server with its approved tools."""
     with mcp.context.database.transaction() as tx:
         row = mcp.row(tx, server_id)
-        return success(server_shown(row, pins.pins(tx, mcp.tenant_id, row.id)))
+        return success(server_json(row, pins.list_pins(tx, mcp.tenant_id, row.id)))
 
 
-@router.put("/mcp/servers/{server_id}", openapi_extra=described(McpServerFields))
-@router.patch("/mcp/servers/{server_id}", openapi_extra=described(McpServerFields))
+@router.put("/mcp/servers/{server_id}", openapi_extra=body_openapi(McpServerBody))
+@router.patch("/mcp/servers/{server_id}", openapi_extra=body_openapi(McpServerBody))
 async def change_server(mcp: McpContextDep, server_id: str, body: SmallBody) -> Response:
     """Change the fields in the body. If the address changes, the tools are read again and approved."""
     row = await mcp.read(server_id)
-    wanted = checked(McpServerFields, body)
-    fields = fields_of(wanted, row.fields)
-    moves = any(getattr(fields, name) != getattr(row.fields, name) for name in _LOOKED_AT)
+    wanted = parse_body(McpServerBody, body)
+    fields = build_fields(wanted, row.fields)
+    moves = any(getattr(fields, name) != getattr(row.fields, name) for name in _TOOL_FIELDS)
     live = await mcp.live(row.id.hex, fields) if moves and not wanted.unchecked else {}
-    return await in_thread(lambda: _changed(mcp, row, fields, live))
+    return await run_in_thread(lambda: _change_server(mcp, row, fields, live))
 
 
 @router.delete("/mcp/servers/{server_id}")
@@ -202,59 +202,59 @@ def delete_server(mcp: McpContextDep, server_id: str) -> Response:
 @router.get("/mcp/servers/{server_id}/tools")
 async def list_tools(mcp: McpContextDep, server_id: str) -> Response:
     """List the tools that a server offers now, and whether they are as approved."""
-    return success(await _tools(mcp, server_id))
+    return success(await _list_live_tools(mcp, server_id))
 
 
-@router.post("/mcp/servers/{server_id}/test", openapi_extra=described(McpTrial))
+@router.post("/mcp/servers/{server_id}/test", openapi_extra=body_openapi(McpToolTestBody))
 async def test_tool(mcp: McpContextDep, server_id: str, body: SmallBody) -> Response:
     """Test a tool. Returns the text that a model would read."""
-    return await _tried(mcp, server_id, checked(McpTrial, body))
+    return await _test_tool(mcp, server_id, parse_body(McpToolTestBody, body))
 
 
-@router.post("/mcp/servers/{server_id}/approve", openapi_extra=described(McpApproval))
+@router.post("/mcp/servers/{server_id}/approve", openapi_extra=body_openapi(McpApprovalBody))
 async def approve_tools(mcp: McpContextDep, server_id: str, body: SmallBody) -> Response:
     """Approve tools as the server describes them now. Agents may call them from the next attempt on."""
     row = await mcp.read(server_id)
-    wanted = checked(McpApproval, body)
+    wanted = parse_body(McpApprovalBody, body)
     live = await mcp.live(row.id.hex, row.fields)
     names = list(live) if wanted.tools is None else wanted.tools
     if missing := [name for name in names if name not in live]:
-        raise Refused(DATA, f"The server does not offer: {', '.join(missing)}.")
+        raise RequestRefused(DATA, f"The server does not offer: {', '.join(missing)}.")
 
     def approve() -> Response:
         with mcp.context.database.transaction() as tx:
             _approve(tx, mcp, row.id, {name: live[name] for name in names})
-            return success(live_shown(row.fields, live, pins.pins(tx, mcp.tenant_id, row.id)))
+            return success(live_tools_json(row.fields, live, pins.list_pins(tx, mcp.tenant_id, row.id)))
 
-    return await in_thread(approve)
+    return await run_in_thread(approve)
 
 
 # -- agents as tools --------------------------------------------------------------------------------------------------
 
 
 @router.get("/agents/{agent_id}/mcp")
-def get_exposure(context: ApiContextDep, principal: Caller, agent_id: str) -> Response:
+def get_exposure(context: ApiContextDep, principal: ApiTokenCaller, agent_id: str) -> Response:
     """Get the name under which an agent is offered as a tool under `/mcp`; null if it is not."""
     with context.database.transaction() as tx:
-        canvas = canvas_of(tx, principal, agent_id)
-        return success({"name": agents.exposed_name(tx, principal.tenant_id, canvas.id)})
+        canvas = get_caller_canvas(tx, principal, agent_id)
+        return success({"name": agents.tool_name_of(tx, principal.tenant_id, canvas.id)})
 
 
-@router.put("/agents/{agent_id}/mcp", openapi_extra=described(McpExposure))
-def expose_agent(context: ApiContextDep, principal: Caller, agent_id: str, body: SmallBody) -> Response:
+@router.put("/agents/{agent_id}/mcp", openapi_extra=body_openapi(McpExposureBody))
+def expose_agent(context: ApiContextDep, principal: ApiTokenCaller, agent_id: str, body: SmallBody) -> Response:
     """Offer an agent's published version as a tool under `/mcp`."""
-    wanted = checked(McpExposure, body)
+    wanted = parse_body(McpExposureBody, body)
     with context.database.transaction() as tx:
-        canvas = canvas_of(tx, principal, agent_id)
-        name = wanted.name or agents.name_of(canvas.title, canvas.id)
+        canvas = get_caller_canvas(tx, principal, agent_id)
+        name = wanted.name or agents.make_tool_name(canvas.title, canvas.id)
         return success({"name": agents.expose(tx, principal.tenant_id, canvas.id, name)})
 
 
 @router.delete("/agents/{agent_id}/mcp")
-def hide_agent(context: ApiContextDep, principal: Caller, agent_id: str) -> Response:
+def hide_agent(context: ApiContextDep, principal: ApiTokenCaller, agent_id: str) -> Response:
     """Stop offering an agent as a tool."""
     with context.database.transaction() as tx:
-        canvas = canvas_of(tx, principal, agent_id)
+        canvas = get_caller_canvas(tx, principal, agent_id)
         agents.hide(tx, principal.tenant_id, canvas.id)
     return success(True)
 
@@ -262,57 +262,57 @@ def hide_agent(context: ApiContextDep, principal: Caller, agent_id: str) -> Resp
 # -- work in threads --------------------------------------------------------------------------------------------------
 
 
-async def _tools(mcp: McpContext, server_id: str) -> list[dict[str, object]]:
+async def _list_live_tools(mcp: McpContext, server_id: str) -> list[dict[str, object]]:
     row = await mcp.read(server_id)
     live = await mcp.live(row.id.hex, row.fields)
 
     def seen() -> list[dict[str, object]]:
         with mcp.context.database.transaction() as tx:
-            return live_shown(row.fields, live, pins.pins(tx, mcp.tenant_id, row.id))
+            return live_tools_json(row.fields, live, pins.list_pins(tx, mcp.tenant_id, row.id))
 
-    return await in_thread(seen)
+    return await run_in_thread(seen)
 
 
-async def _tried(mcp: McpContext, server_id: str, wanted: McpTrial) -> Response:
+async def _test_tool(mcp: McpContext, server_id: str, wanted: McpToolTestBody) -> Response:
     row = await mcp.read(server_id)
     if not wanted.tool_name:
-        raise Refused(DATA, "No tool name provided.")
+        raise RequestRefused(DATA, "No tool name provided.")
     session = mcp.session(row.id.hex, row.fields)
     try:
         await session.open()
         return success(await session.call(wanted.tool_name, wanted.arguments))
     except NodeFailure as failure:
-        raise Refused(DATA, failure.message) from failure
+        raise RequestRefused(DATA, failure.message) from failure
     finally:
         await session.close()
 
 
-def _added(mcp: McpContext, once: Keyed, fields: ServerFields, live: Mapping[str, LiveTool]) -> Response:
+def _add_server(mcp: McpContext, once: IdempotentRequest, fields: ServerFields, live: Mapping[str, LiveTool]) -> Response:
     with once.transaction(mcp.context.database) as tx:
         server_id = _add(tx, mcp, fields, live)
         row = servers.get(tx, mcp.tenant_id, server_id, mcp.key)
-        return once.keep(tx, success(server_shown(row, pins.pins(tx, mcp.tenant_id, server_id))))
+        return once.keep(tx, success(server_json(row, pins.list_pins(tx, mcp.tenant_id, server_id))))
 
 
 def _add(tx: Transaction, mcp: McpContext, fields: ServerFields, live: Mapping[str, LiveTool]) -> UUID:
     try:
         server_id = servers.add(tx, mcp.tenant_id, fields, mcp.key)
     except Conflict:
-        raise Refused(DATA, "Duplicated MCP server name.") from None
+        raise RequestRefused(DATA, "Duplicated MCP server name.") from None
     _approve(tx, mcp, server_id, live)
     return server_id
 
 
-def _imported(mcp: McpContext, once: Keyed, found: Mapping[str, "_Reached | Refused"]) -> Response:
+def _add_imported(mcp: McpContext, once: IdempotentRequest, found: Mapping[str, "_ReachedServer | RequestRefused"]) -> Response:
     """Add the servers that answered, with another name if one is in use, and return the result of each."""
     results: list[dict[str, object]] = []
     with once.transaction(mcp.context.database) as tx:
-        taken = {row.fields.name for row in servers.servers_of(tx, mcp.tenant_id, mcp.key)}
+        taken = {row.fields.name for row in servers.list_servers(tx, mcp.tenant_id, mcp.key)}
         for name, one in found.items():
-            if isinstance(one, Refused):
+            if isinstance(one, RequestRefused):
                 results.append({"server": name, "success": False, "message": one.message})
                 continue
-            free = next(other for other in _names(one.fields.name) if other not in taken)
+            free = next(other for other in _alternative_names(one.fields.name) if other not in taken)
             server_id = _add(tx, mcp, replace(one.fields, name=free), one.live)
             taken.add(free)
             renamed = {"new_name": free} if free != one.fields.name else {}
@@ -320,23 +320,23 @@ def _imported(mcp: McpContext, once: Keyed, found: Mapping[str, "_Reached | Refu
         return once.keep(tx, success({"results": results}))
 
 
-def _names(name: str) -> Iterator[str]:
+def _alternative_names(name: str) -> Iterator[str]:
     """Yield a name, then alternatives if it is in use."""
     yield name
     yield from (f"{name}_{number}" for number in count())
 
 
-def _changed(mcp: McpContext, row: ServerRow, fields: ServerFields, live: Mapping[str, LiveTool]) -> Response:
+def _change_server(mcp: McpContext, row: ServerRow, fields: ServerFields, live: Mapping[str, LiveTool]) -> Response:
     with mcp.context.database.transaction() as tx:
         try:
             servers.change(tx, mcp.tenant_id, row.id, fields, mcp.key)
         except Conflict:
-            raise Refused(DATA, "Duplicated MCP server name.") from None
+            raise RequestRefused(DATA, "Duplicated MCP server name.") from None
         if fields.url != row.fields.url:
-            pins.forget(tx, mcp.tenant_id, row.id)
+            pins.delete_pins(tx, mcp.tenant_id, row.id)
             _approve(tx, mcp, row.id, live)
         changed = servers.get(tx, mcp.tenant_id, row.id, mcp.key)
-        return success(server_shown(changed, pins.pins(tx, mcp.tenant_id, row.id)))
+        return success(server_json(changed, pins.list_pins(tx, mcp.tenant_id, row.id)))
 
 
 def _approve(tx: Transaction, mcp: McpContext, server_id: UUID, live: Mapping[str, LiveTool]) -> None:

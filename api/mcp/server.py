@@ -21,13 +21,13 @@ import structlog
 from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
-from api.dependencies import ApiContext, in_thread
+from api.dependencies import ApiContext, run_in_thread
 from api.http import auth
-from api.http.errors import DATA, Refused, Unauthorized
-from api.http.idempotency import key_of
+from api.http.errors import DATA, RequestRefused, Unauthorized
+from api.http.idempotency import find_key
 from api.mcp import tools
-from api.mcp.tools import Answer
-from api.runs.turn import Talk, Told, begin, chosen
+from api.mcp.tools import ToolAnswer
+from api.runs.turn import ActiveTurn, TurnResult, begin, choose_turn
 from canvas.errors import InvalidRequest
 from canvas.events import run_events
 from providers.http.client import default_user_agent
@@ -38,11 +38,11 @@ log = structlog.get_logger()
 
 PATH = "/mcp"
 ROUTE = "mcp"  # of idempotency keys
-CANCELS = "x-cancel-on-disconnect"
+CANCEL_HEADER = "x-cancel-on-disconnect"
 FIRST_MODERN = "2026"  # versions of the protocol are dates
 
 _PRINCIPAL = "easel.principal"
-_TOLD = {run_events.NODE_STARTED: "started", run_events.NODE_FINISHED: "finished"}
+_PROGRESS_EVENTS = {run_events.NODE_STARTED: "started", run_events.NODE_FINISHED: "finished"}
 
 
 class McpEndpoint:
@@ -70,10 +70,10 @@ class McpEndpoint:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
         context: ApiContext = request.app.state.context
-        scope[_PRINCIPAL] = await auth.caller(await auth.anyone(request, context, None))
+        scope[_PRINCIPAL] = await auth.authenticate_api_token(await auth.authenticate(request, context, None))
         manager = await self._manager()
         if manager is None:
-            raise Refused(DATA, "This API does not serve MCP. Run `pip install easel[mcp]`.", status=501)
+            raise RequestRefused(DATA, "This API does not serve MCP. Run `pip install easel[mcp]`.", status=501)
         await manager.handle_request(scope, receive, send)
 
     async def _manager(self) -> Any:
@@ -128,29 +128,29 @@ async def _list_tools(ctx: Any, params: Any) -> Any:
     from mcp_types import INTERNAL_ERROR
 
     try:
-        return await _listed(ctx)
+        return await _list_exposed(ctx)
     except Exception as error:
-        raise MCPError(INTERNAL_ERROR, _unexpected(error)) from error
+        raise MCPError(INTERNAL_ERROR, _log_unexpected(error)) from error
 
 
-async def _listed(ctx: Any) -> Any:
+async def _list_exposed(ctx: Any) -> Any:
     from mcp_types import ListToolsResult, Tool
 
-    context, principal = _who(ctx)
+    context, principal = _caller_of(ctx)
 
     def read() -> list[ExposedAgent]:
         with context.database.transaction() as tx:
-            return agents.exposed(tx, principal.tenant_id)
+            return agents.list_exposed(tx, principal.tenant_id)
 
     return ListToolsResult(
         tools=[
             Tool(
                 name=agent.name,
                 title=agent.title,
-                description=tools.description_of(agent),
-                input_schema=tools.schema_of(agent),
+                description=tools.describe_agent(agent),
+                input_schema=tools.build_schema(agent),
             )
-            for agent in await in_thread(read)
+            for agent in await run_in_thread(read)
         ]
     )
 
@@ -160,67 +160,67 @@ async def _call_tool(ctx: Any, params: Any) -> Any:
 
     try:
         answer = await _answer(ctx, params.name, params.arguments or {})
-    except (Refused, Unauthorized, InvalidRequest) as refused:
-        answer = Answer(refused.message, is_error=True)
+    except (RequestRefused, Unauthorized, InvalidRequest) as refused:
+        answer = ToolAnswer(refused.message, is_error=True)
     except Exception as error:  # noqa: BLE001 (clients get a request id instead of internal errors)
-        answer = Answer(_unexpected(error), is_error=True)
+        answer = ToolAnswer(_log_unexpected(error), is_error=True)
     structured = dict(answer.structured) if answer.structured is not None else None
     text = TextContent(type="text", text=answer.text)
     return CallToolResult(content=[text], structured_content=structured, is_error=answer.is_error)
 
 
-async def _answer(ctx: Any, name: str, arguments: Mapping[str, Any]) -> Answer:
-    context, principal = _who(ctx)
+async def _answer(ctx: Any, name: str, arguments: Mapping[str, Any]) -> ToolAnswer:
+    context, principal = _caller_of(ctx)
 
     def read() -> ExposedAgent | None:
         with context.database.transaction() as tx:
-            return agents.exposed_as(tx, principal.tenant_id, name)
+            return agents.find_exposed(tx, principal.tenant_id, name)
 
-    agent = await in_thread(read)
+    agent = await run_in_thread(read)
     if agent is None:
-        raise Refused(DATA, f"Unknown tool: {name}")
-    options = tools.options_of(agent, arguments)
-    key = key_of(ctx.request)
+        raise RequestRefused(DATA, f"Unknown tool: {name}")
+    options = tools.build_options(agent, arguments)
+    key = find_key(ctx.request)
     if key is not None:
         options["idempotency_key"] = key
-    wanted = await in_thread(lambda: chosen(context, principal, agent.canvas_id.hex, options, ROUTE))
+    wanted = await run_in_thread(lambda: choose_turn(context, principal, agent.canvas_id.hex, options, ROUTE))
     talk = await begin(context, principal.tenant_id, wanted, token_id=principal.token_id)
     talk.stops_with_client = _stops_with_client(ctx)
     try:
-        turn_result = await _followed(ctx, talk)
+        turn_result = await _follow(ctx, talk)
     finally:
         with anyio.CancelScope(shield=True):
             await talk.close()
-    return tools.answer_of(turn_result, talk.started.conversation_id.hex, talk.started.run_id.hex)
+    return tools.make_answer(turn_result, talk.started.conversation_id.hex, talk.started.run_id.hex)
 
 
-async def _followed(ctx: Any, talk: Talk) -> Told:
+async def _follow(ctx: Any, talk: ActiveTurn) -> TurnResult:
     """Follow the turn to its end. If the client asked for progress, report each node that starts or finishes."""
-    turn_result = Told()
+    turn_result = TurnResult()
     progress = 0
     async with aclosing(talk.envelopes()) as envelopes:
         async for wired in envelopes:
             if wired is None:
                 continue
             turn_result.take(wired)
-            if (what := _TOLD.get(wired.name)) is not None:
+            if (what := _PROGRESS_EVENTS.get(wired.name)) is not None:
                 progress += 1
                 node = wired.body["data"]
                 await ctx.session.report_progress(progress, message=f"{node['component_name']} {what}")
     return turn_result
 
 
-def _unexpected(error: Exception) -> str:
+def _log_unexpected(error: Exception) -> str:
     """Log an unexpected error and return the message for the client."""
     request_id = uuid4().hex
     log.error("request_failed", request_id=request_id, path=PATH, exc_info=error)
     return f"An internal error occurred. Report it with the request id {request_id}."
 
 
-def _who(ctx: Any) -> tuple[ApiContext, auth.Principal]:
+def _caller_of(ctx: Any) -> tuple[ApiContext, auth.RequestPrincipal]:
     return ctx.request.app.state.context, ctx.request.scope[_PRINCIPAL]
 
 
 def _stops_with_client(ctx: Any) -> bool:
-    asked = str(ctx.request.headers.get(CANCELS, "")).strip().lower()
+    asked = str(ctx.request.headers.get(CANCEL_HEADER, "")).strip().lower()
     return asked in ("1", "true", "yes") or (not asked and str(ctx.protocol_version) >= FIRST_MODERN)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from api.runs.turn import Told
+from api.runs.turn import TurnResult
 from canvas.document import parsing
 from canvas.errors import InvalidCanvas
 from canvas.events import run_events
@@ -28,15 +28,15 @@ _FILE = {
     "properties": {name: {"type": "string"} for name in ("id", "name", "mime_type", "created_by")},
     "required": ["id"],
 }
-_SAID: Mapping[str, Any] = {"type": "string", "description": "The message to the agent."}
-_GOES_ON: Mapping[str, Any] = {
+_QUERY: Mapping[str, Any] = {"type": "string", "description": "The message to the agent."}
+_SESSION_ID: Mapping[str, Any] = {
     "type": "string",
     "description": "Continues an earlier conversation: the session_id of its last result.",
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ToolAnswer:
     """The result of a call. `structured`: the same for machines."""
 
     text: str
@@ -44,21 +44,21 @@ class Answer:
     is_error: bool = False
 
 
-def schema_of(agent: ExposedAgent) -> dict[str, Any]:
+def build_schema(agent: ExposedAgent) -> dict[str, Any]:
     """Return the schema of the arguments of an agent's tool."""
     form = _form(agent.dsl)
-    properties = {QUERY: dict(_SAID), SESSION: dict(_GOES_ON)}
+    properties = {QUERY: dict(_QUERY), SESSION: dict(_SESSION_ID)}
     properties |= {name: _property(name, described) for name, described in form.items()}
     required = [name for name, described in form.items() if not _is_optional(described)]
     return {"type": "object", "properties": properties, "required": required if form else [QUERY]}
 
 
-def description_of(agent: ExposedAgent) -> str:
+def describe_agent(agent: ExposedAgent) -> str:
     """Return the description of the tool for models."""
     return agent.description or f"Runs the agent {agent.title}."
 
 
-def options_of(agent: ExposedAgent, arguments: Mapping[str, Any]) -> dict[str, Any]:
+def build_options(agent: ExposedAgent, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of the start of a call (scheduler/lifecycle/start_options.py)."""
     form = _form(agent.dsl)
     session = arguments.get(SESSION) if SESSION not in form else None
@@ -68,30 +68,30 @@ def options_of(agent: ExposedAgent, arguments: Mapping[str, Any]) -> dict[str, A
     return {name: value for name, value in options.items() if value is not None}
 
 
-def answer_of(turn_result: Told, session_id: str, run_id: str) -> Answer:
+def make_answer(turn_result: TurnResult, session_id: str, run_id: str) -> ToolAnswer:
     """Return the result of a turn."""
     ids = {"session_id": session_id, "run_id": run_id}
     if not turn_result.last or turn_result.name == run_events.RUN_FAILED:
-        return Answer(str(turn_result.last.get("message") or "The run has failed."), is_error=True)
+        return ToolAnswer(str(turn_result.last.get("message") or "The run has failed."), is_error=True)
     data: Mapping[str, Any] = turn_result.last["data"]
     if turn_result.name == run_events.USER_INPUTS:
         fields = ", ".join(data.get("inputs") or {}) or "an answer"
         text = "\n".join(part for part in (turn_result.content, str(data.get("tips") or "")) if part)
         advice = f"The agent waits for: {fields}. Call again with these and session_id {session_id}."
-        return Answer(f"{text}\n{advice}".strip(), {**ids, "waits_for": data.get("inputs") or {}})
+        return ToolAnswer(f"{text}\n{advice}".strip(), {**ids, "waits_for": data.get("inputs") or {}})
     outputs = data.get("outputs")
     content = outputs.get("content") if isinstance(outputs, Mapping) else None
     text = turn_result.content or (content if isinstance(content, str) else "")
     structured: dict[str, Any] = {**ids, "answer": text}
     if turn_result.structured:
         structured["structured"] = turn_result.structured
-    return Answer(text, structured)
+    return ToolAnswer(text, structured)
 
 
 def _form(document: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of a document's Begin by name; {} for a document that can no longer be parsed."""
     try:
-        return form_fields.schema(parsing.parse(document).begin_params.get("inputs"))
+        return form_fields.fields_of(parsing.parse(document).begin_params.get("inputs"))
     except InvalidCanvas:
         return {}
 

@@ -11,13 +11,13 @@ from uuid import UUID
 from fastapi import APIRouter
 from fastapi.responses import Response
 
-from api.dependencies import ApiContext, ApiContextDep, in_thread
-from api.http.auth import Caller, Principal
-from api.http.replies import id_of, json_reply
+from api.dependencies import ApiContext, ApiContextDep, run_in_thread
+from api.http.auth import ApiTokenCaller, RequestPrincipal
+from api.http.replies import parse_id, json_reply
 from api.http.reply_styles import OwnRoute
-from api.http.request_bodies import SmallBody, checked, described
-from api.http.schemas import Budget
-from canvas.budget import account_json, limits_of, scope_of
+from api.http.request_bodies import SmallBody, parse_body, body_openapi
+from api.http.schemas import BudgetBody
+from canvas.budget import account_json, parse_limits, parse_scope
 from canvas.errors import InvalidRequest, NotAllowed, NotFound
 from store.runs import external_ids
 from store.tables.budgets import DEFAULT_SCOPE_ID
@@ -28,46 +28,46 @@ router = APIRouter(tags=["budgets"], route_class=OwnRoute)
 
 
 @router.get("/budgets")
-def list_budgets(context: ApiContextDep, principal: Caller) -> Response:
+def list_budgets(context: ApiContextDep, principal: ApiTokenCaller) -> Response:
     """List all budgets of the tenant, with the amounts spent and those that running calls have reserved."""
-    return json_reply({"budgets": _shown(context, principal)})
+    return json_reply({"budgets": _list_json(context, principal)})
 
 
-@router.put("/budgets", openapi_extra=described(Budget))
-async def set_budget(context: ApiContextDep, principal: Caller, body: SmallBody) -> Response:
+@router.put("/budgets", openapi_extra=body_openapi(BudgetBody))
+async def set_budget(context: ApiContextDep, principal: ApiTokenCaller, body: SmallBody) -> Response:
     """Set limits of one run or session (`id`), of every one, of the tenant, or of its day. Other limits stay."""
-    wanted = checked(Budget, body)
-    limits = limits_of(wanted.model_dump(exclude={"scope", "id"}))
+    wanted = parse_body(BudgetBody, body)
+    limits = parse_limits(wanted.model_dump(exclude={"scope", "id"}))
     if not limits:
         raise InvalidRequest("Add at least one limit: tokens, calls, seconds or money.")
-    scope_id = await in_thread(lambda: _writable(context, principal, wanted.scope, wanted.id or ""))
+    scope_id = await run_in_thread(lambda: _require_writable(context, principal, wanted.scope, wanted.id or ""))
     written = BudgetLimits(wanted.scope, scope_id, limits)
-    await in_thread(lambda: context.lifecycle.set_budget(principal.tenant_id, written))
-    return json_reply({"budgets": await in_thread(lambda: _shown(context, principal))})
+    await run_in_thread(lambda: context.lifecycle.set_budget(principal.tenant_id, written))
+    return json_reply({"budgets": await run_in_thread(lambda: _list_json(context, principal))})
 
 
 @router.delete("/budgets")
-def clear_budget(context: ApiContextDep, principal: Caller, scope: str = "", id: str = "") -> Response:  # noqa: A002 (on the wire)
+def clear_budget(context: ApiContextDep, principal: ApiTokenCaller, scope: str = "", id: str = "") -> Response:  # noqa: A002 (on the wire)
     """Remove all limits of a budget. The amounts spent remain if it is set again."""
-    known = scope_of(scope)
-    scope_id = _writable(context, principal, known, id)
+    known = parse_scope(scope)
+    scope_id = _require_writable(context, principal, known, id)
     with context.database.transaction() as tx:
-        if not budgets.remove(tx, principal.tenant_id, known, scope_id):
+        if not budgets.remove_limits(tx, principal.tenant_id, known, scope_id):
             raise NotFound(f"There is no budget of {scope} {id}".rstrip() + ".")
-    return json_reply({"budgets": _shown(context, principal)})
+    return json_reply({"budgets": _list_json(context, principal)})
 
 
-def _shown(context: ApiContext, principal: Principal) -> list[dict[str, Any]]:
+def _list_json(context: ApiContext, principal: RequestPrincipal) -> list[dict[str, Any]]:
     with context.database.transaction() as tx:
         found = budgets.list_budgets(tx, principal.tenant_id, datetime.now(UTC).date())
     return [{**account_json(each.account), "id": _id(principal, each)} for each in found]
 
 
-def _id(principal: Principal, kept: BudgetRow) -> str | None:
+def _id(principal: RequestPrincipal, kept: BudgetRow) -> str | None:
     return None if kept.scope_id in (DEFAULT_SCOPE_ID, principal.tenant_id) else kept.scope_id.hex
 
 
-def _writable(context: ApiContext, principal: Principal, scope: str, written: str) -> UUID:
+def _require_writable(context: ApiContext, principal: RequestPrincipal, scope: str, written: str) -> UUID:
     """Return the id of the scope of a budget that the caller may set. Raises NotAllowed and NotFound."""
     found = _scope_id(context, principal, scope, written)
     if found in (DEFAULT_SCOPE_ID, principal.tenant_id) and principal.kind != "admin":
@@ -79,13 +79,13 @@ def _writable(context: ApiContext, principal: Principal, scope: str, written: st
     return found
 
 
-def _scope_id(context: ApiContext, principal: Principal, scope: str, written: str) -> UUID:
+def _scope_id(context: ApiContext, principal: RequestPrincipal, scope: str, written: str) -> UUID:
     """Return the id of the scope of a budget. Raises NotFound if the text is not an id."""
     if scope in ("tenant", "day"):
         return principal.tenant_id
     if not written:
         return DEFAULT_SCOPE_ID
-    found = id_of(written)
+    found = parse_id(written)
     if scope == "run":  # an external id is accepted too; the budget of a deleted run may still exist
         with context.database.statements() as tx:
             found = external_ids.find_run(tx, principal.tenant_id, written) or found

@@ -5,14 +5,14 @@ from contextlib import suppress
 from uuid import UUID
 
 from api.dependencies import ApiContext
-from api.http.auth import Principal
-from api.http.replies import id_of
+from api.http.auth import RequestPrincipal
+from api.http.replies import parse_id
 from canvas.errors import NotFound
 from store.agents import conversations
 from store.runs import external_ids, run_queries
 
 
-def cancel(context: ApiContext, principal: Principal, task: str, canvas_id: UUID | None = None) -> None:
+def cancel(context: ApiContext, principal: RequestPrincipal, task: str, canvas_id: UUID | None = None) -> None:
     """Cancel a run, or all open and queued runs of a session, if it belongs to the caller.
 
     `task` is the id of a session or a run, or the external id of a run. With `canvas_id`, it must belong to that agent.
@@ -30,18 +30,18 @@ def cancel(context: ApiContext, principal: Principal, task: str, canvas_id: UUID
 
 
 def cancel_open_runs(
-    context: ApiContext, principal: Principal, canvas_id: UUID, session_ids: Sequence[UUID] | None = None
+    context: ApiContext, principal: RequestPrincipal, canvas_id: UUID, session_ids: Sequence[UUID] | None = None
 ) -> None:
     """Cancel every open run of an agent, or those of some of its sessions."""
     with context.database.transaction() as tx:
-        not_over = conversations.open_runs(tx, principal.tenant_id, canvas_id, session_ids)
+        not_over = conversations.list_open_runs(tx, principal.tenant_id, canvas_id, session_ids)
     for run_id in not_over:
         context.lifecycle.cancel_run(principal.tenant_id, run_id)
 
 
-def _session(context: ApiContext, principal: Principal, task: str, canvas_id: UUID | None) -> UUID | None:
+def _session(context: ApiContext, principal: RequestPrincipal, task: str, canvas_id: UUID | None) -> UUID | None:
     """Return the id of the caller's session, if there is one and it belongs to the agent."""
-    session_id = id_of(task)
+    session_id = parse_id(task)
     if session_id is None:
         return None
     try:
@@ -52,7 +52,7 @@ def _session(context: ApiContext, principal: Principal, task: str, canvas_id: UU
     return session_id if canvas_id in (None, session.canvas_id) else None
 
 
-def _run(context: ApiContext, principal: Principal, task: str, canvas_id: UUID | None) -> UUID | None:
+def _run(context: ApiContext, principal: RequestPrincipal, task: str, canvas_id: UUID | None) -> UUID | None:
     """Return the id of the caller's run, if there is one and it belongs to the agent."""
     with context.database.statements() as tx:
         run_id = external_ids.find_run(tx, principal.tenant_id, task)

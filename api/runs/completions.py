@@ -6,15 +6,15 @@ from typing import Any
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from api.dependencies import ApiContext, ApiContextDep, in_thread
-from api.http.auth import Caller, Principal
-from api.http.errors import ARGUMENT, Refused, UnsupportedParameter, strict_status
+from api.dependencies import ApiContext, ApiContextDep, run_in_thread
+from api.http.auth import ApiTokenCaller, RequestPrincipal
+from api.http.errors import ARGUMENT, RequestRefused, UnsupportedParameter, strict_status
 from api.http.replies import json_reply, result
-from api.http.reply_styles import Style, speak
-from api.http.request_bodies import SmallBody, checked, described, with_query
-from api.http.schemas import Completion, Running, truthy
+from api.http.reply_styles import Style, set_style
+from api.http.request_bodies import SmallBody, parse_body, body_openapi, with_query
+from api.http.schemas import CompletionBody, RunBody, parse_flag
 from api.runs import openai_wire
-from api.runs.turn import Talk, Told, begin, chosen, gathered, ids_of, ignored_headers, keyed, streamed
+from api.runs.turn import ActiveTurn, TurnResult, begin, choose_turn, gather, id_headers, ignored_headers, with_idempotency_key, stream_reply
 from canvas.errors import InvalidRequest
 from canvas.events.run_events import RUN_FAILED
 from scheduler.lifecycle.start_options import LATEST
@@ -25,19 +25,19 @@ ROUTE = "completions"  # of idempotency keys, under either path
 OPENAI_FLAG = "openai-compatible"
 
 
-@router.post("/agents/chat/completions", openapi_extra=described(Completion))
+@router.post("/agents/chat/completions", openapi_extra=body_openapi(CompletionBody))
 async def complete(
-    request: Request, context: ApiContextDep, principal: Caller, body: SmallBody, events: str = "", release: str = ""
+    request: Request, context: ApiContextDep, principal: ApiTokenCaller, body: SmallBody, events: str = "", release: str = ""
 ) -> Response:
     """Send a message to an agent. The answer is one object, or server-sent events with `stream`."""
     return await _complete(request, context, principal, with_query(body, events=events, release=release))
 
 
-@router.post("/agents/{agent_id}/completions", openapi_extra=described(Completion), deprecated=True)
+@router.post("/agents/{agent_id}/completions", openapi_extra=body_openapi(CompletionBody), deprecated=True)
 async def complete_by_path(
     request: Request,
     context: ApiContextDep,
-    principal: Caller,
+    principal: ApiTokenCaller,
     agent_id: str,
     body: SmallBody,
     events: str = "",
@@ -48,11 +48,11 @@ async def complete_by_path(
     return await _complete(request, context, principal, {**given, "agent_id": agent_id})
 
 
-@router.post("/agents/{agent_id}/run", openapi_extra=described(Running))
+@router.post("/agents/{agent_id}/run", openapi_extra=body_openapi(RunBody))
 async def run(
     request: Request,
     context: ApiContextDep,
-    principal: Caller,
+    principal: ApiTokenCaller,
     agent_id: str,
     body: SmallBody,
     version: str = "",
@@ -60,10 +60,10 @@ async def run(
     user_input: str = "",
 ) -> Response:
     """Run the published version, the draft if there is none, or the `version` of this id (`draft`: the draft)."""
-    if truthy(body.get(OPENAI_FLAG)):
-        speak(request, Style.OPENAI)
+    if parse_flag(body.get(OPENAI_FLAG)):
+        set_style(request, Style.OPENAI)
         raise UnsupportedParameter(f"`{OPENAI_FLAG}` is for /agents/chat/completions.", field=OPENAI_FLAG)
-    wanted = checked(Running, body)
+    wanted = parse_body(RunBody, body)
     said = next((text for text in (user_input, wanted.user_input, wanted.message) if text), None)
     given: dict[str, Any] = {}
     if wanted.query is None and wanted.question is None and said is not None:
@@ -77,9 +77,9 @@ async def run(
     return await answer_turn(request, context, principal, agent_id, wanted.model_copy(update=given), body, ROUTE)
 
 
-async def _complete(request: Request, context: ApiContext, principal: Principal, body: Mapping[str, Any]) -> Response:
-    if truthy(body.get(OPENAI_FLAG)):
-        speak(request, Style.OPENAI)
+async def _complete(request: Request, context: ApiContext, principal: RequestPrincipal, body: Mapping[str, Any]) -> Response:
+    if parse_flag(body.get(OPENAI_FLAG)):
+        set_style(request, Style.OPENAI)
         if not body.get("agent_id"):
             raise InvalidRequest("`agent_id` is required.", field="agent_id")
         return await openai_wire.answer(request, context, principal, str(body["agent_id"]), body)
@@ -87,18 +87,18 @@ async def _complete(request: Request, context: ApiContext, principal: Principal,
         raise UnsupportedParameter(
             f'`messages` are read with `"{OPENAI_FLAG}": true`. Else use `query`.', field="messages"
         )
-    wanted = checked(Completion, body)
+    wanted = parse_body(CompletionBody, body)
     if not wanted.agent_id:
-        raise Refused(ARGUMENT, "`agent_id` is required.")
+        raise RequestRefused(ARGUMENT, "`agent_id` is required.")
     return await answer_turn(request, context, principal, wanted.agent_id, wanted, body, ROUTE)
 
 
 async def answer_turn(
     request: Request,
     context: ApiContext,
-    principal: Principal,
+    principal: RequestPrincipal,
     agent_id: str,
-    wanted: Completion,
+    wanted: CompletionBody,
     body: Mapping[str, Any],
     route: str,
     *,
@@ -108,22 +108,22 @@ async def answer_turn(
 
     `route` is the route of idempotency keys. `with_tags`: the text contains thoughts between think tags.
     """
-    options = keyed(request, wanted.options())
+    options = with_idempotency_key(request, wanted.options())
     headers = wanted.custom_header
-    start = await in_thread(lambda: chosen(context, principal, agent_id, options, route, custom_header=headers))
+    start = await run_in_thread(lambda: choose_turn(context, principal, agent_id, options, route, custom_header=headers))
     talk = await begin(context, principal.tenant_id, start, token_id=principal.token_id)
     talk.stops_with_client = wanted.cancel_on_disconnect
     ignored = ignored_headers([name for name in wanted.without_effect if body.get(name) is not None])
     if wanted.stream:
         compact = wanted.events == "compact"
-        return streamed(talk, compact=compact, return_trace=wanted.return_trace, headers=ignored)
-    turn_result = await gathered(talk, request)
+        return stream_reply(talk, compact=compact, return_trace=wanted.return_trace, headers=ignored)
+    turn_result = await gather(talk, request)
     reply = _whole(request, turn_result, talk, return_trace=wanted.return_trace, with_tags=with_tags)
-    reply.headers.update({**ids_of(talk), **ignored})
+    reply.headers.update({**id_headers(talk), **ignored})
     return reply
 
 
-def _whole(request: Request, turn_result: Told, talk: Talk, *, return_trace: bool, with_tags: bool) -> Response:
+def _whole(request: Request, turn_result: TurnResult, talk: ActiveTurn, *, return_trace: bool, with_tags: bool) -> Response:
     """Return the reply with a whole turn as one object."""
     if not turn_result.last:
         return result({"session_id": talk.started.conversation_id.hex})

@@ -21,10 +21,10 @@ T = TypeVar("T")
 
 THREADS = 4
 
-Found = tuple[EventPage, EventSerializer]
+ReadResult = tuple[EventPage, EventSerializer]
 
 
-class Readings:
+class EventReader:
     """The reads of a process. It belongs to one event loop."""
 
     def __init__(self, database: Database, versions: VersionCache) -> None:
@@ -32,15 +32,15 @@ class Readings:
         self._versions = versions
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="easel-streams")
         self._places = asyncio.Semaphore(THREADS)
-        self._to_come: dict[tuple[UUID, UUID, int], asyncio.Task[Found]] = {}
+        self._to_come: dict[tuple[UUID, UUID, int], asyncio.Task[ReadResult]] = {}
 
-    async def after(self, tenant_id: UUID, run_id: UUID, number: int) -> Found:
+    async def after(self, tenant_id: UUID, run_id: UUID, number: int) -> ReadResult:
         """Return a run, its events after a number, and their message streams. Raises NotFound."""
         asked = (tenant_id, run_id, number)
         reading = self._to_come.get(asked)
         if reading is None:
             reading = self._to_come[asked] = asyncio.create_task(self._read(asked))
-            reading.add_done_callback(_has_been_seen)
+            reading.add_done_callback(_mark_error_retrieved)
         return await asyncio.shield(reading)  # if one stream is cancelled, the others still need the read
 
     async def in_thread(self, work: Callable[[Database], T]) -> T:
@@ -52,20 +52,20 @@ class Readings:
         self._threads.shutdown(wait=False)
         self._database.close()
 
-    async def _read(self, asked: tuple[UUID, UUID, int]) -> Found:
+    async def _read(self, asked: tuple[UUID, UUID, int]) -> ReadResult:
         async with self._places:  # a queue here and not in the pool, since this code must know which reads have begun
             del self._to_come[asked]
             return await self.in_thread(lambda database: self._rows(database, *asked))
 
-    def _rows(self, database: Database, tenant_id: UUID, run_id: UUID, number: int) -> Found:
+    def _rows(self, database: Database, tenant_id: UUID, run_id: UUID, number: int) -> ReadResult:
         with database.statements() as tx:
-            reading = run_queries.read(tx, tenant_id, run_id, number)
+            reading = run_queries.read_events(tx, tenant_id, run_id, number)
             if reading is None:
                 raise NotFound(f"There is no run {run_id.hex}.", run_id=run_id.hex)
             return reading, EventSerializer(reading.run, self._versions.to_show(tx, reading.run.version_id).canvas)
 
 
-def _has_been_seen(reading: "asyncio.Task[Found]") -> None:
+def _mark_error_retrieved(reading: "asyncio.Task[ReadResult]") -> None:
     """Mark the error of a read as retrieved. Streams that still wait got it; if none does, it is not needed."""
     if not reading.cancelled():
         reading.exception()

@@ -22,11 +22,11 @@ import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
 from api.http.errors import TokenEnded
-from api.http.replies import id_of
-from api.runs.event_reader import Readings
+from api.http.replies import parse_id
+from api.runs.event_reader import EventReader
 from canvas.errors import ExecutorError
-from canvas.events.run_events import LAST_OF_A_TURN, MESSAGE, USER_INPUTS
-from canvas.events.stream_sequencer import Event, Frame, Position, StreamSequencer, TextDelta
+from canvas.events.run_events import CLOSING_EVENTS, MESSAGE, USER_INPUTS
+from canvas.events.stream_sequencer import SequencedEvent, Frame, Position, StreamSequencer, TextDelta
 from canvas.state.run_state import RunStatus
 from scheduler.messaging.subscriptions import EventSubscriptions, Notification, Subscription
 from scheduler.views.event_frames import EventSerializer
@@ -34,15 +34,15 @@ from store.db.database import Database
 from store.files.blobs import Blobs
 from store.primitives.json_codec import encode
 from store.runs import run_queries
-from store.runs.events import StoredEvent
+from store.runs.events import EventRow
 from store.runs.run_queries import EventPage, RunSummary
 from store.tenants import tenants, uploads
 
 log = structlog.get_logger()
 
-LOOK_EVERY = 2.0  # seconds between two checks of the rows, in case a notification is lost
-BEAT_EVERY = 15.0  # seconds without an event after which a comment keeps the connection open
-SOON = 0.2  # seconds until the next read for text that a delta announced and the row does not have yet
+POLL_INTERVAL = 2.0  # seconds between two checks of the rows, in case a notification is lost
+KEEPALIVE_INTERVAL = 15.0  # seconds without an event after which a comment keeps the connection open
+RETRY_INTERVAL = 0.2  # seconds until the next read for text that a delta announced and the row does not have yet
 
 HEADERS = {
     "Cache-Control": "no-cache",
@@ -50,11 +50,11 @@ HEADERS = {
     "X-Accel-Buffering": "no",
 }
 MEDIA_TYPE = "text/event-stream; charset=utf-8"
-BEAT = b": keep-alive\n\n"
+KEEPALIVE = b": keep-alive\n\n"
 DONE = b"data:[DONE]\n\n"
 
 
-class Until(Enum):
+class StreamEnd(Enum):
     """Where a stream ends: with the current turn of the conversation, or when the run is over or waits."""
 
     TURN = auto()
@@ -62,7 +62,7 @@ class Until(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Wired:
+class Envelope:
     """One envelope, the position of the client after it, and whether it is the last."""
 
     position: Position
@@ -74,37 +74,37 @@ class Wired:
         """The id of the audio file of this envelope, or None."""
         return self.body["data"].get("audio") if self.name == MESSAGE else None
 
-    def with_sound(self, audio: bytes) -> "Wired":
+    def with_sound(self, audio: bytes) -> "Envelope":
         """Return the envelope with the audio itself, in the format of RAGFlow's clients."""
         return replace(self, body={**self.body, "data": {"content": "", "audio_binary": audio.hex()}})
 
 
-def ended(error: TokenEnded, run_id: UUID) -> bytes:
+def ended_line(error: TokenEnded, run_id: UUID) -> bytes:
     """Return the last line of a stream whose token has ended. The run continues."""
     return f"data:{encode({**error.body, 'run_id': run_id.hex})}\n\n".encode()
 
 
-def line(wired: Wired) -> bytes:
+def event_line(wired: Envelope) -> bytes:
     """Return an envelope as a server-sent event: `data:` without a space, and its id."""
     return f"id:{wired.position}\ndata:{encode(wired.body)}\n\n".encode()
 
 
-class Streams:
+class EventStreams:
     """The event streams of a process."""
 
     def __init__(
         self,
-        readings: Readings,
-        listening: EventSubscriptions,
+        reader: EventReader,
+        subscriptions: EventSubscriptions,
         *,
-        look_every: float = LOOK_EVERY,
-        beat_every: float = BEAT_EVERY,
+        poll_interval: float = POLL_INTERVAL,
+        keepalive_interval: float = KEEPALIVE_INTERVAL,
         blobs: Blobs | None = None,
     ) -> None:
-        self._readings = readings
-        self._listening = listening
-        self._look_every = look_every
-        self._beat_every = beat_every
+        self._readings = reader
+        self._listening = subscriptions
+        self._look_every = poll_interval
+        self._beat_every = keepalive_interval
         self._blobs = blobs
         self._looking: asyncio.Task[None] | None = None
         self._tokens: dict[Subscription, UUID] = {}  # tokens of the streams that end with their token
@@ -127,11 +127,11 @@ class Streams:
         """Subscribe to a run, before it starts or before its rows are read."""
         return self._listening.to(run_id)
 
-    async def read(self, tenant_id: UUID, run_id: UUID, after: Position) -> tuple[RunSummary, list[Wired], Position]:
+    async def read(self, tenant_id: UUID, run_id: UUID, after: Position) -> tuple[RunSummary, list[Envelope], Position]:
         """Return the stored envelopes after a position, with audio, and the position after them. Raises NotFound."""
-        transcript = StreamSequencer[StoredEvent](after)
+        transcript = StreamSequencer[EventRow](after)
         reading, wire = await self._readings.after(tenant_id, run_id, after.event)
-        wired = _wired(wire, transcript.rows(reading.events, reading.turns))
+        wired = _make_envelopes(wire, transcript.rows(reading.events, reading.turns))
         shown = [await self._sounding(tenant_id, one) for one in wired]
         return reading.run, [one for one in shown if one is not None], transcript.position
 
@@ -140,11 +140,11 @@ class Streams:
         tenant_id: UUID,
         subscription: Subscription,
         after: Position,
-        until: Until,
+        until: StreamEnd,
         *,
         token_id: UUID | None,
         with_audio: bool = True,
-    ) -> AsyncGenerator[Wired | None]:
+    ) -> AsyncGenerator[Envelope | None]:
         """Yield every envelope after a position in order, once; None when a keep-alive comment is due. Raises NotFound.
 
         Raises TokenEnded soon after the token is revoked or expires. A stream without a token continues to its end.
@@ -162,9 +162,9 @@ class Streams:
             await envelopes.aclose()
 
     async def _envelopes(
-        self, tenant_id: UUID, subscription: Subscription, after: Position, until: Until, *, with_audio: bool
-    ) -> AsyncGenerator[Wired | None]:
-        transcript = StreamSequencer[StoredEvent](after)
+        self, tenant_id: UUID, subscription: Subscription, after: Position, until: StreamEnd, *, with_audio: bool
+    ) -> AsyncGenerator[Envelope | None]:
+        transcript = StreamSequencer[EventRow](after)
         clock = asyncio.get_running_loop().time
         beat_at = clock() + self._beat_every
         read_at = 0.0  # not before
@@ -172,7 +172,7 @@ class Streams:
         while True:
             if subscription in self._ended:
                 raise TokenEnded
-            found: list[Wired] = []
+            found: list[Envelope] = []
             ends = False
             if transcript.needs_rows and clock() >= read_at:
                 try:
@@ -180,28 +180,28 @@ class Streams:
                 except SQLAlchemyError as error:
                     log.warning("stream_not_read", error=str(error).splitlines()[0])
                 else:
-                    found = _wired(wire, transcript.rows(reading.events, reading.turns))
-                    ends = _ends(reading, transcript, until)
+                    found = _make_envelopes(wire, transcript.rows(reading.events, reading.turns))
+                    ends = _is_complete(reading, transcript, until)
                     if not reading.is_whole:
                         transcript.look_again()
-                read_at = 0.0 if found else clock() + SOON
+                read_at = 0.0 if found else clock() + RETRY_INTERVAL
             if not found and not ends:
                 wait_until = min(beat_at, read_at) if transcript.needs_rows else beat_at
                 heard = await subscription.get(max(0.0, wait_until - clock()))
-                frames: list[Frame[StoredEvent]] = []
+                frames: list[Frame[EventRow]] = []
                 while heard is not None:
-                    frames += _take(transcript, heard)
+                    frames += _apply_notification(transcript, heard)
                     read_at = 0.0 if "n" in heard else read_at
                     heard = subscription.at_once()
                 if wire is not None:
-                    found = _wired(wire, _joined(frames))
+                    found = _make_envelopes(wire, _join_deltas(frames))
             for wired in found:
                 beat_at = clock() + self._beat_every
                 if wired.audio is None:
                     yield wired
                 elif with_audio and (sounding := await self._sounding(tenant_id, wired)) is not None:
                     yield sounding
-                if until is Until.TURN and wired.name in LAST_OF_A_TURN:
+                if until is StreamEnd.TURN and wired.name in CLOSING_EVENTS:
                     return
             if ends:
                 return
@@ -209,12 +209,12 @@ class Streams:
                 beat_at = clock() + self._beat_every
                 yield None
 
-    async def _sounding(self, tenant_id: UUID, wired: Wired) -> Wired | None:
+    async def _sounding(self, tenant_id: UUID, wired: Envelope) -> Envelope | None:
         """Return an envelope, with its audio if it has some; None if the audio file cannot be read."""
         if wired.audio is None:
             return wired
         named = wired.audio
-        audio = await self._readings.in_thread(lambda database: self._audio(database, tenant_id, id_of(named)))
+        audio = await self._readings.in_thread(lambda database: self._audio(database, tenant_id, parse_id(named)))
         return wired.with_sound(audio) if audio else None
 
     def _audio(self, database: Database, tenant_id: UUID, file_id: UUID | None) -> bytes | None:
@@ -240,7 +240,7 @@ class Streams:
             token_ids = set(tokens.values())
             try:
                 looked, valid = await self._readings.in_thread(
-                    lambda database, ids=run_ids, of=token_ids: _looked(database, ids, of)
+                    lambda database, ids=run_ids, of=token_ids: _poll_rows(database, ids, of)
                 )
             except SQLAlchemyError as error:
                 log.warning("streams_not_polled", error=str(error).splitlines()[0])
@@ -258,15 +258,15 @@ class Streams:
                     listener.hand({"t": str(moved.turn), "ep": moved.epoch, "o": moved.length, "x": ""})
 
 
-def _looked(
+def _poll_rows(
     database: Database, run_ids: list[UUID], tokens: set[UUID]
 ) -> tuple[list[run_queries.RunProgress], set[UUID]]:
     """Return the last event of each run, and the tokens that are still valid."""
     with database.statements() as tx:
-        return run_queries.progress_of(tx, run_ids), tenants.valid_tokens(tx, tokens) if tokens else set()
+        return run_queries.progress_of(tx, run_ids), tenants.filter_valid(tx, tokens) if tokens else set()
 
 
-def _take(transcript: StreamSequencer[StoredEvent], heard: Notification) -> list[Frame[StoredEvent]]:
+def _apply_notification(transcript: StreamSequencer[EventRow], heard: Notification) -> list[Frame[EventRow]]:
     """Pass a notification to the sequencer; ignore an invalid one, since the rows are the facts."""
     match heard:
         case {"n": int() as number}:
@@ -283,9 +283,9 @@ def _take(transcript: StreamSequencer[StoredEvent], heard: Notification) -> list
     return []
 
 
-def _joined(frames: list[Frame[StoredEvent]]) -> list[Frame[StoredEvent]]:
+def _join_deltas(frames: list[Frame[EventRow]]) -> list[Frame[EventRow]]:
     """Return the frames with consecutive text deltas joined, so that they need one envelope."""
-    joined: list[Frame[StoredEvent]] = []
+    joined: list[Frame[EventRow]] = []
     for frame in frames:
         last = joined[-1] if joined else None
         if isinstance(frame, TextDelta) and isinstance(last, TextDelta) and last.turn == frame.turn:
@@ -295,22 +295,22 @@ def _joined(frames: list[Frame[StoredEvent]]) -> list[Frame[StoredEvent]]:
     return joined
 
 
-def _wired(wire: EventSerializer, frames: list[Frame[StoredEvent]]) -> list[Wired]:
+def _make_envelopes(wire: EventSerializer, frames: list[Frame[EventRow]]) -> list[Envelope]:
     return [
-        Wired(position, body, frame.stored.name if isinstance(frame, Event) else "message")
+        Envelope(position, body, frame.stored.name if isinstance(frame, SequencedEvent) else "message")
         for frame in frames
         for position, body in wire.frames(frame)
     ]
 
 
-def _ends(reading: EventPage, transcript: StreamSequencer[StoredEvent], until: Until) -> bool:
+def _is_complete(reading: EventPage, transcript: StreamSequencer[EventRow], until: StreamEnd) -> bool:
     """Return whether the stream is complete after all of this was sent."""
     if not reading.is_whole:
         return False
     status = RunStatus(reading.run.status)
-    if reading.events and until is Until.REST:
+    if reading.events and until is StreamEnd.REST:
         last = reading.events[-1]
         is_new = last.number >= reading.run.last_event
-        return last.name in LAST_OF_A_TURN and (last.name != USER_INPUTS or is_new)
-    rests = status.is_over or (status is RunStatus.WAITING and until is Until.REST)
+        return last.name in CLOSING_EVENTS and (last.name != USER_INPUTS or is_new)
+    rests = status.is_over or (status is RunStatus.WAITING and until is StreamEnd.REST)
     return rests and transcript.after >= reading.run.last_event

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
-from api.dependencies import ApiContext, in_thread
-from api.http.auth import Principal
-from api.http.errors import ARGUMENT, Refused, UnsupportedParameter
-from api.http.replies import id_of
-from api.http.uploads import LARGEST, OCTETS, FileTooLarge, Incoming, fetched, file_name, mime_type_of, shown
+from api.dependencies import ApiContext, run_in_thread
+from api.http.auth import RequestPrincipal
+from api.http.errors import ARGUMENT, RequestRefused, UnsupportedParameter
+from api.http.replies import parse_id
+from api.http.uploads import MAX_UPLOAD_BYTES, OCTETS, FetchedFileTooLarge, IncomingFile, fetch_file, file_name, mime_type_of, file_json
 from api.runs.openai_schemas import ChatMessage
 from canvas.errors import InvalidRequest, NotFound
 from providers.interfaces import Http
@@ -24,11 +24,11 @@ from store.db.transaction import Transaction
 from store.tenants import uploads
 from store.tenants.uploads import StoredRef
 
-MOST_FILES = 20  # of one message
+MAX_FILES = 20  # of one message
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class FileAddress:
     """The address of a file that is to be fetched."""
 
     url: str
@@ -38,7 +38,7 @@ class Address:
 class Attachments:
     """The files of a message: new ones, addresses, and ids of uploads. `encoded`: size of the new ones in the body."""
 
-    parts: Sequence[Incoming | Address | UUID] = field(default=(), repr=False)
+    parts: Sequence[IncomingFile | FileAddress | UUID] = field(default=(), repr=False)
     encoded: int = 0
 
     @property
@@ -47,34 +47,34 @@ class Attachments:
         return [_digest(part) for part in self.parts]
 
 
-def attachments_of(number: int, message: ChatMessage) -> Attachments:
+def parse_attachments(number: int, message: ChatMessage) -> Attachments:
     """Return the files in message `number`.
 
     Raises UnsupportedParameter for a part that is neither text nor file, and InvalidRequest.
     """
     content = message.content if isinstance(message.content, list) else []
-    parts: list[Incoming | Address | UUID] = []
+    parts: list[IncomingFile | FileAddress | UUID] = []
     encoded = 0
     for place, part in enumerate(content):
         where = f"messages[{number}].content[{place}]"
         kind = part.get("type", "text") if isinstance(part, Mapping) else None
         if kind == "text":
             continue
-        if len(parts) == MOST_FILES:
-            raise InvalidRequest(f"`{where}`: a message may bring at most {MOST_FILES} files.", field=where)
+        if len(parts) == MAX_FILES:
+            raise InvalidRequest(f"`{where}`: a message may bring at most {MAX_FILES} files.", field=where)
         match kind:
             case "image_url":
-                written = _written(part, "image_url", "url", where)
+                written = _require_text(part, "image_url", "url", where)
                 is_address = written.startswith(("http://", "https://"))
-                found = Address(written) if is_address else _decoded(written, "image", where)
+                found = FileAddress(written) if is_address else _decode_data_url(written, "image", where)
                 encoded += 0 if is_address else len(written)
             case "file":
-                found, size = _file(part, where)
+                found, size = _parse_file(part, where)
                 encoded += size
             case "input_audio":
-                written = _written(part, "input_audio", "data", where)
+                written = _require_text(part, "input_audio", "data", where)
                 suffix = file_name(str(part["input_audio"].get("format") or "wav"))
-                found = _incoming(written, f"audio.{suffix}", mimetypes.guess_type(f"a.{suffix}")[0] or OCTETS, where)
+                found = _decode_file(written, f"audio.{suffix}", mimetypes.guess_type(f"a.{suffix}")[0] or OCTETS, where)
                 encoded += len(written)
             case _:
                 raise UnsupportedParameter(
@@ -85,15 +85,15 @@ def attachments_of(number: int, message: ChatMessage) -> Attachments:
     return Attachments(parts, encoded)
 
 
-async def stored(
-    http: Http, context: ApiContext, principal: Principal, attachments: Attachments
+async def store_attachments(
+    http: Http, context: ApiContext, principal: RequestPrincipal, attachments: Attachments
 ) -> list[dict[str, Any]]:
     """Store the files and return their descriptors for the turn. Addresses are checked like those of canvases.
 
     Raises InvalidRequest for an upload that does not exist, Refused for an address that cannot be fetched and for files
     that are too large together.
     """
-    left = LARGEST - sum(len(part.data) for part in attachments.parts if isinstance(part, Incoming))
+    left = MAX_UPLOAD_BYTES - sum(len(part.data) for part in attachments.parts if isinstance(part, IncomingFile))
     if left < 0:
         raise _too_large()
     kept: list[StoredRef | UUID] = []
@@ -101,55 +101,55 @@ async def stored(
         if isinstance(part, UUID):
             kept.append(part)
             continue
-        file = await _kept(http, context, part, left)
+        file = await _store_file(http, context, part, left)
         kept.append(file)
-        left -= file.size if isinstance(part, Address) else 0
-    return await in_thread(lambda: _noted(context, principal, kept))
+        left -= file.size if isinstance(part, FileAddress) else 0
+    return await run_in_thread(lambda: _register_files(context, principal, kept))
 
 
-async def _kept(http: Http, context: ApiContext, part: Incoming | Address, left: int) -> StoredRef:
+async def _store_file(http: Http, context: ApiContext, part: IncomingFile | FileAddress, left: int) -> StoredRef:
     """Store a new file; one at an address may have at most `left` bytes."""
-    file = await _fetched(http, part, left) if isinstance(part, Address) else part
-    sha256 = await in_thread(lambda: context.storage.put(file.data))
+    file = await _fetch_file(http, part, left) if isinstance(part, FileAddress) else part
+    sha256 = await run_in_thread(lambda: context.storage.put(file.data))
     return StoredRef(file.name, file.mime_type, len(file.data), sha256)
 
 
-async def _fetched(http: Http, address: Address, left: int) -> Incoming:
+async def _fetch_file(http: Http, address: FileAddress, left: int) -> IncomingFile:
     try:
-        return await fetched(http, address.url, left)
-    except FileTooLarge as error:
+        return await fetch_file(http, address.url, left)
+    except FetchedFileTooLarge as error:
         raise _too_large() from error
 
 
-def _too_large() -> Refused:
-    most = f"The files of a message may have at most {LARGEST} bytes together."
+def _too_large() -> RequestRefused:
+    most = f"The files of a message may have at most {MAX_UPLOAD_BYTES} bytes together."
     message = f"{most} Upload large files first, and send their `file_id`."
-    return Refused(ARGUMENT, message, status=413)
+    return RequestRefused(ARGUMENT, message, status=413)
 
 
-def _noted(context: ApiContext, principal: Principal, kept: Sequence[StoredRef | UUID]) -> list[dict[str, Any]]:
+def _register_files(context: ApiContext, principal: RequestPrincipal, kept: Sequence[StoredRef | UUID]) -> list[dict[str, Any]]:
     token_id = principal.link.token_id if principal.link is not None else None
     with context.database.transaction() as tx:
         rows = [
-            _upload(principal, tx, each)
+            _get_upload(principal, tx, each)
             if isinstance(each, UUID)
             else uploads.register(tx, principal.tenant_id, each, created_by=principal.user_id, token_id=token_id)
             for each in kept
         ]
-    return [shown(row) for row in rows]
+    return [file_json(row) for row in rows]
 
 
-def _digest(part: Incoming | Address | UUID) -> str:
+def _digest(part: IncomingFile | FileAddress | UUID) -> str:
     match part:
         case UUID():
             return part.hex
-        case Address():
+        case FileAddress():
             return part.url
-        case Incoming():
+        case IncomingFile():
             return hashlib.sha256(part.data).hexdigest()
 
 
-def _upload(principal: Principal, tx: Transaction, file_id: UUID) -> uploads.StoredFile:
+def _get_upload(principal: RequestPrincipal, tx: Transaction, file_id: UUID) -> uploads.StoredFile:
     """Return an upload of the caller; a share link reaches only uploads by this link. Raises InvalidRequest."""
     token_id = principal.link.token_id if principal.link is not None else None
     try:
@@ -158,22 +158,22 @@ def _upload(principal: Principal, tx: Transaction, file_id: UUID) -> uploads.Sto
         raise InvalidRequest(f"There is no file {file_id.hex}. Upload it first.", field="messages") from None
 
 
-def _file(part: Mapping[str, Any], where: str) -> tuple[Incoming | UUID, int]:
+def _parse_file(part: Mapping[str, Any], where: str) -> tuple[IncomingFile | UUID, int]:
     """Return a file or the id of an upload, and the size of its content in the body."""
     described = part.get("file")
     described = described if isinstance(described, Mapping) else {}
     if described.get("file_id"):
-        file_id = id_of(described["file_id"])
+        file_id = parse_id(described["file_id"])
         if file_id is None:
             raise InvalidRequest(f"`{where}.file.file_id` is not the id of an upload.", field=f"{where}.file.file_id")
         return file_id, 0
-    written = _written(part, "file", "file_data", where)
+    written = _require_text(part, "file", "file_data", where)
     name = file_name(str(described.get("filename") or "file"))
-    found = _decoded(written, "file", where)
-    return Incoming(name, found.mime_type, found.data), len(written)
+    found = _decode_data_url(written, "file", where)
+    return IncomingFile(name, found.mime_type, found.data), len(written)
 
 
-def _written(part: Mapping[str, Any], name: str, inner: str, where: str) -> str:
+def _require_text(part: Mapping[str, Any], name: str, inner: str, where: str) -> str:
     described = part.get(name)
     written = described.get(inner) if isinstance(described, Mapping) else None
     if not isinstance(written, str) or not written:
@@ -181,7 +181,7 @@ def _written(part: Mapping[str, Any], name: str, inner: str, where: str) -> str:
     return written
 
 
-def _decoded(url: str, name: str, where: str) -> Incoming:
+def _decode_data_url(url: str, name: str, where: str) -> IncomingFile:
     """Return the file in a `data:` URL; its name gets the extension of its type."""
     head, comma, encoded = url.partition(",")
     scheme, _, described = head.partition(":")
@@ -189,11 +189,11 @@ def _decoded(url: str, name: str, where: str) -> Incoming:
         message = f"`{where}` is neither an address nor data. Use https://… or data:image/png;base64,…"
         raise InvalidRequest(message, field=where)
     kind = mime_type_of(described) or OCTETS
-    return _incoming(encoded, f"{name}{mimetypes.guess_extension(kind) or ''}", kind, where)
+    return _decode_file(encoded, f"{name}{mimetypes.guess_extension(kind) or ''}", kind, where)
 
 
-def _incoming(encoded: str, name: str, kind: str, where: str) -> Incoming:
+def _decode_file(encoded: str, name: str, kind: str, where: str) -> IncomingFile:
     try:
-        return Incoming(name, kind, b64decode(encoded, validate=True))
+        return IncomingFile(name, kind, b64decode(encoded, validate=True))
     except (binascii.Error, ValueError):
         raise InvalidRequest(f"`{where}` is not base64.", field=where) from None

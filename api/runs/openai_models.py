@@ -8,25 +8,25 @@ from typing import Any
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from api.agents.agents import canvas_of
+from api.agents.agents import get_caller_canvas
 from api.dependencies import ApiContext, ApiContextDep
-from api.http.auth import Anyone, Caller, Principal
+from api.http.auth import AnyTokenCaller, ApiTokenCaller, RequestPrincipal
 from api.http.errors import no_access
-from api.http.replies import id_of, json_reply
+from api.http.replies import parse_id, json_reply
 from api.http.reply_styles import OpenAIRoute
-from api.http.request_bodies import ChatBody, described
+from api.http.request_bodies import ChatBody, body_openapi
 from api.runs import openai_wire
-from api.runs.openai_schemas import ChatCompletion
+from api.runs.openai_schemas import ChatCompletionBody
 from store.agents import canvas_list
 from store.agents.canvases import StoredCanvas
 
 router = APIRouter(tags=["OpenAI"], route_class=OpenAIRoute)
 
-MOST_MODELS = 1000
+MAX_MODELS = 1000
 
 
 @router.get("/openai/models")
-def list_models(context: ApiContextDep, principal: Anyone) -> Response:
+def list_models(context: ApiContextDep, principal: AnyTokenCaller) -> Response:
     """List the caller's agents as OpenAI models, by id. `has_more` if there are more than 1000.
 
     A share link lists its agent only.
@@ -34,59 +34,59 @@ def list_models(context: ApiContextDep, principal: Anyone) -> Response:
     ids = [principal.link.canvas_id] if principal.link is not None else []
     wanted = canvas_list.CanvasFilter(categories=["agent_canvas"], ids=ids)
     with context.database.statements() as tx:
-        found, total = canvas_list.page(tx, principal.tenant_id, wanted, limit=MOST_MODELS)
+        found, total = canvas_list.page(tx, principal.tenant_id, wanted, limit=MAX_MODELS)
     return _list([_model(each) for each in found], has_more=total > len(found))
 
 
 @router.get("/openai/models/{model}")
-def get_model(context: ApiContextDep, principal: Anyone, model: str) -> Response:
+def get_model(context: ApiContextDep, principal: AnyTokenCaller, model: str) -> Response:
     """Get one of the caller's agents as a model."""
-    return json_reply(_model(_agent(context, principal, model)))
+    return json_reply(_model(_get_agent(context, principal, model)))
 
 
-@router.post("/openai/chat/completions", openapi_extra=described(ChatCompletion))
-async def complete(request: Request, context: ApiContextDep, principal: Anyone, body: ChatBody) -> Response:
+@router.post("/openai/chat/completions", openapi_extra=body_openapi(ChatCompletionBody))
+async def complete(request: Request, context: ApiContextDep, principal: AnyTokenCaller, body: ChatBody) -> Response:
     """Send a message to the agent whose id is `model`, in OpenAI's format."""
     return await openai_wire.answer(request, context, principal, None, body)
 
 
 @router.get("/openai/agents/{agent_id}/models")
-def list_models_of_agent(context: ApiContextDep, principal: Anyone, agent_id: str) -> Response:
+def list_models_of_agent(context: ApiContextDep, principal: AnyTokenCaller, agent_id: str) -> Response:
     """List the agent of the path as the only model."""
-    return _list([_model(_agent(context, principal, agent_id))], has_more=False)
+    return _list([_model(_get_agent(context, principal, agent_id))], has_more=False)
 
 
 @router.get("/openai/agents/{agent_id}/models/{model}")
-def get_model_of_agent(context: ApiContextDep, principal: Anyone, agent_id: str, model: str) -> Response:
+def get_model_of_agent(context: ApiContextDep, principal: AnyTokenCaller, agent_id: str, model: str) -> Response:
     """Get the agent of the path as a model."""
-    agent = _agent(context, principal, agent_id)
-    if id_of(model) != agent.id:
+    agent = _get_agent(context, principal, agent_id)
+    if parse_id(model) != agent.id:
         raise no_access()
     return json_reply(_model(agent))
 
 
-@router.post("/openai/agents/{agent_id}/chat/completions", openapi_extra=described(ChatCompletion))
+@router.post("/openai/agents/{agent_id}/chat/completions", openapi_extra=body_openapi(ChatCompletionBody))
 async def complete_with_agent(
-    request: Request, context: ApiContextDep, principal: Anyone, agent_id: str, body: ChatBody
+    request: Request, context: ApiContextDep, principal: AnyTokenCaller, agent_id: str, body: ChatBody
 ) -> Response:
     """Send a message to the agent of the path in OpenAI's format; `model` may have any value."""
     return await openai_wire.answer(request, context, principal, agent_id, body)
 
 
-@router.post("/agents_openai/{agent_id}/chat/completions", openapi_extra=described(ChatCompletion), deprecated=True)
+@router.post("/agents_openai/{agent_id}/chat/completions", openapi_extra=body_openapi(ChatCompletionBody), deprecated=True)
 async def complete_by_old_path(
-    request: Request, context: ApiContextDep, principal: Caller, agent_id: str, body: ChatBody
+    request: Request, context: ApiContextDep, principal: ApiTokenCaller, agent_id: str, body: ChatBody
 ) -> Response:
     """Send a message to the agent of the path in OpenAI's format; the former path of this route."""
     return await openai_wire.answer(request, context, principal, agent_id, body)
 
 
-def _agent(context: ApiContext, principal: Principal, written: str) -> StoredCanvas:
-    agent_id = id_of(written)
+def _get_agent(context: ApiContext, principal: RequestPrincipal, written: str) -> StoredCanvas:
+    agent_id = parse_id(written)
     if agent_id is not None and not principal.opens(agent_id):
         raise no_access()
     with context.database.statements() as tx:
-        return canvas_of(tx, principal, written)
+        return get_caller_canvas(tx, principal, written)
 
 
 def _list(models: list[dict[str, Any]], *, has_more: bool) -> Response:

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from pydantic import BaseModel, ConfigDict, Field
 
 from api.http.errors import UnsupportedParameter
-from api.http.schemas import Flag, NoEffect, Turn
+from api.http.schemas import Flag, NoEffect, TurnBody
 
 IGNORED = (
     "temperature", "top_p", "top_k", "min_p", "presence_penalty", "frequency_penalty", "repetition_penalty",
@@ -65,7 +65,7 @@ class StreamOptions(BaseModel):
     include_usage: Flag = False
 
 
-class ChatCompletion(Turn):
+class ChatCompletionBody(TurnBody):
     """An OpenAI request. `model` is the agent if the path names none; otherwise it has no effect."""
 
     without_effect: ClassVar[NoEffect] = {**dict.fromkeys(IGNORED, ()), **NEUTRAL}
@@ -102,7 +102,7 @@ def refuse_unsupported(body: Mapping[str, Any]) -> None:
             )
 
 
-def ignored_in(body: Mapping[str, Any]) -> list[str]:
+def find_ignored(body: Mapping[str, Any]) -> list[str]:
     """Return the parameters of a request that have no effect."""
     return [name for name in IGNORED[:-2] if body.get(name) is not None]
 

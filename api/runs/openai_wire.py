@@ -14,38 +14,38 @@ from typing import Any
 from fastapi import Request
 from fastapi.responses import Response
 
-from api.dependencies import ApiContext, in_thread
-from api.http.auth import Principal
-from api.http.errors import ARGUMENT, DATA, SERVER, Failure, Refused, RunOfRequest, TokenEnded, failed, starts
+from api.dependencies import ApiContext, run_in_thread
+from api.http.auth import RequestPrincipal
+from api.http.errors import ARGUMENT, DATA, SERVER, Failure, RequestRefused, RequestedRun, TokenEnded, failure_reply, set_requested_run
 from api.http.replies import json_reply
-from api.http.reply_styles import Style, speak
-from api.http.request_bodies import SIZE, checked
-from api.runs.event_stream import BEAT, Wired
-from api.runs.openai_files import Attachments, attachments_of, stored
-from api.runs.openai_schemas import ChatCompletion, ignored_in, refuse_unsupported
+from api.http.reply_styles import Style, set_style
+from api.http.request_bodies import SIZE, parse_body
+from api.runs.event_stream import KEEPALIVE, Envelope
+from api.runs.openai_files import Attachments, parse_attachments, store_attachments
+from api.runs.openai_schemas import ChatCompletionBody, find_ignored, refuse_unsupported
 from api.runs.turn import (
-    Chosen,
-    Talk,
-    TalkResponse,
-    Told,
+    TurnToStart,
+    ActiveTurn,
+    TurnStreamResponse,
+    TurnResult,
     begin,
-    chosen,
-    gathered,
-    ids_of,
+    choose_turn,
+    gather,
+    id_headers,
     ignored_headers,
-    keyed,
-    spoken,
+    with_idempotency_key,
+    message_text,
 )
 from canvas.errors import InvalidRequest
 from canvas.events import run_events
 from providers.models.text.context_window import count_tokens
 from scheduler.lifecycle.accept import Start
-from store.primitives.ids import moment_of
+from store.primitives.ids import created_at_of
 from store.primitives.json_codec import encode
 
 _DETAILS = {"reasoning_tokens": 0, "accepted_prediction_tokens": 0, "rejected_prediction_tokens": 0}
 _DONE = b"data: [DONE]\n\n"
-_SPEAKERS = ("user", "assistant")
+_ROLES = ("user", "assistant")
 
 MODEL_FAILED = "A model failed. Its error is at the end of the answer."
 
@@ -53,60 +53,60 @@ ROUTE = "chat/completions"  # of idempotency keys, under every path
 
 
 async def answer(
-    request: Request, context: ApiContext, principal: Principal, agent_id: str | None, body: Mapping[str, Any]
+    request: Request, context: ApiContext, principal: RequestPrincipal, agent_id: str | None, body: Mapping[str, Any]
 ) -> Response:
     """Answer one request of an OpenAI client. Without an agent's id, `model` names the agent."""
-    speak(request, Style.OPENAI)
+    set_style(request, Style.OPENAI)
     refuse_unsupported(body)
-    wanted = checked(ChatCompletion, body)
+    wanted = parse_body(ChatCompletionBody, body)
     agent = agent_id or wanted.model
     if not agent:
         raise InvalidRequest("`model` is required: the id of an agent. GET …/openai/models lists them.", field="model")
     asked = next((place for place, message in reversed(list(enumerate(wanted.messages))) if message.role == "user"), -1)
     if asked < 0:
         raise InvalidRequest("You must provide at least one message.", field="messages")
-    attached = attachments_of(asked, wanted.messages[asked])
+    attached = parse_attachments(asked, wanted.messages[asked])
     _check_size(request, context, attached)
     start = await _start(request, context, principal, agent, wanted, asked, attached)
     if isinstance(start, Start) and start.run_id is not None:
-        starts(request, RunOfRequest(start.run_id.hex))
+        set_requested_run(request, RequestedRun(start.run_id.hex))
     talk = await begin(context, principal.tenant_id, start, token_id=principal.token_id)
-    starts(request, RunOfRequest(talk.started.run_id.hex, talk.started.conversation_id.hex, is_accepted=True))
+    set_requested_run(request, RequestedRun(talk.started.run_id.hex, talk.started.conversation_id.hex, is_accepted=True))
     talk.stops_with_client = wanted.cancel_on_disconnect
     prompt = sum(count_tokens(message.text) for message in wanted.messages)
-    ignored = ignored_headers(ignored_in(body))
+    ignored = ignored_headers(find_ignored(body))
     if wanted.stream:
         lines = _lines(talk, agent, prompt, with_usage=wanted.stream_options.include_usage)
-        return TalkResponse(talk, lines, ignored)
-    reply = _completion(request, await gathered(talk, request), talk, agent, prompt)
-    reply.headers.update({**ids_of(talk), **ignored})
+        return TurnStreamResponse(talk, lines, ignored)
+    reply = _completion(request, await gather(talk, request), talk, agent, prompt)
+    reply.headers.update({**id_headers(talk), **ignored})
     return reply
 
 
 async def _start(
     request: Request,
     context: ApiContext,
-    principal: Principal,
+    principal: RequestPrincipal,
     agent: str,
-    wanted: ChatCompletion,
+    wanted: ChatCompletionBody,
     asked: int,
     attached: Attachments,
-) -> Chosen:
+) -> TurnToStart:
     """Return the turn to start, or the one that started before with the same key. Store the files of a new turn."""
-    heard = [(message.role, message.text) for message in wanted.messages[:asked] if message.role in _SPEAKERS]
+    heard = [(message.role, message.text) for message in wanted.messages[:asked] if message.role in _ROLES]
     compared: dict[str, Any] = (
         {} if wanted.session else {"heard": heard}
     )  # these two distinguish requests with the same key
     if attached.parts:
         compared["attached"] = attached.digests
     options = {"query": wanted.messages[asked].text, **wanted.options()}
-    given = keyed(request, options | {name: value for name, value in compared.items() if value})
+    given = with_idempotency_key(request, options | {name: value for name, value in compared.items() if value})
     headers = wanted.custom_header
-    start = await in_thread(lambda: chosen(context, principal, agent, given, ROUTE, custom_header=headers))
+    start = await run_in_thread(lambda: choose_turn(context, principal, agent, given, ROUTE, custom_header=headers))
     if not isinstance(start, Start):
         return start
     if attached.parts:
-        files = await stored(request.app.state.http, context, principal, attached)
+        files = await store_attachments(request.app.state.http, context, principal, attached)
         start = replace(start, request=replace(start.request, files=(*start.request.files, *files)))
     return start if wanted.session else replace(start, said_before=tuple(heard))
 
@@ -115,7 +115,7 @@ def _check_size(request: Request, context: ApiContext, attached: Attachments) ->
     """Raise Refused for a body that is too large even without its files."""
     size = getattr(request.state, SIZE, 0) - attached.encoded
     if size > context.max_body_bytes:
-        raise Refused(
+        raise RequestRefused(
             ARGUMENT,
             f"The request has {size} bytes without its files, more than the {context.max_body_bytes} that "
             "EASEL_MAX_BODY_BYTES allows.",
@@ -126,14 +126,14 @@ def _check_size(request: Request, context: ApiContext, attached: Attachments) ->
 # -- streamed ---------------------------------------------------------------------------------------------------------
 
 
-async def _lines(talk: Talk, agent_id: str, prompt: int, *, with_usage: bool) -> AsyncGenerator[bytes]:
+async def _lines(talk: ActiveTurn, agent_id: str, prompt: int, *, with_usage: bool) -> AsyncGenerator[bytes]:
     """Yield the chunks. Usage is in the last one, or in a separate one for clients that request that."""
-    turn_result = Told()
+    turn_result = TurnResult()
     envelopes = talk.envelopes()
     try:
         async for wired in envelopes:
             if wired is None:
-                yield BEAT
+                yield KEEPALIVE
                 continue
             turn_result.take(wired)
             for delta, reason in _deltas(wired):
@@ -150,11 +150,11 @@ async def _lines(talk: Talk, agent_id: str, prompt: int, *, with_usage: bool) ->
         await envelopes.aclose()
 
 
-def _deltas(wired: Wired) -> list[tuple[dict[str, Any], str | None]]:
+def _deltas(wired: Envelope) -> list[tuple[dict[str, Any], str | None]]:
     data = wired.body["data"]
     match wired.name:
         case run_events.MESSAGE:
-            return [({"content": spoken(data)}, None)]
+            return [({"content": message_text(data)}, None)]
         case run_events.MESSAGE_END:
             return [({"content": "", "reference": data.get("reference") or {}}, None)]
         case run_events.WORKFLOW_FINISHED if data.get("has_model_error"):
@@ -174,7 +174,7 @@ def _error(message: str, kind: str, code: str) -> dict[str, Any]:
     return {"content": None, "error": {"message": message, "type": kind, "code": code}}
 
 
-def _ids(talk: Talk) -> dict[str, str]:
+def _ids(talk: ActiveTurn) -> dict[str, str]:
     return {"run_id": talk.started.run_id.hex, "session_id": talk.started.conversation_id.hex}
 
 
@@ -183,13 +183,13 @@ def _question(data: dict[str, Any]) -> dict[str, Any]:
 
 
 def _chunk(
-    talk: Talk, agent_id: str, delta: dict[str, Any], reason: str | None, usage: dict[str, Any] | None
+    talk: ActiveTurn, agent_id: str, delta: dict[str, Any], reason: str | None, usage: dict[str, Any] | None
 ) -> dict[str, Any]:
     whole = {"role": "assistant", "content": "", "function_call": None, "tool_calls": None, **delta}
     chunk: dict[str, Any] = {
         "id": talk.started.conversation_id.hex,
         "object": "chat.completion.chunk",
-        "created": _created(talk),
+        "created": _created_at(talk),
         "model": agent_id,
         "system_fingerprint": "",
         "usage": usage,
@@ -207,17 +207,17 @@ def _data(body: dict[str, Any]) -> bytes:
 # -- whole ------------------------------------------------------------------------------------------------------------
 
 
-def _completion(request: Request, turn_result: Told, talk: Talk, agent_id: str, prompt: int) -> Response:
+def _completion(request: Request, turn_result: TurnResult, talk: ActiveTurn, agent_id: str, prompt: int) -> Response:
     if turn_result.name == run_events.USER_INPUTS:
         question = _question(turn_result.last["data"])
-        return failed(request, Failure(409, "waiting_for_user", "The agent waits for input.", DATA, question))
+        return failure_reply(request, Failure(409, "waiting_for_user", "The agent waits for input.", DATA, question))
     if turn_result.name != run_events.WORKFLOW_FINISHED or turn_result.was_cancelled:
         reason = str(turn_result.last.get("message") or run_events.CANCELLED_TEXT)
         if turn_result.was_cancelled:
-            return failed(request, Failure(409, "run_cancelled", reason, SERVER))
-        return failed(request, Failure(500, "run_failed", reason, SERVER))
+            return failure_reply(request, Failure(409, "run_cancelled", reason, SERVER))
+        return failure_reply(request, Failure(500, "run_failed", reason, SERVER))
     if turn_result.last["data"].get("has_model_error"):
-        return failed(request, Failure(500, "model_error", turn_result.content or MODEL_FAILED, SERVER))
+        return failure_reply(request, Failure(500, "model_error", turn_result.content or MODEL_FAILED, SERVER))
     message: dict[str, Any] = {"role": "assistant", "content": turn_result.content}
     if turn_result.reference:
         message["reference"] = turn_result.reference
@@ -225,7 +225,7 @@ def _completion(request: Request, turn_result: Told, talk: Talk, agent_id: str, 
         {
             "id": talk.started.conversation_id.hex,
             "object": "chat.completion",
-            "created": _created(talk),
+            "created": _created_at(talk),
             "model": agent_id,
             "param": None,
             "usage": _usage(turn_result, prompt),
@@ -234,7 +234,7 @@ def _completion(request: Request, turn_result: Told, talk: Talk, agent_id: str, 
     )
 
 
-def _usage(turn_result: Told, prompt: int) -> dict[str, Any]:
+def _usage(turn_result: TurnResult, prompt: int) -> dict[str, Any]:
     """Return the token usage of the conversation as the client sees it; `run` has the counts of the providers."""
     completion = count_tokens(turn_result.content)
     counted: dict[str, Any] = {
@@ -247,5 +247,5 @@ def _usage(turn_result: Told, prompt: int) -> dict[str, Any]:
     return {**counted, "run": data["usage"]} if "usage" in data else counted
 
 
-def _created(talk: Talk) -> int:
-    return int(moment_of(talk.started.message_id).timestamp())
+def _created_at(talk: ActiveTurn) -> int:
+    return int(created_at_of(talk.started.message_id).timestamp())

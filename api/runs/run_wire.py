@@ -15,7 +15,7 @@ from scheduler.coordinator.version_cache import VersionCache
 from scheduler.views import run_view
 from store.db.transaction import Transaction
 from store.runs import run_queries, run_rows
-from store.runs.refused_starts import NOBODY
+from store.runs.refused_starts import NO_ID
 from store.runs.run_queries import ActivationRow, RunSummary
 from store.tenants import budgets
 
@@ -37,17 +37,17 @@ def run_row(run: RunSummary) -> dict[str, Any]:
         "created_at": iso(run.created_at),
         "started_at": iso(run.started_at),
         "finished_at": iso(run.finished_at),
-        "elapsed_ms": _elapsed(run.started_at, run.finished_at),
+        "elapsed_ms": _elapsed_ms(run.started_at, run.finished_at),
     }
 
 
-def run_whole(tx: Transaction, versions: VersionCache, tenant_id: UUID, run: RunSummary) -> dict[str, Any]:
+def run_json(tx: Transaction, versions: VersionCache, tenant_id: UUID, run: RunSummary) -> dict[str, Any]:
     """Return a run with its request, answer, open forms and activations."""
     if run.status == RunStatus.REFUSED:
-        return {**run_row(run), **_NOTHING, "request": _request(run)}
+        return {**run_row(run), **_REFUSED_FIELDS, "request": _request(run)}
     canvas = versions.to_show(tx, run.version_id).canvas
     row = run_rows.read(tx, tenant_id, run.id)
-    steps = run_queries.steps_of(tx, run.id)
+    steps = run_queries.list_steps(tx, run.id)
     state: Mapping[str, Any] = row["state"] if row else {}
     return {
         **run_row(run),
@@ -55,7 +55,7 @@ def run_whole(tx: Transaction, versions: VersionCache, tenant_id: UUID, run: Run
         "answer": markers_to_tags(run_view.answer_text(tx, row)) if row else "",
         "waiting": _forms(canvas, state) if run.status == RunStatus.WAITING else None,
         "budget": _budgets(tx, tenant_id, run.id) if row and row["budgeted"] else None,
-        "budget_exceeded": _exceeded(state) if run.status == RunStatus.WAITING else None,
+        "budget_exceeded": _find_exceeded_budget(state) if run.status == RunStatus.WAITING else None,
         "warnings": _warnings(canvas, steps),
         **_activations(tx, canvas, run, steps),
     }
@@ -63,7 +63,7 @@ def run_whole(tx: Transaction, versions: VersionCache, tenant_id: UUID, run: Run
 
 def _activations(tx: Transaction, canvas: Canvas, run: RunSummary, steps: Sequence[ActivationRow]) -> dict[str, Any]:
     """Return the first activations of a run as a tree, and the total number."""
-    count = len(steps) if len(steps) < run_queries.MOST_STEPS else run_queries.step_count(tx, run.id)
+    count = len(steps) if len(steps) < run_queries.MAX_STEPS else run_queries.count_steps(tx, run.id)
     return {
         "activations": tree(canvas, steps),
         "activation_count": count,
@@ -71,7 +71,7 @@ def _activations(tx: Transaction, canvas: Canvas, run: RunSummary, steps: Sequen
     }
 
 
-_NOTHING: Mapping[str, Any] = {
+_REFUSED_FIELDS: Mapping[str, Any] = {
     "answer": "",
     "waiting": None,
     "budget": None,
@@ -90,7 +90,7 @@ def _request(run: RunSummary) -> dict[str, Any]:
 
 def _hex(id: UUID) -> str | None:  # noqa: A002 - what it is
     """Return an id as replies show it; None for an id that a refused start does not have."""
-    return id.hex if id != NOBODY else None
+    return id.hex if id != NO_ID else None
 
 
 def tree(canvas: Canvas, steps: Sequence[ActivationRow]) -> list[dict[str, Any]]:
@@ -126,7 +126,7 @@ def _step(canvas: Canvas, step: ActivationRow) -> dict[str, Any]:
         "created_at": iso(step.created_at),
         "started_at": iso(step.started_at),
         "finished_at": iso(step.finished_at),
-        "elapsed_ms": _elapsed(step.started_at, step.finished_at),
+        "elapsed_ms": _elapsed_ms(step.started_at, step.finished_at),
         "activations": [],
     }
 
@@ -155,11 +155,11 @@ def _budgets(tx: Transaction, tenant_id: UUID, run_id: UUID) -> list[dict[str, A
     return [account_json(each.account) for each in found]
 
 
-def _exceeded(state: Mapping[str, Any]) -> dict[str, Any] | None:
+def _find_exceeded_budget(state: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return the exceeded budget if the run waits for a higher one."""
     stops = (budget_stop(form[3]) for form in state.get("forms", {}).values())
     return next((dict(each) for each in stops if each is not None), None)
 
 
-def _elapsed(started: datetime | None, finished: datetime | None) -> int | None:
+def _elapsed_ms(started: datetime | None, finished: datetime | None) -> int | None:
     return round((finished - started).total_seconds() * 1000) if started and finished else None

@@ -8,25 +8,25 @@ from uuid import UUID
 from fastapi import APIRouter, Request
 from fastapi.responses import Response, StreamingResponse
 
-from api.dependencies import ApiContext, ApiContextDep, in_thread
-from api.http.auth import Caller, Principal
-from api.http.errors import SERVER, Failure, TokenEnded, failed
+from api.dependencies import ApiContext, ApiContextDep, run_in_thread
+from api.http.auth import ApiTokenCaller, RequestPrincipal
+from api.http.errors import SERVER, Failure, TokenEnded, failure_reply
 from api.http.idempotency import OnceByBody
-from api.http.paging import ThePage
-from api.http.replies import id_or_nobodys, json_reply
+from api.http.paging import ListPageDep
+from api.http.replies import id_or_unused, json_reply
 from api.http.reply_styles import OwnRoute
-from api.http.request_bodies import SmallBody, checked, described
-from api.http.schemas import Answers, Turn
-from api.runs.event_stream import BEAT, HEADERS, MEDIA_TYPE, Until, ended, line
-from api.runs.run_wire import run_row, run_whole
-from api.runs.turn import Talk, Told, begin, chosen, follow, gathered, headers_of, ids_of, keyed
-from canvas.budget import limits_of
+from api.http.request_bodies import SmallBody, parse_body, body_openapi
+from api.http.schemas import ResumeBody, TurnBody
+from api.runs.event_stream import KEEPALIVE, HEADERS, MEDIA_TYPE, StreamEnd, ended_line, event_line
+from api.runs.run_wire import run_row, run_json
+from api.runs.turn import ActiveTurn, TurnResult, begin, choose_turn, follow, gather, encrypt_headers, id_headers, with_idempotency_key
+from canvas.budget import parse_limits
 from canvas.errors import InvalidRequest, NotFound
 from canvas.events import explain
 from canvas.events.run_events import RUN_FAILED, USER_INPUTS
 from canvas.events.stream_sequencer import Position
 from canvas.state.run_state import RunStatus
-from scheduler.coordinator.run_start import Request as Said
+from scheduler.coordinator.run_start import RunRequest as Said
 from store.db.transaction import Transaction
 from store.monitoring import wait_facts
 from store.primitives.json_codec import encode
@@ -35,30 +35,30 @@ from store.runs.run_queries import RunSummary
 
 router = APIRouter(tags=["runs"], route_class=OwnRoute)
 
-LONGEST_WAIT = 300  # maximum of `Prefer: wait` in seconds
+MAX_WAIT = 300  # maximum of `Prefer: wait` in seconds
 
 
-@router.post("/agents/{agent_id}/runs", status_code=202, openapi_extra=described(Turn))
+@router.post("/agents/{agent_id}/runs", status_code=202, openapi_extra=body_openapi(TurnBody))
 async def start_run(
-    request: Request, context: ApiContextDep, principal: Caller, agent_id: str, body: SmallBody
+    request: Request, context: ApiContextDep, principal: ApiTokenCaller, agent_id: str, body: SmallBody
 ) -> Response:
     """Start a run: 202 with its location. With `Prefer: wait=n`, its result if it ends in time.
 
     With an `Idempotency-Key`, the request can be repeated for a day without starting another run.
     """
-    wanted = checked(Turn, body)
-    options = keyed(request, wanted.options())
-    seconds = _wait(request)
-    start = await in_thread(lambda: chosen(context, principal, agent_id, options, custom_header=wanted.custom_header))
+    wanted = parse_body(TurnBody, body)
+    options = with_idempotency_key(request, wanted.options())
+    seconds = _wait_seconds(request)
+    start = await run_in_thread(lambda: choose_turn(context, principal, agent_id, options, custom_header=wanted.custom_header))
     talk = await begin(context, principal.tenant_id, start, token_id=principal.token_id)
-    return await _accepted(request, talk, seconds)
+    return await _accepted_reply(request, talk, seconds)
 
 
 @router.get("/runs")
 def list_runs(
     context: ApiContextDep,
-    principal: Caller,
-    page: ThePage,
+    principal: ApiTokenCaller,
+    page: ListPageDep,
     agent_id: str = "",
     session_id: str = "",
     status: str = "",
@@ -72,8 +72,8 @@ def list_runs(
         found, total = run_queries.page(
             tx,
             principal.tenant_id,
-            canvas_id=_filter(agent_id),
-            conversation_id=_filter(session_id),
+            canvas_id=_filter_id(agent_id),
+            conversation_id=_filter_id(session_id),
             status=status,
             external_id=external_id,
             limit=page.size,
@@ -83,26 +83,26 @@ def list_runs(
 
 
 @router.get("/runs/{run_id}")
-def get_run(context: ApiContextDep, principal: Caller, run_id: str) -> Response:
+def get_run(context: ApiContextDep, principal: ApiTokenCaller, run_id: str) -> Response:
     """Get a run: its status, answer, open forms, and its activations as a tree with times.
 
     Here and in the following routes, `run_id` is the id of the run or its external id.
     """
     with context.database.transaction() as tx:
-        run = run_queries.get_summary(tx, principal.tenant_id, _run_id(tx, principal, run_id))
+        run = run_queries.get_summary(tx, principal.tenant_id, _find_run_id(tx, principal, run_id))
         if run is None:
-            raise _unknown(run_id)
-        return json_reply(run_whole(tx, context.versions, principal.tenant_id, run))
+            raise _run_not_found(run_id)
+        return json_reply(run_json(tx, context.versions, principal.tenant_id, run))
 
 
 @router.get("/runs/{run_id}/explain")
-def explain_run(context: ApiContextDep, principal: Caller, run_id: str) -> Response:
+def explain_run(context: ApiContextDep, principal: ApiTokenCaller, run_id: str) -> Response:
     """Explain what the run waits for, who or what resolves it, and until when. `also` lists further waits."""
-    chosen_run = _known(context, principal, run_id)
+    chosen_run = _get_run_id(context, principal, run_id)
     with context.database.transaction() as tx:
         found = wait_facts.load_facts(tx, principal.tenant_id, chosen_run)
         if found is None:
-            raise _unknown(run_id)
+            raise _run_not_found(run_id)
         facts, version_id = found
         if facts.status is RunStatus.REFUSED:
             return json_reply(explain.explanation_json(explain.explain_refusal(facts), None))
@@ -112,18 +112,18 @@ def explain_run(context: ApiContextDep, principal: Caller, run_id: str) -> Respo
 
 @router.get("/runs/{run_id}/events")
 async def get_events(
-    request: Request, context: ApiContextDep, principal: Caller, run_id: str, after: str = ""
+    request: Request, context: ApiContextDep, principal: ApiTokenCaller, run_id: str, after: str = ""
 ) -> Response:
     """Get a run's events and text after a position: JSON, or server-sent events with `Accept: text/event-stream`.
 
     `after` and `Last-Event-ID` accept the id of any event. The stream ends when the run is over or waits for input.
     """
     position = Position.parse(request.headers.get("last-event-id") or after or "0")
-    found = await in_thread(lambda: _found(context, principal, run_id))
+    found = await run_in_thread(lambda: _get_run(context, principal, run_id))
     chosen_run = found.id
     is_stream = "text/event-stream" in request.headers.get("accept", "")
     if found.status == RunStatus.REFUSED:
-        return _refused(found, position, is_stream=is_stream)
+        return _refused_events(found, position, is_stream=is_stream)
     if is_stream:
         lines = _lines(context, principal, chosen_run, position)
         return StreamingResponse(lines, headers=HEADERS, media_type=MEDIA_TYPE)
@@ -133,35 +133,35 @@ async def get_events(
 
 
 @router.post("/runs/{run_id}/cancel")
-def cancel_run(context: ApiContextDep, principal: Caller, run_id: str) -> Response:
+def cancel_run(context: ApiContextDep, principal: ApiTokenCaller, run_id: str) -> Response:
     """Cancel a run. A run that is over does not change."""
-    chosen_run = _known(context, principal, run_id)
+    chosen_run = _get_run_id(context, principal, run_id)
     try:
         status = context.lifecycle.cancel_run(principal.tenant_id, chosen_run)
     except NotFound:
-        raise _unknown(run_id) from None
+        raise _run_not_found(run_id) from None
     return json_reply({"run_id": chosen_run.hex, "status": status.value})
 
 
-@router.post("/runs/{run_id}/resume", status_code=202, openapi_extra=described(Answers))
+@router.post("/runs/{run_id}/resume", status_code=202, openapi_extra=body_openapi(ResumeBody))
 async def resume_run(
-    request: Request, context: ApiContextDep, principal: Caller, run_id: str, body: SmallBody, once: OnceByBody
+    request: Request, context: ApiContextDep, principal: ApiTokenCaller, run_id: str, body: SmallBody, once: OnceByBody
 ) -> Response:
     """Answer the forms of a run that waits: 202, or 409 if it does not wait. `Prefer: wait=n` works as for a start.
 
     A run that waits for a higher budget continues with the budget in the body, or after its budget has been raised.
     """
-    wanted = checked(Answers, body)
+    wanted = parse_body(ResumeBody, body)
     said = Said(
         query=wanted.query if wanted.query is not None else "",
         inputs=wanted.all_inputs(),
         files=tuple(wanted.files),
         user_id=wanted.user_id or principal.user_id,
-        options=headers_of(context, principal, wanted.custom_header),
+        options=encrypt_headers(context, principal, wanted.custom_header),
     )
-    limits = limits_of(wanted.budget) if wanted.budget is not None else None
-    seconds = _wait(request)
-    chosen_run = await in_thread(lambda: _known(context, principal, run_id))
+    limits = parse_limits(wanted.budget) if wanted.budget is not None else None
+    seconds = _wait_seconds(request)
+    chosen_run = await run_in_thread(lambda: _get_run_id(context, principal, run_id))
     talk = await follow(
         context,
         principal.tenant_id,
@@ -169,36 +169,36 @@ async def resume_run(
         lambda: context.lifecycle.resume_run(principal.tenant_id, chosen_run, said, once.of_a_run, limits),
         token_id=principal.token_id,
     )
-    return await _accepted(request, talk, seconds)
+    return await _accepted_reply(request, talk, seconds)
 
 
-async def _accepted(request: Request, talk: Talk, seconds: float) -> Response:
+async def _accepted_reply(request: Request, talk: ActiveTurn, seconds: float) -> Response:
     """Return the result of the turn if it ends within that time, else the location of the run."""
     ids = {
         "run_id": talk.started.run_id.hex,
         "session_id": talk.started.conversation_id.hex,
         "message_id": talk.started.message_id.hex,
     }
-    headers = {"Location": f"/api/v1/runs/{ids['run_id']}", **ids_of(talk)}
+    headers = {"Location": f"/api/v1/runs/{ids['run_id']}", **id_headers(talk)}
     if not seconds:
         await talk.close()
         return json_reply(ids, 202, headers)
     headers["Preference-Applied"] = f"wait={seconds:g}"
     try:
         async with asyncio.timeout(seconds):
-            turn_result = await gathered(talk, request)
+            turn_result = await gather(talk, request)
     except TimeoutError:
         return json_reply(ids, 202, headers)
-    return _ended(request, turn_result, ids, headers)
+    return _ended_reply(request, turn_result, ids, headers)
 
 
-def _ended(request: Request, turn_result: Told, ids: dict[str, str], headers: dict[str, str]) -> Response:
+def _ended_reply(request: Request, turn_result: TurnResult, ids: dict[str, str], headers: dict[str, str]) -> Response:
     """Return the reply about a turn that has ended: its result, its open form, or the failure of its run."""
     if turn_result.name == RUN_FAILED:
         failure = Failure(
             500, "run_failed", str(turn_result.last["message"]), SERVER, {**ids, "status": RunStatus.FAILED}
         )
-        reply = failed(request, failure)
+        reply = failure_reply(request, failure)
         reply.headers.update(headers)
         return reply
     if not turn_result.last:  # its events have been deleted, so the row of the run is read
@@ -209,7 +209,7 @@ def _ended(request: Request, turn_result: Told, ids: dict[str, str], headers: di
     return json_reply({**turn_result.body(return_trace=False)["data"], **ids, "status": status}, 200, headers)
 
 
-def _refused(found: RunSummary, position: Position, *, is_stream: bool) -> Response:
+def _refused_events(found: RunSummary, position: Position, *, is_stream: bool) -> Response:
     """Return the events of a refused start: none, or a stream that ends with the reason, like that of a failed run."""
     if not is_stream:
         return json_reply({"events": [], "position": str(position), "status": found.status})
@@ -217,51 +217,51 @@ def _refused(found: RunSummary, position: Position, *, is_stream: bool) -> Respo
     return Response(f"data:{encode(frame)}\n\n", headers=HEADERS, media_type=MEDIA_TYPE)
 
 
-async def _lines(context: ApiContext, principal: Principal, run_id: UUID, after: Position) -> AsyncGenerator[bytes]:
+async def _lines(context: ApiContext, principal: RequestPrincipal, run_id: UUID, after: Position) -> AsyncGenerator[bytes]:
     async with context.streams.listen(run_id) as subscription:
         token_id = principal.token_id
-        frames = context.streams.follow(principal.tenant_id, subscription, after, Until.REST, token_id=token_id)
+        frames = context.streams.follow(principal.tenant_id, subscription, after, StreamEnd.REST, token_id=token_id)
         try:
             async for wired in frames:
-                yield BEAT if wired is None else line(wired)
+                yield KEEPALIVE if wired is None else event_line(wired)
         except TokenEnded as error:
-            yield ended(error, run_id)
+            yield ended_line(error, run_id)
         finally:
             await frames.aclose()
 
 
-def _found(context: ApiContext, principal: Principal, written: str) -> RunSummary:
+def _get_run(context: ApiContext, principal: RequestPrincipal, written: str) -> RunSummary:
     """Return the caller's run with this id or external id. Raises NotFound."""
     with context.database.statements() as tx:
-        found = run_queries.get_summary(tx, principal.tenant_id, _run_id(tx, principal, written))
+        found = run_queries.get_summary(tx, principal.tenant_id, _find_run_id(tx, principal, written))
     if found is None:
-        raise _unknown(written)
+        raise _run_not_found(written)
     return found
 
 
-def _known(context: ApiContext, principal: Principal, written: str) -> UUID:
+def _get_run_id(context: ApiContext, principal: RequestPrincipal, written: str) -> UUID:
     """Return the id of the caller's run with this id or external id. Raises NotFound."""
     with context.database.statements() as tx:
-        return _run_id(tx, principal, written)
+        return _find_run_id(tx, principal, written)
 
 
-def _wait(request: Request) -> float:
+def _wait_seconds(request: Request) -> float:
     """Return the seconds that the client waits according to its `Prefer` header."""
     found = re.search(r"(?:^|[,;\s])wait\s*=\s*(\d{1,6})", request.headers.get("prefer", ""))
-    return min(float(found[1]), LONGEST_WAIT) if found else 0.0
+    return min(float(found[1]), MAX_WAIT) if found else 0.0
 
 
-def _filter(text: str) -> UUID | None:
+def _filter_id(text: str) -> UUID | None:
     """Return the id of a filter; for a text that is not an id, one that no row has."""
-    return id_or_nobodys(text) if text else None
+    return id_or_unused(text) if text else None
 
 
-def _run_id(tx: Transaction, principal: Principal, written: str) -> UUID:
+def _find_run_id(tx: Transaction, principal: RequestPrincipal, written: str) -> UUID:
     run_id = external_ids.find_run(tx, principal.tenant_id, written)
     if run_id is None:
-        raise _unknown(written)
+        raise _run_not_found(written)
     return run_id
 
 
-def _unknown(text: str) -> NotFound:
+def _run_not_found(text: str) -> NotFound:
     return NotFound(f"There is no run {text[:64]}.")

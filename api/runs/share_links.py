@@ -6,15 +6,15 @@ A share link uses the published version of its agent. An API token uses the draf
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from api.agents.findings import parsed
+from api.agents.findings import parse_document
 from api.agents.session_wire import prologue_of
-from api.dependencies import ApiContext, ApiContextDep, in_thread
-from api.http.auth import Anyone, Principal
-from api.http.errors import UnsupportedParameter, absent
-from api.http.replies import id_of, result
-from api.http.reply_styles import Style, speak
-from api.http.request_bodies import SmallBody, checked, described, with_query
-from api.http.schemas import Completion, Flag, truthy
+from api.dependencies import ApiContext, ApiContextDep, run_in_thread
+from api.http.auth import AnyTokenCaller, RequestPrincipal
+from api.http.errors import UnsupportedParameter, not_found
+from api.http.replies import parse_id, result
+from api.http.reply_styles import Style, set_style
+from api.http.request_bodies import SmallBody, parse_body, body_openapi, with_query
+from api.http.schemas import CompletionBody, Flag, parse_flag
 from api.runs.completions import OPENAI_FLAG, answer_turn
 from canvas.document.document import Document
 from canvas.errors import NotFound
@@ -28,55 +28,55 @@ router = APIRouter(tags=["share links"])
 ROUTE = "agentbots/completions"  # of idempotency keys
 
 
-class SharedCompletion(Completion):
+class SharedCompletionBody(CompletionBody):
     """A turn; it is streamed unless `stream` is false."""
 
     stream: Flag = True
 
 
 @router.get("/agentbots/{agent_id}/inputs")
-def show_inputs(context: ApiContextDep, principal: Anyone, agent_id: str) -> Response:
+def show_inputs(context: ApiContextDep, principal: AnyTokenCaller, agent_id: str) -> Response:
     """Get an agent's title, its opening text, and the form of its Begin."""
-    stored = _stored(context, principal, agent_id)
-    document = _document(context, principal, stored)
+    stored = _get_agent(context, principal, agent_id)
+    document = _get_document(context, principal, stored)
     params = document.begin_params
     return result(
         {
             "title": stored.title,
             "avatar": stored.avatar,
-            "inputs": form_fields.schema(params.get("inputs")),
+            "inputs": form_fields.fields_of(params.get("inputs")),
             "prologue": prologue_of(document),
             "mode": params.get("mode") or MODES[0],
         }
     )
 
 
-@router.post("/agentbots/{agent_id}/completions", openapi_extra=described(SharedCompletion))
+@router.post("/agentbots/{agent_id}/completions", openapi_extra=body_openapi(SharedCompletionBody))
 async def complete(
     request: Request,
     context: ApiContextDep,
-    principal: Anyone,
+    principal: AnyTokenCaller,
     agent_id: str,
     body: SmallBody,
     events: str = "",
     release: str = "",
 ) -> Response:
     """Send a message to an agent. The answer is server-sent events, or one object with `stream: false`."""
-    if truthy(body.get(OPENAI_FLAG)):
-        speak(request, Style.OPENAI)
+    if parse_flag(body.get(OPENAI_FLAG)):
+        set_style(request, Style.OPENAI)
         raise UnsupportedParameter(
             f"`{OPENAI_FLAG}` is not for share links. Use /openai/chat/completions.", field=OPENAI_FLAG
         )
     body = with_query(body, events=events, release=release)
-    wanted = checked(SharedCompletion, body)
-    await in_thread(lambda: _stored(context, principal, agent_id))
+    wanted = parse_body(SharedCompletionBody, body)
+    await run_in_thread(lambda: _get_agent(context, principal, agent_id))
     return await answer_turn(request, context, principal, agent_id, wanted, body, ROUTE, with_tags=False)
 
 
-def _stored(context: ApiContext, principal: Principal, agent_id: str) -> StoredCanvas:
+def _get_agent(context: ApiContext, principal: RequestPrincipal, agent_id: str) -> StoredCanvas:
     """Return the agent. Raises Refused, the same for a missing agent and for one of another tenant."""
-    unknown = absent(f"Can't find agent by ID: {agent_id[:64]}")
-    canvas_id = id_of(agent_id)
+    unknown = not_found(f"Can't find agent by ID: {agent_id[:64]}")
+    canvas_id = parse_id(agent_id)
     if canvas_id is None or not principal.opens(canvas_id):
         raise unknown
     try:
@@ -86,10 +86,10 @@ def _stored(context: ApiContext, principal: Principal, agent_id: str) -> StoredC
         raise unknown from None
 
 
-def _document(context: ApiContext, principal: Principal, stored: StoredCanvas) -> Document:
+def _get_document(context: ApiContext, principal: RequestPrincipal, stored: StoredCanvas) -> Document:
     """Return the document that the caller would run. Raises NotFound if no version is published."""
     if principal.link is None:
-        return parsed(stored.draft, context.max_canvas_bytes)
+        return parse_document(stored.draft, context.max_canvas_bytes)
     with context.database.transaction() as tx:
-        published = versions.latest_released(tx, principal.tenant_id, stored.id)
+        published = versions.lock_latest_released(tx, principal.tenant_id, stored.id)
         return context.versions.get(tx, published.id).document

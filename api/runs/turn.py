@@ -18,12 +18,12 @@ from fastapi import Request
 from fastapi.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from api.dependencies import ApiContext, in_thread
-from api.http.auth import Principal
-from api.http.errors import DATA, FORBIDDEN, Refused, TokenEnded, absent, no_access
-from api.http.idempotency import key_of
-from api.http.replies import id_of
-from api.runs.event_stream import BEAT, DONE, HEADERS, MEDIA_TYPE, Until, Wired, ended, line
+from api.dependencies import ApiContext, run_in_thread
+from api.http.auth import RequestPrincipal
+from api.http.errors import DATA, FORBIDDEN, RequestRefused, TokenEnded, not_found, no_access
+from api.http.idempotency import find_key
+from api.http.replies import parse_id
+from api.runs.event_stream import KEEPALIVE, DONE, HEADERS, MEDIA_TYPE, StreamEnd, Envelope, ended_line, event_line
 from canvas.errors import NotAllowed, NotFound
 from canvas.events import run_events
 from canvas.events.stream_sequencer import Position
@@ -38,7 +38,7 @@ from store.tenants import sealed_headers
 
 log = structlog.get_logger()
 
-Chosen = Start | Started
+TurnToStart = Start | Started
 """The turn that a request wants: a start, or the run of an earlier request with the same key."""
 
 _TAGS = ("<think>", "</think>")
@@ -46,7 +46,7 @@ _COMPACT = frozenset({run_events.MESSAGE, run_events.MESSAGE_END, run_events.MES
 
 
 @dataclass(slots=True)
-class Talk:
+class ActiveTurn:
     """An accepted turn, with the subscription that follows it."""
 
     context: ApiContext
@@ -59,11 +59,11 @@ class Talk:
     has_ended: bool = False
     is_closed: bool = False
 
-    async def envelopes(self, *, with_audio: bool = False) -> AsyncGenerator[Wired | None]:
+    async def envelopes(self, *, with_audio: bool = False) -> AsyncGenerator[Envelope | None]:
         """Yield the turn's envelopes; None when a keep-alive comment is due. Raises TokenEnded."""
         after = Position(self.started.after)
         frames = self.context.streams.follow(
-            self.tenant_id, self.subscription, after, Until.TURN, token_id=self.token_id, with_audio=with_audio
+            self.tenant_id, self.subscription, after, StreamEnd.TURN, token_id=self.token_id, with_audio=with_audio
         )
         try:
             async for wired in frames:
@@ -84,11 +84,11 @@ class Talk:
 
     async def _cancel(self) -> None:
         log.info("client_disconnected", run_id=self.started.run_id.hex)
-        await in_thread(lambda: self.context.lifecycle.cancel_run(self.tenant_id, self.started.run_id))
+        await run_in_thread(lambda: self.context.lifecycle.cancel_run(self.tenant_id, self.started.run_id))
 
 
 @dataclass(slots=True)
-class Told:
+class TurnResult:
     """A turn that is collected from its envelopes, for a client without a stream."""
 
     last: dict[str, Any] = field(default_factory=dict[str, Any])
@@ -98,15 +98,15 @@ class Told:
     structured: dict[str, Any] = field(default_factory=dict[str, Any])
     trace: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
 
-    def take(self, wired: Wired) -> None:
+    def take(self, wired: Envelope) -> None:
         """Add the next envelope."""
         data = wired.body["data"]
         match wired.name:
             case run_events.MESSAGE:
-                self.said.setdefault(wired.body["turn"], []).append((wired.body["offset"], spoken(data)))
+                self.said.setdefault(wired.body["turn"], []).append((wired.body["offset"], message_text(data)))
             case run_events.MESSAGE_RESET:
                 said, keep = self.said.get(data["turn"], []), data["keep"]
-                self.said[data["turn"]] = [(at, _first(text, keep - at)) for at, text in said if at < keep]
+                self.said[data["turn"]] = [(at, _truncate(text, keep - at)) for at, text in said if at < keep]
             case run_events.MESSAGE_END:
                 _merge(self.reference, data.get("reference") or {})
             case run_events.NODE_FINISHED:
@@ -147,14 +147,14 @@ class Told:
         known["trace"].append(data)
 
 
-def spoken(data: Mapping[str, Any]) -> str:
+def message_text(data: Mapping[str, Any]) -> str:
     """Return the text of a `message`, with think markers as tags."""
     if data.get("start_to_think"):
         return _TAGS[0]
     return _TAGS[1] if data.get("end_to_think") else str(data.get("content") or "")
 
 
-def _first(text: str, length: int) -> str:
+def _truncate(text: str, length: int) -> str:
     """Return the first `length` code points of a text, where a think tag counts as one."""
     return text if text in _TAGS else text[:length]
 
@@ -167,30 +167,30 @@ def _merge(known: dict[str, Any], more: Mapping[str, Any]) -> None:
 # -- beginning --------------------------------------------------------------------------------------------------------
 
 
-def chosen(
+def choose_turn(
     context: ApiContext,
-    principal: Principal,
+    principal: RequestPrincipal,
     canvas_id: Any,
     options: Mapping[str, Any],
     route: str = ROUTE,
     *,
     custom_header: Mapping[str, Any] | None = None,
-) -> Chosen:
+) -> TurnToStart:
     """Return the turn to start for these options. Raises Refused for canvases and sessions of others, InvalidCanvas.
 
     `route` is the route of idempotency keys. `custom_header` is for MCP servers, and is encrypted here. A share link
     starts the published version of its agent, or continues a session that began by the link.
     """
-    agent = id_of(canvas_id)
+    agent = parse_id(canvas_id)
     tenant_id, link = principal.tenant_id, principal.link
     if link is not None:
         if agent is not None and not principal.opens(agent):
             raise no_access()
         if options.get("version"):
-            raise Refused(FORBIDDEN, "A share link runs the published version. Leave out `version`.", data=False)
+            raise RequestRefused(FORBIDDEN, "A share link runs the published version. Leave out `version`.", data=False)
         options = {**options, "release": True}
         route = link.key_route(route)
-    headers = headers_of(context, principal, custom_header)
+    headers = encrypt_headers(context, principal, custom_header)
     options = {**options, "user_id": str(options.get("user_id") or principal.user_id)}
     if headers:  # distinguishes requests with the same key
         options["custom_header_sha256"] = _digest_of(custom_header)
@@ -199,14 +199,14 @@ def chosen(
         if first is not None:
             return first
         if options.get("session_id"):
-            session_id = id_of(options["session_id"])
+            session_id = parse_id(options["session_id"])
             if session_id is None:
-                raise absent("Session not found!")
+                raise not_found("Session not found!")
             session = conversations.get(tx, tenant_id, session_id)
             if link is not None and session.token_id != link.token_id:
-                raise absent("Session not found!")
+                raise not_found("Session not found!")
             if session.canvas_id != agent:
-                raise Refused(FORBIDDEN, "Session does not belong to the requested agent.", data=False)
+                raise RequestRefused(FORBIDDEN, "Session does not belong to the requested agent.", data=False)
         if agent is None:
             raise no_access()
         start = _start_of(tx, tenant_id, agent, options, route)
@@ -217,7 +217,7 @@ def chosen(
     return replace(start, request=replace(start.request, options=extra), token_id=token_id)
 
 
-def headers_of(context: ApiContext, principal: Principal, custom_header: Mapping[str, Any] | None) -> dict[str, str]:
+def encrypt_headers(context: ApiContext, principal: RequestPrincipal, custom_header: Mapping[str, Any] | None) -> dict[str, str]:
     """Return the option with a caller's encrypted headers for MCP servers. Raises Refused without an encryption key.
 
     Raises NotAllowed for a share link: its headers would replace those of the tenant.
@@ -228,8 +228,8 @@ def headers_of(context: ApiContext, principal: Principal, custom_header: Mapping
         message = "A share link sends no headers to MCP servers. Leave out `custom_header`."
         raise NotAllowed(message, field="custom_header")
     if context.sealing_key is None:
-        raise Refused(DATA, "This API has no encryption key, so it accepts no custom_header. Set EASEL_SECRET_KEY.")
-    return sealed_headers.sealed(context.sealing_key, principal.tenant_id, custom_header)
+        raise RequestRefused(DATA, "This API has no encryption key, so it accepts no custom_header. Set EASEL_SECRET_KEY.")
+    return sealed_headers.seal_headers(context.sealing_key, principal.tenant_id, custom_header)
 
 
 def _digest_of(custom_header: Mapping[str, Any] | None) -> str:
@@ -255,13 +255,13 @@ def _must_exist(tx: Transaction, tenant_id: UUID, agent: UUID) -> None:
         raise no_access() from None
 
 
-def keyed(request: Request, options: dict[str, Any]) -> dict[str, Any]:
+def with_idempotency_key(request: Request, options: dict[str, Any]) -> dict[str, Any]:
     """Return the options of a request with its `Idempotency-Key`. Raises InvalidRequest for an invalid key."""
-    key = key_of(request, options.get("idempotency_key"))
+    key = find_key(request, options.get("idempotency_key"))
     return {**options, "idempotency_key": key} if key is not None else options
 
 
-async def begin(context: ApiContext, tenant_id: UUID, wanted: Chosen, *, token_id: UUID | None) -> Talk:
+async def begin(context: ApiContext, tenant_id: UUID, wanted: TurnToStart, *, token_id: UUID | None) -> ActiveTurn:
     """Accept a turn: subscribe to its run, then start it, or resume the run that waits for this turn.
 
     A turn that was accepted before is followed from its beginning. The stream ends when the token does.
@@ -276,18 +276,18 @@ async def begin(context: ApiContext, tenant_id: UUID, wanted: Chosen, *, token_i
 
 async def follow(
     context: ApiContext, tenant_id: UUID, run_id: UUID, act: Callable[[], Started], *, token_id: UUID | None
-) -> Talk:
+) -> ActiveTurn:
     """Subscribe to a run, then call `act`, which starts the run or answers its forms.
 
     The stream ends when the token does.
     """
     async with AsyncExitStack() as stack:
         subscription = await stack.enter_async_context(context.streams.listen(run_id))
-        started = await in_thread(act)
+        started = await run_in_thread(act)
         if started.run_id != run_id:  # another run continues: subscribe to it now; its rows have the events before
             await stack.aclose()
             subscription = await stack.enter_async_context(context.streams.listen(started.run_id))
-        return Talk(context, tenant_id, started, subscription, stack.pop_all(), token_id)
+        return ActiveTurn(context, tenant_id, started, subscription, stack.pop_all(), token_id)
     raise AssertionError  # the context managers above swallow no exceptions
 
 
@@ -299,11 +299,11 @@ def ignored_headers(names: Sequence[str]) -> dict[str, str]:
     return {"X-Ignored-Parameters": ", ".join(names)} if names else {}
 
 
-class TalkResponse(StreamingResponse):
+class TurnStreamResponse(StreamingResponse):
     """A streaming reply that ends its subscription however it ends, also before its first line."""
 
-    def __init__(self, talk: Talk, lines: AsyncGenerator[bytes], headers: Mapping[str, str] | None = None) -> None:
-        whole = {**HEADERS, **ids_of(talk), **(headers or {})}
+    def __init__(self, talk: ActiveTurn, lines: AsyncGenerator[bytes], headers: Mapping[str, str] | None = None) -> None:
+        whole = {**HEADERS, **id_headers(talk), **(headers or {})}
         super().__init__(lines, headers=whole, media_type=MEDIA_TYPE)
         self._talk = talk
 
@@ -314,40 +314,40 @@ class TalkResponse(StreamingResponse):
             await self._talk.close()
 
 
-def streamed(
-    talk: Talk, *, compact: bool = False, return_trace: bool = False, headers: Mapping[str, str] | None = None
-) -> TalkResponse:
+def stream_reply(
+    talk: ActiveTurn, *, compact: bool = False, return_trace: bool = False, headers: Mapping[str, str] | None = None
+) -> TurnStreamResponse:
     """Return the reply that streams the turn as it happens."""
-    return TalkResponse(talk, _lines(talk, compact, return_trace), headers)
+    return TurnStreamResponse(talk, _lines(talk, compact, return_trace), headers)
 
 
-async def _lines(talk: Talk, compact: bool, return_trace: bool) -> AsyncGenerator[bytes]:
-    turn_result = Told()
+async def _lines(talk: ActiveTurn, compact: bool, return_trace: bool) -> AsyncGenerator[bytes]:
+    turn_result = TurnResult()
     is_silent = True
     envelopes = talk.envelopes(with_audio=True)
     try:
         async for wired in envelopes:
             if wired is None:
-                yield BEAT
+                yield KEEPALIVE
                 continue
             is_silent = False
             if return_trace:
                 turn_result.take(wired)
             if not compact:
-                yield line(wired)
-            elif (short := compacted(wired, turn_result.trace if return_trace else None)) is not None:
-                yield line(short)
+                yield event_line(wired)
+            elif (short := compact_envelope(wired, turn_result.trace if return_trace else None)) is not None:
+                yield event_line(short)
         if is_silent:  # clients expect at least one frame
             yield f"data:{encode({'session_id': talk.started.conversation_id.hex, 'data': {}})}\n\n".encode()
         yield DONE
     except TokenEnded as error:
-        yield ended(error, talk.started.run_id)
+        yield ended_line(error, talk.started.run_id)
         yield DONE
     finally:
         await envelopes.aclose()
 
 
-def compacted(wired: Wired, trace: list[dict[str, Any]] | None) -> Wired | None:
+def compact_envelope(wired: Envelope, trace: list[dict[str, Any]] | None) -> Envelope | None:
     """Return an envelope for RAGFlow's compact mode, or None if that mode leaves it out."""
     data: dict[str, Any] = {}
     if wired.name in _COMPACT or wired.name in (run_events.USER_INPUTS, run_events.RUN_FAILED):
@@ -361,14 +361,14 @@ def compacted(wired: Wired, trace: list[dict[str, Any]] | None) -> Wired | None:
     return replace(wired, body={**wired.body, "data": data})
 
 
-async def gathered(talk: Talk, request: Request | None = None) -> Told:
+async def gather(talk: ActiveTurn, request: Request | None = None) -> TurnResult:
     """Follow the turn to its end. With a request, stop when the client disconnects."""
     gathering = asyncio.create_task(_gather(talk))
-    leaving = asyncio.create_task(_leaves(request)) if request is not None else None
+    leaving = asyncio.create_task(_wait_for_disconnect(request)) if request is not None else None
     try:
         await asyncio.wait({gathering, leaving} if leaving else {gathering}, return_when=asyncio.FIRST_COMPLETED)
         if not gathering.done():
-            raise Refused(DATA, "The client has disconnected.", status=499)  # for the log only
+            raise RequestRefused(DATA, "The client has disconnected.", status=499)  # for the log only
         return gathering.result()
     finally:
         gathering.cancel()
@@ -377,8 +377,8 @@ async def gathered(talk: Talk, request: Request | None = None) -> Told:
         await asyncio.gather(gathering, return_exceptions=True)
 
 
-async def _gather(talk: Talk) -> Told:
-    turn_result = Told()
+async def _gather(talk: ActiveTurn) -> TurnResult:
+    turn_result = TurnResult()
     envelopes = talk.envelopes()
     try:
         async for wired in envelopes:
@@ -389,11 +389,11 @@ async def _gather(talk: Talk) -> Told:
     return turn_result
 
 
-async def _leaves(request: Request) -> None:
+async def _wait_for_disconnect(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
 
 
-def ids_of(talk: Talk) -> dict[str, str]:
+def id_headers(talk: ActiveTurn) -> dict[str, str]:
     """Return headers with the ids of the run and its session, which reach clients before the body."""
     return {"X-Run-Id": talk.started.run_id.hex, "X-Session-Id": talk.started.conversation_id.hex}

@@ -15,29 +15,29 @@ from urllib.parse import parse_qsl
 from starlette.datastructures import Headers, UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 
-from api.http.request_bodies import json_of
+from api.http.request_bodies import parse_json
 from api.http.uploads import file_name
 from api.webhooks.security import texts
 from canvas.document import json_checks
 from canvas.errors import InvalidCanvas, InvalidRequest, NodeFailure
-from components.text.extraction.file_texts import UnreadFile
+from components.text.extraction.file_texts import UnparsedFile
 from providers.isolation.untrusted_threads import in_untrusted_thread
 
-MOST_FILES = 10
-MOST_FIELDS = 1000
-MOST_SECONDS = 30.0  # for reading the files of a request, while its caller waits
-PIECE = 64 * 1024  # bytes
+MAX_FILES = 10
+MAX_FIELDS = 1000
+MAX_FILE_SECONDS = 30.0  # for reading the files of a request, while its caller waits
+PARSE_BYTES = 64 * 1024  # bytes
 SECTIONS = ("query", "headers", "body")
 
 FORM_TYPE, MULTIPART_TYPE = "application/x-www-form-urlencoded", "multipart/form-data"
 
 _ABSENT: Mapping[str, Any] = {"boolean": False, "number": 0, "string": ""}
 _TRUE, _FALSE = ("true", "1"), ("false", "0")
-_LONGEST_ECHO = 100  # characters of a value that a message repeats
+_MAX_QUOTED_CHARS = 100  # characters of a value that a message repeats
 
 
 @dataclass(frozen=True, slots=True)
-class Delivery:
+class WebhookRequest:
     """The request of a caller. Header names are in lower case; `content_type` is without its parameters."""
 
     query: Mapping[str, str]
@@ -49,17 +49,17 @@ class Delivery:
 # -- the body ---------------------------------------------------------------------------------------------------------
 
 
-def content_type_of(header: str, wanted: Any) -> str:
+def check_content_type(header: str, wanted: Any) -> str:
     """Return the media type of a body. Raises InvalidRequest if the webhook expects another one."""
     given = header.partition(";")[0].strip()
     allowed = texts(wanted)
     if wanted and given.lower() not in [kind.partition(";")[0].strip().lower() for kind in allowed]:
         expected = ", ".join(allowed)
-        raise InvalidRequest(f"Invalid Content-Type: expect '{expected}', got '{given[:_LONGEST_ECHO]}'")
+        raise InvalidRequest(f"Invalid Content-Type: expect '{expected}', got '{given[:_MAX_QUOTED_CHARS]}'")
     return given.lower()
 
 
-async def body_of(content_type: str, header: str, data: bytes) -> Any:
+async def parse_body(content_type: str, header: str, data: bytes) -> Any:
     """Return the value of a body: JSON, or form fields with files as lists of their texts; {} for any other type.
 
     `header` is the whole Content-Type. Raises InvalidRequest for an incomplete form, too many or unreadable files, and
@@ -69,23 +69,23 @@ async def body_of(content_type: str, header: str, data: bytes) -> Any:
         return _form(data)
     if content_type == MULTIPART_TYPE:
         try:
-            async with asyncio.timeout(MOST_SECONDS):
+            async with asyncio.timeout(MAX_FILE_SECONDS):
                 return await _multipart(header, data)
         except TimeoutError:
-            raise InvalidRequest(f"The files of the request take longer than {MOST_SECONDS:g} s to read.") from None
+            raise InvalidRequest(f"The files of the request take longer than {MAX_FILE_SECONDS:g} s to read.") from None
     return await in_untrusted_thread(_json_value, data)
 
 
 def _json_value(data: bytes) -> Any:
     try:
-        return json_of(data)
+        return parse_json(data)
     except (ValueError, RecursionError):
         return {}
 
 
 def _form(data: bytes) -> dict[str, str]:
     try:
-        pairs = parse_qsl(data.decode(), keep_blank_values=True, max_num_fields=MOST_FIELDS)
+        pairs = parse_qsl(data.decode(), keep_blank_values=True, max_num_fields=MAX_FIELDS)
     except ValueError:
         return {}
     return dict(reversed(pairs))  # the first value of a repeated name counts
@@ -94,9 +94,9 @@ def _form(data: bytes) -> dict[str, str]:
 async def _multipart(header: str, data: bytes) -> dict[str, Any]:
     parser = MultiPartParser(
         Headers({"content-type": header}),
-        _in_pieces(data),
-        max_files=MOST_FILES,
-        max_fields=MOST_FIELDS,
+        _split_body(data),
+        max_files=MAX_FILES,
+        max_fields=MAX_FIELDS,
         max_part_size=max(len(data), 1),
     )
     try:
@@ -111,10 +111,10 @@ async def _multipart(header: str, data: bytes) -> dict[str, Any]:
         await form.close()
 
 
-async def _in_pieces(data: bytes) -> AsyncGenerator[bytes]:
+async def _split_body(data: bytes) -> AsyncGenerator[bytes]:
     """Yield a body in parts, so that other requests run while it is parsed."""
-    for start in range(0, len(data), PIECE):
-        yield data[start : start + PIECE]
+    for start in range(0, len(data), PARSE_BYTES):
+        yield data[start : start + PARSE_BYTES]
         await asyncio.sleep(0)
 
 
@@ -133,7 +133,7 @@ async def _fields(items: list[tuple[str, UploadFile | str]]) -> dict[str, Any]:
 async def _text_of(file: UploadFile) -> str:
     data = await file.read()
     try:
-        return await UnreadFile(file_name(file.filename or ""), file.content_type or "", data).text()
+        return await UnparsedFile(file_name(file.filename or ""), file.content_type or "", data).text()
     except NodeFailure as failure:
         raise InvalidRequest(failure.message) from failure
 
@@ -141,12 +141,12 @@ async def _text_of(file: UploadFile) -> str:
 # -- the schema -------------------------------------------------------------------------------------------------------
 
 
-def payload_of(schema: Any, delivery: Delivery, hidden: Collection[str] = ()) -> dict[str, Any]:
+def build_payload(schema: Any, delivery: WebhookRequest, hidden: Collection[str] = ()) -> dict[str, Any]:
     """Return the payload of a run: {query, headers, body, input}. `hidden` headers are left out of `input`.
 
     Raises InvalidRequest, which names section and field.
     """
-    sent = _storable({"query": delivery.query, "headers": delivery.headers, "body": delivery.body})
+    sent = _check_storable({"query": delivery.query, "headers": delivery.headers, "body": delivery.body})
     sections = {name: _section(name, _member(schema, name), sent[name]) for name in SECTIONS}
     shown = {name: value for name, value in sent["headers"].items() if name not in hidden}
     return {**sections, "input": {**sent, "headers": shown, "content_type": delivery.content_type}}
@@ -163,7 +163,7 @@ def _section(name: str, schema: Any, values: Any) -> dict[str, Any]:
         if keys[key] not in known:
             raise InvalidRequest(f"{name} missing required field: {key}")
     return {
-        key: _field(f"{name}.{key}", known[keys[key]], kind) if keys[key] in known else absent(kind)
+        key: _field(f"{name}.{key}", known[keys[key]], kind) if keys[key] in known else default_value(kind)
         for key, kind in ((key, _type_in(spec)) for key, spec in properties.items())
     }
 
@@ -177,7 +177,7 @@ def _type_in(spec: Any) -> str:
     return kind if isinstance(kind, str) else ""
 
 
-def absent(kind: str) -> Any:
+def default_value(kind: str) -> Any:
     """Return the value of an optional field that was not sent."""
     if kind == "file" or kind.startswith("array"):
         return []
@@ -190,8 +190,8 @@ def _field(where: str, value: Any, kind: str) -> Any:
             value = cast(value, kind)
         except _CannotCast as error:
             raise InvalidRequest(f"{where} auto-cast failed: {error}") from None
-    if not is_of(value, kind):
-        raise InvalidRequest(f"{where} type mismatch: expected {kind}, got {type_of(value)}")
+    if not has_type(value, kind):
+        raise InvalidRequest(f"{where} type mismatch: expected {kind}, got {type_name(value)}")
     return value
 
 
@@ -209,10 +209,10 @@ def cast(text: str, kind: str) -> Any:
         case "object" if isinstance(value := _value_in(text), dict):
             return value
         case "boolean" | "number" | "object":
-            raise _CannotCast(f"Cannot convert '{text[:_LONGEST_ECHO]}' to {kind}")
+            raise _CannotCast(f"Cannot convert '{text[:_MAX_QUOTED_CHARS]}' to {kind}")
         case _ if kind.startswith("array"):
             if not isinstance(value := _value_in(text), list):
-                raise _CannotCast(f"Cannot convert '{text[:_LONGEST_ECHO]}' to {kind}")
+                raise _CannotCast(f"Cannot convert '{text[:_MAX_QUOTED_CHARS]}' to {kind}")
             return value
         case _:
             return text
@@ -221,7 +221,7 @@ def cast(text: str, kind: str) -> Any:
 def _value_in(text: str) -> Any:
     """Return the JSON value of a text; None if it is not JSON or cannot be stored."""
     try:
-        return json_checks.copied({"": json_of(text)})[""]
+        return json_checks.copy_storable({"": parse_json(text)})[""]
     except (ValueError, RecursionError, InvalidCanvas):
         return None
 
@@ -240,7 +240,7 @@ def _number(text: str) -> int | float | None:
     return number if math.isfinite(number) else None
 
 
-def is_of(value: Any, kind: str) -> bool:
+def has_type(value: Any, kind: str) -> bool:
     """Return whether a value has a type. Booleans count as numbers; every value has an unknown type."""
     match kind:
         case "string":
@@ -255,12 +255,12 @@ def is_of(value: Any, kind: str) -> bool:
             return isinstance(value, list)
         case _ if kind.startswith("array"):
             inner = kind.removeprefix("array<").removesuffix(">") if kind.startswith("array<") else ""
-            return isinstance(value, list) and all(is_of(item, inner) for item in value)
+            return isinstance(value, list) and all(has_type(item, inner) for item in value)
         case _:
             return True
 
 
-def type_of(value: Any) -> str:
+def type_name(value: Any) -> str:
     """Return the name of a value's type in schemas."""
     match value:
         case None:
@@ -277,9 +277,9 @@ def type_of(value: Any) -> str:
             return "object"
 
 
-def _storable(sent: Mapping[str, Any]) -> dict[str, Any]:
+def _check_storable(sent: Mapping[str, Any]) -> dict[str, Any]:
     try:
-        return json_checks.copied(sent)
+        return json_checks.copy_storable(sent)
     except json_checks.Unstorable as error:
         message = f"The request cannot be stored. {error.where}: {error.reason}."
         raise InvalidRequest(message, field=error.field) from None

@@ -6,8 +6,8 @@ from typing import Any
 
 from fastapi.responses import Response
 
-from api.http.request_bodies import json_of
-from api.runs.turn import Told
+from api.http.request_bodies import parse_json
+from api.runs.turn import TurnResult
 from canvas.errors import InvalidRequest
 from canvas.events.run_events import CANCELLED_TEXT, RUN_FAILED
 from scheduler.lifecycle.accept import Started
@@ -35,7 +35,7 @@ class Template:
         return _reply(self.status, encode(named), _JSON, started)
 
 
-def template_of(params: Mapping[str, Any]) -> Template | None:
+def parse_template(params: Mapping[str, Any]) -> Template | None:
     """Return the reply that the author wrote; None if the caller waits for the run.
 
     Raises InvalidRequest for a status outside of 200 to 399.
@@ -45,7 +45,7 @@ def template_of(params: Mapping[str, Any]) -> Template | None:
     settings = params.get("response")
     written: Mapping[str, Any] = settings if isinstance(settings, Mapping) else {}
     setting = written.get("status")
-    status = 200 if setting is None or setting == "" else status_in(setting)
+    status = 200 if setting is None or setting == "" else parse_status(setting)
     if status is None or not 200 <= status <= 399:
         raise InvalidRequest(f"Invalid response status code: {str(setting)[:100]}")
     body = written.get("body_template")
@@ -54,24 +54,24 @@ def template_of(params: Mapping[str, Any]) -> Template | None:
     if not body.strip():
         return Template(status, None)
     try:
-        return Template(status, json_of(body))
+        return Template(status, parse_json(body))
     except (ValueError, RecursionError):
         return Template(status, body, is_text=True)
 
 
-def told_reply(turn_result: Told, started: Started, statuses: Sequence[Any]) -> Response:
+def turn_reply(turn_result: TurnResult, started: Started, statuses: Sequence[Any]) -> Response:
     """Return the reply after the turn has ended. `statuses` are those of its Messages; the last one counts."""
     if turn_result.name == RUN_FAILED or turn_result.was_cancelled:
         message = turn_result.last.get("message", CANCELLED_TEXT)
         status, body = 400, {"code": 400, "message": message, "success": False}
     else:
-        named = [code for code in map(status_in, statuses) if code is not None and 200 <= code <= 599]
+        named = [code for code in map(parse_status, statuses) if code is not None and 200 <= code <= 599]
         status = named[-1] if named else 200
         body = {"message": turn_result.content, "success": True, "code": status}
     return _reply(status, encode({**body, **_ids(started)}), _JSON, started)
 
 
-def status_in(value: Any) -> int | None:
+def parse_status(value: Any) -> int | None:
     """Return a status code, which may be a text; None if it is not a number."""
     if isinstance(value, bool):
         return None

@@ -16,27 +16,27 @@ from uuid import UUID
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
 
-from api.dependencies import ApiContext, ApiContextDep, in_thread
-from api.http.auth import Caller, Principal
-from api.http.errors import ARGUMENT, CONFLICT, Refused, absent, tell_own_failures
-from api.http.idempotency import key_of
+from api.dependencies import ApiContext, ApiContextDep, run_in_thread
+from api.http.auth import ApiTokenCaller, RequestPrincipal
+from api.http.errors import ARGUMENT, CONFLICT, RequestRefused, not_found, use_real_status_for_internal_errors
+from api.http.idempotency import find_key
 from api.http.query_parameters import AnyQueryRoute
-from api.http.replies import id_of, json_reply, success
+from api.http.replies import parse_id, json_reply, success
 from api.http.request_bodies import read_body
-from api.runs.turn import begin, gathered
+from api.runs.turn import begin, gather
 from api.webhooks import trace
-from api.webhooks.payload import Delivery, body_of, content_type_of, payload_of
-from api.webhooks.reply import template_of, told_reply
-from api.webhooks.security import Knock, admit, credential_headers, texts, too_large
+from api.webhooks.payload import WebhookRequest, parse_body, check_content_type, build_payload
+from api.webhooks.reply import parse_template, turn_reply
+from api.webhooks.security import WebhookCall, admit, credential_headers, texts, too_large
 from api.webhooks.token_bucket import TokenBuckets
-from api.webhooks.trace import Trace, page_of, trace_of
+from api.webhooks.trace import Trace, trace_page, build_trace
 from canvas.document.document import BEGIN
-from canvas.document.secret_fields import Place
+from canvas.document.secret_fields import SecretPosition
 from canvas.errors import Conflict, InvalidCanvas, InvalidRequest
 from canvas.events.stream_sequencer import Position
 from providers.isolation.limited_process import OWNER
 from providers.isolation.untrusted_threads import in_untrusted_thread
-from scheduler.coordinator.run_start import Request as Said
+from scheduler.coordinator.run_start import RunRequest as Said
 from scheduler.lifecycle.accept import Start, Started
 from store.agents import versions, webhook_runs
 from store.agents.webhook_runs import WebhookTarget, WebhookTest
@@ -50,24 +50,24 @@ NOT_FOUND = "Canvas not found."
 
 
 @dataclass(frozen=True, slots=True)
-class Webhooks:
+class WebhookState:
     """The process's state for webhooks. `secret` signs the ids of tests."""
 
     buckets: TokenBuckets
     secret: str = field(repr=False)
 
 
-def webhooks_of(request: Request) -> Webhooks:
+def get_webhook_state(request: Request) -> WebhookState:
     """Return the Webhooks of the process."""
-    webhooks: Webhooks = request.app.state.webhooks
+    webhooks: WebhookState = request.app.state.webhooks
     return webhooks
 
 
-TheWebhooks = Annotated[Webhooks, Depends(webhooks_of)]
+WebhookStateDep = Annotated[WebhookState, Depends(get_webhook_state)]
 
 
 @dataclass(frozen=True, slots=True)
-class Hook:
+class ConfiguredWebhook:
     """A webhook with the configuration of the version that will run."""
 
     door: WebhookTarget
@@ -76,16 +76,16 @@ class Hook:
     is_test: bool
 
 
-async def call_webhook(request: Request, context: ApiContextDep, webhooks: TheWebhooks, agent_id: str) -> Response:
+async def call_webhook(request: Request, context: ApiContextDep, webhooks: WebhookStateDep, agent_id: str) -> Response:
     """Start a run of the published version, with this request as its payload."""
-    return await _answered(request, context, webhooks, agent_id, None)
+    return await _answer(request, context, webhooks, agent_id, None)
 
 
 async def test_webhook(
-    request: Request, context: ApiContextDep, webhooks: TheWebhooks, principal: Caller, agent_id: str
+    request: Request, context: ApiContextDep, webhooks: WebhookStateDep, principal: ApiTokenCaller, agent_id: str
 ) -> Response:
     """Start a run of the draft for its owner, who can follow it under `/webhook/logs`."""
-    return await _answered(request, context, webhooks, agent_id, principal)
+    return await _answer(request, context, webhooks, agent_id, principal)
 
 
 for _method in METHODS:  # one by one, since each needs its own name in OpenAPI
@@ -105,83 +105,83 @@ for _method in METHODS:  # one by one, since each needs its own name in OpenAPI
 @router.get("/agents/{agent_id}/webhook/logs")
 async def poll_tests(
     context: ApiContextDep,
-    webhooks: TheWebhooks,
-    principal: Caller,
+    webhooks: WebhookStateDep,
+    principal: ApiTokenCaller,
     agent_id: str,
     since_ts: str = "",
     webhook_id: str = "",
 ) -> Response:
     """Poll the events of tests of the webhook since a time, one test at a time."""
-    tests = await in_thread(lambda: _tests(context, principal, agent_id))
+    tests = await run_in_thread(lambda: _tests(context, principal, agent_id))
     if not since_ts:
         return success(_nothing(time.time()))
     since = _moment(since_ts)
     if not webhook_id:
-        start = trace.started_after(tests, since)
+        start = trace.find_start_after(tests, since)
         if start is None:
             return success(_nothing(since))
         return success({**_nothing(start), "webhook_id": trace.webhook_id(webhooks.secret, start)})
-    test = trace.asked_for(tests, webhooks.secret, webhook_id)
+    test = trace.find_test(tests, webhooks.secret, webhook_id)
     if test is None:
         return success({**_nothing(since), "webhook_id": webhook_id, "finished": True})
-    return success(page_of(await _trace(context, principal, test), webhook_id, since))
+    return success(trace_page(await _trace(context, principal, test), webhook_id, since))
 
 
 # -- a call, step by step ---------------------------------------------------------------------------------------------
 
 
-async def _answered(
-    request: Request, context: ApiContext, webhooks: Webhooks, agent_id: str, principal: Principal | None
+async def _answer(
+    request: Request, context: ApiContext, webhooks: WebhookState, agent_id: str, principal: RequestPrincipal | None
 ) -> Response:
-    tell_own_failures(request)
+    use_real_status_for_internal_errors(request)
     try:
-        hook = await in_thread(lambda: _hook(context, agent_id, principal))
+        hook = await run_in_thread(lambda: _find_webhook(context, agent_id, principal))
         payload = await _payload(request, webhooks, hook)
-        template = template_of(hook.params)
-        start = await in_thread(lambda: _start(request, context, hook, payload))
+        template = parse_template(hook.params)
+        start = await run_in_thread(lambda: _start(request, context, hook, payload))
         if template is not None:
-            started = await in_thread(lambda: context.lifecycle.start_run(start))
+            started = await run_in_thread(lambda: context.lifecycle.start_run(start))
             return template.reply(started)
         talk = await begin(context, start.tenant_id, start, token_id=principal.token_id if principal else None)
-        turn_result = await gathered(talk, request)
-        statuses = await in_thread(lambda: _statuses(context, talk.started))
+        turn_result = await gather(talk, request)
+        statuses = await run_in_thread(lambda: _statuses(context, talk.started))
     except Conflict as refused:
         return json_reply({"code": CONFLICT, "message": refused.message}, 409)
     except InvalidRequest as refused:
         return json_reply({"code": 400, "message": refused.message}, 400)
-    return told_reply(turn_result, talk.started, statuses)
+    return turn_reply(turn_result, talk.started, statuses)
 
 
-def _hook(context: ApiContext, agent_id: str, principal: Principal | None) -> Hook:
+def _find_webhook(context: ApiContext, agent_id: str, principal: RequestPrincipal | None) -> ConfiguredWebhook:
     """Return the webhook of a canvas. Raises InvalidRequest if it has none.
 
     Callers without a token do not get the reason: an agent without a webhook answers like one that does not exist.
     """
     try:
-        return _known_hook(context, agent_id, principal)
+        return _find_configured_webhook(context, agent_id, principal)
     except InvalidRequest:
         if principal is not None:
             raise
         raise InvalidRequest(NOT_FOUND) from None
 
 
-def _known_hook(context: ApiContext, agent_id: str, principal: Principal | None) -> Hook:
+def _find_configured_webhook(context: ApiContext, agent_id: str, principal: RequestPrincipal | None) -> ConfiguredWebhook:
     with context.database.transaction() as tx:
-        canvas_id = id_of(agent_id)
+        canvas_id = parse_id(agent_id)
         door = webhook_runs.find_target(tx, canvas_id) if canvas_id is not None else None
         if door is None or (principal is not None and principal.tenant_id != door.tenant_id):
             raise InvalidRequest(NOT_FOUND)
         if door.category == "dataflow_canvas":
             raise InvalidRequest("Dataflow can not be triggered by webhook.")
-        version_id, params = _configured(tx, context, door, is_test=principal is not None)
-    return Hook(door, version_id, params, principal is not None)
+        version_id, params = _read_configuration(tx, context, door, is_test=principal is not None)
+    return ConfiguredWebhook(door, version_id, params, principal is not None)
 
 
-def _configured(
+def _read_configuration(
     tx: Transaction, context: ApiContext, door: WebhookTarget, *, is_test: bool
 ) -> tuple[UUID, Mapping[str, Any]]:
     """Return the version that runs, and the params of its Begin."""
-    chosen = versions.snapshot if is_test else versions.latest_released
+    chosen = versions.lock_draft_version if is_test else versions.lock_latest_released
     version = chosen(tx, door.tenant_id, door.canvas_id)
     try:
         document = context.versions.get(tx, version.id).document
@@ -191,47 +191,47 @@ def _configured(
     if begin_node is None or begin_node.params.get("mode") != "Webhook":
         raise InvalidRequest("Webhook not configured for this agent.")
     secrets = context.secrets_of(door.tenant_id, door.canvas_id)
-    place = Place(begin_node.id, begin_node.name, begin_node.component, "")
+    place = SecretPosition(begin_node.id, begin_node.name, begin_node.component, "")
     return version.id, secrets.opened_params(place, begin_node.params)
 
 
-async def _payload(request: Request, webhooks: Webhooks, hook: Hook) -> dict[str, Any]:
+async def _payload(request: Request, webhooks: WebhookState, hook: ConfiguredWebhook) -> dict[str, Any]:
     """Return the payload of a call. Raises InvalidRequest, also for a call that is not admitted."""
     methods = hook.params.get("methods")
     if methods and request.method not in [method.strip().upper() for method in texts(methods)]:
         raise InvalidRequest(f"HTTP method '{request.method}' not allowed for this webhook.")
     security = hook.params.get("security")
-    headers = _first(request.headers.items())
+    headers = _first_values(request.headers.items())
     address = request.client.host if request.client else ""
-    knock = Knock(hook.door.canvas_id, address, headers, hook.is_test)
-    most_bytes = await in_thread(lambda: admit(security, knock, webhooks.buckets))
+    knock = WebhookCall(hook.door.canvas_id, address, headers, hook.is_test)
+    most_bytes = await run_in_thread(lambda: admit(security, knock, webhooks.buckets))
     OWNER.set(str(hook.door.tenant_id))
     header = headers.get("content-type", "")
-    content_type = content_type_of(header, hook.params.get("content_types"))
-    body = await body_of(
+    content_type = check_content_type(header, hook.params.get("content_types"))
+    body = await parse_body(
         content_type, header, await read_body(request, most_bytes, lambda size: too_large(size, most_bytes))
     )
     if hook.is_test:
         headers.pop("authorization", None)  # the owner's token, which is not part of the test
-    query = _first(request.query_params.multi_items())
-    delivery = Delivery(query, headers, body, content_type)
+    query = _first_values(request.query_params.multi_items())
+    delivery = WebhookRequest(query, headers, body, content_type)
     hidden = credential_headers(security)
-    return await in_untrusted_thread(payload_of, hook.params.get("schema"), delivery, hidden)
+    return await in_untrusted_thread(build_payload, hook.params.get("schema"), delivery, hidden)
 
 
-def _first(items: list[tuple[str, str]]) -> dict[str, str]:
+def _first_values(items: list[tuple[str, str]]) -> dict[str, str]:
     """Return pairs as a mapping, with the first value of a repeated name."""
     return dict(reversed(items))
 
 
-def _start(request: Request, context: ApiContext, hook: Hook, payload: Mapping[str, Any]) -> Start:
+def _start(request: Request, context: ApiContext, hook: ConfiguredWebhook, payload: Mapping[str, Any]) -> Start:
     """Return the start of the run for a call. Raises InvalidCanvas if the version cannot run."""
     with context.database.transaction() as tx:
         context.checked.version(tx, context.versions, hook.version_id)
     mark = webhook_runs.TEST if hook.is_test else webhook_runs.LIVE
-    key = key_of(request)
+    key = find_key(request)
     owner = hook.door.tenant_id
-    said = Said(query="", user_id=owner.hex, webhook_payload=payload, options={webhook_runs.MARK: mark})
+    said = Said(query="", user_id=owner.hex, webhook_payload=payload, options={webhook_runs.OPTION: mark})
     return Start(
         tenant_id=owner,
         canvas_id=hook.door.canvas_id,
@@ -253,24 +253,24 @@ def _digest(request: Request, payload: Mapping[str, Any]) -> bytes:
 
 def _statuses(context: ApiContext, started: Started) -> list[Any]:
     with context.database.transaction() as tx:
-        return webhook_runs.statuses(tx, started.run_id, started.after)
+        return webhook_runs.list_reply_statuses(tx, started.run_id, started.after)
 
 
 # -- tests ------------------------------------------------------------------------------------------------------------
 
 
-def _tests(context: ApiContext, principal: Principal, agent_id: str) -> list[WebhookTest]:
-    canvas_id = id_of(agent_id)
+def _tests(context: ApiContext, principal: RequestPrincipal, agent_id: str) -> list[WebhookTest]:
+    canvas_id = parse_id(agent_id)
     with context.database.transaction() as tx:
         door = webhook_runs.find_target(tx, canvas_id) if canvas_id is not None else None
         if door is None or door.tenant_id != principal.tenant_id:
-            raise absent(NOT_FOUND)
+            raise not_found(NOT_FOUND)
         return webhook_runs.list_tests(tx, principal.tenant_id, door.canvas_id)
 
 
-async def _trace(context: ApiContext, principal: Principal, test: WebhookTest) -> Trace:
+async def _trace(context: ApiContext, principal: RequestPrincipal, test: WebhookTest) -> Trace:
     """Return a test's trace. Times are read before events, so that later events are left to the next poll."""
-    times = await in_thread(lambda: _times(context, test))
+    times = await run_in_thread(lambda: _times(context, test))
     wired: list[Any] = []
     position = Position()
     while True:
@@ -279,12 +279,12 @@ async def _trace(context: ApiContext, principal: Principal, test: WebhookTest) -
         if not found or reached.event >= run.last_event:
             break
         position = reached
-    return trace_of(wired, times, trace.start_of(test))
+    return build_trace(wired, times, trace.start_of(test))
 
 
 def _times(context: ApiContext, test: WebhookTest) -> list[tuple[int, Any]]:
     with context.database.transaction() as tx:
-        return webhook_runs.times(tx, test.run_id)
+        return webhook_runs.list_event_times(tx, test.run_id)
 
 
 def _moment(text: str) -> float:
@@ -293,7 +293,7 @@ def _moment(text: str) -> float:
     except ValueError:
         moment = float("nan")
     if not 0 <= moment < float("inf"):
-        raise Refused(ARGUMENT, "`since_ts` must be a number of seconds since 1970.")
+        raise RequestRefused(ARGUMENT, "`since_ts` must be a number of seconds since 1970.")
     return moment
 
 

@@ -18,12 +18,12 @@ import structlog
 from cryptography.exceptions import UnsupportedAlgorithm
 
 from api.http.request_bodies import declared_size
-from api.webhooks.token_bucket import BucketsAway
+from api.webhooks.token_bucket import BucketsUnavailable
 from canvas.errors import InvalidRequest
 
 log = structlog.get_logger()
 
-LARGEST = 10 * 1024 * 1024  # bytes of a body
+MAX_BODY_BYTES = 10 * 1024 * 1024  # bytes of a body
 WINDOWS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400}  # seconds
 ALGORITHMS = frozenset(f"{family}{bits}" for family in ("HS", "RS", "ES") for bits in (256, 384, 512))
 RESERVED = ("exp", "sub", "aud", "iss", "nbf", "iat")
@@ -32,10 +32,10 @@ REQUIRED = "Webhook security is required. Set allow_anonymous to true to permit 
 
 _SIZE = re.compile(r"(\d{1,12})(kb|mb)", re.ASCII)
 _UNITS = {"kb": 1024, "mb": 1024 * 1024}
-_LONGEST_ECHO = 100  # characters of a setting or an address that a message repeats
+_MAX_QUOTED_CHARS = 100  # characters of a setting or an address that a message repeats
 
 
-class Buckets(Protocol):
+class RateBuckets(Protocol):
     """Counts calls for the rate limit."""
 
     def take(self, agent_id: UUID, capacity: int, seconds: int) -> bool:
@@ -44,7 +44,7 @@ class Buckets(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Knock:
+class WebhookCall:
     """A call before its body is read. Header names are in lower case.
 
     `is_owner`: the agent's owner tests the webhook. The owner's API token is then in `Authorization`, so credentials
@@ -57,15 +57,15 @@ class Knock:
     is_owner: bool = False
 
 
-def admit(security: Any, knock: Knock, buckets: Buckets) -> int:
+def admit(security: Any, call: WebhookCall, buckets: RateBuckets) -> int:
     """Admit a call and return the size limit of its body in bytes. Raises InvalidRequest if it is not admitted."""
     if not isinstance(security, Mapping) or not security:
         raise InvalidRequest(REQUIRED)
     most_bytes = _most_bytes(security.get("max_body_size"))
-    check_size(declared_size(knock.headers) or 0, most_bytes)
-    _check_address(security.get("ip_whitelist"), knock.address)
-    _check_rate(security.get("rate_limit"), knock.agent_id, buckets)
-    _check_credentials(security, knock)
+    check_size(declared_size(call.headers) or 0, most_bytes)
+    _check_address(security.get("ip_whitelist"), call.address)
+    _check_rate(security.get("rate_limit"), call.agent_id, buckets)
+    _check_credentials(security, call)
     return most_bytes
 
 
@@ -92,12 +92,12 @@ def texts(value: Any) -> list[str]:
 
 def _most_bytes(setting: Any) -> int:
     if setting is None or setting == "":
-        return LARGEST
+        return MAX_BODY_BYTES
     written = _SIZE.fullmatch(setting.strip().lower()) if isinstance(setting, str) else None
     if written is None:
         raise InvalidRequest("Invalid max_body_size format")
     most_bytes = int(written[1]) * _UNITS[written[2]]
-    if most_bytes > LARGEST:
+    if most_bytes > MAX_BODY_BYTES:
         raise InvalidRequest("max_body_size exceeds maximum allowed size (10MB)")
     return most_bytes
 
@@ -107,7 +107,7 @@ def _check_address(allowed: Any, address: str) -> None:
         return
     found = _address(address)
     if found is None or not any(_lies_in(found, entry) for entry in texts(allowed)):
-        raise InvalidRequest(f"IP {address[:_LONGEST_ECHO]} is not allowed by whitelist")
+        raise InvalidRequest(f"IP {address[:_MAX_QUOTED_CHARS]} is not allowed by whitelist")
 
 
 def _address(text: str) -> IPv4Address | IPv6Address | None:
@@ -126,27 +126,27 @@ def _lies_in(address: IPv4Address | IPv6Address, entry: str) -> bool:
         return False  # an invalid entry admits no address
 
 
-def _check_rate(limits: Any, agent_id: UUID, buckets: Buckets) -> None:
+def _check_rate(limits: Any, agent_id: UUID, buckets: RateBuckets) -> None:
     if not limits:
         return
     if not isinstance(limits, Mapping):
         raise InvalidRequest("rate_limit.limit must be > 0")
     per = limits.get("per") or "minute"
-    capacity = _whole(limits.get("limit", 60))
+    capacity = _parse_whole(limits.get("limit", 60))
     if capacity is None or capacity <= 0:
         raise InvalidRequest("rate_limit.limit must be > 0")
     if not isinstance(per, str) or per not in WINDOWS:
-        raise InvalidRequest(f"Invalid rate_limit.per: {str(per)[:_LONGEST_ECHO]}")
+        raise InvalidRequest(f"Invalid rate_limit.per: {str(per)[:_MAX_QUOTED_CHARS]}")
     try:
         is_within = buckets.take(agent_id, capacity, WINDOWS[per])
-    except BucketsAway as error:
+    except BucketsUnavailable as error:
         log.warning("rate_limit_not_checked", agent_id=agent_id.hex, error=str(error.__cause__))
         raise InvalidRequest("Rate limit error: calls cannot be counted now, so none is admitted. Try again.") from None
     if not is_within:
         raise InvalidRequest("Rate limit error: Too many requests (rate limit exceeded)")
 
 
-def _whole(value: Any) -> int | None:
+def _parse_whole(value: Any) -> int | None:
     """Return a number, which may be a text, without its fraction; None for any other value."""
     if isinstance(value, bool):
         return None
@@ -159,10 +159,10 @@ def _whole(value: Any) -> int | None:
 # -- credentials ------------------------------------------------------------------------------------------------------
 
 
-def _check_credentials(security: Mapping[str, Any], knock: Knock) -> None:
+def _check_credentials(security: Mapping[str, Any], knock: WebhookCall) -> None:
     match security.get("auth_type") or "none":
         case "none":
-            if not _is_said_yes(security.get("allow_anonymous")):
+            if not _is_true(security.get("allow_anonymous")):
                 raise InvalidRequest(REQUIRED)
         case "token":
             _check_token(_block(security, "token"), knock)
@@ -171,7 +171,7 @@ def _check_credentials(security: Mapping[str, Any], knock: Knock) -> None:
         case "jwt":
             _check_jwt(_block(security, "jwt"), knock)
         case other:
-            raise InvalidRequest(f"Unsupported auth_type: {str(other)[:_LONGEST_ECHO]}")
+            raise InvalidRequest(f"Unsupported auth_type: {str(other)[:_MAX_QUOTED_CHARS]}")
 
 
 def credential_headers(security: Any) -> set[str]:
@@ -181,7 +181,7 @@ def credential_headers(security: Any) -> set[str]:
     return {"authorization", "proxy-authorization", "cookie"} | named
 
 
-def _is_said_yes(value: Any) -> bool:
+def _is_true(value: Any) -> bool:
     if isinstance(value, str):
         return value.strip().lower() in ("1", "true", "yes", "on")
     return isinstance(value, bool | int | float) and bool(value)
@@ -192,7 +192,7 @@ def _block(security: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return block if isinstance(block, Mapping) else {}
 
 
-def _check_token(block: Mapping[str, Any], knock: Knock) -> None:
+def _check_token(block: Mapping[str, Any], knock: WebhookCall) -> None:
     header, wanted = block.get("token_header"), block.get("token_value")
     refused = InvalidRequest("Invalid token authentication")
     if not isinstance(header, str) or not header.strip() or not isinstance(wanted, str) or not wanted:
@@ -200,11 +200,11 @@ def _check_token(block: Mapping[str, Any], knock: Knock) -> None:
     name = header.strip().lower()
     if knock.is_owner and name == "authorization":
         return
-    if not _is_same(_sent(knock.headers.get(name, "")), wanted):
+    if not _is_same(_header_bytes(knock.headers.get(name, "")), wanted):
         raise refused
 
 
-def _check_basic(block: Mapping[str, Any], knock: Knock) -> None:
+def _check_basic(block: Mapping[str, Any], knock: WebhookCall) -> None:
     username, password = block.get("username"), block.get("password")
     refused = InvalidRequest("Invalid Basic Auth credentials")
     if not isinstance(username, str) or not username or not isinstance(password, str) or not password:
@@ -221,7 +221,7 @@ def _check_basic(block: Mapping[str, Any], knock: Knock) -> None:
         raise refused
 
 
-def _check_jwt(block: Mapping[str, Any], knock: Knock) -> None:
+def _check_jwt(block: Mapping[str, Any], knock: WebhookCall) -> None:
     secret = block.get("secret")
     if not isinstance(secret, str) or not secret.strip():
         raise InvalidRequest("JWT secret not configured")
@@ -233,7 +233,7 @@ def _check_jwt(block: Mapping[str, Any], knock: Knock) -> None:
             raise InvalidRequest(f"Reserved JWT claim cannot be required: {claim}")
     for claim in required:
         if claims is not None and claim not in claims:
-            raise InvalidRequest(f"Missing JWT claim: {claim[:_LONGEST_ECHO]}")
+            raise InvalidRequest(f"Missing JWT claim: {claim[:_MAX_QUOTED_CHARS]}")
 
 
 def _bearer(headers: Mapping[str, str]) -> str:
@@ -247,8 +247,8 @@ def _bearer(headers: Mapping[str, str]) -> str:
 
 def _claims(block: Mapping[str, Any], secret: str, algorithm: str, token: str) -> Mapping[str, Any]:
     if algorithm not in ALGORITHMS:
-        raise InvalidRequest(f"Invalid JWT: the algorithm {algorithm[:_LONGEST_ECHO]} is not supported")
-    audience, issuer = _expected(block, "audience"), _expected(block, "issuer")
+        raise InvalidRequest(f"Invalid JWT: the algorithm {algorithm[:_MAX_QUOTED_CHARS]} is not supported")
+    audience, issuer = _expected_values(block, "audience"), _expected_values(block, "issuer")
     try:
         return jwt.decode(
             token,
@@ -264,7 +264,7 @@ def _claims(block: Mapping[str, Any], secret: str, algorithm: str, token: str) -
         raise InvalidRequest("Invalid JWT: it cannot be read with this key") from None
 
 
-def _expected(block: Mapping[str, Any], name: str) -> list[str] | None:
+def _expected_values(block: Mapping[str, Any], name: str) -> list[str] | None:
     """Return the allowed values of a claim; None if the setting is missing. Raises InvalidRequest if it is not text."""
     setting = block.get(name)
     if not setting:
@@ -274,7 +274,7 @@ def _expected(block: Mapping[str, Any], name: str) -> list[str] | None:
     return wanted
 
 
-def _sent(header: str) -> bytes:
+def _header_bytes(header: str) -> bytes:
     """Return a header's value as the bytes that were sent."""
     return header.encode("latin-1", "backslashreplace")
 

@@ -27,7 +27,7 @@ return taken
 """
 
 
-class BucketsAway(Exception):
+class BucketsUnavailable(Exception):
     """Redis does not answer, so tokens cannot be counted."""
 
 
@@ -45,7 +45,7 @@ class TokenBuckets:
         try:
             return self._take(keys=[f"rl:tb:{agent_id.hex}"], args=[capacity, seconds]) == 1
         except redis.RedisError as error:
-            raise BucketsAway from error
+            raise BucketsUnavailable from error
 
     def close(self) -> None:
         """Close the connections."""

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from api.runs.event_stream import Wired
+from api.runs.event_stream import Envelope
 from canvas.events.run_events import CANCELLED_TEXT, MESSAGE, MESSAGE_END, RUN_FAILED, USER_INPUTS, WORKFLOW_FINISHED
 from store.agents.webhook_runs import WebhookTest
 
-STEP = 0.000001  # seconds added between events that were stored together, so that each has its own time
+TIME_STEP = 0.000001  # seconds added between events that were stored together, so that each has its own time
 
 _PURPOSE = b"easel: ids of webhook tests"
 
@@ -35,7 +35,7 @@ def webhook_id(secret: str, start: float) -> str:
     return base64.urlsafe_b64encode(hmac.digest(key, f"{start:.6f}".encode(), "sha256")).decode()
 
 
-def started_after(tests: Iterable[WebhookTest], since: float) -> float | None:
+def find_start_after(tests: Iterable[WebhookTest], since: float) -> float | None:
     """Return when the first test after a time began, or None."""
     return next((start for start in map(start_of, tests) if start > since), None)
 
@@ -45,16 +45,16 @@ def start_of(test: WebhookTest) -> float:
     return test.created_at.timestamp()
 
 
-def asked_for(tests: Iterable[WebhookTest], secret: str, wanted: str) -> WebhookTest | None:
+def find_test(tests: Iterable[WebhookTest], secret: str, wanted: str) -> WebhookTest | None:
     """Return the test of an id, or None."""
     given = wanted.encode("utf-8", "replace")
     known = ((test, webhook_id(secret, start_of(test)).encode()) for test in tests)
     return next((test for test, known_id in known if hmac.compare_digest(known_id, given)), None)
 
 
-def trace_of(wired: Sequence[Wired], times: Sequence[tuple[int, datetime]], start: float) -> Trace:
+def build_trace(wired: Sequence[Envelope], times: Sequence[tuple[int, datetime]], start: float) -> Trace:
     """Return the trace of a run's envelopes. `times`: when the event of each number was stored."""
-    moments = _rising(times)
+    moments = _rising_times(times)
     shown: list[dict[str, Any]] = []
     turn: list[dict[str, Any]] = []
     for one in wired:
@@ -67,11 +67,11 @@ def trace_of(wired: Sequence[Wired], times: Sequence[tuple[int, datetime]], star
         if one.name in (MESSAGE_END, RUN_FAILED, WORKFLOW_FINISHED):
             shown += [{"ts": moment, **said} for said in turn]
             turn.clear()
-        shown += _told(one, moment, start)
+        shown += _trace_events(one, moment, start)
     return Trace(shown, bool(shown) and shown[-1].get("event") == "finished")
 
 
-def page_of(trace: Trace, asked: str, since: float) -> dict[str, Any]:
+def trace_page(trace: Trace, asked: str, since: float) -> dict[str, Any]:
     """Return the part of a trace that is newer than a time, as the reply to a poll."""
     newer = [event for event in trace.events if event["ts"] > since]
     return {
@@ -82,16 +82,16 @@ def page_of(trace: Trace, asked: str, since: float) -> dict[str, Any]:
     }
 
 
-def _rising(times: Sequence[tuple[int, datetime]]) -> dict[int, float]:
+def _rising_times(times: Sequence[tuple[int, datetime]]) -> dict[int, float]:
     """Return the time of each event number, made to rise with the numbers: an earlier advance may commit later."""
     moments: dict[int, float] = {}
     last = 0.0
     for number, stored_at in times:
-        moments[number] = last = max(stored_at.timestamp(), last + STEP)
+        moments[number] = last = max(stored_at.timestamp(), last + TIME_STEP)
     return moments
 
 
-def _told(one: Wired, moment: float, start: float) -> list[dict[str, Any]]:
+def _trace_events(one: Envelope, moment: float, start: float) -> list[dict[str, Any]]:
     """Return an event, followed by the result after the last event of a turn."""
     end = {"ts": moment, "event": "finished", "elapsed_time": max(0.0, moment - start)}
     if one.name == RUN_FAILED:

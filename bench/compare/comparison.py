@@ -8,29 +8,29 @@ import psycopg
 import redis
 
 from bench.compare.control_side import ControlSide
-from bench.compare.counters import Counters
+from bench.compare.counters import CostCounters
 from bench.compare.easel_side import EaselSide
-from bench.compare.servers import servers
+from bench.compare.servers import run_comparison_servers
 from bench.compare.side import Side
-from bench.compare.workloads import Incomplete, Played, Workload
+from bench.compare.workloads import Incomplete, WorkloadResult, Workload
 
 WARM_UP_RUNS, WARM_UP_SIZE = 4, 5
-WARM_UP_PATIENCE = 30.0  # seconds
+WARM_UP_TIMEOUT = 30.0  # seconds
 
 
 @dataclass(frozen=True, slots=True)
-class Match:
+class Comparison:
     """Both sides with running processes, and the counters of their costs."""
 
     sides: Sequence[Side]
-    counters: Counters
+    counters: CostCounters
 
-    def play(self, workloads: Sequence[Workload], repetitions: int, tell: Callable[[str], None]) -> list[Played]:
+    def play(self, workloads: Sequence[Workload], repetitions: int, tell: Callable[[str], None]) -> list[WorkloadResult]:
         """Measure all workloads `repetitions` times; a workload that a side cannot complete is skipped from then on.
 
         `tell` is called with a line of progress before each workload.
         """
-        played = [Played(workload) for workload in workloads]
+        played = [WorkloadResult(workload) for workload in workloads]
         for number in range(repetitions):
             for one in played:
                 if not one.problem:
@@ -38,7 +38,7 @@ class Match:
                     self._once(one)
         return played
 
-    def _once(self, one: Played) -> None:
+    def _once(self, one: WorkloadResult) -> None:
         workload = one.workload
         for side in self.sides:
             try:
@@ -53,17 +53,17 @@ class Match:
         """Do some small runs of the same kind, so that imports and first query plans are not measured."""
         small = replace(workload.work, size=WARM_UP_SIZE, has_large_output=False)
         side.start(small, is_safe=workload.is_crash)
-        side.await_end(side.begin(small, WARM_UP_RUNS), WARM_UP_PATIENCE)
+        side.await_end(side.begin(small, WARM_UP_RUNS), WARM_UP_TIMEOUT)
 
 
 @contextmanager
-def match(database_url: str | None, redis_url: str | None, workers: int) -> Generator[Match]:
+def open_comparison(database_url: str | None, redis_url: str | None, workers: int) -> Generator[Comparison]:
     """Start servers and both sides on them; stop all when the block ends.
 
     Call it from the main thread, because the processes end with the thread that starts them.
     """
     with (
-        servers(database_url, redis_url) as place,
+        run_comparison_servers(database_url, redis_url) as place,
         psycopg.connect(place.plain_database_url, autocommit=True) as postgres,
         redis.Redis.from_url(place.redis_url, socket_timeout=None) as broker,
     ):
@@ -71,7 +71,7 @@ def match(database_url: str | None, redis_url: str | None, workers: int) -> Gene
         try:
             sides.append(ControlSide(place, postgres, broker))
             sides.append(EaselSide(place, postgres, broker, workers))
-            yield Match(sides, Counters(postgres, broker))
+            yield Comparison(sides, CostCounters(postgres, broker))
         finally:
             for side in sides:
                 side.stop()

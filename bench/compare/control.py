@@ -70,7 +70,7 @@ def make_app(redis_url: str, *, is_safe: bool = False) -> Celery:
 app = make_app(os.environ.get("CONTROL_REDIS_URL", ""), is_safe=os.environ.get("CONTROL_SAFE") == "1")
 _connections: "LifoQueue[psycopg.Connection]" = LifoQueue()
 _lock = threading.Lock()
-_made = 0
+_opened = 0
 
 
 @app.task(name=HOP)  # pyright: ignore[reportUntypedFunctionDecorator] (Celery is untyped)
@@ -82,7 +82,7 @@ def hop(before: dict[str, Any] | None, run: str, step: int, steps: int, wait_ms:
     if step + 1 < steps:
         app.send_task(HOP, (output, run, step + 1, steps, wait_ms))
     else:
-        _done(run)
+        _announce_end(run)
 
 
 @app.task(name=FAN)  # pyright: ignore[reportUntypedFunctionDecorator] (Celery is untyped)
@@ -104,21 +104,21 @@ def fan(run: str, step: int, width: int, wait_ms: int) -> None:
     elif missing == 0:
         app.send_task(FAN, (run, width + 1, width, wait_ms))
     elif not is_branch:
-        _done(run)
+        _announce_end(run)
 
 
 def _node(run: str, step: int, wait_ms: int) -> dict[str, Any]:
     """Do the work of a node: call a model if it has to wait, and return 1 KB."""
-    return {"run": run, "step": step, "pad": _answer(f"{run} {step}", wait_ms) if wait_ms else PAD}
+    return {"run": run, "step": step, "pad": _ask_model(f"{run} {step}", wait_ms) if wait_ms else PAD}
 
 
-def _answer(question: str, wait_ms: int) -> str:
+def _ask_model(question: str, wait_ms: int) -> str:
     messages: Any = [{"role": "user", "content": question}]
     completion = _model().chat.completions.create(model=f"wait-{wait_ms}", messages=messages)
     return completion.choices[0].message.content or ""
 
 
-def _done(run: str) -> None:
+def _announce_end(run: str) -> None:
     _redis().rpush(DONE.format(run=run), 1)
 
 
@@ -137,18 +137,18 @@ def _redis() -> redis.Redis:
 @contextmanager
 def _connection() -> Generator[psycopg.Connection]:
     """Borrow a connection of this process; connections are opened on first use, so after the fork."""
-    connection = _take()
+    connection = _acquire()
     try:
         yield connection
     finally:
         _connections.put(connection)
 
 
-def _take() -> psycopg.Connection:
-    global _made
+def _acquire() -> psycopg.Connection:
+    global _opened
     with _lock:
-        is_new = _connections.empty() and _made < CONNECTIONS
-        _made += is_new
+        is_new = _connections.empty() and _opened < CONNECTIONS
+        _opened += is_new
     if not is_new:
         return _connections.get()
     return psycopg.connect(os.environ["CONTROL_DATABASE_URL"], autocommit=True)

@@ -13,17 +13,17 @@ import redis
 
 from bench.compare import control
 from bench.compare.processes import Deadline, Process, stop_all
-from bench.compare.servers import ROOT, Servers
-from bench.compare.side import CONTROL, Work
+from bench.compare.servers import ROOT, ComparisonServers
+from bench.compare.side import CONTROL, RunWork
 
-COMES_UP_WITHIN = 60.0  # seconds
-LOOK_EVERY = 0.02
-MOMENTS = "select extract(epoch from at)::float from control_nodes where run = any(%s) order by 1"
-TWICE = "select count(*) from control_nodes where run = any(%s) and times > 1"
+START_TIMEOUT = 60.0  # seconds
+POLL_INTERVAL = 0.02
+COMMIT_TIMES = "select extract(epoch from at)::float from control_nodes where run = any(%s) order by 1"
+COUNT_COMMITTED_TWICE = "select count(*) from control_nodes where run = any(%s) and times > 1"
 
 
 @dataclass(frozen=True, slots=True)
-class Pools:
+class PoolConfig:
     """The configuration of the control's workers."""
 
     kind: str
@@ -32,9 +32,9 @@ class Pools:
     is_safe: bool = False
 
 
-WORKING = Pools("prefork", 2)
-WAITING = Pools("threads", 50, 2)
-SAFE = Pools("threads", 16, is_safe=True)
+WORKING = PoolConfig("prefork", 2)
+WAITING = PoolConfig("threads", 50, 2)
+SAFE = PoolConfig("threads", 16, is_safe=True)
 
 
 class ControlSide:
@@ -42,11 +42,11 @@ class ControlSide:
 
     name = CONTROL
 
-    def __init__(self, servers: Servers, postgres: "psycopg.Connection[Any]", broker: redis.Redis) -> None:
+    def __init__(self, servers: ComparisonServers, postgres: "psycopg.Connection[Any]", broker: redis.Redis) -> None:
         self._servers, self._postgres, self._broker = servers, postgres, broker
         self._app = control.make_app(servers.redis_url)
         self._processes: list[Process] = []
-        self._pools: Pools | None = None
+        self._pools: PoolConfig | None = None
         postgres.execute(control.TABLES)
 
     @property
@@ -54,7 +54,7 @@ class ControlSide:
         """The sessions of the processes."""
         return [process.session for process in self._processes]
 
-    def start(self, work: Work, *, is_safe: bool = False) -> None:
+    def start(self, work: RunWork, *, is_safe: bool = False) -> None:
         """Start workers: prefork where tasks compute, threads where they wait."""
         pools = SAFE if is_safe else WAITING if work.wait_ms else WORKING
         if pools != self._pools:
@@ -65,7 +65,7 @@ class ControlSide:
     def restart(self) -> None:
         """Start workers, and wait until each accepts tasks."""
         assert self._pools is not None
-        pools, before = self._pools, blocked(self._broker)
+        pools, before = self._pools, count_blocked_clients(self._broker)
         environment = {
             **os.environ,
             "PYTHONPATH": str(ROOT),
@@ -81,9 +81,9 @@ class ControlSide:
             argv = [sys.executable, "-m", "celery", "-A", "bench.compare.control", "worker", *options, "-n", node]
             log = self._servers.folder / "control.log"
             self._processes.append(Process("control", argv, environment, log))
-        await_blocked(self._broker, before + pools.processes, self._processes)
+        await_blocked_clients(self._broker, before + pools.processes, self._processes)
 
-    def begin(self, work: Work, runs: int) -> Sequence[str]:
+    def begin(self, work: RunWork, runs: int) -> Sequence[str]:
         """Send the first task of each run; return the runs' names."""
         names = [uuid4().hex for _ in range(runs)]
         for name in names:
@@ -93,9 +93,9 @@ class ControlSide:
                 self._app.send_task(control.HOP, (None, name, 0, work.size, work.wait_ms))
         return names
 
-    def await_end(self, runs: Sequence[str], patience: float) -> int:
+    def await_end(self, runs: Sequence[str], timeout: float) -> int:
         """Wait for the message of each run's last task; return how many runs have ended."""
-        waiting, deadline = set(runs), Deadline(patience, "")
+        waiting, deadline = set(runs), Deadline(timeout, "")
         while waiting and not deadline.is_over:
             popped: Any = self._broker.blpop([control.DONE.format(run=run) for run in waiting], timeout=1)
             if popped is not None:
@@ -105,11 +105,11 @@ class ControlSide:
 
     def committed(self, runs: Sequence[str]) -> Sequence[float]:
         """Return the times at which nodes were first committed, in seconds, ascending."""
-        return [moment for (moment,) in self._postgres.execute(MOMENTS, (list(runs),))]
+        return [moment for (moment,) in self._postgres.execute(COMMIT_TIMES, (list(runs),))]
 
     def committed_twice(self, runs: Sequence[str]) -> int:
         """Return the number of nodes that were committed more than once."""
-        row = self._postgres.execute(TWICE, (list(runs),)).fetchone()
+        row = self._postgres.execute(COUNT_COMMITTED_TWICE, (list(runs),)).fetchone()
         return int(row[0]) if row is not None else 0
 
     def kill(self) -> None:
@@ -124,20 +124,20 @@ class ControlSide:
         self._processes.clear()
 
 
-def blocked(broker: redis.Redis) -> int:
+def count_blocked_clients(broker: redis.Redis) -> int:
     """Return how many clients of Redis wait for a message: the highest of several samples."""
     looks: list[int] = []
     for _ in range(5):
         looks.append(broker.info("clients")["blocked_clients"])
-        time.sleep(LOOK_EVERY)
+        time.sleep(POLL_INTERVAL)
     return max(looks)
 
 
-def await_blocked(broker: redis.Redis, number: int, processes: Sequence[Process]) -> None:
+def await_blocked_clients(broker: redis.Redis, number: int, processes: Sequence[Process]) -> None:
     """Wait until `number` clients of Redis wait for a message. Raises RuntimeError if a process ends first."""
-    deadline = Deadline(COMES_UP_WITHIN, f"The workers did not accept messages within {COMES_UP_WITHIN:.0f} s.")
+    deadline = Deadline(START_TIMEOUT, f"The workers did not accept messages within {START_TIMEOUT:.0f} s.")
     while broker.info("clients")["blocked_clients"] < number:
         for process in processes:
             process.must_run()
         deadline.check()
-        time.sleep(LOOK_EVERY)
+        time.sleep(POLL_INTERVAL)

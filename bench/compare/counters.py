@@ -16,22 +16,22 @@ import redis
 from psycopg import sql
 
 TICKS = os.sysconf("SC_CLK_TCK")
-PAGES = """
+TABLE_BYTES = """
     select coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint from pg_class c
     join pg_namespace n on n.oid = relnamespace
     where relkind = 'r' and nspname not in ('pg_catalog', 'information_schema')
 """
-FILLED = """
+FILLED_TABLES = """
     select c.relname from pg_class c join pg_namespace n on n.oid = relnamespace
     where relkind = 'r' and nspname = 'public' and pg_relation_size(c.oid) > 0
 """
-WRITTEN = """
+WRITE_COUNTERS = """
     select pg_snapshot_xmax(pg_current_snapshot())::text::bigint, (pg_current_wal_insert_lsn() - '0/0')::bigint
 """
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class CounterSnapshot:
     """Counters at one moment."""
 
     cpu: float  # seconds
@@ -41,7 +41,7 @@ class Snapshot:
 
 
 @dataclass(frozen=True, slots=True)
-class Cost:
+class NodeCost:
     """The cost of one node."""
 
     cpu_ms: float
@@ -50,9 +50,9 @@ class Cost:
     commands: float
 
 
-def cost(before: Snapshot, after: Snapshot, nodes: int) -> Cost:
+def cost_per_node(before: CounterSnapshot, after: CounterSnapshot, nodes: int) -> NodeCost:
     """Return the difference of two snapshots, per node."""
-    return Cost(
+    return NodeCost(
         1000 * (after.cpu - before.cpu) / nodes,
         (after.transactions - before.transactions) / nodes,
         (after.wal - before.wal) / nodes,
@@ -60,20 +60,20 @@ def cost(before: Snapshot, after: Snapshot, nodes: int) -> Cost:
     )
 
 
-class Counters:
+class CostCounters:
     """Reads the counters of the servers, and the CPU time of processes by session."""
 
     def __init__(self, postgres: "psycopg.Connection[Any]", broker: redis.Redis) -> None:
         self._postgres, self._broker = postgres, broker
-        self._postmaster = _parent(postgres.info.backend_pid) if _is_here(postgres) else None
+        self._postmaster = _postmaster_of(postgres.info.backend_pid) if _is_local(postgres) else None
 
-    def snapshot(self, sessions: Collection[int]) -> Snapshot:
+    def snapshot(self, sessions: Collection[int]) -> CounterSnapshot:
         """Return all counters at this moment; `cpu` is of these sessions, this process, and the servers."""
-        row = self._postgres.execute(WRITTEN).fetchone()
+        row = self._postgres.execute(WRITE_COUNTERS).fetchone()
         assert row is not None
         info: Any = self._broker.info()
         servers = info["used_cpu_user"] + info["used_cpu_sys"]
-        return Snapshot(self._cpu(sessions) + servers, row[0], int(row[1]), info["total_commands_processed"])
+        return CounterSnapshot(self._cpu(sessions) + servers, row[0], int(row[1]), info["total_commands_processed"])
 
     def pack(self) -> None:
         """Rewrite every table of PostgreSQL without free space of earlier work.
@@ -81,7 +81,7 @@ class Counters:
         Setting the hint bits of rewritten pages is as much work again, and writes WAL. The second vacuum does it here,
         so that it is not measured as part of a workload.
         """
-        for (table,) in self._postgres.execute(FILLED).fetchall():
+        for (table,) in self._postgres.execute(FILLED_TABLES).fetchall():
             self._postgres.execute(sql.SQL("vacuum (full) {}").format(sql.Identifier(table)))
             self._postgres.execute(
                 sql.SQL("vacuum {}").format(sql.Identifier(table))
@@ -89,7 +89,7 @@ class Counters:
 
     def bytes(self) -> int:
         """Return the bytes of all tables of the database, with their indexes."""
-        row = self._postgres.execute(PAGES).fetchone()
+        row = self._postgres.execute(TABLE_BYTES).fetchone()
         assert row is not None
         return int(row[0])
 
@@ -106,11 +106,11 @@ class Counters:
         return ticks / TICKS
 
 
-def _is_here(postgres: "psycopg.Connection[Any]") -> bool:
+def _is_local(postgres: "psycopg.Connection[Any]") -> bool:
     return postgres.info.hostaddr.startswith(("127.", "::1")) or postgres.info.host.startswith("/")
 
 
-def _parent(pid: int) -> int | None:
+def _postmaster_of(pid: int) -> int | None:
     """Return the postmaster of a backend; None if it is not a process of this machine."""
     with suppress(OSError):
         name, _, rest = Path(f"/proc/{pid}/stat").read_text().rpartition(")")

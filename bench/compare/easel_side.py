@@ -16,12 +16,12 @@ import redis
 
 import settings
 from bench.compare import canvases
-from bench.compare.control_side import await_blocked, blocked
+from bench.compare.control_side import await_blocked_clients, count_blocked_clients
 from bench.compare.processes import Deadline, Process, stop_all
-from bench.compare.servers import ROOT, Servers
-from bench.compare.side import EASEL, Work
+from bench.compare.servers import ROOT, ComparisonServers
+from bench.compare.side import EASEL, RunWork
 from scheduler.bootstrap import Role, build_coordinator
-from scheduler.coordinator.run_start import Request
+from scheduler.coordinator.run_start import RunRequest
 from scheduler.lifecycle.accept import Start
 from scheduler.lifecycle.lifecycle import Lifecycle
 from scheduler.messaging.celery_app import make_app
@@ -31,15 +31,15 @@ from store.agents import versions
 from store.maintenance import migrate
 from store.tenants import tenants
 
-OTHERS = ("DATABASE_URL", "REDIS_URL", "CELERY_BROKER_URL", "EASEL_DATABASE_URL", "EASEL_REDIS_URL", "EASEL_BROKER_URL")
+SERVER_VARIABLES = ("DATABASE_URL", "REDIS_URL", "CELERY_BROKER_URL", "EASEL_DATABASE_URL", "EASEL_REDIS_URL", "EASEL_BROKER_URL")
 CHANNELS = "easel:run:*"
 OVER = b'"over":true'
 IS_OVER = "select id from runs where id = any(%s) and status in ('succeeded', 'failed', 'cancelled')"
-MOMENTS = """
+COMMIT_TIMES = """
     select min(extract(epoch from created_at))::float from run_events
     where run_id = any(%s) and event = 'node_finished' group by run_id, node_id order by 1
 """
-TWICE = """
+COUNT_COMMITTED_TWICE = """
     select count(*) from (select 1 from run_events where run_id = any(%s) and event = 'node_finished'
     group by run_id, node_id having count(*) > 1) as twice
 """
@@ -59,11 +59,11 @@ class EaselSide:
     name = EASEL
 
     def __init__(
-        self, servers: Servers, postgres: "psycopg.Connection[Any]", broker: redis.Redis, workers: int
+        self, servers: ComparisonServers, postgres: "psycopg.Connection[Any]", broker: redis.Redis, workers: int
     ) -> None:
         self._servers, self._postgres, self._broker, self._workers = servers, postgres, broker, workers
         self._processes: list[Process] = []
-        self._versions: dict[Work, tuple[UUID, UUID]] = {}
+        self._versions: dict[RunWork, tuple[UUID, UUID]] = {}
         self._models = servers.folder / "models.toml"
         self._models.write_text(ACCOUNT.format(url=servers.model_url))
         migrate.upgrade(servers.database_url)
@@ -85,39 +85,39 @@ class EaselSide:
         """The sessions of the processes."""
         return [process.session for process in self._processes]
 
-    def start(self, work: Work, *, is_safe: bool = False) -> None:
+    def start(self, work: RunWork, *, is_safe: bool = False) -> None:
         """Start the processes, the same for all work, and create the version of the canvas."""
         if not self._processes:
             self.restart()
         if work not in self._versions:
-            draw = canvases.fan(work.size, wait_ms=work.wait_ms) if work.is_fan else canvases.chain(
+            draw = canvases.fan_canvas(work.size, wait_ms=work.wait_ms) if work.is_fan else canvases.chain_canvas(
                 work.size, wait_ms=work.wait_ms, has_large_output=work.has_large_output
             )  # fmt: skip
             with self._coordinator.database.transaction() as tx:
                 canvas = stored_canvases.create(tx, self._tenant, str(work), draw)
-                self._versions[work] = canvas, versions.snapshot(tx, self._tenant, canvas).id
+                self._versions[work] = canvas, versions.lock_draft_version(tx, self._tenant, canvas).id
 
     def restart(self) -> None:
         """Start all processes, and wait until they accept messages."""
-        before, environment = blocked(self._broker), self._environment()
+        before, environment = count_blocked_clients(self._broker), self._environment()
         commands = [["worker", "-n", f"worker{number}@%h"] for number in range(self._workers)]
         for words in [*commands, ["scheduler", "-n", "scheduler@%h"], ["sweeper"]]:
             argv = [sys.executable, "-m", "cli", *words]
             self._processes.append(Process(words[0], argv, environment, self._servers.folder / f"{words[0]}.log"))
-        await_blocked(self._broker, before + self._workers + 1, self._processes)
+        await_blocked_clients(self._broker, before + self._workers + 1, self._processes)
 
-    def begin(self, work: Work, runs: int) -> Sequence[str]:
+    def begin(self, work: RunWork, runs: int) -> Sequence[str]:
         """Start runs, one after another; return their ids."""
         canvas, version = self._versions[work]
-        start = Start(self._tenant, canvas, version, Request(query=canvases.QUERY))
+        start = Start(self._tenant, canvas, version, RunRequest(query=canvases.QUERY))
         return [str(self._lifecycle.start_run(start).run_id) for _ in range(runs)]
 
-    def await_end(self, runs: Sequence[str], patience: float) -> int:
+    def await_end(self, runs: Sequence[str], timeout: float) -> int:
         """Wait for event notifications, and read the rows after a second without any.
 
         Returns how many runs have ended.
         """
-        waiting, deadline = {channel(UUID(run)).encode(): run for run in runs}, Deadline(patience, "")
+        waiting, deadline = {channel(UUID(run)).encode(): run for run in runs}, Deadline(timeout, "")
         while waiting and not deadline.is_over:
             message = self._ends.get_message(timeout=1.0)
             if message is None:
@@ -132,11 +132,11 @@ class EaselSide:
 
     def committed(self, runs: Sequence[str]) -> Sequence[float]:
         """Return the times of each node's first `node_finished`, in seconds, ascending."""
-        return [moment for (moment,) in self._postgres.execute(MOMENTS, ([UUID(run) for run in runs],))]
+        return [moment for (moment,) in self._postgres.execute(COMMIT_TIMES, ([UUID(run) for run in runs],))]
 
     def committed_twice(self, runs: Sequence[str]) -> int:
         """Return the number of nodes with more than one `node_finished`."""
-        row = self._postgres.execute(TWICE, ([UUID(run) for run in runs],)).fetchone()
+        row = self._postgres.execute(COUNT_COMMITTED_TWICE, ([UUID(run) for run in runs],)).fetchone()
         return int(row[0]) if row is not None else 0
 
     def kill(self) -> None:
@@ -154,7 +154,7 @@ class EaselSide:
         self._coordinator.dispatch.bus.close()
 
     def _environment(self) -> Mapping[str, str]:
-        inherited = {name: value for name, value in os.environ.items() if name not in OTHERS}
+        inherited = {name: value for name, value in os.environ.items() if name not in SERVER_VARIABLES}
         return {
             **inherited,
             "PYTHONPATH": str(ROOT),

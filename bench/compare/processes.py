@@ -13,7 +13,7 @@ from pathlib import Path
 
 from embedded import die_with_parent
 
-STOPS_WITHIN = 5.0  # seconds before a process is killed; its remaining work is not needed
+STOP_TIMEOUT = 5.0  # seconds before a process is killed; its remaining work is not needed
 
 
 class Process:
@@ -53,7 +53,7 @@ class Process:
         """Stop the process, by force if it takes too long."""
         self.ask_to_stop()
         with suppress(subprocess.TimeoutExpired):
-            self._popen.wait(STOPS_WITHIN)
+            self._popen.wait(STOP_TIMEOUT)
         self.kill()
 
 

@@ -28,7 +28,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @dataclass(frozen=True, slots=True)
-class Servers:
+class ComparisonServers:
     """The servers' URLs, and a folder for files and logs that is removed at the end."""
 
     folder: Path
@@ -39,11 +39,11 @@ class Servers:
     @property
     def plain_database_url(self) -> str:
         """The database URL for psycopg."""
-        return plain(self.database_url)
+        return psycopg_url(self.database_url)
 
 
 @contextmanager
-def servers(database_url: str | None, redis_url: str | None) -> Generator[Servers]:
+def run_comparison_servers(database_url: str | None, redis_url: str | None) -> Generator[ComparisonServers]:
     """Start the servers and stop them when the block ends; embedded ones unless both URLs are given.
 
     Call it from the main thread.
@@ -57,34 +57,34 @@ def servers(database_url: str | None, redis_url: str | None) -> Generator[Server
         if database_url is None or redis_url is None:
             pair = stack.enter_context(embedded.services(folder, durable=True))
             database_url, redis_url = pair.database_url, pair.redis_url
-        stack.enter_context(_emptied(redis_url))
-        own = stack.enter_context(_database(database_url))
-        port = stack.enter_context(_model())
-        yield Servers(folder, own, redis_url, f"http://127.0.0.1:{port}/v1")
+        stack.enter_context(_exclusive_redis(redis_url))
+        own = stack.enter_context(_create_database(database_url))
+        port = stack.enter_context(_run_model())
+        yield ComparisonServers(folder, own, redis_url, f"http://127.0.0.1:{port}/v1")
 
 
-def plain(url: str) -> str:
+def psycopg_url(url: str) -> str:
     """Return a SQLAlchemy URL without its driver."""
     return url.replace("postgresql+psycopg://", "postgresql://", 1)
 
 
 @contextmanager
-def _database(url: str) -> Generator[str]:
+def _create_database(url: str) -> Generator[str]:
     """Create a database on a server and drop it when the block ends; yield its URL."""
     name = f"easel_bench_{os.getpid()}"
     own = sql.Identifier(name)
-    with psycopg.connect(plain(url), autocommit=True) as connection:
+    with psycopg.connect(psycopg_url(url), autocommit=True) as connection:
         connection.execute(sql.SQL("drop database if exists {} with (force)").format(own))
         connection.execute(sql.SQL("create database {}").format(own))
     try:
         yield urlunsplit(urlsplit(url)._replace(path=f"/{name}"))
     finally:
-        with psycopg.connect(plain(url), autocommit=True) as connection:
+        with psycopg.connect(psycopg_url(url), autocommit=True) as connection:
             connection.execute(sql.SQL("drop database if exists {} with (force)").format(own))
 
 
 @contextmanager
-def _model() -> Generator[int]:
+def _run_model() -> Generator[int]:
     """Run a model provider in its own process until the block ends; yield its port."""
     argv = [sys.executable, "-m", "bench.compare.waiting_server"]
     with subprocess.Popen(  # noqa: S603 (ours)
@@ -99,7 +99,7 @@ def _model() -> Generator[int]:
 
 
 @contextmanager
-def _emptied(url: str) -> Generator[None]:
+def _exclusive_redis(url: str) -> Generator[None]:
     """Empty a Redis database when the block ends. Raises InvalidRequest if it is not empty before."""
     with redis.Redis.from_url(url) as client:
         if client.dbsize():

@@ -8,7 +8,7 @@ CONTROL, EASEL = "control", "easel"  # names of the two sides
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class RunWork:
     """The work of one run: a chain of `size` nodes, or a fan-out of `size` nodes between a first node and a join."""
 
     size: int
@@ -32,15 +32,15 @@ class Side(Protocol):
         """The sessions of the processes, by which their CPU time is counted."""
         ...
 
-    def start(self, work: Work, *, is_safe: bool = False) -> None:
+    def start(self, work: RunWork, *, is_safe: bool = False) -> None:
         """Start processes for this work. `is_safe`: they will be killed and are configured for that."""
         ...
 
-    def begin(self, work: Work, runs: int) -> Sequence[str]:
+    def begin(self, work: RunWork, runs: int) -> Sequence[str]:
         """Start runs; return their ids."""
         ...
 
-    def await_end(self, runs: Sequence[str], patience: float) -> int:
+    def await_end(self, runs: Sequence[str], timeout: float) -> int:
         """Wait until a user would see these runs end, or until none has progressed for `timeout` seconds.
 
         Returns the number of runs that have ended.

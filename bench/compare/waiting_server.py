@@ -21,7 +21,7 @@ async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
             head = (await reader.readuntil(b"\r\n\r\n")).decode()
             request = json.loads(await reader.readexactly(_length(head)))
             await asyncio.sleep(int(request["model"].partition("-")[2]) / 1000)
-            writer.write(_answer(request))
+            writer.write(_completion(request))
             await writer.drain()
     writer.close()
 
@@ -31,7 +31,7 @@ def _length(head: str) -> int:
     return next(int(value) for name, _, value in lines if name == "content-length")
 
 
-def _answer(request: dict[str, Any]) -> bytes:
+def _completion(request: dict[str, Any]) -> bytes:
     message = {"role": "assistant", "content": ANSWER}
     common = {"id": "1", "created": 1, "model": request["model"], "usage": USAGE}
     if not request.get("stream"):

@@ -15,15 +15,15 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TypeAlias
 
-from bench.compare.counters import Counters, cost
+from bench.compare.counters import CostCounters, cost_per_node
 from bench.compare.processes import Deadline
-from bench.compare.side import CONTROL, EASEL, Side, Work
+from bench.compare.side import CONTROL, EASEL, Side, RunWork
 
-PATIENCE = 60.0  # seconds without the end of a run or an event
-DOWN = 1.0  # seconds between kill and restart
+TIMEOUT = 60.0  # seconds without the end of a run or an event
+DOWN_TIME = 1.0  # seconds between kill and restart
 KILL_AT = 0.4  # share of all nodes
-LOOK_EVERY = 0.02  # seconds
-SETTLES = 0.3  # seconds before a measurement, so that the previous one has finished its clean-up
+POLL_INTERVAL = 0.02  # seconds
+SETTLE_TIME = 0.3  # seconds before a measurement, so that the previous one has finished its clean-up
 
 Figures: TypeAlias = Mapping[str, float]
 """Figures by name; cpu_ms, transactions, wal and commands are per node."""
@@ -34,7 +34,7 @@ class Incomplete(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class FigureTarget:
     """A limit for a figure, or for its ratio to the control's figure."""
 
     limit: float
@@ -50,12 +50,12 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class FigureRow:
     """A row of the table: a figure, its title and its target."""
 
     figure: str
     title: str
-    wanted: Wanted | None = None
+    wanted: FigureTarget | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,14 +64,14 @@ class Workload:
 
     name: str
     title: str
-    work: Work
-    measure: Callable[[Side, Counters], Figures]
-    rows: Sequence[Row]
+    work: RunWork
+    measure: Callable[[Side, CostCounters], Figures]
+    rows: Sequence[FigureRow]
     is_crash: bool = False
 
 
 @dataclass
-class Played:
+class WorkloadResult:
     """A workload and its figures; a repetition has the same index in the lists of both sides."""
 
     workload: Workload
@@ -101,46 +101,46 @@ FULL = Sizes()
 QUICK = Sizes(alone=3, chain=6, runs=5, width=20, steps=40, waiting=20, crashed=5)
 
 
-def workloads(sizes: Sizes) -> Mapping[str, Workload]:
+def build_workloads(sizes: Sizes) -> Mapping[str, Workload]:
     """Return all workloads by name."""
-    chain, fan = Work(sizes.chain), Work(sizes.width, is_fan=True)
-    steps, large = Work(sizes.steps), Work(sizes.steps, has_large_output=True)
-    waiting, crash = Work(sizes.waiting, is_fan=True, wait_ms=100), Work(sizes.chain, wait_ms=50)
+    chain, fan = RunWork(sizes.chain), RunWork(sizes.width, is_fan=True)
+    steps, large = RunWork(sizes.steps), RunWork(sizes.steps, has_large_output=True)
+    waiting, crash = RunWork(sizes.waiting, is_fan=True, wait_ms=100), RunWork(sizes.chain, wait_ms=50)
     growth = (
-        Row("growth", "last / first hundred steps", Wanted(1.1, is_ratio=False)),
-        Row("bytes_per_step", "PostgreSQL bytes a step", Wanted(2560, is_ratio=False)),
-        Row("kept_per_step", "of them not free again after a vacuum"),
-        Row("step_ms", "ms a step"),
+        FigureRow("growth", "last / first hundred steps", FigureTarget(1.1, is_ratio=False)),
+        FigureRow("bytes_per_step", "PostgreSQL bytes a step", FigureTarget(2560, is_ratio=False)),
+        FigureRow("kept_per_step", "of them not free again after a vacuum"),
+        FigureRow("step_ms", "ms a step"),
     )
     known = (
         Workload(
-            "W1", f"{sizes.chain} nodes in a row, alone", chain, _alone(chain, sizes.alone),
-            (Row("hop_ms", "hop p50, ms", Wanted(1.2)), Row("hop_ms_p99", "hop p99, ms")),
+            "W1", f"{sizes.chain} nodes in a row, alone", chain, _measure_one_at_a_time(chain, sizes.alone),
+            (FigureRow("hop_ms", "hop p50, ms", FigureTarget(1.2)), FigureRow("hop_ms_p99", "hop p99, ms")),
         ),
         Workload(
-            "W2", f"{sizes.runs} runs of {sizes.chain} nodes", chain, _at_once(chain, sizes.runs),
+            "W2", f"{sizes.runs} runs of {sizes.chain} nodes", chain, _measure_at_once(chain, sizes.runs),
             (
-                Row("nodes_per_s", "nodes/s", Wanted(0.85, is_least=True)),
-                Row("cpu_ms", "CPU ms per node", Wanted(1.25)),
+                FigureRow("nodes_per_s", "nodes/s", FigureTarget(0.85, is_least=True)),
+                FigureRow("cpu_ms", "CPU ms per node", FigureTarget(1.25)),
             ),
         ),
         Workload(
-            "W3", f"1 → {sizes.width} → join", fan, _at_once(fan, 1),
-            (Row("nodes_per_s", "nodes/s", Wanted(0.9, is_least=True)),),
+            "W3", f"1 → {sizes.width} → join", fan, _measure_at_once(fan, 1),
+            (FigureRow("nodes_per_s", "nodes/s", FigureTarget(0.9, is_least=True)),),
         ),
-        Workload("W4", f"{sizes.steps} nodes in a row", steps, _in_a_row(steps), growth),
-        Workload("W4-1MB", f"{sizes.steps} nodes behind one of 1 MB", large, _in_a_row(large), growth),
+        Workload("W4", f"{sizes.steps} nodes in a row", steps, _measure_growth(steps), growth),
+        Workload("W4-1MB", f"{sizes.steps} nodes behind one of 1 MB", large, _measure_growth(large), growth),
         Workload(
-            "W5", f"1 → {sizes.waiting} × 100 ms → join", waiting, _at_once(waiting, 1),
-            (Row("seconds", "s", Wanted(0.8)),),
+            "W5", f"1 → {sizes.waiting} × 100 ms → join", waiting, _measure_at_once(waiting, 1),
+            (FigureRow("seconds", "s", FigureTarget(0.8)),),
         ),
         Workload(
-            "W6", f"{sizes.crashed} runs of {sizes.chain} × 50 ms, kill -9", crash, _killed(crash, sizes.crashed),
+            "W6", f"{sizes.crashed} runs of {sizes.chain} × 50 ms, kill -9", crash, _measure_kill(crash, sizes.crashed),
             (
-                Row("lost", "runs lost", Wanted(0, is_ratio=False)),
-                Row("twice", "nodes committed twice", Wanted(0, is_ratio=False)),
-                Row("stall_s", "longest stall, s"),
-                Row("after_kill_s", "s from the kill to the end"),
+                FigureRow("lost", "runs lost", FigureTarget(0, is_ratio=False)),
+                FigureRow("twice", "nodes committed twice", FigureTarget(0, is_ratio=False)),
+                FigureRow("stall_s", "longest stall, s"),
+                FigureRow("after_kill_s", "s from the kill to the end"),
             ),
             is_crash=True,
         ),
@@ -148,8 +148,8 @@ def workloads(sizes: Sizes) -> Mapping[str, Workload]:
     return {each.name: each for each in known}
 
 
-def _alone(work: Work, runs: int) -> Callable[[Side, Counters], Figures]:
-    def measure(side: Side, counters: Counters) -> Figures:
+def _measure_one_at_a_time(work: RunWork, runs: int) -> Callable[[Side, CostCounters], Figures]:
+    def measure(side: Side, counters: CostCounters) -> Figures:
         hop_ms: list[float] = []
 
         def go() -> Sequence[str]:
@@ -157,31 +157,31 @@ def _alone(work: Work, runs: int) -> Callable[[Side, Counters], Figures]:
             for _ in range(runs):
                 began = time.monotonic()
                 names += (new := side.begin(work, 1))
-                _must_end(side, new)
+                _await_all(side, new)
                 hop_ms.append(1000 * (time.monotonic() - began) / work.nodes)
             return names
 
-        figures, _ = _measured(side, counters, work, go)
-        return {**figures, "hop_ms": statistics.median(hop_ms), "hop_ms_p99": _at(hop_ms, 0.99)}
+        figures, _ = _measure_runs(side, counters, work, go)
+        return {**figures, "hop_ms": statistics.median(hop_ms), "hop_ms_p99": _quantile(hop_ms, 0.99)}
 
     return measure
 
 
-def _at_once(work: Work, runs: int) -> Callable[[Side, Counters], Figures]:
-    def measure(side: Side, counters: Counters) -> Figures:
-        figures, _ = _measured(side, counters, work, lambda: _all(side, work, runs))
+def _measure_at_once(work: RunWork, runs: int) -> Callable[[Side, CostCounters], Figures]:
+    def measure(side: Side, counters: CostCounters) -> Figures:
+        figures, _ = _measure_runs(side, counters, work, lambda: _run_all(side, work, runs))
         return figures
 
     return measure
 
 
-def _in_a_row(work: Work) -> Callable[[Side, Counters], Figures]:
+def _measure_growth(work: RunWork) -> Callable[[Side, CostCounters], Figures]:
     part = min(100, work.size // 3)
 
-    def measure(side: Side, counters: Counters) -> Figures:
+    def measure(side: Side, counters: CostCounters) -> Figures:
         counters.pack()
         before = counters.bytes()
-        figures, names = _measured(side, counters, work, lambda: _all(side, work, 1))
+        figures, names = _measure_runs(side, counters, work, lambda: _run_all(side, work, 1))
         grown = counters.bytes() - before
         counters.pack()
         retained = counters.bytes() - before
@@ -201,25 +201,25 @@ def _in_a_row(work: Work) -> Callable[[Side, Counters], Figures]:
     return measure
 
 
-def _killed(work: Work, runs: int) -> Callable[[Side, Counters], Figures]:
-    def measure(side: Side, counters: Counters) -> Figures:
+def _measure_kill(work: RunWork, runs: int) -> Callable[[Side, CostCounters], Figures]:
+    def measure(side: Side, counters: CostCounters) -> Figures:
         nodes = runs * work.nodes
         before, began = counters.snapshot(side.sessions), time.monotonic()
         names = side.begin(work, runs)
-        deadline = Deadline(PATIENCE, f"{side.name} makes no progress.")
+        deadline = Deadline(TIMEOUT, f"{side.name} makes no progress.")
         while len(side.committed(names)) < KILL_AT * nodes:
             deadline.check()
-            time.sleep(LOOK_EVERY)
+            time.sleep(POLL_INTERVAL)
         cpu = counters.snapshot(side.sessions).cpu  # before the kill: the kernel forgets ended processes
         side.kill()
         killed = time.monotonic()
-        time.sleep(DOWN)
+        time.sleep(DOWN_TIME)
         again = counters.snapshot(())
         side.restart()
-        finished = side.await_end(names, PATIENCE / 2)
+        finished = side.await_end(names, TIMEOUT / 2)
         after, ended = counters.snapshot(side.sessions), time.monotonic()
         moments = side.committed(names)
-        costs = cost(before, after, nodes)
+        costs = cost_per_node(before, after, nodes)
         return {
             "seconds": ended - began,
             "finished": finished,
@@ -237,11 +237,11 @@ def _killed(work: Work, runs: int) -> Callable[[Side, Counters], Figures]:
     return measure
 
 
-def _measured(
-    side: Side, counters: Counters, work: Work, go: Callable[[], Sequence[str]]
+def _measure_runs(
+    side: Side, counters: CostCounters, work: RunWork, go: Callable[[], Sequence[str]]
 ) -> tuple[Figures, Sequence[str]]:
     """Run `go`; return time and cost of its runs, and their names. Raises Incomplete unless all nodes are done."""
-    time.sleep(SETTLES)
+    time.sleep(SETTLE_TIME)
     before, began = counters.snapshot(side.sessions), time.monotonic()
     names = go()
     seconds = time.monotonic() - began
@@ -249,7 +249,7 @@ def _measured(
     nodes, done = len(names) * work.nodes, len(side.committed(names))
     if done != nodes:
         raise Incomplete(f"{side.name} has completed {done} of {nodes} nodes.")
-    costs = cost(before, after, nodes)
+    costs = cost_per_node(before, after, nodes)
     figures = {
         "seconds": seconds,
         "nodes_per_s": nodes / seconds,
@@ -261,18 +261,18 @@ def _measured(
     return figures, names
 
 
-def _all(side: Side, work: Work, runs: int) -> Sequence[str]:
+def _run_all(side: Side, work: RunWork, runs: int) -> Sequence[str]:
     names = side.begin(work, runs)
-    _must_end(side, names)
+    _await_all(side, names)
     return names
 
 
-def _must_end(side: Side, names: Sequence[str]) -> None:
-    finished = side.await_end(names, PATIENCE)
+def _await_all(side: Side, names: Sequence[str]) -> None:
+    finished = side.await_end(names, TIMEOUT)
     if finished < len(names):
         raise Incomplete(f"{side.name} has finished {finished} of {len(names)} runs and makes no more progress.")
 
 
-def _at(values: Sequence[float], part: float) -> float:
+def _quantile(values: Sequence[float], part: float) -> float:
     """Return the quantile of values; `part` is from 0 to 1."""
     return sorted(values)[min(len(values) - 1, round(part * (len(values) - 1)))]

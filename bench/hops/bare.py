@@ -21,7 +21,7 @@ app.conf.update(
 
 
 @app.task(name="bare.hop", ignore_result=True)  # pyright: ignore[reportUntypedFunctionDecorator] (Celery is untyped)
-def hop(left: int, end: str) -> None:
+def run_hop(left: int, end: str) -> None:
     """Send the next task; the last task sends a message to the queue `end`."""
     if left > 1:
         app.send_task("bare.hop", (left - 1, end))

@@ -7,14 +7,14 @@ for planning, not a promise: it says which part is saturated first.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-FULL = 0.7  # utilisation of a core; above it, queues grow faster than the work
+MAX_UTILISATION = 0.7  # utilisation of a core; above it, queues grow faster than the work
 DAY = 86_400
 ROUND_TRIP = 0.0005  # seconds between machines of one data centre
-CHECKPOINT_SHARE = 2.0  # bytes written for a byte of WAL: the WAL itself, and later the pages that it changed
+BYTES_WRITTEN_PER_WAL_BYTE = 2.0  # bytes written for a byte of WAL: the WAL itself, and later the pages that it changed
 
 
 @dataclass(frozen=True, slots=True)
-class Cost:
+class HopCost:
     """The measured cost of one hop."""
 
     worker_ms: float  # processor time
@@ -43,7 +43,7 @@ MACHINES: Sequence[Machine] = (
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
+class Capacity:
     """The capacity of a machine, and the resources that it needs around it."""
 
     machine: Machine
@@ -56,22 +56,22 @@ class Reach:
     commits_a_sync: float  # commits that share one write to the disk
 
 
-def reach(cost: Cost, machine: Machine, redis_servers: int = 1) -> Reach:
+def capacity_of(cost: HopCost, machine: Machine, redis_servers: int = 1) -> Capacity:
     """Return the capacity of a machine with one Redis server, or two: one for task messages and one for the bus."""
     limits = {
-        "PostgreSQL's processors": machine.cores * machine.scales * FULL * 1000 / cost.postgres_ms,
-        "PostgreSQL's disk": machine.disk_mb * 1e6 / (cost.wal_bytes * CHECKPOINT_SHARE),
-        "Redis' one core": redis_servers * FULL * 1000 / cost.redis_ms,
+        "PostgreSQL's processors": machine.cores * machine.scales * MAX_UTILISATION * 1000 / cost.postgres_ms,
+        "PostgreSQL's disk": machine.disk_mb * 1e6 / (cost.wal_bytes * BYTES_WRITTEN_PER_WAL_BYTE),
+        "Redis' one core": redis_servers * MAX_UTILISATION * 1000 / cost.redis_ms,
     }
     stops_at = min(limits, key=lambda name: limits[name])
     hops = limits[stops_at]
     in_database = cost.round_trips * ROUND_TRIP + cost.postgres_ms / 1000 + cost.commits * machine.sync_ms / 1000
-    return Reach(
+    return Capacity(
         machine,
         limits,
         hops,
         stops_at,
-        worker_cores=hops * cost.worker_ms / 1000 / FULL,
+        worker_cores=hops * cost.worker_ms / 1000 / MAX_UTILISATION,
         busy_connections=hops * in_database,
         wal_gb_a_day=hops * cost.wal_bytes * DAY / 1e9,
         commits_a_sync=hops * cost.commits * machine.sync_ms / 1000,

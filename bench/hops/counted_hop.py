@@ -3,18 +3,18 @@
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from bench.hops.floor import COMMIT, TASK, floors
-from bench.hops.hops import SERVERS, Passed, Stand
-from bench.measuring.cells import row, shown
+from bench.hops.floor import COMMIT, TASK, measure_floor
+from bench.hops.hops import SERVERS, HopMeasurement, HopBench
+from bench.measuring.cells import table_row, format_number
 from bench.measuring.tally import Tally
 
-LEAST = 0.02  # counts per hop below this are left out
+MIN_COUNT = 0.02  # counts per hop below this are left out
 PROCESSES = {
     "worker": "workers", "scheduler": "scheduler", "sweeper": "sweeper", "PostgreSQL": "PostgreSQL", "Valkey": "Redis",
 }  # fmt: skip
 
 
-def hop_table(stand: Stand, runs: int) -> Iterator[str]:
+def hop_table(stand: HopBench, runs: int) -> Iterator[str]:
     """Yield the counts per hop, of one run alone and of many side by side, without the traffic of idle processes."""
     alone, together = stand.chains(runs, 1), stand.chains(4 * runs, 2 * runs)
     both = (alone, together)
@@ -23,22 +23,22 @@ def hop_table(stand: Stand, runs: int) -> Iterator[str]:
     yield "| a hop | one run alone | many side by side |"
     yield "|---|---:|---:|"
     for server in SERVERS:
-        for label, value in _ASKED[server]:
-            yield row(f"{server}: {label}", *(value(passed.tally("worker", server)) for passed in both))
-    yield row("PostgreSQL: transactions that write", *(it.transactions for it in both))
-    yield row("PostgreSQL: bytes of log", *(it.wal for it in both))
-    yield row("by scheduler and sweeper: round trips", *(_others(passed) for passed in both))
+        for label, value in _TRAFFIC_FIGURES[server]:
+            yield table_row(f"{server}: {label}", *(value(passed.tally("worker", server)) for passed in both))
+    yield table_row("PostgreSQL: transactions that write", *(it.transactions for it in both))
+    yield table_row("PostgreSQL: bytes of log", *(it.wal for it in both))
+    yield table_row("by scheduler and sweeper: round trips", *(_other_round_trips(passed) for passed in both))
     for server, what in (("PostgreSQL", "statement"), ("Redis", "command")):
         found = [passed.tally("worker", server).statements for passed in both]
         yield ""
         yield f"| {server}: {what} | one run alone | many side by side |"
         yield "|---|---:|---:|"
         for name in sorted(found[0], key=lambda name: (-round(found[0][name], 1), name)):
-            if max(counted[name] for counted in found) >= LEAST:
-                yield row(f"`{name}`", *(counted[name] for counted in found))
+            if max(counted[name] for counted in found) >= MIN_COUNT:
+                yield table_row(f"`{name}`", *(counted[name] for counted in found))
 
 
-_ASKED: Mapping[str, Sequence[tuple[str, Callable[[Tally], float]]]] = {
+_TRAFFIC_FIGURES: Mapping[str, Sequence[tuple[str, Callable[[Tally], float]]]] = {
     "PostgreSQL": (
         ("round trips", lambda it: it.round_trips),
         ("statements", lambda it: float(sum(it.statements.values()))),
@@ -56,25 +56,25 @@ _ASKED: Mapping[str, Sequence[tuple[str, Callable[[Tally], float]]]] = {
 }
 
 
-def _others(passed: Passed) -> float:
+def _other_round_trips(passed: HopMeasurement) -> float:
     return sum(passed.tally(role, server).round_trips for role in ("scheduler", "sweeper") for server in SERVERS)
 
 
-def time_table(stand: Stand, runs: int) -> Iterator[str]:
+def time_table(stand: HopBench, runs: int) -> Iterator[str]:
     """Yield the processor time by process, the lower bound of a hop's parts, and the rest of a hop above it."""
     alone, together = stand.chains(runs, 1), stand.chains(4 * runs, 2 * runs)
-    parts = {part.name: part for part in floors(stand.servers, stand.folder)}
+    parts = {part.name: part for part in measure_floor(stand.servers, stand.folder)}
     yield "| ms of processor a hop | one run alone | many side by side |"
     yield "|---|---:|---:|"
     for who, label in PROCESSES.items():
-        yield row(label, alone.cpu_ms(who), together.cpu_ms(who))
-    yield row("all", *(sum(passed.cpu_ms(who) for who in PROCESSES) for passed in (alone, together)))
-    yield row("hops a second", alone.hops_per_second, together.hops_per_second)
+        yield table_row(label, alone.cpu_ms(who), together.cpu_ms(who))
+    yield table_row("all", *(sum(passed.cpu_ms(who) for who in PROCESSES) for passed in (alone, together)))
+    yield table_row("hops a second", alone.hops_per_second, together.hops_per_second)
     yield ""
     yield "| floor, each by itself | ms | ms of processor, client | ms of processor, server |"
     yield "|---|---:|---:|---:|"
     for part in parts.values():
-        yield row(part.name, part.ms, part.client_ms, part.server_ms)
+        yield table_row(part.name, part.ms, part.client_ms, part.server_ms)
     hop = statistics.median(alone.hop_ms)
     task, commit = parts[TASK].ms, parts[COMMIT].ms
     yield ""
@@ -82,4 +82,4 @@ def time_table(stand: Stand, runs: int) -> Iterator[str]:
     yield "|---|---:|---:|"
     for label, ms in (("p50", hop), ("a bare Celery task that sends the next", task), ("one commit to disk", commit),
                      ("left above this floor", hop - task - commit)):  # fmt: skip
-        yield f"| {label} | {shown(ms)} | {ms / hop:.0%} |"
+        yield f"| {label} | {format_number(ms)} | {ms / hop:.0%} |"

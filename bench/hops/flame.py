@@ -13,9 +13,9 @@ from typing import TypeAlias
 
 Stacks: TypeAlias = Mapping[tuple[str, ...], int]
 
-WIDTH, ROW, LETTER = 1200, 16, 6.6  # pixels
-LEAST = 0.006  # share of all samples; narrower frames are not drawn
-OURS = ("api", "bench", "canvas", "cli", "components", "providers", "scheduler", "store", "worker")
+WIDTH, ROW, LETTER_WIDTH = 1200, 16, 6.6  # pixels
+MIN_SHARE = 0.006  # share of all samples; narrower frames are not drawn
+OUR_PACKAGES = ("api", "bench", "canvas", "cli", "components", "providers", "scheduler", "store", "worker")
 COLOURS = {"ours": "#e4794f", "sqlalchemy": "#6c9bd2", "psycopg": "#4f77b0", "celery": "#7dbb6a", "kombu": "#9acb7a",
            "redis": "#c8687a", "python": "#c9c2b4"}  # fmt: skip
 OTHER = "#e3d37a"
@@ -25,69 +25,69 @@ _IN_PACKAGES = re.compile(r".*/(?:site|dist)-packages/")
 _IN_PYTHON = re.compile(r".*/lib/python3\.\d+/")
 
 
-def read(lines: Iterable[str], root: Path) -> Stacks:
+def parse_stacks(lines: Iterable[str], root: Path) -> Stacks:
     """Parse collapsed stacks; paths are relative to `root` or to their package. Frames of threads are left out."""
     stacks: Counter[tuple[str, ...]] = Counter()
     for line in lines:
         stack, _, count = line.strip().rpartition(" ")
-        frames = tuple(_short(frame, root) for frame in stack.split(";") if _FRAME.match(frame))
+        frames = tuple(_shorten_path(frame, root) for frame in stack.split(";") if _FRAME.match(frame))
         if frames and count.isdigit():
             stacks[frames] += int(count)
     return stacks
 
 
-def package(frame: str) -> str:
+def package_of(frame: str) -> str:
     """Return the package of a frame: one of Easel's packages, a library, or "python"."""
     match = _FRAME.match(frame)
     path = match["path"] if match else ""
     return path.split("/")[0].removesuffix(".py") if "/" in path and not path.startswith("python/") else "python"
 
 
-def by_package(stacks: Stacks) -> Sequence[tuple[str, float]]:
+def shares_by_package(stacks: Stacks) -> Sequence[tuple[str, float]]:
     """Return the packages of the running frames with their shares of all samples, the largest first."""
     own: Counter[str] = Counter()
     for stack, count in stacks.items():
-        own[package(stack[-1])] += count
+        own[package_of(stack[-1])] += count
     return _shares(own, stacks)
 
 
-def by_step(stacks: Stacks, among: Sequence[str] = OURS) -> Sequence[tuple[str, float]]:
+def shares_by_function(stacks: Stacks, among: Sequence[str] = OUR_PACKAGES) -> Sequence[tuple[str, float]]:
     """Return functions with their shares of all samples, including the functions that they call."""
     inclusive: Counter[str] = Counter()
     for stack, count in stacks.items():
-        for frame in {frame for frame in stack if package(frame) in among}:
+        for frame in {frame for frame in stack if package_of(frame) in among}:
             inclusive[frame] += count
     return _shares(inclusive, stacks)
 
 
-def svg(stacks: Stacks, title: str) -> str:
+def flame_graph(stacks: Stacks, title: str) -> str:
     """Return a flame graph: a frame is as wide as its share of samples and is drawn above its caller."""
-    top = _Frame("all")
+    top = _FlameFrame("all")
     for stack, count in sorted(stacks.items()):
         top.add(stack, count)
-    depth = top.depth(LEAST * top.count)
+    depth = top.depth(MIN_SHARE * top.count)
     height = (depth + 2) * ROW
     drawn = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" font-family="monospace"',
         ' font-size="11">',
         f'<rect width="{WIDTH}" height="{height}" fill="#fff"/><text x="4" y="12">{escape(title)}</text>',
-        *top.drawn(0.0, height - ROW, WIDTH / max(1, top.count), LEAST * top.count, top.count),
+        *top.drawn(0.0, height - ROW, WIDTH / max(1, top.count), MIN_SHARE * top.count, top.count),
         "</svg>",
     ]
     return "\n".join(drawn) + "\n"
 
 
 @dataclass
-class _Frame:
+class _FlameFrame:
     name: str
     count: int = 0
-    callees: dict[str, "_Frame"] = field(default_factory=dict[str, "_Frame"])
+    callees: dict[str, "_FlameFrame"] = field(default_factory=dict[str, "_FlameFrame"])
 
     def add(self, stack: Sequence[str], count: int) -> None:
         frame = self
         frame.count += count
         for name in stack:
-            frame = frame.callees.setdefault(name, _Frame(name))
+            frame = frame.callees.setdefault(name, _FlameFrame(name))
             frame.count += count
 
     def depth(self, least: float) -> int:
@@ -96,7 +96,7 @@ class _Frame:
     def drawn(self, x: float, y: float, scale: float, least: float, total: int) -> Iterable[str]:
         wide = self.count * scale
         tooltip = f"{self.name}: {100 * self.count / max(1, total):.1f} %"
-        words = self.name if len(self.name) * LETTER < wide else self.name[: max(0, int(wide / LETTER) - 1)]
+        words = self.name if len(self.name) * LETTER_WIDTH < wide else self.name[: max(0, int(wide / LETTER_WIDTH) - 1)]
         text = f'<text x="{x + 2:.1f}" y="{y + 11}">{escape(words)}</text>' if len(words) > 2 else ""
         yield (
             f'<g><title>{escape(tooltip)}</title><rect x="{x:.1f}" y="{y}" width="{wide:.1f}" height="{ROW - 1}"'
@@ -109,11 +109,11 @@ class _Frame:
 
 
 def _colour(frame: str) -> str:
-    found = package(frame)
-    return COLOURS["ours"] if found in OURS else COLOURS.get(found.removesuffix("_binary"), OTHER)
+    found = package_of(frame)
+    return COLOURS["ours"] if found in OUR_PACKAGES else COLOURS.get(found.removesuffix("_binary"), OTHER)
 
 
-def _short(frame: str, root: Path) -> str:
+def _shorten_path(frame: str, root: Path) -> str:
     match = _FRAME.match(frame)
     assert match is not None
     path = match["path"].removeprefix(f"{root}/")

@@ -22,14 +22,14 @@ from bench.hops.hops import ROOT
 from bench.measuring import cpu
 
 TASK, COMMIT = "Celery: a task that sends the next", "PostgreSQL: insert of 1 KB, committed to disk"
-TIMES = 400  # of each operation
+REPETITIONS = 400  # of each operation
 HOPS = 100  # of a chain of bare tasks
 CHAINS = 4
-PATIENCE = 30.0  # seconds for a chain
+CHAIN_TIMEOUT = 30.0  # seconds for a chain
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class FloorPart:
     """One operation: its duration and its processor time, in milliseconds."""
 
     name: str
@@ -38,7 +38,7 @@ class Part:
     server_ms: float  # processor time of PostgreSQL or Redis
 
 
-def floors(servers: embedded.Services, folder: Path) -> Sequence[Part]:
+def measure_floor(servers: embedded.Services, folder: Path) -> Sequence[FloorPart]:
     """Measure the parts one after another on these servers."""
     pids = {server.name: server.pid for server in servers.owned}
     postgres, valkey = pids["PostgreSQL"], pids["Valkey"]
@@ -65,30 +65,30 @@ def floors(servers: embedded.Services, folder: Path) -> Sequence[Part]:
             client.ping()
 
         parts = [
-            _timed("PostgreSQL: `select 1`", select, postgres),
-            _timed(COMMIT, commit, postgres),
-            _timed("PostgreSQL: the same, the disk not awaited (4 statements, 2 round trips)", commit_soon, postgres),
-            _timed("Redis: `ping`", ping, valkey),
-            _bare_hop(servers.redis_url, folder, valkey),
+            _time_operation("PostgreSQL: `select 1`", select, postgres),
+            _time_operation(COMMIT, commit, postgres),
+            _time_operation("PostgreSQL: the same, the disk not awaited (4 statements, 2 round trips)", commit_soon, postgres),
+            _time_operation("Redis: `ping`", ping, valkey),
+            _measure_bare_hop(servers.redis_url, folder, valkey),
         ]
         connection.execute("drop table floor")
     return parts
 
 
-def _timed(name: str, act: Callable[[int], None], server: int, times: int = TIMES) -> Part:
+def _time_operation(name: str, act: Callable[[int], None], server: int, times: int = REPETITIONS) -> FloorPart:
     for number in range(times // 10):
         act(number)
     took: list[float] = []
-    own, theirs = time.process_time(), cpu.spent([server])
+    own, theirs = time.process_time(), cpu.cpu_ms_of([server])
     for number in range(times):
         began = time.perf_counter()
         act(number)
         took.append(time.perf_counter() - began)
-    own, theirs = time.process_time() - own, cpu.spent([server]) - theirs
-    return Part(name, statistics.median(took) * 1000, own / times * 1000, theirs / times)
+    own, theirs = time.process_time() - own, cpu.cpu_ms_of([server]) - theirs
+    return FloorPart(name, statistics.median(took) * 1000, own / times * 1000, theirs / times)
 
 
-def _bare_hop(redis_url: str, folder: Path, valkey: int) -> Part:
+def _measure_bare_hop(redis_url: str, folder: Path, valkey: int) -> FloorPart:
     """Measure a chain of tasks, each of which sends the next one, in a worker with threads."""
     bare.app.conf.update(broker_url=redis_url)
     environment: Mapping[str, str] = {**os.environ, "BARE_BROKER_URL": redis_url, "PYTHONPATH": str(ROOT)}
@@ -110,24 +110,24 @@ def _bare_hop(redis_url: str, folder: Path, valkey: int) -> Part:
     with (folder / "bare.log").open("wb") as log:
         worker = subprocess.Popen(argv, cwd=ROOT, env=environment, stdout=log, stderr=log)  # noqa: S603 (ours)
     try:
-        with redis.Redis.from_url(redis_url, socket_timeout=PATIENCE + 5) as client:
-            _chain(client, "bare-end-warm")
+        with redis.Redis.from_url(redis_url, socket_timeout=CHAIN_TIMEOUT + 5) as client:
+            _run_bare_chain(client, "bare-end-warm")
             took: list[float] = []
-            own, theirs = cpu.spent([worker.pid]), cpu.spent([valkey])
+            own, theirs = cpu.cpu_ms_of([worker.pid]), cpu.cpu_ms_of([valkey])
             for number in range(CHAINS):
-                took.append(_chain(client, f"bare-end-{number}"))
-            own, theirs = cpu.spent([worker.pid]) - own, cpu.spent([valkey]) - theirs
+                took.append(_run_bare_chain(client, f"bare-end-{number}"))
+            own, theirs = cpu.cpu_ms_of([worker.pid]) - own, cpu.cpu_ms_of([valkey]) - theirs
         hops = HOPS * CHAINS
-        return Part(TASK, statistics.median(took) / HOPS * 1000, own / hops, theirs / hops)
+        return FloorPart(TASK, statistics.median(took) / HOPS * 1000, own / hops, theirs / hops)
     finally:
         worker.terminate()
-        worker.wait(PATIENCE)
+        worker.wait(CHAIN_TIMEOUT)
 
 
-def _chain(client: "redis.Redis", end: str) -> float:
+def _run_bare_chain(client: "redis.Redis", end: str) -> float:
     """Run a chain of bare tasks; return its seconds."""
     began = time.perf_counter()
     bare.app.send_task("bare.hop", (HOPS, end), queue=bare.QUEUE)
-    if client.brpop([end], timeout=int(PATIENCE)) is None:
-        raise RuntimeError(f"The chain of bare tasks did not end within {PATIENCE:g} s.")
+    if client.brpop([end], timeout=int(CHAIN_TIMEOUT)) is None:
+        raise RuntimeError(f"The chain of bare tasks did not end within {CHAIN_TIMEOUT:g} s.")
     return time.perf_counter() - began

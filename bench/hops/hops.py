@@ -24,15 +24,15 @@ import redis
 from sqlalchemy import text
 
 import embedded
-from bench.compare.canvases import QUERY, chain
+from bench.compare.canvases import QUERY, chain_canvas
 from bench.compare.processes import Process, stop_all
 from bench.measuring import cpu
-from bench.measuring.counted_wire import CountedWire, Wires, wires
-from bench.measuring.postgres_protocol import PostgresTalk
-from bench.measuring.redis_protocol import RedisTalk
+from bench.measuring.counted_wire import CountingProxy, CountingProxies, run_proxies
+from bench.measuring.postgres_protocol import PostgresObserver
+from bench.measuring.redis_protocol import RedisObserver
 from bench.measuring.tally import Tally
 from scheduler.coordinator.coordinator import Coordinator
-from scheduler.coordinator.run_start import Request
+from scheduler.coordinator.run_start import RunRequest
 from scheduler.coordinator.version_cache import VersionCache
 from scheduler.lifecycle.accept import Start
 from scheduler.lifecycle.lifecycle import Lifecycle
@@ -46,24 +46,24 @@ from store.tenants import tenants
 
 ROOT = Path(__file__).resolve().parents[2]
 HOPS = 20  # nodes of a chain, Begin among them
-LOOKS_EVERY = 0.05  # seconds
-PATIENCE = 90.0  # seconds to wait for any condition
+POLL_INTERVAL = 0.05  # seconds
+TIMEOUT = 90.0  # seconds to wait for any condition
 CONNECTIONS = 36  # of the embedded PostgreSQL's 60, for all workers together
 ROLES, SERVERS = ("worker", "scheduler", "sweeper"), ("PostgreSQL", "Redis")
 
 OPEN = text("select count(*) from runs where tenant_id = :tenant_id and status not in ('succeeded', 'failed')")
 FAILED = text("select id, error from runs where tenant_id = :tenant_id and status = 'failed' limit 1")
-WRITTEN = text("""
+WRITE_COUNTERS = text("""
     select pg_snapshot_xmax(pg_current_snapshot())::text::bigint as transactions,
         (pg_current_wal_insert_lsn() - '0/0')::bigint as wal
 """)
-TIMES = text("""
+ACTIVATION_TIMES = text("""
     select run_id, started_at, finished_at from activations where run_id = any(:runs) order by run_id, started_at
 """)
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class CounterReading:
     """All counters at one moment."""
 
     at: float
@@ -74,8 +74,8 @@ class Reading:
     commands: Mapping[str, int]  # by name, as Redis counts them
     command_us: float  # time that Redis spent in commands
 
-    def __sub__(self, earlier: "Reading") -> "Reading":
-        return Reading(
+    def __sub__(self, earlier: "CounterReading") -> "CounterReading":
+        return CounterReading(
             self.at - earlier.at,
             {key: tally - earlier.tallies[key] for key, tally in self.tallies.items()},
             {key: used - earlier.cpu[key] for key, used in self.cpu.items()},
@@ -87,14 +87,14 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True)
-class Passed:
+class HopMeasurement:
     """The cost of some chains. `idle` is the reading of the same processes while nothing ran."""
 
     hops: int
     seconds: float  # from the first claim to the last report
     hop_ms: Sequence[float]  # from one claim to the next
-    reading: Reading
-    idle: Reading
+    reading: CounterReading
+    idle: CounterReading
 
     @property
     def hops_per_second(self) -> float:
@@ -128,25 +128,25 @@ class Passed:
 
 
 @dataclass
-class Stand:
+class HopBench:
     """Servers behind proxies, processes, and a canvas to run."""
 
     database: Database
     lifecycle: Lifecycle
     redis: "redis.Redis"
     servers: embedded.Services
-    laid: Wires
-    wires: Mapping[tuple[str, str], CountedWire]
+    laid: CountingProxies
+    wires: Mapping[tuple[str, str], CountingProxy]
     environment: Mapping[str, str]
     folder: Path
     processes: dict[str, list[Process]] = field(default_factory=dict[str, list[Process]])
-    idle: Reading | None = None
+    idle: CounterReading | None = None
 
     def __post_init__(self) -> None:
         with self.database.transaction() as tx:
             self.tenant_id = tenants.ensure_tenant(tx, "distance")
-            self.canvas_id = canvases.create(tx, self.tenant_id, "a chain", chain(HOPS))
-            self.version_id = versions.snapshot(tx, self.tenant_id, self.canvas_id).id
+            self.canvas_id = canvases.create(tx, self.tenant_id, "a chain", chain_canvas(HOPS))
+            self.version_id = versions.lock_draft_version(tx, self.tenant_id, self.canvas_id).id
 
     # -- processes ---------------------------------------------------------------------------------------------------
     def start(self, role: str, count: int = 1, **environment: str) -> None:
@@ -175,39 +175,39 @@ class Stand:
             self.run_all(4 * count, 4 * count)
         self.idle = self._pause(idle)
 
-    def _pause(self, seconds: float) -> Reading:
+    def _pause(self, seconds: float) -> CounterReading:
         before = self.read()
         time.sleep(seconds)
         return self.read() - before
 
     # -- runs --------------------------------------------------------------------------------------------------------
-    def chains(self, runs: int, at_once: int) -> Passed:
+    def chains(self, runs: int, at_once: int) -> HopMeasurement:
         """Run `runs` chains, `at_once` at a time, and return their cost."""
         assert self.idle is not None
         before = self.read()
         started = self.run_all(runs, at_once)
         after = self.read()
         with self.database.transaction() as tx:
-            rows = tx.rows(TIMES, runs=started)
+            rows = tx.rows(ACTIVATION_TIMES, runs=started)
         hop_ms = [
             (then.started_at - now.started_at).total_seconds() * 1000
             for now, then in pairwise(rows)
             if now.run_id == then.run_id
         ]
         took = max(row.finished_at for row in rows) - min(row.started_at for row in rows)
-        return Passed(len(rows), took.total_seconds(), hop_ms, after - before, self.idle)
+        return HopMeasurement(len(rows), took.total_seconds(), hop_ms, after - before, self.idle)
 
     def run_all(self, runs: int, at_once: int) -> list[UUID]:
         """Start `runs` runs with at most `at_once` open at a time; return their ids when all have succeeded."""
         started: list[UUID] = []
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT
         while (still_open := self._open()) or len(started) < runs:
             for _ in range(min(at_once - still_open, runs - len(started))):
-                start = Start(self.tenant_id, self.canvas_id, self.version_id, Request(query=QUERY))
+                start = Start(self.tenant_id, self.canvas_id, self.version_id, RunRequest(query=QUERY))
                 started.append(self.lifecycle.start_run(start).run_id)
             if time.monotonic() > deadline:
                 raise RuntimeError(f"{still_open} runs are still open: {self.said()}")
-            time.sleep(LOOKS_EVERY)
+            time.sleep(POLL_INTERVAL)
         with self.database.transaction() as tx:
             if failed := tx.one_or_none(FAILED, tenant_id=self.tenant_id):
                 raise RuntimeError(f"A run failed: {failed['error']}")
@@ -222,18 +222,18 @@ class Stand:
         return "\n".join(f"{path.name}: {path.read_text()[-1000:]}" for path in sorted(self.folder.glob("*.log")))
 
     # -- counters ----------------------------------------------------------------------------------------------------
-    def read(self) -> Reading:
+    def read(self) -> CounterReading:
         """Read all counters."""
         with self.database.transaction() as tx:
-            written = tx.one_or_none(WRITTEN)
+            written = tx.one_or_none(WRITE_COUNTERS)
         assert written is not None
         stats: Mapping[str, Mapping[str, Any]] = self.redis.info("commandstats")  # pyright: ignore[reportAssignmentType] (it also has an async twin)
         pids = {role: [process.session for process in processes] for role, processes in self.processes.items()}
         pids |= {server.name: [server.pid] for server in self.servers.owned}
-        return Reading(
+        return CounterReading(
             time.monotonic(),
             {key: self.laid.read(wire) for key, wire in self.wires.items()},
-            {who: cpu.spent(found) for who, found in pids.items()},
+            {who: cpu.cpu_ms_of(found) for who, found in pids.items()},
             written["transactions"],
             written["wal"],
             {name.removeprefix("cmdstat_"): stat["calls"] for name, stat in stats.items()},
@@ -242,15 +242,15 @@ class Stand:
 
 
 @contextmanager
-def stand_on(folder: Path) -> Generator[Stand]:
+def run_hop_bench(folder: Path) -> Generator[HopBench]:
     """Run scheduler and sweeper on embedded servers until the block ends. The caller starts workers."""
     with ExitStack() as until_end:
         servers = until_end.enter_context(embedded.services(folder, durable=True))
         migrate.upgrade(servers.database_url)
-        laid = until_end.enter_context(wires())
+        laid = until_end.enter_context(run_proxies())
         talks: Mapping[str, tuple[str, Callable[[Tally], Any]]] = {
-            "PostgreSQL": (servers.database_url, PostgresTalk),
-            "Redis": (servers.redis_url, RedisTalk),
+            "PostgreSQL": (servers.database_url, PostgresObserver),
+            "Redis": (servers.redis_url, RedisObserver),
         }
         found = {(role, server): laid.to(url, talk) for role in ROLES for server, (url, talk) in talks.items()}
         database = Database(servers.database_url, pool_size=2, application="easel-bench")
@@ -260,7 +260,7 @@ def stand_on(folder: Path) -> Generator[Stand]:
         until_end.callback(bus.close)
         lifecycle = Lifecycle(Coordinator(database, Dispatch(app, bus), VersionCache()))
         client = until_end.enter_context(redis.Redis.from_url(servers.redis_url))
-        stand = Stand(database, lifecycle, client, servers, laid, found, _environment(folder), folder)
+        stand = HopBench(database, lifecycle, client, servers, laid, found, _environment(folder), folder)
         for role in reversed(ROLES):
             until_end.callback(stand.stop, role)
         stand.start("scheduler")

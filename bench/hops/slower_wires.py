@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import psycopg
 import redis
 
-from bench.hops.hops import SERVERS, Stand
-from bench.measuring.cells import shown
+from bench.hops.hops import SERVERS, HopBench
+from bench.measuring.cells import format_number
 
-EACH_WAY = 0.005  # seconds of delay in each direction, enough to exceed a machine's noise
+DELAY = 0.005  # seconds of delay in each direction, enough to exceed a machine's noise
 
 
-def trips_table(stand: Stand, runs: int) -> Iterator[str]:
+def trips_table(stand: HopBench, runs: int) -> Iterator[str]:
     """Yield the times of hops without and with delayed proxies, in turns; the difference gives the round trips.
 
     The first quartile is compared: other processes on this machine make hops slower and never faster.
@@ -24,10 +24,10 @@ def trips_table(stand: Stand, runs: int) -> Iterator[str]:
     hops: dict[str, list[float]] = {which: [] for which in slower}
     for _ in range(max(2, runs // 2)):
         for which, servers in slower.items():
-            _slow_down(stand, servers)
+            _delay_proxies(stand, servers)
             hops[which] += stand.chains(1, 1).hop_ms
-    added = _added_by_wires(stand)
-    _slow_down(stand, ())
+    added = _measure_added_delay(stand)
+    _delay_proxies(stand, ())
     found = {which: statistics.quantiles(each, n=4) for which, each in hops.items()}
     delays = " and ".join(f"{added[server]:.2f} ms to a round trip to {server}" for server in SERVERS)
     yield f"A slower wire adds {delays}; {len(hops['none'])} hops each."
@@ -36,16 +36,16 @@ def trips_table(stand: Stand, runs: int) -> Iterator[str]:
     yield "|---|---:|---:|---:|---:|"
     for which, quarters in found.items():
         each = statistics.mean(added[server] for server in slower[which] or SERVERS)
-        trips = shown((quarters[0] - found["none"][0]) / each) if slower[which] else ""
-        yield f"| {which} | {' | '.join(map(shown, quarters))} | {trips} |"
+        trips = format_number((quarters[0] - found["none"][0]) / each) if slower[which] else ""
+        yield f"| {which} | {' | '.join(map(format_number, quarters))} | {trips} |"
 
 
-def _slow_down(stand: Stand, servers: Sequence[str]) -> None:
+def _delay_proxies(stand: HopBench, servers: Sequence[str]) -> None:
     for (_, server), wire in stand.wires.items():
-        wire.each_way = EACH_WAY if server in servers else 0.0
+        wire.each_way = DELAY if server in servers else 0.0
 
 
-def _added_by_wires(stand: Stand) -> Mapping[str, float]:
+def _measure_added_delay(stand: HopBench) -> Mapping[str, float]:
     """Return the milliseconds that a delayed proxy adds to a round trip, measured through it."""
     database_url = stand.wires["worker", "PostgreSQL"].through(stand.servers.database_url)
     redis_url = stand.wires["worker", "Redis"].through(stand.servers.redis_url)
@@ -61,13 +61,13 @@ def _added_by_wires(stand: Stand) -> Mapping[str, float]:
         for server, call in asks.items():
             each: list[float] = []
             for slower in ((), SERVERS):
-                _slow_down(stand, slower)
-                each.append(_quick_ms(call))
+                _delay_proxies(stand, slower)
+                each.append(_first_quartile_ms(call))
             took[server] = each[1] - each[0]
     return took
 
 
-def _quick_ms(call: Callable[[], object]) -> float:
+def _first_quartile_ms(call: Callable[[], object]) -> float:
     took: list[float] = []
     for _ in range(60):
         began = time.perf_counter()

@@ -17,18 +17,18 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit, urlunsplit
 
-from bench.measuring.tally import Talk, Tally
+from bench.measuring.tally import ConnectionObserver, Tally
 
-PIECE = 256 * 1024  # bytes of one read
+READ_SIZE = 256 * 1024  # bytes of one read
 
 
 @dataclass
-class CountedWire:
+class CountingProxy:
     """A proxy for one server: a local port and all connections through it."""
 
     host: str
     target: int
-    talk: Callable[[Tally], Talk]
+    talk: Callable[[Tally], ConnectionObserver]
     each_way: float = 0.0  # seconds of delay in each direction; may be changed at any time
     port: int = 0
     tally: Tally = field(default_factory=Tally)
@@ -48,8 +48,8 @@ class CountedWire:
             return
         talk = self.talk(self.tally)
         ways = {
-            asyncio.create_task(_Way(self, to_server, talk.asked).carry(from_client)),
-            asyncio.create_task(_Way(self, to_client, talk.answered).carry(from_server)),
+            asyncio.create_task(_Direction(self, to_server, talk.asked).carry(from_client)),
+            asyncio.create_task(_Direction(self, to_client, talk.answered).carry(from_server)),
         }
         try:
             await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
@@ -62,22 +62,22 @@ class CountedWire:
 
 
 @dataclass(frozen=True, slots=True)
-class Wires:
+class CountingProxies:
     """Opens proxies on an event loop in its own thread."""
 
     loop: asyncio.AbstractEventLoop
     listening: list[asyncio.Server] = field(default_factory=list[asyncio.Server])
 
-    def to(self, url: str, talk: Callable[[Tally], Talk]) -> CountedWire:
+    def to(self, url: str, talk: Callable[[Tally], ConnectionObserver]) -> CountingProxy:
         """Open a proxy to the server of a URL."""
         parts = urlsplit(url)
-        wire = CountedWire(parts.hostname or "127.0.0.1", parts.port or 0, talk)
+        wire = CountingProxy(parts.hostname or "127.0.0.1", parts.port or 0, talk)
         opening = asyncio.run_coroutine_threadsafe(asyncio.start_server(wire.carry, "127.0.0.1", 0), self.loop)
         self.listening.append(opening.result())
         wire.port = self.listening[-1].sockets[0].getsockname()[1]
         return wire
 
-    def read(self, wire: CountedWire) -> Tally:
+    def read(self, wire: CountingProxy) -> Tally:
         """Return the traffic so far, consistent at one moment."""
 
         async def copy_tally() -> Tally:
@@ -87,24 +87,24 @@ class Wires:
 
 
 @contextmanager
-def wires() -> Generator[Wires]:
+def run_proxies() -> Generator[CountingProxies]:
     """Run an event loop for proxies; close them when the block ends."""
     loop = asyncio.SelectorEventLoop(
         selectors.SelectSelector()
     )  # epoll rounds delays up to milliseconds, which is too coarse
     thread = threading.Thread(target=loop.run_forever, name="wires", daemon=True)
     thread.start()
-    laid = Wires(loop)
+    laid = CountingProxies(loop)
     try:
         yield laid
     finally:
-        asyncio.run_coroutine_threadsafe(_cut(laid.listening), loop).result()
+        asyncio.run_coroutine_threadsafe(_close_all(laid.listening), loop).result()
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()
 
 
-async def _cut(listening: Sequence[asyncio.Server]) -> None:
+async def _close_all(listening: Sequence[asyncio.Server]) -> None:
     """Stop listening, and close the connections of this loop."""
     for server in listening:
         server.close()
@@ -115,10 +115,10 @@ async def _cut(listening: Sequence[asyncio.Server]) -> None:
 
 
 @dataclass
-class _Way:
+class _Direction:
     """One direction of a connection. Delayed data keep their order and their intervals."""
 
-    wire: CountedWire
+    wire: CountingProxy
     writer: asyncio.StreamWriter
     hear: Callable[[bytes], None]
     under_way: int = 0
@@ -129,7 +129,7 @@ class _Way:
         arriving = asyncio.create_task(self._arrive())
         try:
             with suppress(OSError):
-                while data := await reader.read(PIECE):
+                while data := await reader.read(READ_SIZE):
                     self.hear(data)
                     if self.wire.each_way or self.under_way:
                         self.under_way += 1

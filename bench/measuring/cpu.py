@@ -9,7 +9,7 @@ PROC = Path("/proc")
 TICK = 1000 / os.sysconf("SC_CLK_TCK")  # milliseconds
 
 
-def spent(pids: Iterable[int]) -> float:
+def cpu_ms_of(pids: Iterable[int]) -> float:
     """Return the milliseconds of processor time of these processes and of their children, running or ended."""
     found = {pid: stat for path in PROC.glob("[0-9]*") if (stat := _stat(pid := int(path.name))) is not None}
     family = {pid for pid in pids if pid in found}

@@ -8,7 +8,7 @@ import re
 import struct
 from collections.abc import Iterator
 
-from bench.measuring.tally import Tally, Turns
+from bench.measuring.tally import Tally, RoundTripCounter
 
 TLS_REQUEST, GSS_REQUEST = 80877103, 80877104  # each is answered by one byte that is not a message
 HEAD = 5  # bytes before a message's body: type and length
@@ -23,7 +23,7 @@ _PARTITION = re.compile(r"_p\d{4}w\d{2}\b")
 _LOCKS = re.compile(r"\bfor\s+(?:no\s+key\s+)?(?:update|share)\b", re.IGNORECASE)
 
 
-def label(sql: str) -> str:
+def statement_label(sql: str) -> str:
     """Return a short label of a statement: "update activations", "select runs, locked", "begin".
 
     Several writes in one statement are joined, each once and in order: "update runs + insert scopes". The name of a
@@ -42,7 +42,7 @@ def label(sql: str) -> str:
     return " ".join(filter(None, ("select", read and read[1].lower()))) + (", locked" if _LOCKS.search(sql) else "")
 
 
-class PostgresTalk(Turns):
+class PostgresObserver(RoundTripCounter):
     """Observes one connection to PostgreSQL."""
 
     def __init__(self, tally: Tally) -> None:
@@ -63,7 +63,7 @@ class PostgresTalk(Turns):
         if not self._has_started:
             self._start()
         if self._has_started:
-            for kind, body in _messages(self._asked):
+            for kind, body in _take_messages(self._asked):
                 self.tally.messages += 1
                 self._ask(kind, body)
 
@@ -77,7 +77,7 @@ class PostgresTalk(Turns):
             self._is_sealed = self._answered.pop(0) != ord("N")
             if self._is_sealed:
                 return
-        for kind, body in _messages(self._answered):
+        for kind, body in _take_messages(self._answered):
             self._answer(kind, body)
 
     def _start(self) -> None:
@@ -97,14 +97,14 @@ class PostgresTalk(Turns):
         match kind:
             case b"P":
                 name, sql, *_ = body.split(b"\0", 2)
-                self._prepared[name] = label(sql.decode(errors="replace"))
+                self._prepared[name] = statement_label(sql.decode(errors="replace"))
             case b"B":
                 portal, name, *_ = body.split(b"\0", 2)
                 self._bound[portal] = self._prepared.get(name, "unknown")
             case b"E":
                 self.tally.statements[self._bound.get(body.partition(b"\0")[0], "unknown")] += 1
             case b"Q":
-                self.tally.statements[label(body.rstrip(b"\0").decode(errors="replace"))] += 1
+                self.tally.statements[statement_label(body.rstrip(b"\0").decode(errors="replace"))] += 1
             case _:
                 pass
 
@@ -119,7 +119,7 @@ class PostgresTalk(Turns):
             self._has_worked = False
 
 
-def _messages(buffer: bytearray) -> Iterator[tuple[bytes, bytes]]:
+def _take_messages(buffer: bytearray) -> Iterator[tuple[bytes, bytes]]:
     """Remove complete messages from the front of a buffer; yield type and body of each."""
     while len(buffer) >= HEAD:
         (length,) = struct.unpack_from("!i", buffer, 1)  # of the body and of itself

@@ -1,11 +1,11 @@
 """An observer of Redis' protocol: counts commands by name. Of replies only bytes are counted."""
 
-from bench.measuring.tally import Tally, Turns
+from bench.measuring.tally import Tally, RoundTripCounter
 
 END = b"\r\n"
 
 
-class RedisTalk(Turns):
+class RedisObserver(RoundTripCounter):
     """Observes one connection to Redis or Valkey, whose client sends arrays of bulk strings, as libraries do."""
 
     def __init__(self, tally: Tally) -> None:
@@ -15,14 +15,14 @@ class RedisTalk(Turns):
     def asked(self, data: bytes) -> None:
         super().asked(data)
         self._asked += data
-        while (command := _command(self._asked)) is not None:
+        while (command := _parse_command(self._asked)) is not None:
             name, length = command
             del self._asked[:length]
             self.tally.messages += 1
             self.tally.statements[name] += 1
 
 
-def _command(buffer: bytearray) -> tuple[str, int] | None:
+def _parse_command(buffer: bytearray) -> tuple[str, int] | None:
     """Return name and length of the command at the front of a buffer; None while it is incomplete."""
     line = buffer.find(END)
     if line < 0:

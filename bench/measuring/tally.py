@@ -42,7 +42,7 @@ class Tally:
         return Tally(**numbers, statements=_counter(counted))
 
 
-class Talk(Protocol):
+class ConnectionObserver(Protocol):
     """Observes one connection and adds to a tally."""
 
     def asked(self, data: bytes) -> None:
@@ -54,7 +54,7 @@ class Talk(Protocol):
         ...
 
 
-class Turns:
+class RoundTripCounter:
     """Counts bytes and round trips, which need no parsing."""
 
     def __init__(self, tally: Tally) -> None:

@@ -21,13 +21,13 @@ from pathlib import Path
 
 import redis
 
-from bench.fixtures.stage import Stage, stage_on, until
+from bench.fixtures.stage import Deployment, run_deployment, wait_until
 
 WAYS = ("http", "cli", "key", "silent", "gone")
 
 
 @dataclass(frozen=True, slots=True)
-class Stop:
+class MeasuredCancel:
     """One cancel: when it was requested and accepted, and the provider's record."""
 
     asked: float
@@ -41,58 +41,58 @@ class Stop:
         return max(0.0, self.closed - self.accepted)
 
 
-def by_http(stage: Stage, run_id: str, session_id: str) -> None:
+def cancel_by_http(stage: Deployment, run_id: str, session_id: str) -> None:
     stage.client.post(f"/runs/{run_id}/cancel").raise_for_status()
 
 
-def by_command(stage: Stage, run_id: str, session_id: str) -> None:
+def cancel_by_command(stage: Deployment, run_id: str, session_id: str) -> None:
     stage.easel("cancel", run_id)
 
 
-def by_key(stage: Stage, run_id: str, session_id: str) -> None:
+def cancel_by_key(stage: Deployment, run_id: str, session_id: str) -> None:
     with redis.Redis.from_url(stage.redis_url()) as client:
         client.set(f"{run_id if hash(run_id) % 2 else session_id}-cancel", "x", ex=60)
 
 
-def measured(stage: Stage, cancel: Callable[[Stage, str, str], None], runs: int, at_once: int) -> list[Stop]:
+def measure_cancels(stage: Deployment, cancel: Callable[[Deployment, str, str], None], runs: int, at_once: int) -> list[MeasuredCancel]:
     """Cancel `runs` runs, each after it has begun to stream, `at_once` side by side."""
 
-    def one(_: int) -> Stop:
+    def one(_: int) -> MeasuredCancel:
         run_id, session_id, name = stage.streaming_run()
-        return _stopped(stage, cancel, run_id, session_id, name)
+        return _measure_one(stage, cancel, run_id, session_id, name)
 
     with ThreadPoolExecutor(at_once) as pool:
         return list(pool.map(one, range(runs)))
 
 
-def measured_without_redis(stage: Stage, runs: int, at_once: int, *, is_killed: bool) -> list[Stop]:
+def measure_without_redis(stage: Deployment, runs: int, at_once: int, *, is_killed: bool) -> list[MeasuredCancel]:
     """Cancel batches of runs while Redis is stopped, or right after it was killed; it comes back between batches."""
-    found: list[Stop] = []
+    found: list[MeasuredCancel] = []
     while len(found) < runs:
         with ThreadPoolExecutor(at_once) as pool:
             streaming = [one.result() for one in [pool.submit(stage.streaming_run) for _ in range(at_once)]]
             pid = stage.redis_pid()
             os.kill(pid, signal.SIGKILL if is_killed else signal.SIGSTOP)
             try:
-                stopping = [pool.submit(_stopped, stage, by_http, *one) for one in streaming]
+                stopping = [pool.submit(_measure_one, stage, cancel_by_http, *one) for one in streaming]
                 found += [one.result() for one in stopping]
             finally:
                 if not is_killed:
                     os.kill(pid, signal.SIGCONT)
-        until(stage.redis_answers, "Redis did not come back")
+        wait_until(stage.redis_answers, "Redis did not come back")
     return found
 
 
-def _stopped(stage: Stage, cancel: Callable[[Stage, str, str], None], run_id: str, session_id: str, name: str) -> Stop:
+def _measure_one(stage: Deployment, cancel: Callable[[Deployment, str, str], None], run_id: str, session_id: str, name: str) -> MeasuredCancel:
     requested = time.monotonic()
     cancel(stage, run_id, session_id)
     accepted = time.monotonic()
     stream = stage.closes(name)
     after = sum(1 for moment in stream["tokens"] if moment > accepted)
-    return Stop(requested, accepted, stream["closed"], after)
+    return MeasuredCancel(requested, accepted, stream["closed"], after)
 
 
-def told(way: str, stops: list[Stop]) -> str:
+def figures_line(way: str, stops: list[MeasuredCancel]) -> str:
     """Return one line of figures."""
     took = sorted(stop.took * 1000 for stop in stops)
     waited = sorted((stop.accepted - stop.asked) * 1000 for stop in stops)
@@ -115,20 +115,20 @@ def main() -> None:
     folder = Path(tempfile.mkdtemp(prefix="easel-cancel-"))
     folder.chmod(0o711)  # as root, PostgreSQL runs under another account and must get through
     try:
-        with stage_on(folder) as stage:
-            measured(stage, by_http, options.at_once, options.at_once)  # the first calls import the model's client
+        with run_deployment(folder) as stage:
+            measure_cancels(stage, cancel_by_http, options.at_once, options.at_once)  # the first calls import the model's client
             for way in options.ways:
                 if way in ("silent", "gone"):
-                    stops = measured_without_redis(stage, options.runs, options.at_once, is_killed=way == "gone")
+                    stops = measure_without_redis(stage, options.runs, options.at_once, is_killed=way == "gone")
                 else:
-                    cancel = {"http": by_http, "cli": by_command, "key": by_key}[way]
-                    stops = measured(
+                    cancel = {"http": cancel_by_http, "cli": cancel_by_command, "key": cancel_by_key}[way]
+                    stops = measure_cancels(
                         stage,
                         cancel,
                         max(2, options.runs // (10 if way == "cli" else 1)),
                         min(options.at_once, 2) if way == "cli" else options.at_once,
                     )
-                print(told(way, stops), flush=True)  # noqa: T201 (what this is for)
+                print(figures_line(way, stops), flush=True)  # noqa: T201 (what this is for)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

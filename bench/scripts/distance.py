@@ -15,16 +15,16 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from bench.hops.counted_hop import hop_table, time_table
-from bench.hops.hops import Stand, stand_on
+from bench.hops.hops import HopBench, run_hop_bench
 from bench.hops.profile import flame_table
-from bench.hops.scaling import reach_table, scale_table
+from bench.hops.scaling import capacity_table, scale_table
 from bench.hops.slower_wires import trips_table
 
-TABLES: Mapping[str, Callable[[Stand, int], Iterator[str]]] = {
+TABLES: Mapping[str, Callable[[HopBench, int], Iterator[str]]] = {
     "hop": hop_table,
     "time": time_table,
     "trips": trips_table,
-    "reach": reach_table,
+    "reach": capacity_table,
     "scale": scale_table,  # last, because it replaces the workers
 }
 
@@ -43,17 +43,17 @@ def main() -> None:
     folder = Path(tempfile.mkdtemp(prefix="easel-distance-"))
     folder.chmod(0o711)  # as root, PostgreSQL runs under another account and must get through
     try:
-        with stand_on(folder) as stand:
+        with run_hop_bench(folder) as stand:
             stand.start_workers(options.workers)
             if options.flame is not None:
-                _print(flame_table(stand, 2 * options.runs, options.flame))
+                _print_lines(flame_table(stand, 2 * options.runs, options.flame))
             for name in chosen:
-                _print(TABLES[name](stand, options.runs))
+                _print_lines(TABLES[name](stand, options.runs))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _print(lines: Iterator[str]) -> None:
+def _print_lines(lines: Iterator[str]) -> None:
     for line in lines:
         print(line, flush=True)  # noqa: T201 (what this is for)
     print(flush=True)  # noqa: T201

@@ -19,8 +19,8 @@ from uuid import UUID
 from sqlalchemy import text
 
 from bench.fixtures import past
-from bench.fixtures.growing import Growing, Made, chain, iterating, merging, node, stage, wide
-from bench.measuring.cells import shown
+from bench.fixtures.growing import GrowthEngine, CanvasVersion, chain_components, iteration_components, merge_node, component_node, growth_engine, fan_components
+from bench.measuring.cells import format_number
 from canvas.document import parsing
 from canvas.graph.canvas import compile_canvas
 from scheduler.sweeper.maintenance import apply_retention
@@ -31,16 +31,16 @@ from store.monitoring import sweep_queries
 from store.primitives.ids import new_id
 from store.runs import activations, events, reports, run_queries, run_rows, scopes, values
 
-HUNDRED = 100  # steps that are compared at both ends of a long run
-A_STEP, LOCKS, MEMORY = "ms a step", "locks of a step", "MB of a connection"
+END_STEPS = 100  # steps that are compared at both ends of a long run
+MS_PER_STEP, STEP_LOCKS, CONNECTION_MEMORY = "ms a step", "locks of a step", "MB of a connection"
 COUNT_LOCKS = text("select count(*) from pg_locks where pid = pg_backend_pid() and locktype = 'relation'")
 COUNT_MEMORY = text("select sum(total_bytes) from pg_backend_memory_contexts")
-BATCHES = 5  # repetitions of short operations
-MASKS = "sets of nodes are masks with a bit for each of 100 and of 2,000 nodes"
+REPETITIONS = 5  # repetitions of short operations
+MASKS_REASON = "sets of nodes are masks with a bit for each of 100 and of 2,000 nodes"
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class GrowthRow:
     """One kind of growth: a unit's cost at a small size and at a large one."""
 
     grows: str
@@ -57,53 +57,53 @@ class Line:
         return self.at_large / self.at_small if self.at_small else 0.0
 
 
-Workload = Callable[[Growing, bool], Iterator[Line]]
+GrowthWorkload = Callable[[GrowthEngine, bool], Iterator[GrowthRow]]
 
 
-def markdown(lines: Sequence[Line]) -> str:
+def growth_markdown(lines: Sequence[GrowthRow]) -> str:
     """Return the table."""
     rows = ["| grows | unit | from | cost | to | cost | ratio | |", "|---|---|---:|---:|---:|---:|---:|---|"]
     for line in lines:
-        cells = (line.grows, line.unit, line.small, shown(line.at_small), line.large, shown(line.at_large))
+        cells = (line.grows, line.unit, line.small, format_number(line.at_small), line.large, format_number(line.at_large))
         rows.append(f"| {' | '.join(cells)} | {line.ratio:.2f} | {line.because} |")
     return "\n".join(rows)
 
 
 # -- one run ---------------------------------------------------------------------------------------------------------
-def long_chain(growing: Growing, full: bool) -> Iterator[Line]:
+def measure_chain(growing: GrowthEngine, full: bool) -> Iterator[GrowthRow]:
     """Measure steps in a row in one run."""
     length = 2000 if full else 400
-    version = growing.version(chain(length))
+    version = growing.version(chain_components(length))
     finished = growing.finished(growing.play(version))
-    first = (finished[HUNDRED] - finished[0]) / HUNDRED
-    last = (finished[-1] - finished[-1 - HUNDRED]) / HUNDRED
-    yield Line("steps of a run, in a row", "ms a step", "first 100", first * 1000, f"last of {length}", last * 1000)
+    first = (finished[END_STEPS] - finished[0]) / END_STEPS
+    last = (finished[-1] - finished[-1 - END_STEPS]) / END_STEPS
+    yield GrowthRow("steps of a run, in a row", "ms a step", "first 100", first * 1000, f"last of {length}", last * 1000)
 
 
-def wide_fan(growing: Growing, full: bool) -> Iterator[Line]:
+def measure_fan(growing: GrowthEngine, full: bool) -> Iterator[GrowthRow]:
     """Measure nodes side by side with a join."""
     small, large = 100, 2000 if full else 400
     at_small, at_large = (
-        growing.seconds(growing.play(growing.version(wide(width)))) / width for width in (small, large)
+        growing.seconds(growing.play(growing.version(fan_components(width)))) / width for width in (small, large)
     )
-    yield Line("nodes side by side", "ms a node", str(small), at_small * 1000, str(large), at_large * 1000)
+    yield GrowthRow("nodes side by side", "ms a node", str(small), at_small * 1000, str(large), at_large * 1000)
 
 
-def items(growing: Growing, full: bool) -> Iterator[Line]:
+def measure_items(growing: GrowthEngine, full: bool) -> Iterator[GrowthRow]:
     """Measure items of an Iteration, one after another and eight at a time."""
     small, large = 50, 10_000 if full else 300
     for concurrency, order in ((1, "one after another"), (8, "side by side")):
-        version = growing.version(iterating(concurrency))
+        version = growing.version(iteration_components(concurrency))
         at_small = growing.seconds(growing.play(version, _items(small))) / small
         run_id = growing.play(version, _items(large))
-        yield Line(
+        yield GrowthRow(
             f"items, {order}", "ms an item", str(small), at_small * 1000, str(large),
             growing.seconds(run_id) / large * 1000,
         )  # fmt: skip
         finished = growing.finished(run_id)
         tenth = large // 10
         first, last = finished[tenth + 1] - finished[1], finished[-1] - finished[-1 - tenth]
-        yield Line(
+        yield GrowthRow(
             f"items, {order}",
             "ms an item",
             "first tenth",
@@ -113,15 +113,15 @@ def items(growing: Growing, full: bool) -> Iterator[Line]:
         )
 
 
-def outputs(growing: Growing, full: bool) -> Iterator[Line]:
+def measure_outputs(growing: GrowthEngine, full: bool) -> Iterator[GrowthRow]:
     """Measure large outputs upstream that no node reads, and the cost of storing and reading one."""
     length = 40
     costs: dict[int, tuple[float, float, float]] = {}
     for size in (1 << 10, 64 << 10, 1 << 20, *((10 << 20,) if full else ())):
         repeated = 64
         query = "x" * (size // repeated)
-        beside = growing.version(chain(length, script="text", first="{sys.query}" * repeated))
-        reading = growing.version(chain(5, script="{StringTransform:0@result}", first="{sys.query}" * repeated))
+        beside = growing.version(chain_components(length, script="text", first="{sys.query}" * repeated))
+        reading = growing.version(chain_components(5, script="{StringTransform:0@result}", first="{sys.query}" * repeated))
         growing.play(beside, query)
         before, finished = growing.stored(), growing.finished(growing.play(beside, query))
         stored = (growing.stored() - before) / length / 1e6  # megabytes, as the others are seconds
@@ -130,19 +130,19 @@ def outputs(growing: Growing, full: bool) -> Iterator[Line]:
     least, *more = sorted(costs)
     for size in more:
         for title, unit, position, because in (
-            ("an output upstream that is not read", "ms a step", 0, f"the query is {_bytes(size // 64)}"),
+            ("an output upstream that is not read", "ms a step", 0, f"the query is {_format_bytes(size // 64)}"),
             ("an output upstream that is not read", "KB stored a step", 2, "the output itself, over 40 steps"),
             ("an output that every step reads and writes", "ms a step", 1, "proportional to what is read and written"),
         ):
             at_small, at_large = costs[least][position] * 1000, costs[size][position] * 1000
-            yield Line(title, unit, "1 KB", at_small, _bytes(size), at_large, because)
+            yield GrowthRow(title, unit, "1 KB", at_small, _format_bytes(size), at_large, because)
 
 
 # -- a conversation --------------------------------------------------------------------------------------------------
-def turns(growing: Growing, full: bool) -> Iterator[Line]:
+def measure_turns(growing: GrowthEngine, full: bool) -> Iterator[GrowthRow]:
     """Measure turns of one conversation."""
     many = 500 if full else 60
-    version = growing.version(chain(2))
+    version = growing.version(chain_components(2))
     run_id, conversation = growing.start(version)
     growing.ends(run_id)
     took: list[float] = []
@@ -155,59 +155,59 @@ def turns(growing: Growing, full: bool) -> Iterator[Line]:
         growing.ends(run_id)
         took.append(growing.seconds(run_id))
     for title, costs in (("ms a turn of two nodes", took), ("ms to start one", starts)):
-        yield Line(
+        yield GrowthRow(
             "turns of a conversation", title, "first 20", min(costs[:20]) * 1000, f"last of {many}",
             min(costs[-20:]) * 1000,
         )  # fmt: skip
-    yield Line(
+    yield GrowthRow(
         "turns of a conversation", "bytes a run begins with", "1", growing.base(first), str(many), growing.base(run_id)
     )
 
 
 # -- rows in the tables ----------------------------------------------------------------------------------------------
-def finished_runs(growing: Growing, full: bool) -> Iterator[Line]:
+def measure_finished_runs(growing: GrowthEngine, full: bool) -> Iterator[GrowthRow]:
     """Measure operations with many finished runs in the tables, and the retention of old runs."""
     many = 100_000 if full else 5_000
-    version = growing.version(chain(20))
+    version = growing.version(chain_components(20))
     growing.play(version)
-    little = _usual(growing, version)
+    little = _measure_operations(growing, version)
     long_ago = datetime.now(UTC) - timedelta(days=60)
     growing.make_week(long_ago)
     for at in (long_ago, datetime.now(UTC) - timedelta(minutes=30)):
         past.add(growing.database.url, growing.tenant, version.canvas_id, version.id, many, at)
-    much = _usual(growing, version)
+    much = _measure_operations(growing, version)
     for title, small in little.items():
         because = "the reply tells how many there are in all" if "page" in title else ""
-        yield Line("finished runs in the tables", title, "3", small, f"{2 * many:,}", much[title], because)
+        yield GrowthRow("finished runs in the tables", title, "3", small, f"{2 * many:,}", much[title], because)
     rows = many * past.NODES
     began = time.perf_counter()
-    longest = _let_go(growing)
-    yield Line(
+    longest = _measure_retention(growing)
+    yield GrowthRow(
         "activations of a week that leaves", "ms in which others wait, at most", "0", 0, f"{rows:,}", longest * 1000,
         f"leaving took {time.perf_counter() - began:.1f} s with their {many:,} conversations",
     )  # fmt: skip
 
 
-def weeks(growing: Growing, full: bool) -> Iterator[Line]:
+def measure_weeks(growing: GrowthEngine, full: bool) -> Iterator[GrowthRow]:
     """Measure operations with many stored weeks, each of which is a partition of every table."""
-    version = growing.version(chain(20))
+    version = growing.version(chain_components(20))
     growing.play(version)
-    little = {**_usual(growing, version), **_held(growing, version)}
+    little = {**_measure_operations(growing, version), **_measure_connection(growing, version)}
     many = 104
     for week in range(1, many + 1):
         growing.make_week(datetime.now(UTC) - timedelta(weeks=week))
     growing.database.pruning.forget()
     growing.play(version)
-    much = {**_usual(growing, version), **_held(growing, version)}
+    much = {**_measure_operations(growing, version), **_measure_connection(growing, version)}
     for title, small in little.items():
-        names_its_week = title in (A_STEP, LOCKS, MEMORY)
+        names_its_week = title in (MS_PER_STEP, STEP_LOCKS, CONNECTION_MEMORY)
         because = "" if names_its_week else "a query without a run's id reads every week's partition"
-        yield Line("weeks that are kept", title, "1", small, str(many), much[title], because)
+        yield GrowthRow("weeks that are kept", title, "1", small, str(many), much[title], because)
 
 
-def _usual(growing: Growing, version: Made) -> dict[str, float]:
+def _measure_operations(growing: GrowthEngine, version: CanvasVersion) -> dict[str, float]:
     """Measure common operations."""
-    hops = [growing.finished(growing.play(version)) for _ in range(BATCHES)]
+    hops = [growing.finished(growing.play(version)) for _ in range(REPETITIONS)]
     tenant, canvas, database, api = growing.tenant, version.canvas_id, growing.database, growing.api
     started: list[UUID] = []
 
@@ -233,23 +233,23 @@ def _usual(growing: Growing, version: Made) -> dict[str, float]:
             sweep_queries.runs_with_unapplied_reports(tx)
             sweep_queries.open_runs(tx)
 
-    to_start = _timed(start)
+    to_start = _fastest_ms(start)
     for run_id in started:
         growing.ends(run_id)
     return {
-        A_STEP: min((run[-1] - run[0]) / (len(run) - 1) for run in hops) * 1000,
+        MS_PER_STEP: min((run[-1] - run[0]) / (len(run) - 1) for run in hops) * 1000,
         "ms to start a run": to_start,
-        "ms a page of runs": _timed(page),
-        "ms a page of a canvas without runs": _timed(page_without_runs),
-        "ms a page of sessions": _timed(sessions),
-        "ms a tick of the sweeper": _timed(sweep),
+        "ms a page of runs": _fastest_ms(page),
+        "ms a page of a canvas without runs": _fastest_ms(page_without_runs),
+        "ms a page of sessions": _fastest_ms(sessions),
+        "ms a tick of the sweeper": _fastest_ms(sweep),
     }
 
 
-def _held(growing: Growing, version: Made) -> dict[str, float]:
+def _measure_connection(growing: GrowthEngine, version: CanvasVersion) -> dict[str, float]:
     """Return the locks and memory of a worker's connection after the statements of a step, with prepared plans."""
     run_id = growing.play(version)
-    database = Database(growing.database.url, pool_size=1, plans_once=True)
+    database = Database(growing.database.url, pool_size=1, generic_plans=True)
     try:
         with database.transaction() as tx:
             for _ in range(PREPARE_AFTER_USES + 1):
@@ -257,14 +257,14 @@ def _held(growing: Growing, version: Made) -> dict[str, float]:
                 reports.unapplied_reports(tx, run_id)()
                 run_rows.try_lock(tx, run_id)()
                 scopes.prefetch(tx, run_id, None).found()
-                values.final(tx, run_id)
-                events.after(tx, run_id, 0)
-            return {LOCKS: tx.scalar(COUNT_LOCKS), MEMORY: float(tx.scalar(COUNT_MEMORY)) / 1e6}
+                values.load_final(tx, run_id)
+                events.read_after(tx, run_id, 0)
+            return {STEP_LOCKS: tx.scalar(COUNT_LOCKS), CONNECTION_MEMORY: float(tx.scalar(COUNT_MEMORY)) / 1e6}
     finally:
         database.close()
 
 
-def _let_go(growing: Growing) -> float:
+def _measure_retention(growing: GrowthEngine) -> float:
     """Apply retention; return the longest time in seconds that a concurrent query waited."""
     longest = 0.0
     ending = threading.Event()
@@ -287,10 +287,10 @@ def _let_go(growing: Growing) -> float:
     return longest
 
 
-def _timed(work: Callable[[], Any]) -> float:
+def _fastest_ms(work: Callable[[], Any]) -> float:
     """Return the fastest of some repetitions, in milliseconds, to exclude the load of other processes."""
     took: list[float] = []
-    for _ in range(4 * BATCHES):
+    for _ in range(4 * REPETITIONS):
         began = time.perf_counter()
         work()
         took.append(time.perf_counter() - began)
@@ -298,23 +298,23 @@ def _timed(work: Callable[[], Any]) -> float:
 
 
 # -- a canvas --------------------------------------------------------------------------------------------------------
-def compiling() -> Iterator[Line]:
+def measure_compiling() -> Iterator[GrowthRow]:
     """Measure compiling a version, done once per process: nodes, and references between siblings."""
     for title, unit, sizes, made, because in (
-        ("nodes of a canvas, in a row", "ms a hundred nodes", (200, 2000), chain, ""),
-        ("nodes of a canvas, side by side", "ms a hundred nodes", (200, 2000), wide, ""),
-        ("references between siblings", "ms a hundred references", (2_500, 50_000), _referring, MASKS),
+        ("nodes of a canvas, in a row", "ms a hundred nodes", (200, 2000), chain_components, ""),
+        ("nodes of a canvas, side by side", "ms a hundred nodes", (200, 2000), fan_components, ""),
+        ("references between siblings", "ms a hundred references", (2_500, 50_000), _referring_components, MASKS_REASON),
     ):
-        small, large = (_compiling(made(size)) / size * HUNDRED for size in sizes)
-        yield Line(title, unit, f"{sizes[0]:,}", small, f"{sizes[1]:,}", large, because)
+        small, large = (_compile_ms(made(size)) / size * END_STEPS for size in sizes)
+        yield GrowthRow(title, unit, f"{sizes[0]:,}", small, f"{sizes[1]:,}", large, because)
 
 
-def _compiling(components: dict[str, Any]) -> float:
+def _compile_ms(components: dict[str, Any]) -> float:
     """Return the milliseconds of this thread to parse and compile a canvas, without garbage collection."""
     took: list[float] = []
     gc.disable()
     try:
-        for _ in range(BATCHES):
+        for _ in range(REPETITIONS):
             began = time.thread_time()
             compile_canvas(parsing.parse({"components": components}))
             took.append(time.thread_time() - began)
@@ -323,45 +323,45 @@ def _compiling(components: dict[str, Any]) -> float:
     return statistics.median(took) * 1000
 
 
-def _referring(references: int, each: int = 25) -> dict[str, Any]:
+def _referring_components(references: int, each: int = 25) -> dict[str, Any]:
     """Return siblings that each refer to `each` others."""
     width = references // each
     others = [[(number * 7 + step * 13) % width for step in range(each)] for number in range(width)]
     nodes = {
-        f"StringTransform:{number}": merging("".join(f"{{StringTransform:{other}@result}}" for other in those))
+        f"StringTransform:{number}": merge_node("".join(f"{{StringTransform:{other}@result}}" for other in those))
         for number, those in enumerate(others)
     }
-    return {"begin": node("Begin", {}, *nodes), **nodes}
+    return {"begin": component_node("Begin", {}, *nodes), **nodes}
 
 
 def _items(many: int) -> str:
     return ",".join(["item"] * many)
 
 
-def _bytes(size: int) -> str:
+def _format_bytes(size: int) -> str:
     return f"{size >> 20} MB" if size >= 1 << 20 else f"{size / 1024:g} KB"
 
 
-WORKLOADS: dict[str, Workload] = {
-    "chain": long_chain,
-    "wide": wide_fan,
-    "items": items,
-    "outputs": outputs,
-    "turns": turns,
-    "weeks": weeks,
-    "past": finished_runs,
+WORKLOADS: dict[str, GrowthWorkload] = {
+    "chain": measure_chain,
+    "wide": measure_fan,
+    "items": measure_items,
+    "outputs": measure_outputs,
+    "turns": measure_turns,
+    "weeks": measure_weeks,
+    "past": measure_finished_runs,
 }
 
 
 COMPILING = "compiling"
 
 
-def measured(name: str, full: bool) -> Iterator[Line]:
+def measure_workload(name: str, full: bool) -> Iterator[GrowthRow]:
     """Yield the rows of one workload, measured on new servers."""
     if name == COMPILING:
-        yield from compiling()
+        yield from measure_compiling()
         return
-    with stage() as growing:
+    with growth_engine() as growing:
         yield from WORKLOADS[name](growing, full)
 
 
@@ -372,12 +372,12 @@ def main() -> None:
     parser.add_argument("--full", action="store_true", help="the large sizes: half an hour")
     parser.add_argument("--only", default=",".join(names), help=f"some of {', '.join(names)}")
     options = parser.parse_args()
-    lines: list[Line] = []
+    lines: list[GrowthRow] = []
     for name in options.only.split(","):
-        for line in measured(name, options.full):
+        for line in measure_workload(name, options.full):
             lines.append(line)
             sys.stderr.write(f"{name}: {line}\n")
-    sys.stdout.write(f"{markdown(lines)}\n")
+    sys.stdout.write(f"{growth_markdown(lines)}\n")
 
 
 if __name__ == "__main__":

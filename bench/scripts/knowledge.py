@@ -25,10 +25,10 @@ import psycopg
 from psycopg import sql
 
 import embedded
-from bench.compare.servers import plain
-from knowledge.bases.search import Wanted
-from knowledge.index.index_cache import Asked, Shelf
-from knowledge.index.tokenizer import words_of
+from bench.compare.servers import psycopg_url
+from knowledge.bases.search import SearchQuery
+from knowledge.index.index_cache import QueryVariants, IndexCache
+from knowledge.index.tokenizer import word_hashes
 from store.db.database import Database
 from store.knowledge import bases as knowledge_bases
 from store.knowledge import chunks as knowledge_chunks
@@ -36,9 +36,9 @@ from store.maintenance import migrate
 from store.primitives.ids import new_id
 from store.tenants import tenants
 
-IN_A_DOCUMENT = 1000  # chunks
+CHUNKS_PER_DOCUMENT = 1000  # chunks
 VOCABULARY = 50_000
-WORDS = 80  # of a chunk
+WORDS_PER_CHUNK = 80  # of a chunk
 QUESTION = "w17 w230 w1900 w8000 w31000"  # a common word, and rarer ones
 MEMORY = 8 * 1024**3
 
@@ -66,25 +66,25 @@ def _table(database_url: str, chunks: int, numbers: int, questions: int) -> Iter
     yield "|---|---|---|---|"
     database = Database(database_url, pool_size=2, application="easel-bench")
     try:
-        tenant_id, base_id = _filled(database, chunks, numbers)
-        cached, streamed = Shelf(database, MEMORY), Shelf(database, memory=1)
+        tenant_id, base_id = _create_base(database, chunks, numbers)
+        cached, streamed = IndexCache(database, MEMORY), IndexCache(database, memory=1)
         random = np.random.default_rng(7)
 
-        def ask(shelf: Shelf) -> Any:
+        def ask(shelf: IndexCache) -> Any:
             with database.statements() as tx:
-                bases = knowledge_bases.find_by_name(tx, tenant_id, [base_id], [])
+                bases = knowledge_bases.find_by_id_or_name(tx, tenant_id, [base_id], [])
             vector: list[float] = random.standard_normal(numbers).tolist()
             near = shelf.nearest(
-                tenant_id, bases, Asked([QUESTION], vector), by_vector=0.5, threshold=0.2, most=Wanted("").candidates
+                tenant_id, bases, QueryVariants([QUESTION], vector), by_vector=0.5, threshold=0.2, limit=SearchQuery("").candidates
             )
             with database.statements() as tx:
-                return knowledge_chunks.shown(tx, tenant_id, [(each.document_id, each.position) for each in near[:8]])
+                return knowledge_chunks.load_chunks(tx, tenant_id, [(each.document_id, each.position) for each in near[:8]])
 
         yield _row("first question: the index is read", partial(ask, cached), 1)
         yield _row("question", partial(ask, cached), questions)
         yield f"| memory of the index, MB | {cached.size / 1e6:.0f} | | |"
         yield _row("question to a base that exceeds the memory", partial(ask, streamed), 3)
-        yield from _control(database_url, numbers, min(questions, 10))
+        yield from _measure_pgvector(database_url, numbers, min(questions, 10))
     finally:
         database.close()
 
@@ -102,16 +102,16 @@ def _row(name: str, ask: Callable[[], Any], times: int) -> str:
     )
 
 
-def _filled(database: Database, chunks: int, numbers: int) -> tuple[UUID, UUID]:
+def _create_base(database: Database, chunks: int, numbers: int) -> tuple[UUID, UUID]:
     """Create a knowledge base of `chunks` chunks; return the ids of its tenant and of the base."""
     random = np.random.default_rng(1)
-    hashes = np.array([next(iter(words_of(f"w{number}", "English"))) for number in range(VOCABULARY)], dtype="<u4")
+    hashes = np.array([next(iter(word_hashes(f"w{number}", "English"))) for number in range(VOCABULARY)], dtype="<u4")
     with database.transaction() as tx:
         tenant_id = tenants.create_tenant(tx, "bench")
         base_id = knowledge_bases.create(tx, tenant_id, "bench", embedding_model="echo", parser={})
-    with psycopg.connect(plain(database.url), autocommit=True) as connection, connection.cursor() as cursor:
-        for start in range(0, chunks, IN_A_DOCUMENT):
-            count = min(IN_A_DOCUMENT, chunks - start)
+    with psycopg.connect(psycopg_url(database.url), autocommit=True) as connection, connection.cursor() as cursor:
+        for start in range(0, chunks, CHUNKS_PER_DOCUMENT):
+            count = min(CHUNKS_PER_DOCUMENT, chunks - start)
             document_id = new_id()
             cursor.execute(
                 "insert into knowledge_documents (id, tenant_id, base_id, name, mime_type, size, sha256, status, "
@@ -120,7 +120,7 @@ def _filled(database: Database, chunks: int, numbers: int) -> tuple[UUID, UUID]:
             )
             vectors = random.standard_normal((count, numbers)).astype("<f4")
             vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-            drawn = np.minimum(random.zipf(1.3, (count, WORDS)), VOCABULARY) - 1
+            drawn = np.minimum(random.zipf(1.3, (count, WORDS_PER_CHUNK)), VOCABULARY) - 1
             with cursor.copy(
                 "copy knowledge_chunks (document_id, position, tenant_id, base_id, text, words, vector) from stdin"
             ) as copy:
@@ -132,9 +132,9 @@ def _filled(database: Database, chunks: int, numbers: int) -> tuple[UUID, UUID]:
     return tenant_id, base_id
 
 
-def _control(database_url: str, numbers: int, questions: int) -> Iterator[str]:
+def _measure_pgvector(database_url: str, numbers: int, questions: int) -> Iterator[str]:
     """Yield the row of pgvector with the same vectors: an exact scan without an index, by vectors only."""
-    with psycopg.connect(plain(database_url), autocommit=True) as connection:
+    with psycopg.connect(psycopg_url(database_url), autocommit=True) as connection:
         try:
             connection.execute("create extension vector")
         except psycopg.Error:
@@ -145,19 +145,19 @@ def _control(database_url: str, numbers: int, questions: int) -> Iterator[str]:
         found = connection.execute("select vector from knowledge_chunks").fetchall()
         with connection.cursor() as cursor, cursor.copy("copy control (vector) from stdin") as copy:
             for (vector,) in found:
-                copy.write_row((_written(np.frombuffer(vector, "<f4")),))
+                copy.write_row((_vector_literal(np.frombuffer(vector, "<f4")),))
         connection.execute("analyze control")
         random = np.random.default_rng(7)
 
         def ask() -> Any:
-            vector = _written(random.standard_normal(numbers))
+            vector = _vector_literal(random.standard_normal(numbers))
             statement = "select id from control order by vector <=> %s::vector limit 1024"
             return connection.execute(statement, [vector]).fetchall()
 
         yield _row("control: pgvector, exact scan, vectors alone", ask, questions)
 
 
-def _written(vector: Any) -> str:
+def _vector_literal(vector: Any) -> str:
     return f"[{','.join(f'{number:.6f}' for number in vector)}]"
 
 

@@ -26,11 +26,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from bench.fixtures.stage import Stage, stage_on
-from bench.measuring.cpu import spent
-from bench.scripts.cancel import by_http, measured
-from bench.servers.clock_server import manner, moments
-from bench.servers.wire_client import asked
+from bench.fixtures.stage import Deployment, run_deployment
+from bench.measuring.cpu import cpu_ms_of
+from bench.scripts.cancel import cancel_by_http, measure_cancels
+from bench.servers.clock_server import chunks_question, write_times
+from bench.servers.wire_client import open_request
 
 API, WORKER = "cli\0api", "worker.tasks"  # in the command lines of an `easel up`
 PARTS = ("chat", "runs", "burst", "cancel", "listeners")
@@ -38,7 +38,7 @@ EVENTS = "text/event-stream"
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class LatencyRow:
     """One row of the table: measured milliseconds, and their targets (p50, p99)."""
 
     name: str
@@ -72,7 +72,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Size:
+class LatencySizes:
     """The sizes of the measurements."""
 
     turns: int = 200
@@ -84,15 +84,15 @@ class Size:
 
 
 @dataclass(slots=True)
-class Found:
+class LatencyResults:
     """All results: rows of milliseconds, and counts."""
 
-    rows: list[Row] = field(default_factory=list[Row])
+    rows: list[LatencyRow] = field(default_factory=list[LatencyRow])
     facts: dict[str, float] = field(default_factory=dict[str, float])
 
 
 @dataclass(slots=True)
-class Turn:
+class TurnTimes:
     """The times of one turn at its client, in seconds."""
 
     accepted: float = 0.0
@@ -100,58 +100,58 @@ class Turn:
     delays: list[float] = field(default_factory=list[float])
 
 
-class Client:
+class LatencyClient:
     """A client of a deployment's API."""
 
-    def __init__(self, stage: Stage, size: Size) -> None:
+    def __init__(self, stage: Deployment, size: LatencySizes) -> None:
         url = urlsplit(stage.url)
         self.address = (url.hostname or "127.0.0.1", url.port or 80)
         self.stage = stage
         self.size = size
 
-    async def chat(self) -> Turn:
+    async def chat(self) -> TurnTimes:
         """Send a query to the chat route and read its stream."""
-        turn = Turn()
+        turn = TurnTimes()
         path = "/api/v1/agents/chat/completions"
         body = {"agent_id": self.stage.agent_id, "query": self._query(), "stream": True}
         asked_at = time.monotonic()
-        async with asked(self.address, "POST", path, self.stage.token, body, EVENTS) as reply:
+        async with open_request(self.address, "POST", path, self.stage.token, body, EVENTS) as reply:
             assert reply.status == 200, reply.status
             turn.accepted = time.monotonic() - asked_at
             async for came, part in reply.parts():
                 turn.first = turn.first or came - asked_at
-                turn.delays += [came - moment for moment in moments(part)]
+                turn.delays += [came - moment for moment in write_times(part)]
         return self._whole(turn)
 
-    async def run(self) -> Turn:
+    async def run(self) -> TurnTimes:
         """Start a run and read its events."""
-        turn = Turn()
+        turn = TurnTimes()
         asked_at = time.monotonic()
         run_id = await self.started(self.size.pieces)
         turn.accepted = time.monotonic() - asked_at
         path = f"/api/v1/runs/{run_id}/events"
-        async with asked(self.address, "GET", path, self.stage.token, accept=EVENTS) as reply:
+        async with open_request(self.address, "GET", path, self.stage.token, accept=EVENTS) as reply:
             async for came, part in reply.parts():
                 turn.first = turn.first or came - asked_at
-                turn.delays += [came - moment for moment in moments(part)]
+                turn.delays += [came - moment for moment in write_times(part)]
         return self._whole(turn)
 
-    async def started(self, pieces: int, *, on_a_sign: bool = False) -> str:
+    async def started(self, chunks: int, *, on_signal: bool = False) -> str:
         """Start a run; return its id."""
         path = f"/api/v1/agents/{self.stage.agent_id}/runs"
-        body = {"query": manner(pieces, self.size.apart_ms, on_a_sign=on_a_sign)}
-        async with asked(self.address, "POST", path, self.stage.token, body) as reply:
+        body = {"query": chunks_question(chunks, self.size.apart_ms, on_signal=on_signal)}
+        async with open_request(self.address, "POST", path, self.stage.token, body) as reply:
             assert reply.status == 202, reply.status
             return (await reply.json())["run_id"]
 
-    async def side_by_side(self, one: Callable[[], Any], *, is_burst: bool = False) -> list[Turn]:
+    async def side_by_side(self, one: Callable[[], Any], *, is_burst: bool = False) -> list[TurnTimes]:
         """Do all turns, `at_once` side by side: at random times, or in a burst all turns of a round at once."""
         rounds = max(1, self.size.turns // self.size.at_once)
         lasts = self.size.pieces * self.size.apart_ms / 1000
         chance = random.Random(7)  # noqa: S311 (times, not secrets)
 
-        async def place() -> list[Turn]:
-            turns: list[Turn] = []
+        async def place() -> list[TurnTimes]:
+            turns: list[TurnTimes] = []
             for _ in range(rounds):
                 await asyncio.sleep(chance.random() * lasts)
                 turns.append(await one())
@@ -164,46 +164,46 @@ class Client:
         return [turn for turns in await asyncio.gather(*(place() for _ in range(self.size.at_once))) for turn in turns]
 
     def _query(self) -> str:
-        return manner(self.size.pieces, self.size.apart_ms)
+        return chunks_question(self.size.pieces, self.size.apart_ms)
 
-    def _whole(self, turn: Turn) -> Turn:
+    def _whole(self, turn: TurnTimes) -> TurnTimes:
         assert len(turn.delays) == self.size.pieces, f"{len(turn.delays)} of {self.size.pieces} pieces came"
         return turn
 
 
-async def chat(client: Client, found: Found) -> None:
+async def measure_chat(client: LatencyClient, found: LatencyResults) -> None:
     """Measure the streaming chat route."""
     api, worker = client.stage.process(API), client.stage.process(WORKER)
-    before = spent([api]), spent([worker])
+    before = cpu_ms_of([api]), cpu_ms_of([worker])
     turns = await client.side_by_side(client.chat)
     found.facts |= {
-        "api_cpu_ms_a_turn": round((spent([api]) - before[0]) / len(turns), 1),
-        "worker_cpu_ms_a_turn": round((spent([worker]) - before[1]) / len(turns), 1),
+        "api_cpu_ms_a_turn": round((cpu_ms_of([api]) - before[0]) / len(turns), 1),
+        "worker_cpu_ms_a_turn": round((cpu_ms_of([worker]) - before[1]) / len(turns), 1),
     }
     found.rows += [
-        Row("chat: POST to first SSE byte", _ms([turn.first for turn in turns]), 30, 100),
-        Row("chat: piece of the model to client", _ms([delay for turn in turns for delay in turn.delays]), None, 25),
+        LatencyRow("chat: POST to first SSE byte", _ms([turn.first for turn in turns]), 30, 100),
+        LatencyRow("chat: piece of the model to client", _ms([delay for turn in turns for delay in turn.delays]), None, 25),
     ]
 
 
-async def runs(client: Client, found: Found) -> None:
+async def measure_runs(client: LatencyClient, found: LatencyResults) -> None:
     """Measure starting runs and reading their events."""
     turns = await client.side_by_side(client.run)
     found.rows += [
-        Row("runs: POST to 202", _ms([turn.accepted for turn in turns]), 15, None),
-        Row("runs: POST + GET to first SSE byte", _ms([turn.first for turn in turns]), 30, 100),
-        Row("runs: piece of the model to client", _ms([delay for turn in turns for delay in turn.delays]), None, 25),
+        LatencyRow("runs: POST to 202", _ms([turn.accepted for turn in turns]), 15, None),
+        LatencyRow("runs: POST + GET to first SSE byte", _ms([turn.first for turn in turns]), 30, 100),
+        LatencyRow("runs: piece of the model to client", _ms([delay for turn in turns for delay in turn.delays]), None, 25),
     ]
 
 
-async def burst(client: Client, found: Found) -> None:
+async def measure_burst(client: LatencyClient, found: LatencyResults) -> None:
     """Measure the chat route with all requests of a round at once."""
     turns = await client.side_by_side(client.chat, is_burst=True)
-    found.rows.append(Row("burst: POST to first SSE byte", _ms([turn.first for turn in turns])))
+    found.rows.append(LatencyRow("burst: POST to first SSE byte", _ms([turn.first for turn in turns])))
 
 
 @dataclass(slots=True)
-class Heard:
+class ListenerRecord:
     """The record of one listener: the time of its first byte, and each chunk's delay and time of writing."""
 
     first: float = 0.0
@@ -211,22 +211,22 @@ class Heard:
     moments: list[float] = field(default_factory=list[float])
 
 
-async def listeners(client: Client, found: Found) -> None:
+async def measure_listeners(client: LatencyClient, found: LatencyResults) -> None:
     """Measure many streams on one API process."""
     size = client.size
     before = client.stage.memory_of(API)
     pieces = max(40, 5_000 // size.apart_ms)
-    run_ids = [await client.started(pieces, on_a_sign=True) for _ in range(size.at_once)]
+    run_ids = [await client.started(pieces, on_signal=True) for _ in range(size.at_once)]
     all_here = asyncio.Event()
     here = 0
-    records = [Heard() for _ in range(size.listeners)]
+    records = [ListenerRecord() for _ in range(size.listeners)]
 
     async def listen(number: int) -> None:
         nonlocal here
         one = records[number]
         path = f"/api/v1/runs/{run_ids[number % len(run_ids)]}/events"
         asked_at = time.monotonic()
-        async with asked(client.address, "GET", path, client.stage.token, accept=EVENTS) as reply:
+        async with open_request(client.address, "GET", path, client.stage.token, accept=EVENTS) as reply:
             assert reply.status == 200, reply.status
             async for came, part in reply.parts():
                 if not one.first:
@@ -234,7 +234,7 @@ async def listeners(client: Client, found: Found) -> None:
                     here += 1
                     if here == size.listeners:
                         all_here.set()
-                written = moments(part)
+                written = write_times(part)
                 one.moments += written
                 one.delays += [came - moment for moment in written]
 
@@ -243,13 +243,13 @@ async def listeners(client: Client, found: Found) -> None:
     await asyncio.wait_for(all_here.wait(), 60)
     connected = time.monotonic()
     during = client.stage.memory_of(API)
-    async with asked(("127.0.0.1", client.stage.provider), "GET", "/sign", "") as reply:
+    async with open_request(("127.0.0.1", client.stage.provider), "GET", "/sign", "") as reply:
         assert reply.status == 200, reply.status
     await asyncio.gather(*tasks)
     torn = sum(len(one.moments) != pieces or one.moments != sorted(one.moments) for one in records)
     found.rows += [
-        Row("listeners: GET to first SSE byte", _ms([one.first for one in records])),
-        Row(
+        LatencyRow("listeners: GET to first SSE byte", _ms([one.first for one in records])),
+        LatencyRow(
             "listeners: piece of the model to each", _ms([delay for one in records for delay in one.delays]), None, None
         ),
     ]
@@ -262,24 +262,24 @@ async def listeners(client: Client, found: Found) -> None:
     }
 
 
-def cancel(stage: Stage, size: Size, found: Found) -> None:
+def measure_cancel(stage: Deployment, size: LatencySizes, found: LatencyResults) -> None:
     """Measure cancels while other runs stream."""
-    measured(stage, by_http, size.at_once, size.at_once)  # the first calls import the model's client
-    stops = measured(stage, by_http, size.cancels, size.at_once)
-    found.rows.append(Row("cancel: accepted to closed socket", [stop.took * 1000 for stop in stops], None, 150))
+    measure_cancels(stage, cancel_by_http, size.at_once, size.at_once)  # the first calls import the model's client
+    stops = measure_cancels(stage, cancel_by_http, size.cancels, size.at_once)
+    found.rows.append(LatencyRow("cancel: accepted to closed socket", [stop.took * 1000 for stop in stops], None, 150))
 
 
-def latency(parts: Sequence[str] = PARTS, size: Size | None = None) -> Found:
+def measure_latency(parts: Sequence[str] = PARTS, size: LatencySizes | None = None) -> LatencyResults:
     """Measure these parts on new deployments."""
-    found, chosen = Found(), size or Size()
+    found, chosen = LatencyResults(), size or LatencySizes()
     folder = Path(tempfile.mkdtemp(prefix="easel-latency-"))
     folder.chmod(0o711)  # as root, PostgreSQL runs under another account and must get through
     try:
-        asynchronous = {"chat": chat, "runs": runs, "burst": burst, "listeners": listeners}
+        asynchronous = {"chat": measure_chat, "runs": measure_runs, "burst": measure_burst, "listeners": measure_listeners}
         chosen_parts = [asynchronous[part] for part in parts if part in asynchronous]
         if chosen_parts:
-            with stage_on(folder, server="bench.servers.clock_server") as stage:
-                client = Client(stage, chosen)
+            with run_deployment(folder, server="bench.servers.clock_server") as stage:
+                client = LatencyClient(stage, chosen)
 
                 async def all_of_them() -> None:
                     await asyncio.gather(*(client.chat() for _ in range(chosen.at_once)))  # imports, connections
@@ -288,14 +288,14 @@ def latency(parts: Sequence[str] = PARTS, size: Size | None = None) -> Found:
 
                 asyncio.run(all_of_them())
         if "cancel" in parts:
-            with stage_on(folder) as stage:
-                cancel(stage, chosen, found)
+            with run_deployment(folder) as stage:
+                measure_cancel(stage, chosen, found)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return found
 
 
-def table(found: Found) -> str:
+def results_table(found: LatencyResults) -> str:
     """Return the rows as a Markdown table, then the counts."""
     lines = ["| milliseconds | n | p50 | p95 | p99 | max | target |", "|---|---:|---:|---:|---:|---:|---|"]
     for row in found.rows:
@@ -314,7 +314,7 @@ def _ms(seconds: Sequence[float]) -> list[float]:
 def main() -> None:
     """Measure, and print a table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    default = Size()
+    default = LatencySizes()
     parser.add_argument("--parts", nargs="*", default=PARTS, choices=PARTS)
     parser.add_argument("--turns", type=int, default=default.turns, help="of each route")
     parser.add_argument("--at-once", type=int, default=default.at_once, help="runs that stream side by side")
@@ -323,12 +323,12 @@ def main() -> None:
     parser.add_argument("--listeners", type=int, default=default.listeners)
     parser.add_argument("--json", type=Path, help="write the figures to this file as well")
     options = parser.parse_args()
-    size = Size(options.turns, options.at_once, options.pieces, options.apart, options.listeners)
-    found = latency(options.parts, size)
+    size = LatencySizes(options.turns, options.at_once, options.pieces, options.apart, options.listeners)
+    found = measure_latency(options.parts, size)
     if options.json:
         rows = [row.to_json() for row in found.rows]
         options.json.write_text(json.dumps({"rows": rows, "facts": found.facts}, indent=2))
-    print(table(found))  # noqa: T201 (what this is for)
+    print(results_table(found))  # noqa: T201 (what this is for)
 
 
 if __name__ == "__main__":

@@ -23,22 +23,22 @@ from urllib.request import urlopen
 
 from sqlalchemy import text
 
-from bench.fixtures.stage import PATIENCE, Stage, stage_on, surroundings
+from bench.fixtures.stage import TIMEOUT, Deployment, run_deployment, environment_of
 from store.db.database import Database
 
 MINUTE = 60.0
 STARTERS = 4  # threads that start runs
-WORDS_ASKED = 40
-_HELD = text("""
+WORDS_PER_QUERY = 40
+_COUNT_ATTEMPTS = text("""
     select count(*) filter (where status = 'running'),
         count(*) filter (where status = 'ready' and not_before > now())
     from activations where status in ('running', 'ready')
 """)
-SPARE = 1.25  # runs, relative to those that the limit allows
+SURPLUS = 1.25  # runs, relative to those that the limit allows
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class RateLimitResult:
     """The result of one measurement, for the time after the first minute."""
 
     workers: int
@@ -54,9 +54,9 @@ class Found:
     waiting: int  # attempts that waited without a thread, the average of the same samples
 
 
-def found(
+def rate_limit_result(
     record: Any, workers: int, minutes: float, way: str, limits: tuple[int, int], samples: Sequence[Any]
-) -> Found:
+) -> RateLimitResult:
     """Return the result, from the provider's record, for the time from a minute after the first call on."""
     admitted: list[tuple[float, int]] = [(at, tokens) for at, tokens in record["admitted"]]
     began = admitted[0][0] + MINUTE
@@ -64,7 +64,7 @@ def found(
     counted = [(at, tokens) for at, tokens in admitted if began <= at < ends]
     refused = sum(began <= at < ends for at in record["refused"])
     requests, tokens = limits
-    return Found(
+    return RateLimitResult(
         workers=workers,
         minutes=minutes,
         way=way,
@@ -79,7 +79,7 @@ def found(
     )
 
 
-def measured(workers: int, minutes: float, way: str, limits: tuple[int, int], words: int) -> Found:
+def measure_rate_limit(workers: int, minutes: float, way: str, limits: tuple[int, int], words: int) -> RateLimitResult:
     """Run one measurement."""
     requests, tokens = limits
     options = ["--requests", str(requests), "--tokens", str(tokens), "--way", way, "--words", str(words)]
@@ -87,7 +87,7 @@ def measured(workers: int, minutes: float, way: str, limits: tuple[int, int], wo
     with tempfile.TemporaryDirectory(prefix="easel-governor-") as place:
         folder = Path(place)
         with (
-            stage_on(
+            run_deployment(
                 folder,
                 server="bench.servers.limited_server",
                 options=options,
@@ -96,25 +96,25 @@ def measured(workers: int, minutes: float, way: str, limits: tuple[int, int], wo
             ) as stage,
             _more_workers(stage, workers - 1, {**settings, "EASEL_MODELS_FILE": str(folder / "models.toml")}),
         ):
-            calls = int(requests * minutes * SPARE) + 1
+            calls = int(requests * minutes * SURPLUS) + 1
             began = time.monotonic()
             with ThreadPoolExecutor(STARTERS) as starters:
                 list(starters.map(partial(_start, stage), range(calls)))
             samples: list[tuple[int, int]] = []
             while (
-                not (record := _told(stage))["admitted"]
+                not (record := _read_record(stage))["admitted"]
                 or time.monotonic() < record["admitted"][0][0] + minutes * MINUTE
             ):
-                if time.monotonic() - began > minutes * MINUTE + PATIENCE:
+                if time.monotonic() - began > minutes * MINUTE + TIMEOUT:
                     raise RuntimeError("The calls did not end in time.")
                 time.sleep(5)
-                samples.append(_held(stage))
-            return found(record, workers, minutes, way, limits, samples)
+                samples.append(_count_attempts(stage))
+            return rate_limit_result(record, workers, minutes, way, limits, samples)
 
 
 @contextmanager
-def _more_workers(stage: Stage, number: int, settings: dict[str, str]) -> Generator[None]:
-    environment = {**surroundings(stage.home), **settings}
+def _more_workers(stage: Deployment, number: int, settings: dict[str, str]) -> Generator[None]:
+    environment = {**environment_of(stage.home), **settings}
     started = [
         subprocess.Popen(  # noqa: S603 (ours)
             [sys.executable, "-m", "cli", "worker", "-n", f"more{each}@%h"],
@@ -131,26 +131,26 @@ def _more_workers(stage: Stage, number: int, settings: dict[str, str]) -> Genera
         for process in started:
             process.terminate()
         for process in started:
-            process.wait(PATIENCE)
+            process.wait(TIMEOUT)
 
 
-def _start(stage: Stage, number: int) -> None:
-    query = " ".join(["word"] * WORDS_ASKED) + f" {number}"
+def _start(stage: Deployment, number: int) -> None:
+    query = " ".join(["word"] * WORDS_PER_QUERY) + f" {number}"
     stage.client.post(f"/agents/{stage.agent_id}/runs", json={"query": query}).raise_for_status()
 
 
-def _told(stage: Stage) -> Any:
+def _read_record(stage: Deployment) -> Any:
     with urlopen(f"http://127.0.0.1:{stage.provider}/told") as reply:
         return json.load(reply)
 
 
-def _held(stage: Stage) -> tuple[int, int]:
+def _count_attempts(stage: Deployment) -> tuple[int, int]:
     """Return the number of running attempts, and of those that wait without a thread."""
     url = json.loads((stage.home / "up.json").read_text())["database_url"]
     database = Database(url, pool_size=1, application="easel-bench")
     try:
         with database.transaction() as tx:
-            row = tx.rows(_HELD)[0]
+            row = tx.rows(_COUNT_ATTEMPTS)[0]
             return row[0], row[1]
     finally:
         database.close()
@@ -166,7 +166,7 @@ def main() -> None:
     parser.add_argument("--words", type=int, default=20, help="tokens of an answer")
     parser.add_argument("--way", choices=("sliding", "fixed"), default="sliding")
     options = parser.parse_args()
-    result = measured(options.workers, options.minutes, options.way, (options.requests, options.tokens), options.words)
+    result = measure_rate_limit(options.workers, options.minutes, options.way, (options.requests, options.tokens), options.words)
     print(json.dumps(asdict(result), indent=1))  # noqa: T201 (a script)
 
 

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
 
-from bench.fixtures.stage import Stage, stage_on, until
+from bench.fixtures.stage import Deployment, run_deployment, wait_until
 from store.db.database import Database
 from store.monitoring import queue_probes
 
@@ -41,11 +41,11 @@ SPARE_FILES = 256  # connections to the servers, libraries, logs
 TICKS = os.sysconf("SC_CLK_TCK")
 MB = 1024  # KiB, as /proc counts
 ENDED = ("succeeded", "failed", "cancelled")
-WAYS = ("runs", "branches")
+CANVAS_WAYS = ("runs", "branches")
 
 
 @dataclass(frozen=True, slots=True)
-class Size:
+class ProcessSize:
     """The size of a process, from /proc. Memory is in MB, CPU time in seconds since its start."""
 
     rss: float
@@ -55,7 +55,7 @@ class Size:
     cpu: float
 
     @classmethod
-    def of(cls, pid: int) -> "Size":
+    def of(cls, pid: int) -> "ProcessSize":
         status = dict(line.split(":\t", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
         times = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         return cls(
@@ -68,14 +68,14 @@ class Size:
 
 
 @dataclass(slots=True)
-class Found:
+class WaitingResult:
     """The result of one measurement, in seconds unless a name says otherwise."""
 
     way: str
     calls: int
-    before: Size
-    waiting: Size | None = None
-    after: Size | None = None
+    before: ProcessSize
+    waiting: ProcessSize | None = None
+    after: ProcessSize | None = None
     most_at_once: int = 0
     until_all_wait: float = 0.0
     until_all_are_done: float = 0.0  # after the release
@@ -86,10 +86,10 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class House:
+class WaitingBench:
     """A deployment, the process id of its worker, and requests to its provider."""
 
-    stage: Stage
+    stage: Deployment
     worker: int
 
     def provider(self, path: str, method: str = "POST") -> dict[str, Any]:
@@ -120,16 +120,16 @@ class House:
 
     def ends(self, run_id: str) -> str:
         """Wait for the end of a run; return its status."""
-        until(lambda: self.status(run_id) in ENDED, f"run {run_id} did not end")
+        wait_until(lambda: self.status(run_id) in ENDED, f"run {run_id} did not end")
         return self.status(run_id)
 
 
-def one_call() -> Mapping[str, Any]:
+def one_call_canvas() -> Mapping[str, Any]:
     """Return the canvas begin -> LLM -> Message."""
     return _components({"begin": ["LLM:A"], "LLM:A": ["Message:A"], "Message:A": []}, "{LLM:A@content}")
 
 
-def many_calls(branches: int) -> Mapping[str, Any]:
+def many_calls_canvas(branches: int) -> Mapping[str, Any]:
     """Return the canvas begin -> one LLM for each branch -> Message, which waits for all of them."""
     nodes = [f"LLM:{number}" for number in range(branches)]
     edges = {"begin": nodes, **{node: ["Message:A"] for node in nodes}, "Message:A": []}
@@ -138,7 +138,7 @@ def many_calls(branches: int) -> Mapping[str, Any]:
     )  # an LLM without a reader is not called
 
 
-def no_call() -> Mapping[str, Any]:
+def no_call_canvas() -> Mapping[str, Any]:
     """Return the canvas begin -> Message."""
     return _components({"begin": ["Message:A"], "Message:A": []}, "Hello.")
 
@@ -167,7 +167,7 @@ def _components(edges: Mapping[str, Sequence[str]], text: str) -> Mapping[str, A
     }
 
 
-def lacks(calls: int, threads: int, files: int) -> str | None:
+def missing_resource(calls: int, threads: int, files: int) -> str | None:
     """Return why a worker with these limits cannot hold so many calls and still do other work; None if it can."""
     if threads <= calls:
         return (
@@ -182,7 +182,7 @@ def lacks(calls: int, threads: int, files: int) -> str | None:
     return None
 
 
-def open_files() -> int:
+def raise_open_file_limit() -> int:
     """Raise this process's limit of open files to the machine's limit, which children inherit; return the limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
@@ -192,60 +192,60 @@ def open_files() -> int:
     return sys.maxsize if soft == resource.RLIM_INFINITY else soft
 
 
-def measured(house: House, way: str, calls: int) -> Found:
+def measure_waiting(house: WaitingBench, way: str, calls: int) -> WaitingResult:
     """Run one measurement, from the start of all calls to the end of the last run."""
-    found = Found(way, calls, Size.of(house.worker))
-    agent_id = house.canvas(one_call() if way == "runs" else many_calls(calls))
+    found = WaitingResult(way, calls, ProcessSize.of(house.worker))
+    agent_id = house.canvas(one_call_canvas() if way == "runs" else many_calls_canvas(calls))
     house.provider("/hold")
     began = time.monotonic()
     with ThreadPoolExecutor(STARTERS) as pool:
         runs = list(pool.map(house.start, [agent_id] * (calls if way == "runs" else 1)))
-    until(lambda: house.state()["open"] >= calls or _stands_still(house), "the calls did not arrive")
+    wait_until(lambda: house.state()["open"] >= calls or _has_stalled(house), "the calls did not arrive")
     state = house.state()
     found.most_at_once, found.until_all_wait = state["most"], state["last"] - began
-    found.waiting = Size.of(house.worker)
-    _meanwhile(house, found, runs)
-    found.waiting = max(found.waiting, Size.of(house.worker), key=lambda size: size.rss)
+    found.waiting = ProcessSize.of(house.worker)
+    _measure_meanwhile(house, found, runs)
+    found.waiting = max(found.waiting, ProcessSize.of(house.worker), key=lambda size: size.rss)
     released = time.monotonic()
     house.provider("/release")
     ends = [house.ends(run_id) for run_id in reversed(runs)]  # the last one first, to poll less
     found.until_all_are_done = time.monotonic() - released
-    found.after = Size.of(house.worker)
+    found.after = ProcessSize.of(house.worker)
     found.statuses = {status: ends.count(status) for status in sorted(set(ends))}
     return found
 
 
-def _meanwhile(house: House, found: Found, runs: list[str]) -> None:
+def _measure_meanwhile(house: WaitingBench, found: WaitingResult, runs: list[str]) -> None:
     """Measure what must work while all calls wait: small runs, the queue probe, and cancels."""
-    small = house.canvas(no_call())
+    small = house.canvas(no_call_canvas())
     for _ in range(SMALL_RUNS):
         began = time.monotonic()
         run_id = house.start(small)
         if house.ends(run_id) != "succeeded":
             raise RuntimeError("A small run failed beside the waiting ones.")
         found.small_run_ms.append((time.monotonic() - began) * 1000)
-    found.canary_ms = _canary(house) * 1000
+    found.canary_ms = _probe_age(house) * 1000
     for run_id in runs[:CANCELS] if found.way == "runs" else ():
         left = house.state()["left"]
         house.stage.client.post(f"/runs/{run_id}/cancel").raise_for_status()
         accepted = time.monotonic()
-        until(lambda seen=left: house.state()["left"] > seen, "a cancelled call was not closed")
+        wait_until(lambda seen=left: house.state()["left"] > seen, "a cancelled call was not closed")
         found.cancel_ms.append(max(0.0, house.state()["left_at"] - accepted) * 1000)
 
 
-def _stands_still(house: House, seconds: float = 10.0) -> bool:
+def _has_stalled(house: WaitingBench, seconds: float = 10.0) -> bool:
     """Whether no new call has arrived for `seconds`, so that the worker accepts no more."""
     last = house.state()["last"]
     return last is not None and time.monotonic() - last > seconds
 
 
-def _canary(house: House) -> float:
+def _probe_age(house: WaitingBench) -> float:
     """Return the age of the last queue probe that came back from the nodes' queue, in seconds."""
     url = json.loads((house.stage.home / "up.json").read_text())["database_url"]
     database = Database(url, pool_size=1, application="bench")
     try:
         with database.transaction() as tx:
-            sent = queue_probes.latest(tx, "nodes")
+            sent = queue_probes.latest_return(tx, "nodes")
     finally:
         database.close()
     return (datetime.now(UTC) - sent).total_seconds() if sent is not None else float("inf")
@@ -257,33 +257,33 @@ def _open_files(pid: int) -> Iterator[str]:
             yield os.readlink(file)
 
 
-def told(found: Found) -> str:
+def result_table(found: WaitingResult) -> str:
     """Return the figures as a table."""
     assert found.waiting is not None
     assert found.after is not None
     cpu_ms = (found.after.cpu - found.before.cpu) * 1000 / found.calls
     rows = [
         ("waiting at once", f"{found.most_at_once} of {found.calls}"),
-        ("RSS MB before / waiting / after", _each(found, lambda size: f"{size.rss:.0f}")),
+        ("RSS MB before / waiting / after", _format_sizes(found, lambda size: f"{size.rss:.0f}")),
         ("RSS MB at its peak", f"{found.after.peak:.0f}"),
-        ("threads before / waiting / after", _each(found, lambda size: f"{size.threads}")),
-        ("sockets before / waiting / after", _each(found, lambda size: f"{size.sockets}")),
+        ("threads before / waiting / after", _format_sizes(found, lambda size: f"{size.threads}")),
+        ("sockets before / waiting / after", _format_sizes(found, lambda size: f"{size.sockets}")),
         ("seconds until all wait", f"{found.until_all_wait:.2f}"),
         ("seconds from the release until all are done", f"{found.until_all_are_done:.2f}"),
         ("worker's CPU ms a call", f"{cpu_ms:.2f}"),
-        ("a small run meanwhile, ms p50 / max", _spread(found.small_run_ms)),
+        ("a small run meanwhile, ms p50 / max", _format_spread(found.small_run_ms)),
         ("age of the last queue probe, ms", f"{found.canary_ms:.0f}"),
-        ("cancel accepted to socket closed, ms p50 / max", _spread(found.cancel_ms)),
+        ("cancel accepted to socket closed, ms p50 / max", _format_spread(found.cancel_ms)),
         ("ends", ", ".join(f"{count} {status}" for status, count in found.statuses.items())),
     ]
     return "\n".join([f"\n### {found.calls} calls, {found.way}\n", *(f"| {name} | {value} |" for name, value in rows)])
 
 
-def _each(found: Found, figure: Callable[[Size], str]) -> str:
+def _format_sizes(found: WaitingResult, figure: Callable[[ProcessSize], str]) -> str:
     return " / ".join(figure(size) for size in (found.before, found.waiting, found.after) if size is not None)
 
 
-def _spread(values: Sequence[float]) -> str:
+def _format_spread(values: Sequence[float]) -> str:
     return f"{statistics.median(values):.0f} / {max(values):.0f}" if values else "-"
 
 
@@ -291,7 +291,7 @@ def main() -> None:
     """Measure, and print a table for each way."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--calls", type=int, default=1000, help="calls that wait at once")
-    parser.add_argument("--ways", nargs="*", default=WAYS, choices=WAYS)
+    parser.add_argument("--ways", nargs="*", default=CANVAS_WAYS, choices=CANVAS_WAYS)
     parser.add_argument("--threads", type=int, help=f"of the worker; by default one a call and {SPARE_THREADS} more")
     parser.add_argument(
         "--setting", action="append", default=[], metavar="NAME=VALUE", help="an environment variable of `easel up`"
@@ -301,19 +301,19 @@ def main() -> None:
     settings = {"EASEL_MAX_RUNNING": str(2 * options.calls)}
     settings["EASEL_WORKER_THREADS"] = str(options.threads or options.calls + SPARE_THREADS)
     settings |= dict(setting.split("=", 1) for setting in options.setting)
-    if lack := lacks(options.calls, int(settings["EASEL_WORKER_THREADS"]), open_files()):
+    if lack := missing_resource(options.calls, int(settings["EASEL_WORKER_THREADS"]), raise_open_file_limit()):
         parser.error(lack)
     folder = Path(tempfile.mkdtemp(prefix="easel-waiting-"))
     folder.chmod(0o711)  # as root, PostgreSQL runs under another account and must get through
-    results: list[Found] = []
+    results: list[WaitingResult] = []
     try:
-        with stage_on(folder, server="bench.servers.holding_server", settings=settings) as stage:
-            house = House(stage, stage.process("worker.tasks"))
+        with run_deployment(folder, server="bench.servers.holding_server", settings=settings) as stage:
+            house = WaitingBench(stage, stage.process("worker.tasks"))
             house.provider("/release")
-            house.ends(house.start(house.canvas(one_call())))  # the first call imports the model's client
+            house.ends(house.start(house.canvas(one_call_canvas())))  # the first call imports the model's client
             for way in options.ways:
-                results.append(measured(house, way, options.calls))
-                print(told(results[-1]), flush=True)  # noqa: T201 (what this is for)
+                results.append(measure_waiting(house, way, options.calls))
+                print(result_table(results[-1]), flush=True)  # noqa: T201 (what this is for)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     if options.json:

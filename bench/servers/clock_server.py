@@ -15,18 +15,18 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-_MANNER = re.compile(r"(\d+) pieces, (\d+) ms apart")
+_QUESTION = re.compile(r"(\d+) pieces, (\d+) ms apart")
 _STAMP = re.compile(rb"(\d{6,})@")
-_ON_A_SIGN = ", on a sign"
+_ON_SIGNAL = ", on a sign"
 _MESSAGE = b'"event":"message"'
 
 
-def manner(pieces: int, apart_ms: int, *, on_a_sign: bool = False) -> str:
+def chunks_question(pieces: int, apart_ms: int, *, on_signal: bool = False) -> str:
     """Return the question that is answered by so many chunks."""
-    return f"{pieces} pieces, {apart_ms} ms apart{_ON_A_SIGN if on_a_sign else ''}"
+    return f"{pieces} pieces, {apart_ms} ms apart{_ON_SIGNAL if on_signal else ''}"
 
 
-def moments(part: bytes) -> list[float]:
+def write_times(part: bytes) -> list[float]:
     """Return the times at which the chunks in a part of an event stream (whole events) were written, in seconds."""
     messages = (event for event in part.split(b"\n\n") if _MESSAGE in event)
     return [int(stamp) / 1e9 for event in messages for stamp in _STAMP.findall(event)]
@@ -43,15 +43,15 @@ async def serve(sign: asyncio.Event, reader: asyncio.StreamReader, writer: async
         length = next(int(line.split(":")[1]) for line in head.split("\r\n") if line.startswith("content-length"))
         body: Any = json.loads(await reader.readexactly(length))
         how = str(body["messages"][-1]["content"])
-        found = _MANNER.search(how)
+        found = _QUESTION.search(how)
         pieces, apart = (int(found[1]), int(found[2]) / 1000) if found else (1, 0.0)
         writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n")
-        if how.endswith(_ON_A_SIGN):
+        if how.endswith(_ON_SIGNAL):
             await sign.wait()
         due = time.monotonic()
         for _ in range(pieces):
             await asyncio.sleep(max(0.0, due - time.monotonic()))
-            writer.write(_piece(time.monotonic_ns()))
+            writer.write(_chunk(time.monotonic_ns()))
             due += apart
         writer.write(b"data: [DONE]\n\n")
         await writer.drain()
@@ -63,7 +63,7 @@ async def serve(sign: asyncio.Event, reader: asyncio.StreamReader, writer: async
             await writer.wait_closed()
 
 
-def _piece(moment: int) -> bytes:
+def _chunk(moment: int) -> bytes:
     delta = {"choices": [{"index": 0, "delta": {"role": "assistant", "content": f"{moment}@"}}]}
     return f"data: {json.dumps(delta)}\n\n".encode()
 

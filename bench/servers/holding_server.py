@@ -21,7 +21,7 @@ ANSWER = "Yes."
 
 
 @dataclass
-class State:
+class RequestCounts:
     """The requests since the last /hold."""
 
     open: int = 0
@@ -50,7 +50,7 @@ class HoldingServer:
     """The provider, with all waiting requests."""
 
     def __init__(self) -> None:
-        self._state = State()
+        self._state = RequestCounts()
         self._released = asyncio.Event()
         self._after = 0.0
 
@@ -75,7 +75,7 @@ class HoldingServer:
     def _told(self, method: str, target: str) -> dict[str, Any]:
         url = urlsplit(target)
         if method == "POST" and url.path == "/hold":
-            self._state, self._released = State(open=self._state.open), asyncio.Event()
+            self._state, self._released = RequestCounts(open=self._state.open), asyncio.Event()
         elif method == "POST":
             self._after = float(parse_qs(url.query).get("after", ["0"])[0])
             self._released.set()
@@ -88,7 +88,7 @@ class HoldingServer:
         try:
             is_answered = await self._is_released(reader)
             if is_answered:
-                writer.write(_stream() if body.get("stream") else _whole())
+                writer.write(_streamed_completion() if body.get("stream") else _completion())
         finally:
             self._state.goes(is_answered=is_answered)
         return is_answered
@@ -98,7 +98,7 @@ class HoldingServer:
         if self._released.is_set():
             await asyncio.sleep(self._after)
             return True
-        leaving = asyncio.create_task(_left(reader))
+        leaving = asyncio.create_task(_await_disconnect(reader))
         released = asyncio.create_task(self._released.wait())
         try:
             await asyncio.wait((leaving, released), return_when=asyncio.FIRST_COMPLETED)
@@ -110,7 +110,7 @@ class HoldingServer:
                     await task
 
 
-async def _left(reader: asyncio.StreamReader) -> None:
+async def _await_disconnect(reader: asyncio.StreamReader) -> None:
     with suppress(ConnectionError):
         await reader.read(1)
 
@@ -127,12 +127,12 @@ def _reply(body: bytes, kind: str) -> bytes:
 USAGE = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
 
 
-def _whole() -> bytes:
+def _completion() -> bytes:
     choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": ANSWER}}
     return _reply(json.dumps({"choices": [choice], "usage": USAGE}).encode(), "application/json")
 
 
-def _stream() -> bytes:
+def _streamed_completion() -> bytes:
     piece = {"choices": [{"index": 0, "delta": {"role": "assistant", "content": ANSWER}}]}
     events = [json.dumps(piece), json.dumps({"choices": [], "usage": USAGE}), "[DONE]"]
     return _reply("".join(f"data: {event}\n\n" for event in events).encode(), "text/event-stream")

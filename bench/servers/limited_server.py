@@ -17,16 +17,16 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-Way = Literal["sliding", "fixed"]
+WindowKind = Literal["sliding", "fixed"]
 
 
 @dataclass
-class LimitedServer:
+class RateLimitedServer:
     """The rate limit of one credential, and the record of its requests."""
 
     requests: int
     tokens: int
-    way: Way = "sliding"
+    way: WindowKind = "sliding"
     window: float = 60.0  # seconds
     words: int = 20
     delay: float = 0.2  # seconds
@@ -114,7 +114,7 @@ async def main() -> None:
     parser.add_argument("--window", type=float, default=60.0)
     parser.add_argument("--words", type=int, default=20)
     parser.add_argument("--delay", type=float, default=0.2)
-    limited = LimitedServer(**vars(parser.parse_args()))
+    limited = RateLimitedServer(**vars(parser.parse_args()))
     server = await asyncio.start_server(limited.serve, "127.0.0.1", 0, backlog=1000)
     print(server.sockets[0].getsockname()[1], flush=True)  # noqa: T201 (the parent process reads it)
     await server.serve_forever()

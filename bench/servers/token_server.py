@@ -14,11 +14,11 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-TOKEN_EVERY = 0.05  # seconds
+TOKEN_INTERVAL = 0.05  # seconds
 
 
 @dataclass
-class Stream:
+class StreamRecord:
     """The record of one request. `closed` is when the socket reported that the client disconnected."""
 
     opened: float
@@ -30,7 +30,7 @@ class TokenServer:
     """The provider, with its streams by name; a new stream replaces an earlier one of the same name."""
 
     def __init__(self) -> None:
-        self.streams: dict[str, Stream] = {}
+        self.streams: dict[str, StreamRecord] = {}
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer one request and close the connection."""
@@ -51,22 +51,22 @@ class TokenServer:
             writer.close()
 
     async def _stream(self, name: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        stream = self.streams[name] = Stream(time.monotonic())
+        stream = self.streams[name] = StreamRecord(time.monotonic())
         writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n")
-        leaving = asyncio.create_task(_left(reader))
+        leaving = asyncio.create_task(_await_disconnect(reader))
         try:
             while not leaving.done():
                 writer.write(_token(len(stream.tokens)))
                 stream.tokens.append(time.monotonic())
                 await writer.drain()
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(asyncio.shield(leaving), TOKEN_EVERY)
+                    await asyncio.wait_for(asyncio.shield(leaving), TOKEN_INTERVAL)
         finally:
             stream.closed = time.monotonic()
             leaving.cancel()
 
 
-async def _left(reader: asyncio.StreamReader) -> None:
+async def _await_disconnect(reader: asyncio.StreamReader) -> None:
     with suppress(ConnectionError):
         await reader.read()
 

@@ -14,11 +14,11 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
-LONGEST_LINE = 1 << 20  # bytes
+MAX_LINE = 1 << 20  # bytes
 
 
 @dataclass(slots=True)
-class Reply:
+class RawReply:
     """A reply whose head has been read."""
 
     status: int
@@ -42,21 +42,21 @@ class Reply:
 
 
 @asynccontextmanager
-async def asked(
+async def open_request(
     address: tuple[str, int],
     method: str,
     path: str,
     token: str,
     body: Any = None,
     accept: str = "application/json",
-) -> AsyncGenerator[Reply]:
+) -> AsyncGenerator[RawReply]:
     """Send a request; yield its reply. The end of the block closes the connection."""
     written = b"" if body is None else json.dumps(body).encode()
     head = (
         f"{method} {path} HTTP/1.1\r\nhost: {address[0]}\r\nauthorization: Bearer {token}\r\naccept: {accept}\r\n"
         f"content-type: application/json\r\ncontent-length: {len(written)}\r\nconnection: close\r\n\r\n"
     )
-    reader, writer = await asyncio.open_connection(*address, limit=LONGEST_LINE)
+    reader, writer = await asyncio.open_connection(*address, limit=MAX_LINE)
     try:
         writer.write(head.encode() + written)
         status = int((await reader.readline()).split()[1])
@@ -64,6 +64,6 @@ async def asked(
         while line := (await reader.readline()).strip():
             name, _, value = line.decode("latin-1").partition(":")
             headers[name.lower()] = value.strip()
-        yield Reply(status, headers, reader)
+        yield RawReply(status, headers, reader)
     finally:
         writer.close()

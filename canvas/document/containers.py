@@ -28,7 +28,7 @@ def bodies(entries: Mapping[str, Entry]) -> dict[str, list[str]]:
     return inside
 
 
-def complete(entries: Mapping[str, Entry]) -> dict[str, Entry]:
+def add_item_nodes(entries: Mapping[str, Entry]) -> dict[str, Entry]:
     """Return the entries with an item node after every container that has none."""
     inside = bodies(entries)
     completed: dict[str, Entry] = {}
@@ -63,7 +63,7 @@ def _check_depth(entries: Mapping[str, Entry], entry: Entry) -> None:
 
 def _item(container: Entry, item_class: str, body: Sequence[Entry], taken: Iterable[str]) -> Entry:
     inside = {member.id for member in body}
-    followers = {target for member in body for target in _led_to(member) if target in inside and target != member.id}
+    followers = {target for member in body for target in _targets_of(member) if target in inside and target != member.id}
     starts = tuple(member.id for member in body if member.id not in followers)
     return Entry(
         id=_item_id(container, item_class, body, taken),
@@ -74,7 +74,7 @@ def _item(container: Entry, item_class: str, body: Sequence[Entry], taken: Itera
     )
 
 
-def _led_to(member: Entry) -> list[str]:
+def _targets_of(member: Entry) -> list[str]:
     return [
         *member.downstream,
         *(target for _, target in (*branch_targets(member.params), *failure_targets(member.params))),

@@ -16,19 +16,19 @@ SYS_DEFAULTS: Mapping[str, Any] = {
 }
 
 
-def loaded_globals(stored: Mapping[str, Any], variables: Mapping[str, Any]) -> dict[str, Any]:
+def complete_globals(stored: Mapping[str, Any], variables: Mapping[str, Any]) -> dict[str, Any]:
     """Return the stored globals, with every missing `sys.*` and an `env.*` for every declared variable added."""
-    missing_sys = {name: _plain(default) for name, default in SYS_DEFAULTS.items() if name not in stored}
+    missing_sys = {name: _copy_default(default) for name, default in SYS_DEFAULTS.items() if name not in stored}
     missing_env = {
         f"env.{name}": declared_value(variable) for name, variable in variables.items() if f"env.{name}" not in stored
     }
     return {**stored, **missing_sys, **missing_env}
 
 
-def fresh_globals(document: Document) -> dict[str, Any]:
+def initial_globals(document: Document) -> dict[str, Any]:
     """Return the globals of a new conversation: `sys.*` empty by type, `env.*` as declared, others unchanged."""
-    every = loaded_globals(document.globals, document.variables)
-    return {name: _fresh(name, value, document.variables) for name, value in every.items()}
+    every = complete_globals(document.globals, document.variables)
+    return {name: _initial_value(name, value, document.variables) for name, value in every.items()}
 
 
 def reset_by_type(document: Document) -> Document:
@@ -36,7 +36,7 @@ def reset_by_type(document: Document) -> Document:
     entries = {entry.id: _without_values(entry) for entry in document.entries.values()}
     components = {node_id: _raw_without_values(entry) for node_id, entry in document.raw["components"].items()}
     emptied: dict[str, Any] = {"path": [], "history": [], "retrieval": [], "memory": []}
-    state = fresh_globals(document)
+    state = initial_globals(document)
     raw = {**document.raw, **emptied, "components": components, "globals": dict(state)}
     return replace(document, entries=entries, raw=raw, globals=state, history=(), retrieval=(), memory=())
 
@@ -58,13 +58,13 @@ def declared_value(variable: Any) -> Any:
             return [] if kind.startswith("array") else ""
 
 
-def _fresh(name: str, value: Any, variables: Mapping[str, Any]) -> Any:
+def _initial_value(name: str, value: Any, variables: Mapping[str, Any]) -> Any:
     if name.startswith("env."):
         return declared_value(variables.get(name.removeprefix("env.")))
-    return _emptied(value) if name.startswith("sys.") else value
+    return _empty_value(value) if name.startswith("sys.") else value
 
 
-def _emptied(value: Any) -> Any:
+def _empty_value(value: Any) -> Any:
     match value:
         case str():
             return ""
@@ -78,7 +78,7 @@ def _emptied(value: Any) -> Any:
             return None
 
 
-def _plain(default: Any) -> Any:
+def _copy_default(default: Any) -> Any:
     return list(default) if isinstance(default, tuple) else default
 
 

@@ -51,20 +51,20 @@ def branch_targets(params: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     groups: Any = params.get("conditions")
     for position, group in enumerate(groups) if isinstance(groups, list | tuple) else ():
         if isinstance(group, Mapping):
-            yield from _named(f"conditions[{position}].to", group.get("to"))
-    yield from _named("end_cpn_ids", params.get("end_cpn_ids"))
+            yield from _targets_in_field(f"conditions[{position}].to", group.get("to"))
+    yield from _targets_in_field("end_cpn_ids", params.get("end_cpn_ids"))
     categories = params.get("category_description")
     for name, category in categories.items() if isinstance(categories, Mapping) else ():
         if isinstance(category, Mapping):
-            yield from _named(f"category_description.{name}.to", category.get("to"))
+            yield from _targets_in_field(f"category_description.{name}.to", category.get("to"))
 
 
 def failure_targets(params: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield (field, target id) of each node that a failure may lead to."""
-    yield from _named("exception_goto", params.get("exception_goto"))
+    yield from _targets_in_field("exception_goto", params.get("exception_goto"))
 
 
-def _named(field: str, value: Any) -> Iterator[tuple[str, str]]:
+def _targets_in_field(field: str, value: Any) -> Iterator[tuple[str, str]]:
     targets = [value] if isinstance(value, str) else value
     for target in targets if isinstance(targets, list | tuple) else ():
         if isinstance(target, str) and target:

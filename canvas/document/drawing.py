@@ -43,7 +43,7 @@ _NODE_TYPES: Mapping[str, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class DrawnNode:
     """A drawn node. `label` is its component, `form` its params as the editor stores them."""
 
     id: str
@@ -54,7 +54,7 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
-class Edge:
+class DrawnEdge:
     """A drawn edge between two handles of nodes."""
 
     source: str
@@ -67,9 +67,9 @@ class Edge:
 class Drawing:
     """The well-formed part of a `graph`. `defects` lists what was left out: (field, reason)."""
 
-    nodes: Mapping[str, Node] = field(default_factory=dict)
-    leaving: Mapping[str, tuple[Edge, ...]] = field(default_factory=dict)
-    entering: Mapping[str, tuple[Edge, ...]] = field(default_factory=dict)
+    nodes: Mapping[str, DrawnNode] = field(default_factory=dict)
+    leaving: Mapping[str, tuple[DrawnEdge, ...]] = field(default_factory=dict)
+    entering: Mapping[str, tuple[DrawnEdge, ...]] = field(default_factory=dict)
     defects: tuple[tuple[str, str], ...] = ()
 
     def targets(self, source: str, handle: str) -> list[str]:
@@ -84,13 +84,13 @@ class Drawing:
         return targets
 
 
-def read(graph: Any) -> Drawing:
+def parse_drawing(graph: Any) -> Drawing:
     """Parse a `graph`. Fields other than those of Node and Edge concern the editor only and are ignored."""
     if not isinstance(graph, Mapping):
         return Drawing()
-    nodes: dict[str, Node] = {}
-    leaving: dict[str, list[Edge]] = defaultdict(list)
-    entering: dict[str, list[Edge]] = defaultdict(list)
+    nodes: dict[str, DrawnNode] = {}
+    leaving: dict[str, list[DrawnEdge]] = defaultdict(list)
+    entering: dict[str, list[DrawnEdge]] = defaultdict(list)
     defects: list[tuple[str, str]] = []
     for place, item in _items(graph, "nodes", defects):
         if node := _node(item):
@@ -108,7 +108,7 @@ def read(graph: Any) -> Drawing:
 
 def components_of(graph: Any) -> dict[str, Any]:
     """Return the `components` of a drawing. Raises InvalidCanvas if a part of it cannot be read."""
-    drawing = read(graph)
+    drawing = parse_drawing(graph)
     for place, defect in drawing.defects:
         raise InvalidCanvas(f"{place}: {defect}.", field=place)
     return {node.id: _component(drawing, node) for node in drawing.nodes.values() if _is_component(drawing, node)}
@@ -119,10 +119,10 @@ def with_drawing(dsl: Mapping[str, Any]) -> Fields:
     graph = dsl.get("graph")
     if not isinstance(graph, Mapping) or not isinstance(graph.get("nodes"), list):
         components = dsl.get("components")
-        drawn = _drawn(components if isinstance(components, Mapping) else {})
+        drawn = _draw_components(components if isinstance(components, Mapping) else {})
         return {**dsl, "graph": {**(graph if isinstance(graph, Mapping) else {}), **drawn}}
     edges = graph.get("edges")
-    plain = [_plain(edge) for edge in edges] if isinstance(edges, list) else []
+    plain = [_normalize_handles(edge) for edge in edges] if isinstance(edges, list) else []
     return {**dsl, "graph": {**graph, "edges": plain}}
 
 
@@ -146,13 +146,13 @@ def values_of(rows: Any, key: str) -> Any:
     return [row[key] if isinstance(row, Mapping) and key in row else row for row in rows]
 
 
-def _node(item: Any) -> Node | None:
+def _node(item: Any) -> DrawnNode | None:
     if not isinstance(item, Mapping) or not isinstance(node_id := item.get("id"), str):
         return None
     data = item.get("data")
     data = data if isinstance(data, Mapping) else {}
     form = data.get("form")
-    return Node(
+    return DrawnNode(
         node_id,
         label=_text(data.get("label")),
         name=_text(data.get("name")),
@@ -161,13 +161,13 @@ def _node(item: Any) -> Node | None:
     )
 
 
-def _edge(item: Any) -> Edge | None:
+def _edge(item: Any) -> DrawnEdge | None:
     if not isinstance(item, Mapping):
         return None
     source, target = item.get("source"), item.get("target")
     if not isinstance(source, str) or not isinstance(target, str):
         return None
-    return Edge(source, target, _text(item.get("sourceHandle")), _text(item.get("targetHandle")))
+    return DrawnEdge(source, target, _text(item.get("sourceHandle")), _text(item.get("targetHandle")))
 
 
 def _items(graph: Mapping[str, Any], key: str, defects: list[tuple[str, str]]) -> list[tuple[str, Any]]:
@@ -180,7 +180,7 @@ def _items(graph: Mapping[str, Any], key: str, defects: list[tuple[str, str]]) -
     return [(f"graph.{key}[{position}]", item) for position, item in enumerate(items)]
 
 
-def _tuples(lists: Mapping[str, list[Edge]]) -> dict[str, tuple[Edge, ...]]:
+def _tuples(lists: Mapping[str, list[DrawnEdge]]) -> dict[str, tuple[DrawnEdge, ...]]:
     return {key: tuple(edges) for key, edges in lists.items()}
 
 
@@ -188,21 +188,21 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _is_component(drawing: Drawing, node: Node) -> bool:
+def _is_component(drawing: Drawing, node: DrawnNode) -> bool:
     is_sub_agent = any(edge.target_handle == "agentTop" for edge in drawing.entering.get(node.id, ()))
     return node.label not in DRAWN_ONLY and not is_sub_agent
 
 
-def _component(drawing: Drawing, node: Node) -> Fields:
+def _component(drawing: Drawing, node: DrawnNode) -> Fields:
     entry: Fields = {
         "obj": {"component_name": node.label, "params": _params(drawing, node, depth=1)},
-        "downstream": [edge.target for edge in drawing.leaving.get(node.id, ()) if _is_way(drawing, node, edge)],
+        "downstream": [edge.target for edge in drawing.leaving.get(node.id, ()) if _can_be_followed(drawing, node, edge)],
         "upstream": [edge.source for edge in drawing.entering.get(node.id, ())],
     }
     return {**entry, "parent_id": node.parent} if node.parent else entry
 
 
-def _is_way(drawing: Drawing, node: Node, edge: Edge) -> bool:
+def _can_be_followed(drawing: Drawing, node: DrawnNode, edge: DrawnEdge) -> bool:
     """Whether a run can follow an edge: it leads to no tool, sub-agent or note, and is not an exception edge."""
     target = drawing.nodes.get(edge.target)
     if edge.target_handle == "agentTop" or (target and target.label in DRAWN_ONLY):
@@ -210,7 +210,7 @@ def _is_way(drawing: Drawing, node: Node, edge: Edge) -> bool:
     return node.label != "Agent" or not (edge.source_handle == "agentException" or edge.target.startswith("Tool"))
 
 
-def _params(drawing: Drawing, node: Node, depth: int) -> Fields:
+def _params(drawing: Drawing, node: DrawnNode, depth: int) -> Fields:
     form = dict(node.form)
     match node.label:
         case "Agent":
@@ -226,7 +226,7 @@ def _params(drawing: Drawing, node: Node, depth: int) -> Fields:
             return form
 
 
-def _agent_params(drawing: Drawing, node: Node, depth: int) -> Fields:
+def _agent_params(drawing: Drawing, node: DrawnNode, depth: int) -> Fields:
     if depth > MAX_AGENT_DEPTH:
         raise InvalidCanvas(
             f'Node "{node.name}" ({node.id}): sub-agents are nested deeper than {MAX_AGENT_DEPTH} levels.',
@@ -242,7 +242,7 @@ def _agent_params(drawing: Drawing, node: Node, depth: int) -> Fields:
     }
 
 
-def _sub_agent(drawing: Drawing, node: Node, depth: int) -> Fields:
+def _sub_agent(drawing: Drawing, node: DrawnNode, depth: int) -> Fields:
     """Return a sub-agent as a tool. Only one agent may have it: sharing would copy its tools into every agent above."""
     above = {edge.source for edge in drawing.entering[node.id] if edge.source_handle == "agentBottom"}
     if len(above) > 1:
@@ -255,7 +255,7 @@ def _sub_agent(drawing: Drawing, node: Node, depth: int) -> Fields:
     return {"component_name": "Agent", "id": node.id, "name": node.name, "params": params}
 
 
-def _categorize_params(drawing: Drawing, node: Node) -> Fields:
+def _categorize_params(drawing: Drawing, node: DrawnNode) -> Fields:
     dropped = {"items", "parameter", *MODEL_SETTINGS.values()}
     dropped.update(setting for setting, flag in MODEL_SETTINGS.items() if not node.form.get(flag))
     params = {key: value for key, value in node.form.items() if key not in dropped}
@@ -296,7 +296,7 @@ def _security(security: Mapping[str, Any]) -> Fields:
     return plain
 
 
-def _drawn(components: Mapping[str, Any]) -> Fields:
+def _draw_components(components: Mapping[str, Any]) -> Fields:
     """Draw one node per component, in a row, and its edges. Entries are those of a parsed document."""
     nodes: list[Fields] = []
     edges: list[Fields] = []
@@ -311,11 +311,11 @@ def _drawn(components: Mapping[str, Any]) -> Fields:
             "data": {"label": label, "name": node_id, "form": obj["params"]},
         }
         nodes.append({**node, "parentId": entry["parent_id"]} if entry.get("parent_id") else node)
-        edges.extend(_way(node_id, target) for target in dict.fromkeys(entry["downstream"]))
+        edges.extend(_draw_edge(node_id, target) for target in dict.fromkeys(entry["downstream"]))
     return {"nodes": nodes, "edges": edges}
 
 
-def _way(source: str, target: str) -> Fields:
+def _draw_edge(source: str, target: str) -> Fields:
     return {
         "id": f"xy-edge__{source}-{target}",
         "source": source,
@@ -325,7 +325,7 @@ def _way(source: str, target: str) -> Fields:
     }
 
 
-def _plain(edge: Any) -> Any:
+def _normalize_handles(edge: Any) -> Any:
     if not isinstance(edge, Mapping):
         return edge
     plain = dict(edge)

@@ -11,7 +11,7 @@ MAX_DEPTH = 100  # far beyond any canvas, far below the interpreter's recursion 
 SMALLEST, LARGEST = -(2**63), 2**64 - 1  # whole numbers that JSON encoders and databases agree on
 
 
-def read(source: str | bytes, max_bytes: int) -> Any:
+def parse_json(source: str | bytes, max_bytes: int) -> Any:
     """Parse a JSON text. Raises InvalidCanvas if it is not valid JSON, or too large."""
     size = len(source.encode("utf-8", "surrogatepass")) if isinstance(source, str) else len(source)
     if size > max_bytes:
@@ -24,10 +24,10 @@ def read(source: str | bytes, max_bytes: int) -> Any:
         raise InvalidCanvas("Invalid DSL JSON string.") from error
 
 
-def copied(value: Mapping[str, Any]) -> dict[str, Any]:
+def copy_storable(value: Mapping[str, Any]) -> dict[str, Any]:
     """Return a copy of a JSON object with plain values only. Raises Unstorable for a value that cannot be stored."""
     try:
-        return _copied(value, MAX_DEPTH)
+        return _copy_value(value, MAX_DEPTH)
     except _Unstorable as defect:
         path = defect.path[::-1]
         if path[:1] == ["dsl"]:
@@ -57,41 +57,41 @@ class _Unstorable(Exception):
         self.path: list[str] = []
 
 
-def _copied(value: Any, levels: int) -> Any:
+def _copy_value(value: Any, levels: int) -> Any:
     if levels == 0:
         raise _Unstorable(f"nested deeper than {MAX_DEPTH} levels")
     match value:
         case None | bool():
             return value
         case str():
-            return _checked_text(value)
+            return _check_text(value)
         case int():
-            return _checked_whole(value)
+            return _check_integer(value)
         case float():
-            return _checked_number(value)
+            return _check_number(value)
         case Mapping():
-            return {_checked_key(key): _copied_at(str(key), item, levels) for key, item in value.items()}
+            return {_check_key(key): _copy_value_at(str(key), item, levels) for key, item in value.items()}
         case list() | tuple():
-            return [_copied_at(str(position), item, levels) for position, item in enumerate(value)]
+            return [_copy_value_at(str(position), item, levels) for position, item in enumerate(value)]
         case _:
             raise _Unstorable(f"a {type(value).__name__} is not a JSON value")
 
 
-def _copied_at(step: str, value: Any, levels: int) -> Any:
+def _copy_value_at(step: str, value: Any, levels: int) -> Any:
     try:
-        return _copied(value, levels - 1)
+        return _copy_value(value, levels - 1)
     except _Unstorable as defect:
         defect.path.append(step)
         raise
 
 
-def _checked_key(key: Any) -> str:
+def _check_key(key: Any) -> str:
     if not isinstance(key, str):
         raise _Unstorable(f"the key {key!r} is not a text")
-    return _checked_text(key)
+    return _check_text(key)
 
 
-def _checked_text(text: str) -> str:
+def _check_text(text: str) -> str:
     if "\x00" in text:
         raise _Unstorable("a text contains the character U+0000, which cannot be stored")
     if not text.isascii():
@@ -102,13 +102,13 @@ def _checked_text(text: str) -> str:
     return text
 
 
-def _checked_whole(number: int) -> int:
+def _check_integer(number: int) -> int:
     if SMALLEST <= number <= LARGEST:
         return number
     raise _Unstorable("a whole number needs more than 64 bits")
 
 
-def _checked_number(number: float) -> float:
+def _check_number(number: float) -> float:
     if math.isfinite(number):
         return number
     raise _Unstorable(f"{number} is not a JSON number")

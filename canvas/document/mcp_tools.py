@@ -26,7 +26,7 @@ class OfferedTool:
 
 def offered_tools(dsl: Any) -> Iterator[OfferedTool]:
     """Yield every tool of an MCP server that an Agent or sub-agent of a document lists with an argument schema."""
-    yield from _offers(dsl, _LEVELS)
+    yield from _find_tools(dsl, _LEVELS)
 
 
 def schema_in(tool: Mapping[str, Any]) -> Mapping[str, Any] | None:
@@ -62,21 +62,21 @@ def digest_of(description: str, schema: Mapping[str, Any]) -> bytes:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
 
 
-def _offers(value: Any, levels: int) -> Iterator[OfferedTool]:
+def _find_tools(value: Any, levels: int) -> Iterator[OfferedTool]:
     if levels == 0:
         return
     if isinstance(value, Mapping):
         if isinstance(servers := value.get("mcp"), list):
             for server in servers:
-                yield from _of_server(server)
+                yield from _tools_of_server(server)
         for inner in value.values():
-            yield from _offers(inner, levels - 1)
+            yield from _find_tools(inner, levels - 1)
     elif isinstance(value, list):
         for inner in value:
-            yield from _offers(inner, levels - 1)
+            yield from _find_tools(inner, levels - 1)
 
 
-def _of_server(server: Any) -> Iterator[OfferedTool]:
+def _tools_of_server(server: Any) -> Iterator[OfferedTool]:
     tools = server.get("tools") if isinstance(server, Mapping) else None
     if not isinstance(server, Mapping) or not isinstance(tools, Mapping):
         return

@@ -26,23 +26,23 @@ _WITHOUT_TEXT = frozenset({"Begin", "Answer", "Switch", "Categorize", "Iteration
 def normalize_parameters(entries: Mapping[str, Entry], drawn: drawing.Drawing) -> dict[str, Entry]:
     """Return the entries with params in the main shapes. Raises InvalidCanvas if a condition cannot be parsed."""
     sources = _sources(entries)
-    return {entry.id: replace(entry, params=_unfolded(entry, entries, sources, drawn)) for entry in entries.values()}
+    return {entry.id: replace(entry, params=_normalize_params(entry, entries, sources, drawn)) for entry in entries.values()}
 
 
-def localise(entries: Mapping[str, Entry]) -> dict[str, Entry]:
+def resolve_local_names(entries: Mapping[str, Entry]) -> dict[str, Entry]:
     """Rewrite references to names that only an Iteration defines: its item variable, and a child id as an output."""
     local = dict(entries)
     bodies = containers.bodies(entries)
     for entry in entries.values():
         variable = entry.params.get("item_var") if entry.component == "Iteration" else None
         if isinstance(variable, str) and _WORD.fullmatch(variable) and variable not in references.ALIASES:
-            _name_the_item(local, bodies, entry.id, variable)
+            _resolve_item_variable(local, bodies, entry.id, variable)
     if any(entry.component == "Iteration" for entry in local.values()):
-        _collect_children(local)
+        _resolve_collected_children(local)
     return local
 
 
-def _unfolded(
+def _normalize_params(
     entry: Entry, entries: Mapping[str, Entry], sources: Mapping[str, list[str]], drawn: drawing.Drawing
 ) -> Params:
     params = dict(entry.params)
@@ -300,7 +300,7 @@ def _sources(entries: Mapping[str, Entry]) -> dict[str, list[str]]:
     return sources
 
 
-def _name_the_item(local: dict[str, Entry], bodies: Mapping[str, Sequence[str]], container: str, variable: str) -> None:
+def _resolve_item_variable(local: dict[str, Entry], bodies: Mapping[str, Sequence[str]], container: str, variable: str) -> None:
     """Rewrite `{variable}` in a container's body, and in containers inside of it, to a reference to its item."""
     item = next((it for it in bodies.get(container, ()) if local[it].component == "IterationItem"), None)
     if item is None:
@@ -309,12 +309,12 @@ def _name_the_item(local: dict[str, Entry], bodies: Mapping[str, Sequence[str]],
     todo = list(bodies[container])
     while todo:
         member = local[todo.pop()]
-        params = _rewritten(member.params, lambda text: pattern.sub(rf"\g<1>{item}@item\g<2>", text))
+        params = _rewrite_texts(member.params, lambda text: pattern.sub(rf"\g<1>{item}@item\g<2>", text))
         local[member.id] = replace(member, params=params)
         todo += bodies.get(member.id, ())
 
 
-def _collect_children(local: dict[str, Entry]) -> None:
+def _resolve_collected_children(local: dict[str, Entry]) -> None:
     """Rewrite `{iteration:0@generate:1}`, the list of that child's `content`, to an output `generate_1`.
 
     The Iteration gets that output.
@@ -335,7 +335,7 @@ def _collect_children(local: dict[str, Entry]) -> None:
         return _CHILD_IN_BRACES.sub(lambda found: f"{found[1]}{found[2]}@{output(found[2], found[3])}{found[4]}", text)
 
     for entry in list(local.values()):
-        local[entry.id] = replace(entry, params=_rewritten(entry.params, rewrite))
+        local[entry.id] = replace(entry, params=_rewrite_texts(entry.params, rewrite))
     for node, children in collected.items():
         outputs = local[node].params.get("outputs")
         added = {name: {"type": "array", "ref": f"{child}@content"} for name, child in children.items()}
@@ -343,13 +343,13 @@ def _collect_children(local: dict[str, Entry]) -> None:
         local[node] = replace(local[node], params=params)
 
 
-def _rewritten(value: Any, rewrite: Callable[[str], str]) -> Any:
+def _rewrite_texts(value: Any, rewrite: Callable[[str], str]) -> Any:
     match value:
         case str() as text:
             return rewrite(text)
         case Mapping() as fields:
-            return {key: _rewritten(item, rewrite) for key, item in fields.items()}
+            return {key: _rewrite_texts(item, rewrite) for key, item in fields.items()}
         case list() as items:
-            return [_rewritten(item, rewrite) for item in items]
+            return [_rewrite_texts(item, rewrite) for item in items]
         case _:
             return value

@@ -28,10 +28,10 @@ def parse(source: str | bytes | Mapping[str, Any], *, max_bytes: int = MAX_BYTES
     entries, a file that wraps the document in `dsl`. Raises InvalidCanvas naming node and field. Conditions across
     nodes are checked by `canvas.validation.check`.
     """
-    written = json_checks.read(source, max_bytes) if isinstance(source, str | bytes) else source
+    written = json_checks.parse_json(source, max_bytes) if isinstance(source, str | bytes) else source
     if not isinstance(written, Mapping):
         raise InvalidCanvas("DSL must be a JSON object.")
-    renamed = component_names.rename_components(_unwrapped(json_checks.copied(written)))
+    renamed = component_names.rename_components(_unwrap(json_checks.copy_storable(written)))
     if renamed.get("components") is None:
         renamed["components"] = drawing.components_of(renamed.get("graph"))
     return _document(renamed)
@@ -51,7 +51,7 @@ def dump(document: Document) -> dict[str, Any]:
     )
 
 
-def _unwrapped(written: Fields) -> Fields:
+def _unwrap(written: Fields) -> Fields:
     """Return the document inside a template or export file, which wraps it in `dsl`."""
     inner = written.get("dsl")
     if isinstance(inner, dict) and "components" not in written and "graph" not in written:
@@ -62,11 +62,11 @@ def _unwrapped(written: Fields) -> Fields:
 def _document(written: Fields) -> Document:
     components = _object(written, "components")
     _check_size("nodes", len(components), MAX_NODES)
-    drawn = drawing.read(written.get("graph"))
+    drawn = drawing.parse_drawing(written.get("graph"))
     entries = {node_id: _entry(node_id, item, drawn) for node_id, item in components.items()}
     _check_size("edges", sum(len(set(entry["downstream"])) for entry in entries.values()), MAX_EDGES)
     variables = _variables(written)
-    loaded = defaults.loaded_globals(_object(written, "globals"), variables)
+    loaded = defaults.complete_globals(_object(written, "globals"), variables)
     history = [_history_item(position, item) for position, item in enumerate(_list(written, "history"))]
     memory = [_memory_item(position, item) for position, item in enumerate(_list(written, "memory"))]
     one_or_more = written.get("retrieval")
@@ -81,7 +81,7 @@ def _document(written: Fields) -> Document:
         "globals": loaded,
         "variables": variables,
     }
-    return Document(_compiled(entries, drawn), raw, loaded, variables, tuple(history), tuple(retrieval), tuple(memory))
+    return Document(_build_entries(entries, drawn), raw, loaded, variables, tuple(history), tuple(retrieval), tuple(memory))
 
 
 def _check_size(what: str, count: int, most: int) -> None:
@@ -90,7 +90,7 @@ def _check_size(what: str, count: int, most: int) -> None:
         raise InvalidCanvas(message, field="components")
 
 
-def _compiled(raw_entries: Mapping[str, Fields], drawn: drawing.Drawing) -> dict[str, Entry]:
+def _build_entries(raw_entries: Mapping[str, Fields], drawn: drawing.Drawing) -> dict[str, Entry]:
     """Return the entries in the main shape, without nodes that only a drawing has, and without edges to these."""
     shown = {node_id for node_id, raw in raw_entries.items() if raw["obj"]["component_name"] in drawing.DRAWN_ONLY}
     entries: dict[str, Entry] = {}
@@ -108,7 +108,7 @@ def _compiled(raw_entries: Mapping[str, Fields], drawn: drawing.Drawing) -> dict
             parent=parent,
             name=node.name if node else "",
         )
-    return parameter_aliases.localise(containers.complete(parameter_aliases.normalize_parameters(entries, drawn)))
+    return parameter_aliases.resolve_local_names(containers.add_item_nodes(parameter_aliases.normalize_parameters(entries, drawn)))
 
 
 def _entry(node_id: str, item: Any, drawn: drawing.Drawing) -> Fields:
@@ -118,7 +118,7 @@ def _entry(node_id: str, item: Any, drawn: drawing.Drawing) -> Fields:
     try:
         if not node_id:
             raise _BadField("id", "must not be empty")
-        return _nested(item)
+        return _nest_entry(item)
     except _BadField as bad:
         raise InvalidCanvas(f"{where}: `{bad.field}` {bad.reason}.", node=node_id, field=bad.field) from None
 
@@ -132,7 +132,7 @@ class _BadField(Exception):
         self.reason = reason
 
 
-def _nested(item: Any) -> Fields:
+def _nest_entry(item: Any) -> Fields:
     """Return an entry as `{obj: {component_name, params}, downstream, upstream, ...}`; ports write it flat."""
     if not isinstance(item, dict):
         raise _BadField("components", "must hold an object for every node")

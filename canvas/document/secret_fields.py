@@ -32,7 +32,7 @@ _SCHEME = re.compile(r"(?:api-?key|basic|bearer|digest|key|negotiate|oauth|token
 
 
 @dataclass(frozen=True, slots=True)
-class Declared:
+class SecretDeclaration:
     """A component's secret parameters: secrets by dotted name, and parameters that are HTTP headers."""
 
     component: str
@@ -41,7 +41,7 @@ class Declared:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SecretPosition:
     """The position of a secret. `field` is a dotted name; for a tool of an Agent it is the tool's own field."""
 
     node: str
@@ -54,15 +54,15 @@ class Place:
         return f'{node}, "{self.field}" of {self.component}'
 
 
-Declarations = Callable[[str], Declared | None]
+Declarations = Callable[[str], SecretDeclaration | None]
 """Returns the declared secrets of a component by its name; None for an unknown component."""
 
-Change = Callable[[Place, Any], Any]
+Change = Callable[[SecretPosition, Any], Any]
 """Returns the new value of a secret from its position and its value."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Pass:
+class _ChangePass:
     """One pass over the secrets of a document: the declarations, the change, and the names that the document has."""
 
     declared: Declarations
@@ -76,10 +76,10 @@ class _Pass:
         return ref is not None and (ref.root in self.globals if ref.node is None else ref.node in self.nodes)
 
 
-def changed(document: Mapping[str, Any], declared: Declarations, change: Change) -> dict[str, Any]:
+def change_secrets(document: Mapping[str, Any], declared: Declarations, change: Change) -> dict[str, Any]:
     """Return a copy of the document with every secret changed."""
     found = dict(document)
-    through = _Pass(declared, change, frozenset(_object(document, "components")), _globals(document))
+    through = _ChangePass(declared, change, frozenset(_object(document, "components")), _globals(document))
     graph, components = found.get("graph"), found.get("components")
     nodes = graph.get("nodes") if isinstance(graph, Mapping) else None
     names = _names(nodes)
@@ -88,21 +88,21 @@ def changed(document: Mapping[str, Any], declared: Declarations, change: Change)
             node: _entry(str(node), names.get(node, ""), entry, through) for node, entry in components.items()
         }
     if isinstance(graph, Mapping) and isinstance(nodes, list):
-        found["graph"] = {**graph, "nodes": [_drawn(node, through) for node in nodes]}
+        found["graph"] = {**graph, "nodes": [_change_drawn_node(node, through) for node in nodes]}
     return found
 
 
-def changed_params(
-    place: Place, params: Mapping[str, Any], declared: Declarations, change: Change
+def change_secrets_in_params(
+    place: SecretPosition, params: Mapping[str, Any], declared: Declarations, change: Change
 ) -> Mapping[str, Any]:
     """Return the parameters of one node or tool with every secret changed; the `field` of `place` is empty.
 
     Since the document is not known, a reference without braces is changed like a secret.
     """
-    return _params(place, params, _Pass(declared, change))
+    return _params(place, params, _ChangePass(declared, change))
 
 
-def _params(place: Place, params: Mapping[str, Any], through: _Pass) -> Mapping[str, Any]:
+def _params(place: SecretPosition, params: Mapping[str, Any], through: _ChangePass) -> Mapping[str, Any]:
     found = dict(params)
     known = through.declared(place.component)
     if known is not None:
@@ -124,7 +124,7 @@ def _object(document: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 def _globals(document: Mapping[str, Any]) -> frozenset[str]:
     """Return the names of the globals that a run of the document has."""
-    return frozenset(defaults.loaded_globals(_object(document, "globals"), _object(document, "variables")))
+    return frozenset(defaults.complete_globals(_object(document, "globals"), _object(document, "variables")))
 
 
 def _names(nodes: Any) -> dict[str, str]:
@@ -136,7 +136,7 @@ def _names(nodes: Any) -> dict[str, str]:
     return names
 
 
-def _entry(node: str, name: str, entry: Any, through: _Pass) -> Any:
+def _entry(node: str, name: str, entry: Any, through: _ChangePass) -> Any:
     """Change the secrets of an entry of `components`, nested or flat."""
     if not isinstance(entry, Mapping):
         return entry
@@ -145,25 +145,25 @@ def _entry(node: str, name: str, entry: Any, through: _Pass) -> Any:
     return _with_params(node, name, entry, through)
 
 
-def _with_params(node: str, name: str, obj: Mapping[str, Any], through: _Pass) -> Any:
+def _with_params(node: str, name: str, obj: Mapping[str, Any], through: _ChangePass) -> Any:
     component = obj.get("component_name") or obj.get("name")
     if not isinstance(component, str) or not isinstance(obj.get("params"), Mapping):
         return obj
-    return {**obj, "params": _params(Place(node, name, component, ""), obj["params"], through)}
+    return {**obj, "params": _params(SecretPosition(node, name, component, ""), obj["params"], through)}
 
 
-def _drawn(node: Any, through: _Pass) -> Any:
+def _change_drawn_node(node: Any, through: _ChangePass) -> Any:
     """Change the secrets of a node of the drawing, whose form repeats the parameters."""
     if not isinstance(node, Mapping) or not isinstance(data := node.get("data"), Mapping):
         return node
     form, label = data.get("form"), data.get("label")
     if not isinstance(form, Mapping) or not isinstance(label, str):
         return node
-    place = Place(str(node.get("id", "")), str(data.get("name") or ""), label, "")
+    place = SecretPosition(str(node.get("id", "")), str(data.get("name") or ""), label, "")
     return {**node, "data": {**data, "form": _params(place, form, through)}}
 
 
-def _tool(place: Place, tool: Any, through: _Pass) -> Any:
+def _tool(place: SecretPosition, tool: Any, through: _ChangePass) -> Any:
     """Change the secrets of a tool of an Agent; a sub-agent has tools itself."""
     if not isinstance(tool, Mapping) or not isinstance(tool.get("component_name"), str):
         return tool
@@ -173,7 +173,7 @@ def _tool(place: Place, tool: Any, through: _Pass) -> Any:
     return {**tool, "params": _params(inner, tool["params"], through)}
 
 
-def _change_field(params: dict[str, Any], steps: list[str], place: Place, through: _Pass) -> None:
+def _change_field(params: dict[str, Any], steps: list[str], place: SecretPosition, through: _ChangePass) -> None:
     """Change the value that the steps lead to; the objects on the path are copied."""
     *outer, last = steps
     for step in outer:
@@ -185,7 +185,7 @@ def _change_field(params: dict[str, Any], steps: list[str], place: Place, throug
         params[last] = through.change(place, value)
 
 
-def _headers(place: Place, written: Any, change: Change) -> Any:
+def _headers(place: SecretPosition, written: Any, change: Change) -> Any:
     """Change the values of all headers that are not known to be harmless. Headers are an object or its JSON text."""
     if isinstance(written, str):
         try:

@@ -14,7 +14,7 @@ from uuid import UUID
 
 from canvas.budget import budget_stop
 from canvas.graph.canvas import Canvas
-from canvas.state.run_state import RULES_VERSION, RunStatus, Status
+from canvas.state.run_state import RULES_VERSION, RunStatus, ActivationStatus
 
 TICK = timedelta(seconds=1)  # the sweeper checks everything once per tick
 MAX_PROBE_AGE = timedelta(
@@ -50,7 +50,7 @@ class OpenActivation:
     node_id: str
     component: str
     scope: str
-    status: Status
+    status: ActivationStatus
     attempt: int
     strikes: int
     worker: str | None
@@ -72,7 +72,7 @@ class BlockingRun:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class WaitFacts:
     """The rows of a run at one moment; times are by the database's clock."""
 
     run_id: UUID
@@ -87,7 +87,7 @@ class Facts:
     max_running: int = 256
     forms: Mapping[UUID, tuple[Mapping[str, Any], str]] = field(default_factory=dict)  # inputs, tips
     alive: Sequence[OpenActivation] = ()  # of a large run not all
-    counts: Mapping[Status, int] = field(default_factory=dict)  # of all open activations
+    counts: Mapping[ActivationStatus, int] = field(default_factory=dict)  # of all open activations
     ahead: BlockingRun | None = None
     canary: datetime | None = None  # when the last queue probe that has returned was sent
     swept_since: datetime | None = None
@@ -117,7 +117,7 @@ class Explanation:
     also: tuple[Wait, ...] = ()
 
 
-def explain(facts: Facts, canvas: Canvas, limit_of: Callable[[str], float]) -> Explanation:
+def explain(facts: WaitFacts, canvas: Canvas, limit_of: Callable[[str], float]) -> Explanation:
     """Explain the state of a run. `limit_of` returns the seconds that an attempt of a component may take."""
     waits = _Waits(facts, canvas, limit_of)
     if facts.status.is_over:
@@ -125,8 +125,8 @@ def explain(facts: Facts, canvas: Canvas, limit_of: Callable[[str], float]) -> E
     if facts.status is RunStatus.QUEUED:
         return Explanation(facts.run_id, facts.status, waits.session())
     of_activations = sorted((waits.of(one) for one in facts.alive if one.status in _ORDER), key=_rank)
-    external = [wait for wait in of_activations if wait.kind in _FROM_OUTSIDE]
-    internal = [wait for wait in of_activations if wait.kind not in _FROM_OUTSIDE]
+    external = [wait for wait in of_activations if wait.kind in _EXTERNAL]
+    internal = [wait for wait in of_activations if wait.kind not in _EXTERNAL]
     first = external if facts.status is RunStatus.WAITING else internal
     others = internal if facts.status is RunStatus.WAITING else external
     if not first:
@@ -136,7 +136,7 @@ def explain(facts: Facts, canvas: Canvas, limit_of: Callable[[str], float]) -> E
     return Explanation(facts.run_id, facts.status, first[0], (*first[1:], *others))
 
 
-def explain_refusal(facts: Facts) -> Explanation:
+def explain_refusal(facts: WaitFacts) -> Explanation:
     """Explain a run whose start was refused; it has no canvas."""
     sentence = f"The start was refused, and no node has run: {_one_line(facts.error)}"
     wait = Wait(WaitsFor.OVER, sentence, since=facts.finished_at, detail=_present(error=facts.error))
@@ -153,7 +153,7 @@ def explanation_json(explanation: Explanation, canvas: Canvas | None) -> dict[st
     }
 
 
-_ORDER = (Status.RUNNING, Status.REPORTED, Status.READY, Status.QUEUED, Status.WAITING)
+_ORDER = (ActivationStatus.RUNNING, ActivationStatus.REPORTED, ActivationStatus.READY, ActivationStatus.QUEUED, ActivationStatus.WAITING)
 _RANKS = {
     kind: rank
     for rank, kind in enumerate(
@@ -170,7 +170,7 @@ _RANKS = {
         )
     )
 }
-_FROM_OUTSIDE = (WaitsFor.BUDGET, WaitsFor.PERSON)
+_EXTERNAL = (WaitsFor.BUDGET, WaitsFor.PERSON)
 
 
 def _rank(wait: Wait) -> tuple[int, datetime, UUID]:
@@ -182,7 +182,7 @@ def _rank(wait: Wait) -> tuple[int, datetime, UUID]:
 class _Waits:
     """The waits of one run, with their sentences."""
 
-    facts: Facts
+    facts: WaitFacts
     canvas: Canvas
     limit_of: Callable[[str], float]
 
@@ -228,26 +228,26 @@ class _Waits:
     # -- of one activation ----------------------------------------------------------------------------------------
     def of(self, one: OpenActivation) -> Wait:
         match one.status:
-            case Status.RUNNING if one.lease_until is None or one.lease_until < self.facts.now:
+            case ActivationStatus.RUNNING if one.lease_until is None or one.lease_until < self.facts.now:
                 return self._lost_worker(one)
-            case Status.RUNNING if self.facts.asked is not None:
+            case ActivationStatus.RUNNING if self.facts.asked is not None:
                 return self._cancelling(one)
-            case Status.RUNNING:
+            case ActivationStatus.RUNNING:
                 return self._at_work(one)
-            case Status.REPORTED:
+            case ActivationStatus.REPORTED:
                 step = self._swept("advances the run", 2) + (" if no other process does" if self._is_swept else "")
                 sentence = f"{self._node(one)} has reported, and {step}."
                 return Wait(WaitsFor.REPORT, sentence, owner="a scheduler", since=one.finished_at, of=one)
-            case Status.READY if one.not_before > self.facts.now:
+            case ActivationStatus.READY if one.not_before > self.facts.now:
                 due = f"is due in {_span(one.not_before - self.facts.now)}"
                 sentence = f"{self._node(one)} {f'{one.postponed}, and {due}' if one.postponed else due}."
                 return Wait(WaitsFor.TIME, sentence, "the clock", one.created_at, one.not_before, of=one)
-            case Status.READY:
+            case ActivationStatus.READY:
                 return self._ready(one)
-            case Status.QUEUED:
+            case ActivationStatus.QUEUED:
                 most = self.facts.max_running
                 sentence = f"{self._node(one)} waits for one of the {most} slots of the run, which are all in use."
-                detail = {"max_running": most, "queued": self.facts.counts.get(Status.QUEUED, 0)}
+                detail = {"max_running": most, "queued": self.facts.counts.get(ActivationStatus.QUEUED, 0)}
                 return Wait(WaitsFor.PLACE, sentence, "the nodes at work", one.created_at, of=one, detail=detail)
             case _:
                 return self._form(one)

@@ -20,7 +20,7 @@ USER_INPUTS = "user_inputs"
 WORKFLOW_FINISHED = "workflow_finished"
 RUN_FAILED = "run_failed"
 
-LAST_OF_A_TURN = frozenset({USER_INPUTS, WORKFLOW_FINISHED, RUN_FAILED})
+CLOSING_EVENTS = frozenset({USER_INPUTS, WORKFLOW_FINISHED, RUN_FAILED})
 """Events that end the answer to a user's message: nothing follows until the user sends another."""
 
 CANCELLED_TEXT = "Task has been canceled"

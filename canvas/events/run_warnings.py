@@ -13,8 +13,8 @@ WARNINGS = "warnings"
 MODEL_ERRORS = "model_errors"
 """In stored usage: the number of steps whose answer is the error of their model."""
 COUNTED = frozenset({WARNINGS, MODEL_ERRORS})
-MOST = 20  # warnings of a step
-LONGEST = 500  # characters of a warning
+MAX_WARNINGS = 20  # warnings of a step
+MAX_WARNING_LENGTH = 500  # characters of a warning
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +27,8 @@ class Notice:
 
 def to_column(warnings: Sequence[Notice]) -> list[dict[str, str]]:
     """Return warnings in the form of a stored outcome, without duplicates."""
-    found = dict.fromkeys(Notice(each.code, each.message[:LONGEST]) for each in warnings)
-    return [{"code": each.code, "message": each.message} for each in list(found)[:MOST]]
+    found = dict.fromkeys(Notice(each.code, each.message[:MAX_WARNING_LENGTH]) for each in warnings)
+    return [{"code": each.code, "message": each.message} for each in list(found)[:MAX_WARNINGS]]
 
 
 def warnings_in(outcome: Mapping[str, Any] | None) -> list[dict[str, str]]:

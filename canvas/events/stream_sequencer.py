@@ -28,7 +28,7 @@ THINK_END = "\ufdd1"
 AUDIO_START = "\ufdd2"
 AUDIO_END = "\ufdd3"
 
-MOST_AHEAD = 256 * 1024  # code points buffered of a stream that may not be shown yet; more is read from its row
+MAX_BUFFERED = 256 * 1024  # code points buffered of a stream that may not be shown yet; more is read from its row
 
 _POSITION = re.compile(r"([0-9]{1,9})(?:\.([0-9]{1,9}))?")
 _ID_LENGTH = 32
@@ -50,7 +50,7 @@ class StoredEvent(Protocol):
     def body(self) -> Mapping[str, Any]: ...
 
 
-class TurnRow(Protocol):
+class StoredStream(Protocol):
     """The columns of a stream's row that a sequencer reads. `opened_at` etc. are numbers of events."""
 
     @property
@@ -90,7 +90,7 @@ class Position:
 
 
 @dataclass(frozen=True, slots=True)
-class Event(Generic[E]):
+class SequencedEvent(Generic[E]):
     """A stored event, and the reader's position after it. `retained_length`: of the stream, after a `message_reset`."""
 
     position: Position
@@ -113,11 +113,11 @@ class TextDelta:
     text: str
 
 
-Frame: TypeAlias = Event[E] | TextDelta
+Frame: TypeAlias = SequencedEvent[E] | TextDelta
 
 
 @dataclass(slots=True)
-class _Heard:
+class _DeltaBuffer:
     """A contiguous part of a stream's text, assembled from text deltas."""
 
     epoch: int
@@ -133,7 +133,7 @@ class _Heard:
         if epoch < self.epoch:
             return
         joins = epoch == self.epoch and offset <= self.end and self.start <= offset + len(text)
-        if not joins or self.end - self.start > MOST_AHEAD:
+        if not joins or self.end - self.start > MAX_BUFFERED:
             if epoch > self.epoch or offset + len(text) > self.end:
                 self.epoch, self.start, self.text = epoch, offset, text
             return
@@ -154,8 +154,8 @@ class StreamSequencer(Generic[E]):
         self._announced = 0
         self._has_read = False
         self._is_sure = False
-        self._rows: dict[UUID, TurnRow] = {}
-        self._heard: dict[UUID, _Heard] = {}
+        self._rows: dict[UUID, StoredStream] = {}
+        self._heard: dict[UUID, _DeltaBuffer] = {}
         self._open: UUID | None = None
 
     @property
@@ -180,12 +180,12 @@ class StreamSequencer(Generic[E]):
         """Add a text delta; return the frames that can be sent now. An empty delta tells the present text length."""
         heard = self._heard.get(turn)
         if heard is None:
-            self._heard[turn] = _Heard(epoch, offset, text)
+            self._heard[turn] = _DeltaBuffer(epoch, offset, text)
         else:
             heard.hear(epoch, offset, text)
         return list(self._say()) if turn == self._open else []
 
-    def rows(self, events: Sequence[E], turns: Sequence[TurnRow]) -> list[Frame[E]]:
+    def rows(self, events: Sequence[E], turns: Sequence[StoredStream]) -> list[Frame[E]]:
         """Add rows; return the frames that can be sent now.
 
         events: those after `after`, in order. turns: rows of streams not closed before it, read after the events.
@@ -208,7 +208,7 @@ class StreamSequencer(Generic[E]):
         self._forget()
         return frames
 
-    def _know(self, row: TurnRow) -> None:
+    def _know(self, row: StoredStream) -> None:
         """Record a stream's row. If it was opened again (for the default of a failed Message), its text is another."""
         known = self._rows.get(row.id)
         if known is not None and row.id == self._open and known.opened_at != row.opened_at:
@@ -236,7 +236,7 @@ class StreamSequencer(Generic[E]):
                 self._open = row.id
                 self.position = Position(self.position.event, 0)
 
-    def _step(self, event: E) -> Event[E]:
+    def _step(self, event: E) -> SequencedEvent[E]:
         """Return the frame of an event, after applying it: streams close, open, and are truncated."""
         number, keep, epoch = event.number, 0, 0
         offset = self.position.offset
@@ -250,7 +250,7 @@ class StreamSequencer(Generic[E]):
             self._open, offset = None, None
         self.position = Position(number, offset)
         self._open_at(number)
-        return Event(self.position, event, keep, epoch)
+        return SequencedEvent(self.position, event, keep, epoch)
 
     def _say(self) -> Iterator[TextDelta]:
         """Yield what can be sent of the open stream: its row's text, then buffered deltas beyond it."""
@@ -289,7 +289,7 @@ class StreamSequencer(Generic[E]):
             self._heard.pop(turn, None)
 
 
-def _is_over(row: TurnRow, number: int) -> bool:
+def _is_over(row: StoredStream, number: int) -> bool:
     """Whether no text of a stream may be sent after this event.
 
     A stream may close without an event, at the number that opened it or began its epoch: its text follows that event.

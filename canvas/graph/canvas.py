@@ -13,7 +13,7 @@ from typing import Any
 from canvas.document import references
 from canvas.document.document import Document, Entry
 from canvas.errors import InvalidCanvas
-from canvas.graph.reachability import Reachability, bits, reach_of
+from canvas.graph.reachability import Reachability, bits, compute_reachability
 from canvas.graph.uncertain_outcomes import OnUnknown, label, policy
 from canvas.outcome import UNKNOWN_OUTCOME
 from canvas.state.run_state import ScopeKey
@@ -220,12 +220,12 @@ class Canvas:
         return tuple(node for node in self.nodes if node.parent == container)
 
 
-NO_NODES = Canvas(
+EMPTY_CANVAS = Canvas(
     nodes=(),
     numbers={},
     begin=0,
     items={},
-    reach=reach_of(parents=[], targets=[], roots=[], items=frozenset(), mentions=[]),
+    reach=compute_reachability(parents=[], targets=[], roots=[], items=frozenset(), mentions=[]),
     turns={},
     unheard=0,
     speaking=0,
@@ -257,7 +257,7 @@ def compile_canvas(document: Document) -> Canvas:
     if "begin" not in document.entries:
         raise InvalidCanvas('The canvas has no node with the id "begin". Add a Begin node with that id.')
     numbers = {node_id: number for number, node_id in enumerate(document.entries)}
-    _refuse_circles_of_parents(document)
+    _refuse_parent_cycles(document)
     nodes = tuple(_node(numbers, document, entry) for entry in document.entries.values())
     items = _items(nodes)
     speaking = _mask(node for node in nodes if _streams_text(nodes, node))
@@ -266,12 +266,12 @@ def compile_canvas(document: Document) -> Canvas:
         numbers=numbers,
         begin=numbers["begin"],
         items=items,
-        reach=reach_of(
+        reach=compute_reachability(
             parents=[node.parent for node in nodes],
             targets=[node.targets for node in nodes],
             roots=[numbers["begin"], *items.values()],
             items=frozenset(items.values()),
-            mentions=[_mentioned(numbers, node.params) for node in nodes],
+            mentions=[_referenced_nodes(numbers, node.params) for node in nodes],
         ),
         turns=_stream_targets(nodes, numbers, speaking),
         unheard=_unread_streams(nodes, numbers, speaking),
@@ -280,7 +280,7 @@ def compile_canvas(document: Document) -> Canvas:
     )
 
 
-def _refuse_circles_of_parents(document: Document) -> None:
+def _refuse_parent_cycles(document: Document) -> None:
     for entry in document.entries.values():
         around: Entry | None = entry
         seen: set[str] = set()
@@ -294,8 +294,8 @@ def _refuse_circles_of_parents(document: Document) -> None:
 
 def _node(numbers: Mapping[str, int], document: Document, entry: Entry) -> Node:
     params = entry.params
-    downstream = _known(numbers, entry.downstream)
-    goto = _known(numbers, _texts(params.get("exception_goto")))
+    downstream = _known_numbers(numbers, entry.downstream)
+    goto = _known_numbers(numbers, _texts(params.get("exception_goto")))
     chosen: list[str] = []
     for group in _objects(params.get("conditions")):
         chosen += _texts(group.get("to"))
@@ -312,7 +312,7 @@ def _node(numbers: Mapping[str, int], document: Document, entry: Entry) -> Node:
         kind=_kind(entry),
         params=params,
         downstream=downstream,
-        targets=tuple(dict.fromkeys((*downstream, *_known(numbers, chosen), *goto))),
+        targets=tuple(dict.fromkeys((*downstream, *_known_numbers(numbers, chosen), *goto))),
         parent=numbers[around.id] if around is not None and _kind(around).is_container else None,
         failure=FailurePolicy(
             method=str(params.get("exception_method") or ""),
@@ -327,7 +327,7 @@ def _kind(entry: Entry) -> NodeKind:
     return KINDS.get(entry.component.lower(), NodeKind.PLAIN)
 
 
-def _known(numbers: Mapping[str, int], ids: Sequence[str]) -> tuple[int, ...]:
+def _known_numbers(numbers: Mapping[str, int], ids: Sequence[str]) -> tuple[int, ...]:
     return tuple(dict.fromkeys(numbers[node_id] for node_id in ids if node_id in numbers))
 
 
@@ -368,7 +368,7 @@ def _has_own_stream(node: Node) -> bool:
     return node.kind.has_turn or node.failure.is_heard
 
 
-def _mentioned(numbers: Mapping[str, int], params: Mapping[str, Any]) -> tuple[int, ...]:
+def _referenced_nodes(numbers: Mapping[str, int], params: Mapping[str, Any]) -> tuple[int, ...]:
     found = {numbers[node_id] for node_id, _ in references.names_in(params).nodes if node_id in numbers}
     return tuple(sorted(found))
 
@@ -401,7 +401,7 @@ def _stream_targets(nodes: Sequence[Node], numbers: Mapping[str, int], speaking:
             if message.kind is not NodeKind.MESSAGE or message.parent != node.parent:
                 continue
             if target not in mentions:
-                mentions[target] = _mentions(message, numbers)
+                mentions[target] = _content_references(message, numbers)
             mentioned_before = mentions[target].get(number)
             if mentioned_before is not None:
                 stream_targets[number] = StreamTarget(target, mentioned_before)
@@ -409,7 +409,7 @@ def _stream_targets(nodes: Sequence[Node], numbers: Mapping[str, int], speaking:
     return stream_targets
 
 
-def _mentions(message: Node, numbers: Mapping[str, int]) -> dict[int, int]:
+def _content_references(message: Node, numbers: Mapping[str, int]) -> dict[int, int]:
     """Return the nodes to whose content a Message's text refers, each with the mask of nodes referred to before it."""
     found_first: dict[int, int] = {}
     mentioned = 0

@@ -13,7 +13,7 @@ PassOutputs = tuple[str, int, Mapping[str, Any]]
 """(node id, item, outputs) of one activation in a body."""
 
 
-def refs_of(params: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
+def output_refs(params: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
     """Return output name -> (child id, its output) from a container's params; a `ref` is split at its first `@`."""
     outputs = params.get("outputs")
     found: dict[str, tuple[str, str]] = {}
@@ -25,10 +25,10 @@ def refs_of(params: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
     return found
 
 
-def collected_by(canvas: Canvas, container: Node) -> dict[str, tuple[str, str]]:
+def collected_refs(canvas: Canvas, container: Node) -> dict[str, tuple[str, str]]:
     """Return the refs of an Iteration to its direct children; refs into containers among these collect nothing."""
     children = {child.id for child in canvas.children(container.number)}
-    return {name: ref for name, ref in refs_of(container.params).items() if ref[0] in children}
+    return {name: ref for name, ref in output_refs(container.params).items() if ref[0] in children}
 
 
 def collect(
@@ -71,6 +71,6 @@ def outputs_per_item(passes: Iterable[PassOutputs], item_node: str, count: int) 
     return results
 
 
-def children_collected(refs: Mapping[str, tuple[str, str]]) -> Sequence[str]:
+def collected_children(refs: Mapping[str, tuple[str, str]]) -> Sequence[str]:
     """Return the ids of the children whose outputs are collected."""
     return sorted({child for child, _ in refs.values()})

@@ -59,17 +59,17 @@ def pipelined_levels(canvas: Canvas, container: Node) -> int:
     """Return how many levels each pass takes if the container's items may be pipelined; 0 if they may not."""
     if container.kind is not NodeKind.ITERATION or requested_concurrency(container.params) or AT_ONCE < 2:
         return 0
-    waves = _waves(canvas, container)
+    waves = _levels_of_body(canvas, container)
     if waves is None:
         return 0
-    beside = _beside(canvas, container)
+    beside = _concurrent_nodes(canvas, container)
     if any(canvas.nodes[number].component.lower() not in WRITES_NOTHING for number in beside):
         return 0
     unsettled = beside | {container.number}
     source = references.parse_reference(str(container.params.get("items_ref") or "")).node
     if source is not None and canvas.numbers.get(source) in unsettled | waves.keys():
         return 0
-    if not all(_leaves_no_trace(canvas, canvas.nodes[number], waves, unsettled) for number in waves):
+    if not all(_is_independent(canvas, canvas.nodes[number], waves, unsettled) for number in waves):
         return 0
     return 1 + max(waves.values())
 
@@ -79,7 +79,7 @@ def sequential_warmup(canvas: Canvas, container: Node) -> int:
     return WARMUP_ITEMS if any(node.kind is NodeKind.MODEL for node in canvas.children(container.number)) else 0
 
 
-def _waves(canvas: Canvas, container: Node) -> dict[int, int] | None:
+def _levels_of_body(canvas: Canvas, container: Node) -> dict[int, int] | None:
     """Return the level of each node of the body, from the item node on; None if not every node runs in every pass."""
     body = canvas.children(container.number)
     inside = sum(node.bit for node in body)
@@ -98,7 +98,7 @@ def _waves(canvas: Canvas, container: Node) -> dict[int, int] | None:
     return waves
 
 
-def _leaves_no_trace(canvas: Canvas, node: Node, waves: Mapping[int, int], unsettled: Collection[int]) -> bool:
+def _is_independent(canvas: Canvas, node: Node, waves: Mapping[int, int], unsettled: Collection[int]) -> bool:
     """Whether a node of the body works the same in any order of the passes, and affects nothing outside of its pass."""
     if node.failure.default or node.failure.leads_elsewhere or canvas.speaking & node.bit:
         return False
@@ -113,7 +113,7 @@ def _leaves_no_trace(canvas: Canvas, node: Node, waves: Mapping[int, int], unset
     return read.isdisjoint(unsettled)
 
 
-def _beside(canvas: Canvas, container: Node) -> set[int]:
+def _concurrent_nodes(canvas: Canvas, container: Node) -> set[int]:
     """Return the nodes outside of a container that may run while its body runs."""
     above = canvas.reach.above
     found: set[int] = set()

@@ -30,7 +30,7 @@ class Reachability:
     entangled: tuple[int, ...]
 
 
-def reach_of(
+def compute_reachability(
     *,
     parents: Sequence[int | None],
     targets: Sequence[Sequence[int]],
@@ -43,7 +43,7 @@ def reach_of(
     into_itself: set[tuple[int, int]] = set()
     for source, ends in enumerate(targets):
         for end in ends:
-            pair = _side_by_side(parents, source, end)
+            pair = _siblings_around(parents, source, end)
             if pair is not None and end not in items:
                 edges[pair[0]][pair[1]] = None
             elif pair is None and end not in items and _contains(parents, end, source):
@@ -55,10 +55,10 @@ def reach_of(
     above_forward = _closure(forward, order)
     waited_for = [0] * len(parents)
     soft: set[tuple[int, int]] = set()
-    closures = (_Growing(above), _Growing(above_forward))
+    closures = (_GrowingMasks(above), _GrowingMasks(above_forward))
     for reader, mentioned in enumerate(mentions):
         for writer in mentioned:
-            pair = _side_by_side(parents, writer, reader)
+            pair = _siblings_around(parents, writer, reader)
             if pair is None:
                 continue
             source, end = pair
@@ -79,7 +79,7 @@ def reach_of(
         steps=tuple(tuple(ends) for ends in edges),
         waited_for=tuple(waited_for),
         back=frozenset(back),
-        entangled=_entangled(above, below, {head for _, head in back}),
+        entangled=_compute_descendant_sharers(above, below, {head for _, head in back}),
     )
 
 
@@ -98,13 +98,13 @@ def _contains(parents: Sequence[int | None], container: int, node: int | None) -
     return node == container
 
 
-def _entangled(above: Sequence[int], below: Sequence[Sequence[int]], heads: Collection[int]) -> tuple[int, ...]:
+def _compute_descendant_sharers(above: Sequence[int], below: Sequence[Sequence[int]], heads: Collection[int]) -> tuple[int, ...]:
     """Return, per loop head, the mask of all nodes that share a descendant with it, itself included; 0 for others."""
     if not heads:
         return (0,) * len(above)
     shared = [mask | 1 << node for node, mask in enumerate(above)]
     _, order, _ = _without_back_edges(below, ())
-    for circle in reversed(_circles(below, order)):
+    for circle in reversed(_strong_components(below, order)):
         mask = 0
         for node in circle:
             mask |= shared[node]
@@ -115,7 +115,7 @@ def _entangled(above: Sequence[int], below: Sequence[Sequence[int]], heads: Coll
     return tuple(mask if node in heads else 0 for node, mask in enumerate(shared))
 
 
-def _side_by_side(parents: Sequence[int | None], source: int, end: int) -> tuple[int, int] | None:
+def _siblings_around(parents: Sequence[int | None], source: int, end: int) -> tuple[int, int] | None:
     """Return the nodes or containers around an edge's ends that share a parent; None if one contains the other."""
     around_end: dict[int | None, int] = {}
     node: int | None = end
@@ -166,7 +166,7 @@ def _without_back_edges(
 def _closure(edges: Sequence[Iterable[int]], order: Sequence[int]) -> list[int]:
     """Return, per node, the mask of all nodes with a path to it. `order` is a reverse post-order of these edges."""
     above = [0] * len(edges)
-    for circle in _circles(edges, order):
+    for circle in _strong_components(edges, order):
         mask = 0
         for node in circle:
             mask |= above[node] | (1 << node if len(circle) > 1 else 0)
@@ -177,7 +177,7 @@ def _closure(edges: Sequence[Iterable[int]], order: Sequence[int]) -> list[int]:
     return above
 
 
-def _circles(edges: Sequence[Iterable[int]], order: Sequence[int]) -> list[list[int]]:
+def _strong_components(edges: Sequence[Iterable[int]], order: Sequence[int]) -> list[list[int]]:
     """Return the strongly connected components, most of them single nodes; a component precedes those it leads to."""
     before: list[list[int]] = [[] for _ in edges]
     for source, ends in enumerate(edges):
@@ -200,7 +200,7 @@ def _circles(edges: Sequence[Iterable[int]], order: Sequence[int]) -> list[list[
     return found
 
 
-class _Growing:
+class _GrowingMasks:
     """Ancestor masks to which edges are added. An edge costs only what it changes: the pairs it newly connects."""
 
     def __init__(self, above: list[int]) -> None:
@@ -210,7 +210,7 @@ class _Growing:
     def add(self, source: int, end: int) -> None:
         """Add an edge; the masks passed to the constructor change in place."""
         if self._below is None:
-            self._below = _transposed(self._above)
+            self._below = _transpose(self._above)
         above, below = self._above, self._below
         over, under = above[source] | 1 << source, below[end] | 1 << end
         newly_under, newly_over = under & ~below[source], over & ~above[end]
@@ -220,7 +220,7 @@ class _Growing:
             below[node] |= under
 
 
-def _transposed(masks: Sequence[int]) -> list[int]:
+def _transpose(masks: Sequence[int]) -> list[int]:
     turned = [0] * len(masks)
     for node, mask in enumerate(masks):
         for other in bits(mask):

@@ -50,7 +50,7 @@ def label(node_id: str, scope: ScopeKey) -> str:
 
 def error_of(node_id: str, name: str) -> str:
     """Return the error of a node with an unknown outcome: what is not known, and what to do."""
-    return f"{_doubt(node_id, name)} Check it, and start the run again if the action is needed."
+    return f"{_unknown_outcome_text(node_id, name)} Check it, and start the run again if the action is needed."
 
 
 def question(node_id: str, name: str, scope: ScopeKey) -> tuple[dict[str, Any], str]:
@@ -73,9 +73,9 @@ def question(node_id: str, name: str, scope: ScopeKey) -> tuple[dict[str, Any], 
         },
     }
     help_text = f'Check it. Answer "{HAPPENED}" to continue after it, or "{AGAIN}" to repeat it.'
-    return fields, f"{_doubt(node_id, name)} {help_text}"
+    return fields, f"{_unknown_outcome_text(node_id, name)} {help_text}"
 
 
-def _doubt(node_id: str, name: str) -> str:
+def _unknown_outcome_text(node_id: str, name: str) -> str:
     node = f'"{name}" ({node_id})' if name and name != node_id else node_id
     return f"It is not known whether {node} has happened: its worker was lost while it ran."

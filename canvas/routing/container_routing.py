@@ -21,7 +21,7 @@ from canvas.outcome import ContainerExited, ContainerOpened, Failed, Outcome
 from canvas.routing import message_streams
 from canvas.routing.decision_builder import DecisionBuilder
 from canvas.state.order_key import OrderKey
-from canvas.state.run_state import Container, DeferredEvent, Report, Scope, ScopeKey, Status, activation_id
+from canvas.state.run_state import Container, DeferredEvent, Report, Scope, ScopeKey, ActivationStatus, activation_id
 
 PIPELINE_DEPTH = 4
 """Pipelined items may be this many times `concurrency` ahead of the first item that has not ended. So one slow item
@@ -41,7 +41,7 @@ def open_container(builder: DecisionBuilder, report: Report, outcome: ContainerO
         container.concurrency = parallel_items.AT_ONCE
         container.alone = parallel_items.sequential_warmup(builder.canvas, node)
     scope.containers[node.number] = container
-    builder.decision.moved[report.activation] = Status.OPEN
+    builder.decision.moved[report.activation] = ActivationStatus.OPEN
     needed = (outcome.count or 0) * _min_activations_per_pass(builder, node) + 1
     if not builder.activations.check_limit(_item_node(builder, node), needed):
         return
@@ -309,7 +309,7 @@ def _item_node(builder: DecisionBuilder, container: Node) -> Node:
 def _end_without_successors(builder: DecisionBuilder, node: Node, scope: Scope, container: Container) -> None:
     """End a container without following its edges: an edge led out of its body, or the item around it has failed."""
     del scope.containers[node.number]
-    builder.decision.moved[container.activation] = Status.DONE
+    builder.decision.moved[container.activation] = ActivationStatus.DONE
     builder.activations.deactivate(node, scope)
     builder.activations.emit_finished(container.activation, node.id, None)
 
@@ -319,7 +319,7 @@ def _end_container(builder: DecisionBuilder, inner_key: ScopeKey, place: OrderKe
     scope = builder.scopes.get(inner_key[:-1])
     node = builder.canvas.node(inner_key[-1][0])
     container = scope.containers.pop(node.number)
-    builder.decision.moved[container.activation] = Status.DONE
+    builder.decision.moved[container.activation] = ActivationStatus.DONE
     builder.activations.deactivate(node, scope)
     scope.last_wave = max(scope.last_wave, place.wave)
     builder.activations.emit_finished(writer or container.activation, node.id, None)

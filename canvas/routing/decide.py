@@ -26,9 +26,9 @@ from canvas.outcome import ContainerExited, ContainerOpened, Failed, Finished, N
 from canvas.routing import container_routing, failure_routing, message_streams, ready
 from canvas.routing.decision import Decision
 from canvas.routing.decision_builder import DecisionBuilder
-from canvas.routing.form_expiry import own_expiry
+from canvas.routing.form_expiry import form_expiry_of
 from canvas.state.order_key import OrderKey
-from canvas.state.run_state import OpenForm, Report, RunState, RunStatus, Scope, Status
+from canvas.state.run_state import OpenForm, Report, RunState, RunStatus, Scope, ActivationStatus
 
 TOP = ()
 
@@ -83,7 +83,7 @@ def resume(
             continue
         scope = builder.scopes.get(form.scope)
         scope.still &= ~node.bit
-        builder.decision.moved[activation] = Status.REPORTED if activation in happened else Status.READY
+        builder.decision.moved[activation] = ActivationStatus.REPORTED if activation in happened else ActivationStatus.READY
         builder.run.live += 1
         if activation in again:
             builder.decision.retried.append(activation)
@@ -99,7 +99,7 @@ def resume(
     return builder.decision
 
 
-def ask_again(canvas: Canvas, state: RunState) -> Decision:
+def show_forms_again(canvas: Canvas, state: RunState) -> Decision:
     """Return a decision that shows the open forms of a waiting run once more."""
     builder = DecisionBuilder(canvas, state)
     _show_forms(builder)
@@ -165,7 +165,7 @@ def _apply_report(builder: DecisionBuilder, report: Report) -> None:
             form = OpenForm(node.id, report.place.key.hex(), report.scope, dict(outcome.inputs), outcome.tips)
             form.started = asked is not None and asked.started
             builder.run.forms[report.activation] = form
-            builder.decision.moved[report.activation] = Status.WAITING
+            builder.decision.moved[report.activation] = ActivationStatus.WAITING
             builder.activations.mark_idle(node, scope)
             if report.spoke:
                 message_streams.on_answer_text(builder, report)
@@ -183,7 +183,7 @@ def _apply_cancelled_report(builder: DecisionBuilder, report: Report) -> None:
     kind = builder.canvas.node(report.node_id).kind
     if kind.asks and report.activation not in builder.run.forms:
         return  # its `node_started` has not been emitted
-    if kind is NodeKind.MESSAGE and not message_streams.stop(builder, report):
+    if kind is NodeKind.MESSAGE and not message_streams.close_cancelled(builder, report):
         return
     error = report.error
     if isinstance(report.outcome, Failed):
@@ -259,7 +259,7 @@ def _show_forms(builder: DecisionBuilder) -> None:
         form_key(builder.canvas, form.node_id, form.scope): {"inputs": form.inputs, "tips": form.tips} for form in forms
     }
     builder.emit(Event(USER_INPUTS, {"inputs": inputs, "tips": tips, "forms": shown}))
-    builder.decision.expiries = [own_expiry(builder.canvas, form.node_id) for form in forms]
+    builder.decision.expiries = [form_expiry_of(builder.canvas, form.node_id) for form in forms]
     builder.run.status = RunStatus.WAITING
 
 

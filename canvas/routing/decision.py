@@ -6,7 +6,7 @@ from uuid import UUID
 
 from canvas.events.run_events import Event
 from canvas.state.order_key import OrderKey
-from canvas.state.run_state import RunState, ScopeKey, Status
+from canvas.state.run_state import RunState, ScopeKey, ActivationStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class Activation:
     place: OrderKey
     limits: tuple[tuple[str, int], ...]
     turn: UUID | None
-    status: Status
+    status: ActivationStatus
 
 
 @dataclass(slots=True)
@@ -30,7 +30,7 @@ class Decision:
 
     run: RunState
     activated: list[Activation] = field(default_factory=list)
-    moved: dict[UUID, Status] = field(default_factory=dict)  # activation -> its new status
+    moved: dict[UUID, ActivationStatus] = field(default_factory=dict)  # activation -> its new status
     retried: list[UUID] = field(default_factory=list)  # activations that get another attempt at once
     postponed: dict[UUID, float] = field(default_factory=dict)  # another attempt after this many seconds
     promote: int = 0  # how many queued activations become ready, in canonical order

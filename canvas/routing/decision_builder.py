@@ -20,7 +20,7 @@ from canvas.errors import StateError
 from canvas.events.run_events import MESSAGE_RESET, NODE_FINISHED, NODE_STARTED, Event
 from canvas.graph.canvas import Canvas, Node, NodeKind
 from canvas.routing.decision import Activation, Decision
-from canvas.state.order_key import OrderKey, merged
+from canvas.state.order_key import OrderKey, merge
 from canvas.state.run_state import (
     MAX_ORDINAL,
     Container,
@@ -32,7 +32,7 @@ from canvas.state.run_state import (
     RunStatus,
     Scope,
     ScopeKey,
-    Status,
+    ActivationStatus,
     activation_id,
     container_entry,
 )
@@ -80,7 +80,7 @@ class DecisionBuilder:
             if self.is_after_failure(level.key, arriving):
                 self.drop_unreachable(level, number)
                 continue
-            level.reached[number] = merged(level.reached.get(number), arriving)
+            level.reached[number] = merge(level.reached.get(number), arriving)
             tail = self._ancestor_in_scope(source, level)
             if (tail, number) in self.canvas.reach.back:
                 level.returning[number] = level.returning.get(number, 0) | 1 << tail
@@ -272,7 +272,7 @@ class Activations:
         chosen = activation_id(self.run.run_id, node.id, scope.key, ordinal)
         self.decision.activated.append(
             Activation(
-                chosen, node.id, node.component, scope.key, ordinal, place, scope.limits, stream_id, Status.QUEUED
+                chosen, node.id, node.component, scope.key, ordinal, place, scope.limits, stream_id, ActivationStatus.QUEUED
             )
         )
         self.decision.scopes.add(scope.key)
@@ -300,7 +300,7 @@ class Activations:
             self.run.live += promoted
             return
         for position, activation in enumerate(new[:free]):
-            new[position] = replace(activation, status=Status.READY)
+            new[position] = replace(activation, status=ActivationStatus.READY)
         self.run.live += min(free, len(new))
         self.run.queued = len(new) - min(free, len(new))
 
@@ -329,7 +329,7 @@ class Activations:
 
     def finish(self, report: Report, scope: Scope) -> None:
         """Mark an activation as done, and its node as no longer active."""
-        self.decision.moved[report.activation] = Status.DONE
+        self.decision.moved[report.activation] = ActivationStatus.DONE
         self.deactivate(self.canvas.node(report.node_id), scope)
 
     def deactivate(self, node: Node, scope: Scope) -> None:

@@ -11,10 +11,10 @@ from canvas.outcome import POSTPONED, Failed
 from canvas.routing import container_routing, message_streams
 from canvas.routing.decision_builder import DecisionBuilder
 from canvas.state.order_key import OrderKey
-from canvas.state.run_state import OpenForm, Report, Scope, ScopeKey, Status
+from canvas.state.run_state import OpenForm, Report, Scope, ScopeKey, ActivationStatus
 
 NO_POLICY = FailurePolicy("", None, ())
-MAX_STRIKES = 3
+MAX_CRASHES = 3
 """After this many lost workers an activation fails: it counts as the cause of the losses (a poison task)."""
 
 
@@ -26,7 +26,7 @@ def recover(builder: DecisionBuilder, report: Report, failed: Failed, *, has_beg
     node = builder.canvas.node(report.node_id)
     scope = builder.scopes.get(report.scope)
     if may_be_retried(node, report, failed):
-        builder.decision.moved[report.activation] = Status.READY
+        builder.decision.moved[report.activation] = ActivationStatus.READY
         builder.run.live += 1
         if failed.again_in > 0:
             builder.decision.postponed[report.activation] = failed.again_in
@@ -63,13 +63,13 @@ def recover(builder: DecisionBuilder, report: Report, failed: Failed, *, has_beg
         if policy.leads_elsewhere:
             builder.follow_edges(node, policy.goto, scope, report.place)
     if not policy.leads_elsewhere:
-        fail(builder, scope, node, report.place, failed.error, failed.code)
+        fail_scope_or_run(builder, scope, node, report.place, failed.error, failed.code)
 
 
 def may_be_retried(node: Node, report: Report, failed: Failed) -> bool:
     """Whether the activation gets another attempt: after an unknown outcome only with `on_unknown: retry`."""
     is_harmless = failed.retryable or (failed.is_unknown and node.on_unknown == "retry")
-    return is_harmless and report.strikes < MAX_STRIKES
+    return is_harmless and report.strikes < MAX_CRASHES
 
 
 def pause_for_user(builder: DecisionBuilder, report: Report, failed: Failed) -> bool:
@@ -85,7 +85,7 @@ def _wait_for_answer(
     inputs, tips = question
     form = OpenForm(node.id, report.place.key.hex(), scope.key, inputs, tips, started=True)
     builder.run.forms[report.activation] = form
-    builder.decision.moved[report.activation] = Status.WAITING
+    builder.decision.moved[report.activation] = ActivationStatus.WAITING
     builder.activations.mark_idle(node, scope)
 
 
@@ -114,7 +114,7 @@ def recover_container(builder: DecisionBuilder, scope_key: ScopeKey, number: int
     recover(builder, report, Failed(container.error), has_begun=True)
 
 
-def fail(builder: DecisionBuilder, scope: Scope, node: Node, place: OrderKey, error: str, code: str) -> None:
+def fail_scope_or_run(builder: DecisionBuilder, scope: Scope, node: Node, place: OrderKey, error: str, code: str) -> None:
     """Fail the innermost container of parallel items around a scope, else the run."""
     if not container_routing.fail_parallel_item(builder, scope.key, place, error):
         builder.fail_run(node.id, place, error, code)

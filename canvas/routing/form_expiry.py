@@ -12,7 +12,7 @@ from typing import Any
 
 from canvas.graph.canvas import Canvas
 
-LONGEST = timedelta(days=366)
+MAX_EXPIRY = timedelta(days=366)
 """The largest accepted value. A waiting run keeps its rows, so it must not wait without end."""
 
 _UNITS: Mapping[str, tuple[str, int]] = {
@@ -22,7 +22,7 @@ _UNITS: Mapping[str, tuple[str, int]] = {
     "m": ("minute", 60),
     "s": ("second", 1),
 }
-_WRITTEN = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,6})?)\s*([wdhms]?)", re.IGNORECASE)
+_TIME = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,6})?)\s*([wdhms]?)", re.IGNORECASE)
 
 
 def expires_after(params: Mapping[str, Any]) -> timedelta | None:
@@ -34,15 +34,15 @@ def expires_after(params: Mapping[str, Any]) -> timedelta | None:
     if value is None or value == "":
         return None
     seconds = _seconds(value)
-    if seconds is None or not 0 < seconds <= LONGEST.total_seconds():
+    if seconds is None or not 0 < seconds <= MAX_EXPIRY.total_seconds():
         raise ValueError(
             f"expires_after {value!r} is not a valid time. "
-            f'Give seconds or a text like "30m", "12h" or "7d", {LONGEST.days} days at most.'
+            f'Give seconds or a text like "30m", "12h" or "7d", {MAX_EXPIRY.days} days at most.'
         )
     return timedelta(seconds=seconds)
 
 
-def own_expiry(canvas: Canvas, node_id: str) -> timedelta | None:
+def form_expiry_of(canvas: Canvas, node_id: str) -> timedelta | None:
     """Return how long a form of a canvas waits; an invalid time, in a canvas stored unchecked, counts as None."""
     try:
         return expires_after(canvas.node(node_id).params)
@@ -50,35 +50,35 @@ def own_expiry(canvas: Canvas, node_id: str) -> timedelta | None:
         return None
 
 
-def reason_of_expiry(canvas: Canvas, asked: Sequence[str], usual: timedelta) -> str | None:
+def expiry_error(canvas: Canvas, asked: Sequence[str], usual: timedelta) -> str | None:
     """Return the error of a run whose first open form has expired; None if that form has no time of its own.
 
     `asked` are the ids of the nodes with open forms, `usual` is the deployment's time.
     """
-    own, node_id = min(((own_expiry(canvas, node_id), node_id) for node_id in asked), key=lambda time: time[0] or usual)
+    own, node_id = min(((form_expiry_of(canvas, node_id), node_id) for node_id in asked), key=lambda time: time[0] or usual)
     if own is None:
         return None
     name = canvas.node(node_id).name or node_id
-    return f'The form "{name}" ({node_id}) was not answered within {in_words(own)}.'
+    return f'The form "{name}" ({node_id}) was not answered within {format_time(own)}.'
 
 
-def in_words(time: timedelta) -> str:
+def format_time(time: timedelta) -> str:
     """Format a time in the largest unit that divides it: `7 days`, `90 seconds`."""
     seconds = time.total_seconds()
     for name, size in list(_UNITS.values())[1:]:
         if seconds % size == 0:
-            return _counted(int(seconds // size), name)
+            return _format_count(int(seconds // size), name)
     return f"{seconds:g} seconds"
 
 
 def _seconds(value: Any) -> float | None:
     if isinstance(value, str):
-        match = _WRITTEN.fullmatch(value.strip())
+        match = _TIME.fullmatch(value.strip())
         return float(match[1]) * _UNITS[match[2].lower() or "s"][1] if match else None
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         return None
     return value if abs(value) < 1e12 else None
 
 
-def _counted(number: int, name: str) -> str:
+def _format_count(number: int, name: str) -> str:
     return f"{number} {name}" if number == 1 else f"{number} {name}s"

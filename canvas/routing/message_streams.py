@@ -15,7 +15,7 @@ from canvas.outcome import Finished
 from canvas.routing import stream_order
 from canvas.routing.decision_builder import DecisionBuilder
 from canvas.state.order_key import OrderKey
-from canvas.state.run_state import DeferredNodeFinished, Report, Scope, ScopeKey, Status
+from canvas.state.run_state import DeferredNodeFinished, Report, Scope, ScopeKey, ActivationStatus
 
 
 def stream_for(builder: DecisionBuilder, scope: Scope, node: Node) -> UUID | None:
@@ -69,7 +69,7 @@ def on_message_text(builder: DecisionBuilder, report: Report, outcome: Finished)
         stream.end = {name: value for name, value in members.items() if value}
     if report.retake:
         builder.streams.truncate(stream)
-    builder.decision.moved[report.activation] = Status.SAYING
+    builder.decision.moved[report.activation] = ActivationStatus.SAYING
     builder.activations.mark_idle(node, scope)
 
 
@@ -104,7 +104,7 @@ def stream_default(builder: DecisionBuilder, report: Report, error: str, text: s
         builder.streams.truncate(stream)
     stream.said, stream.place, stream.error = True, report.place, error
     builder.decision.texts[report.activation] = (node.id, text)
-    builder.decision.moved[report.activation] = Status.SAYING
+    builder.decision.moved[report.activation] = ActivationStatus.SAYING
     builder.activations.mark_idle(node, scope)
 
 
@@ -129,11 +129,11 @@ def on_message_failed(builder: DecisionBuilder, report: Report, error: str) -> N
     node = builder.canvas.node(report.node_id)
     stream = builder.streams.get_or_add(report.activation, node, scope)
     stream.said, stream.place, stream.error = True, report.place, error
-    builder.decision.moved[report.activation] = Status.SAYING
+    builder.decision.moved[report.activation] = ActivationStatus.SAYING
     builder.activations.mark_idle(node, scope)
 
 
-def stop(builder: DecisionBuilder, report: Report) -> bool:
+def close_cancelled(builder: DecisionBuilder, report: Report) -> bool:
     """Close the stream of a cancelled Message; return whether its `node_started` had been emitted."""
     stream = builder.streams.find(report.activation)
     if stream is None or not stream.started:
@@ -173,7 +173,7 @@ def open_next_stream(builder: DecisionBuilder, *, at_rest: bool) -> bool:
     builder.streams.close(stream, has_ended=True)
     if stream.turn in builder.run.forms:
         return True  # an Answer: it continues when it is answered
-    builder.decision.moved[stream.turn] = Status.DONE
+    builder.decision.moved[stream.turn] = ActivationStatus.DONE
     scope = builder.scopes.get(stream.scope)
     builder.activations.deactivate(node, scope)
     builder.activations.emit_finished(stream.turn, node.id, stream.error)
@@ -198,5 +198,5 @@ def flush_finished_streams(builder: DecisionBuilder) -> None:
             builder.emit(Event(MESSAGE_END, dict(stream.end), stream.turn, node_id))
         builder.streams.close(stream, has_ended=is_heard)
         if is_heard and stream.turn not in builder.run.forms:
-            builder.decision.moved[stream.turn] = Status.DONE
+            builder.decision.moved[stream.turn] = ActivationStatus.DONE
             builder.activations.emit_finished(stream.turn, node_id, stream.error)

@@ -36,7 +36,7 @@ def activate_ready(builder: DecisionBuilder, scope: Scope) -> bool:
         reached &= ~node.bit
         if builder.activations.exceeds_cycle_limit(node, scope):
             text = f'Node "{node.name}" ({node.id}) has run {MAX_ORDINAL} times in one scope. End the cycle it is in.'
-            failure_routing.fail(builder, scope, node, place, text, "cycle_limit")
+            failure_routing.fail_scope_or_run(builder, scope, node, place, text, "cycle_limit")
             continue
         if not builder.activations.check_limit(node):
             continue

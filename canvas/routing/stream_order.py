@@ -7,7 +7,7 @@ moves, plus the fewest edges from there.
 
 from canvas.graph.canvas import bits, mask_of
 from canvas.routing.decision_builder import DecisionBuilder
-from canvas.state.order_key import OrderKey, merged
+from canvas.state.order_key import OrderKey, merge
 from canvas.state.run_state import Container, MessageStreamState, Scope
 
 
@@ -51,7 +51,7 @@ def _order_key_of(builder: DecisionBuilder, stream: MessageStreamState) -> Order
             return OrderKey(0)  # the only stream there is: its key is compared with no other
         if number not in scope.places:
             return None
-        place = merged(place, scope.places[number].step(writer.downstream.index(stream.number)))
+        place = merge(place, scope.places[number].step(writer.downstream.index(stream.number)))
     return place
 
 

@@ -94,9 +94,9 @@ def scope_to_json(scope: Scope) -> dict[str, Any]:
         "last_wave": scope.last_wave,
         "alive": f"{scope.alive:x}",
         "still": f"{scope.still:x}" if scope.still else "",
-        "reached": _places_to_json(scope.reached),
+        "reached": _order_keys_to_json(scope.reached),
         "returning": {str(number): f"{tails:x}" for number, tails in scope.returning.items()},
-        "places": _places_to_json(scope.places),
+        "places": _order_keys_to_json(scope.places),
         "ordinals": scope.ordinals,
         "containers": {
             number: [
@@ -112,7 +112,7 @@ def scope_to_json(scope: Scope) -> dict[str, Any]:
                 c.failed_item,
                 c.error,
                 c.failed_at,
-                *_of_items_to_json(c),
+                *_concurrent_items_to_json(c),
             ]
             for number, c in scope.containers.items()
         },
@@ -134,9 +134,9 @@ def scope_from_json(key: ScopeKey, data: Mapping[str, Any]) -> Scope:
         last_wave=data.get("last_wave", 0),
         alive=int(data["alive"], 16),
         still=int(data.get("still", "0"), 16),
-        reached=_places_from_json(data.get("reached", {})),
+        reached=_order_keys_from_json(data.get("reached", {})),
         returning={int(number): int(tails, 16) for number, tails in data.get("returning", {}).items()},
-        places=_places_from_json(data.get("places", {})),
+        places=_order_keys_from_json(data.get("places", {})),
         ordinals={int(number): ordinal for number, ordinal in data.get("ordinals", {}).items()},
         containers={int(number): _container_from_json(c) for number, c in data.get("containers", {}).items()},
         leaving=from_json(data["leaving"]) if data.get("leaving") else None,
@@ -146,15 +146,15 @@ def scope_from_json(key: ScopeKey, data: Mapping[str, Any]) -> Scope:
     )
 
 
-def _of_items_to_json(container: Container) -> list[Any]:
+def _concurrent_items_to_json(container: Container) -> list[Any]:
     """Return the fields that only containers with concurrent items have; deferred events in a short form."""
     if not container.overlaps:
         return [container.revision] if container.revision else []
-    untold = {str(item): [_untold_to_json(told) for told in held] for item, held in container.untold.items()}
+    untold = {str(item): [_deferred_to_json(told) for told in held] for item, held in container.untold.items()}
     return [0, container.span, container.alone, container.shown, container.ended, untold]
 
 
-def _untold_to_json(untold: DeferredEvent) -> list[Any]:
+def _deferred_to_json(untold: DeferredEvent) -> list[Any]:
     if untold.failure is not None:
         place, code = untold.failure
         return [untold.node, untold.error, to_json(place), code]
@@ -167,18 +167,18 @@ def _container_from_json(data: Sequence[Any]) -> Container:
         container.revision = data[12]
     if len(data) > 13:
         container.span, container.alone, container.shown, container.ended, untold = data[13:]
-        container.untold = {int(item): [_untold_from_json(told) for told in held] for item, held in untold.items()}
+        container.untold = {int(item): [_deferred_from_json(told) for told in held] for item, held in untold.items()}
     return container
 
 
-def _untold_from_json(data: Sequence[Any]) -> DeferredEvent:
+def _deferred_from_json(data: Sequence[Any]) -> DeferredEvent:
     failure = (from_json(data[2]), data[3]) if len(data) > 2 else None
     return DeferredEvent(data[0], len(data) > 1, data[1] if len(data) > 1 else None, failure)
 
 
-def _places_to_json(places: Mapping[int, OrderKey]) -> dict[str, Any]:
+def _order_keys_to_json(places: Mapping[int, OrderKey]) -> dict[str, Any]:
     return {str(number): to_json(place) for number, place in places.items()}
 
 
-def _places_from_json(data: Mapping[str, Sequence[Any]]) -> dict[int, OrderKey]:
+def _order_keys_from_json(data: Mapping[str, Sequence[Any]]) -> dict[int, OrderKey]:
     return {int(number): from_json(list(place)) for number, place in data.items()}

@@ -49,7 +49,7 @@ class OrderKey:
         return self.key + _WORD.pack(item)
 
 
-def merged(current: OrderKey | None, arriving: OrderKey) -> OrderKey:
+def merge(current: OrderKey | None, arriving: OrderKey) -> OrderKey:
     """Return the order key of a node that several edges reach: the largest level, and in it the smallest branch path.
 
     Commutative and associative, so reports may arrive in any order.

@@ -42,7 +42,7 @@ class RunStatus(StrEnum):
         return self in (RunStatus.RUNNING, RunStatus.WAITING, RunStatus.STOPPING)
 
 
-class Status(StrEnum):
+class ActivationStatus(StrEnum):
     """Status of an activation. OPEN: a container whose body runs. AWAITING_STREAM: a Message before its stream."""
 
     QUEUED = "queued"
@@ -69,16 +69,16 @@ RUN_MOVES: Mapping[RunStatus, frozenset[RunStatus]] = {
     RunStatus.REFUSED: frozenset(),
 }
 
-ACTIVATION_MOVES: Mapping[Status, frozenset[Status]] = {
-    Status.QUEUED: frozenset({Status.READY, Status.RUNNING, Status.CLOSED}),
-    Status.READY: frozenset({Status.RUNNING, Status.CLOSED}),
-    Status.RUNNING: frozenset({Status.REPORTED}),
-    Status.REPORTED: frozenset({Status.DONE, Status.READY, Status.WAITING, Status.SAYING, Status.OPEN}),
-    Status.WAITING: frozenset({Status.READY, Status.REPORTED, Status.CLOSED}),
-    Status.SAYING: frozenset({Status.DONE, Status.CLOSED}),
-    Status.OPEN: frozenset({Status.DONE, Status.SAYING, Status.CLOSED}),
-    Status.DONE: frozenset(),
-    Status.CLOSED: frozenset(),
+ACTIVATION_MOVES: Mapping[ActivationStatus, frozenset[ActivationStatus]] = {
+    ActivationStatus.QUEUED: frozenset({ActivationStatus.READY, ActivationStatus.RUNNING, ActivationStatus.CLOSED}),
+    ActivationStatus.READY: frozenset({ActivationStatus.RUNNING, ActivationStatus.CLOSED}),
+    ActivationStatus.RUNNING: frozenset({ActivationStatus.REPORTED}),
+    ActivationStatus.REPORTED: frozenset({ActivationStatus.DONE, ActivationStatus.READY, ActivationStatus.WAITING, ActivationStatus.SAYING, ActivationStatus.OPEN}),
+    ActivationStatus.WAITING: frozenset({ActivationStatus.READY, ActivationStatus.REPORTED, ActivationStatus.CLOSED}),
+    ActivationStatus.SAYING: frozenset({ActivationStatus.DONE, ActivationStatus.CLOSED}),
+    ActivationStatus.OPEN: frozenset({ActivationStatus.DONE, ActivationStatus.SAYING, ActivationStatus.CLOSED}),
+    ActivationStatus.DONE: frozenset(),
+    ActivationStatus.CLOSED: frozenset(),
 }
 
 ScopeSegment = tuple[str, int, int]
@@ -88,7 +88,7 @@ ScopeKey = tuple[ScopeSegment, ...]
 
 def scope_text(key: ScopeKey) -> str:
     """Return a scope key as stored in rows: "" outside, "Iteration:A#0.3" in the fourth item of its first entry."""
-    return "/".join(f"{_quoted(node)}#{ordinal}.{item}" for node, ordinal, item in key)
+    return "/".join(f"{_quote(node)}#{ordinal}.{item}" for node, ordinal, item in key)
 
 
 def scope_key(text: str) -> ScopeKey:
@@ -106,7 +106,7 @@ def container_entry(key: ScopeKey) -> str:
     return scope_text(key).rpartition(".")[0]
 
 
-def _quoted(node_id: str) -> str:
+def _quote(node_id: str) -> str:
     return node_id.replace("%", "%25").replace("/", "%2F")
 
 

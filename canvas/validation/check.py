@@ -16,8 +16,8 @@ from canvas.validation import document_warnings, order_warnings
 from canvas.validation.document_warnings import OutputsOf
 from canvas.validation.findings import Finding, Severity, error, errors_of, warning
 from canvas.validation.order_warnings import Order
-from canvas.validation.paths import CONTAINER_OF, Path, find_cycles, items_of, unreached, ways_from
-from canvas.validation.reference_scan import ReferenceUse, reads
+from canvas.validation.paths import CONTAINER_OF, Path, find_cycles, items_of, find_unreached, paths_from
+from canvas.validation.reference_scan import ReferenceUse, references_of
 
 __all__ = ["Finding", "Severity", "check", "errors_of"]
 
@@ -40,12 +40,12 @@ def check(document: Document, outputs_of: OutputsOf = lambda _: None) -> tuple[l
 
 
 def _warnings(document: Document, canvas: Canvas | None, outputs_of: OutputsOf) -> Iterator[Finding]:
-    yield from document_warnings.of_unknown_outcomes(document)
+    yield from document_warnings.unknown_outcome_warnings(document)
     entries = document.entries
-    ways = {entry.id: ways_from(entry) for entry in entries.values()}
-    found = {entry.id: list(reads(entry)) for entry in entries.values()}
+    ways = {entry.id: paths_from(entry) for entry in entries.values()}
+    found = {entry.id: list(references_of(entry)) for entry in entries.values()}
     items = items_of(entries)
-    never = unreached(entries, ways, items)
+    never = find_unreached(entries, ways, items)
     endless = {cycle.nodes[0]: cycle.is_endless for cycle in find_cycles(entries, ways)}
     for entry in entries.values():
         yield from _container_warnings(entries, entry, items)
@@ -56,10 +56,10 @@ def _warnings(document: Document, canvas: Canvas | None, outputs_of: OutputsOf) 
         if entry.id in never:
             reason = "no path leads to it from begin, so it never runs. Connect or remove it"
             yield warning(entry, None, "unreached", reason)
-        yield from document_warnings.of_branches(document, entry, ways[entry.id])
-        yield from document_warnings.of_failures(entry)
-        yield from document_warnings.of_collecting(document, entry)
-        yield from document_warnings.of_references(document, entry, found[entry.id], outputs_of)
+        yield from document_warnings.branch_warnings(document, entry, ways[entry.id])
+        yield from document_warnings.failure_warnings(entry)
+        yield from document_warnings.collection_warnings(document, entry)
+        yield from document_warnings.reference_warnings(document, entry, found[entry.id], outputs_of)
     if canvas is not None:
         order = Order.of(canvas, ways, never)
         yield from order_warnings.unset_read_warnings(document, order, found, _assigned_outputs(entries, found))
@@ -90,7 +90,7 @@ def _begin_errors(entries: Mapping[str, Entry]) -> Iterator[Finding]:
 def _structure_errors(entries: Mapping[str, Entry]) -> Iterator[Finding]:
     for entry in entries.values():
         yield from _container_errors(entries, entry)
-        for way in ways_from(entry):
+        for way in paths_from(entry):
             yield from _path_errors(entries, entry, way)
 
 

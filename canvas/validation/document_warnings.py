@@ -18,10 +18,10 @@ OutputsOf: TypeAlias = Callable[[Entry], Collection[str] | None]
 
 SET_BY_A_RUN = frozenset({"sys.chat_template_kwargs"})
 METHODS = ("", "comment", "goto")
-SHOWN = 8  # names of outputs in one message
+MAX_SHOWN = 8  # names of outputs in one message
 
 
-def of_references(
+def reference_warnings(
     document: Document, entry: Entry, found: Iterable[ReferenceUse], outputs_of: OutputsOf
 ) -> Iterator[Finding]:
     """Yield warnings for references to nodes, outputs and globals that the canvas does not have."""
@@ -29,17 +29,17 @@ def of_references(
         yield from _of_read(document, entry, read, outputs_of)
 
 
-def of_collecting(document: Document, entry: Entry) -> Iterator[Finding]:
+def collection_warnings(document: Document, entry: Entry) -> Iterator[Finding]:
     """Yield warnings for outputs of an Iteration that collect from nodes outside of its body."""
     if entry.component != "Iteration":
         return
-    for name, (child, _) in container_outputs.refs_of(entry.params).items():
+    for name, (child, _) in container_outputs.output_refs(entry.params).items():
         if child in document.entries and document.entries[child].parent != entry.id:
             reason = f"it collects from {child}, which is not directly in its body, so nothing is collected"
             yield warning(entry, f"outputs.{name}.ref", "collects_nothing", reason)
 
 
-def of_failures(entry: Entry) -> Iterator[Finding]:
+def failure_warnings(entry: Entry) -> Iterator[Finding]:
     """Yield warnings for failure handling that has no effect."""
     params = entry.params
     method, default = params.get("exception_method") or "", params.get("exception_default_value")
@@ -58,7 +58,7 @@ def of_failures(entry: Entry) -> Iterator[Finding]:
         yield warning(entry, "exception_default_value", "comment_without_default", reason)
 
 
-def of_unknown_outcomes(document: Document) -> Iterator[Finding]:
+def unknown_outcome_warnings(document: Document) -> Iterator[Finding]:
     """Yield warnings for invalid values of `on_unknown`."""
     usual = document.raw.get(uncertain_outcomes.FIELD)
     choices = f"Use {', '.join(uncertain_outcomes.POLICIES)} or nothing"
@@ -72,7 +72,7 @@ def of_unknown_outcomes(document: Document) -> Iterator[Finding]:
             yield warning(entry, uncertain_outcomes.FIELD, "unknown_on_unknown", reason)
 
 
-def of_branches(document: Document, entry: Entry, ways: list[Path]) -> Iterator[Finding]:
+def branch_warnings(document: Document, entry: Entry, ways: list[Path]) -> Iterator[Finding]:
     """Yield warnings for edges of a Switch or Categorize that no branch names: routers only follow their branches."""
     if entry.component not in ROUTERS:
         return
@@ -113,7 +113,7 @@ def _of_output(source: Entry, entry: Entry, read: ReferenceUse, outputs_of: Outp
     known = outputs_of(source)
     if known is None or read.ref.root in known:
         return
-    there = ", ".join(sorted(filter(None, known))[:SHOWN]) or "none"
+    there = ", ".join(sorted(filter(None, known))[:MAX_SHOWN]) or "none"
     reason = (
         f"it refers to {read.ref.expression}, and {source.id} has no such output, so it reads nothing. It has {there}"
     )

@@ -26,15 +26,15 @@ class Finding:
 
 def error(entry: Entry, field: str | None, code: str, reason: str) -> Finding:
     """Return an error of a node."""
-    return Finding("error", entry.id, field, f"{format_finding(entry)}: {reason}.", code)
+    return Finding("error", entry.id, field, f"{format_node(entry)}: {reason}.", code)
 
 
 def warning(entry: Entry, field: str | None, code: str, reason: str) -> Finding:
     """Return a warning of a node."""
-    return Finding("warning", entry.id, field, f"{format_finding(entry)}: {reason}.", code)
+    return Finding("warning", entry.id, field, f"{format_node(entry)}: {reason}.", code)
 
 
-def format_finding(entry: Entry) -> str:
+def format_node(entry: Entry) -> str:
     """Return the name of a node in messages."""
     return f'Node "{entry.name}" ({entry.id})' if entry.name else f"Node {entry.id}"
 

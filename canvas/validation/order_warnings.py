@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from canvas.document import references
 from canvas.document.document import Document, Entry
 from canvas.graph.canvas import Canvas, NodeKind, bits
-from canvas.graph.reachability import reach_of
+from canvas.graph.reachability import compute_reachability
 from canvas.validation.findings import Finding, warning
 from canvas.validation.paths import Path
 from canvas.validation.reference_scan import ReferenceUse
@@ -30,7 +30,7 @@ class Order:
     def of(cls, canvas: Canvas, ways: Mapping[str, Sequence[Path]], unreached: AbstractSet[str]) -> "Order":
         """Compute the order from the paths of a canvas."""
         numbers = canvas.numbers
-        reach = reach_of(
+        reach = compute_reachability(
             parents=[node.parent for node in canvas.nodes],
             targets=[
                 [numbers[way.target] for way in ways[node.id] if way.is_taken and way.target in numbers]

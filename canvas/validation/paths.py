@@ -34,7 +34,7 @@ class Cycle:
     is_endless: bool
 
 
-def ways_from(entry: Entry) -> list[Path]:
+def paths_from(entry: Entry) -> list[Path]:
     """Return every path that a node names, including those that no run can follow."""
     branches = list(branch_targets(entry.params))
     is_router = entry.component in ROUTERS
@@ -58,7 +58,7 @@ def items_of(entries: Mapping[str, Entry]) -> dict[str, list[str]]:
     return items
 
 
-def unreached(
+def find_unreached(
     entries: Mapping[str, Entry], ways: Mapping[str, Sequence[Path]], items: Mapping[str, Sequence[str]]
 ) -> set[str]:
     """Return the nodes that no path from `begin` leads to; none if there is no `begin`."""

@@ -30,7 +30,7 @@ class ReferenceUse:
     is_target: bool = False
 
 
-def reads(entry: Entry) -> Iterator[ReferenceUse]:
+def references_of(entry: Entry) -> Iterator[ReferenceUse]:
     """Yield every reference of a node, aliases included, each with the first field that it is in."""
     seen: set[tuple[str, bool]] = set()
     for read in _all(entry):

@@ -21,21 +21,21 @@ def bench(
     quick: Annotated[bool, typer.Option(help="Run everything briefly, once: a test, not a measurement.")] = False,
 ) -> None:
     """Compare Easel with hand-written Celery and PostgreSQL code, and print a Markdown table. Takes ten minutes."""
-    from bench.compare.comparison import match
-    from bench.compare.table import markdown, told
-    from bench.compare.workloads import FULL, QUICK, workloads
+    from bench.compare.comparison import open_comparison
+    from bench.compare.table import results_markdown, results_json
+    from bench.compare.workloads import FULL, QUICK, build_workloads
 
-    known = workloads(QUICK if quick else FULL)
+    known = build_workloads(QUICK if quick else FULL)
     names = [name.strip() for name in only.split(",")] if only else list(known)
     if unknown := [name for name in names if name not in known]:
         raise InvalidRequest(f"There is no workload {', '.join(unknown)}. Workloads: {', '.join(known)}.")
     signal.signal(signal.SIGTERM, _end)
     settings = load()
-    with match(settings.database_url, settings.redis_url, workers) as sides:
-        played = sides.play([known[name] for name in names], 1 if quick else repetitions, output.tell)
+    with open_comparison(settings.database_url, settings.redis_url, workers) as sides:
+        played = sides.play([known[name] for name in names], 1 if quick else repetitions, output.print_message)
     if json is not None:
-        json.write_text(told(played), encoding="utf-8")
-    output.say(markdown(played))
+        json.write_text(results_json(played), encoding="utf-8")
+    output.print_line(results_markdown(played))
     if not all(one.is_complete for one in played):
         raise typer.Exit(Exit.FAILED)
 

@@ -6,12 +6,12 @@ from uuid import UUID
 
 import typer
 
-from canvas.budget import SCOPES, Scope, account_json, format_amount, limits_of, scope_of
+from canvas.budget import SCOPES, Scope, account_json, format_amount, parse_limits, parse_scope
 from canvas.errors import InvalidRequest, NotFound
 from cli.runs import inputs
 from cli.shell import output
-from cli.shell.connection import opened, run_of, tenant_of
-from cli.shell.options import LOCAL, AsJson, Calls, Currency, Money, OfTenant, Seconds, Tokens
+from cli.shell.connection import open_connection, find_run_id, find_tenant_id
+from cli.shell.options import LOCAL_TENANT, AsJson, Calls, Currency, Money, OfTenant, Seconds, Tokens
 from store.db.transaction import Transaction
 from store.tables.budgets import DEFAULT_SCOPE_ID
 from store.tenants import budgets
@@ -19,66 +19,66 @@ from store.tenants.budgets import BudgetLimits, BudgetRow
 
 budget = typer.Typer(help="Budgets: limits for runs, sessions, a tenant and its days.", no_args_is_help=True)
 
-What = Annotated[str, typer.Argument(help=f"One of {', '.join(SCOPES)}.", metavar="SCOPE")]
-Whose = Annotated[str | None, typer.Argument(help="The run or session; by default every one.", metavar="ID")]
+ScopeArgument = Annotated[str, typer.Argument(help=f"One of {', '.join(SCOPES)}.", metavar="SCOPE")]
+ScopeIdArgument = Annotated[str | None, typer.Argument(help="The run or session; by default every one.", metavar="ID")]
 
 
 @budget.command("set")
 def set_limits(
-    scope: What,
-    of: Whose = None,
+    scope: ScopeArgument,
+    of: ScopeIdArgument = None,
     tokens: Tokens = None,
     calls: Calls = None,
     seconds: Seconds = None,
     money: Money = None,
     currency: Currency = None,
-    tenant: OfTenant = LOCAL,
+    tenant: OfTenant = LOCAL_TENANT,
 ) -> None:
     """Set limits of a budget; its other limits stay. They apply from the next model call of a run."""
-    chosen = scope_of(scope)
-    limits = inputs.budget_of(tokens, calls, seconds, money, currency)
+    chosen = parse_scope(scope)
+    limits = inputs.parse_budget(tokens, calls, seconds, money, currency)
     if limits is None:
         raise InvalidRequest("Add at least one limit: --tokens, --calls, --seconds or --money.")
-    with opened() as connection:
+    with open_connection() as connection:
         with connection.database.transaction() as tx:
-            tenant_id = tenant_of(tx, tenant)
-            scope_id = _id(tx, chosen, of, tenant_id)
-        written = BudgetLimits(chosen, scope_id, limits_of(limits))
+            tenant_id = find_tenant_id(tx, tenant)
+            scope_id = _scope_id(tx, chosen, of, tenant_id)
+        written = BudgetLimits(chosen, scope_id, parse_limits(limits))
         connection.lifecycle.set_budget(tenant_id, written)
     amounts = ", ".join(format_amount(measure, amount) for measure, amount in written.limits.items())
-    output.tell(f"{_name(chosen, of)} may spend {amounts}.")
+    output.print_message(f"{_name(chosen, of)} may spend {amounts}.")
 
 
 @budget.command()
-def show(tenant: OfTenant = LOCAL, as_json: AsJson = False) -> None:
+def show(tenant: OfTenant = LOCAL_TENANT, as_json: AsJson = False) -> None:
     """Show a tenant's budgets: limits, amounts spent, and amounts that running calls have reserved."""
-    with opened() as connection, connection.database.transaction() as tx:
-        tenant_id = tenant_of(tx, tenant)
+    with open_connection() as connection, connection.database.transaction() as tx:
+        tenant_id = find_tenant_id(tx, tenant)
         found = budgets.list_budgets(tx, tenant_id, datetime.now(UTC).date())
     columns = ("scope", "id", "measure", "currency", "limit", "spent", "reserved")
     rows = [{"currency": "", **account_json(each.account), "id": _shown_id(each, tenant_id)} for each in found]
-    output.table(rows, columns, as_json=as_json, empty="There are no budgets. `easel budget set day --tokens N`.")
+    output.print_table(rows, columns, as_json=as_json, empty="There are no budgets. `easel budget set day --tokens N`.")
 
 
 @budget.command()
-def clear(scope: What, of: Whose = None, tenant: OfTenant = LOCAL) -> None:
+def clear(scope: ScopeArgument, of: ScopeIdArgument = None, tenant: OfTenant = LOCAL_TENANT) -> None:
     """Remove all limits of a budget."""
-    chosen = scope_of(scope)
-    with opened() as connection, connection.database.transaction() as tx:
-        tenant_id = tenant_of(tx, tenant)
-        if not budgets.remove(tx, tenant_id, chosen, _id(tx, chosen, of, tenant_id)):
+    chosen = parse_scope(scope)
+    with open_connection() as connection, connection.database.transaction() as tx:
+        tenant_id = find_tenant_id(tx, tenant)
+        if not budgets.remove_limits(tx, tenant_id, chosen, _scope_id(tx, chosen, of, tenant_id)):
             raise NotFound(f"{_name(chosen, of)} has no budget. `easel budget show` lists them.")
-    output.tell(f"{_name(chosen, of)} no longer has its own budget.")
+    output.print_message(f"{_name(chosen, of)} no longer has its own budget.")
 
 
-def _id(tx: Transaction, scope: Scope, of: str | None, tenant_id: UUID) -> UUID:
+def _scope_id(tx: Transaction, scope: Scope, of: str | None, tenant_id: UUID) -> UUID:
     if scope in ("tenant", "day"):
         if of is not None:
             raise InvalidRequest(f"The scope {scope} takes no id: the budget is that of --tenant. Remove the id.")
         return tenant_id
     if of is None:
         return DEFAULT_SCOPE_ID
-    return run_of(tx, tenant_id, of) if scope == "run" else inputs.id_of(of, scope)
+    return find_run_id(tx, tenant_id, of) if scope == "run" else inputs.parse_id(of, scope)
 
 
 def _name(scope: Scope, of: str | None) -> str:

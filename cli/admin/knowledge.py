@@ -11,26 +11,26 @@ from uuid import UUID
 import typer
 
 from canvas.errors import ExecutorError, InvalidRequest, NotFound
-from cli.models.tenant_models import asking, embedding_of, models_of, searched_by
+from cli.models.tenant_models import open_models, choose_embedding_model, tenant_models, describe_search
 from cli.shell import output
-from cli.shell.connection import Connection, opened
+from cli.shell.connection import CommandConnection, open_connection
 from cli.shell.exit_codes import Exit
-from cli.shell.options import LOCAL, AsJson, ByWords, Embedding, OfTenant, Question, Threshold, WordsOnly
+from cli.shell.options import LOCAL_TENANT, AsJson, ByWords, Embedding, OfTenant, Question, Threshold, WordsOnly
 from knowledge.bases.chunking import DEFAULTS
 from knowledge.bases.ingestion import Ingestion, storage_of
-from knowledge.bases.search import Library, Wanted
-from knowledge.index.index_cache import Shelf
+from knowledge.bases.search import KnowledgeBaseSearch, SearchQuery
+from knowledge.index.index_cache import IndexCache
 from store.files.blobs import Blobs
 from store.knowledge import bases as knowledge_bases
 from store.knowledge import documents as knowledge_documents
-from store.knowledge.bases import Base
-from store.knowledge.documents import Document
+from store.knowledge.bases import KnowledgeBase
+from store.knowledge.documents import KnowledgeDocument
 
 kb = typer.Typer(help="Knowledge bases: create, add, search, list, rm.", no_args_is_help=True)
 
-LOOK_EVERY = 0.2  # seconds between two checks while a worker reads one of the documents
+POLL_INTERVAL = 0.2  # seconds between two checks while a worker reads one of the documents
 
-ABase = Annotated[str, typer.Argument(help="A knowledge base, by name or id.", metavar="BASE")]
+BaseArgument = Annotated[str, typer.Argument(help="A knowledge base, by name or id.", metavar="BASE")]
 
 
 @kb.command()
@@ -39,116 +39,116 @@ def create(
     model: Embedding = None,
     words_only: WordsOnly = False,
     language: Annotated[str, typer.Option(help="Language of its texts, for word stems.")] = "English",
-    tenant: OfTenant = LOCAL,
+    tenant: OfTenant = LOCAL_TENANT,
 ) -> None:
     """Create an empty knowledge base and print its id."""
-    with opened() as connection:
+    with open_connection() as connection:
         tenant_id = connection.tenant(tenant)
-        accounts = models_of(connection).accounts(tenant_id)
-        chosen = "" if words_only else embedding_of(accounts, model)
+        accounts = tenant_models(connection).accounts(tenant_id)
+        chosen = "" if words_only else choose_embedding_model(accounts, model)
         with connection.database.transaction() as tx:
             base_id = knowledge_bases.create(
                 tx, tenant_id, name.strip(), embedding_model=chosen, parser=DEFAULTS, language=language
             )
-    output.say(base_id.hex)
-    output.tell(f'"{name}" is searched by {searched_by(chosen)}.')
+    output.print_line(base_id.hex)
+    output.print_message(f'"{name}" is searched by {describe_search(chosen)}.')
 
 
 @kb.command()
 def add(
-    base: ABase,
+    base: BaseArgument,
     files: Annotated[list[Path], typer.Argument(help="Documents. The same content is added once.", metavar="FILE...")],
     meta: Annotated[
         list[str] | None, typer.Option(help="Metadata of new documents, for filters; may be repeated.", metavar="K=V")
     ] = None,
-    tenant: OfTenant = LOCAL,
+    tenant: OfTenant = LOCAL_TENANT,
 ) -> None:
     """Add documents and read them now. Exit code 1 if one cannot be read."""
-    metadata = dict(_pair(each) for each in meta or ())
+    metadata = dict(_parse_pair(each) for each in meta or ())
     contents = [(file.name, _read(file)) for file in files]
-    with opened() as connection:
+    with open_connection() as connection:
         tenant_id = connection.tenant(tenant)
         blobs = connection.database.large.blobs
         if blobs is None:
             raise ExecutorError("There is no file storage. Set EASEL_FILES_DIR.")
-        found = _base(connection, tenant_id, base)
-        added = [_added(connection, found, blobs, name, data, metadata) for name, data in contents]
+        found = _find_base(connection, tenant_id, base)
+        added = [_add_document(connection, found, blobs, name, data, metadata) for name, data in contents]
         read = asyncio.run(_read_all(connection, blobs, found, [document.id for document in added]))
     for document in read:
         result = f"{document.chunks} chunks" if document.status == "done" else document.error
-        output.tell(f"{document.name}: {result}", output.GREEN if document.status == "done" else output.RED)
+        output.print_message(f"{document.name}: {result}", output.GREEN if document.status == "done" else output.RED)
     if any(document.status != "done" for document in read):
         raise typer.Exit(Exit.FAILED)
 
 
 @kb.command()
 def search(
-    base: ABase,
+    base: BaseArgument,
     question: Question,
     top_n: Annotated[int, typer.Option(help="Maximum number of passages.", min=1, max=1000)] = 8,
     threshold: Threshold = 0.2,
     by_words: ByWords = 0.5,
-    tenant: OfTenant = LOCAL,
+    tenant: OfTenant = LOCAL_TENANT,
     as_json: AsJson = False,
 ) -> None:
     """Show the passages that match a question best. Exit code 1 if there are none."""
-    query = Wanted(question, threshold=threshold, by_words=by_words, most=top_n)
-    with opened() as connection:
+    query = SearchQuery(question, threshold=threshold, by_words=by_words, most=top_n)
+    with open_connection() as connection:
         found = asyncio.run(_search(connection, connection.tenant(tenant), base, query))
     for chunk in found:
         if as_json:
-            output.say_json(chunk)
+            output.print_json(chunk)
             continue
         figures = (chunk["similarity"], chunk["vector_similarity"], chunk["term_similarity"])
-        output.say("{:.3f} (vector {:.3f}, words {:.3f})  ".format(*figures) + chunk["docnm_kwd"])
-        output.say(chunk["content_with_weight"] + "\n")
+        output.print_line("{:.3f} (vector {:.3f}, words {:.3f})  ".format(*figures) + chunk["docnm_kwd"])
+        output.print_line(chunk["content_with_weight"] + "\n")
     if not found:
-        output.tell("No passage reaches the threshold. Use a lower --threshold.", output.YELLOW)
+        output.print_message("No passage reaches the threshold. Use a lower --threshold.", output.YELLOW)
         raise typer.Exit(Exit.FAILED)
 
 
 @kb.command("list")
 def list_all(
     base: Annotated[str | None, typer.Argument(help="List the documents of this one.", metavar="BASE")] = None,
-    tenant: OfTenant = LOCAL,
+    tenant: OfTenant = LOCAL_TENANT,
     as_json: AsJson = False,
 ) -> None:
     """List knowledge bases, or the documents of one."""
-    with opened() as connection:
+    with open_connection() as connection:
         tenant_id = connection.tenant(tenant)
         if base is None:
             with connection.database.transaction() as tx:
                 bases, _ = knowledge_bases.page(tx, tenant_id, most=10_000)
             columns = ("id", "name", "documents", "chunks", "embedding_model", "created")
             rows = [_row_of_base(each) for each in bases]
-            output.table(
+            output.print_table(
                 rows, columns, as_json=as_json, empty="There are no knowledge bases. `easel kb create NAME` adds one."
             )
             return
-        found = _base(connection, tenant_id, base)
+        found = _find_base(connection, tenant_id, base)
         with connection.database.transaction() as tx:
             documents, _ = knowledge_documents.page(tx, tenant_id, found.id, most=100_000)
     columns = ("id", "name", "size", "status", "chunks", "error")
     rows = [_row_of_document(each) for each in documents]
-    output.table(rows, columns, as_json=as_json, empty=f"It has no documents. `easel kb add {base} FILE` adds some.")
+    output.print_table(rows, columns, as_json=as_json, empty=f"It has no documents. `easel kb add {base} FILE` adds some.")
 
 
 @kb.command()
 def rm(
-    base: ABase,
+    base: BaseArgument,
     documents: Annotated[
         list[str] | None,
         typer.Argument(help="Documents by name or id; by default the whole base.", metavar="[DOCUMENT...]"),
     ] = None,
-    tenant: OfTenant = LOCAL,
+    tenant: OfTenant = LOCAL_TENANT,
 ) -> None:
     """Delete a knowledge base, or documents from it."""
-    with opened() as connection:
+    with open_connection() as connection:
         tenant_id = connection.tenant(tenant)
-        found = _base(connection, tenant_id, base)
+        found = _find_base(connection, tenant_id, base)
         with connection.database.transaction() as tx:
             known, _ = knowledge_documents.page(tx, tenant_id, found.id, most=10**6)
-        chosen = [_named(each, known) for each in documents] if documents else known
+        chosen = [_find_document(each, known) for each in documents] if documents else known
         blobs = connection.database.large.blobs
         storage = storage_of(blobs, found.id) if blobs is not None else None
         for (
@@ -165,24 +165,24 @@ def rm(
                 knowledge_bases.delete(tx, tenant_id, found.id)
             if storage is not None:  # files that were uploaded into the base meanwhile
                 storage.clear()
-    output.tell(f"{len(chosen)} documents are deleted." if documents else f'"{found.name}" is deleted.')
+    output.print_message(f"{len(chosen)} documents are deleted." if documents else f'"{found.name}" is deleted.')
 
 
 # -- steps -----------------------------------------------------------------------------------------------------------
-def _base(connection: Connection, tenant_id: UUID, written: str) -> Base:
+def _find_base(connection: CommandConnection, tenant_id: UUID, written: str) -> KnowledgeBase:
     with connection.database.transaction() as tx:
         ids = list[UUID]()
         with suppress(ValueError):
             ids.append(UUID(written))
-        found = knowledge_bases.find_by_name(tx, tenant_id, ids, [written])
+        found = knowledge_bases.find_by_id_or_name(tx, tenant_id, ids, [written])
         if not found:
             raise NotFound(f'There is no knowledge base "{written}". `easel kb list` lists them.')
         return knowledge_bases.get(tx, tenant_id, found[0].id)
 
 
-def _added(
-    connection: Connection, base: Base, blobs: Blobs, name: str, data: bytes, metadata: dict[str, str]
-) -> Document:
+def _add_document(
+    connection: CommandConnection, base: KnowledgeBase, blobs: Blobs, name: str, data: bytes, metadata: dict[str, str]
+) -> KnowledgeDocument:
     mime_type = mimetypes.guess_type(name, strict=False)[0] or "application/octet-stream"
     sha256 = storage_of(blobs, base.id).put(data)
     with connection.database.transaction() as tx:
@@ -190,13 +190,13 @@ def _added(
             tx, base.tenant_id, base.id, name, mime_type, len(data), sha256, metadata=metadata, status="pending"
         )
         if document.status in ("failed", "uploaded"):
-            knowledge_documents.begin(tx, base.tenant_id, base.id, [document.id])
+            knowledge_documents.start_processing(tx, base.tenant_id, base.id, [document.id])
     return document
 
 
-async def _read_all(connection: Connection, blobs: Blobs, base: Base, ids: Sequence[UUID]) -> Sequence[Document]:
+async def _read_all(connection: CommandConnection, blobs: Blobs, base: KnowledgeBase, ids: Sequence[UUID]) -> Sequence[KnowledgeDocument]:
     """Read pending documents until these are read. Workers may read some of them."""
-    async with asking(connection) as models:
+    async with open_models(connection) as models:
         ingestion = Ingestion(connection.database, blobs, models)
         while True:
             with connection.database.transaction() as tx:
@@ -204,20 +204,20 @@ async def _read_all(connection: Connection, blobs: Blobs, base: Base, ids: Seque
             if all(document.status != "pending" for document in found):
                 return sorted(found, key=lambda document: document.name)
             if not await ingestion.next(base.tenant_id):
-                await asyncio.sleep(LOOK_EVERY)
+                await asyncio.sleep(POLL_INTERVAL)
 
 
-async def _search(connection: Connection, tenant_id: UUID, base: str, query: Wanted) -> list[Any]:
-    indexes = Shelf(connection.database, connection.found.settings.knowledge_memory)
-    async with asking(connection) as models:
-        library = Library(connection.database, indexes, models)
+async def _search(connection: CommandConnection, tenant_id: UUID, base: str, query: SearchQuery) -> list[Any]:
+    indexes = IndexCache(connection.database, connection.found.settings.knowledge_memory)
+    async with open_models(connection) as models:
+        library = KnowledgeBaseSearch(connection.database, indexes, models)
         bases = list((await library.bases(tenant_id, [base])).values())
         if not bases:
             raise NotFound(f'There is no knowledge base "{base}". `easel kb list` lists them.')
         return (await library.search(tenant_id, bases, query))["chunks"]
 
 
-def _pair(written: str) -> tuple[str, str]:
+def _parse_pair(written: str) -> tuple[str, str]:
     key, equals, value = written.partition("=")
     if not equals or not key.strip():
         raise InvalidRequest(f'"{written}" is not a pair. Write --meta key=value.')
@@ -231,14 +231,14 @@ def _read(file: Path) -> bytes:
         raise InvalidRequest(f"{file} cannot be read: {error.strerror}.") from error
 
 
-def _named(written: str, known: Sequence[Document]) -> Document:
+def _find_document(written: str, known: Sequence[KnowledgeDocument]) -> KnowledgeDocument:
     for document in known:
         if written in (document.name, document.id.hex, str(document.id)):
             return document
     raise NotFound(f'The knowledge base has no document "{written}". `easel kb list BASE` lists its documents.')
 
 
-def _row_of_base(base: Base) -> dict[str, Any]:
+def _row_of_base(base: KnowledgeBase) -> dict[str, Any]:
     return {
         "id": base.id.hex,
         "name": base.name,
@@ -249,7 +249,7 @@ def _row_of_base(base: Base) -> dict[str, Any]:
     }
 
 
-def _row_of_document(document: Document) -> dict[str, Any]:
+def _row_of_document(document: KnowledgeDocument) -> dict[str, Any]:
     return {
         "id": document.id.hex,
         "name": document.name,

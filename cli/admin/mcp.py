@@ -13,13 +13,13 @@ from canvas.document.mcp_tools import digest_of
 from canvas.errors import InvalidRequest, NodeFailure, NotFound
 from cli.agents import agents as named
 from cli.shell import output
-from cli.shell.connection import Connection, opened, tenant_of
+from cli.shell.connection import CommandConnection, open_connection, find_tenant_id
 from cli.shell.exit_codes import Exit
-from cli.shell.options import LOCAL, AsJson, OfTenant
+from cli.shell.options import LOCAL_TENANT, AsJson, OfTenant
 from providers.http.address_policy import Guard
-from providers.http.client import Outgoing
-from providers.http.redirects import masked_url
-from providers.mcp.session import SERVER_TYPES, LiveTool, McpServer, Session
+from providers.http.client import HttpClient
+from providers.http.redirects import mask_url
+from providers.mcp.session import SERVER_TYPES, LiveTool, McpServer, McpSession
 from store.mcp import agents, pins, servers
 from store.mcp.servers import ServerFields, ServerRow
 from store.primitives.encryption import EncryptionKey
@@ -36,16 +36,16 @@ Agent = Annotated[str, typer.Argument(help="The agent's id or title.", metavar="
 
 
 @mcp.command("list")
-def list_servers(tenant: OfTenant = LOCAL, as_json: AsJson = False) -> None:
+def list_servers(tenant: OfTenant = LOCAL_TENANT, as_json: AsJson = False) -> None:
     """List the MCP servers of a tenant. Secrets are never shown."""
-    with opened() as connection, connection.database.transaction() as tx:
-        rows = servers.servers_of(tx, tenant_of(tx, tenant), _key(connection))
+    with open_connection() as connection, connection.database.transaction() as tx:
+        rows = servers.list_servers(tx, find_tenant_id(tx, tenant), _key(connection))
     listed = [
-        {"id": row.id.hex, "name": row.fields.name, "type": row.fields.server_type, "url": masked_url(row.fields.url)}
+        {"id": row.id.hex, "name": row.fields.name, "type": row.fields.server_type, "url": mask_url(row.fields.url)}
         for row in rows
     ]
     empty = "There are no MCP servers. `easel mcp add NAME URL` adds one."
-    output.table(listed, ("id", "name", "type", "url"), as_json=as_json, empty=empty)
+    output.print_table(listed, ("id", "name", "type", "url"), as_json=as_json, empty=empty)
 
 
 @mcp.command()
@@ -66,7 +66,7 @@ def add(
         list[str] | None, typer.Option(help="A tool that may be called; by default all.", metavar="TOOL")
     ] = None,
     unchecked: Annotated[bool, typer.Option("--unchecked", help="Add it without connecting to it.")] = False,
-    tenant: OfTenant = LOCAL,
+    tenant: OfTenant = LOCAL_TENANT,
     as_json: AsJson = False,
 ) -> None:
     """Add a server and print its id for `mcp_id`. Its tools are approved as they are now."""
@@ -85,39 +85,39 @@ def add(
         call_seconds=timeout,
         allowed=allow or None,
     )
-    with opened() as connection:
-        live = {} if unchecked else _ask(connection, "new", fields, lambda session: session.tools())
+    with open_connection() as connection:
+        live = {} if unchecked else _call_server(connection, "new", fields, lambda session: session.tools())
         with connection.database.transaction() as tx:
-            tenant_id = tenant_of(tx, tenant)
+            tenant_id = find_tenant_id(tx, tenant)
             server_id = servers.add(tx, tenant_id, fields, _key(connection))
             for tool in live.values():
                 pins.approve(tx, tenant_id, server_id, tool.name, tool.description, tool.schema)
     if as_json:
-        output.say_json({"id": server_id.hex, "name": fields.name, "tools": list(live)})
+        output.print_json({"id": server_id.hex, "name": fields.name, "tools": list(live)})
         return
-    output.say(server_id.hex)
+    output.print_line(server_id.hex)
     offers = "its tools were not checked" if unchecked else f"it offers {', '.join(live) or 'no tools'}"
-    output.tell(f'MCP server "{fields.name}" is stored; {offers}.')
+    output.print_message(f'MCP server "{fields.name}" is stored; {offers}.')
 
 
 @mcp.command()
-def remove(server: Server, tenant: OfTenant = LOCAL) -> None:
+def remove(server: Server, tenant: OfTenant = LOCAL_TENANT) -> None:
     """Delete a server and its secrets."""
-    with opened() as connection:
-        tenant_id, row = _found(connection, tenant, server)
+    with open_connection() as connection:
+        tenant_id, row = _find_server(connection, tenant, server)
         with connection.database.transaction() as tx:
             servers.remove(tx, tenant_id, row.id)
-    output.tell(f'MCP server "{row.fields.name}" is deleted.')
+    output.print_message(f'MCP server "{row.fields.name}" is deleted.')
 
 
 @mcp.command("tools")
-def list_tools(server: Server, tenant: OfTenant = LOCAL, as_json: AsJson = False) -> None:
+def list_tools(server: Server, tenant: OfTenant = LOCAL_TENANT, as_json: AsJson = False) -> None:
     """List the tools that a server offers now, and whether they are as approved."""
-    with opened() as connection:
-        tenant_id, row = _found(connection, tenant, server)
-        live = _ask(connection, row.id.hex, row.fields, lambda session: session.tools())
+    with open_connection() as connection:
+        tenant_id, row = _find_server(connection, tenant, server)
+        live = _call_server(connection, row.id.hex, row.fields, lambda session: session.tools())
         with connection.database.transaction() as tx:
-            seen = {pin.name: pin.digest for pin in pins.pins(tx, tenant_id, row.id)}
+            seen = {pin.name: pin.digest for pin in pins.list_pins(tx, tenant_id, row.id)}
     rows = [
         {
             "tool": tool.name,
@@ -127,7 +127,7 @@ def list_tools(server: Server, tenant: OfTenant = LOCAL, as_json: AsJson = False
         }
         for tool in live.values()
     ]
-    output.table(rows, ("tool", "state", "description"), as_json=as_json, empty="The server offers no tools.")
+    output.print_table(rows, ("tool", "state", "description"), as_json=as_json, empty="The server offers no tools.")
 
 
 @mcp.command("test")
@@ -135,7 +135,7 @@ def try_out(
     server: Server,
     tool: Annotated[str, typer.Argument(help="Name of the tool on the server.", metavar="TOOL")],
     arguments: Annotated[str, typer.Option(help="Arguments as a JSON object.", metavar="JSON")] = "{}",
-    tenant: OfTenant = LOCAL,
+    tenant: OfTenant = LOCAL_TENANT,
 ) -> None:
     """Call a tool and print the result as a model would read it."""
     try:
@@ -145,28 +145,28 @@ def try_out(
     if not isinstance(given, dict):
         raise InvalidRequest("--arguments must be a JSON object.")
 
-    async def call(session: Session) -> str:
+    async def call(session: McpSession) -> str:
         await session.open()
         return await session.call(tool, given)
 
-    with opened() as connection:
-        _, row = _found(connection, tenant, server)
-        output.say(_ask(connection, row.id.hex, row.fields, call))
+    with open_connection() as connection:
+        _, row = _find_server(connection, tenant, server)
+        output.print_line(_call_server(connection, row.id.hex, row.fields, call))
 
 
 @mcp.command()
-def approve(server: Server, tools: Tools = None, tenant: OfTenant = LOCAL) -> None:
+def approve(server: Server, tools: Tools = None, tenant: OfTenant = LOCAL_TENANT) -> None:
     """Approve tools as the server describes them now. Read `easel mcp tools SERVER --json` first."""
-    with opened() as connection:
-        tenant_id, row = _found(connection, tenant, server)
-        live = _ask(connection, row.id.hex, row.fields, lambda session: session.tools())
+    with open_connection() as connection:
+        tenant_id, row = _find_server(connection, tenant, server)
+        live = _call_server(connection, row.id.hex, row.fields, lambda session: session.tools())
         names = tools or list(live)
         if missing := [name for name in names if name not in live]:
             raise NotFound(f'MCP server "{row.fields.name}" does not offer: {", ".join(missing)}.')
         with connection.database.transaction() as tx:
             for name in names:
                 pins.approve(tx, tenant_id, row.id, name, live[name].description, live[name].schema)
-    output.tell(f"Approved: {', '.join(names)}.")
+    output.print_message(f"Approved: {', '.join(names)}.")
 
 
 @mcp.command()
@@ -175,33 +175,33 @@ def expose(
     name: Annotated[
         str | None, typer.Option(help="Name of the tool; by default from the title.", metavar="NAME")
     ] = None,
-    tenant: OfTenant = LOCAL,
+    tenant: OfTenant = LOCAL_TENANT,
 ) -> None:
     """Offer an agent's published version as a tool under /mcp and print the tool's name."""
-    with opened() as connection, connection.database.transaction() as tx:
-        tenant_id = tenant_of(tx, tenant)
+    with open_connection() as connection, connection.database.transaction() as tx:
+        tenant_id = find_tenant_id(tx, tenant)
         found = named.find(tx, tenant_id, agent)
-        tool = agents.expose(tx, tenant_id, found.id, name or agents.name_of(found.title, found.id))
-    output.say(tool)
+        tool = agents.expose(tx, tenant_id, found.id, name or agents.make_tool_name(found.title, found.id))
+    output.print_line(tool)
     if found.published_at is None:
-        output.tell(f'Agent "{found.title}" is not published yet, so it is not offered: easel publish {found.id.hex}')
+        output.print_message(f'Agent "{found.title}" is not published yet, so it is not offered: easel publish {found.id.hex}')
 
 
 @mcp.command()
-def hide(agent: Agent, tenant: OfTenant = LOCAL) -> None:
+def hide(agent: Agent, tenant: OfTenant = LOCAL_TENANT) -> None:
     """Stop offering an agent as a tool."""
-    with opened() as connection, connection.database.transaction() as tx:
-        tenant_id = tenant_of(tx, tenant)
+    with open_connection() as connection, connection.database.transaction() as tx:
+        tenant_id = find_tenant_id(tx, tenant)
         found = named.find(tx, tenant_id, agent)
         agents.hide(tx, tenant_id, found.id)
-    output.tell(f'Agent "{found.title}" is not offered as a tool.')
+    output.print_message(f'Agent "{found.title}" is not offered as a tool.')
 
 
 # -- steps of the commands ---------------------------------------------------------------------------------------------
-def _found(connection: Connection, tenant: str, server: str) -> tuple[UUID, ServerRow]:
+def _find_server(connection: CommandConnection, tenant: str, server: str) -> tuple[UUID, ServerRow]:
     key = _key(connection)
     with connection.database.transaction() as tx:
-        tenant_id = tenant_of(tx, tenant)
+        tenant_id = find_tenant_id(tx, tenant)
         row = servers.find(tx, tenant_id, server, key)
         if row is not None:
             return tenant_id, row
@@ -211,7 +211,7 @@ def _found(connection: Connection, tenant: str, server: str) -> tuple[UUID, Serv
             raise NotFound(f'There is no MCP server "{server}". `easel mcp list` lists them.') from None
 
 
-def _ask(connection: Connection, server_id: str, fields: ServerFields, ask: Callable[[Session], Awaitable[T]]) -> T:
+def _call_server(connection: CommandConnection, server_id: str, fields: ServerFields, ask: Callable[[McpSession], Awaitable[T]]) -> T:
     """Return the result of `ask` on a session with the server. If it fails, print the reason and exit with code 1."""
     settings = connection.found.settings
     guard = Guard.parse(allow_any=settings.allow_any_host, allowed=settings.ssrf_allow or "")
@@ -226,8 +226,8 @@ def _ask(connection: Connection, server_id: str, fields: ServerFields, ask: Call
     )
 
     async def asked() -> T:
-        http = Outgoing(guard, user_agent=settings.http_user_agent, contact=settings.contact)
-        session = Session(server, http)
+        http = HttpClient(guard, user_agent=settings.http_user_agent, contact=settings.contact)
+        session = McpSession(server, http)
         try:
             return await ask(session)
         finally:
@@ -237,11 +237,11 @@ def _ask(connection: Connection, server_id: str, fields: ServerFields, ask: Call
     try:
         return asyncio.run(asked())
     except NodeFailure as failure:
-        output.tell(failure.message, output.RED)
+        output.print_message(failure.message, output.RED)
         raise typer.Exit(Exit.FAILED) from failure
 
 
-def _key(connection: Connection) -> EncryptionKey:
+def _key(connection: CommandConnection) -> EncryptionKey:
     return EncryptionKey.of(connection.found.settings.sealing_secret())
 
 

@@ -5,10 +5,10 @@ from typing import Annotated
 import typer
 
 from cli.agents import agents
-from cli.runs.inputs import duration_of, id_of
+from cli.runs.inputs import parse_duration, parse_id
 from cli.shell import output
-from cli.shell.connection import opened, tenant_of
-from cli.shell.options import LOCAL, AsJson, OfTenant
+from cli.shell.connection import open_connection, find_tenant_id
+from cli.shell.options import LOCAL_TENANT, AsJson, OfTenant
 from cli.shell.output import YELLOW
 from store.tenants import tenants
 
@@ -22,7 +22,7 @@ Expires = Annotated[str | None, typer.Option(help="Refuse the token after this t
 
 @tokens.command()
 def create(
-    tenant: OfTenant = LOCAL,
+    tenant: OfTenant = LOCAL_TENANT,
     name: Annotated[str, typer.Option(help="Purpose of the token.", metavar="TEXT")] = "command line",
     kind: Annotated[str, typer.Option(help="`api`, `admin`, or `beta` for share links.", metavar="KIND")] = "api",
     agent: OfAgent = None,
@@ -38,30 +38,30 @@ def create(
         raise typer.BadParameter(
             "A share link (--kind beta) opens one agent; other kinds open all.", param_hint="--agent"
         )
-    expires_in = duration_of(expires, "--expires") if expires is not None else None
-    with opened() as connection, connection.database.transaction() as tx:
-        tenant_id = tenants.ensure_tenant(tx, tenant) if add_tenant else tenant_of(tx, tenant)
+    expires_in = parse_duration(expires, "--expires") if expires is not None else None
+    with open_connection() as connection, connection.database.transaction() as tx:
+        tenant_id = tenants.ensure_tenant(tx, tenant) if add_tenant else find_tenant_id(tx, tenant)
         opens = agents.find(tx, tenant_id, agent) if agent is not None else None
         canvas_id = opens.id if opens is not None else None
         token_id, plain = tenants.create_token(tx, tenant_id, name, kind, canvas_id=canvas_id, expires_in=expires_in)
     if as_json:
         made = {"id": token_id.hex, "tenant_id": tenant_id.hex, "name": name, "kind": kind, "token": plain}
-        output.say_json({**made, "agent_id": canvas_id.hex} if canvas_id is not None else made)
+        output.print_json({**made, "agent_id": canvas_id.hex} if canvas_id is not None else made)
     else:
-        output.say(plain)
-        output.tell(f'Token {token_id.hex} of tenant "{tenant}". It is not shown again.')
+        output.print_line(plain)
+        output.print_message(f'Token {token_id.hex} of tenant "{tenant}". It is not shown again.')
     if opens is not None and opens.published_at is None:
-        output.tell(
+        output.print_message(
             f'Agent "{opens.title}" has no published version yet, so the link does not work. Run `easel publish`.',
             YELLOW,
         )
 
 
 @tokens.command("list")
-def list_tokens(tenant: OfTenant = LOCAL, as_json: AsJson = False) -> None:
+def list_tokens(tenant: OfTenant = LOCAL_TENANT, as_json: AsJson = False) -> None:
     """List a tenant's tokens, revoked ones included."""
-    with opened() as connection, connection.database.transaction() as tx:
-        found = tenants.tokens_of(tx, tenant_of(tx, tenant))
+    with open_connection() as connection, connection.database.transaction() as tx:
+        found = tenants.list_tokens(tx, find_tenant_id(tx, tenant))
     rows = [
         {
             "id": token.id.hex,
@@ -76,28 +76,28 @@ def list_tokens(tenant: OfTenant = LOCAL, as_json: AsJson = False) -> None:
         for token in found
     ]
     columns = ("id", "name", "kind", "agent", "created", "last_used", "expires", "revoked")
-    output.table(rows, columns, as_json=as_json, empty="There are no tokens. `easel tokens create` adds one.")
+    output.print_table(rows, columns, as_json=as_json, empty="There are no tokens. `easel tokens create` adds one.")
 
 
 @tokens.command()
 def bind(
     token: Annotated[str, typer.Argument(help="The share link's id.")],
     agent: Annotated[str, typer.Option(help="The agent that it opens, by id or title.", metavar="AGENT")],
-    tenant: OfTenant = LOCAL,
+    tenant: OfTenant = LOCAL_TENANT,
 ) -> None:
     """Set or change the agent that a share link opens."""
-    token_id = id_of(token, "token")
-    with opened() as connection, connection.database.transaction() as tx:
-        tenant_id = tenant_of(tx, tenant)
+    token_id = parse_id(token, "token")
+    with open_connection() as connection, connection.database.transaction() as tx:
+        tenant_id = find_tenant_id(tx, tenant)
         found = agents.find(tx, tenant_id, agent)
         tenants.bind_token(tx, tenant_id, token_id, found.id)
-    output.tell(f'Share link {token_id.hex} opens "{found.title}" from now on.')
+    output.print_message(f'Share link {token_id.hex} opens "{found.title}" from now on.')
 
 
 @tokens.command()
-def revoke(token: Annotated[str, typer.Argument(help="The token's id.")], tenant: OfTenant = LOCAL) -> None:
+def revoke(token: Annotated[str, typer.Argument(help="The token's id.")], tenant: OfTenant = LOCAL_TENANT) -> None:
     """Revoke a token: it is refused from now on."""
-    token_id = id_of(token, "token")
-    with opened() as connection, connection.database.transaction() as tx:
-        tenants.revoke_token(tx, tenant_of(tx, tenant), token_id)
-    output.tell(f"Token {token_id.hex} is refused from now on.")
+    token_id = parse_id(token, "token")
+    with open_connection() as connection, connection.database.transaction() as tx:
+        tenants.revoke_token(tx, find_tenant_id(tx, tenant), token_id)
+    output.print_message(f"Token {token_id.hex} is refused from now on.")

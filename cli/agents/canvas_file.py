@@ -8,8 +8,8 @@ from typing import Any
 from canvas.document import parsing
 from canvas.document.document import Document
 from canvas.errors import InvalidCanvas, InvalidRequest
-from canvas.validation.findings import Finding, errors_of, format_finding
-from cli.agents.checked_canvas import Judged
+from canvas.validation.findings import Finding, errors_of, format_node
+from cli.agents.checked_canvas import CheckedCanvas
 from cli.shell import output
 from cli.shell.output import RED, YELLOW
 from components import plugins
@@ -17,32 +17,32 @@ from components.checks.check import errors_in, findings_of
 from settings import load
 
 
-def judge(path: Path, max_bytes: int) -> Judged:
+def check_file(path: Path, max_bytes: int) -> CheckedCanvas:
     """Read a file and check its canvas. Raises InvalidRequest if the file itself cannot be read."""
-    _know_plugins()
+    _load_plugins()
     try:
-        return _judged(_bytes_of(path, max_bytes), max_bytes)
+        return _check(_read_bytes(path, max_bytes), max_bytes)
     except InvalidCanvas as defect:
-        return Judged(None, [Finding("error", defect.node, defect.field, defect.message, "unreadable")], [])
+        return CheckedCanvas(None, [Finding("error", defect.node, defect.field, defect.message, "unreadable")], [])
 
 
-def accepted(path: Path, max_bytes: int) -> Judged:
+def load_runnable(path: Path, max_bytes: int) -> CheckedCanvas:
     """Return a file's canvas that can run, and print its warnings. Raises InvalidCanvas with every error."""
-    judged = judge(path, max_bytes)
-    _refuse(str(path), judged)
+    judged = check_file(path, max_bytes)
+    _raise_errors(str(path), judged)
     for finding in judged.warnings:
-        output.tell(f"warning  {line(finding)}", YELLOW)
+        output.print_message(f"warning  {format_finding_line(finding)}", YELLOW)
     return judged
 
 
-def must_run(what: str, draft: Mapping[str, Any]) -> None:
+def require_runnable(what: str, draft: Mapping[str, Any]) -> None:
     """Raise InvalidCanvas with every error if a stored draft cannot run."""
-    _know_plugins()
+    _load_plugins()
     document = parsing.parse(draft, max_bytes=parsing.MAX_BYTES)
-    _refuse(what, Judged(document, [_told(document, finding) for finding in errors_in(document)], []))
+    _raise_errors(what, CheckedCanvas(document, [_name_node(document, finding) for finding in errors_in(document)], []))
 
 
-def _know_plugins() -> None:
+def _load_plugins() -> None:
     """Load the plugins that this deployment's workers load, so that canvases may use them."""
     plugins.load(load().allowed_plugins)
 
@@ -57,19 +57,19 @@ def is_file(named: str) -> bool:
     return Path(named).is_file() or named.endswith(".json") or "/" in named
 
 
-def show(path: Path, judged: Judged) -> None:
+def print_findings(path: Path, judged: CheckedCanvas) -> None:
     """Print every finding on a line, errors first, then a summary."""
     for finding in (*judged.errors, *judged.warnings):
         colour = RED if finding.severity == "error" else YELLOW
-        output.say_in(colour, f"{finding.severity:<9}", line(finding))
-    counted = f"{_counted(judged.errors, 'error')}, {_counted(judged.warnings, 'warning')}"
+        output.print_in_colour(colour, f"{finding.severity:<9}", format_finding_line(finding))
+    counted = f"{_format_count(judged.errors, 'error')}, {_format_count(judged.warnings, 'warning')}"
     if judged.document is None or judged.errors:
-        output.tell(f"{path}: {counted}. It cannot run.", RED)
+        output.print_message(f"{path}: {counted}. It cannot run.", RED)
     else:
-        output.tell(f"{path}: {counted}. It can run: {_counted(judged.document.entries, 'node')}.")
+        output.print_message(f"{path}: {counted}. It can run: {_format_count(judged.document.entries, 'node')}.")
 
 
-def line(finding: Finding) -> str:
+def format_finding_line(finding: Finding) -> str:
     """Return a finding as one line: node and field, then the defect."""
     if finding.node is None or finding.field is None:
         return finding.message
@@ -80,33 +80,33 @@ def line(finding: Finding) -> str:
     return f"Node {finding.node}, field {finding.field}: {finding.message}"
 
 
-def _told(document: Document, finding: Finding) -> Finding:
+def _name_node(document: Document, finding: Finding) -> Finding:
     """Return the finding with a message that begins with its node."""
     entry = document.entries.get(finding.node) if finding.node else None
-    if entry is None or f"{format_finding(entry)}: " in finding.message:
+    if entry is None or f"{format_node(entry)}: " in finding.message:
         return finding
     reason = finding.message.removeprefix(f"{entry.name or entry.id}: ").rstrip(".")
-    return replace(finding, message=f"{format_finding(entry)}: {reason}.")
+    return replace(finding, message=f"{format_node(entry)}: {reason}.")
 
 
-def _counted(things: Sized, what: str) -> str:
+def _format_count(things: Sized, what: str) -> str:
     return f"{len(things)} {what}{'' if len(things) == 1 else 's'}"
 
 
-def _judged(source: bytes | Mapping[str, Any], max_bytes: int) -> Judged:
+def _check(source: bytes | Mapping[str, Any], max_bytes: int) -> CheckedCanvas:
     document = parsing.parse(source, max_bytes=max_bytes)
-    findings = [_told(document, finding) for finding in findings_of(document)]
+    findings = [_name_node(document, finding) for finding in findings_of(document)]
     errors = errors_of(findings)
-    return Judged(document, errors, [finding for finding in findings if finding.severity == "warning"])
+    return CheckedCanvas(document, errors, [finding for finding in findings if finding.severity == "warning"])
 
 
-def _refuse(what: str, judged: Judged) -> None:
+def _raise_errors(what: str, judged: CheckedCanvas) -> None:
     if judged.errors:
-        lines = "\n".join(f"  {line(finding)}" for finding in judged.errors)
+        lines = "\n".join(f"  {format_finding_line(finding)}" for finding in judged.errors)
         raise InvalidCanvas(f"{what} cannot run:\n{lines}", findings=[asdict(finding) for finding in judged.errors])
 
 
-def _bytes_of(path: Path, max_bytes: int) -> bytes:
+def _read_bytes(path: Path, max_bytes: int) -> bytes:
     """Return the content of a file; of a larger one, only the bytes that show that it is too large."""
     try:
         with path.open("rb") as file:

@@ -8,8 +8,8 @@ from canvas.document import drawing, parsing
 from cli.agents import agents as named
 from cli.agents import canvas_file, drafts
 from cli.shell import output
-from cli.shell.connection import opened, tenant_of
-from cli.shell.options import LOCAL, AsJson, CanvasFile, OfTenant
+from cli.shell.connection import open_connection, find_tenant_id
+from cli.shell.options import LOCAL_TENANT, AsJson, CanvasFile, OfTenant
 from settings import load
 from store.agents import canvas_list, canvases, versions
 
@@ -22,24 +22,24 @@ def import_file(
         str | None, typer.Option(help="Title of the agent; by default the file's name.", metavar="TEXT")
     ] = None,
     publish: Annotated[bool, typer.Option("--publish", help="Publish the canvas as well.")] = False,
-    tenant: OfTenant = LOCAL,
+    tenant: OfTenant = LOCAL_TENANT,
     as_json: AsJson = False,
 ) -> None:
     """Store a canvas as an agent's draft and print the agent's id. An agent with that title gets a new draft."""
-    judged = canvas_file.accepted(file, load().max_canvas_bytes)
+    judged = canvas_file.load_runnable(file, load().max_canvas_bytes)
     name = (title or canvas_file.title_of(file)).strip()
-    with opened() as connection, connection.database.transaction() as tx:
-        tenant_id = tenant_of(tx, tenant)
-        agent_id, is_new = drafts.put(tx, tenant_id, name, judged.stored)
+    with open_connection() as connection, connection.database.transaction() as tx:
+        tenant_id = find_tenant_id(tx, tenant)
+        agent_id, is_new = drafts.save_draft(tx, tenant_id, name, judged.stored)
         version = canvases.publish(tx, tenant_id, agent_id) if publish else None
     if as_json:
-        output.say_json(
+        output.print_json(
             {"id": agent_id.hex, "title": name, "version": version.id.hex if version else None, "new": is_new}
         )
         return
-    output.say(agent_id.hex)
+    output.print_line(agent_id.hex)
     published = f", published as version {version.id.hex}" if version else ""
-    output.tell(f'Agent "{name}" {"added" if is_new else "changed"}{published}.')
+    output.print_message(f'Agent "{name}" {"added" if is_new else "changed"}{published}.')
 
 
 def export(
@@ -50,45 +50,45 @@ def export(
     with_secrets: Annotated[
         bool, typer.Option("--with-secrets", help="Print keys and passwords instead of masks.")
     ] = False,
-    tenant: OfTenant = LOCAL,
+    tenant: OfTenant = LOCAL_TENANT,
 ) -> None:
     """Print an agent's canvas as JSON that `easel import` and RAGFlow's editor read. A missing drawing is added."""
-    with opened() as connection, connection.database.transaction() as tx:
-        tenant_id = tenant_of(tx, tenant)
+    with open_connection() as connection, connection.database.transaction() as tx:
+        tenant_id = find_tenant_id(tx, tenant)
         found = named.find(tx, tenant_id, agent)
         if release:
-            stored = versions.latest_released(tx, tenant_id, found.id).dsl
+            stored = versions.lock_latest_released(tx, tenant_id, found.id).dsl
         else:
             stored = canvases.get(tx, tenant_id, found.id).draft
-    secrets = drafts.secrets_of(tenant_id, found.id)
+    secrets = drafts.canvas_secrets_of(tenant_id, found.id)
     shown = secrets.opened(stored) if with_secrets else secrets.masked(stored)
-    output.say_document(drawing.with_drawing(parsing.dump(parsing.parse(shown, max_bytes=parsing.MAX_BYTES))))
+    output.print_document(drawing.with_drawing(parsing.dump(parsing.parse(shown, max_bytes=parsing.MAX_BYTES))))
 
 
-def publish(agent: Agent, tenant: OfTenant = LOCAL, as_json: AsJson = False) -> None:
+def publish(agent: Agent, tenant: OfTenant = LOCAL_TENANT, as_json: AsJson = False) -> None:
     """Publish an agent's draft and print the id of the version."""
-    with opened() as connection, connection.database.transaction() as tx:
-        tenant_id = tenant_of(tx, tenant)
+    with open_connection() as connection, connection.database.transaction() as tx:
+        tenant_id = find_tenant_id(tx, tenant)
         found = named.find(tx, tenant_id, agent)
         draft = canvases.get(tx, tenant_id, found.id).draft
-        canvas_file.must_run(f'Agent "{found.title}"', draft)
+        canvas_file.require_runnable(f'Agent "{found.title}"', draft)
         version = canvases.publish(tx, tenant_id, found.id)
     if as_json:
-        output.say_json({"id": found.id.hex, "title": found.title, "version": version.id.hex})
+        output.print_json({"id": found.id.hex, "title": found.title, "version": version.id.hex})
     else:
-        output.say(version.id.hex)
-        output.tell(f'Agent "{found.title}" is published.')
+        output.print_line(version.id.hex)
+        output.print_message(f'Agent "{found.title}" is published.')
 
 
-def agents(tenant: OfTenant = LOCAL, as_json: AsJson = False) -> None:
+def agents(tenant: OfTenant = LOCAL_TENANT, as_json: AsJson = False) -> None:
     """List the agents, the latest changed first."""
-    with opened() as connection, connection.database.transaction() as tx:
+    with open_connection() as connection, connection.database.transaction() as tx:
         found, _ = canvas_list.page(
-            tx, tenant_of(tx, tenant), canvas_list.CanvasFilter(), order_by="update_time", limit=1000
+            tx, find_tenant_id(tx, tenant), canvas_list.CanvasFilter(), order_by="update_time", limit=1000
         )
     rows = [
         {"id": agent.id.hex, "title": agent.title, "changed": agent.updated_at, "published": agent.published_at}
         for agent in found
     ]
     columns = ("id", "title", "changed", "published")
-    output.table(rows, columns, as_json=as_json, empty="There are no agents. `easel import FILE` adds one.")
+    output.print_table(rows, columns, as_json=as_json, empty="There are no agents. `easel import FILE` adds one.")

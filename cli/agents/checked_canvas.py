@@ -10,7 +10,7 @@ from canvas.validation.findings import Finding
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class CheckedCanvas:
     """A canvas with its findings; `document` is None if the file does not contain one."""
 
     document: Document | None

@@ -13,7 +13,7 @@ from store.primitives.encryption import EncryptionKey
 from store.primitives.ids import new_id
 
 
-def put(tx: Transaction, tenant_id: UUID, title: str, dsl: dict[str, Any]) -> tuple[UUID, bool]:
+def save_draft(tx: Transaction, tenant_id: UUID, title: str, dsl: dict[str, Any]) -> tuple[UUID, bool]:
     """Store a document as the draft of the agent with that title; return its id and whether the agent is new.
 
     Secrets are encrypted. A mask stands for the secret that the agent already has; raises InvalidCanvas if it has none.
@@ -21,24 +21,24 @@ def put(tx: Transaction, tenant_id: UUID, title: str, dsl: dict[str, Any]) -> tu
     found, _ = canvas_list.page(tx, tenant_id, canvas_list.CanvasFilter(title=title), limit=1)
     if not found:
         canvas_id = new_id()
-        sealed = secrets_of(tenant_id, canvas_id).sealed(dsl)
+        sealed = canvas_secrets_of(tenant_id, canvas_id).sealed(dsl)
         return canvases.create(tx, tenant_id, title, sealed, canvas_id=canvas_id), True
     canvas_id = found[0].id
     draft = canvases.lock(tx, tenant_id, canvas_id).draft
-    sealed = canvas_secrets.seal_saved(tx, secrets_of(tenant_id, canvas_id), dsl, draft)
+    sealed = canvas_secrets.seal_saved(tx, canvas_secrets_of(tenant_id, canvas_id), dsl, draft)
     if versions.digest_of(draft) != versions.digest_of(sealed):
         canvases.update(tx, tenant_id, canvas_id, dsl=sealed)
     return canvas_id, False
 
 
-def secrets_of(tenant_id: UUID, canvas_id: UUID) -> CanvasSecrets:
+def canvas_secrets_of(tenant_id: UUID, canvas_id: UUID) -> CanvasSecrets:
     """Return the secrets of one canvas, with the key of this command's settings. Load the plugins that declare some."""
-    _know_plugins(load().allowed_plugins)
+    _load_plugins(load().allowed_plugins)
     key = EncryptionKey.of(load().sealing_secret())
     return CanvasSecrets.of(key, tenant_id, canvas_id, registry.secret_fields)
 
 
 @cache
-def _know_plugins(allowed: frozenset[str]) -> None:
+def _load_plugins(allowed: frozenset[str]) -> None:
     """Load the plugins once per process, however many canvases a command reads."""
     plugins.load(allowed)

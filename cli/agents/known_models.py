@@ -6,10 +6,10 @@ from pathlib import Path
 from canvas.document.document import Document
 from canvas.validation.findings import Finding
 from cli.models import models
-from cli.shell.connection import opened, tenant_of
+from cli.shell.connection import open_connection, find_tenant_id
 from components.checks import missing_models, missing_sources
 from knowledge import names
-from providers.models.vendors.accounts import Account, accounts_from_toml
+from providers.models.vendors.accounts import VendorAccount, accounts_from_toml
 
 
 def make_lookup(file: Path | None, tenant: str | None, *, elsewhere: bool) -> Callable[[Document], Sequence[Finding]]:
@@ -21,23 +21,23 @@ def make_lookup(file: Path | None, tenant: str | None, *, elsewhere: bool) -> Ca
     """
     accounts = accounts_from_toml(file) if file is not None else []
     if tenant is not None:
-        accounts = [*_of_tenant(tenant), *accounts]
+        accounts = [*_tenant_accounts(tenant), *accounts]
 
     def find_missing(document: Document) -> list[Finding]:
-        found = list(missing_models.missing(document, accounts))
-        return found + (_lacking(tenant, document, elsewhere=elsewhere) if tenant is not None else [])
+        found = list(missing_models.find_missing(document, accounts))
+        return found + (_find_missing_sources(tenant, document, elsewhere=elsewhere) if tenant is not None else [])
 
     return find_missing
 
 
-def _of_tenant(tenant: str) -> list[Account]:
-    with opened() as connection:
+def _tenant_accounts(tenant: str) -> list[VendorAccount]:
+    with open_connection() as connection:
         with connection.database.transaction() as tx:
-            tenant_id = tenant_of(tx, tenant)
+            tenant_id = find_tenant_id(tx, tenant)
         return models.accounts_of(connection, tenant_id)
 
 
-def _lacking(tenant: str, document: Document, *, elsewhere: bool) -> list[Finding]:
-    with opened() as connection, connection.database.transaction() as tx:
-        there = names.there(tx, tenant_of(tx, tenant), missing_sources.named(document))
-    return list(missing_sources.missing(document, there, elsewhere=elsewhere))
+def _find_missing_sources(tenant: str, document: Document, *, elsewhere: bool) -> list[Finding]:
+    with open_connection() as connection, connection.database.transaction() as tx:
+        there = names.existing_sources(tx, find_tenant_id(tx, tenant), missing_sources.find_named_sources(document))
+    return list(missing_sources.find_missing(document, there, may_be_external=elsewhere))

@@ -46,16 +46,16 @@ def validate(
     worst = Exit.DONE
     for path in files:
         try:
-            judged = _with_models(canvas_file.judge(path, settings.max_canvas_bytes), lookup)
+            judged = _add_model_warnings(canvas_file.check_file(path, settings.max_canvas_bytes), lookup)
         except InvalidRequest as unreadable:
-            output.tell(unreadable.message, output.RED)
+            output.print_message(unreadable.message, output.RED)
             worst = Exit.BAD_INPUT
             continue
         if as_json:
             for finding in (*judged.errors, *judged.warnings):
-                output.say_json({"file": str(path), **asdict(finding)})
+                output.print_json({"file": str(path), **asdict(finding)})
         else:
-            canvas_file.show(path, judged)
+            canvas_file.print_findings(path, judged)
         if judged.errors or (strict and judged.warnings):
             worst = max(worst, Exit.FAILED)
     if worst is not Exit.DONE:
@@ -72,7 +72,7 @@ def _make_lookup(settings: Settings, models: Path | None, tenant: str | None) ->
     return lookup
 
 
-def _with_models(judged: Judged, lookup: Lookup | None) -> Judged:
+def _add_model_warnings(judged: Judged, lookup: Lookup | None) -> Judged:
     if judged.document is None or lookup is None:
         return judged
     return replace(judged, warnings=[*judged.warnings, *lookup(judged.document)])

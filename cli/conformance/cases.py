@@ -71,7 +71,7 @@ class RecordedRun(_Part):
     llm_requests: list[dict[str, Any]] = Field(default_factory=list)
 
 
-class Recording(_Part):
+class CaseRecording(_Part):
     """`expect`: everything that was recorded of a case."""
 
     error: dict[str, Any] | None = None
@@ -113,7 +113,7 @@ class _CaseFile(_Part):
     retrieval: list[dict[str, Any]] = Field(default_factory=list)
     tavily: list[dict[str, Any]] = Field(default_factory=list)
     sql: list[str] = Field(default_factory=list)
-    expect: Recording
+    expect: CaseRecording
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,7 @@ class Case:
     deviations: frozenset[str]  # documented differences that the case shows; empty: the case must pass
     document: Any
     runs: tuple[CaseRun, ...]
-    expect: Recording = field(repr=False)
+    expect: CaseRecording = field(repr=False)
     llm: tuple[Mapping[str, Any], ...] = ()  # rules of the scripted model
     http: tuple[HttpRoute, ...] = ()
     file_store: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -137,7 +137,7 @@ class Case:
 
     def document_at(self, http_base: str) -> Any:
         """Return a copy of the document with the address of the fixture server."""
-        return with_text(self.document, HTTP_BASE, http_base)
+        return replace_text(self.document, HTTP_BASE, http_base)
 
     def start_of(self, index: int) -> Start:
         """Return where the state of a run comes from."""
@@ -191,21 +191,21 @@ def select(cases: Iterable[Case], match: str | None = None, tags: Sequence[str] 
     `match` is a class of comparison ("sequence"), or a pattern for names ("join_*", or a part of a name).
     `tags`: the case has at least one of them.
     """
-    return [case for case in cases if _is_wanted(case, match) and (not tags or set(tags) & set(case.tags))]
+    return [case for case in cases if _is_match(case, match) and (not tags or set(tags) & set(case.tags))]
 
 
-def with_text(value: Any, old: str, new: str) -> Any:
+def replace_text(value: Any, old: str, new: str) -> Any:
     """Return a copy in which `new` replaces `old` in every text, including keys."""
     if isinstance(value, str):
         return value.replace(old, new)
     if isinstance(value, Mapping):
-        return {with_text(key, old, new): with_text(item, old, new) for key, item in value.items()}
+        return {replace_text(key, old, new): replace_text(item, old, new) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [with_text(item, old, new) for item in value]
+        return [replace_text(item, old, new) for item in value]
     return value
 
 
-def _is_wanted(case: Case, match: str | None) -> bool:
+def _is_match(case: Case, match: str | None) -> bool:
     if match is None:
         return True
     if match in MATCHES:

@@ -7,7 +7,7 @@ import typer
 
 import settings
 from cli.conformance.cases import MalformedCase, load_folder, select
-from cli.conformance.report import FailedCase, Skipped, Verdict, failure_line, has_failures, report_json, totals_line
+from cli.conformance.report import FailedCase, SkippedCase, Verdict, failure_line, has_failures, report_json, totals_line
 
 BAD_INPUT = 2
 
@@ -23,7 +23,7 @@ def conformance(
     include_deviations: Annotated[bool, typer.Option(help="Also run cases that name deviations.")] = False,
 ) -> None:
     """Run recorded cases and compare the results. Print a line for each failure, then totals; exit 1 if one failed."""
-    from cli.conformance.play.runner import Fixtures, play_all, stage
+    from cli.conformance.play.runner import Fixtures, judge_all, start_engine
 
     try:
         found = [case for folder in folders for case in load_folder(folder)]
@@ -33,15 +33,15 @@ def conformance(
     selected = select(found, match, tag or ())
     judged = [case for case in selected if include_deviations or not case.deviations]
     verdicts: list[Verdict] = [
-        Skipped(case.name, "names deviations") for case in selected if not include_deviations and case.deviations
+        SkippedCase(case.name, "names deviations") for case in selected if not include_deviations and case.deviations
     ]
     fixtures = Fixtures()
-    with stage(settings.load(), fixtures, jobs) as engine:
-        for verdict in play_all(engine, fixtures, judged, jobs):
+    with start_engine(settings.load(), fixtures, jobs) as engine:
+        for verdict in judge_all(engine, fixtures, judged, jobs):
             verdicts.append(verdict)
             if isinstance(verdict, FailedCase):
                 typer.echo(failure_line(verdict))
-            elif isinstance(verdict, Skipped):
+            elif isinstance(verdict, SkippedCase):
                 typer.echo(f"{verdict.case}: skipped, {verdict.reason}", err=True)
     if json is not None:
         json.write_text(report_json(verdicts), encoding="utf-8")

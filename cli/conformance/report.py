@@ -14,7 +14,7 @@ _CONTEXT = 40  # characters that are shown of two long texts before they differ
 
 
 @dataclass(frozen=True, slots=True)
-class Passed:
+class PassedCase:
     """The case agrees with its recording."""
 
     case: str
@@ -29,14 +29,14 @@ class FailedCase:
 
 
 @dataclass(frozen=True, slots=True)
-class Skipped:
+class SkippedCase:
     """The case was not run."""
 
     case: str
     reason: str
 
 
-Verdict: TypeAlias = Passed | FailedCase | Skipped
+Verdict: TypeAlias = PassedCase | FailedCase | SkippedCase
 
 
 def failure_line(verdict: FailedCase) -> str:
@@ -55,7 +55,7 @@ def difference_line(difference: Difference) -> str:
 def totals_line(verdicts: Sequence[Verdict]) -> str:
     """Return `N passed, M failed, K skipped`."""
     count = Counter(type(verdict) for verdict in verdicts)
-    return f"{count[Passed]} passed, {count[FailedCase]} failed, {count[Skipped]} skipped"
+    return f"{count[PassedCase]} passed, {count[FailedCase]} failed, {count[SkippedCase]} skipped"
 
 
 def report_json(verdicts: Iterable[Verdict]) -> str:
@@ -70,9 +70,9 @@ def has_failures(verdicts: Iterable[Verdict]) -> bool:
 
 def _as_json(verdict: Verdict) -> dict[str, Any]:
     match verdict:
-        case Passed(case=name):
+        case PassedCase(case=name):
             return {"case": name, "verdict": "passed"}
-        case Skipped(case=name, reason=reason):
+        case SkippedCase(case=name, reason=reason):
             return {"case": name, "verdict": "skipped", "reason": reason}
         case FailedCase(case=name, difference=found):
             return {"case": name, "verdict": "failed", **_why(found)}
@@ -88,7 +88,7 @@ def _why(found: Difference | str) -> dict[str, Any]:
 
 
 def _texts_of(expected: Any, got: Any) -> tuple[str, str]:
-    left, right = _shown(expected), _shown(got)
+    left, right = _format_value(expected), _format_value(got)
     if max(len(left), len(right)) <= _WIDTH:
         return left, right
     parting = next((i for i, (a, b) in enumerate(zip(left, right, strict=False)) if a != b), min(len(left), len(right)))
@@ -101,7 +101,7 @@ def _cut(text: str, parting: int) -> str:
     return f"{'...' if start else ''}{text[start:end]}{'...' if end < len(text) else ''}"
 
 
-def _shown(value: Any) -> str:
+def _format_value(value: Any) -> str:
     return str(value) if value is NOTHING else json.dumps(value, ensure_ascii=False, default=str)
 
 

@@ -12,26 +12,26 @@ import typer
 
 from canvas.errors import InvalidRequest
 from cli.models import model_test
-from cli.models.model_test import Told
-from cli.models.tenant_models import asking, limits_of
+from cli.models.model_test import ModelTestResult
+from cli.models.tenant_models import open_models, request_limits
 from cli.shell import output
-from cli.shell.connection import Connection, opened, tenant_of
+from cli.shell.connection import CommandConnection, open_connection, find_tenant_id
 from cli.shell.exit_codes import Exit
-from cli.shell.options import LOCAL, AsJson, OfTenant
-from knowledge.models import accounts_in
+from cli.shell.options import LOCAL_TENANT, AsJson, OfTenant
+from knowledge.models import accounts_from_rows
 from providers.http.address_policy import Guard
-from providers.http.client import Outgoing
+from providers.http.client import HttpClient
 from providers.models.chat.catalogue import BUILTIN_FACTORY, vendors
 from providers.models.types.chat import ModelSpec
 from providers.models.types.rate_limits import RateLimits
-from providers.models.vendors.accounts import KINDS, Account, accounts_from_toml
+from providers.models.vendors.accounts import KINDS, VendorAccount, accounts_from_toml
 from store.primitives.encryption import EncryptionKey
 from store.tenants import model_accounts
 from store.tenants.model_accounts import AccountRow
 
 models = typer.Typer(help="Model accounts: list, add, remove, test.", no_args_is_help=True)
 
-STAND_INS = (
+BUILTIN_ROWS = (
     {
         "model": "echo",
         "vendor": BUILTIN_FACTORY,
@@ -40,26 +40,26 @@ STAND_INS = (
     },
     {"model": "scripted", "vendor": BUILTIN_FACTORY, "from": "built in", "status": "built-in model: replays rules"},
 )
-KEY_DOES_NOT_OPEN = "its key cannot be decrypted with EASEL_SECRET_KEY"
+KEY_NOT_DECRYPTED = "its key cannot be decrypted with EASEL_SECRET_KEY"
 Vendor = Annotated[str, typer.Argument(help="The vendor, as in model@VENDOR.", metavar="VENDOR")]
 Instance = Annotated[str, typer.Option(help="Name of the account, if the vendor has several.", metavar="NAME")]
 
 
 @models.command("list")
-def list_models(tenant: OfTenant = LOCAL, as_json: AsJson = False) -> None:
+def list_models(tenant: OfTenant = LOCAL_TENANT, as_json: AsJson = False) -> None:
     """List the model accounts of a tenant and their models. Keys are never shown."""
-    with opened() as connection:
+    with open_connection() as connection:
         with connection.database.transaction() as tx:
-            tenant_id = tenant_of(tx, tenant)
-            rows = model_accounts.accounts_of(tx, tenant_id)
+            tenant_id = find_tenant_id(tx, tenant)
+            rows = model_accounts.list_accounts(tx, tenant_id)
             sealing = EncryptionKey.of(connection.found.settings.sealing_secret())
-            closed = set(model_accounts.closed(tx, tenant_id, sealing))
+            closed = set(model_accounts.list_unreadable(tx, tenant_id, sealing))
         file = connection.found.settings.models_file
         shared = accounts_from_toml(file) if file else ()
-    own = [_listed(it, "database", (it.factory, it.instance) in closed) for it in accounts_in(rows, tenant_id)]
-    listed = [*own, *(_listed(it, str(file)) for it in shared)]
+    own = [_account_rows(it, "database", (it.factory, it.instance) in closed) for it in accounts_from_rows(rows, tenant_id)]
+    listed = [*own, *(_account_rows(it, str(file)) for it in shared)]
     columns = ("model", "vendor", "instance", "from", "status", "limits")
-    output.table([row for rows in listed for row in rows] + [*STAND_INS], columns, as_json=as_json)
+    output.print_table([row for rows in listed for row in rows] + [*BUILTIN_ROWS], columns, as_json=as_json)
 
 
 @models.command()
@@ -81,7 +81,7 @@ def add(
         bool | None, typer.Option("--tools/--no-tools", help="Whether these models call tools. Default: the vendor's.")
     ] = None,
     instance: Instance = "default",
-    tenant: OfTenant = LOCAL,
+    tenant: OfTenant = LOCAL_TENANT,
 ) -> None:
     """Add or replace the account with this vendor and instance. The key is prompted for, or read from stdin."""
     if vendor not in vendors() and vendor != BUILTIN_FACTORY and not base_url:
@@ -90,7 +90,7 @@ def add(
         )
     if unknown := set(kind or ()) - set(KINDS):
         raise InvalidRequest(f"Not a kind of model: {', '.join(sorted(unknown))}. Use one of: {', '.join(KINDS)}.")
-    key = "" if vendor == BUILTIN_FACTORY else _key(vendor, key_from)
+    key = "" if vendor == BUILTIN_FACTORY else _read_key(vendor, key_from)
     rates = RateLimits(
         requests_per_minute=requests_per_minute, tokens_per_minute=tokens_per_minute, concurrency=concurrency
     )
@@ -99,86 +99,86 @@ def add(
         instance,
         base_url,
         key,
-        {name: {"kinds": kinds_for(vendor, name, kind or ()), "status": "active"} for name in model or ()},
+        {name: {"kinds": choose_kinds(vendor, name, kind or ()), "status": "active"} for name in model or ()},
         {
             **rates.told,
             **({"rules": os.path.abspath(rules)} if rules else {}),
             **({"is_tools": tools} if tools is not None else {}),
         },
     )
-    with opened() as connection, connection.database.transaction() as tx:
+    with open_connection() as connection, connection.database.transaction() as tx:
         sealing = EncryptionKey.of(connection.found.settings.sealing_secret())
-        model_accounts.put(tx, tenant_of(tx, tenant), account, sealing)
-    output.tell(f"Account {vendor} ({instance}) is stored. Test it: easel models test MODEL@{vendor}")
+        model_accounts.put_account(tx, find_tenant_id(tx, tenant), account, sealing)
+    output.print_message(f"Account {vendor} ({instance}) is stored. Test it: easel models test MODEL@{vendor}")
 
 
 @models.command()
-def remove(vendor: Vendor, instance: Instance = "default", tenant: OfTenant = LOCAL) -> None:
+def remove(vendor: Vendor, instance: Instance = "default", tenant: OfTenant = LOCAL_TENANT) -> None:
     """Delete an account and its key."""
-    with opened() as connection, connection.database.transaction() as tx:
-        model_accounts.remove(tx, tenant_of(tx, tenant), vendor, instance)
-    output.tell(f"Account {vendor} ({instance}) is deleted.")
+    with open_connection() as connection, connection.database.transaction() as tx:
+        model_accounts.remove(tx, find_tenant_id(tx, tenant), vendor, instance)
+    output.print_message(f"Account {vendor} ({instance}) is deleted.")
 
 
 @models.command("test")
 def try_out(
     model: Annotated[str, typer.Argument(help="As canvases name it: model@Vendor.", metavar="MODEL")],
     kind: Annotated[str | None, typer.Option(help="Kind to test. Default: that of its account, else chat.")] = None,
-    tenant: OfTenant = LOCAL,
+    tenant: OfTenant = LOCAL_TENANT,
     as_json: AsJson = False,
 ) -> None:
     """Send a model one small request of its kind, such as a question or two texts to embed. Exit code 1 if it fails."""
-    with opened() as connection:
+    with open_connection() as connection:
         tenant_id = connection.tenant(tenant)
-        spec, chosen = model_test.chosen(model, accounts_of(connection, tenant_id), kind)
+        spec, chosen = model_test.resolve_model(model, accounts_of(connection, tenant_id), kind)
         started = time.monotonic()
-        answer = asyncio.run(_ask(connection, tenant_id, spec, chosen))
+        answer = asyncio.run(_run_test(connection, tenant_id, spec, chosen))
         elapsed = time.monotonic() - started
     if as_json:
         row = {"model": model, "kind": chosen, "answer": answer.text, **answer.figures, "error": answer.error}
-        output.say_json({**row, "seconds": round(elapsed, 3)})
+        output.print_json({**row, "seconds": round(elapsed, 3)})
     elif answer.error is None:
-        output.say(answer.text)
+        output.print_line(answer.text)
         builtin = "; it is a built-in model and no real one" if spec.stand_in else ""
-        output.tell(f"{model} answers in {output.seconds(elapsed)}{builtin}.", output.GREEN)
+        output.print_message(f"{model} answers in {output.format_seconds(elapsed)}{builtin}.", output.GREEN)
     if answer.error is not None:
-        output.tell(f"{model} does not answer: {answer.error}", output.RED)
+        output.print_message(f"{model} does not answer: {answer.error}", output.RED)
         raise typer.Exit(Exit.FAILED)
 
 
-def accounts_of(connection: Connection, tenant_id: UUID) -> list[Account]:
+def accounts_of(connection: CommandConnection, tenant_id: UUID) -> list[VendorAccount]:
     """Return a tenant's accounts with their keys, those shared by all tenants last."""
     settings = connection.found.settings
     with connection.database.transaction() as tx:
-        rows = model_accounts.accounts_of(tx, tenant_id, EncryptionKey.of(settings.sealing_secret()))
+        rows = model_accounts.list_accounts(tx, tenant_id, EncryptionKey.of(settings.sealing_secret()))
     shared = accounts_from_toml(settings.models_file) if settings.models_file else []
-    return [*accounts_in(rows, tenant_id), *shared]
+    return [*accounts_from_rows(rows, tenant_id), *shared]
 
 
-def kinds_for(vendor: str, name: str, named: Sequence[str]) -> list[str]:
+def choose_kinds(vendor: str, name: str, named: Sequence[str]) -> list[str]:
     """Return the kinds of a model: the named ones, else those that its vendor's table lists, else chat."""
     known = vendors()[vendor].kinds_of(name) if vendor in vendors() else None
     return sorted(named or known or ("chat",))
 
 
-async def _ask(connection: Connection, tenant_id: UUID, spec: ModelSpec, kind: str) -> Told:
+async def _run_test(connection: CommandConnection, tenant_id: UUID, spec: ModelSpec, kind: str) -> ModelTestResult:
     settings = connection.found.settings
-    limits = limits_of(settings)
+    limits = request_limits(settings)
     guard = Guard.parse(allow_any=settings.allow_any_host, allowed=settings.ssrf_allow or "")
-    http = Outgoing(guard, user_agent=settings.http_user_agent, contact=settings.contact)
+    http = HttpClient(guard, user_agent=settings.http_user_agent, contact=settings.contact)
     try:
-        async with asking(connection) as models:
-            return await model_test.tried(models, tenant_id, spec, kind, limits, http).answer()
+        async with open_models(connection) as models:
+            return await model_test.make_test(models, tenant_id, spec, kind, limits, http).answer()
     finally:
         await http.aclose()
 
 
-def _listed(account: Account, source: str, is_closed: bool = False) -> Sequence[dict[str, Any]]:
+def _account_rows(account: VendorAccount, source: str, is_closed: bool = False) -> Sequence[dict[str, Any]]:
     """Return a row for each model of an account, or one row for all models of the vendor if the account names none.
 
     `is_closed`: the key cannot be decrypted, so every call to its models fails.
     """
-    of_account = KEY_DOES_NOT_OPEN if is_closed else account.status
+    of_account = KEY_NOT_DECRYPTED if is_closed else account.status
     place = {"vendor": account.factory, "instance": account.instance, "from": source}
     if not account.models:
         return [{"model": "(all of the vendor)", **place, "status": of_account, "limits": _limits(account.rates)}]
@@ -203,7 +203,7 @@ def _limits(rates: RateLimits) -> str:
     return ", ".join(f"{limit:,} {words[name]}" for name, limit in rates.told.items())
 
 
-def _key(vendor: str, variable: str | None) -> str:
+def _read_key(vendor: str, variable: str | None) -> str:
     """Return the key from a variable, a prompt or stdin; not from an argument, which other users of the machine see."""
     if variable is not None:
         if not os.environ.get(variable):

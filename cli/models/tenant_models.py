@@ -3,17 +3,17 @@
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 
-from cli.shell.connection import Connection
-from knowledge.models import TenantModels, first_of
+from cli.shell.connection import CommandConnection
+from knowledge.models import TenantModels, first_model_of
 from providers.http.address_policy import Guard
 from providers.models.billing.cost_estimates import CostModel
-from providers.models.billing.prices import Prices, prices_from
+from providers.models.billing.prices import Prices, read_prices
 from providers.models.chat.catalogue import Limits, resolve
 from providers.models.embeddings.factory import EMBEDDING
 from providers.models.limits.rate_limiter import RateLimiter
 from providers.models.transport.clients import close_connections
 from providers.models.transport.connect import ModelAddressPolicy
-from providers.models.vendors.accounts import Account, accounts_from_toml
+from providers.models.vendors.accounts import VendorAccount, accounts_from_toml
 from scheduler.messaging.circuit_breaker import CircuitBreaker
 from scheduler.messaging.redis_bus import async_redis
 from scheduler.metrics import Metrics
@@ -21,22 +21,22 @@ from settings import Settings
 from store.primitives.encryption import EncryptionKey
 
 
-def models_of(connection: Connection, governor: RateLimiter | None = None) -> TenantModels:
+def tenant_models(connection: CommandConnection, governor: RateLimiter | None = None) -> TenantModels:
     """Return the models of every tenant, from the database and the settings of this command."""
     settings = connection.found.settings
     shared = accounts_from_toml(settings.models_file) if settings.models_file else ()
-    prices = prices_from(settings.prices_file) if settings.prices_file else Prices()
+    prices = read_prices(settings.prices_file) if settings.prices_file else Prices()
     return TenantModels(
         connection.database,
         shared,
-        limits_of(settings),
+        request_limits(settings),
         EncryptionKey.of(settings.sealing_secret()),
-        governor=governor,
-        spending=CostModel(prices, settings.budget_answer_tokens),
+        rate_limiter=governor,
+        cost_model=CostModel(prices, settings.budget_answer_tokens),
     )
 
 
-def limits_of(settings: Settings) -> Limits:
+def request_limits(settings: Settings) -> Limits:
     """Return the time limit and the allowed addresses of a command's requests to models."""
     guard = Guard.parse(allow_any=settings.allow_any_host, allowed=settings.ssrf_allow or "")
     hosts = ModelAddressPolicy(guard, settings.private_models, settings.model_proxies)
@@ -44,28 +44,28 @@ def limits_of(settings: Settings) -> Limits:
 
 
 @asynccontextmanager
-async def asking(connection: Connection) -> AsyncGenerator[TenantModels]:
+async def open_models(connection: CommandConnection) -> AsyncGenerator[TenantModels]:
     """Return these models for calls within the block. The calls share the rate limits of accounts with all workers."""
     _, redis_url, _ = connection.found.settings.servers()
     governor = RateLimiter(async_redis(redis_url), CircuitBreaker(), Metrics())
     try:
-        yield models_of(connection, governor)
+        yield tenant_models(connection, governor)
     finally:
         await close_connections()
         await governor.close()
 
 
-def embedding_of(accounts: Sequence[Account], named: str | None) -> str:
+def choose_embedding_model(accounts: Sequence[VendorAccount], named: str | None) -> str:
     """Return the embedding model for new texts: the named one, else the tenant's first one, else "".
 
     Raises ModelError for a model that the tenant cannot use.
     """
-    chosen = named or first_of(accounts, EMBEDDING) or ""
+    chosen = named or first_model_of(accounts, EMBEDDING) or ""
     if chosen:
         resolve(chosen, accounts, kind=EMBEDDING)
     return chosen
 
 
-def searched_by(model: str) -> str:
+def describe_search(model: str) -> str:
     """Return a description of how a search matches; `model` is "" if there are no vectors."""
     return f"vectors of {model} and words" if model else "words alone"

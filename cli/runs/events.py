@@ -8,12 +8,12 @@ import typer
 from canvas.events import run_events as names
 from canvas.events.stream_sequencer import Frame, Position, TextDelta, markers_to_tags
 from canvas.graph.canvas import Canvas
-from cli.runs.follow import Ears, Following
-from cli.runs.printer import Lines, Teller
+from cli.runs.follow import RunSubscription, RunFollower
+from cli.runs.printer import JsonPrinter, FramePrinter
 from cli.shell import output
-from cli.shell.connection import opened, run_of, tenant_of
-from cli.shell.options import LOCAL, AsJson, OfTenant, Run
-from store.runs.events import StoredEvent
+from cli.shell.connection import open_connection, find_run_id, find_tenant_id
+from cli.shell.options import LOCAL_TENANT, AsJson, OfTenant, Run
+from store.runs.events import EventRow
 from store.runs.run_queries import RunSummary
 
 
@@ -21,49 +21,49 @@ def events(
     run: Run,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Continue until the run ends or waits.")] = False,
     after: Annotated[str, typer.Option(help="Begin after the event with this id.", metavar="ID")] = "0",
-    tenant: OfTenant = LOCAL,
+    tenant: OfTenant = LOCAL_TENANT,
     as_json: AsJson = False,
 ) -> None:
     """Print the events of a run, and the text that its nodes streamed between them."""
     begin = Position.parse(after)
-    with opened() as connection, closing(Ears(connection.bus.url)) as ears:
+    with open_connection() as connection, closing(RunSubscription(connection.bus.url)) as ears:
         with connection.database.transaction() as tx:
-            tenant_id = tenant_of(tx, tenant)
-            run_id = run_of(tx, tenant_id, run)
+            tenant_id = find_tenant_id(tx, tenant)
+            run_id = find_run_id(tx, tenant_id, run)
         if follow:
             ears.listen_to(run_id)
-        following = Following(connection.database, tenant_id, run_id, ears, begin)
-        teller: Teller | None = None
+        following = RunFollower(connection.database, tenant_id, run_id, ears, begin)
+        teller: FramePrinter | None = None
         for frame in following.frames() if follow else following.now():
             if frame is None:
                 continue
             if teller is None:
                 with connection.database.transaction() as tx:
                     canvas = connection.versions.to_show(tx, following.run.version_id).canvas
-                teller = Lines(canvas) if as_json else Log(canvas)
+                teller = JsonPrinter(canvas) if as_json else LogPrinter(canvas)
             teller.show(frame, following.run)
 
 
-class Log:
+class LogPrinter:
     """Prints one line per event: number, seconds since the run's start, name, node."""
 
     def __init__(self, canvas: Canvas) -> None:
         self._canvas = canvas
 
-    def show(self, frame: Frame[StoredEvent], run: RunSummary) -> None:
+    def show(self, frame: Frame[EventRow], run: RunSummary) -> None:
         if isinstance(frame, TextDelta):
-            output.say(f"{'':>12}  {names.MESSAGE:<17}  {markers_to_tags(frame.text)!r}")
+            output.print_line(f"{'':>12}  {names.MESSAGE:<17}  {markers_to_tags(frame.text)!r}")
             return
         stored = frame.stored
         elapsed = (stored.created_at - run.created_at).total_seconds()
         line = f"{stored.number:>5} {elapsed:>6.2f}  {stored.name:<17}  {_where(stored, self._canvas)}"
-        output.say(line.rstrip())
+        output.print_line(line.rstrip())
 
     def end(self) -> None:
         """Print nothing more."""
 
 
-def _where(stored: StoredEvent, canvas: Canvas) -> str:
+def _where(stored: EventRow, canvas: Canvas) -> str:
     node_id = stored.node_id or ""
     name = canvas.node(node_id).name if node_id in canvas.numbers else ""
     reason = stored.body.get("error") or ""

@@ -4,21 +4,21 @@ from canvas.errors import NotFound
 from canvas.events.explain import Explanation, WaitsFor, explain, explain_refusal, explanation_json
 from canvas.state.run_state import RunStatus
 from cli.shell import output
-from cli.shell.connection import opened, run_of, tenant_of
-from cli.shell.options import LOCAL, AsJson, OfTenant, Run
+from cli.shell.connection import open_connection, find_run_id, find_tenant_id
+from cli.shell.options import LOCAL_TENANT, AsJson, OfTenant, Run
 from cli.shell.output import DIM, RED
 from settings import load
 from store.monitoring import wait_facts
 
-MOST_TOLD = 20  # further waits that are printed; --json has all
+MAX_WAITS_SHOWN = 20  # further waits that are printed; --json has all
 
 
-def explain_run(run: Run, tenant: OfTenant = LOCAL, as_json: AsJson = False) -> None:
+def explain_run(run: Run, tenant: OfTenant = LOCAL_TENANT, as_json: AsJson = False) -> None:
     """Print what a run waits for, who or what resolves it, and until when."""
-    with opened() as connection:
+    with open_connection() as connection:
         with connection.database.transaction() as tx:
-            tenant_id = tenant_of(tx, tenant)
-            run_id = run_of(tx, tenant_id, run)
+            tenant_id = find_tenant_id(tx, tenant)
+            run_id = find_run_id(tx, tenant_id, run)
         with connection.database.transaction() as tx:
             found = wait_facts.load_facts(tx, tenant_id, run_id)
             if found is None:
@@ -28,18 +28,18 @@ def explain_run(run: Run, tenant: OfTenant = LOCAL, as_json: AsJson = False) -> 
             canvas = connection.versions.to_show(tx, version_id).canvas if not is_refused else None
         explanation = explain(facts, canvas, load().time_limit) if canvas is not None else explain_refusal(facts)
     if as_json:
-        output.say_json(explanation_json(explanation, canvas))
+        output.print_json(explanation_json(explanation, canvas))
     else:
-        _say(explanation)
+        _print_explanation(explanation)
 
 
-def _say(explanation: Explanation) -> None:
-    output.say(explanation.wait.sentence)
+def _print_explanation(explanation: Explanation) -> None:
+    output.print_line(explanation.wait.sentence)
     if explanation.wait.until is not None:
-        output.tell(f"until {output.moment(explanation.wait.until)} at the latest", DIM)
-    for wait in explanation.also[:MOST_TOLD]:
-        output.tell(f"also: {wait.sentence}", DIM)
-    if len(explanation.also) > MOST_TOLD:
-        output.tell(f"and {len(explanation.also) - MOST_TOLD} more: --json", DIM)
+        output.print_message(f"until {output.format_time(explanation.wait.until)} at the latest", DIM)
+    for wait in explanation.also[:MAX_WAITS_SHOWN]:
+        output.print_message(f"also: {wait.sentence}", DIM)
+    if len(explanation.also) > MAX_WAITS_SHOWN:
+        output.print_message(f"and {len(explanation.also) - MAX_WAITS_SHOWN} more: --json", DIM)
     if explanation.wait.kind is WaitsFor.NOBODY:
-        output.tell("The sweeper reports it too: `run_stalled` in its log.", RED)
+        output.print_message("The sweeper reports it too: `run_stalled` in its log.", RED)

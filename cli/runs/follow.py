@@ -20,15 +20,15 @@ from canvas.state.run_state import RunStatus
 from scheduler.messaging.redis_bus import channel
 from store.db.database import Database
 from store.runs import run_queries
-from store.runs.events import StoredEvent
+from store.runs.events import EventRow
 from store.runs.run_queries import RunSummary
 
-TICK = 0.2  # seconds of a run without events after which the caller gets control, for example to handle Ctrl-C
-IN_A_GAP = 0.05  # seconds between two reads of rows that must arrive any moment
-LOOK_EVERY = 1.0  # seconds between two reads of rows without a notification
+TICK_INTERVAL = 0.2  # seconds of a run without events after which the caller gets control, for example to handle Ctrl-C
+GAP_POLL_INTERVAL = 0.05  # seconds between two reads of rows that must arrive any moment
+POLL_INTERVAL = 1.0  # seconds between two reads of rows without a notification
 
 
-class Ears:
+class RunSubscription:
     """A subscription to the channels of runs. If Redis is away, no messages arrive, and no error is raised."""
 
     def __init__(self, redis_url: str) -> None:
@@ -58,35 +58,35 @@ class Ears:
 
 
 @dataclass
-class Following:
+class RunFollower:
     """Reads one run from a position on. `run` is its row as of the last read."""
 
     database: Database
     tenant_id: UUID
     run_id: UUID
-    ears: Ears
+    ears: RunSubscription
     after: Position = field(default_factory=Position)
     run: RunSummary = field(init=False)
 
-    def now(self) -> Iterator[Frame[StoredEvent]]:
+    def now(self) -> Iterator[Frame[EventRow]]:
         """Yield the frames that are stored now. Raises NotFound like `frames`."""
-        return self._look(StreamSequencer[StoredEvent](self.after))
+        return self._look(StreamSequencer[EventRow](self.after))
 
-    def frames(self) -> Iterator[Frame[StoredEvent] | None]:
+    def frames(self) -> Iterator[Frame[EventRow] | None]:
         """Yield frames until the run ends or waits; yield None every `TICK` seconds in which nothing happens.
 
         Raises NotFound for a run that the tenant does not have.
         """
-        transcript = StreamSequencer[StoredEvent](self.after)
+        transcript = StreamSequencer[EventRow](self.after)
         due = 0.0
         while True:
             if transcript.needs_rows or time.monotonic() >= due:
-                due = time.monotonic() + LOOK_EVERY
+                due = time.monotonic() + POLL_INTERVAL
                 yield from self._look(transcript)
                 if self._is_at_rest(transcript):
                     return
             yield None
-            message = self.ears.hear(IN_A_GAP if transcript.needs_rows else TICK)
+            message = self.ears.hear(GAP_POLL_INTERVAL if transcript.needs_rows else TICK_INTERVAL)
             if message is None:
                 continue
             if "n" in message:
@@ -94,17 +94,17 @@ class Following:
             else:
                 yield from transcript.piece(UUID(message["t"]), message["ep"], message["o"], message["x"])
 
-    def _look(self, transcript: StreamSequencer[StoredEvent]) -> Iterator[Frame[StoredEvent]]:
+    def _look(self, transcript: StreamSequencer[EventRow]) -> Iterator[Frame[EventRow]]:
         """Read rows until there are no more."""
         is_whole = False
         while not is_whole:
             with self.database.statements() as tx:  # large values are read from the storage in between
-                reading = run_queries.read(tx, self.tenant_id, self.run_id, transcript.after)
+                reading = run_queries.read_events(tx, self.tenant_id, self.run_id, transcript.after)
             if reading is None:
                 raise NotFound(f"There is no run {self.run_id}. `easel runs` lists them.")
             self.run, is_whole = reading.run, reading.is_whole
             yield from transcript.rows(reading.events, reading.turns)
 
-    def _is_at_rest(self, transcript: StreamSequencer[StoredEvent]) -> bool:
+    def _is_at_rest(self, transcript: StreamSequencer[EventRow]) -> bool:
         status = RunStatus(self.run.status)
         return (status.is_over or status is RunStatus.WAITING) and transcript.after >= self.run.last_event

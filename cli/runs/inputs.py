@@ -8,40 +8,40 @@ from datetime import timedelta
 from typing import Any, NoReturn
 from uuid import UUID
 
-from canvas.budget import limits_of
-from canvas.document.json_checks import copied
+from canvas.budget import parse_limits
+from canvas.document.json_checks import copy_storable
 from canvas.errors import InvalidCanvas, InvalidRequest
 from canvas.graph.uncertain_outcomes import AGAIN, ALL_QUESTIONS, HAPPENED, OUTCOME
-from cli.agents.checked_canvas import Judged
+from cli.agents.checked_canvas import CheckedCanvas
 from settings import UNITS
 from store.runs.external_ids import uuid_of
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class TurnRequest:
     """A requested turn: with a stored agent by id or title, or with the canvas of a file (`judged`)."""
 
     target: str
-    judged: Judged | None
+    judged: CheckedCanvas | None
     tenant: str
     options: Mapping[str, Any]  # those of the HTTP trigger: query, inputs, session_id, release
 
 
-def inputs_of(pairs: Sequence[str] | None, written: str | None) -> dict[str, Any] | None:
+def parse_inputs(pairs: Sequence[str] | None, written: str | None) -> dict[str, Any] | None:
     """Return the inputs of one turn by field, or None. A pair overrides the same field of the JSON.
 
     Raises InvalidRequest for a pair without a name, and for a text that is not a JSON object or cannot be stored.
     """
-    inputs = dict(_object(written)) if written is not None else {}
+    inputs = dict(_parse_object(written)) if written is not None else {}
     for pair in pairs or ():
         name, equals, value = pair.partition("=")
         if not equals or not name.strip():
             raise InvalidRequest(f"--input {pair!r} is not a pair. Write it as name=value.")
         inputs[name.strip()] = value
-    return _storable(inputs) or None
+    return _check_storable(inputs) or None
 
 
-def outcomes_of(happened: Sequence[str] | None, again: Sequence[str] | None) -> dict[str, Any]:
+def parse_outcomes(happened: Sequence[str] | None, again: Sequence[str] | None) -> dict[str, Any]:
     """Return the answers about uncertain outcomes of nodes as form fields.
 
     Raises InvalidRequest if a node is in both lists.
@@ -53,7 +53,7 @@ def outcomes_of(happened: Sequence[str] | None, again: Sequence[str] | None) -> 
     return {f"{ALL_QUESTIONS if node == 'all' else node}{OUTCOME}": answer for node, answer in answers}
 
 
-def budget_of(
+def parse_budget(
     tokens: int | None, calls: int | None, seconds: float | None, money: float | None, currency: str | None
 ) -> dict[str, Any] | None:
     """Return the limits as the HTTP API takes them, or None. Raises InvalidRequest for an invalid limit."""
@@ -61,11 +61,11 @@ def budget_of(
     limits = {name: value for name, value in given.items() if value is not None}
     if not limits.keys() - {"currency"}:
         return None
-    limits_of(limits)
+    parse_limits(limits)
     return limits
 
 
-def options_of(
+def build_options(
     query: str | None,
     inputs: Mapping[str, Any] | None,
     *,
@@ -80,14 +80,14 @@ def options_of(
     options = {
         "query": query or "",
         "inputs": inputs,
-        "session_id": str(id_of(session, "session")) if session else None,
+        "session_id": str(parse_id(session, "session")) if session else None,
         "release": release,
         **({"budget": budget} if budget is not None else {}),
     }
-    return _storable(options)
+    return _check_storable(options)
 
 
-def duration_of(text: str, option: str) -> timedelta:
+def parse_duration(text: str, option: str) -> timedelta:
     """Return a duration such as `30d` or `12h`. Raises InvalidRequest for any other text."""
     written = re.fullmatch(r"\s*(\d{1,6})\s*([mhd])\s*", text)
     seconds = int(written[1]) * UNITS[written[2]] if written else 0
@@ -98,7 +98,7 @@ def duration_of(text: str, option: str) -> timedelta:
     return timedelta(seconds=seconds)
 
 
-def id_of(text: str, what: str) -> UUID:
+def parse_id(text: str, what: str) -> UUID:
     """Return an id that is written with or without hyphens. Raises InvalidRequest for any other text."""
     parsed = uuid_of(text)
     if parsed is None:
@@ -106,7 +106,7 @@ def id_of(text: str, what: str) -> UUID:
     return parsed
 
 
-def _object(written: str) -> Mapping[str, Any]:
+def _parse_object(written: str) -> Mapping[str, Any]:
     try:
         value = json.loads(written, parse_constant=_refuse)
     except (ValueError, RecursionError) as error:
@@ -120,9 +120,9 @@ def _refuse(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is not a JSON number")
 
 
-def _storable(value: Mapping[str, Any]) -> dict[str, Any]:
+def _check_storable(value: Mapping[str, Any]) -> dict[str, Any]:
     try:
-        return copied(value)
+        return copy_storable(value)
     except InvalidCanvas as defect:
         reason = defect.message.partition(". ")[2]
         raise InvalidRequest(f"The inputs cannot be stored. {reason}") from defect

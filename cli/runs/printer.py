@@ -11,23 +11,23 @@ from typing import Any, Protocol
 from canvas.budget import budget_stop
 from canvas.events import run_events
 from canvas.events.run_warnings import WARNINGS, has_model_error
-from canvas.events.stream_sequencer import THINK_END, THINK_START, Event, Frame, TextDelta, without_audio
+from canvas.events.stream_sequencer import THINK_END, THINK_START, SequencedEvent, Frame, TextDelta, without_audio
 from canvas.graph.canvas import Canvas
 from canvas.graph.uncertain_outcomes import OUTCOME, OUTPUTS
 from cli.shell import output
 from cli.shell.output import DIM, GREEN, RED, YELLOW
 from scheduler.views.event_frames import EventSerializer
-from store.primitives.ids import moment_of
-from store.runs.events import StoredEvent
+from store.primitives.ids import created_at_of
+from store.runs.events import EventRow
 from store.runs.run_queries import RunSummary
 
 _MARKERS = re.compile(f"([{THINK_START}{THINK_END}])")
 
 
-class Teller(Protocol):
+class FramePrinter(Protocol):
     """Prints the frames of a run."""
 
-    def show(self, frame: Frame[StoredEvent], run: RunSummary) -> None:
+    def show(self, frame: Frame[EventRow], run: RunSummary) -> None:
         """Print one frame; `run` is the row of the run as of the last read."""
         ...
 
@@ -36,21 +36,21 @@ class Teller(Protocol):
         ...
 
 
-class Lines:
+class JsonPrinter:
     """Prints the events of the HTTP API as JSON, one per line."""
 
     def __init__(self, canvas: Canvas) -> None:
         self._canvas = canvas
 
-    def show(self, frame: Frame[StoredEvent], run: RunSummary) -> None:
+    def show(self, frame: Frame[EventRow], run: RunSummary) -> None:
         for position, event in EventSerializer(run, self._canvas).frames(frame):
-            output.say_json({"id": str(position), **event})
+            output.print_json({"id": str(position), **event})
 
     def end(self) -> None:
         """Print nothing more."""
 
 
-class Speech:
+class AnswerPrinter:
     """Prints the answer to stdout, and thoughts, nodes, forms and errors to stderr."""
 
     def __init__(self, canvas: Canvas) -> None:
@@ -62,7 +62,7 @@ class Speech:
         self._held: list[tuple[str, str]] = []
         self._is_one_terminal = sys.stdout.isatty() and sys.stderr.isatty()
 
-    def show(self, frame: Frame[StoredEvent], run: RunSummary) -> None:
+    def show(self, frame: Frame[EventRow], run: RunSummary) -> None:
         if isinstance(frame, TextDelta):
             self._hear(frame.text)
         else:
@@ -78,34 +78,34 @@ class Speech:
             elif part == THINK_END:
                 self._end_thought()
             elif self._is_thinking:
-                output.write_aside(part, DIM)
+                output.print_message_text(part, DIM)
                 self._thought_open = not part.endswith("\n")
             else:
-                output.write(part)
+                output.print_text(part)
                 self._has_answered = True
                 self._answer_open = not part.endswith("\n")
 
     def _begin_thought(self) -> None:
         self._is_thinking = True
         if self._answer_open and self._is_one_terminal:
-            output.write_aside("\n")
-        output.write_aside("thinking: ", DIM)
+            output.print_message_text("\n")
+        output.print_message_text("thinking: ", DIM)
         self._thought_open = True
 
     def _end_thought(self) -> None:
         self._is_thinking = False
         if self._thought_open:
-            output.write_aside("\n")
+            output.print_message_text("\n")
         self._thought_open = False
 
     def _complete(self) -> None:
         """End the open lines, then print the messages that waited for that."""
         self._end_thought()
         if self._answer_open:
-            output.write("\n")
+            output.print_text("\n")
         self._answer_open = False
         for text, colour in self._held:
-            output.tell(text, colour)
+            output.print_message(text, colour)
         self._held.clear()
 
     def _tell(self, text: str, colour: str = "") -> None:
@@ -113,9 +113,9 @@ class Speech:
             self._held.append((text, colour))
         else:
             self._end_thought()
-            output.tell(text, colour)
+            output.print_message(text, colour)
 
-    def _note(self, frame: Event[StoredEvent], run: RunSummary) -> None:
+    def _note(self, frame: SequencedEvent[EventRow], run: RunSummary) -> None:
         stored = frame.stored
         match stored.name:
             case run_events.NODE_FINISHED:
@@ -128,34 +128,34 @@ class Speech:
             case run_events.USER_INPUTS:
                 self._complete()
                 for line in form_lines(stored.body, run.id.hex):
-                    output.tell(line)
+                    output.print_message(line)
             case run_events.RUN_FAILED:
                 self._complete()
                 error, code = (str(stored.body.get(name) or "") for name in ("error", "code"))
-                output.tell(f"failed: {self._canvas.error_of(stored.node_id or '', error, code)}", RED)
+                output.print_message(f"failed: {self._canvas.error_of(stored.node_id or '', error, code)}", RED)
             case run_events.WORKFLOW_FINISHED:
                 self._complete()
                 self._tell_end(stored, run)
             case _:
                 pass
 
-    def _tell_end(self, stored: StoredEvent, run: RunSummary) -> None:
+    def _tell_end(self, stored: EventRow, run: RunSummary) -> None:
         if stored.body.get("outputs") == run_events.CANCELLED_TEXT:
-            output.tell("cancelled", YELLOW)
+            output.print_message("cancelled", YELLOW)
             return
         if not self._has_answered:
-            output.say_json({name: value for name, value in (stored.outputs or {}).items() if not name.startswith("_")})
-        begun = moment_of(run.message_id)
+            output.print_json({name: value for name, value in (stored.outputs or {}).items() if not name.startswith("_")})
+        begun = created_at_of(run.message_id)
         tokens = run.usage.get("total_tokens")
         spent = f", {tokens} tokens" if tokens else ""
-        output.tell(f"done in {output.seconds((stored.created_at - begun).total_seconds())}{spent}", GREEN)
+        output.print_message(f"done in {output.format_seconds((stored.created_at - begun).total_seconds())}{spent}", GREEN)
         if has_model_error(run.usage):
-            output.tell("A model failed. Its error was given as the answer.", RED)
+            output.print_message("A model failed. Its error was given as the answer.", RED)
         if warnings := run.usage.get(WARNINGS):
-            output.tell(f"{warnings} {'warning' if warnings == 1 else 'warnings'}: easel show {run.id.hex}", YELLOW)
+            output.print_message(f"{warnings} {'warning' if warnings == 1 else 'warnings'}: easel show {run.id.hex}", YELLOW)
 
 
-def finished_line(stored: StoredEvent, canvas: Canvas) -> tuple[str, str]:
+def finished_line(stored: EventRow, canvas: Canvas) -> tuple[str, str]:
     """Return the line about a finished node, and its colour."""
     node_id = stored.node_id or ""
     name = canvas.node(node_id).name if node_id in canvas.numbers else ""
@@ -164,24 +164,24 @@ def finished_line(stored: StoredEvent, canvas: Canvas) -> tuple[str, str]:
     if error:
         return f"✗ {label}: {error}", RED
     elapsed = (stored.outputs or {}).get("_elapsed_time")
-    return f"✓ {label}" + (f" ({output.seconds(elapsed)})" if isinstance(elapsed, int | float) else ""), GREEN
+    return f"✓ {label}" + (f" ({output.format_seconds(elapsed)})" if isinstance(elapsed, int | float) else ""), GREEN
 
 
 def form_lines(body: Mapping[str, Any], run_id: str) -> list[str]:
     """Return the lines that show the open form of a run, and the command that answers it."""
     fields: Mapping[str, Any] = body.get("inputs") or {}
     lines = [f"waiting for input{': ' + str(body['tips']) if body.get('tips') else ''}"]
-    lines += [f"  {name}{_described(field)}" for name, field in fields.items()]
+    lines += [f"  {name}{_describe_field(field)}" for name, field in fields.items()]
     if budget_stop(fields) is not None:
         return [*lines[:1], f"continue with: easel resume {run_id} --tokens N (or --calls, --money)"]
     uncertain = [name.removesuffix(OUTCOME) for name in fields if name.endswith(OUTCOME)]
     about = [node + end for node in uncertain for end in (OUTCOME, OUTPUTS)]
-    answers = [f"--input {_quoted(name)}=…" for name in fields if name not in about]
-    answers += [f"--happened {_quoted(node)} | --again {_quoted(node)}" for node in uncertain]
+    answers = [f"--input {_quote(name)}=…" for name in fields if name not in about]
+    answers += [f"--happened {_quote(node)} | --again {_quote(node)}" for node in uncertain]
     return [*lines, " ".join([f"answer with: easel resume {run_id}", *answers])]
 
 
-def _described(field: Any) -> str:
+def _describe_field(field: Any) -> str:
     """Return the type, the label and the choices of a form field, as the end of its line."""
     if not isinstance(field, Mapping):
         return ""
@@ -195,5 +195,5 @@ def _described(field: Any) -> str:
     return "".join(f"  {part}" for part in parts if part)
 
 
-def _quoted(name: str) -> str:
+def _quote(name: str) -> str:
     return name if re.fullmatch(r"[\w.-]+", name) else "'" + name.replace("'", "'\\''") + "'"

@@ -13,7 +13,7 @@ from cli.agents import canvas_file
 from cli.runs import inputs
 from cli.shell import servers
 from cli.shell.options import (
-    LOCAL,
+    LOCAL_TENANT,
     Again,
     AsJson,
     Calls,
@@ -48,7 +48,7 @@ def run(
     seconds: Seconds = None,
     money: Money = None,
     currency: Currency = None,
-    tenant: OfTenant = LOCAL,
+    tenant: OfTenant = LOCAL_TENANT,
     as_json: AsJson = False,
 ) -> None:
     """Run an agent: print its answer to stdout as it is streamed, and progress to stderr.
@@ -56,15 +56,15 @@ def run(
     Exit code 0: done, 1: failed, 2: bad input or canvas, 3: cancelled, 4: waits for input (see `easel resume`).
     """
     settings = load()
-    given = inputs.inputs_of(pairs, all_inputs)
-    budget = inputs.budget_of(tokens, calls, seconds, money, currency)
-    options = inputs.options_of(query, given, session=session, release=release, budget=budget)
-    judged = canvas_file.accepted(Path(target), settings.max_canvas_bytes) if canvas_file.is_file(target) else None
-    ahead = servers.import_ahead(TURN)
-    with servers.found(settings) as found:
+    given = inputs.parse_inputs(pairs, all_inputs)
+    budget = inputs.parse_budget(tokens, calls, seconds, money, currency)
+    options = inputs.build_options(query, given, session=session, release=release, budget=budget)
+    judged = canvas_file.load_runnable(Path(target), settings.max_canvas_bytes) if canvas_file.is_file(target) else None
+    ahead = servers.import_in_background(TURN)
+    with servers.open_servers(settings) as found:
         ahead.join()
         turn: Any = importlib.import_module(TURN)
-        ended = turn.start(found, inputs.Wanted(target, judged, tenant, options), as_json=as_json)
+        ended = turn.start(found, inputs.TurnRequest(target, judged, tenant, options), as_json=as_json)
     raise typer.Exit(ended)
 
 
@@ -80,16 +80,16 @@ def resume(
     seconds: Seconds = None,
     money: Money = None,
     currency: Currency = None,
-    tenant: OfTenant = LOCAL,
+    tenant: OfTenant = LOCAL_TENANT,
     as_json: AsJson = False,
 ) -> None:
     """Answer a run that waits for input, and follow it. The exit codes are those of `easel run`."""
     settings = load()
-    given = {**(inputs.inputs_of(pairs, all_inputs) or {}), **inputs.outcomes_of(happened, again)}
-    budget = inputs.budget_of(tokens, calls, seconds, money, currency)
-    options = inputs.options_of(query, given or None, session=None, release=False, budget=budget)
-    ahead = servers.import_ahead(TURN)
-    with servers.found(settings) as found:
+    given = {**(inputs.parse_inputs(pairs, all_inputs) or {}), **inputs.parse_outcomes(happened, again)}
+    budget = inputs.parse_budget(tokens, calls, seconds, money, currency)
+    options = inputs.build_options(query, given or None, session=None, release=False, budget=budget)
+    ahead = servers.import_in_background(TURN)
+    with servers.open_servers(settings) as found:
         ahead.join()
         turn: Any = importlib.import_module(TURN)
         ended = turn.resume(found, tenant, run, options, as_json=as_json)

@@ -13,11 +13,11 @@ from canvas.state.run_state import RunStatus
 from cli.agents import agents
 from cli.runs import tree
 from cli.shell import output
-from cli.shell.connection import opened, run_of, tenant_of
-from cli.shell.options import LOCAL, AsJson, OfTenant, Run
+from cli.shell.connection import open_connection, find_run_id, find_tenant_id
+from cli.shell.options import LOCAL_TENANT, AsJson, OfTenant, Run
 from store.agents import canvas_list
 from store.runs import run_queries
-from store.runs.refused_starts import NOBODY
+from store.runs.refused_starts import NO_ID
 from store.runs.run_queries import RunSummary
 
 
@@ -25,12 +25,12 @@ def runs(
     agent: Annotated[str | None, typer.Option(help="Only runs of this agent.", metavar="AGENT")] = None,
     status: Annotated[RunStatus | None, typer.Option(help="Only runs with this status.")] = None,
     limit: Annotated[int, typer.Option(help="Maximum number of runs.", min=1, max=1000)] = 20,
-    tenant: OfTenant = LOCAL,
+    tenant: OfTenant = LOCAL_TENANT,
     as_json: AsJson = False,
 ) -> None:
     """List runs, the newest first, and refused starts of other services."""
-    with opened() as connection, connection.database.transaction() as tx:
-        tenant_id = tenant_of(tx, tenant)
+    with open_connection() as connection, connection.database.transaction() as tx:
+        tenant_id = find_tenant_id(tx, tenant)
         canvas_id = agents.find(tx, tenant_id, agent).id if agent else None
         found, total = run_queries.page(tx, tenant_id, canvas_id=canvas_id, status=status or "", limit=limit)
         named, _ = canvas_list.page(
@@ -39,48 +39,48 @@ def runs(
     titles = {canvas.id: canvas.title for canvas in named}
     rows = [{**_row(run), "agent": titles.get(run.canvas_id, "")} for run in found]
     if not as_json:
-        shown = ({"query": asked(run.request), "status": _status(run)} for run in found)
+        shown = ({"query": describe_input(run.request), "status": _format_status(run)} for run in found)
         rows = [{**row, **more} for row, more in zip(rows, shown, strict=True)]
     named_by_others = ("external_id",) if any(run.external_id for run in found) else ()
     columns = ("run", *named_by_others, "agent", "status", "created", "took", "query")
-    output.table(rows, columns, as_json=as_json, empty="There are no runs. `easel run FILE` starts one.")
+    output.print_table(rows, columns, as_json=as_json, empty="There are no runs. `easel run FILE` starts one.")
     if total > len(rows) and not as_json:
-        output.tell(f"{total - len(rows)} more runs: use --limit {min(total, 1000)}")
+        output.print_message(f"{total - len(rows)} more runs: use --limit {min(total, 1000)}")
 
 
-def show(run: Run, tenant: OfTenant = LOCAL, as_json: AsJson = False) -> None:
+def show(run: Run, tenant: OfTenant = LOCAL_TENANT, as_json: AsJson = False) -> None:
     """Show a run: its status, and its steps as a tree with times."""
-    with opened() as connection, connection.database.transaction() as tx:
-        tenant_id = tenant_of(tx, tenant)
-        run_id = run_of(tx, tenant_id, run)
+    with open_connection() as connection, connection.database.transaction() as tx:
+        tenant_id = find_tenant_id(tx, tenant)
+        run_id = find_run_id(tx, tenant_id, run)
         found = run_queries.get_summary(tx, tenant_id, run_id)
         if found is None:
             raise NotFound(f"There is no run {run}. `easel runs` lists them.")
-        steps = run_queries.steps_of(tx, run_id)
+        steps = run_queries.list_steps(tx, run_id)
         is_refused = found.status == RunStatus.REFUSED
         canvas = connection.versions.to_show(tx, found.version_id).canvas if not is_refused else None
     if as_json:
-        output.say_json({**_row(found), "error": found.error or None, "activations": tree.rows(steps)})
+        output.print_json({**_row(found), "error": found.error or None, "activations": tree.rows(steps)})
         return
-    output.say(f"run {found.id.hex}  {found.status}  {_took(found)}".rstrip())
+    output.print_line(f"run {found.id.hex}  {found.status}  {_format_duration(found)}".rstrip())
     if found.external_id is not None:
-        output.say(f"external id {found.external_id}")
+        output.print_line(f"external id {found.external_id}")
     if canvas is None:
-        output.say(f"error: {found.error}")
-        output.say(f"agent {found.request.get('agent') or ''}  sent at {output.moment(found.created_at)}".rstrip())
+        output.print_line(f"error: {found.error}")
+        output.print_line(f"agent {found.request.get('agent') or ''}  sent at {output.format_time(found.created_at)}".rstrip())
         return
-    output.say(f"session {found.conversation_id.hex}  agent {found.canvas_id.hex}  version {found.version_id.hex}")
+    output.print_line(f"session {found.conversation_id.hex}  agent {found.canvas_id.hex}  version {found.version_id.hex}")
     if found.error:
-        output.say(f"error: {found.error}")
+        output.print_line(f"error: {found.error}")
     if has_model_error(found.usage):
-        output.say("model error: a model failed, and its error was given as the answer")
+        output.print_line("model error: a model failed, and its error was given as the answer")
     if found.usage:
-        output.say(f"usage: {_spent(found.usage)}")
+        output.print_line(f"usage: {_format_usage(found.usage)}")
     for line in tree.lines(steps, canvas, found.created_at):
-        output.say(line)
+        output.print_line(line)
 
 
-def asked(request: Mapping[str, Any]) -> str:
+def describe_input(request: Mapping[str, Any]) -> str:
     """Return the latest input of a run: its query, or the fields of a form ("name: Ada, city: Rome")."""
     if request.get("query"):
         return str(request["query"])
@@ -104,7 +104,7 @@ def _row(run: RunSummary) -> dict[str, Any]:
         "created": run.created_at,
         "started": run.started_at,
         "finished": run.finished_at,
-        "took": _took(run),
+        "took": _format_duration(run),
         "has_model_error": has_model_error(run.usage),
         "usage": usage_json(run.usage),
     }
@@ -112,15 +112,15 @@ def _row(run: RunSummary) -> dict[str, Any]:
 
 def _hex(id: UUID) -> str | None:  # noqa: A002 - what it is
     """Return an id as commands print it; None for an id that a refused start does not have."""
-    return id.hex if id != NOBODY else None
+    return id.hex if id != NO_ID else None
 
 
-def _status(run: RunSummary) -> str:
+def _format_status(run: RunSummary) -> str:
     """Return the status of a run for people; a run that succeeded with a model's error is marked."""
     return f"{run.status} (model error)" if has_model_error(run.usage) else run.status
 
 
-def _spent(usage: Mapping[str, int]) -> str:
+def _format_usage(usage: Mapping[str, int]) -> str:
     """Return the usage of models on one line, with the number of calls whose price is unknown."""
     counted = f"{usage.get('calls', 0):,} calls, {usage.get('total_tokens', 0):,} tokens"
     costs = ", ".join(f"{amount:g} {currency}" for currency, amount in (usage_json(usage).get("cost") or {}).items())
@@ -129,8 +129,8 @@ def _spent(usage: Mapping[str, int]) -> str:
     return ", ".join(filter(None, (counted, costs, unknown)))
 
 
-def _took(run: RunSummary) -> str:
+def _format_duration(run: RunSummary) -> str:
     """Return the duration of a run that is over, else ""."""
     if run.finished_at is None:
         return ""
-    return output.seconds((run.finished_at - (run.started_at or run.created_at)).total_seconds())
+    return output.format_seconds((run.finished_at - (run.started_at or run.created_at)).total_seconds())

@@ -10,7 +10,7 @@ from providers.models.chat.catalogue import resolve
 LABELS = {"echo": "echo (built in, no real model)", "scripted": "scripted (built in, no real model)"}
 
 
-def stand_ins(document: Document) -> list[str]:
+def find_builtin_models(document: Document) -> list[str]:
     """Return the labels of the built-in models that a canvas uses, each once."""
     found: dict[str, None] = {}
     for llm_id in _model_ids([entry.params for entry in document.entries.values()]):

@@ -5,9 +5,9 @@ from pathlib import Path
 from cli.agents import canvas_file
 from cli.runs import inputs, start_options
 from cli.shell import output
-from cli.shell.connection import opened
+from cli.shell.connection import open_connection
 from cli.shell.options import (
-    LOCAL,
+    LOCAL_TENANT,
     AsJson,
     Calls,
     Currency,
@@ -39,25 +39,25 @@ def start(
     seconds: Seconds = None,
     money: Money = None,
     currency: Currency = None,
-    tenant: OfTenant = LOCAL,
+    tenant: OfTenant = LOCAL_TENANT,
     as_json: AsJson = False,
 ) -> None:
     """Start a run and print its id. Workers execute it in the background."""
-    given = inputs.inputs_of(pairs, all_inputs)
-    budget = inputs.budget_of(tokens, calls, seconds, money, currency)
-    options = inputs.options_of(query, given, session=session, release=release, budget=budget)
-    judged = canvas_file.accepted(Path(target), load().max_canvas_bytes) if canvas_file.is_file(target) else None
-    with opened() as connection:
+    given = inputs.parse_inputs(pairs, all_inputs)
+    budget = inputs.parse_budget(tokens, calls, seconds, money, currency)
+    options = inputs.build_options(query, given, session=session, release=release, budget=budget)
+    judged = canvas_file.load_runnable(Path(target), load().max_canvas_bytes) if canvas_file.is_file(target) else None
+    with open_connection() as connection:
         with connection.database.transaction() as tx:
-            chosen = start_options.chosen(tx, inputs.Wanted(target, judged, tenant, options), new_id())
+            chosen = start_options.build_start(tx, inputs.TurnRequest(target, judged, tenant, options), new_id())
         started = connection.lifecycle.start_run(chosen)
         is_alone = connection.found.is_embedded and connection.found.up is None
     if as_json:
-        output.say_json(
+        output.print_json(
             {"id": started.run_id.hex, "run_id": started.run_id.hex, "session_id": started.conversation_id.hex}
         )
     else:
-        output.say(started.run_id.hex)
-        output.tell(f"session {started.conversation_id.hex}")
+        output.print_line(started.run_id.hex)
+        output.print_message(f"session {started.conversation_id.hex}")
     if is_alone:
-        output.tell("No worker runs here now. The next `easel up` or `easel run` executes the run.", YELLOW)
+        output.print_message("No worker runs here now. The next `easel up` or `easel run` executes the run.", YELLOW)

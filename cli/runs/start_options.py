@@ -5,25 +5,25 @@ from pathlib import Path
 from uuid import UUID
 
 from cli.agents import agents, canvas_file, drafts
-from cli.runs.inputs import Wanted
-from cli.shell.connection import tenant_of
+from cli.runs.inputs import TurnRequest
+from cli.shell.connection import find_tenant_id
 from scheduler.lifecycle.accept import Start
 from scheduler.lifecycle.start_options import parse_start
 from store.agents import versions
 from store.db.transaction import Transaction
 
 
-def chosen(tx: Transaction, wanted: Wanted, run_id: UUID) -> Start:
+def build_start(tx: Transaction, wanted: TurnRequest, run_id: UUID) -> Start:
     """Return the Start of a run. A file becomes the draft of the agent named after it, and a new version.
 
     A file that continues a conversation runs as it is now, not as it was when the conversation began.
     """
-    tenant_id = tenant_of(tx, wanted.tenant)
+    tenant_id = find_tenant_id(tx, wanted.tenant)
     if wanted.judged is None:
         agent = agents.find(tx, tenant_id, wanted.target)
         start = parse_start(tx, tenant_id, run_id, agent.id, wanted.options)
-        canvas_file.must_run(f'Agent "{agent.title}"', versions.version(tx, start.version_id).dsl)
+        canvas_file.require_runnable(f'Agent "{agent.title}"', versions.get(tx, start.version_id).dsl)
         return start
-    canvas_id, _ = drafts.put(tx, tenant_id, canvas_file.title_of(Path(wanted.target)), wanted.judged.stored)
+    canvas_id, _ = drafts.save_draft(tx, tenant_id, canvas_file.title_of(Path(wanted.target)), wanted.judged.stored)
     start = parse_start(tx, tenant_id, run_id, canvas_id, wanted.options)
-    return replace(start, version_id=versions.snapshot(tx, tenant_id, canvas_id).id)
+    return replace(start, version_id=versions.lock_draft_version(tx, tenant_id, canvas_id).id)

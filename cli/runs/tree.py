@@ -6,18 +6,18 @@ from typing import Any
 
 from canvas.events.run_warnings import warnings_in
 from canvas.graph.canvas import Canvas
-from canvas.state.run_state import ScopeKey, Status, scope_key
+from canvas.state.run_state import ScopeKey, ActivationStatus, scope_key
 from cli.shell import output
 from store.runs.run_queries import ActivationRow
 
 MARKS: Mapping[str, str] = {
-    Status.DONE: "✓",
-    Status.CLOSED: "-",  # cancelled before it ran
-    Status.WAITING: "?",
-    Status.QUEUED: "·",
-    Status.READY: "·",
+    ActivationStatus.DONE: "✓",
+    ActivationStatus.CLOSED: "-",  # cancelled before it ran
+    ActivationStatus.WAITING: "?",
+    ActivationStatus.QUEUED: "·",
+    ActivationStatus.READY: "·",
 }
-AT_WORK = "▸"
+RUNNING = "▸"
 FAILED = "✗"
 
 Inside = Mapping[ScopeKey, Sequence[ActivationRow]]
@@ -74,10 +74,10 @@ def _line(step: ActivationRow, canvas: Canvas, begun: datetime) -> str:
     name = canvas.node(step.node_id).name if step.node_id in canvas.numbers else ""
     error = _error(step)
     parts = [
-        FAILED if error else MARKS.get(step.status, AT_WORK),
+        FAILED if error else MARKS.get(step.status, RUNNING),
         step.node_id,
         name if name != step.node_id else "",
-        "" if step.status == Status.DONE else step.status,
+        "" if step.status == ActivationStatus.DONE else step.status,
         f"attempt {step.attempt}" if step.attempt > 1 else "",
         _times(step, begun),
         f"error: {error}" if error else "",
@@ -91,7 +91,7 @@ def _times(step: ActivationRow, begun: datetime) -> str:
     at = f"+{(step.started_at - begun).total_seconds():.2f} s"
     if step.finished_at is None:
         return at
-    return f"{at}, {output.seconds((step.finished_at - step.started_at).total_seconds())}"
+    return f"{at}, {output.format_seconds((step.finished_at - step.started_at).total_seconds())}"
 
 
 def _error(step: ActivationRow) -> str:

@@ -12,20 +12,20 @@ from typing import Any
 from uuid import UUID
 
 import local_engine
-from canvas.budget import limits_of
+from canvas.budget import parse_limits
 from canvas.events.stream_sequencer import Position
 from canvas.state.run_state import RunStatus
 from cli.runs import start_options
-from cli.runs.follow import Ears, Following
-from cli.runs.inputs import Wanted
-from cli.runs.printer import Lines, Speech, Teller
-from cli.runs.stand_ins import stand_ins
+from cli.runs.follow import RunSubscription, RunFollower
+from cli.runs.inputs import TurnRequest
+from cli.runs.printer import JsonPrinter, AnswerPrinter, FramePrinter
+from cli.runs.stand_ins import find_builtin_models
 from cli.shell import connection, output
-from cli.shell.connection import Connection, run_of, tenant_of
+from cli.shell.connection import CommandConnection, find_run_id, find_tenant_id
 from cli.shell.exit_codes import OF_STATUS, Exit
 from cli.shell.output import DIM, YELLOW
-from cli.shell.servers import Found
-from scheduler.coordinator.run_start import Request
+from cli.shell.servers import CommandServers
+from scheduler.coordinator.run_start import RunRequest
 from scheduler.lifecycle.accept import Started
 from store.primitives.ids import new_id
 
@@ -51,83 +51,83 @@ class Interrupts:
 
 
 @contextmanager
-def at_work(found: Found) -> Generator[Connection]:
+def connect_to_workers(found: CommandServers) -> Generator[CommandConnection]:
     """Connect to servers whose runs are executed: by `easel up`, or else by this process until the block ends."""
-    connection.only_errors(found.settings)
-    connection.migrated(found)
+    connection.configure_logging(found.settings)
+    connection.ensure_migrated(found)
     if found.up is not None:
-        with connection.connected(found) as connected:
+        with connection.connect(found) as connected:
             yield connected
         return
     database_url, redis_url, broker_url = found.settings.servers()
-    connection.redis_answers(redis_url)
-    with local_engine.engine(found.settings, database_url, redis_url, broker_url=broker_url) as engine:
-        yield Connection(engine.lifecycle, found)
+    connection.require_redis(redis_url)
+    with local_engine.run_engine(found.settings, database_url, redis_url, broker_url=broker_url) as engine:
+        yield CommandConnection(engine.lifecycle, found)
 
 
-def start(found: Found, wanted: Wanted, *, as_json: bool) -> Exit:
+def start(found: CommandServers, wanted: TurnRequest, *, as_json: bool) -> Exit:
     """Start a run and follow it."""
-    with at_work(found) as connected:
+    with connect_to_workers(found) as connected:
         run_id = new_id()
         with connected.database.transaction() as tx:
-            chosen = start_options.chosen(tx, wanted, run_id)
+            chosen = start_options.build_start(tx, wanted, run_id)
         begin = partial(connected.lifecycle.start_run, chosen)
         return _follow(connected, chosen.tenant_id, run_id, begin, as_json=as_json)
 
 
-def resume(found: Found, tenant: str, run: str, options: Mapping[str, Any], *, as_json: bool) -> Exit:
+def resume(found: CommandServers, tenant: str, run: str, options: Mapping[str, Any], *, as_json: bool) -> Exit:
     """Answer a run that waits, and follow it."""
-    request = Request(query=options["query"], inputs=options["inputs"])
-    with at_work(found) as connected:
+    request = RunRequest(query=options["query"], inputs=options["inputs"])
+    with connect_to_workers(found) as connected:
         with connected.database.transaction() as tx:
-            tenant_id = tenant_of(tx, tenant)
-            run_id = run_of(tx, tenant_id, run)
-        budget = limits_of(options["budget"]) if options.get("budget") is not None else None
+            tenant_id = find_tenant_id(tx, tenant)
+            run_id = find_run_id(tx, tenant_id, run)
+        budget = parse_limits(options["budget"]) if options.get("budget") is not None else None
         begin = partial(connected.lifecycle.resume_run, tenant_id, run_id, request, budget=budget)
         return _follow(connected, tenant_id, run_id, begin, as_json=as_json)
 
 
 def _follow(
-    connected: Connection, tenant_id: UUID, run_id: UUID, begin: Callable[[], Started], *, as_json: bool
+    connected: CommandConnection, tenant_id: UUID, run_id: UUID, begin: Callable[[], Started], *, as_json: bool
 ) -> Exit:
     """Subscribe to the run, start the turn, print it until it ends, and return the exit code."""
-    with closing(Ears(connected.bus.url)) as ears, Interrupts() as interrupts:
+    with closing(RunSubscription(connected.bus.url)) as ears, Interrupts() as interrupts:
         ears.listen_to(run_id)
         started = begin()
         if started.run_id != run_id:  # the conversation's run had been waiting for this turn
             ears.listen_to(started.run_id)
-        following = Following(connected.database, tenant_id, started.run_id, ears, Position(started.after))
-        output.tell(f"run {started.run_id.hex}  session {started.conversation_id.hex}", DIM)
+        following = RunFollower(connected.database, tenant_id, started.run_id, ears, Position(started.after))
+        output.print_message(f"run {started.run_id.hex}  session {started.conversation_id.hex}", DIM)
         try:
-            return _tell(connected, following, interrupts, as_json)
+            return _print_run(connected, following, interrupts, as_json)
         except KeyboardInterrupt:
-            output.tell("Detached. The cancelled run ends in the background.", YELLOW)
+            output.print_message("Detached. The cancelled run ends in the background.", YELLOW)
             return Exit.CANCELLED
 
 
-def _tell(connected: Connection, following: Following, interrupts: Interrupts, as_json: bool) -> Exit:
-    teller: Teller | None = None
+def _print_run(connected: CommandConnection, following: RunFollower, interrupts: Interrupts, as_json: bool) -> Exit:
+    teller: FramePrinter | None = None
     has_cancelled = False
     for frame in following.frames():
         if interrupts.asked and not has_cancelled:
             has_cancelled = True
-            output.tell("Cancelling the run. Press Ctrl-C again to detach at once.", YELLOW)
+            output.print_message("Cancelling the run. Press Ctrl-C again to detach at once.", YELLOW)
             connected.lifecycle.cancel_run(following.tenant_id, following.run_id)
         if frame is None:
             continue
         if teller is None:
-            teller = _teller(connected, following.run.version_id, as_json)
+            teller = _make_printer(connected, following.run.version_id, as_json)
         teller.show(frame, following.run)
     if teller is not None:
         teller.end()
     return OF_STATUS[RunStatus(following.run.status)]
 
 
-def _teller(connected: Connection, version_id: UUID, as_json: bool) -> Teller:
+def _make_printer(connected: CommandConnection, version_id: UUID, as_json: bool) -> FramePrinter:
     with connected.database.transaction() as tx:
         compiled = connected.versions.to_show(tx, version_id)
     if as_json:
-        return Lines(compiled.canvas)
-    for label in stand_ins(compiled.document):
-        output.tell(f"model: {label}", YELLOW)
-    return Speech(compiled.canvas)
+        return JsonPrinter(compiled.canvas)
+    for label in find_builtin_models(compiled.document):
+        output.print_message(f"model: {label}", YELLOW)
+    return AnswerPrinter(compiled.canvas)

@@ -9,13 +9,13 @@ import typer
 
 from canvas.errors import ExecutorError
 from cli.server import checks
-from cli.server.checks import Finding, Level
+from cli.server.checks import CheckResult, Level
 from cli.shell import output, servers
-from cli.shell.connection import POOL, migrated, only_errors
+from cli.shell.connection import POOL, ensure_migrated, configure_logging
 from cli.shell.exit_codes import Exit
 from cli.shell.options import AsJson
 from cli.shell.output import GREEN, RED, YELLOW
-from cli.shell.servers import Found
+from cli.shell.servers import CommandServers
 from scheduler.messaging.celery_app import make_app
 from settings import InvalidSettings, load
 from store.db.database import Database
@@ -29,42 +29,42 @@ def doctor(as_json: AsJson = False) -> None:
     for finding in examine():
         has_failed = has_failed or finding.level is Level.FAIL
         if as_json:
-            output.say_json(asdict(finding))
+            output.print_json(asdict(finding))
         else:
-            output.say_in(COLOURS[finding.level], f"{finding.level:<4}", f"  {finding.about}: {finding.found}")
+            output.print_in_colour(COLOURS[finding.level], f"{finding.level:<4}", f"  {finding.about}: {finding.found}")
             if finding.advice:
-                output.say(f"      {finding.advice}")
+                output.print_line(f"      {finding.advice}")
     if has_failed:
         raise typer.Exit(Exit.FAILED)
 
 
-def examine() -> Iterator[Finding]:
+def examine() -> Iterator[CheckResult]:
     """Yield all findings. Checks that depend on something that failed are left out."""
     yield checks.release()
     yield checks.python()
     try:
         settings = load()
     except InvalidSettings as error:
-        yield Finding(Level.FAIL, "settings", str(error), "Correct them, then run this command again.")
+        yield CheckResult(Level.FAIL, "settings", str(error), "Correct them, then run this command again.")
         return
-    yield Finding(Level.OK, "settings", "are valid")
-    only_errors(settings)
+    yield CheckResult(Level.OK, "settings", "are valid")
+    configure_logging(settings)
     yield checks.writable_home(settings)
     yield checks.secret_key(settings)
     yield checks.models_file(settings)
-    yield from checks.unread(os.environ, settings)
+    yield from checks.find_unread_variables(os.environ, settings)
     try:
-        with servers.found(settings) as found:
+        with servers.open_servers(settings) as found:
             yield from _examine_servers(found)
     except ExecutorError as error:
-        yield Finding(Level.FAIL, "servers", error.message)
+        yield CheckResult(Level.FAIL, "servers", error.message)
 
 
-def _examine_servers(found: Found) -> Iterator[Finding]:
+def _examine_servers(found: CommandServers) -> Iterator[CheckResult]:
     database_url, redis_url, broker_url = found.settings.servers()
-    yield checks.place(found)
+    yield checks.server_source(found)
     if found.is_embedded:
-        migrated(found)
+        ensure_migrated(found)
     app = make_app(broker_url, publishers=POOL)
     with closing(Database(database_url, pool_size=1, application="easel-doctor")) as database:
         findings = list(checks.database(database, found.settings))

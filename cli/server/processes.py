@@ -47,17 +47,17 @@ def api(
 
 def worker(context: typer.Context) -> None:
     """Run nodes. Further arguments go to Celery, for example `-n worker2@%h`."""
-    _become(worker_program(load()), context.args)
+    _exec_program(worker_program(load()), context.args)
 
 
 def scheduler(context: typer.Context) -> None:
     """Decide what runs next. Further arguments go to Celery."""
-    _become(scheduler_program(load()), context.args)
+    _exec_program(scheduler_program(load()), context.args)
 
 
 def sweeper() -> None:
     """Recover lost workers and messages, and expire forms."""
-    _become(sweeper_program(), [])
+    _exec_program(sweeper_program(), [])
 
 
 def flower(
@@ -70,7 +70,7 @@ def flower(
         message = f"Flower can stop workers, so {address} needs a password: set FLOWER_BASIC_AUTH=user:password."
         raise InvalidRequest(message)
     program = [*_python("celery"), "-A", "scheduler.tasks", "flower", f"--address={address}", f"--port={port}"]
-    _become(program, context.args)
+    _exec_program(program, context.args)
 
 
 def worker_program(settings: Settings) -> list[str]:
@@ -95,17 +95,17 @@ def api_program(port: int) -> list[str]:
 
 def environment(settings: Settings) -> dict[str, str]:
     """Return this process's environment with every server named. Raises InvalidSettings if a server is not known."""
-    up = home.running_up(settings.home)
+    up = home.find_running_up(settings.home)
     if up is not None and settings.database_url in (None, up.database_url):
         settings = settings.on(up.database_url, up.redis_url)
     try:
         database_url, redis_url, _ = settings.servers()
     except InvalidSettings as error:
         raise InvalidSettings(f"{error} Or start `easel up` with the same EASEL_HOME to use its servers.") from None
-    return {**os.environ, **named(settings, database_url, redis_url)}
+    return {**os.environ, **server_variables(settings, database_url, redis_url)}
 
 
-def named(settings: Settings, database_url: str, redis_url: str) -> Mapping[str, str]:
+def server_variables(settings: Settings, database_url: str, redis_url: str) -> Mapping[str, str]:
     """Return variables that name home and servers for an Easel process. They override DATABASE_URL and REDIS_URL."""
     return {
         "EASEL_HOME": str(settings.home),
@@ -115,7 +115,7 @@ def named(settings: Settings, database_url: str, redis_url: str) -> Mapping[str,
     }
 
 
-def _become(program: Sequence[str], further: Sequence[str]) -> NoReturn:
+def _exec_program(program: Sequence[str], further: Sequence[str]) -> NoReturn:
     """Replace this process by another program, which then receives the signals itself."""
     os.execve(sys.executable, [*program, *further], environment(load()))  # noqa: S606
 

@@ -21,16 +21,16 @@ from cli.shell import output
 from cli.shell.output import YELLOW
 from embedded import die_with_parent
 
-PAUSE = 0.2  # seconds before a child that was killed, or had come up, is restarted
-LONGEST_PAUSE = 5.0  # longest pause in seconds before a child that fails to start is retried
-SETTLED = 5.0  # seconds after which a child counts as started, even if it ends then
-STARTS = 3  # failed starts in a row after which `easel up` gives up
-PATIENCE = 20.0  # seconds that a child may take to stop
-LARGEST_LOG = 10 * 1024 * 1024  # bytes; a larger log is renamed at the next start
+MIN_PAUSE = 0.2  # seconds before a child that was killed, or had come up, is restarted
+MAX_PAUSE = 5.0  # longest pause in seconds before a child that fails to start is retried
+STARTED_AFTER = 5.0  # seconds after which a child counts as started, even if it ends then
+MAX_FAILED_STARTS = 3  # failed starts in a row after which `easel up` gives up
+STOP_TIMEOUT = 20.0  # seconds that a child may take to stop
+MAX_LOG_BYTES = 10 * 1024 * 1024  # bytes; a larger log is renamed at the next start
 
 
 @dataclass
-class Child:
+class ChildProcess:
     """A supervised program. Call `tend` from the main thread: the kernel ends a child when its parent thread ends."""
 
     name: str
@@ -61,7 +61,7 @@ class Child:
 
     def must_come_up(self) -> None:
         """Raise ExecutorError with the end of its log if it has failed to start `STARTS` times."""
-        if self.failures >= STARTS and not self.is_running:
+        if self.failures >= MAX_FAILED_STARTS and not self.is_running:
             tail = "\n".join(self.log.read_text(errors="replace").splitlines()[-15:])
             raise ExecutorError(f"The {self.name} does not start. The end of {self.log}:\n{tail}")
 
@@ -76,21 +76,21 @@ class Child:
             return
         self.ask_to_stop()
         try:
-            self._process.wait(PATIENCE)
+            self._process.wait(STOP_TIMEOUT)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
 
     def _note_end(self, code: int, now: float) -> None:
-        has_come_up = code < 0 or code == os.EX_TEMPFAIL or now - self._started > SETTLED
+        has_come_up = code < 0 or code == os.EX_TEMPFAIL or now - self._started > STARTED_AFTER
         self.failures = 0 if has_come_up else self.failures + 1
-        self._due = now + min(PAUSE * 2 ** min(self.failures, 10), LONGEST_PAUSE)
+        self._due = now + min(MIN_PAUSE * 2 ** min(self.failures, 10), MAX_PAUSE)
         end = f"was killed by signal {-code}" if code < 0 else f"exited with code {code}"
-        output.tell(f"the {self.name} {end} and is restarted; see {self.log}", YELLOW)
+        output.print_message(f"the {self.name} {end} and is restarted; see {self.log}", YELLOW)
 
     def _start(self, now: float) -> None:
         self.log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        if self.log.exists() and self.log.stat().st_size > LARGEST_LOG:
+        if self.log.exists() and self.log.stat().st_size > MAX_LOG_BYTES:
             self.log.replace(self.log.with_suffix(".log.1"))
         descriptor = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
@@ -104,7 +104,7 @@ class Child:
         self.starts += 1
 
 
-def stop_all(first: Child, *others: Child) -> None:
+def stop_all(first: ChildProcess, *others: ChildProcess) -> None:
     """Stop the child that accepts new work first, then all others together."""
     first.stop()
     for child in others:

@@ -25,10 +25,10 @@ from sqlalchemy.exc import SQLAlchemyError
 
 import embedded
 from canvas.errors import Conflict, ExecutorError, InvalidRequest
-from cli.server.processes import api_program, named, scheduler_program, sweeper_program, worker_program
-from cli.server.supervisor import Child, stop_all
+from cli.server.processes import api_program, server_variables, scheduler_program, sweeper_program, worker_program
+from cli.server.supervisor import ChildProcess, stop_all
 from cli.shell import home, output
-from cli.shell.connection import only_errors, tenant_of
+from cli.shell.connection import configure_logging, find_tenant_id
 from cli.shell.output import DIM, YELLOW
 from settings import Settings, load
 from store.db.database import Database
@@ -38,49 +38,49 @@ from store.tenants import tenants
 
 T = TypeVar("T")
 
-LOOK_EVERY = 0.1  # seconds
-COMES_UP_WITHIN = 60.0  # seconds
-LETS_GO_WITHIN = 10.0  # seconds within which the API of an `easel up` that was killed frees its port
-LARGEST_PORT = 65535
+CHECK_INTERVAL = 0.1  # seconds
+START_TIMEOUT = 60.0  # seconds
+PORT_WAIT = 10.0  # seconds within which the API of an `easel up` that was killed frees its port
+MAX_PORT = 65535
 TOKEN_NAME = "easel up"  # noqa: S105 (what the token is called in lists)
 
 
 def up(
-    port: Annotated[int | None, typer.Option(help="Port of the API; 0: any free one.", min=0, max=LARGEST_PORT)] = None,
+    port: Annotated[int | None, typer.Option(help="Port of the API; 0: any free one.", min=0, max=MAX_PORT)] = None,
 ) -> None:
     """Run everything on this machine until Ctrl-C."""
     settings = load()
-    only_errors(settings)
+    configure_logging(settings)
     metrics_ports(settings)
-    ending = _signals()
-    with home.held(settings.home) as announcement, own_servers(settings, ending) as servers:
+    ending = _end_event()
+    with home.lock_home(settings.home) as announcement, start_own_servers(settings, ending) as servers:
         if ending.is_set():
             return
         found = settings.on(servers.database_url, servers.redis_url)
         database_url, redis_url, _ = found.servers()
-        _despite_outages(servers, lambda: migrate.upgrade(database_url))
-        token = _despite_outages(servers, lambda: token_of(settings.home, database_url))
-        wait = LETS_GO_WITHIN if announcement.follows_killed else 0.0
+        _retry_outages(servers, lambda: migrate.upgrade(database_url))
+        token = _retry_outages(servers, lambda: ensure_token(settings.home, database_url))
+        wait = PORT_WAIT if announcement.follows_killed else 0.0
         chosen = free_port(settings.api_host, settings.api_port if port is None else port, wait)
         children = _children(found, chosen)
-        host = _reachable(settings.api_host)
+        host = _reachable_address(settings.api_host)
         try:
-            if _come_up(servers, children, host, chosen, ending):
+            if _wait_until_ready(servers, children, host, chosen, ending):
                 url = f"http://{f'[{host}]' if ':' in host else host}:{chosen}"
                 announcement.announce(home.Up(url, os.getpid(), token, database_url, redis_url))
-                output.say(f"ready {url} token={token}")
-                output.tell(f"logs in {settings.home / home.LOGS}; Ctrl-C stops everything", DIM)
+                output.print_line(f"ready {url} token={token}")
+                output.print_message(f"logs in {settings.home / home.LOG_FOLDER}; Ctrl-C stops everything", DIM)
                 pages = ", ".join(f"{name} {at}" for name, at in metrics_ports(found).items())
                 if pages:
-                    output.tell(f"metrics on {settings.metrics_host}: {pages}; `easel doctor` lists them", DIM)
-            while not ending.wait(LOOK_EVERY):
-                _tend(servers, children)
+                    output.print_message(f"metrics on {settings.metrics_host}: {pages}; `easel doctor` lists them", DIM)
+            while not ending.wait(CHECK_INTERVAL):
+                _restart_ended(servers, children)
         finally:
             stop_all(*children)
 
 
 @contextmanager
-def own_servers(settings: Settings, ending: threading.Event) -> Generator[embedded.Services]:
+def start_own_servers(settings: Settings, ending: threading.Event) -> Generator[embedded.Services]:
     """Start the servers that no URL names. This process must own them: those of another command would end with it."""
     need_database, need_redis = settings.database_url is None, settings.redis_url is None
     if not (need_database or need_redis):
@@ -96,26 +96,26 @@ def own_servers(settings: Settings, ending: threading.Event) -> Generator[embedd
                 yield servers
                 return
         if not has_notified:
-            output.tell("waiting for another easel command that runs the servers of this home", YELLOW)
+            output.print_message("waiting for another easel command that runs the servers of this home", YELLOW)
         has_notified = True
         ending.wait(0.5)
     yield embedded.Services()
 
 
-def token_of(folder: Path, database_url: str) -> str:
+def ensure_token(folder: Path, database_url: str) -> str:
     """Return the local tenant's token from this home; create one if it is missing or unknown to the database."""
     database = Database(database_url, pool_size=1, application="easel-cli")
     try:
         with database.transaction() as tx:
-            tenant_id = tenant_of(tx)
-            stored = home.kept_token(folder)
-            principal = tenants.principal_of(tx, stored) if stored else None
+            tenant_id = find_tenant_id(tx)
+            stored = home.read_token(folder)
+            principal = tenants.find_principal(tx, stored) if stored else None
             if stored and principal is not None and principal.tenant_id == tenant_id:
                 return stored
             _, made = tenants.create_token(tx, tenant_id, TOKEN_NAME, "admin")
     finally:
         database.close()
-    home.keep_token(folder, made)
+    home.write_token(folder, made)
     return made
 
 
@@ -133,22 +133,22 @@ def free_port(host: str, port: int, wait: float = 0.0) -> int:
                 if time.monotonic() >= give_up:
                     advice = "Use another: easel up --port 0"
                     raise Conflict(f"Port {port} on {host}: {error.strerror}. {advice}") from error
-        time.sleep(LOOK_EVERY)
+        time.sleep(CHECK_INTERVAL)
 
 
-def _children(settings: Settings, port: int) -> list[Child]:
+def _children(settings: Settings, port: int) -> list[ChildProcess]:
     """Return the child processes. The API, which accepts new work, is first, since the first one stops first."""
     database_url, redis_url, _ = settings.servers()
-    environment = {**os.environ, **named(settings, database_url, redis_url), "EASEL_API_PORT": str(port)}
+    environment = {**os.environ, **server_variables(settings, database_url, redis_url), "EASEL_API_PORT": str(port)}
     programs = {
         "api": api_program(port),
         "worker": [*worker_program(settings), "-n", "worker@%h"],
         "scheduler": [*scheduler_program(settings), "-n", "scheduler@%h"],
         "sweeper": sweeper_program(),
     }
-    logs, ports = settings.home / home.LOGS, metrics_ports(settings)
+    logs, ports = settings.home / home.LOG_FOLDER, metrics_ports(settings)
     return [
-        Child(name, argv, {**environment, **_metrics(ports.get(name))}, logs / f"{name}.log")
+        ChildProcess(name, argv, {**environment, **_metrics(ports.get(name))}, logs / f"{name}.log")
         for name, argv in programs.items()
     ]
 
@@ -163,10 +163,10 @@ def metrics_ports(settings: Settings) -> dict[str, int]:
         return {}
     names = ("worker", "scheduler", "sweeper")
     last = first + len(names) - 1
-    if last > LARGEST_PORT:
+    if last > MAX_PORT:
         raise InvalidRequest(
             f"EASEL_METRICS_PORT is {first}. `easel up` uses the ports {first} to {last} for metrics, and "
-            f"there is none above {LARGEST_PORT}. Use a port up to {LARGEST_PORT - len(names) + 1}."
+            f"there is none above {MAX_PORT}. Use a port up to {MAX_PORT - len(names) + 1}."
         )
     return {name: first + at for at, name in enumerate(names)}
 
@@ -175,44 +175,44 @@ def _metrics(port: int | None) -> dict[str, str]:
     return {} if port is None else {"EASEL_METRICS_PORT": str(port)}
 
 
-def _tend(servers: embedded.Services, children: Sequence[Child]) -> None:
+def _restart_ended(servers: embedded.Services, children: Sequence[ChildProcess]) -> None:
     """Restart servers and processes that have ended."""
     for name in servers.tend():
-        output.tell(f"the embedded {name} ended and is restarted", YELLOW)
+        output.print_message(f"the embedded {name} ended and is restarted", YELLOW)
     for child in children:
         child.tend()
 
 
-def _despite_outages(servers: embedded.Services, work: Callable[[], T]) -> T:
+def _retry_outages(servers: embedded.Services, work: Callable[[], T]) -> T:
     """Return the result of work on the database; repeat it if an embedded server was killed meanwhile."""
-    give_up = time.monotonic() + COMES_UP_WITHIN
+    give_up = time.monotonic() + START_TIMEOUT
     while True:
         try:
             return work()
         except SQLAlchemyError as error:
             if not servers.owned or not is_outage(error) or time.monotonic() > give_up:
                 raise
-        time.sleep(LOOK_EVERY)
+        time.sleep(CHECK_INTERVAL)
         servers.tend()
 
 
-def _come_up(
-    servers: embedded.Services, children: Sequence[Child], host: str, port: int, ending: threading.Event
+def _wait_until_ready(
+    servers: embedded.Services, children: Sequence[ChildProcess], host: str, port: int, ending: threading.Event
 ) -> bool:
     """Start everything and wait for the API; return False if a signal comes first."""
-    give_up = time.monotonic() + COMES_UP_WITHIN
-    while not ending.wait(LOOK_EVERY):
-        _tend(servers, children)
+    give_up = time.monotonic() + START_TIMEOUT
+    while not ending.wait(CHECK_INTERVAL):
+        _restart_ended(servers, children)
         for child in children:
             child.must_come_up()
         if _is_ready(host, port):
             return True
         if time.monotonic() > give_up:
-            raise ExecutorError(f"The API does not answer on port {port} within {COMES_UP_WITHIN:.0f} s.")
+            raise ExecutorError(f"The API does not answer on port {port} within {START_TIMEOUT:.0f} s.")
     return False
 
 
-def _reachable(host: str) -> str:
+def _reachable_address(host: str) -> str:
     """Return an address by which this machine reaches a server that listens on `host`."""
     return {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(host, host)  # noqa: S104 (compared, not bound)
 
@@ -236,7 +236,7 @@ def _owner(settings: Settings) -> int | None:
         return None
 
 
-def _signals() -> threading.Event:
+def _end_event() -> threading.Event:
     """Return an event that SIGTERM, SIGINT or SIGHUP sets."""
     ending = threading.Event()
 

@@ -11,8 +11,8 @@ from sqlalchemy.exc import OperationalError
 import telemetry
 from canvas.errors import ExecutorError, NotFound
 from cli.shell import output, servers
-from cli.shell.options import LOCAL
-from cli.shell.servers import Found
+from cli.shell.options import LOCAL_TENANT
+from cli.shell.servers import CommandServers
 from scheduler.bootstrap import Role, build_coordinator
 from scheduler.coordinator.version_cache import VersionCache
 from scheduler.lifecycle.lifecycle import Lifecycle
@@ -29,11 +29,11 @@ POOL = 4  # connections; a command does a few things at a time
 
 
 @dataclass(frozen=True, slots=True)
-class Connection:
+class CommandConnection:
     """Reads and writes rows and starts runs. Workers execute the runs, here or in other processes."""
 
     lifecycle: Lifecycle
-    found: Found
+    found: CommandServers
 
     @property
     def database(self) -> Database:
@@ -53,22 +53,22 @@ class Connection:
     def tenant(self, name: str) -> UUID:
         """Return the id of the tenant, like `tenant_of`."""
         with self.database.transaction() as tx:
-            return tenant_of(tx, name)
+            return find_tenant_id(tx, name)
 
 
 @contextmanager
-def opened() -> Generator[Connection]:
+def open_connection() -> Generator[CommandConnection]:
     """Open the connection of one command, to a database that has every table."""
     settings = load()
-    only_errors(settings)
-    with servers.found(settings) as found:
-        migrated(found)
-        with connected(found) as connection:
+    configure_logging(settings)
+    with servers.open_servers(settings) as found:
+        ensure_migrated(found)
+        with connect(found) as connection:
             yield connection
 
 
 @contextmanager
-def connected(found: Found) -> Generator[Connection]:
+def connect(found: CommandServers) -> Generator[CommandConnection]:
     """Connect to these servers until the block ends."""
     database_url, redis_url, broker_url = found.settings.servers()
     coordinator = build_coordinator(
@@ -79,13 +79,13 @@ def connected(found: Found) -> Generator[Connection]:
         Role("easel-cli", POOL, plans_once=False),
     )
     try:
-        yield Connection(Lifecycle(coordinator), found)
+        yield CommandConnection(Lifecycle(coordinator), found)
     finally:
         coordinator.dispatch.bus.close()
         coordinator.database.close()
 
 
-def migrated(found: Found) -> None:
+def ensure_migrated(found: CommandServers) -> None:
     """Create or migrate the tables of the embedded database, and create those of an empty one.
 
     Raises ExecutorError for another database that lacks migrations.
@@ -93,12 +93,12 @@ def migrated(found: Found) -> None:
     if found.up is not None:
         return
     database_url, _, _ = found.settings.servers()
-    if not found.is_embedded and not _lacks_all(database_url):
+    if not found.is_embedded and not _is_empty(database_url):
         return
     migrate.upgrade(database_url)
 
 
-def redis_answers(redis_url: str) -> None:
+def require_redis(redis_url: str) -> None:
     """Raise ExecutorError if Redis does not answer: without it, the run would be stored and not executed here."""
     with redis.Redis.from_url(redis_url, socket_timeout=2, socket_connect_timeout=2) as client:
         try:
@@ -107,11 +107,11 @@ def redis_answers(redis_url: str) -> None:
             raise ExecutorError(f"Redis does not answer: {error} Check REDIS_URL.") from error
 
 
-def _lacks_all(database_url: str) -> bool:
+def _is_empty(database_url: str) -> bool:
     """Return whether a database is empty. Raises ExecutorError if it does not answer or lacks some migrations."""
     database = Database(database_url, pool_size=1, application="easel-cli")
     try:
-        missing = migrate.missing(database)
+        missing = migrate.missing_revisions(database)
         with database.transaction() as tx:
             is_empty = tx.scalar(migrate.HAS_REVISIONS) is False
     except OperationalError as error:
@@ -123,27 +123,27 @@ def _lacks_all(database_url: str) -> bool:
     return is_empty
 
 
-def only_errors(settings: Settings) -> None:
+def configure_logging(settings: Settings) -> None:
     """Configure logging for a command: errors only, unless a level is set. Warn about renamed settings."""
     for old, new in renamed_variables().items():
-        output.tell(f"{old} is now {new}; the next release no longer reads {old}.", output.YELLOW)
+        output.print_message(f"{old} is now {new}; the next release no longer reads {old}.", output.YELLOW)
     telemetry.configure(
         settings.log_level if "log_level" in settings.model_fields_set else "error", settings.log_format
     )
 
 
-def tenant_of(tx: Transaction, name: str = LOCAL) -> UUID:
+def find_tenant_id(tx: Transaction, name: str = LOCAL_TENANT) -> UUID:
     """Return the id of the tenant. Creates the local tenant at first use; raises NotFound for another unknown name."""
-    if name == LOCAL:
+    if name == LOCAL_TENANT:
         return tenants.ensure_tenant(tx, name)
     found = tenants.find_tenant(tx, name)
     if found is None:
-        known = ", ".join(tenant.name for tenant in tenants.all_tenants(tx)) or "none yet"
+        known = ", ".join(tenant.name for tenant in tenants.list_tenants(tx)) or "none yet"
         raise NotFound(f'There is no tenant "{name}". Tenants: {known}.')
     return found.id
 
 
-def run_of(tx: Transaction, tenant_id: UUID, written: str) -> UUID:
+def find_run_id(tx: Transaction, tenant_id: UUID, written: str) -> UUID:
     """Return the id of the tenant's run with this id or external id. Raises NotFound."""
     run_id = external_ids.find_run(tx, tenant_id, written)
     if run_id is None:

@@ -25,6 +25,6 @@ OF_STATUS = {
 }
 
 
-def exit_of(error: ExecutorError) -> Exit:
+def exit_code_of(error: ExecutorError) -> Exit:
     """Return BAD_INPUT for an error that the caller can correct, and FAILED for any other."""
     return Exit.BAD_INPUT if isinstance(error, InvalidRequest) else Exit.FAILED

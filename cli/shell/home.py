@@ -19,10 +19,10 @@ from pathlib import Path
 
 from canvas.errors import Conflict
 
-STATE = "up.json"
-TOKEN = "token"  # noqa: S105 (a file's name)
-LOGS = "logs"
-LOOKS = 10  # tries to lock the file: a command that checks whether `easel up` runs holds the lock for a moment
+STATE_FILE = "up.json"
+TOKEN_FILE = "token"  # noqa: S105 (a file's name)
+LOG_FOLDER = "logs"
+LOCK_TRIES = 10  # tries to lock the file: a command that checks whether `easel up` runs holds the lock for a moment
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +36,12 @@ class Up:
     redis_url: str = field(repr=False)
 
 
-class Announcement:
+class StateFile:
     """The state file, locked by this process. `follows_killed`: the previous `easel up` was killed."""
 
-    def __init__(self, descriptor: int, *, follows_killed: bool) -> None:
+    def __init__(self, descriptor: int, *, was_killed: bool) -> None:
         self._descriptor = descriptor
-        self.follows_killed = follows_killed
+        self.follows_killed = was_killed
 
     def announce(self, up: Up) -> None:
         """Write the addresses into the file, so that other commands use this `easel up`."""
@@ -50,28 +50,28 @@ class Announcement:
 
 
 @contextmanager
-def held(home: Path) -> Generator[Announcement]:
+def lock_home(home: Path) -> Generator[StateFile]:
     """Lock the state file of this home until the block ends. Raises Conflict if another `easel up` holds it."""
     home.mkdir(parents=True, exist_ok=True, mode=0o711)  # passable, as the embedded servers want it
-    descriptor = os.open(home / STATE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    descriptor = os.open(home / STATE_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        if not _is_locked(descriptor):
-            up = running_up(home)
+        if not _try_lock(descriptor):
+            up = find_running_up(home)
             where = f" at {up.url} (process {up.pid})" if up is not None else ", and is not ready yet"
             raise Conflict(f"`easel up` already runs for {home}{where}. Stop it, or set EASEL_HOME to another folder.")
         follows_killed = os.fstat(descriptor).st_size > 0
         os.ftruncate(descriptor, 0)
         try:
-            yield Announcement(descriptor, follows_killed=follows_killed)
+            yield StateFile(descriptor, was_killed=follows_killed)
         finally:
             os.ftruncate(descriptor, 0)
     finally:
         os.close(descriptor)
 
 
-def _is_locked(descriptor: int) -> bool:
+def _try_lock(descriptor: int) -> bool:
     """Lock the file; return False if another process holds it for longer than a check takes."""
-    for _ in range(LOOKS):
+    for _ in range(LOCK_TRIES):
         with suppress(BlockingIOError):
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return True
@@ -79,10 +79,10 @@ def _is_locked(descriptor: int) -> bool:
     return False
 
 
-def running_up(home: Path) -> Up | None:
+def find_running_up(home: Path) -> Up | None:
     """Return the `easel up` that runs for this home and is ready, or None."""
     try:
-        descriptor = os.open(home / STATE, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = os.open(home / STATE_FILE, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return None
     try:
@@ -96,18 +96,18 @@ def running_up(home: Path) -> Up | None:
         os.close(descriptor)
 
 
-def kept_token(home: Path) -> str | None:
+def read_token(home: Path) -> str | None:
     """Return the API token stored in this home, or None."""
     with suppress(OSError, UnicodeDecodeError):
-        return (home / TOKEN).read_text().strip() or None
+        return (home / TOKEN_FILE).read_text().strip() or None
     return None
 
 
-def keep_token(home: Path, token: str) -> None:
+def write_token(home: Path, token: str) -> None:
     """Store an API token in this home, readable by this user only."""
-    draft = home / f"{TOKEN}.new"
+    draft = home / f"{TOKEN_FILE}.new"
     draft.unlink(missing_ok=True)
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     with os.fdopen(descriptor, "w") as file:
         file.write(token)
-    draft.replace(home / TOKEN)
+    draft.replace(home / TOKEN_FILE)

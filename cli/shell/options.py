@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-LOCAL = "local"
+LOCAL_TENANT = "local"
 """The tenant that commands use when no other is named."""
 
 CanvasFile = Annotated[Path, typer.Argument(help="A canvas as RAGFlow exports it (JSON).", metavar="FILE")]

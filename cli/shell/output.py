@@ -8,63 +8,63 @@ from datetime import datetime
 from typing import Any, TextIO
 
 DIM, RED, GREEN, YELLOW, PLAIN = "\x1b[2m", "\x1b[31m", "\x1b[32m", "\x1b[33m", "\x1b[0m"
-WIDEST = 60  # characters of a cell
+MAX_CELL_CHARS = 60  # characters of a cell
 
 _CONTROLS = dict.fromkeys([*range(9), *range(11, 32), *range(127, 160)])  # all but tab and line feed
 
 
-def say(text: str = "") -> None:
+def print_line(text: str = "") -> None:
     """Print a line of the result."""
     _write(sys.stdout, text + "\n")
 
 
-def say_in(colour: str, word: str, rest: str) -> None:
+def print_in_colour(colour: str, word: str, rest: str) -> None:
     """Print a line of the result whose first word has a colour."""
     _write(sys.stdout, word, colour)
     _write(sys.stdout, rest + "\n")
 
 
-def tell(text: str, colour: str = "") -> None:
+def print_message(text: str, colour: str = "") -> None:
     """Print a line about the result or its progress to stderr."""
     _write(sys.stderr, text + "\n", colour)
 
 
-def write(text: str) -> None:
+def print_text(text: str) -> None:
     """Print a part of the result without a line end."""
     _write(sys.stdout, text)
 
 
-def write_aside(text: str, colour: str = "") -> None:
+def print_message_text(text: str, colour: str = "") -> None:
     """Print a part of a message to stderr without a line end."""
     _write(sys.stderr, text, colour)
 
 
-def say_json(value: Any) -> None:
+def print_json(value: Any) -> None:
     """Print a JSON value of the result on one line."""
-    say(json.dumps(value, ensure_ascii=False, default=_plain))
+    print_line(json.dumps(value, ensure_ascii=False, default=_plain))
 
 
-def say_document(value: Any) -> None:
+def print_document(value: Any) -> None:
     """Print a JSON document of the result, indented over several lines."""
-    say(json.dumps(value, ensure_ascii=False, indent=2, default=_plain))
+    print_line(json.dumps(value, ensure_ascii=False, indent=2, default=_plain))
 
 
-def table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], *, as_json: bool, empty: str = "") -> None:
+def print_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], *, as_json: bool, empty: str = "") -> None:
     """Print rows as a table, or as one JSON object per line; print `empty` to stderr if there are no rows."""
     if as_json:
         for row in rows:
-            say_json(row)
+            print_json(row)
         return
     if not rows:
-        tell(empty)
+        print_message(empty)
         return
     cells = [[_cell(row.get(column)) for column in columns] for row in rows]
     widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
     for line in (columns, *cells):
-        say("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip())
+        print_line("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip())
 
 
-def seconds(elapsed: float) -> str:
+def format_seconds(elapsed: float) -> str:
     """Return a duration for people: `0.1 s`, `2 min 5 s`, `3 h 2 min`."""
     if elapsed < 60:
         return f"{elapsed:.1f} s"
@@ -74,7 +74,7 @@ def seconds(elapsed: float) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60} min"
 
 
-def moment(at: datetime | None) -> str:
+def format_time(at: datetime | None) -> str:
     """Return a point in time in this machine's time zone; "" for None."""
     return at.astimezone().strftime("%Y-%m-%d %H:%M:%S") if at is not None else ""
 
@@ -87,9 +87,9 @@ def _plain(value: Any) -> str:
 def _cell(value: Any) -> str:
     if value is None:
         return ""
-    text = moment(value) if isinstance(value, datetime) else str(value)
+    text = format_time(value) if isinstance(value, datetime) else str(value)
     text = " ".join(text.split())
-    return text if len(text) <= WIDEST else text[: WIDEST - 1] + "…"
+    return text if len(text) <= MAX_CELL_CHARS else text[: MAX_CELL_CHARS - 1] + "…"
 
 
 def _write(stream: TextIO, text: str, colour: str = "") -> None:

@@ -12,9 +12,9 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError,
 
 from components.nodes.llm.json_in_text import read_json
 
-MOST_ACTIONS = 8  # per reply; actions planned further ahead seldom fit the page that the earlier ones lead to
-LONGEST_SHOWN = 100  # characters of an argument in the list of earlier steps
-LONGEST_WAIT = 10.0  # seconds
+MAX_ACTIONS = 8  # per reply; actions planned further ahead seldom fit the page that the earlier ones lead to
+MAX_ARGUMENT_CHARS = 100  # characters of an argument in the list of earlier steps
+MAX_WAIT_SECONDS = 10.0  # seconds
 _RESULT_NAMES = ("text", "answer", "content", "summary", "message", "output", "response", "value")
 
 
@@ -24,59 +24,59 @@ class _Action(BaseModel):
     def __str__(self) -> str:
         """Return the action as one line: `click(index=3)`."""
         arguments = self.model_dump(exclude={"action"}, exclude_defaults=True)
-        listed = ", ".join(f"{name}={repr(value)[:LONGEST_SHOWN]}" for name, value in arguments.items())
+        listed = ", ".join(f"{name}={repr(value)[:MAX_ARGUMENT_CHARS]}" for name, value in arguments.items())
         return f"{getattr(self, 'action', '')}({listed})"
 
 
-class Goto(_Action):
+class GotoAction(_Action):
     action: Literal["goto"]
     url: str
 
 
-class Click(_Action):
+class ClickAction(_Action):
     action: Literal["click"]
     index: int
 
 
-class Type(_Action):
+class TypeAction(_Action):
     action: Literal["type"]
     index: int
     text: str
     submit: bool = False
 
 
-class Select(_Action):
+class SelectAction(_Action):
     action: Literal["select"]
     index: int
     option: str
 
 
-class Scroll(_Action):
+class ScrollAction(_Action):
     action: Literal["scroll"]
     direction: Literal["down", "up", "top", "bottom"] = "down"
 
 
-class Back(_Action):
+class BackAction(_Action):
     action: Literal["back"]
 
 
-class Wait(_Action):
+class WaitAction(_Action):
     action: Literal["wait"]
-    seconds: float = Field(default=1.0, ge=0, le=LONGEST_WAIT)
+    seconds: float = Field(default=1.0, ge=0, le=MAX_WAIT_SECONDS)
 
 
-class Extract(_Action):
+class ExtractAction(_Action):
     action: Literal["extract"]
     text: str
 
 
-class Upload(_Action):
+class UploadAction(_Action):
     action: Literal["upload"]
     index: int
     file: str
 
 
-class Download(_Action):
+class DownloadAction(_Action):
     """Download a file: click an element that starts the download (`index`), or fetch a URL."""
 
     action: Literal["download"]
@@ -84,13 +84,13 @@ class Download(_Action):
     url: str = ""
 
     @model_validator(mode="after")
-    def _of_something(self) -> "Download":
+    def _of_something(self) -> "DownloadAction":
         if (self.index is None) == (not self.url):
             raise ValueError("give either index or url")
         return self
 
 
-class Done(_Action):
+class DoneAction(_Action):
     """End the task. `result` is the answer; models also name it `text`, `answer` and so on."""
 
     action: Literal["done"]
@@ -105,8 +105,8 @@ class Done(_Action):
         return {**fields, "result": other}
 
 
-PageAction: TypeAlias = Goto | Click | Type | Select | Scroll | Back | Wait | Upload | Download
-Action: TypeAlias = PageAction | Extract | Done
+PageAction: TypeAlias = GotoAction | ClickAction | TypeAction | SelectAction | ScrollAction | BackAction | WaitAction | UploadAction | DownloadAction
+Action: TypeAlias = PageAction | ExtractAction | DoneAction
 
 _ACTION: TypeAdapter[Action] = TypeAdapter(Annotated[Action, Field(discriminator="action")])
 _NAMES = frozenset(
@@ -115,30 +115,30 @@ _NAMES = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class ActionReply:
     """A model's reply: the actions to take, in order, and the thought behind them."""
 
     actions: tuple[Action, ...]
     thought: str = ""
 
 
-class BadReply(Exception):
+class InvalidReply(Exception):
     """Raised when a reply contains no actions, or an unknown one. The text is for the model."""
 
 
-def read_reply(text: str) -> Reply:
+def read_reply(text: str) -> ActionReply:
     """Parse a model's reply. Raises BadReply if it contains no valid actions."""
     found = read_json(text)
     if found is None:
-        raise BadReply("The reply is no JSON. Reply with one JSON object and nothing else.")
+        raise InvalidReply("The reply is no JSON. Reply with one JSON object and nothing else.")
     thought = str(found.get("thought") or "") if isinstance(found, Mapping) else ""
-    listed = _listed(found)
+    listed = _items_of(found)
     if not listed:
-        raise BadReply('The reply names no actions. Reply with {"thought": ..., "actions": [...]}.')
-    return Reply(tuple(_action(item) for item in listed[:MOST_ACTIONS]), thought)
+        raise InvalidReply('The reply names no actions. Reply with {"thought": ..., "actions": [...]}.')
+    return ActionReply(tuple(_action(item) for item in listed[:MAX_ACTIONS]), thought)
 
 
-def _listed(found: Mapping[str, Any] | Sequence[Any]) -> Sequence[Any]:
+def _items_of(found: Mapping[str, Any] | Sequence[Any]) -> Sequence[Any]:
     if not isinstance(found, Mapping):
         return found
     if "actions" in found:
@@ -149,7 +149,7 @@ def _listed(found: Mapping[str, Any] | Sequence[Any]) -> Sequence[Any]:
 
 def _action(item: Any) -> Action:
     if not isinstance(item, Mapping):
-        raise BadReply(f"An action is a JSON object, and {str(item)[:100]!r} is none.")
+        raise InvalidReply(f"An action is a JSON object, and {str(item)[:100]!r} is none.")
     if "action" not in item and len(names := [name for name in item if name in _NAMES]) == 1:
         arguments = item[names[0]]
         bare = {"result": arguments} if names[0] == "done" else {}
@@ -157,9 +157,9 @@ def _action(item: Any) -> Action:
     try:
         return _ACTION.validate_python(item)
     except ValidationError as error:
-        defects = "; ".join(f"{_place(defect['loc'])}: {defect['msg']}" for defect in error.errors()[:3])
-        raise BadReply(f"Not understood: {defects}. Known actions: {', '.join(sorted(_NAMES))}.") from error
+        defects = "; ".join(f"{_field_path(defect['loc'])}: {defect['msg']}" for defect in error.errors()[:3])
+        raise InvalidReply(f"Not understood: {defects}. Known actions: {', '.join(sorted(_NAMES))}.") from error
 
 
-def _place(steps: Sequence[int | str]) -> str:
+def _field_path(steps: Sequence[int | str]) -> str:
     return ".".join(str(step) for step in steps) or "action"

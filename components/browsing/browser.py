@@ -22,18 +22,18 @@ from canvas.errors import NodeFailure
 from canvas.outcome import Finished
 from components.base import Params, component
 from components.browsing.files import DownloadedFile, UploadedFile
-from components.browsing.loop import Ask, carry_out
-from components.browsing.session import Wanted, opened
-from components.browsing.uploads import collected, filled_and_noted, sources_of
+from components.browsing.loop import AskModel, run_task
+from components.browsing.session import BrowserOptions, open_browser
+from components.browsing.uploads import fetch_files, fill_and_note, read_sources
 from components.context import NodeContext
-from components.nodes.llm.model_call import ERROR_MARK, NoAnswer, base_delay, number, template_kwargs
+from components.nodes.llm.model_call import ERROR_MARK, NoAnswer, base_delay, to_number, load_template_kwargs
 from components.text.templates.templates import value_text
 from providers.models.text.context_window import fit_messages, message_budget
 from providers.models.text.sanitizer import clean
 from providers.models.types.chat import ChatModel, ChatRequest
 
-MOST_TEXT = 8000  # characters of page text in one request to the model
-LEAST_TEXT = 2000  # the same, for a model with a small context window
+MAX_TEXT_CHARS = 8000  # characters of page text in one request to the model
+MIN_TEXT_CHARS = 2000  # the same, for a model with a small context window
 
 _LABELS = {
     "headless": "Headless",
@@ -91,27 +91,27 @@ async def browser(params: BrowserParams, ctx: NodeContext) -> Finished:
     settings = ctx.services.browser
     if settings is None:
         raise NodeFailure("This worker has no browser configured, so the component Browser cannot run here.")
-    task = filled_and_noted(value_text(params.prompts), ctx)
-    sources = sources_of(params.upload_sources, ctx)
+    task = fill_and_note(value_text(params.prompts), ctx)
+    sources = read_sources(params.upload_sources, ctx)
     model = await ctx.model(params.llm_id)
-    async with _scratch() as scratch:
-        files = await collected(sources, scratch / "uploads", settings.upload_url_max_bytes, ctx)
-        wanted = Wanted(
+    async with _temporary_folder() as scratch:
+        files = await fetch_files(sources, scratch / "uploads", settings.upload_url_max_bytes, ctx)
+        wanted = BrowserOptions(
             scratch=scratch,
             profile=_profile_name(ctx) if params.persist_session else None,
             headless=params.headless,
             sandbox=params.chromium_sandbox,
             files=files,
-            most_text=min(MOST_TEXT, max(LEAST_TEXT, model.spec.context_tokens // 2)),
+            most_text=min(MAX_TEXT_CHARS, max(MIN_TEXT_CHARS, model.spec.context_tokens // 2)),
         )
-        async with opened(settings, wanted, ctx.log) as (page, downloads):
-            result = await carry_out(_with_files(task, files), page, _asking(params, ctx, model), params.max_steps)
-            stored = [entry for file in await downloads.finished() if (entry := await _stored(file, ctx)) is not None]
+        async with open_browser(settings, wanted, ctx.log) as (page, downloads):
+            result = await run_task(_append_file_list(task, files), page, _build_ask(params, ctx, model), params.max_steps)
+            stored = [entry for file in await downloads.finished() if (entry := await _store(file, ctx)) is not None]
     return Finished(outputs={"content": clean(result), "downloaded_files": stored})
 
 
 @asynccontextmanager
-async def _scratch() -> AsyncGenerator[Path]:
+async def _temporary_folder() -> AsyncGenerator[Path]:
     """Create a folder for the browser's temporary files; it is removed afterwards."""
     folder = Path(mkdtemp(prefix="easel-browser-"))
     try:
@@ -136,18 +136,18 @@ def _profile_name(ctx: NodeContext) -> str:
 # -- requests to the model --------------------------------------------------------------------------------------------
 
 
-def _with_files(task: str, files: Sequence[UploadedFile]) -> str:
+def _append_file_list(task: str, files: Sequence[UploadedFile]) -> str:
     if not files:
         return task
     lines = [f"- file id: {file.id}, name: {file.name}" for file in files]
     return "\n".join([task, "", "Files that can be uploaded:", *lines])
 
 
-def _asking(params: BrowserParams, ctx: NodeContext, model: ChatModel) -> Ask:
+def _build_ask(params: BrowserParams, ctx: NodeContext, model: ChatModel) -> AskModel:
     """Return the function by which the loop asks the model. It raises NoAnswer when the provider fails."""
-    temperature = number(params.temperature)
+    temperature = to_number(params.temperature)
     generation = {} if temperature is None else {"temperature": temperature}
-    kwargs = template_kwargs(ctx)
+    kwargs = load_template_kwargs(ctx)
 
     async def ask(instructions: str, question: str) -> str:
         messages = [{"role": "system", "content": instructions}, {"role": "user", "content": question}]
@@ -156,7 +156,7 @@ def _asking(params: BrowserParams, ctx: NodeContext, model: ChatModel) -> Ask:
                 fit_messages(messages, message_budget(model.spec.context_tokens)),
                 params=generation,
                 chat_template_kwargs=kwargs,
-                retries=int(max(0, number(params.max_retries) or 0)),
+                retries=int(max(0, to_number(params.max_retries) or 0)),
                 retry_delay=base_delay(params),
             )
         )
@@ -171,7 +171,7 @@ def _asking(params: BrowserParams, ctx: NodeContext, model: ChatModel) -> Ask:
 # -- downloads --------------------------------------------------------------------------------------------------------
 
 
-async def _stored(file: DownloadedFile, ctx: NodeContext) -> dict[str, Any] | None:
+async def _store(file: DownloadedFile, ctx: NodeContext) -> dict[str, Any] | None:
     """Store a downloaded file for the tenant and return its output entry; None (and a warning) if that fails."""
     try:
         if file.path is None:

@@ -22,11 +22,11 @@ from canvas.errors import NodeFailure
 CLOSE_SECONDS = 2.0  # for the browser to write its profile and close
 STOP_SECONDS = 3.0  # for the driver to end; afterwards it ends in the background
 LAUNCH_SECONDS = 60.0
-LONGEST_REASON = 500  # characters
-LONGEST_TEMPORARY = 56  # characters of the path: Chromium puts a socket below it, and a socket's path may have 103
+MAX_REASON_CHARS = 500  # characters
+MAX_TMPDIR_CHARS = 56  # characters of the path: Chromium puts a socket below it, and a socket's path may have 103
 
 _COMMANDS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
-_PLACES = (
+_PATHS = (
     "/usr/bin/chromium",
     "/usr/bin/chromium-browser",
     "/usr/bin/google-chrome",
@@ -44,23 +44,23 @@ _FLAGS = (
     "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1",  # names are not resolved here, only by the proxy
     "--no-pings",
 )
-_PASSED_ON = (
+_PASSED_VARIABLES = (
     "PATH", "LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "TZ", "DISPLAY", "WAYLAND_DISPLAY", "XAUTHORITY",
     "XDG_RUNTIME_DIR", "FONTCONFIG_FILE", "FONTCONFIG_PATH", "LD_LIBRARY_PATH",
 )  # fmt: skip
 _LOCK = "SingletonLock"
-_TELLING = (
+_CAUSES = (
     "FATAL:",
     "error while loading",
     "Missing X server",
     "No usable sandbox",
 )  # lines of its output that name a cause
 
-ending: set[asyncio.Task[None]] = set()  # references to background tasks, which asyncio itself holds only weakly
+stopping_drivers: set[asyncio.Task[None]] = set()  # references to background tasks, which asyncio itself holds only weakly
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
+class LaunchOptions:
     """How to start a browser. Files outside the profile go to `scratch`; all traffic goes through `proxy`."""
 
     profile: Path
@@ -72,21 +72,21 @@ class Launch:
 
 
 @asynccontextmanager
-async def running(launch: Launch) -> AsyncGenerator[BrowserContext]:
+async def run_chromium(launch: LaunchOptions) -> AsyncGenerator[BrowserContext]:
     """Start a browser with one empty tab, and end it afterwards. Raises NodeFailure if it cannot be started."""
     starting = asyncio.ensure_future(async_playwright().start())
-    opening = asyncio.ensure_future(_opened(starting, launch))
+    opening = asyncio.ensure_future(_launch(starting, launch))
     try:
         try:
             context = await asyncio.shield(opening)
         except Error as error:
-            raise _not_started(error, launch) from error
+            raise _start_failure(error, launch) from error
         yield context
     finally:
-        await _uninterrupted(_closed(starting, opening, launch.profile))
+        await _finish_despite_cancel(_close(starting, opening, launch.profile))
 
 
-def kill(profile: Path) -> None:
+def kill_browser(profile: Path) -> None:
     """Kill the browser that uses a profile, with all its child processes."""
     lock = profile / _LOCK
     with suppress(OSError, ValueError):  # there is no lock, or the process has ended
@@ -96,19 +96,19 @@ def kill(profile: Path) -> None:
         lock.unlink()
 
 
-def executable_of(named: str | None) -> str | None:
+def find_executable(configured: str | None) -> str | None:
     """Return the Chromium to start: the configured one, else the first in the usual places; None if there is none."""
-    if named:
-        found = shutil.which(named)
+    if configured:
+        found = shutil.which(configured)
         if found is None:
-            raise NodeFailure(f'The browser "{named}" was not found. Set BROWSER_USE_EXECUTABLE_PATH to a Chromium.')
+            raise NodeFailure(f'The browser "{configured}" was not found. Set BROWSER_USE_EXECUTABLE_PATH to a Chromium.')
         return found
-    return next((found for place in (*_COMMANDS, *_PLACES) if (found := shutil.which(place))), None)
+    return next((found for place in (*_COMMANDS, *_PATHS) if (found := shutil.which(place))), None)
 
 
-async def _opened(starting: "asyncio.Future[Playwright]", launch: Launch) -> BrowserContext:
+async def _launch(starting: "asyncio.Future[Playwright]", launch: LaunchOptions) -> BrowserContext:
     playwright = await asyncio.shield(starting)
-    executable = executable_of(launch.executable) or playwright.chromium.executable_path
+    executable = find_executable(launch.executable) or playwright.chromium.executable_path
     if not Path(executable).exists():
         raise NodeFailure("No Chromium was found. Install one, or set BROWSER_USE_EXECUTABLE_PATH to its path.")
     return await playwright.chromium.launch_persistent_context(
@@ -130,12 +130,12 @@ async def _opened(starting: "asyncio.Future[Playwright]", launch: Launch) -> Bro
 
 def _environment(scratch: Path) -> dict[str, str | float | bool]:
     """Return the browser's environment: a few variables of ours, because the others may contain secrets."""
-    passed_on = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
-    temporary = {"TMPDIR": str(scratch)} if len(str(scratch)) <= LONGEST_TEMPORARY else {}
+    passed_on = {name: os.environ[name] for name in _PASSED_VARIABLES if name in os.environ}
+    temporary = {"TMPDIR": str(scratch)} if len(str(scratch)) <= MAX_TMPDIR_CHARS else {}
     return {**passed_on, **temporary, "HOME": str(scratch)}
 
 
-async def _closed(
+async def _close(
     starting: "asyncio.Future[Playwright]", opening: "asyncio.Future[BrowserContext]", profile: Path
 ) -> None:
     if opening.done() and not opening.cancelled() and opening.exception() is None:
@@ -144,21 +144,21 @@ async def _closed(
                 await opening.result().close()
     else:
         opening.cancel()
-    kill(profile)
-    stopping = asyncio.create_task(_stopped(starting))
-    ending.add(stopping)
-    stopping.add_done_callback(ending.discard)
+    kill_browser(profile)
+    stopping = asyncio.create_task(_stop_driver(starting))
+    stopping_drivers.add(stopping)
+    stopping.add_done_callback(stopping_drivers.discard)
     await asyncio.wait({stopping}, timeout=STOP_SECONDS)
-    kill(profile)
+    kill_browser(profile)
 
 
-async def _stopped(starting: "asyncio.Future[Playwright]") -> None:
+async def _stop_driver(starting: "asyncio.Future[Playwright]") -> None:
     """End the driver once it has started. A browser that it was about to start ends with it."""
     with suppress(Exception):  # a driver that failed to start raises its error here, which was reported before
         await (await starting).stop()
 
 
-async def _uninterrupted(work: Coroutine[Any, Any, None]) -> None:
+async def _finish_despite_cancel(work: Coroutine[Any, Any, None]) -> None:
     """Run the coroutine to its end even if the task is cancelled meanwhile; raise the cancellation afterwards."""
     task = asyncio.create_task(work)
     cancelled: asyncio.CancelledError | None = None
@@ -171,8 +171,8 @@ async def _uninterrupted(work: Coroutine[Any, Any, None]) -> None:
         raise cancelled
 
 
-def _not_started(error: Error, launch: Launch) -> NodeFailure:
+def _start_failure(error: Error, launch: LaunchOptions) -> NodeFailure:
     lines = error.message.strip().splitlines() or ["no reason given"]
-    reason = next((line for line in lines if any(word in line for word in _TELLING)), lines[0])
+    reason = next((line for line in lines if any(word in line for word in _CAUSES)), lines[0])
     advice = "" if launch.headless else " Without `headless` it needs a display."
-    return NodeFailure(f"The browser could not be started: {reason.strip()[:LONGEST_REASON]}.{advice}")
+    return NodeFailure(f"The browser could not be started: {reason.strip()[:MAX_REASON_CHARS]}.{advice}")

@@ -6,12 +6,12 @@ from pathlib import Path
 
 from playwright.async_api import Download, Error
 
-from components.browsing.files import DownloadedFile, fit_name, free_name, name_from
+from components.browsing.files import DownloadedFile, fit_name, free_name, name_from_response
 
 BEGIN_SECONDS = 5.0  # how long to wait for a download to begin
 FINISH_SECONDS = 120.0  # how long to wait for all downloads to finish
-MOST_FILES = 100  # per browser; later downloads are ignored
-MOST_BYTES = 100 * 1024 * 1024  # per file
+MAX_DOWNLOADS = 100  # per browser; later downloads are ignored
+MAX_FILE_BYTES = 100 * 1024 * 1024  # per file
 
 
 class Downloads:
@@ -31,7 +31,7 @@ class Downloads:
         """Save the body of a response as a download."""
         path = self._folder / f"kept-{len(self.names)}"
         await asyncio.to_thread(path.write_bytes, content)
-        self._add(name_from(url, headers), path)
+        self._add(name_from_response(url, headers), path)
 
     async def more_than(self, number: int) -> bool:
         """Return whether more than `number` downloads have begun; wait up to BEGIN_SECONDS for the next one."""
@@ -47,17 +47,17 @@ class Downloads:
     async def finished(self) -> Sequence[DownloadedFile]:
         """Wait for all downloads and return them; one that failed names its problem."""
         pairs = zip(self.names, self._sources, strict=True)
-        return await asyncio.gather(*(_finished(name, source) for name, source in pairs))
+        return await asyncio.gather(*(_wait_for(name, source) for name, source in pairs))
 
     def _add(self, name: str, source: Download | Path) -> None:
-        if len(self.names) == MOST_FILES:
+        if len(self.names) == MAX_DOWNLOADS:
             return  # some pages start downloads without end
         self.names.append(free_name(fit_name(name, "download"), self.names))
         self._sources.append(source)
         self._begun.set()
 
 
-async def _finished(name: str, source: Download | Path) -> DownloadedFile:
+async def _wait_for(name: str, source: Download | Path) -> DownloadedFile:
     try:
         async with asyncio.timeout(FINISH_SECONDS):
             path = source if isinstance(source, Path) else await source.path()
@@ -68,6 +68,6 @@ async def _finished(name: str, source: Download | Path) -> DownloadedFile:
         return DownloadedFile(name, None, " ".join(str(error).split())[:200])
     if not size:
         return DownloadedFile(name, None, "the file is empty")
-    if size > MOST_BYTES:
-        return DownloadedFile(name, None, f"the file is larger than {MOST_BYTES:,} bytes")
+    if size > MAX_FILE_BYTES:
+        return DownloadedFile(name, None, f"the file is larger than {MAX_FILE_BYTES:,} bytes")
     return DownloadedFile(name, path)

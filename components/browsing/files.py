@@ -7,7 +7,7 @@ from hashlib import sha256
 from pathlib import Path, PurePosixPath
 from urllib.parse import unquote, urlsplit
 
-LONGEST = 180  # bytes of a file name; file systems accept 255
+MAX_NAME_BYTES = 180  # bytes of a file name; file systems accept 255
 
 _FOLDERS = re.compile(r"[/\\]")
 _NOT_IN_A_NAME = re.compile(r'[:*?"<>|\x00-\x1f\x7f\ud800-\udfff]')
@@ -41,9 +41,9 @@ def fit_name(name: str, default: str = "file") -> str:
     """Return the name without folders and forbidden characters, cut to length; the default if nothing is left."""
     bare = _NOT_IN_A_NAME.sub("_", _FOLDERS.split(name)[-1]).strip(". ")
     stem, suffix = _split(bare)
-    if len(suffix) > LONGEST // 4:
+    if len(suffix) > MAX_NAME_BYTES // 4:
         stem, suffix = bare, ""
-    max_stem = LONGEST - len(suffix.encode())
+    max_stem = MAX_NAME_BYTES - len(suffix.encode())
     return stem.encode()[:max_stem].decode("utf-8", "ignore") + suffix or default
 
 
@@ -57,11 +57,11 @@ def free_name(name: str, used: Collection[str]) -> str:
     return free
 
 
-def name_from(url: str, headers: Mapping[str, str]) -> str:
+def name_from_response(url: str, headers: Mapping[str, str]) -> str:
     """Return a file name for a response: from Content-Disposition, else from the URL's path, else from a hash."""
     number = sha256(url.encode("utf-8", "replace")).hexdigest()[:8]
     declared = _declared_name(headers.get("content-disposition", ""))
-    return fit_name(declared, "") or fit_name(_end_of_path(url), "") or f"url_file_{number}.bin"
+    return fit_name(declared, "") or fit_name(_last_path_segment(url), "") or f"url_file_{number}.bin"
 
 
 def _split(name: str) -> tuple[str, str]:
@@ -82,7 +82,7 @@ def _declared_name(disposition: str) -> str:
     return bare[1] if bare else ""
 
 
-def _end_of_path(url: str) -> str:
+def _last_path_segment(url: str) -> str:
     try:
         return unquote(urlsplit(url).path).rpartition("/")[2]
     except ValueError:

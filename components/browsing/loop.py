@@ -9,16 +9,16 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from canvas.errors import NodeFailure
-from components.browsing.actions import BadReply, Done, Extract, PageAction, read_reply
-from components.browsing.page_view import View
+from components.browsing.actions import InvalidReply, DoneAction, ExtractAction, PageAction, read_reply
+from components.browsing.page_view import PageView
 from components.text.templates.templates import value_text
 
-LONGEST_NOTE = 4_000  # characters
-LONGEST_NOTES = 16_000  # characters of all notes together; the oldest are dropped first
-LONGEST_THOUGHT = 300  # characters of a thought in the list of earlier steps
-STEPS_REMEMBERED = 12
+MAX_NOTE_CHARS = 4_000  # characters
+MAX_NOTES_CHARS = 16_000  # characters of all notes together; the oldest are dropped first
+MAX_THOUGHT_CHARS = 300  # characters of a thought in the list of earlier steps
+MAX_STEPS_SHOWN = 12
 
-Ask = Callable[[str, str], Awaitable[str]]  # system text, question -> the model's answer
+AskModel = Callable[[str, str], Awaitable[str]]  # system text, question -> the model's answer
 
 INSTRUCTIONS = """\
 You drive a web browser to carry out a task. In each step you are shown the page as it is now: its address, the \
@@ -48,10 +48,10 @@ class ActionFailed(Exception):
     """Raised when an action could not be carried out. The text is for the model."""
 
 
-class Page(Protocol):
+class BrowserPage(Protocol):
     """The interface that the loop needs of a browser."""
 
-    async def look(self) -> View:
+    async def look(self) -> PageView:
         """Return the current page, even a broken one. Raises NodeFailure when the browser has ended."""
         ...
 
@@ -68,8 +68,8 @@ class _Memory:
     steps: list[str] = field(default_factory=list[str])
 
     def note(self, text: str) -> None:
-        self.notes.append(text[:LONGEST_NOTE])
-        while sum(map(len, self.notes)) > LONGEST_NOTES:
+        self.notes.append(text[:MAX_NOTE_CHARS])
+        while sum(map(len, self.notes)) > MAX_NOTES_CHARS:
             self.notes.pop(0)
 
     def shown(self) -> str:
@@ -77,13 +77,13 @@ class _Memory:
         if self.notes:
             parts.append("# Your notes\n" + "\n".join(f"- {note}" for note in self.notes))
         if self.steps:
-            first = max(0, len(self.steps) - STEPS_REMEMBERED)
+            first = max(0, len(self.steps) - MAX_STEPS_SHOWN)
             lines = [f"{first + at}. {step}" for at, step in enumerate(self.steps[first:], 1)]
             parts.append("# What you have done\n" + "\n".join(lines))
         return "\n\n".join(parts)
 
 
-async def carry_out(task: str, page: Page, ask: Ask, max_steps: int) -> str:
+async def run_task(task: str, page: BrowserPage, ask: AskModel, max_steps: int) -> str:
     """Drive the browser until the model is done; return its result. Raises NodeFailure after `max_steps` steps."""
     memory = _Memory()
     for step in range(1, max_steps + 1):
@@ -91,11 +91,11 @@ async def carry_out(task: str, page: Page, ask: Ask, max_steps: int) -> str:
         answer = await ask(INSTRUCTIONS, _question(task, memory, view, max_steps - step))
         try:
             reply = read_reply(answer)
-        except BadReply as bad:
+        except InvalidReply as bad:
             memory.steps.append(f"(your reply could not be used) {bad}")
             continue
-        thought = " ".join(reply.thought.split())[:LONGEST_THOUGHT]
-        done, lines = await _acted(reply.actions, page, memory)
+        thought = " ".join(reply.thought.split())[:MAX_THOUGHT_CHARS]
+        done, lines = await _carry_out_actions(reply.actions, page, memory)
         if done is not None:
             return value_text(done.result)
         memory.steps.append("; ".join([*([f'thought "{thought}"'] if thought else []), *lines]))
@@ -105,16 +105,16 @@ async def carry_out(task: str, page: Page, ask: Ask, max_steps: int) -> str:
     )
 
 
-async def _acted(
-    actions: Sequence[PageAction | Extract | Done], page: Page, memory: _Memory
-) -> tuple[Done | None, list[str]]:
+async def _carry_out_actions(
+    actions: Sequence[PageAction | ExtractAction | DoneAction], page: BrowserPage, memory: _Memory
+) -> tuple[DoneAction | None, list[str]]:
     """Carry out actions up to the first that ends the task or fails; return that end and a line for each action."""
     lines: list[str] = []
     for action in actions:
         match action:
-            case Done():
+            case DoneAction():
                 return action, lines
-            case Extract():
+            case ExtractAction():
                 memory.note(action.text)
                 lines.append("noted")
             case _:
@@ -126,7 +126,7 @@ async def _acted(
     return None, lines
 
 
-def _question(task: str, memory: _Memory, view: View, steps_left: int) -> str:
+def _question(task: str, memory: _Memory, view: PageView, steps_left: int) -> str:
     """Return the request's text. The page's text comes last, so that a small context window cuts it first."""
     parts = [f"# Task\n{task}", memory.shown(), f"Steps left after this one: {steps_left}", view.shown()]
     return "\n\n".join(part for part in parts if part)

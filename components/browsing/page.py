@@ -17,16 +17,16 @@ from components.browsing import actions
 from components.browsing.downloads import Downloads
 from components.browsing.files import UploadedFile
 from components.browsing.loop import ActionFailed
-from components.browsing.page_view import MOST_ELEMENTS, Element, View
+from components.browsing.page_view import MAX_ELEMENTS, PageElement, PageView
 from components.browsing.tabs import Tabs, reason_of
 
-LOOK_SECONDS = 10.0
+VIEW_SECONDS = 10.0
 ACTION_SECONDS = 60.0  # for an action, navigation included
 CLICK_SECONDS = 5.0
 GOTO_SECONDS = 30.0
-MOST_FRAMES = 8
+MAX_FRAMES = 8
 
-_LOOK = (Path(__file__).with_name("page.js")).read_text()
+_READ_FRAME = (Path(__file__).with_name("page.js")).read_text()
 _SCROLL = """(direction) => {
   const page = document.scrollingElement || document.documentElement;
   const room = (element) => element.scrollHeight - element.clientHeight;
@@ -37,13 +37,13 @@ _SCROLL = """(direction) => {
   const to = { down: target.scrollTop + step, up: target.scrollTop - step, top: 0, bottom: target.scrollHeight };
   target.scrollTo({ top: to[direction], behavior: "instant" });
 }"""
-_WHOLE = "(most) => document.documentElement.outerHTML.slice(0, most)"
+_READ_HTML = "(most) => document.documentElement.outerHTML.slice(0, most)"
 _IS_FILE_FIELD = "(element) => element.tagName === 'INPUT' && element.type === 'file'"
 _SCHEMES = frozenset({"http", "https", "about", "blob", "data", "chrome-error", ""})
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class LoadedPage:
     """A loaded page: its URL after redirects, the HTTP status, and the HTML as the browser has it now."""
 
     url: str
@@ -62,23 +62,23 @@ class LivePage:
         *,
         refused: Mapping[str, str],
         files: Sequence[UploadedFile] = (),
-        most_text: int = 8000,
+        max_text: int = 8000,
     ) -> None:
         self._tabs = Tabs(context, downloads)
         self._downloads = downloads
         self._refused = refused
         self._files = files
-        self._most_text = most_text
+        self._most_text = max_text
         self._elements: list[ElementHandle] = []
 
     # -- reading --------------------------------------------------------------------------------------------------
-    async def look(self) -> View:
+    async def look(self) -> PageView:
         """Return the current page; one that does not respond is closed. Raises NodeFailure if the browser has ended."""
         for is_last in (False, True):
             page = await self._tabs.current()
             self._elements = []
             try:
-                async with asyncio.timeout(LOOK_SECONDS):
+                async with asyncio.timeout(VIEW_SECONDS):
                     return await self._view(page)
             except TimeoutError:
                 break
@@ -87,29 +87,29 @@ class LivePage:
                     break
         self._elements = []
         await self._tabs.give_up(page)
-        return View("about:blank", remarks=[*self._remarked(), f"{page.url} did not respond and was closed."])
+        return PageView("about:blank", remarks=[*self._remarked(), f"{page.url} did not respond and was closed."])
 
-    async def _view(self, page: Page) -> View:
-        seen: list[Element] = []
+    async def _view(self, page: Page) -> PageView:
+        seen: list[PageElement] = []
         texts: list[str] = []
         above = below = 0.0
         text_left = self._most_text
-        for frame in page.frames[:MOST_FRAMES]:
-            found = await self._read(frame, MOST_ELEMENTS - len(seen), text_left)
+        for frame in page.frames[:MAX_FRAMES]:
+            found = await self._read(frame, MAX_ELEMENTS - len(seen), text_left)
             if found is None:
                 continue
-            seen += [Element.read(described) for described in found["described"]]
+            seen += [PageElement.read(described) for described in found["described"]]
             texts.append(found["text"])
             text_left -= len(found["text"])
             if frame == page.main_frame:
                 above, below = found["above"], found["below"]
         text = "\n\n".join(filter(None, texts))
-        return View(page.url, await page.title(), seen, text, above, below, self._remarked())
+        return PageView(page.url, await page.title(), seen, text, above, below, self._remarked())
 
     async def _read(self, frame: Frame, most_elements: int, most_text: int) -> dict[str, Any] | None:
         """Run page.js in a frame and return its result; remember the elements for later actions."""
         try:
-            found = await frame.evaluate_handle(_LOOK, [max(0, most_elements), max(0, most_text)])
+            found = await frame.evaluate_handle(_READ_FRAME, [max(0, most_elements), max(0, most_text)])
             read = await found.evaluate("(found) => found && { ...found, elements: null }")
             if read is None:
                 return None
@@ -129,16 +129,16 @@ class LivePage:
             remarks.append(f"Files downloaded so far: {', '.join(self._downloads.names)}")
         return remarks
 
-    async def read(self, url: str, most: int) -> Loaded:
+    async def read(self, url: str, max_chars: int) -> LoadedPage:
         """Load a URL and return the page once its scripts are quiet. Raises ActionFailed."""
         page = await self._tabs.current()
         self._tabs.failed = ""
         try:
             async with asyncio.timeout(ACTION_SECONDS):
-                response = await self._goto(web_address(url), page)
+                response = await self._goto(parse_web_address(url), page)
                 await self._tabs.settled()
                 page = await self._tabs.current()
-                html = await page.evaluate(_WHOLE, most)
+                html = await page.evaluate(_READ_HTML, max_chars)
         except Error as error:
             raise ActionFailed(self._refusal(page.url) or reason_of(error)) from error
         except TimeoutError as error:
@@ -146,7 +146,7 @@ class LivePage:
         if refusal := self._refusal(page.url):
             raise ActionFailed(refusal)
         kind = response.headers.get("content-type", "") if response is not None else ""
-        return Loaded(page.url, response.status if response is not None else 0, kind, html)
+        return LoadedPage(page.url, response.status if response is not None else 0, kind, html)
 
     # -- acting ---------------------------------------------------------------------------------------------------
     async def act(self, action: actions.PageAction) -> str:
@@ -171,32 +171,32 @@ class LivePage:
 
     async def _done(self, action: actions.PageAction, page: Page) -> str:
         match action:
-            case actions.Goto():
+            case actions.GotoAction():
                 return await self._go(action.url, page)
-            case actions.Click():
+            case actions.ClickAction():
                 await self._element(action.index).click(timeout=CLICK_SECONDS * 1000)
-            case actions.Type():
+            case actions.TypeAction():
                 await self._type(action, page)
-            case actions.Select():
+            case actions.SelectAction():
                 await self._element(action.index).select_option(action.option, timeout=CLICK_SECONDS * 1000)
-            case actions.Scroll():
+            case actions.ScrollAction():
                 await page.evaluate(_SCROLL, action.direction)
-            case actions.Back():
+            case actions.BackAction():
                 return await self._go_back(page)
-            case actions.Wait():
+            case actions.WaitAction():
                 await asyncio.sleep(action.seconds)
-            case actions.Upload():
+            case actions.UploadAction():
                 return await self._upload(action, page)
-            case actions.Download():
+            case actions.DownloadAction():
                 return await self._download(action, page)
         return ""
 
     async def _go(self, url: str, page: Page) -> str:
         before = len(self._downloads.names)
         try:
-            response = await self._goto(web_address(url), page)
+            response = await self._goto(parse_web_address(url), page)
         except Error as error:
-            if _is_a_download(error) and await self._downloads.more_than(before):
+            if _is_download(error) and await self._downloads.more_than(before):
                 return "it is a file, which was downloaded"
             raise
         return f"HTTP {response.status}" if response is not None and response.status >= 400 else ""
@@ -220,7 +220,7 @@ class LivePage:
         await page.close()
         return "the tab was closed"
 
-    async def _type(self, action: actions.Type, page: Page) -> None:
+    async def _type(self, action: actions.TypeAction, page: Page) -> None:
         element = self._element(action.index)
         try:
             await element.fill(action.text, timeout=CLICK_SECONDS * 1000)
@@ -232,7 +232,7 @@ class LivePage:
         if action.submit:
             await element.press("Enter", timeout=CLICK_SECONDS * 1000)
 
-    async def _upload(self, action: actions.Upload, page: Page) -> str:
+    async def _upload(self, action: actions.UploadAction, page: Page) -> str:
         name = action.file.strip()
         file = next((file for file in self._files if name in (file.id, file.name)), None)
         if file is None:
@@ -247,14 +247,14 @@ class LivePage:
             await (await choosing.value).set_files(file.path)
         return f"{file.name} was chosen"
 
-    async def _download(self, action: actions.Download, page: Page) -> str:
+    async def _download(self, action: actions.DownloadAction, page: Page) -> str:
         before = len(self._downloads.names)
         if action.index is not None:
             await self._element(action.index).click(timeout=CLICK_SECONDS * 1000)
         else:
             tab = await self._tabs.another()
             try:
-                await self._fetch(web_address(action.url), tab, before)
+                await self._fetch(parse_web_address(action.url), tab, before)
             finally:
                 await tab.close()
         if not await self._downloads.more_than(before):
@@ -266,7 +266,7 @@ class LivePage:
         try:
             response = await tab.goto(url, wait_until="load", timeout=GOTO_SECONDS * 1000)
         except Error as error:
-            if not _is_a_download(error) or not await self._downloads.more_than(before):
+            if not _is_download(error) or not await self._downloads.more_than(before):
                 raise
             await self._downloads.finished()
             return
@@ -288,7 +288,7 @@ class LivePage:
         return ""
 
 
-def web_address(url: str) -> str:
+def parse_web_address(url: str) -> str:
     """Return the URL, with https if it has no scheme. Raises ActionFailed unless it is http or https."""
     url = url.strip()
     address = url if "://" in url else f"https://{url}"
@@ -301,6 +301,6 @@ def web_address(url: str) -> str:
     return address
 
 
-def _is_a_download(error: Error) -> bool:
+def _is_download(error: Error) -> bool:
     """Return whether a navigation failed because its target is a file."""
     return "Download is starting" in error.message or "net::ERR_ABORTED" in error.message

@@ -6,13 +6,13 @@ from typing import Any
 
 from providers.models.text.sanitizer import clean
 
-MOST_ELEMENTS = 150
-LONGEST_NAME = 120  # characters
-LONGEST_VALUE = 200
+MAX_ELEMENTS = 150
+MAX_NAME_CHARS = 120  # characters
+MAX_VALUE_CHARS = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Element:
+class PageElement:
     """A usable element of a page: a link, a button, a field."""
 
     role: str
@@ -22,14 +22,14 @@ class Element:
     options: Sequence[str] = ()  # of a list to select from
 
     @classmethod
-    def read(cls, found: Mapping[str, Any]) -> "Element":
+    def read(cls, found: Mapping[str, Any]) -> "PageElement":
         """Build an element from the description that page.js returns."""
         return cls(
-            _line(found.get("role"), 40),
-            _line(found.get("name"), LONGEST_NAME),
-            _line(found.get("value"), LONGEST_VALUE),
-            tuple(_line(state, 40) for state in found.get("states") or ()),
-            tuple(_line(option, 60) for option in found.get("options") or ()),
+            _one_line(found.get("role"), 40),
+            _one_line(found.get("name"), MAX_NAME_CHARS),
+            _one_line(found.get("value"), MAX_VALUE_CHARS),
+            tuple(_one_line(state, 40) for state in found.get("states") or ()),
+            tuple(_one_line(option, 60) for option in found.get("options") or ()),
         )
 
     def shown(self) -> str:
@@ -43,27 +43,27 @@ class Element:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class PageView:
     """The visible part of a page. `above` and `below` count the screens that scrolling would show."""
 
     url: str
     title: str = ""
-    elements: Sequence[Element] = ()
+    elements: Sequence[PageElement] = ()
     text: str = ""
     above: float = 0.0
     below: float = 0.0
     remarks: Sequence[str] = ()  # open tabs, dialogs, downloaded files, problems of the page
 
     def shown(self) -> str:
-        lines = ["# The page now", f"Address: {_line(self.url, 500)}", f"Title: {_line(self.title, 200)}"]
+        lines = ["# The page now", f"Address: {_one_line(self.url, 500)}", f"Title: {_one_line(self.title, 200)}"]
         lines.append(f"Screens above: {self.above:.1f}, below: {self.below:.1f}")
-        lines += [_line(remark, 500) for remark in self.remarks]
+        lines += [_one_line(remark, 500) for remark in self.remarks]
         listed = [f"[{number}] {element.shown()}" for number, element in enumerate(self.elements, 1)]
         lines += ["", "## Elements", *(listed or ["(none)"]), "", "## Text", clean(self.text) or "(none)"]
         return "\n".join(lines)
 
 
-def _line(value: Any, longest: int) -> str:
+def _one_line(value: Any, longest: int) -> str:
     """Return a text from a page on one line, cut to `longest` characters."""
     text = " ".join(clean(str(value or "")).split())
     return text if len(text) <= longest else text[: longest - 3] + "..."

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from canvas.errors import NodeFailure
 from components.browsing.files import UploadedFile
-from providers.http.browser_proxy import Egress
+from providers.http.browser_proxy import BrowserProxy
 from providers.interfaces import BrowserSettings
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ _PREFERENCES = {"plugins": {"always_open_pdf_externally": True}}  # download a P
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class BrowserOptions:
     """How to open a browser. `profile` names a profile to keep from run to run; None means an empty one."""
 
     scratch: Path
@@ -48,7 +48,7 @@ class Wanted:
 
 
 @asynccontextmanager
-async def opened(settings: BrowserSettings, wanted: Wanted, log: Any) -> "AsyncGenerator[tuple[LivePage, Downloads]]":
+async def open_browser(settings: BrowserSettings, options: BrowserOptions, log: Any) -> "AsyncGenerator[tuple[LivePage, Downloads]]":
     """Open a browser; give its page and its downloads. Raises NodeFailure if no browser can be started."""
     await asyncio.to_thread(_need_playwright)
     from components.browsing import chromium
@@ -59,19 +59,19 @@ async def opened(settings: BrowserSettings, wanted: Wanted, log: Any) -> "AsyncG
     if is_root:
         log.warning("browser_without_sandbox", reason="Chromium cannot use its sandbox as root; run workers as a user")
     async with AsyncExitStack() as stack:
-        profile = await _enter_profile(settings.profiles, wanted, log, stack)
-        egress = await stack.enter_async_context(Egress(settings.guard))
+        profile = await _enter_profile(settings.profiles, options, log, stack)
+        egress = await stack.enter_async_context(BrowserProxy(settings.guard))
         launch = chromium.Launch(
             profile=profile,
-            scratch=wanted.scratch,
+            scratch=options.scratch,
             proxy=egress.url,
             executable=settings.executable,
-            headless=wanted.headless,
-            sandbox=wanted.sandbox and not is_root,
+            headless=options.headless,
+            sandbox=options.sandbox and not is_root,
         )
         context = await stack.enter_async_context(chromium.running(launch))
-        downloads = Downloads(wanted.scratch)
-        page = LivePage(context, downloads, refused=egress.refused, files=wanted.files, most_text=wanted.most_text)
+        downloads = Downloads(options.scratch)
+        page = LivePage(context, downloads, refused=egress.refused, files=options.files, max_text=options.most_text)
         yield page, downloads
 
 
@@ -87,14 +87,14 @@ def _need_playwright() -> ModuleType:
 # -- profiles ---------------------------------------------------------------------------------------------------------
 
 
-async def _enter_profile(home: Path | None, wanted: Wanted, log: Any, stack: AsyncExitStack) -> Path:
+async def _enter_profile(home: Path | None, options: BrowserOptions, log: Any, stack: AsyncExitStack) -> Path:
     """Return the named profile, locked until the stack closes; an empty profile if there is no name or it is in use."""
-    if wanted.profile is not None and home is not None:
-        profile = await stack.enter_async_context(lock_profile(home, wanted.profile))
+    if options.profile is not None and home is not None:
+        profile = await stack.enter_async_context(lock_profile(home, options.profile))
         if profile is not None:
             return profile
         log.warning("browser_profile_in_use", reason="another run uses it; this run starts with an empty profile")
-    return prepare_profile(wanted.scratch / "profile")
+    return prepare_profile(options.scratch / "profile")
 
 
 @asynccontextmanager

@@ -12,11 +12,11 @@ from canvas.errors import NodeFailure
 from components.browsing.downloads import Downloads
 
 QUIET_SECONDS = 0.15  # a page without changes for so long counts as complete
-LONGEST_UNQUIET = 2.0  # seconds; some pages change without end
+MAX_UNQUIET_SECONDS = 2.0  # seconds; some pages change without end
 LOADING_SECONDS = 10.0  # how long to wait for a page that has begun to load
 CLOSE_SECONDS = 3.0
-LONGEST_REASON = 300  # characters of what Playwright says
-MOST_REMARKS = 10  # remarks per view; some pages open dialogs without end
+MAX_REASON_CHARS = 300  # characters of what Playwright says
+MAX_REMARKS = 10  # remarks per view; some pages open dialogs without end
 
 _QUIET = """([quiet, longest]) => new Promise((done) => {
   let timer = setTimeout(finish, quiet);
@@ -89,7 +89,7 @@ class Tabs:
         page = await self.current()
         try:
             await page.wait_for_load_state("domcontentloaded")
-            await page.evaluate(_QUIET, [QUIET_SECONDS * 1000, LONGEST_UNQUIET * 1000])
+            await page.evaluate(_QUIET, [QUIET_SECONDS * 1000, MAX_UNQUIET_SECONDS * 1000])
         except Error:  # the page navigated meanwhile
             page = await self.current()
             await page.wait_for_load_state("domcontentloaded")
@@ -113,7 +113,7 @@ class Tabs:
             self._loaded.set()
 
     async def _accept(self, dialog: Dialog) -> None:
-        if dialog.type != "beforeunload" and len(self._remarks) < MOST_REMARKS:
+        if dialog.type != "beforeunload" and len(self._remarks) < MAX_REMARKS:
             self._remarks.append(f'The page asked "{dialog.message}", which was accepted.')
         try:
             await dialog.accept()
@@ -124,12 +124,12 @@ class Tabs:
         self._downloads.add(download)
 
     def _begun(self, request: Request) -> None:
-        if _is_a_page(request):
+        if _is_page_navigation(request):
             self._loading.add(request)
             self._loaded.clear()
 
     def _ended(self, request: Request) -> None:
-        if request.failure and _is_a_page(request):
+        if request.failure and _is_page_navigation(request):
             self.failed = request.url
         self._loading.discard(request)
         if not self._loading:
@@ -139,10 +139,10 @@ class Tabs:
 def reason_of(error: Error) -> str:
     """Return Playwright's message without the call's name and the call log."""
     text = error.message.partition("Call log:")[0].partition(": ")
-    return " ".join((text[2] or text[0]).split())[:LONGEST_REASON]
+    return " ".join((text[2] or text[0]).split())[:MAX_REASON_CHARS]
 
 
-def _is_a_page(request: Request) -> bool:
+def _is_page_navigation(request: Request) -> bool:
     try:
         return request.is_navigation_request() and request.frame.parent_frame is None
     except Error:  # the request belongs to a service worker, or to a frame that does not exist yet

@@ -12,15 +12,15 @@ from canvas.validation.findings import Finding, errors_of
 from components import registry
 from components.checks import known_outputs, parameter_warnings
 
-MOST = 1000  # warnings; a longer list helps no reader
+MAX_WARNINGS = 1000  # warnings; a longer list helps no reader
 
 
 def findings_of(document: Document) -> list[Finding]:
     """Return every finding, errors first: those of the graph, then those of the nodes' parameters, then warnings."""
     errors, document_warnings = check.check(document, known_outputs.outputs_of)
-    warnings = list(islice(chain(document_warnings, parameter_warnings.about(document)), MOST + 1))
-    if len(warnings) > MOST:
-        warnings[MOST:] = [Finding("warning", None, None, f"There are more than {MOST} warnings.", "more")]
+    warnings = list(islice(chain(document_warnings, parameter_warnings.find_warnings(document)), MAX_WARNINGS + 1))
+    if len(warnings) > MAX_WARNINGS:
+        warnings[MAX_WARNINGS:] = [Finding("warning", None, None, f"There are more than {MAX_WARNINGS} warnings.", "more")]
     return [*errors, *_of_parameters(document), *warnings]
 
 

@@ -12,15 +12,15 @@ from components.nodes.flow import form_fields
 def outputs_of(entry: Entry) -> frozenset[str] | None:
     """Return the names of the outputs that a node may have; None if it may have any, or its component is unknown."""
     params = entry.params
-    usual = _usual(entry.component)
+    usual = _component_outputs(entry.component)
     if usual is None or (entry.component == "Begin" and params.get("mode") == "Webhook"):
         return None
     declared = params.get("outputs")
-    names = usual | set(map(str, declared if isinstance(declared, Mapping) else ())) | _named(entry.component, params)
+    names = usual | set(map(str, declared if isinstance(declared, Mapping) else ())) | _authored_outputs(entry.component, params)
     return names | {"result"} if params.get("exception_default_value") else names
 
 
-def _usual(component: str) -> frozenset[str] | None:
+def _component_outputs(component: str) -> frozenset[str] | None:
     """Return the outputs that a component sets by itself, whatever the author declares; None if it may set any."""
     tool = tools.find(component)
     if tool is not None:
@@ -31,11 +31,11 @@ def _usual(component: str) -> frozenset[str] | None:
     return frozenset((*found.params.default_outputs, *found.params.later_outputs))
 
 
-def _named(component: str, params: Mapping[str, Any]) -> set[str]:
+def _authored_outputs(component: str, params: Mapping[str, Any]) -> set[str]:
     """Return the outputs that are named after the author's form fields, loop variables or groups."""
     match component:
         case "Begin" | "UserFillUp":
-            return set(form_fields.schema(params.get("inputs")))
+            return set(form_fields.fields_of(params.get("inputs")))
         case "Loop":
             return {str(row.get("variable")) for _, row in rows(params.get("loop_variables"))}
         case "VariableAggregator":

@@ -19,32 +19,32 @@ class Sources:
     servers: frozenset[str] = frozenset()
 
 
-def named(document: Document) -> Sources:
+def find_named_sources(document: Document) -> Sources:
     """Return the sources that a document names, in Agents' tools as well. References resolve only at run time."""
     found: dict[str, set[str]] = {"datasets": set(), "memories": set(), "servers": set()}
     for entry in document.entries.values():
-        for _, kind, name in _named("", entry.params):
+        for _, kind, name in _iter_sources("", entry.params):
             found[kind].add(name)
     return Sources(**{kind: frozenset(names) for kind, names in found.items()})
 
 
-def missing(document: Document, there: Sources, *, elsewhere: bool) -> Iterator[Finding]:
+def find_missing(document: Document, existing: Sources, *, may_be_external: bool) -> Iterator[Finding]:
     """Yield a warning for every field that names a source which does not exist.
 
     `existing`: the tenant's sources. `may_be_external`: knowledge bases and memories may also exist on a search server,
     so they are not reported.
     """
     for entry in document.entries.values():
-        for field, kind, name in _named("", entry.params):
-            if kind == "servers" and name not in there.servers:
+        for field, kind, name in _iter_sources("", entry.params):
+            if kind == "servers" and name not in existing.servers:
                 yield warning(entry, field, "unknown_mcp_server", f'MCP server "{name}" is not registered. Register it')
-            elif kind == "datasets" and not elsewhere and name not in there.datasets:
+            elif kind == "datasets" and not may_be_external and name not in existing.datasets:
                 yield warning(entry, field, "unknown_dataset", f"Dataset({name}) does not exist. Pick another")
-            elif kind == "memories" and not elsewhere and name not in there.memories:
+            elif kind == "memories" and not may_be_external and name not in existing.memories:
                 yield warning(entry, field, "unknown_memory", f"Memory {name} not found. Pick another")
 
 
-def _named(field: str, value: Any) -> Iterator[tuple[str, str, str]]:
+def _iter_sources(field: str, value: Any) -> Iterator[tuple[str, str, str]]:
     """Yield (field, kind, name) of every source inside params, whose depth `parse` has limited."""
     if isinstance(value, Mapping):
         for key, item in value.items():
@@ -54,10 +54,10 @@ def _named(field: str, value: Any) -> Iterator[tuple[str, str, str]]:
             elif key in _LISTS:
                 yield from ((at, _LISTS[key], name) for at, name in _entries(inner, item))
             else:
-                yield from _named(inner, item)
+                yield from _iter_sources(inner, item)
     elif isinstance(value, list):
         for position, item in enumerate(value):
-            yield from _named(f"{field}[{position}]", item)
+            yield from _iter_sources(f"{field}[{position}]", item)
 
 
 def _entries(field: str, value: Any) -> Iterator[tuple[str, str]]:

@@ -16,37 +16,37 @@ from canvas.document.document import Document, Entry
 from canvas.validation.findings import Finding, warning
 from canvas.validation.reference_scan import REFERENCE_OPERATORS, rows
 from components.nodes.data.variable_assigner import WITHOUT_PARAMETER
-from components.nodes.flow.comparison import ORDER_OPERATORS, SAME_AS, TEXT_OPERATORS
+from components.nodes.flow.comparison import ORDER_OPERATORS, OPERATOR_ALIASES, TEXT_OPERATORS
 from components.text.templates import templates
 
 Params: TypeAlias = Mapping[str, Any]
 
-PARSED = 400_000  # characters of templates in one canvas that are checked for syntax
+MAX_TEMPLATE_CHARS = 400_000  # characters of templates in one canvas that are checked for syntax
 
-_SIGNS = frozenset({*TEXT_OPERATORS, *ORDER_OPERATORS, "=", "≠", "empty", "not empty", *SAME_AS})
-_SIGNS_OF_LOOPS = _SIGNS | {"is", "is not"}
-_SUMS = frozenset({"+=", "-=", "*=", "/="})
-_ASSIGNING = REFERENCE_OPERATORS | frozenset(WITHOUT_PARAMETER) | _SUMS | {"set"}
+_OPERATORS = frozenset({*TEXT_OPERATORS, *ORDER_OPERATORS, "=", "≠", "empty", "not empty", *OPERATOR_ALIASES})
+_LOOP_OPERATORS = _OPERATORS | {"is", "is not"}
+_ARITHMETIC = frozenset({"+=", "-=", "*=", "/="})
+_ASSIGNING = REFERENCE_OPERATORS | frozenset(WITHOUT_PARAMETER) | _ARITHMETIC | {"set"}
 _FAILS = "so the node fails"
 
 
 @dataclass(frozen=True, slots=True)
-class Doubt:
+class ParameterWarning:
     field: str
     code: str
     reason: str
 
 
-def about(document: Document) -> Iterator[Finding]:
+def find_warnings(document: Document) -> Iterator[Finding]:
     """Yield every warning about the parameters of single nodes."""
-    left = PARSED
+    left = MAX_TEMPLATE_CHARS
     for entry in document.entries.values():
         check = _BY_COMPONENT.get(entry.component)
         warnings = list(check(entry.params)) if check else []
         for field, text in _templates(entry):
             left -= len(text)
-            if left >= 0 and (broken := _not_a_template(text)) is not None:
-                warnings.append(Doubt(field, "bad_template", f"the template does not parse, {_FAILS}: {broken}"))
+            if left >= 0 and (broken := _syntax_error(text)) is not None:
+                warnings.append(ParameterWarning(field, "bad_template", f"the template does not parse, {_FAILS}: {broken}"))
         for found in warnings:
             yield warning(entry, found.field, found.code, found.reason.rstrip("."))
 
@@ -54,14 +54,14 @@ def about(document: Document) -> Iterator[Finding]:
 # -- containers -------------------------------------------------------------------------------------------------------
 
 
-def _loop(params: Params) -> Iterator[Doubt]:
+def _loop(params: Params) -> Iterator[ParameterWarning]:
     for place, row in rows(params.get("loop_variables")):
         if row.get("variable") and not _is_complete_variable(row):
             reason = f"the variable {row['variable']} needs type, input_mode (constant or variable) and value, {_FAILS}"
-            yield Doubt(f"loop_variables[{place}]", "incomplete_row", reason)
+            yield ParameterWarning(f"loop_variables[{place}]", "incomplete_row", reason)
     operator = params.get("logical_operator") or "and"
     if operator not in ("and", "or"):
-        yield Doubt("logical_operator", "bad_operator", f"{_short(operator)} is neither and nor or, {_FAILS}")
+        yield ParameterWarning("logical_operator", "bad_operator", f"{_short(operator)} is neither and nor or, {_FAILS}")
     conditions = params.get("loop_termination_condition")
     for place, row in rows(conditions):
         yield from _condition(f"loop_termination_condition[{place}]", row)
@@ -70,7 +70,7 @@ def _loop(params: Params) -> Iterator[Doubt]:
             "there is no condition, which counts as met under and, so the body never runs. "
             "Add a condition, or set logical_operator to or"
         )
-        yield Doubt("loop_termination_condition", "loop_never_runs", reason)
+        yield ParameterWarning("loop_termination_condition", "loop_never_runs", reason)
     yield from _maximum(params.get("maximum_loop_count"))
 
 
@@ -81,79 +81,79 @@ def _is_complete_variable(row: Params) -> bool:
     return bool(value) if mode == "variable" else value is not None
 
 
-def _condition(field: str, row: Params) -> Iterator[Doubt]:
+def _condition(field: str, row: Params) -> Iterator[ParameterWarning]:
     mode = row.get("input_mode") or "constant"
     if not row.get("variable") or not row.get("operator"):
-        yield Doubt(field, "incomplete_row", f"it needs a variable and an operator, {_FAILS}")
-    elif str(row["operator"]) not in _SIGNS_OF_LOOPS:
+        yield ParameterWarning(field, "incomplete_row", f"it needs a variable and an operator, {_FAILS}")
+    elif str(row["operator"]) not in _LOOP_OPERATORS:
         reason = f"{_short(row['operator'])} is not a valid operator, so the node fails unless the value is null"
-        yield Doubt(f"{field}.operator", "bad_operator", reason)
+        yield ParameterWarning(f"{field}.operator", "bad_operator", reason)
     if mode not in ("constant", "variable"):
-        yield Doubt(f"{field}.input_mode", "bad_mode", f"{_short(mode)} is neither constant nor variable, {_FAILS}")
+        yield ParameterWarning(f"{field}.input_mode", "bad_mode", f"{_short(mode)} is neither constant nor variable, {_FAILS}")
 
 
-def _maximum(count: Any) -> Iterator[Doubt]:
+def _maximum(count: Any) -> Iterator[ParameterWarning]:
     field = "maximum_loop_count"
     maximum = 0.0 if count is None or count == "" else _number(count)
     if maximum is None:
-        yield Doubt(field, "not_a_number", f"{_short(count)} is not a number, {_FAILS}")
+        yield ParameterWarning(field, "not_a_number", f"{_short(count)} is not a number, {_FAILS}")
     elif maximum <= 0:
-        yield Doubt(field, "loop_never_runs", "with a maximum of 0 the body never runs. Set how often it may run")
+        yield ParameterWarning(field, "loop_never_runs", "with a maximum of 0 the body never runs. Set how often it may run")
 
 
-def _iteration(params: Params) -> Iterator[Doubt]:
+def _iteration(params: Params) -> Iterator[ParameterWarning]:
     if not params.get("items_ref"):
-        yield Doubt("items_ref", "no_list", f"it is empty, {_FAILS}. Enter a reference to a list")
+        yield ParameterWarning("items_ref", "no_list", f"it is empty, {_FAILS}. Enter a reference to a list")
     concurrency = params.get("max_concurrency")
     number = 0.0 if concurrency is None or concurrency == "" else _number(concurrency)
     if number is None or not number.is_integer():
         reason = f"{_short(concurrency)} is not a whole number, so the setting is ignored"
-        yield Doubt("max_concurrency", "not_a_number", reason)
+        yield ParameterWarning("max_concurrency", "not_a_number", reason)
 
 
 # -- rows -------------------------------------------------------------------------------------------------------------
 
 
-def _switch(params: Params) -> Iterator[Doubt]:
+def _switch(params: Params) -> Iterator[ParameterWarning]:
     for place, group in rows(params.get("conditions")):
         items = [(number, item) for number, item in rows(group.get("items")) if str(item.get("cpn_id") or "").strip()]
         if not items:
             reason = "it compares nothing, so it never holds. Give it an item, or remove it"
-            yield Doubt(f"conditions[{place}].items", "never_holds", reason)
+            yield ParameterWarning(f"conditions[{place}].items", "never_holds", reason)
         for number, item in items:
-            if str(item.get("operator")) not in _SIGNS:
+            if str(item.get("operator")) not in _OPERATORS:
                 reason = f"{_short(item.get('operator'))} is not a valid operator, {_FAILS}"
-                yield Doubt(f"conditions[{place}].items[{number}].operator", "bad_operator", reason)
+                yield ParameterWarning(f"conditions[{place}].items[{number}].operator", "bad_operator", reason)
 
 
-def _assigner(params: Params) -> Iterator[Doubt]:
+def _assigner(params: Params) -> Iterator[ParameterWarning]:
     for place, row in rows(params.get("variables")):
         field, operator, parameter = f"variables[{place}]", row.get("operator"), row.get("parameter")
         if not row.get("variable") or not operator or (parameter is None and operator not in WITHOUT_PARAMETER):
-            yield Doubt(field, "incomplete_row", f"it needs a variable, an operator and a parameter, {_FAILS}")
+            yield ParameterWarning(field, "incomplete_row", f"it needs a variable, an operator and a parameter, {_FAILS}")
         elif str(operator) not in _ASSIGNING:
             reason = f"{_short(operator)} is not a valid operator, so the variable becomes null"
-            yield Doubt(f"{field}.operator", "bad_operator", reason)
-        elif operator in _SUMS and (isinstance(parameter, bool) or not isinstance(parameter, int | float)):
+            yield ParameterWarning(f"{field}.operator", "bad_operator", reason)
+        elif operator in _ARITHMETIC and (isinstance(parameter, bool) or not isinstance(parameter, int | float)):
             reason = (
                 f"{_short(parameter)} is not a number, so the variable becomes an ERROR text. "
                 "References are not resolved here"
             )
-            yield Doubt(f"{field}.parameter", "not_a_number", reason)
+            yield ParameterWarning(f"{field}.parameter", "not_a_number", reason)
 
 
-def _categorize(params: Params) -> Iterator[Doubt]:
+def _categorize(params: Params) -> Iterator[ParameterWarning]:
     if not params.get("llm_id"):
-        yield Doubt("llm_id", "no_model", f"no model is chosen, {_FAILS}. Choose one")
+        yield ParameterWarning("llm_id", "no_model", f"no model is chosen, {_FAILS}. Choose one")
 
 
-def _searxng(params: Params) -> Iterator[Doubt]:
+def _searxng(params: Params) -> Iterator[ParameterWarning]:
     if not str(params.get("searxng_url") or "").strip():
         reason = "it is empty, so the node finds nothing. Enter the address of a SearXNG instance"
-        yield Doubt("searxng_url", "no_address", reason)
+        yield ParameterWarning("searxng_url", "no_address", reason)
 
 
-_BY_COMPONENT: Mapping[str, Callable[[Params], Iterator[Doubt]]] = {
+_BY_COMPONENT: Mapping[str, Callable[[Params], Iterator[ParameterWarning]]] = {
     "Categorize": _categorize,
     "Iteration": _iteration,
     "Loop": _loop,
@@ -184,11 +184,11 @@ def _templates(entry: Entry) -> Iterator[tuple[str, str]]:
             pass
 
 
-def _not_a_template(text: str) -> str | None:
+def _syntax_error(text: str) -> str | None:
     """Return why a text does not parse, or None if it does. References are replaced by a name, as in rendering."""
     source = "".join(
         piece if isinstance(piece, str) else text[piece.start : piece.end] if piece.ref.is_alias else "ref"
-        for piece in templates.pieces(text)
+        for piece in templates.split_references(text)
     )
     try:
         ImmutableSandboxedEnvironment().parse(source)

@@ -11,15 +11,15 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from canvas.errors import NodeFailure
-from components.documents.page.pictures import Picture, embedded
+from components.documents.page.pictures import EmbeddedImage, read_data_uri
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
     from markdown_it.token import Token
 
-DEEPEST = 40  # nested quotes, or half as many nested lists; deeper text is left out (with 100, "[" takes seconds)
+MAX_NESTING = 40  # nested quotes, or half as many nested lists; deeper text is left out (with 100, "[" takes seconds)
 
-MOST_TOKENS = 1_000_000  # three for each paragraph or cell: a minute of work
+MAX_TOKENS = 1_000_000  # three for each paragraph or cell: a minute of work
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,18 +35,18 @@ class Span:
 
 
 Alignment: TypeAlias = Literal["left", "center", "right"]
-Inline: TypeAlias = Span | Picture
+Inline: TypeAlias = Span | EmbeddedImage
 Inlines: TypeAlias = tuple[Inline, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Heading:
+class HeadingBlock:
     level: int
     content: Inlines
 
 
 @dataclass(frozen=True, slots=True)
-class Paragraph:
+class ParagraphBlock:
     """A paragraph; a tight one is an item of a list without blank lines between its items."""
 
     content: Inlines
@@ -54,22 +54,22 @@ class Paragraph:
 
 
 @dataclass(frozen=True, slots=True)
-class Code:
+class CodeBlock:
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class RuleBlock:
     pass
 
 
 @dataclass(frozen=True, slots=True)
-class Quote:
+class QuoteBlock:
     blocks: "tuple[Block, ...]"
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
+class ListBlock:
     """A list; `start` is the number of its first item, None for a bullet list."""
 
     items: "tuple[tuple[Block, ...], ...]"
@@ -81,7 +81,7 @@ class Listing:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class TableBlock:
     """A table; every row has as many cells as the header, and so has `alignments`."""
 
     header: tuple[Inlines, ...]
@@ -92,16 +92,16 @@ class Table:
         return self.alignments[column] if column < len(self.alignments) else "left"
 
 
-Block: TypeAlias = Heading | Paragraph | Code | Rule | Quote | Listing | Table
+Block: TypeAlias = HeadingBlock | ParagraphBlock | CodeBlock | RuleBlock | QuoteBlock | ListBlock | TableBlock
 
 
-def blocks_of(text: str) -> tuple[Block, ...]:
+def parse_blocks(text: str) -> tuple[Block, ...]:
     """Parse a Markdown text (CommonMark with tables and strikethrough) into blocks.
 
     Raises NodeFailure for a text of more than MAX_TOKENS tokens.
     """
-    tokens = markdown().parse(text)
-    if len(tokens) > MOST_TOKENS:
+    tokens = markdown_parser().parse(text)
+    if len(tokens) > MAX_TOKENS:
         raise NodeFailure(
             "The text has too many paragraphs and cells for one document. Split it into several documents."
         )
@@ -113,7 +113,7 @@ def plain_text(content: Sequence[Inline]) -> str:
     words: list[str] = []
     link_text = ""
     for inline, following in zip_longest(content, content[1:]):
-        if isinstance(inline, Picture):
+        if isinstance(inline, EmbeddedImage):
             words.append(inline.description)
             continue
         words.append(inline.text)
@@ -125,13 +125,13 @@ def plain_text(content: Sequence[Inline]) -> str:
 
 
 @lru_cache(maxsize=1)
-def markdown() -> "MarkdownIt":
+def markdown_parser() -> "MarkdownIt":
     """Return the Markdown parser, which has no state and is shared."""
     try:
         from markdown_it import MarkdownIt
     except ImportError as missing:
         raise NodeFailure('Reading Markdown needs the extra "docs": pip install easel[docs].') from missing
-    reader = MarkdownIt("commonmark", {"html": False, "maxNesting": DEEPEST})
+    reader = MarkdownIt("commonmark", {"html": False, "maxNesting": MAX_NESTING})
     return reader.enable(["table", "strikethrough"])
 
 
@@ -141,15 +141,15 @@ def _blocks(tokens: "Iterator[Token]", end: str | None) -> tuple[Block, ...]:
     for token in tokens:
         match token.type:
             case "heading_open":
-                found.append(Heading(int(token.tag[1:]), _inlines(next(tokens))))
+                found.append(HeadingBlock(int(token.tag[1:]), _inlines(next(tokens))))
             case "paragraph_open":
-                found.append(Paragraph(_inlines(next(tokens)), token.hidden))
+                found.append(ParagraphBlock(_inlines(next(tokens)), token.hidden))
             case "fence" | "code_block":
-                found.append(Code(token.content.rstrip("\n")))
+                found.append(CodeBlock(token.content.rstrip("\n")))
             case "hr":
-                found.append(Rule())
+                found.append(RuleBlock())
             case "blockquote_open":
-                found.append(Quote(_blocks(tokens, "blockquote_close")))
+                found.append(QuoteBlock(_blocks(tokens, "blockquote_close")))
             case "bullet_list_open" | "ordered_list_open":
                 found.append(_listing(token, tokens))
             case "table_open":
@@ -161,7 +161,7 @@ def _blocks(tokens: "Iterator[Token]", end: str | None) -> tuple[Block, ...]:
     return tuple(found)
 
 
-def _listing(opening: "Token", tokens: "Iterator[Token]") -> Listing:
+def _listing(opening: "Token", tokens: "Iterator[Token]") -> ListBlock:
     is_ordered = opening.type == "ordered_list_open"
     start = int(opening.attrs.get("start", 1)) if is_ordered else None
     end = opening.type.replace("open", "close")
@@ -170,10 +170,10 @@ def _listing(opening: "Token", tokens: "Iterator[Token]") -> Listing:
         if token.type == end:
             break
         items.append(_blocks(tokens, "list_item_close"))
-    return Listing(tuple(items), start)
+    return ListBlock(tuple(items), start)
 
 
-def _table(tokens: "Iterator[Token]") -> Table:
+def _table(tokens: "Iterator[Token]") -> TableBlock:
     rows: list[tuple[Inlines, ...]] = []
     cells: list[Inlines] = []
     alignments: list[Alignment] = []
@@ -190,7 +190,7 @@ def _table(tokens: "Iterator[Token]") -> Table:
                 break
             case _:
                 pass
-    return Table(rows[0], tuple(rows[1:]), tuple(alignments))
+    return TableBlock(rows[0], tuple(rows[1:]), tuple(alignments))
 
 
 def _alignment(token: "Token") -> Alignment:
@@ -236,5 +236,5 @@ def _image(token: "Token", style: Span) -> Inline:
     source = str(token.attrs.get("src", ""))
     description = token.content
     if source.startswith("data:"):
-        return embedded(source, description) or replace(style, text=description or "image")
+        return read_data_uri(source, description) or replace(style, text=description or "image")
     return replace(style, text=f"{description} ({source})" if description else source, link=style.link or source)

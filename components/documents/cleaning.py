@@ -20,11 +20,11 @@ def without_reasoning(text: str) -> str:
     return _GAPS.sub("\n\n", answer).strip()
 
 
-def printable(text: str) -> str:
+def strip_unprintable(text: str) -> str:
     """Return the text with `\\n` as line end and without control characters, which XML and fonts do not support."""
     return _UNPRINTABLE.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
 
 
 def one_line(text: str) -> str:
     """Return a text on one line, with single spaces, for a header or footer."""
-    return " ".join(printable(text).split())
+    return " ".join(strip_unprintable(text).split())

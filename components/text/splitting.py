@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from canvas.errors import NodeFailure
 
-MOST_DELIMITERS = 100_000  # characters of all delimiters together; each is a state of the automaton
+MAX_DELIMITER_CHARS = 100_000  # characters of all delimiters together; each is a state of the automaton
 
 
 def split_at(text: str, delimiters: Sequence[str]) -> list[str]:
@@ -23,8 +23,8 @@ def split_at(text: str, delimiters: Sequence[str]) -> list[str]:
     """
     distinct = list(dict.fromkeys(filter(None, delimiters)))
     size = sum(map(len, distinct))
-    if size > MOST_DELIMITERS:
-        raise NodeFailure(f"The delimiters have {size:,} characters. Use up to {MOST_DELIMITERS:,}.")
+    if size > MAX_DELIMITER_CHARS:
+        raise NodeFailure(f"The delimiters have {size:,} characters. Use up to {MAX_DELIMITER_CHARS:,}.")
     if not distinct:
         return [text]
     if len(distinct) == 1:
@@ -33,17 +33,17 @@ def split_at(text: str, delimiters: Sequence[str]) -> list[str]:
         return re.split(f"[{''.join(map(re.escape, distinct))}]", text)
     parts: list[str] = []
     end = 0
-    for start, word in Words(distinct).places(text):
+    for start, word in WordSearch(distinct).places(text):
         parts.append(text[end:start])
         end = start + len(word)
     return [*parts, text[end:]]
 
 
-def replaced(text: str, by_word: Mapping[str, str]) -> str:
+def replace_words(text: str, by_word: Mapping[str, str]) -> str:
     """Replace words in a text by other texts, which are not searched again."""
     parts: list[str] = []
     end = 0
-    for start, word in Words(list(filter(None, by_word))).places(text):
+    for start, word in WordSearch(list(filter(None, by_word))).places(text):
         parts += [text[end:start], by_word[word]]
         end = start + len(word)
     return "".join([*parts, text[end:]])
@@ -58,12 +58,12 @@ class _State:
     number: int | None = None  # the number of the first word that ends here
 
 
-class Words:
+class WordSearch:
     """A search for several non-empty words in texts."""
 
     def __init__(self, words: Sequence[str]) -> None:
         self._words = words
-        self._first = _automaton(words)
+        self._first = _build_automaton(words)
         last_letters = "".join(map(re.escape, self._first.following))
         self._candidates = re.compile(f"[{last_letters}]") if last_letters else None
 
@@ -99,7 +99,7 @@ class Words:
             yield start, self._words[number]
 
 
-def _automaton(words: Sequence[str]) -> _State:
+def _build_automaton(words: Sequence[str]) -> _State:
     first = _State()
     for number, word in enumerate(words):
         state = first

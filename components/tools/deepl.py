@@ -14,14 +14,14 @@ from components.text.templates.templates import value_text
 from components.tools.framework import http
 from components.tools.framework.base import Argument, Tool, ToolParams, ToolResult
 from components.tools.framework.parameters import one_of
-from providers.interfaces import Call
+from providers.interfaces import HttpCall
 
 _COMMON = (
     *("AR", "BG", "CS", "DA", "DE", "EL", "ES", "ET", "FI", "FR", "HU", "ID", "IT", "JA", "KO", "LT", "LV", "NB"),
     *("NL", "PL", "RO", "RU", "SK", "SL", "SV", "TR", "UK", "ZH"),
 )
-DETECTED = "auto"
-SOURCES = (*_COMMON, "EN", "PT", DETECTED)
+AUTO_DETECT = "auto"
+SOURCES = (*_COMMON, "EN", "PT", AUTO_DETECT)
 TARGETS = (*_COMMON, "EN-GB", "EN-US", "PT-BR", "PT-PT")
 
 
@@ -36,33 +36,33 @@ class DeepLParams(ToolParams):
 async def translate(params: DeepLParams, arguments: Mapping[str, Any], ctx: NodeContext) -> ToolResult:
     key = value_text(params.auth_key)
     host = "api-free.deepl.com" if key.endswith(":fx") else "api.deepl.com"
-    call = Call(
+    call = HttpCall(
         "POST",
         f"https://{host}/v2/translate",
         headers={"Authorization": f"DeepL-Auth-Key {key}"},
         json={
             "text": [value_text(arguments["query"])],
-            **({} if params.source_lang == DETECTED else {"source_lang": params.source_lang}),
+            **({} if params.source_lang == AUTO_DETECT else {"source_lang": params.source_lang}),
             "target_lang": params.target_lang,
         },
     )
     try:
-        text = _translation(http.object_of(await http.fetch(ctx, "DeepL", call)))
+        text = _translation(http.parse_object(await http.fetch(ctx, "DeepL", call)))
     except HttpFailed as failed:
-        raise HttpFailed(_labelled(failed), retryable=failed.retryable, **failed.details) from failed
+        raise HttpFailed(_label_error(failed), retryable=failed.retryable, **failed.details) from failed
     except ToolError as failed:
-        raise ToolError(_labelled(failed)) from failed
+        raise ToolError(_label_error(failed)) from failed
     return ToolResult({"formalized_content": text}, answer=text)
 
 
 def _translation(body: Mapping[str, Any]) -> str:
-    translations = http.rows_of(body.get("translations"), "translations")
+    translations = http.require_list(body.get("translations"), "translations")
     if not translations or not isinstance(translations[0], Mapping):
         raise ToolError("the answer has no translation")
     return value_text(translations[0].get("text"))
 
 
-def _labelled(failed: ToolError) -> str:
+def _label_error(failed: ToolError) -> str:
     return f"DeepL error: {failed.message}"
 
 

@@ -15,12 +15,12 @@ from components.tools.framework import evidence, http
 from components.tools.framework.base import Argument, Tool, ToolParams, ToolResult
 from components.tools.framework.evidence import Hit
 from components.tools.framework.parameters import positive
-from providers.interfaces import Call, Reply
+from providers.interfaces import HttpCall, HttpResponse
 
 SEARCH = "https://api.github.com/search/repositories"
 NO_ITEMS = "GitHub search returned no items."
-MOST_ROWS = 100  # the most that the vendor returns in one answer
-USUAL_WAIT = 60.0  # seconds, if the vendor does not say when it accepts requests again
+MAX_ROWS = 100  # the most that the vendor returns in one answer
+DEFAULT_WAIT = 60.0  # seconds, if the vendor does not say when it accepts requests again
 
 
 class GitHubParams(ToolParams):
@@ -34,15 +34,15 @@ async def search(params: GitHubParams, arguments: Mapping[str, Any], ctx: NodeCo
     headers = {"Accept": "application/vnd.github+json", "X-GitHub-Api-Version": "2022-11-28"}
     if params.access_token:
         headers["Authorization"] = f"Bearer {params.access_token}"
-    per_page = min(params.top_n, MOST_ROWS)
+    per_page = min(params.top_n, MAX_ROWS)
     query_params = {"q": value_text(arguments["query"]), "sort": "stars", "order": "desc", "per_page": per_page}
-    reply = await http.ask(ctx, "GitHub", Call("GET", SEARCH, params=query_params, headers=headers))
-    rows = http.listed(reply, "items", error="message", otherwise=NO_ITEMS, wait=_wait(reply))
+    reply = await http.send(ctx, "GitHub", HttpCall("GET", SEARCH, params=query_params, headers=headers))
+    rows = http.list_in_reply(reply, "items", error_key="message", default_error=NO_ITEMS, wait=_rate_limit_wait(reply))
     formalized = await evidence.cite_hits((_hit(row) for row in rows if isinstance(row, Mapping)), ctx)
     return ToolResult({"formalized_content": formalized, "json": rows}, answer=formalized)
 
 
-def _wait(reply: Reply) -> float | None:
+def _rate_limit_wait(reply: HttpResponse) -> float | None:
     """Return the seconds until a rate limit is over; None if the reply is not about a rate limit."""
     is_used_up = reply.headers.get("x-ratelimit-remaining", "").strip() == "0"
     if reply.status not in (HTTPStatus.FORBIDDEN, HTTPStatus.TOO_MANY_REQUESTS):
@@ -51,7 +51,7 @@ def _wait(reply: Reply) -> float | None:
         return None
     reset = reply.headers.get("x-ratelimit-reset", "").strip()
     if not is_used_up or not reset.isdecimal():
-        return USUAL_WAIT
+        return DEFAULT_WAIT
     return max(0.0, float(reset[:12]) - datetime.now(UTC).timestamp())
 
 

@@ -13,15 +13,15 @@ from typing import Any
 from components.nodes.llm import sentences
 from providers.models.text.context_window import count_tokens, truncate_to_tokens
 
-LEAST, MOST = 16, 8192  # tokens of a chunk: the limits of the setting
+MIN_TOKENS, MAX_TOKENS = 16, 8192  # tokens of a chunk: the limits of the setting
 DEFAULTS: Mapping[str, int] = {"chunk_token_num": 512, "overlapped_percent": 10}
 
 _PARAGRAPH = re.compile(r"(?<=\n)[ \t]*\n\s*|(?<=\n)(?=#{1,6} )")  # blank lines, and before a heading of Markdown
-_LONGEST_TOKEN = 64  # letters, except runs of blanks; sizes the window over a text without sentence ends
+_MAX_TOKEN_LENGTH = 64  # letters, except runs of blanks; sizes the window over a text without sentence ends
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class OverlappingChunk:
     """A chunk: the overlap with the previous one, and the new text."""
 
     repeated: str
@@ -33,54 +33,54 @@ class Cut:
         return self.repeated + self.new
 
 
-def cut_up(text: str, tokens: int, overlap: int = 0) -> Iterator[Cut]:
+def split_text(text: str, tokens: int, overlap: int = 0) -> Iterator[OverlappingChunk]:
     """Yield the chunks of a text, each of at most `tokens`, with up to `overlap` tokens repeated of the previous one.
 
     Chunks of white space only are left out.
     """
     room = tokens - overlap
     repeated, new = "", list[tuple[str, int]]()
-    for piece in _pieces(text, room):
+    for piece in _text_parts(text, room):
         if new and sum(size for _, size in new) + piece[1] > room:
-            yield from _shown(repeated, new, tokens)
-            repeated = _end_of(new, overlap)
+            yield from _build_chunks(repeated, new, tokens)
+            repeated = _last_parts(new, overlap)
             new = []
         new.append(piece)
-    yield from _shown(repeated, new, tokens)
+    yield from _build_chunks(repeated, new, tokens)
 
 
-def chunks_of(text: str, parser: Mapping[str, Any]) -> list[str]:
+def chunk_texts(text: str, parser: Mapping[str, Any]) -> list[str]:
     """Return the texts of all chunks, with the sizes of a base's parser settings."""
-    return [cut.text.strip() for cut in cut_up(text, *figures(parser))]
+    return [cut.text.strip() for cut in split_text(text, *chunk_sizes(parser))]
 
 
-def figures(parser: Mapping[str, Any]) -> tuple[int, int]:
+def chunk_sizes(parser: Mapping[str, Any]) -> tuple[int, int]:
     """Return the tokens of a chunk and of its overlap, from a base's parser settings."""
-    tokens = _whole(parser.get("chunk_token_num"), DEFAULTS["chunk_token_num"], LEAST, MOST)
-    percent = _whole(parser.get("overlapped_percent"), DEFAULTS["overlapped_percent"], 0, 50)
+    tokens = _bounded_int(parser.get("chunk_token_num"), DEFAULTS["chunk_token_num"], MIN_TOKENS, MAX_TOKENS)
+    percent = _bounded_int(parser.get("overlapped_percent"), DEFAULTS["overlapped_percent"], 0, 50)
     return tokens, tokens * percent // 100
 
 
-def _whole(value: Any, default: int, least: int, most: int) -> int:
+def _bounded_int(value: Any, default: int, least: int, most: int) -> int:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return min(max(int(value), least), most) if is_number else default
 
 
-def _shown(repeated: str, new: Sequence[tuple[str, int]], tokens: int) -> Iterator[Cut]:
+def _build_chunks(repeated: str, new: Sequence[tuple[str, int]], tokens: int) -> Iterator[OverlappingChunk]:
     """Yield the parts as one chunk, or as several if joining them results in more tokens than allowed."""
     text = "".join(piece for piece, _ in new)
     if not text.strip():
         return
     if count_tokens(repeated + text) <= tokens:
-        yield Cut(repeated, text)
+        yield OverlappingChunk(repeated, text)
     elif repeated or len(new) == 1:
-        yield from _shown("", new, tokens) if repeated else [Cut("", text)]
+        yield from _build_chunks("", new, tokens) if repeated else [OverlappingChunk("", text)]
     else:
-        yield from _shown("", new[: len(new) // 2], tokens)
-        yield from _shown("", new[len(new) // 2 :], tokens)
+        yield from _build_chunks("", new[: len(new) // 2], tokens)
+        yield from _build_chunks("", new[len(new) // 2 :], tokens)
 
 
-def _end_of(pieces: Sequence[tuple[str, int]], tokens: int) -> str:
+def _last_parts(pieces: Sequence[tuple[str, int]], tokens: int) -> str:
     """Return the last whole parts that fit into a number of tokens."""
     last = list[str]()
     for piece, size in reversed(pieces):
@@ -91,7 +91,7 @@ def _end_of(pieces: Sequence[tuple[str, int]], tokens: int) -> str:
     return "".join(reversed(last))
 
 
-def _pieces(text: str, most: int) -> Iterator[tuple[str, int]]:
+def _text_parts(text: str, most: int) -> Iterator[tuple[str, int]]:
     """Yield the parts of a text, each with its tokens.
 
     Parts are paragraphs; of paragraphs that are too long, sentences; of sentences that are too long, pieces.
@@ -101,8 +101,8 @@ def _pieces(text: str, most: int) -> Iterator[tuple[str, int]]:
         if size <= most:
             yield paragraph, size
             continue
-        for sentence in sentences.cut(paragraph):
-            yield from _parts(sentence, most)
+        for sentence in sentences.split_sentences(paragraph):
+            yield from _sentence_parts(sentence, most)
 
 
 def _paragraphs(text: str) -> Iterator[str]:
@@ -113,10 +113,10 @@ def _paragraphs(text: str) -> Iterator[str]:
             start = end
 
 
-def _parts(sentence: str, most: int) -> Iterator[tuple[str, int]]:
+def _sentence_parts(sentence: str, most: int) -> Iterator[tuple[str, int]]:
     start = 0
     while start < len(sentence):
-        ahead = sentence[start : start + most * _LONGEST_TOKEN]
+        ahead = sentence[start : start + most * _MAX_TOKEN_LENGTH]
         part = truncate_to_tokens(ahead, most) or ahead[:1]
         if start + len(part) < len(sentence):
             part = part[: part.rfind(" ", len(part) // 2) + 1] or part

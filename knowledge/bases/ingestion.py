@@ -15,9 +15,9 @@ import structlog
 
 from canvas.errors import ExecutorError, NodeFailure, NotFound
 from components.text.extraction.file_kinds import Kind
-from components.text.extraction.file_texts import UnreadFile
+from components.text.extraction.file_texts import UnparsedFile
 from knowledge.bases import chunking, page_transcripts
-from knowledge.bases.page_transcripts import nothing_seen, open_page_reader
+from knowledge.bases.page_transcripts import no_content_error, open_page_reader
 from knowledge.index import vector_codec
 from knowledge.models import Models
 from providers.isolation.limited_process import OWNER, in_limited_process
@@ -28,32 +28,32 @@ from store.db.database import Database
 from store.files.blobs import Blobs
 from store.knowledge import chunks as chunk_rows
 from store.knowledge import documents
-from store.knowledge.chunks import Chunk
-from store.knowledge.documents import MOST_TRIES, LeasedDocument
+from store.knowledge.chunks import NewChunk
+from store.knowledge.documents import MAX_TRIES, LeasedDocument
 from store.primitives.ids import new_id
 
 log = structlog.get_logger()
 
-PLACE = "knowledge"  # folder in the file storage
+STORAGE_FOLDER = "knowledge"  # folder in the file storage
 LEASE = timedelta(seconds=60)
-MOST_CHARACTERS = 20_000_000  # of a document; ten times a volume of a long encyclopaedia
-SHORT = 100_000  # characters; shorter texts are chunked in a thread, longer ones in a child process
-AT_ONCE = 32  # chunks of one commit; embedding them is repeated if the process ends before it
-LONGEST_PAUSE = 60.0  # seconds
+MAX_CHARACTERS = 20_000_000  # of a document; ten times a volume of a long encyclopaedia
+SHORT_TEXT_LENGTH = 100_000  # characters; shorter texts are chunked in a thread, longer ones in a child process
+BATCH_SIZE = 32  # chunks of one commit; embedding them is repeated if the process ends before it
+MAX_PAUSE = 60.0  # seconds
 
 
-class LeaseLost(Exception):
+class DocumentLeaseLost(Exception):
     """Raised when another worker has the document, or its ingestion was cancelled."""
 
 
 def storage_of(blobs: Blobs, base_id: UUID) -> Blobs:
     """Return the storage of a base's documents."""
-    return blobs.part(PLACE).part(base_id.hex)
+    return blobs.part(STORAGE_FOLDER).part(base_id.hex)
 
 
-async def _chunks(document: LeasedDocument, text: str) -> Sequence[str]:
-    place = in_untrusted_thread if len(text) <= SHORT else in_limited_process
-    return await place(chunking.chunks_of, text, dict(document.parser))
+async def _chunk_in_background(document: LeasedDocument, text: str) -> Sequence[str]:
+    place = in_untrusted_thread if len(text) <= SHORT_TEXT_LENGTH else in_limited_process
+    return await place(chunking.chunk_texts, text, dict(document.parser))
 
 
 class Ingestion:
@@ -82,13 +82,13 @@ class Ingestion:
 
     async def _carry_out(self, document: LeasedDocument) -> None:
         """Ingest a document and store its final status."""
-        if document.tries > MOST_TRIES:
-            error_text = f"Reading was started {MOST_TRIES} times, and the worker was lost each time."
+        if document.tries > MAX_TRIES:
+            error_text = f"Reading was started {MAX_TRIES} times, and the worker was lost each time."
             return await self._end(document, "failed", error_text)
         try:
             async with self._renewed(document):
                 await self._read(document)
-        except LeaseLost:
+        except DocumentLeaseLost:
             log.info("document_left", generation=document.generation)
         except asyncio.CancelledError:
             self._put_back(document, "", 0.0, struck=False)
@@ -109,9 +109,9 @@ class Ingestion:
         may_help = isinstance(failure, OSError) or (isinstance(failure, NodeFailure) and failure.retryable)
         message = failure.message if isinstance(failure, ExecutorError) else f"The file storage: {failure}"
         is_early = failure.details.get("kind") == RATE_LIMIT_TIMEOUT if isinstance(failure, ExecutorError) else False
-        if may_help and (is_early or document.tries < MOST_TRIES):
+        if may_help and (is_early or document.tries < MAX_TRIES):
             log.warning("document_retried", error=message, tries=document.tries)
-            pause = min(2.0**document.tries, LONGEST_PAUSE)
+            pause = min(2.0**document.tries, MAX_PAUSE)
             await asyncio.to_thread(self._put_back, document, message, pause, struck=not is_early)
         else:
             log.warning("document_failed", error=message)
@@ -120,29 +120,29 @@ class Ingestion:
     async def _end(self, document: LeasedDocument, status: str, error: str = "") -> None:
         def end() -> None:
             with self._database.transaction() as tx:
-                documents.end(tx, document, status, error)
+                documents.finish(tx, document, status, error)
 
         await asyncio.to_thread(end)
 
     def _put_back(self, document: LeasedDocument, error: str, pause: float, *, struck: bool) -> None:
         with self._database.transaction() as tx:
-            documents.release(tx, document, error, timedelta(seconds=pause), struck=struck)
+            documents.release(tx, document, error, timedelta(seconds=pause), counts=struck)
 
     # -- reading and storing --------------------------------------------------------------------------------------
     async def _read(self, document: LeasedDocument) -> None:
         file = await asyncio.to_thread(self._file, document)
-        text = await file.whole(MOST_CHARACTERS) if file.kind is not Kind.IMAGE else ""
+        text = await file.whole(MAX_CHARACTERS) if file.kind is not Kind.IMAGE else ""
         model = document.embedding_model
         embedder = await self._models.embedder(document.tenant_id, model) if model else None
         if not text and file.kind in page_transcripts.KINDS:
             await self._read_pages(document, file, embedder)
             return
-        texts = await _chunks(document, text)
-        for start in range(document.chunks, len(texts), AT_ONCE):
-            part = texts[start : start + AT_ONCE]
+        texts = await _chunk_in_background(document, text)
+        for start in range(document.chunks, len(texts), BATCH_SIZE):
+            part = texts[start : start + BATCH_SIZE]
             await self._store(document, start, part, len(texts), embedder)
 
-    async def _read_pages(self, document: LeasedDocument, file: UnreadFile, embedder: Embedder | None) -> None:
+    async def _read_pages(self, document: LeasedDocument, file: UnparsedFile, embedder: Embedder | None) -> None:
         """Read a picture or a scan with a model, page by page, from the first page that is not stored.
 
         A model's answer differs each time, so all chunks of a page and the number of pages read are stored together.
@@ -150,19 +150,19 @@ class Ingestion:
         reader = await open_page_reader(file, self._models, document.tenant_id)
         stored = document.chunks
         for page in range(document.read_pages, reader.pages):
-            texts = await _chunks(document, await reader.text_of(page))
+            texts = await _chunk_in_background(document, await reader.text_of(page))
             read = page + 1
             expected = -(-(stored + len(texts)) * reader.pages // read)
             await self._store(document, stored, texts, expected, embedder, read_pages=read)
             stored += len(texts)
         if not stored:
-            raise nothing_seen(reader)
+            raise no_content_error(reader)
 
-    def _file(self, document: LeasedDocument) -> UnreadFile:
+    def _file(self, document: LeasedDocument) -> UnparsedFile:
         if self._blobs is None:
             raise NodeFailure("This process has no file storage. Set EASEL_FILES_DIR.")
         data = storage_of(self._blobs, document.base_id).get(document.sha256)
-        return UnreadFile(document.name, document.mime_type, data)
+        return UnparsedFile(document.name, document.mime_type, data)
 
     async def _store(
         self,
@@ -177,14 +177,14 @@ class Ingestion:
         embedded = await embedder.embed(texts) if embedder is not None and texts else None
 
         def store() -> None:
-            vectors = [vector_codec.vector(vector) for vector in embedded.vectors] if embedded else [None] * len(texts)
+            vectors = [vector_codec.encode_vector(vector) for vector in embedded.vectors] if embedded else [None] * len(texts)
             made = [
-                Chunk(start + at, text, vector_codec.words(text, document.language), vector)
+                NewChunk(start + at, text, vector_codec.encode_words(text, document.language), vector)
                 for at, (text, vector) in enumerate(zip(texts, vectors, strict=True))
             ]
             with self._database.transaction() as tx:
                 if not documents.assert_lease(tx, document):
-                    raise LeaseLost
+                    raise DocumentLeaseLost
                 if made:
                     chunk_rows.add(tx, document.tenant_id, document.base_id, document.id, made)
                 tokens = embedded.tokens if embedded else 0

@@ -20,11 +20,11 @@ _SPELLINGS = {
     "is empty": "empty",
 }  # fmt: skip
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
-_LONGEST_LITERAL = 10_000  # characters
+_MAX_LITERAL_LENGTH = 10_000  # characters
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
+class MetadataCondition:
     """A condition on a document's metadata under one key."""
 
     key: str
@@ -38,12 +38,12 @@ OPERATORS: tuple[str, ...] = (
 )  # fmt: skip
 
 
-def conditions_of(stored: Sequence[Any]) -> list[Condition]:
+def parse_conditions(stored: Sequence[Any]) -> list[MetadataCondition]:
     """Parse conditions of canvases, models and the HTTP API; those without a key are left out.
 
     Raises ToolError for an unknown operator.
     """
-    found = list[Condition]()
+    found = list[MetadataCondition]()
     for each in stored:
         key = (each.get("key") or each.get("name")) if isinstance(each, Mapping) else None
         if not key:
@@ -52,11 +52,11 @@ def conditions_of(stored: Sequence[Any]) -> list[Condition]:
         operator = _SPELLINGS.get(written, written)
         if operator not in OPERATORS:
             raise ToolError(f'The metadata filter has the unknown operator "{written}". Use: {", ".join(OPERATORS)}.')
-        found.append(Condition(str(key), operator, each.get("value")))
+        found.append(MetadataCondition(str(key), operator, each.get("value")))
     return found
 
 
-def matching(metadata: Mapping[Any, Mapping[str, Any]], conditions: Sequence[Condition], logic: str) -> set[Any]:
+def matching_documents(metadata: Mapping[Any, Mapping[str, Any]], conditions: Sequence[MetadataCondition], logic: str) -> set[Any]:
     """Return the documents for which all conditions hold, or any if `logic` is `or`; without conditions all of them."""
     holds_for = any if logic.strip().lower() == "or" else all
     if not conditions:
@@ -68,7 +68,7 @@ def matching(metadata: Mapping[Any, Mapping[str, Any]], conditions: Sequence[Con
     }
 
 
-def _holds(condition: Condition, values: Mapping[str, Any]) -> bool:
+def _holds(condition: MetadataCondition, values: Mapping[str, Any]) -> bool:
     value = values.get(condition.key)
     is_empty = value is None or value == "" or value == []
     if condition.operator in ("empty", "not empty"):
@@ -76,63 +76,63 @@ def _holds(condition: Condition, values: Mapping[str, Any]) -> bool:
     if is_empty:
         return False
     if isinstance(value, list):  # of several values one must match; for a negated operator all must
-        verdicts = [_compared(condition, each) for each in value]
+        verdicts = [_compare(condition, each) for each in value]
         return all(verdicts) if condition.operator in ("≠", "not in", "not contains") else any(verdicts)
-    return _compared(condition, value)
+    return _compare(condition, value)
 
 
-def _compared(condition: Condition, value: Any) -> bool:
+def _compare(condition: MetadataCondition, value: Any) -> bool:
     expected = condition.value
     if condition.operator in ("in", "not in"):
-        return (_plain(value) in set(map(_plain, _listed(expected)))) == (condition.operator == "in")
-    if (text := _TEXTUAL.get(condition.operator)) is not None:
-        return text(_plain(value), _plain(expected))
+        return (_normalize(value) in set(map(_normalize, _as_list(expected)))) == (condition.operator == "in")
+    if (text := _TEXT_COMPARISONS.get(condition.operator)) is not None:
+        return text(_normalize(value), _normalize(expected))
     if isinstance(expected, str) and _DATE.fullmatch(expected.strip()):
         left, right = str(value).strip(), expected.strip()
-        return bool(_DATE.fullmatch(left)) and _ORDERED[condition.operator](left, right)
-    left, right = _literal(value), _literal(expected)
-    if isinstance(left, _Nothing) or isinstance(right, _Nothing):
-        left, right = _plain(value), _plain(expected)
+        return bool(_DATE.fullmatch(left)) and _COMPARISONS[condition.operator](left, right)
+    left, right = _parse_literal(value), _parse_literal(expected)
+    if isinstance(left, _NotLiteral) or isinstance(right, _NotLiteral):
+        left, right = _normalize(value), _normalize(expected)
     try:
-        return bool(_ORDERED[condition.operator](left, right))
+        return bool(_COMPARISONS[condition.operator](left, right))
     except TypeError:
         return False
 
 
-def _plain(value: Any) -> str:
+def _normalize(value: Any) -> str:
     """Return a value as text in lower case; 3 and 3.0 are the same."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     return str(value).strip().lower()
 
 
-def _listed(value: Any) -> Sequence[Any]:
+def _as_list(value: Any) -> Sequence[Any]:
     """Return the items of a list, or of a comma-separated text."""
     if isinstance(value, list | tuple):
         return value
-    literal = _literal(value)
+    literal = _parse_literal(value)
     if isinstance(literal, list | tuple | set):
         return list(literal)
     return [part.strip() for part in str(value).split(",")]
 
 
-class _Nothing:
+class _NotLiteral:
     """Stands for a text that is not a literal."""
 
 
-def _literal(value: Any) -> Any:
+def _parse_literal(value: Any) -> Any:
     """Parse a text as a number, boolean or list; return _Nothing() for other texts, and other values unchanged."""
     if not isinstance(value, str):
         return value
-    if len(value) > _LONGEST_LITERAL:
-        return _Nothing()
+    if len(value) > _MAX_LITERAL_LENGTH:
+        return _NotLiteral()
     try:
         return ast.literal_eval(value.strip())
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
-        return _Nothing()
+        return _NotLiteral()
 
 
-_ORDERED: Mapping[str, Callable[[Any, Any], bool]] = {
+_COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {
     "=": lambda told, asked: told == asked,
     "≠": lambda told, asked: told != asked,
     ">": lambda told, asked: told > asked,
@@ -140,7 +140,7 @@ _ORDERED: Mapping[str, Callable[[Any, Any], bool]] = {
     "≥": lambda told, asked: told >= asked,
     "≤": lambda told, asked: told <= asked,
 }
-_TEXTUAL: Mapping[str, Callable[[str, str], bool]] = {
+_TEXT_COMPARISONS: Mapping[str, Callable[[str, str], bool]] = {
     "contains": lambda told, asked: asked in told,
     "not contains": lambda told, asked: asked not in told,
     "start with": lambda told, asked: told.startswith(asked),

@@ -7,16 +7,16 @@ from uuid import UUID
 
 from canvas.errors import ModelError, NodeFailure
 from components.text.extraction.file_kinds import Kind, too_large, unreadable
-from components.text.extraction.file_texts import UnreadFile
-from knowledge.models import Models, first_of
-from providers.errors import REPEATABLE
+from components.text.extraction.file_texts import UnparsedFile
+from knowledge.models import Models, first_model_of
+from providers.errors import RETRYABLE_CODES
 from providers.models.text.sanitizer import without_reasoning
 from providers.models.types.chat import ChatModel, ChatRequest
 
 KINDS = {Kind.IMAGE: ("vision", "ocr"), Kind.PDF: ("ocr", "vision")}
 """The kinds of models that can read a kind of file, the best one first: `vision` describes, `ocr` transcribes."""
 
-MOST_PAGES = 100  # of a file; each is one request to a model
+MAX_PAGES = 100  # of a file; each is one request to a model
 BLANK = "BLANK"
 _PROMPT = (
     "Write down everything that this picture shows, as Markdown, so that it can be found by a search.\n"
@@ -35,7 +35,7 @@ _REMEDY = (
 class PageReader:
     """Transcribes the pages of one file."""
 
-    file: UnreadFile
+    file: UnparsedFile
     model: ChatModel
     pages: int
 
@@ -48,31 +48,31 @@ class PageReader:
             code, llm_id = answer.error.code, self.model.spec.id
             where = f"page {page + 1} of {self.pages}" if self.pages > 1 else "the picture"
             why = f'Model {llm_id} did not read {where} of "{self.file.name}". {answer.text}'
-            raise ModelError(why, retryable=code in REPEATABLE, kind=code, model=llm_id)
+            raise ModelError(why, retryable=code in RETRYABLE_CODES, kind=code, model=llm_id)
         text = without_reasoning(answer.text).replace("\x00", "").strip()
         return "" if text.strip("*.` ").upper() == BLANK else text
 
 
-async def open_page_reader(file: UnreadFile, models: Models, tenant_id: UUID) -> PageReader:
+async def open_page_reader(file: UnparsedFile, models: Models, tenant_id: UUID) -> PageReader:
     """Return the reader of a picture or a scan. Raises FileUnreadable, with a remedy, if no model can read images."""
     accounts = await asyncio.to_thread(models.accounts, tenant_id)
-    offered = ((kind, first_of(accounts, kind)) for kind in KINDS[file.kind])
+    offered = ((kind, first_model_of(accounts, kind)) for kind in KINDS[file.kind])
     kind, llm_id = next((each for each in offered if each[1]), ("", None))
     if llm_id is None:
-        raise _without_text(file, "and no model of the kind vision or ocr is there to read it", _REMEDY)
+        raise _no_text_error(file, "and no model of the kind vision or ocr is there to read it", _REMEDY)
     pages = await file.count_pages()
-    if pages > MOST_PAGES:
-        why = f"is a scan of {pages:,} pages, and a model reads {MOST_PAGES} pages of a file at most"
+    if pages > MAX_PAGES:
+        why = f"is a scan of {pages:,} pages, and a model reads {MAX_PAGES} pages of a file at most"
         raise too_large(file.name, file.kind, why)
     return PageReader(file, await models.open(tenant_id, llm_id, kind), pages)
 
 
-def nothing_seen(reader: PageReader) -> NodeFailure:
+def no_content_error(reader: PageReader) -> NodeFailure:
     """Return the error for a file in which the model found no content."""
     why = f"and model {reader.model.spec.id} found nothing on it"
-    return _without_text(reader.file, why, "Upload its text.")
+    return _no_text_error(reader.file, why, "Upload its text.")
 
 
-def _without_text(file: UnreadFile, why: str, remedy: str) -> NodeFailure:
+def _no_text_error(file: UnparsedFile, why: str, remedy: str) -> NodeFailure:
     what = "has no text" if file.kind is Kind.IMAGE else "has no text in it (it may be a scan)"
     return unreadable(file.name, file.kind, f"{what}, {why}", remedy)

@@ -10,18 +10,18 @@ from typing import Any
 
 from canvas.errors import ModelError
 from components.nodes.llm.json_in_text import read_json
-from knowledge.bases.metadata_filters import OPERATORS, Condition, conditions_of
-from knowledge.bases.table_of_contents import Heading
+from knowledge.bases.metadata_filters import OPERATORS, MetadataCondition, parse_conditions
+from knowledge.bases.table_of_contents import SectionHeading
 from providers.models.text.sanitizer import without_reasoning
 from providers.models.types.chat import ChatModel, ChatRequest
 
-MOST_SHOWN = 20  # values of a metadata key in the prompt
-LONGEST_SHOWN = 80  # characters of such a value
+MAX_SHOWN_VALUES = 20  # values of a metadata key in the prompt
+MAX_SHOWN_LENGTH = 80  # characters of such a value
 
-MOST_KEY_WORDS = 8
-MOST_SECTIONS = 5  # of a table of contents
+MAX_KEY_WORDS = 8
+MAX_SECTIONS = 5  # of a table of contents
 
-_DIVIDED = re.compile(r"[,;，、；\n]+")
+_DIVIDER = re.compile(r"[,;，、；\n]+")
 _SEPARATOR = re.compile(r"={3,}|#{3,}|\n+")
 _TRANSLATE = (
     "Translate the user's question into each of these languages: {languages}. Answer with the translations alone, in "
@@ -44,51 +44,51 @@ _FILTER = (
 )  # fmt: skip
 
 
-async def translated(question: str, languages: Sequence[str], model: ChatModel) -> list[str]:
+async def translate(question: str, languages: Sequence[str], model: ChatModel) -> list[str]:
     """Return the question and its translations, in this order. Raises ModelError."""
     prompt = _TRANSLATE.format(languages=", ".join(languages))
-    answer = await _answer(model, prompt, question, {"temperature": 0.2})
+    answer = await _ask_model(model, prompt, question, {"temperature": 0.2})
     pieces = [piece.strip() for piece in _SEPARATOR.split(without_reasoning(answer))]
     return list(dict.fromkeys([question, *filter(None, pieces)]))
 
 
-async def key_words(question: str, model: ChatModel) -> str:
+async def extract_key_words(question: str, model: ChatModel) -> str:
     """Return the key words of a question, "" for none. Raises ModelError."""
-    answer = await _answer(model, _KEY_WORDS.format(most=MOST_KEY_WORDS), question, {"temperature": 0.2})
-    words = [word.strip() for word in _DIVIDED.split(without_reasoning(answer))]
-    return " ".join(list(dict.fromkeys(filter(None, words)))[:MOST_KEY_WORDS])
+    answer = await _ask_model(model, _KEY_WORDS.format(most=MAX_KEY_WORDS), question, {"temperature": 0.2})
+    words = [word.strip() for word in _DIVIDER.split(without_reasoning(answer))]
+    return " ".join(list(dict.fromkeys(filter(None, words)))[:MAX_KEY_WORDS])
 
 
-async def sections_asked(question: str, headings: Sequence[Heading], model: ChatModel) -> list[Heading]:
+async def pick_sections(question: str, headings: Sequence[SectionHeading], model: ChatModel) -> list[SectionHeading]:
     """Return the headings whose sections may answer the question, the best first. Raises ModelError."""
     contents = "\n".join(f"{'  ' * (each.level - 1)}{at} {each.title}" for at, each in enumerate(headings))
-    prompt = _SECTIONS.format(most=MOST_SECTIONS, contents=contents)
-    parsed = read_json(await _answer(model, prompt, question, {"temperature": 0}))
+    prompt = _SECTIONS.format(most=MAX_SECTIONS, contents=contents)
+    parsed = read_json(await _ask_model(model, prompt, question, {"temperature": 0}))
     numbers = [each for each in parsed if type(each) is int] if isinstance(parsed, list) else []
-    return [headings[at] for at in dict.fromkeys(numbers) if 0 <= at < len(headings)][:MOST_SECTIONS]
+    return [headings[at] for at in dict.fromkeys(numbers) if 0 <= at < len(headings)][:MAX_SECTIONS]
 
 
-async def conditions_asked(
+async def write_conditions(
     question: str,
     metadata: Sequence[Mapping[str, Any]],
     model: ChatModel,
-    only: Mapping[str, str | None] | None = None,
-) -> tuple[list[Condition], str]:
+    allowed_keys: Mapping[str, str | None] | None = None,
+) -> tuple[list[MetadataCondition], str]:
     """Return the conditions on metadata that a question implies, and "and" or "or".
 
     `only` holds the allowed keys, each with its operator if that is fixed. Raises ModelError, and ToolError for an
     unknown operator.
     """
-    known = _values_by_key(metadata, only)
+    known = _values_by_key(metadata, allowed_keys)
     if not known:
         return [], "and"
-    keys = "\n".join(_shown(key, values, (only or {}).get(key)) for key, values in known.items())
+    keys = "\n".join(_describe_key(key, values, (allowed_keys or {}).get(key)) for key, values in known.items())
     prompt = _FILTER.format(operators=", ".join(OPERATORS), keys=keys)
-    parsed = read_json(await _answer(model, prompt, question, {"temperature": 0}))
+    parsed = read_json(await _ask_model(model, prompt, question, {"temperature": 0}))
     written = parsed.get("conditions") if isinstance(parsed, dict) else parsed
-    found = conditions_of(written if isinstance(written, list) else [])
+    found = parse_conditions(written if isinstance(written, list) else [])
     fixed = [
-        Condition(each.key, (only or {}).get(each.key) or each.operator, each.value)
+        MetadataCondition(each.key, (allowed_keys or {}).get(each.key) or each.operator, each.value)
         for each in found
         if each.key in known
     ]
@@ -96,7 +96,7 @@ async def conditions_asked(
     return fixed, logic
 
 
-def only_keys(stored: Sequence[Any]) -> dict[str, str | None]:
+def semi_automatic_keys(stored: Sequence[Any]) -> dict[str, str | None]:
     """Return the keys of a semi-automatic filter, each a text or {key, op}, with their operators or None."""
     found = dict[str, str | None]()
     for each in stored:
@@ -104,12 +104,12 @@ def only_keys(stored: Sequence[Any]) -> dict[str, str | None]:
             found[each] = None
         elif isinstance(each, Mapping) and each.get("key"):
             written = each.get("op")
-            operator = conditions_of([{"key": each["key"], "op": written}])[0].operator if written else None
+            operator = parse_conditions([{"key": each["key"], "op": written}])[0].operator if written else None
             found[str(each["key"])] = operator
     return found
 
 
-async def _answer(model: ChatModel, prompt: str, question: str, params: Mapping[str, Any]) -> str:
+async def _ask_model(model: ChatModel, prompt: str, question: str, params: Mapping[str, Any]) -> str:
     messages = [{"role": "system", "content": prompt}, {"role": "user", "content": question}]
     answer = await model.complete(ChatRequest(messages, params))
     if answer.error is not None:
@@ -130,11 +130,11 @@ def _values_by_key(
                 continue
             values = known.setdefault(key, {})
             for one in value if isinstance(value, list) else [value]:
-                if len(values) < MOST_SHOWN:
-                    values[str(one)[:LONGEST_SHOWN]] = None
+                if len(values) < MAX_SHOWN_VALUES:
+                    values[str(one)[:MAX_SHOWN_LENGTH]] = None
     return known
 
 
-def _shown(key: str, values: Mapping[str, None], operator: str | None) -> str:
+def _describe_key(key: str, values: Mapping[str, None], operator: str | None) -> str:
     fixed = f" (operator: {operator})" if operator else ""
     return f"- {json.dumps(key, ensure_ascii=False)}{fixed}: {json.dumps(list(values), ensure_ascii=False)}"

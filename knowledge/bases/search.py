@@ -19,9 +19,9 @@ import structlog
 from canvas.errors import NodeFailure, ToolError
 from knowledge.bases import metadata_filters, query_expansion, table_of_contents
 from knowledge.index import tokenizer
-from knowledge.index.index_cache import Asked, Shelf
-from knowledge.models import Models, first_of
-from knowledge.names import chosen
+from knowledge.index.index_cache import QueryVariants, IndexCache
+from knowledge.models import Models, first_model_of
+from knowledge.names import find_named
 from providers.models.types.chat import ChatModel
 from store.db.database import Database
 from store.knowledge import bases as knowledge_bases
@@ -29,19 +29,19 @@ from store.knowledge import chunks as knowledge_chunks
 from store.knowledge.bases import SearchableBase
 
 if TYPE_CHECKING:
-    from knowledge.index.chunk_index import Near
+    from knowledge.index.chunk_index import ChunkMatch
 
 log = structlog.get_logger()
 
-MOST_OF_A_DOCUMENT = 100_000  # chunks
-MOST_WITH_HEADINGS = 2000  # chunks of a document that are searched for headings
-RERANKED = 64  # passages that a reranker gets at least
+MAX_DOCUMENT_CHUNKS = 100_000  # chunks
+MAX_HEADING_CHUNKS = 2000  # chunks of a document that are searched for headings
+MIN_RERANKED = 64  # passages that a reranker gets at least
 NO_GRAPH = (
     "No knowledge graph is configured for this deployment. Switch use_kg off, or search a RAGFlow server that has one."
 )
 
 
-class Graph(Protocol):
+class KnowledgeGraph(Protocol):
     """A knowledge graph. Easel has no implementation; a deployment may add one."""
 
     async def related(self, tenant_id: UUID, base_ids: Sequence[UUID], question: str) -> str:
@@ -50,7 +50,7 @@ class Graph(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class SearchQuery:
     """A search and its options; the defaults are those of the node Retrieval."""
 
     question: str
@@ -69,10 +69,10 @@ class Wanted:
     highlight: bool = False  # passages also have `highlight`, with the words of the question marked
 
 
-class Library:
+class KnowledgeBaseSearch:
     """Searches in the knowledge bases of all tenants."""
 
-    def __init__(self, database: Database, index_cache: Shelf, models: Models, graph: Graph | None = None) -> None:
+    def __init__(self, database: Database, index_cache: IndexCache, models: Models, graph: KnowledgeGraph | None = None) -> None:
         self._database = database
         self._shelf = index_cache
         self._models = models
@@ -84,9 +84,9 @@ class Library:
 
     def _bases(self, tenant_id: UUID, entries: Sequence[str]) -> dict[str, SearchableBase]:
         with self._database.statements() as tx:
-            return chosen(entries, lambda ids, names: knowledge_bases.find_by_name(tx, tenant_id, ids, names))
+            return find_named(entries, lambda ids, names: knowledge_bases.find_by_id_or_name(tx, tenant_id, ids, names))
 
-    async def search(self, tenant_id: UUID, bases: Sequence[SearchableBase], query: Wanted) -> dict[str, Any]:
+    async def search(self, tenant_id: UUID, bases: Sequence[SearchableBase], query: SearchQuery) -> dict[str, Any]:
         """Return {"chunks", "doc_aggs", "total"} with RAGFlow's names, the best match first. Raises NodeFailure."""
         models = {base.embedding_model for base in bases}
         if len(models) > 1:
@@ -95,21 +95,21 @@ class Library:
         if documents is not None and not documents:
             return {"chunks": [], "doc_aggs": [], "total": 0}
         variants = await self._variants(tenant_id, query)
-        terms = Asked(variants, await self._vector(tenant_id, models.pop(), variants), documents)
+        terms = QueryVariants(variants, await self._vector(tenant_id, models.pop(), variants), documents)
         near = await self._nearest(tenant_id, bases, terms, query)
         if query.contents and near:
             near = await self._by_contents(tenant_id, bases, terms, query, near)
         page = near[query.skipped : query.skipped + query.most]
         chunks: Sequence[Mapping[str, Any]] = await asyncio.to_thread(self._shown, tenant_id, page)
         if query.highlight:
-            chunks = await asyncio.to_thread(_highlighted, chunks, bases, variants)
+            chunks = await asyncio.to_thread(_highlight, chunks, bases, variants)
         if query.use_graph:
             chunks = [*await self._graph_chunk(tenant_id, bases, query), *chunks]
-        return {"chunks": chunks, "doc_aggs": _counted(chunks), "total": len(near)}
+        return {"chunks": chunks, "doc_aggs": _count_by_document(chunks), "total": len(near)}
 
     # -- documents and query --------------------------------------------------------------------------------------
     async def _documents(
-        self, tenant_id: UUID, bases: Sequence[SearchableBase], query: Wanted
+        self, tenant_id: UUID, bases: Sequence[SearchableBase], query: SearchQuery
     ) -> frozenset[UUID] | None:
         """Return the documents to search; None for all of them."""
         base_ids = [base.id for base in bases]
@@ -121,19 +121,19 @@ class Library:
             return None
         metadata = await asyncio.to_thread(self._metadata, tenant_id, base_ids)
         if method == "manual":
-            conditions = metadata_filters.conditions_of(query.filter.get("manual") or ())
+            conditions = metadata_filters.parse_conditions(query.filter.get("manual") or ())
             logic = str(query.filter.get("logic") or "and")
-            return frozenset(metadata_filters.matching(metadata, conditions, logic)) if conditions else None
-        only = query_expansion.only_keys(query.filter.get("semi_auto") or ()) if method == "semi_auto" else None
+            return frozenset(metadata_filters.matching_documents(metadata, conditions, logic)) if conditions else None
+        only = query_expansion.semi_automatic_keys(query.filter.get("semi_auto") or ()) if method == "semi_auto" else None
         try:
             model = await self._chat(tenant_id)
-            conditions, logic = await query_expansion.conditions_asked(
+            conditions, logic = await query_expansion.write_conditions(
                 query.question, [*metadata.values()], model, only
             )
         except NodeFailure as failure:
             log.warning("metadata_filter_left_out", tenant_id=str(tenant_id), error=failure.message)
             return None
-        found = metadata_filters.matching(metadata, conditions, logic) if conditions else set[UUID]()
+        found = metadata_filters.matching_documents(metadata, conditions, logic) if conditions else set[UUID]()
         return frozenset(found) or None  # a model may have written conditions that no document fulfils
 
     def _owned(self, tenant_id: UUID, base_ids: Sequence[UUID], ids: Sequence[UUID]) -> set[UUID]:
@@ -142,26 +142,26 @@ class Library:
 
     def _metadata(self, tenant_id: UUID, base_ids: Sequence[UUID]) -> dict[UUID, dict[str, Any]]:
         with self._database.statements() as tx:
-            return knowledge_chunks.metadata_of(tx, tenant_id, base_ids)
+            return knowledge_chunks.load_metadata(tx, tenant_id, base_ids)
 
-    async def _variants(self, tenant_id: UUID, query: Wanted) -> Sequence[str]:
+    async def _variants(self, tenant_id: UUID, query: SearchQuery) -> Sequence[str]:
         """Return the question, its translations and its key words."""
         variants = await self._translated(tenant_id, query)
         if not query.key_words:
             return variants
         try:
-            found = await query_expansion.key_words(query.question, await self._chat(tenant_id))
+            found = await query_expansion.extract_key_words(query.question, await self._chat(tenant_id))
         except NodeFailure as failure:
             log.warning("key_words_left_out", tenant_id=str(tenant_id), error=failure.message)
             return variants
         return list(dict.fromkeys([*variants, *filter(None, [found])]))
 
-    async def _translated(self, tenant_id: UUID, query: Wanted) -> Sequence[str]:
+    async def _translated(self, tenant_id: UUID, query: SearchQuery) -> Sequence[str]:
         languages = [str(language) for language in query.languages if str(language).strip()]
         if not languages:
             return [query.question]
         try:
-            return await query_expansion.translated(query.question, languages, await self._chat(tenant_id))
+            return await query_expansion.translate(query.question, languages, await self._chat(tenant_id))
         except NodeFailure as failure:
             log.warning("translation_left_out", tenant_id=str(tenant_id), error=failure.message)
             return [query.question]
@@ -174,16 +174,16 @@ class Library:
 
     async def _chat(self, tenant_id: UUID) -> ChatModel:
         """Open the tenant's default chat model. Raises ToolError if there is none."""
-        llm_id = first_of(await asyncio.to_thread(self._models.accounts, tenant_id), "chat")
+        llm_id = first_model_of(await asyncio.to_thread(self._models.accounts, tenant_id), "chat")
         if llm_id is None:
             raise ToolError("This tenant has no default chat model. Add one: easel models add VENDOR --model NAME")
         return await self._models.open(tenant_id, llm_id)
 
     # -- search ---------------------------------------------------------------------------------------------------
     async def _nearest(
-        self, tenant_id: UUID, bases: Sequence[SearchableBase], terms: Asked, query: Wanted
-    ) -> "Sequence[Near]":
-        reach = max(query.skipped + query.most, RERANKED) if query.rerank_id else query.candidates
+        self, tenant_id: UUID, bases: Sequence[SearchableBase], terms: QueryVariants, query: SearchQuery
+    ) -> "Sequence[ChunkMatch]":
+        reach = max(query.skipped + query.most, MIN_RERANKED) if query.rerank_id else query.candidates
         near = await self._measured(
             tenant_id,
             bases,
@@ -203,26 +203,26 @@ class Library:
             replace(each, similarity=share * score + query.by_words * each.by_words, by_vector=score)
             for each, score in zip(there, scores, strict=True)
         ]
-        return sorted((each for each in ranked if each.similarity >= query.threshold), key=_falling)
+        return sorted((each for each in ranked if each.similarity >= query.threshold), key=_sort_key)
 
     async def _measured(
         self,
         tenant_id: UUID,
         bases: Sequence[SearchableBase],
-        terms: Asked,
-        query: Wanted,
+        terms: QueryVariants,
+        query: SearchQuery,
         *,
         most: int,
         threshold: float = 0.0,
-    ) -> "Sequence[Near]":
+    ) -> "Sequence[ChunkMatch]":
         by_vector = 1 - query.by_words if terms.vector is not None else 0.0
         return await asyncio.to_thread(
             self._shelf.nearest, tenant_id, bases, terms, by_vector=by_vector, threshold=threshold, most=most
         )
 
     async def _by_contents(
-        self, tenant_id: UUID, bases: Sequence[SearchableBase], terms: Asked, query: Wanted, near: "Sequence[Near]"
-    ) -> "Sequence[Near]":
+        self, tenant_id: UUID, bases: Sequence[SearchableBase], terms: QueryVariants, query: SearchQuery, near: "Sequence[ChunkMatch]"
+    ) -> "Sequence[ChunkMatch]":
         """Put the passages of sections that a model picks before the others.
 
         The model gets the headings of one document, the one with the highest total similarity.
@@ -231,37 +231,37 @@ class Library:
         for each in near[: query.skipped + query.most]:
             fits[each.document_id] = fits.get(each.document_id, 0.0) + each.similarity
         document_id = max(fits, key=lambda each: fits[each])
-        headings = table_of_contents.fitted(await asyncio.to_thread(self._headings, tenant_id, document_id))
+        headings = table_of_contents.limit_headings(await asyncio.to_thread(self._headings, tenant_id, document_id))
         if not headings:
             log.info("no_table_of_contents", tenant_id=str(tenant_id), document_id=str(document_id))
             return near
         try:
-            picked = await query_expansion.sections_asked(query.question, headings, await self._chat(tenant_id))
+            picked = await query_expansion.pick_sections(query.question, headings, await self._chat(tenant_id))
         except NodeFailure as failure:
             log.warning("contents_left_out", tenant_id=str(tenant_id), error=failure.message)
             return near
         if not picked:
             return near
         whole = await self._measured(
-            tenant_id, bases, replace(terms, documents=frozenset({document_id})), query, most=MOST_OF_A_DOCUMENT
+            tenant_id, bases, replace(terms, documents=frozenset({document_id})), query, most=MAX_DOCUMENT_CHUNKS
         )
         end = max(each.position for each in whole)
-        positions = {at for heading in picked for at in table_of_contents.below(headings, heading, end)}
+        positions = {at for heading in picked for at in table_of_contents.section_chunks(headings, heading, end)}
         known = {(each.document_id, each.position): each for each in near}
         best = sorted(
             (known.get((document_id, each.position), each) for each in whole if each.position in positions),
-            key=_falling,
+            key=_sort_key,
         )[: query.most]
         first = {each.position for each in best}
         return [*best, *(each for each in near if each.document_id != document_id or each.position not in first)]
 
-    def _headings(self, tenant_id: UUID, document_id: UUID) -> list[table_of_contents.Heading]:
+    def _headings(self, tenant_id: UUID, document_id: UUID) -> list[table_of_contents.SectionHeading]:
         with self._database.statements() as tx:
-            found = knowledge_chunks.find_with_headings(tx, tenant_id, document_id, most=MOST_WITH_HEADINGS)
-        return table_of_contents.headings_in(found)
+            found = knowledge_chunks.find_with_headings(tx, tenant_id, document_id, most=MAX_HEADING_CHUNKS)
+        return table_of_contents.find_headings(found)
 
     async def _graph_chunk(
-        self, tenant_id: UUID, bases: Sequence[SearchableBase], query: Wanted
+        self, tenant_id: UUID, bases: Sequence[SearchableBase], query: SearchQuery
     ) -> Sequence[Mapping[str, Any]]:
         if self._graph is None:
             raise ToolError(NO_GRAPH)
@@ -273,23 +273,23 @@ class Library:
         )
 
     # -- results --------------------------------------------------------------------------------------------------
-    def _texts(self, tenant_id: UUID, near: "Sequence[Near]") -> Mapping[tuple[UUID, int], Any]:
+    def _texts(self, tenant_id: UUID, near: "Sequence[ChunkMatch]") -> Mapping[tuple[UUID, int], Any]:
         with self._database.statements() as tx:
-            return knowledge_chunks.shown(tx, tenant_id, [(each.document_id, each.position) for each in near])
+            return knowledge_chunks.load_chunks(tx, tenant_id, [(each.document_id, each.position) for each in near])
 
-    def _shown(self, tenant_id: UUID, near: "Sequence[Near]") -> list[Mapping[str, Any]]:
+    def _shown(self, tenant_id: UUID, near: "Sequence[ChunkMatch]") -> list[Mapping[str, Any]]:
         rows = self._texts(tenant_id, near)
-        return [_chunk(each, row) for each in near if (row := rows.get((each.document_id, each.position))) is not None]
+        return [_chunk_json(each, row) for each in near if (row := rows.get((each.document_id, each.position))) is not None]
 
 
-def chunk_id(document_id: UUID, position: int) -> str:
+def public_chunk_id(document_id: UUID, position: int) -> str:
     """Return the public id of a passage. It changes when the document is ingested again."""
     return f"{document_id.hex}{position:08x}"
 
 
-def _chunk(near: "Near", row: Any) -> Mapping[str, Any]:
+def _chunk_json(near: "ChunkMatch", row: Any) -> Mapping[str, Any]:
     return {
-        "chunk_id": chunk_id(near.document_id, near.position),
+        "chunk_id": public_chunk_id(near.document_id, near.position),
         "content_with_weight": row.text,
         "doc_id": near.document_id.hex,
         "docnm_kwd": row.name,
@@ -308,25 +308,25 @@ def _chunk(near: "Near", row: Any) -> Mapping[str, Any]:
     }
 
 
-def _highlighted(
+def _highlight(
     chunks: Sequence[Mapping[str, Any]], bases: Sequence[SearchableBase], variants: Sequence[str]
 ) -> list[Mapping[str, Any]]:
     """Return the passages, each with its text as `highlight` with the words of the question marked."""
     languages = {base.id.hex: base.language for base in bases}
     hashes = {
-        language: {word for variant in variants for word in tokenizer.asked(variant, language)}
+        language: {word for variant in variants for word in tokenizer.query_hashes(variant, language)}
         for language in set(languages.values())
     }
     marked = list[Mapping[str, Any]]()
     for chunk in chunks:
         language = languages[chunk["kb_id"]]
         marked.append(
-            {**chunk, "highlight": tokenizer.marked(chunk["content_with_weight"], hashes[language], language)}
+            {**chunk, "highlight": tokenizer.highlight(chunk["content_with_weight"], hashes[language], language)}
         )
     return marked
 
 
-def _counted(chunks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def _count_by_document(chunks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return the number of passages of each document, the most first."""
     counts = dict[tuple[str, str], int]()
     for chunk in chunks:
@@ -336,5 +336,5 @@ def _counted(chunks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return sorted(documents, key=lambda each: -int(str(each["count"])))
 
 
-def _falling(near: "Near") -> tuple[float, str, int]:
+def _sort_key(near: "ChunkMatch") -> tuple[float, str, int]:
     return -near.similarity, near.document_id.hex, near.position

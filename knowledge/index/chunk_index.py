@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from canvas.errors import ToolError
-from store.knowledge.chunks import Block
+from store.knowledge.chunks import ChunkBlock
 
-NOWHERE = 0.35  # weight of a query word that is in no passage
-MOST_SEGMENTS = 16  # of an index; each further segment costs a few calls for every query
+ABSENT_WORD_WEIGHT = 0.35  # weight of a query word that is in no passage
+MAX_SEGMENTS = 16  # of an index; each further segment costs a few calls for every query
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Segment:
         return sum(array.nbytes for array in arrays) + (self.vectors.nbytes if self.vectors is not None else 0)
 
 
-class Growing:
+class SegmentBuilder:
     """A builder of a segment. Blocks of chunks are added one after another, those of a document together.
 
     `expected` is the number of chunks to come, so that the array of vectors is allocated once and not copied.
@@ -65,7 +65,7 @@ class Growing:
         vectors = self._vectors.nbytes if self._vectors is not None else 0
         return vectors + int(to_come * (words + 8 * self._count))
 
-    def add(self, block: Block) -> None:
+    def add(self, block: ChunkBlock) -> None:
         """Add a block. Raises ToolError for vectors of several lengths."""
         if not block.count:
             return
@@ -85,10 +85,10 @@ class Growing:
         self._positions.append(np.frombuffer(block.positions, ">i4").astype(np.int32))
         rows = np.arange(self._count, self._count + block.count, dtype=np.uint64)
         lengths = np.frombuffer(block.lengths, ">i4") // 4
-        self._words.append(_placed(np.frombuffer(block.words, "<u4"), np.repeat(rows, lengths)))
+        self._words.append(_pack(np.frombuffer(block.words, "<u4"), np.repeat(rows, lengths)))
         self._count += block.count
 
-    def _add_vectors(self, block: Block) -> None:
+    def _add_vectors(self, block: ChunkBlock) -> None:
         self._has_vectors = self._has_vectors and block.with_vectors == block.count
         if not self._has_vectors or block.vectors is None or block.longest is None:
             self._vectors = None
@@ -106,25 +106,25 @@ class Growing:
 
     def segment(self) -> Segment:
         """Return the segment of all added blocks."""
-        words, rows = _sorted(self._words)
+        words, rows = _sort_and_unpack(self._words)
         return Segment(
             self._documents,
-            _together(self._codes),
-            _together(self._positions),
+            _concatenate(self._codes),
+            _concatenate(self._positions),
             self._vectors[: self._count] if self._vectors is not None else None,
             words,
             rows,
         )
 
 
-def segment(block: Block, generations: Mapping[UUID, int]) -> Segment:
+def build_segment(block: ChunkBlock, generations: Mapping[UUID, int]) -> Segment:
     """Return the segment of one block."""
-    growing = Growing(generations, block.count)
+    growing = SegmentBuilder(generations, block.count)
     growing.add(block)
     return growing.segment()
 
 
-def joined(segments: Sequence[Segment], alive: Collection[tuple[UUID, int]]) -> Segment:
+def merge_segments(segments: Sequence[Segment], alive: Collection[tuple[UUID, int]]) -> Segment:
     """Merge segments into one, with the chunks of the documents in `alive`."""
     documents, parts, at = list[tuple[UUID, int]](), list[Segment](), 0
     placed, offset = list[NDArray[np.uint64]](), 0
@@ -139,7 +139,7 @@ def joined(segments: Sequence[Segment], alive: Collection[tuple[UUID, int]]) -> 
             vectors = vectors[keep]
         codes, positions = code_of[each.codes[keep]] + np.int32(at), each.positions[keep]
         parts.append(Segment((), codes, positions, vectors, each.words[:0], each.rows[:0]))
-        placed.append(_placed(each.words[kept_words], renumbered[each.rows[kept_words]].astype(np.uint64) + offset))
+        placed.append(_pack(each.words[kept_words], renumbered[each.rows[kept_words]].astype(np.uint64) + offset))
         documents += [document for document, is_alive in zip(each.documents, lives, strict=True) if is_alive]
         at = len(documents)
         offset += len(codes)
@@ -149,28 +149,28 @@ def joined(segments: Sequence[Segment], alive: Collection[tuple[UUID, int]]) -> 
         np.concatenate([part.codes for part in parts]),
         np.concatenate([part.positions for part in parts]),
         np.concatenate(vectors) if len(vectors) == len(parts) else None,
-        *_sorted(placed),
+        *_sort_and_unpack(placed),
     )
 
 
-def _placed(words: NDArray[np.uint32], rows: NDArray[np.uint64]) -> NDArray[np.uint64]:
+def _pack(words: NDArray[np.uint32], rows: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """Return each word and its row packed into one number, which sorts three times as fast as pairs."""
     return (words.astype(np.uint64) << np.uint64(32)) | rows
 
 
-def _sorted(placed: Sequence[NDArray[np.uint64]]) -> tuple[NDArray[np.uint32], NDArray[np.int32]]:
+def _sort_and_unpack(placed: Sequence[NDArray[np.uint64]]) -> tuple[NDArray[np.uint32], NDArray[np.int32]]:
     """Return the words in ascending order, and their rows."""
     numbers = np.concatenate(placed) if placed else np.zeros(0, np.uint64)
     numbers.sort()
     return (numbers >> np.uint64(32)).astype(np.uint32), (numbers & np.uint64(0xFFFFFFFF)).astype(np.int32)
 
 
-def _together(parts: Sequence[NDArray[np.int32]]) -> NDArray[np.int32]:
+def _concatenate(parts: Sequence[NDArray[np.int32]]) -> NDArray[np.int32]:
     return np.concatenate(parts) if parts else np.zeros(0, np.int32)
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class IndexQuery:
     """A query: hashes of its words, and a vector of length 1 if the base has an embedding model."""
 
     words: Sequence[int]
@@ -179,7 +179,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Near:
+class ChunkMatch:
     """A chunk and its similarities, each from 0 to 1."""
 
     document_id: UUID
@@ -190,7 +190,7 @@ class Near:
 
 
 @dataclass
-class Measured:
+class SegmentScores:
     """The scores of a segment's chunks."""
 
     places: Sequence[tuple[UUID, int]] = field(default_factory=list[tuple[UUID, int]])
@@ -200,7 +200,7 @@ class Measured:
     hits: NDArray[np.uint64] = field(default_factory=lambda: np.zeros(0, np.uint64))  # a bit for each word
 
 
-def measured(part: Segment, question: Question, alive: Collection[tuple[UUID, int]] | None = None) -> Measured:
+def score_segment(part: Segment, question: IndexQuery, alive: Collection[tuple[UUID, int]] | None = None) -> SegmentScores:
     """Score the chunks of a segment, without those of deleted or excluded documents."""
     count = len(part.codes)
     hits = np.zeros(count, np.uint64)
@@ -221,7 +221,7 @@ def measured(part: Segment, question: Question, alive: Collection[tuple[UUID, in
     if not all(may_be_found):
         keep = np.array(may_be_found, dtype=bool)[codes]
         codes, positions, cosines, hits = codes[keep], positions[keep], cosines[keep], hits[keep]
-    return Measured(part.documents, codes, positions, cosines, hits)
+    return SegmentScores(part.documents, codes, positions, cosines, hits)
 
 
 def _cosines(vectors: NDArray[np.float32], question: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -233,16 +233,16 @@ def _cosines(vectors: NDArray[np.float32], question: NDArray[np.float32]) -> NDA
     return vectors @ question
 
 
-def direction(vector: Sequence[float]) -> NDArray[np.float32]:
+def normalize(vector: Sequence[float]) -> NDArray[np.float32]:
     """Scale a vector to length 1; a zero vector stays as it is."""
     found = np.asarray(vector, dtype=np.float32)
     length = float(np.linalg.norm(found))
     return found / np.float32(length) if length else found
 
 
-def nearest(
-    parts: Iterable[Measured], variants: Sequence[int], by_vector: float, threshold: float, most: int
-) -> list[Near]:
+def best_matches(
+    parts: Iterable[SegmentScores], variants: Sequence[int], by_vector: float, threshold: float, limit: int
+) -> list[ChunkMatch]:
     """Return the most similar chunks, the best match first. `by_vector` is the vector's weight, the rest the words'.
 
     The word similarity of a chunk is the weighted share of the query's words that it contains; rarer words weigh more.
@@ -256,33 +256,33 @@ def nearest(
     by_words = np.zeros(len(hits), np.float32)
     first = 0
     for count in variants:
-        by_words = np.maximum(by_words, _share(hits, range(first, first + count)))
+        by_words = np.maximum(by_words, _word_similarity(hits, range(first, first + count)))
         first += count
     similarity = by_vector * cosines + (1 - by_vector) * by_words
     candidates = np.flatnonzero(similarity >= threshold)
-    if len(candidates) > most:
-        candidates = candidates[np.argpartition(similarity[candidates], -most)[-most:]]
+    if len(candidates) > limit:
+        candidates = candidates[np.argpartition(similarity[candidates], -limit)[-limit:]]
     order = candidates[np.lexsort((candidates, -similarity[candidates]))]
     return [
-        Near(*_place(found, int(row)), float(similarity[row]), float(cosines[row]), float(by_words[row]))
+        ChunkMatch(*_locate(found, int(row)), float(similarity[row]), float(cosines[row]), float(by_words[row]))
         for row in order
     ]
 
 
-def _share(hits: NDArray[np.uint64], bits: Iterable[int]) -> NDArray[np.float32]:
+def _word_similarity(hits: NDArray[np.uint64], bits: Iterable[int]) -> NDArray[np.float32]:
     """Return for each chunk the weight of the query words that it contains, divided by the weight of all."""
     total = np.zeros(len(hits), np.float32)
     whole = 0.0
     for bit in bits:
         has = (hits >> np.uint64(bit)) & np.uint64(1)
         count = int(has.sum())
-        weight = log(2 + len(hits) / count) if count else NOWHERE  # 2: no word is rare in a base of three
+        weight = log(2 + len(hits) / count) if count else ABSENT_WORD_WEIGHT  # 2: no word is rare in a base of three
         total += has.astype(np.float32) * np.float32(weight)
         whole += weight
     return total / np.float32(whole) if whole else total
 
 
-def _place(parts: Sequence[Measured], row: int) -> tuple[UUID, int]:
+def _locate(parts: Sequence[SegmentScores], row: int) -> tuple[UUID, int]:
     for part in parts:
         if row < len(part.codes):
             return part.places[part.codes[row]][0], int(part.positions[row])

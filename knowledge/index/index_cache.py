@@ -16,20 +16,20 @@ from uuid import UUID
 
 import structlog
 
-from components.text.extraction.file_kinds import lacking
+from components.text.extraction.file_kinds import library_missing
 from knowledge.index import tokenizer
 from store.db.database import Database
 from store.knowledge import chunks
 from store.knowledge.bases import SearchableBase
 
 if TYPE_CHECKING:
-    from knowledge.index.chunk_index import Near, Segment
+    from knowledge.index.chunk_index import ChunkMatch, Segment
 
 log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class QueryVariants:
     """A query in one or more wordings, its vector if the bases have an embedding model, and the documents to search."""
 
     variants: Sequence[str]
@@ -38,15 +38,15 @@ class Asked:
 
     def words(self, language: str) -> Iterator[Sequence[int]]:
         """Yield the word hashes of each wording, the same number for every language."""
-        remaining = tokenizer.MOST_ASKED
+        remaining = tokenizer.MAX_QUERY_WORDS
         for variant in self.variants:
-            found = tokenizer.asked(variant, language)[:remaining]
+            found = tokenizer.query_hashes(variant, language)[:remaining]
             remaining -= len(found)
             yield found
 
 
 @dataclass
-class _Kept:
+class _CachedIndex:
     """A base's index at a revision."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -59,13 +59,13 @@ class _Kept:
     is_too_large: bool = False
 
 
-class Shelf:
+class IndexCache:
     """The indexes of one process, shared by its threads. `memory` is the limit in bytes."""
 
     def __init__(self, database: Database, memory: int) -> None:
         self._database = database
         self._memory = memory
-        self._kept: OrderedDict[UUID, _Kept] = OrderedDict()
+        self._kept: OrderedDict[UUID, _CachedIndex] = OrderedDict()
         self._lock = threading.Lock()
 
     @property
@@ -77,12 +77,12 @@ class Shelf:
         self,
         tenant_id: UUID,
         bases: Sequence[SearchableBase],
-        terms: "Asked",
+        terms: "QueryVariants",
         *,
         by_vector: float,
         threshold: float,
-        most: int,
-    ) -> list["Near"]:
+        limit: int,
+    ) -> list["ChunkMatch"]:
         """Return the most similar chunks of several bases.
 
         Blocks on the database and computes: call it from a thread.
@@ -90,7 +90,7 @@ class Shelf:
         try:
             from knowledge.index import chunk_index
         except ImportError as error:
-            raise lacking("knowledge", "Knowledge bases") from error
+            raise library_missing("knowledge", "Knowledge bases") from error
         vector = chunk_index.direction(terms.vector) if terms.vector is not None else None
         found, variants = list[chunk_index.Measured](), list[int]()
         for base in bases:
@@ -99,13 +99,13 @@ class Shelf:
             question = chunk_index.Question(list(chain(*wordings)), vector, terms.documents)
             alive, segments = self._segments(tenant_id, base)
             found += [chunk_index.measured(part, question, alive) for part in segments]
-        return chunk_index.nearest(found, variants, by_vector, threshold, most)
+        return chunk_index.nearest(found, variants, by_vector, threshold, limit)
 
     def _segments(
         self, tenant_id: UUID, base: SearchableBase
     ) -> tuple[frozenset[tuple[UUID, int]], "Iterable[Segment]"]:
         with self._lock:
-            index = self._kept.setdefault(base.id, _Kept())
+            index = self._kept.setdefault(base.id, _CachedIndex())
             self._kept.move_to_end(base.id)
         with index.lock:
             if index.revision < base.revision:
@@ -114,11 +114,11 @@ class Shelf:
                 return index.alive, self._read(tenant_id, index.documents)
             return index.alive, index.segments
 
-    def _bring_up_to_date(self, index: _Kept, tenant_id: UUID, base: SearchableBase) -> None:
+    def _bring_up_to_date(self, index: _CachedIndex, tenant_id: UUID, base: SearchableBase) -> None:
         from knowledge.index import chunk_index
 
         with self._database.transaction() as tx:
-            documents = chunks.searchable(tx, tenant_id, base.id)
+            documents = chunks.list_searchable(tx, tenant_id, base.id)
         alive = frozenset((document_id, generation) for document_id, (generation, _) in documents.items())
         segments = [part for part in index.segments if not alive.isdisjoint(part.documents)]
         known = {document for part in segments for document in part.documents}
@@ -130,7 +130,7 @@ class Shelf:
             segments = []
         else:
             segments += [read] if len(read.codes) else []
-            segments = _fewer(segments, alive) if len(segments) > chunk_index.MOST_SEGMENTS else segments
+            segments = _compact(segments, alive) if len(segments) > chunk_index.MOST_SEGMENTS else segments
         index.documents, index.alive = documents, alive
         index.segments, index.size = segments, sum(part.size for part in segments)
         index.revision, index.is_too_large = base.revision, read is None
@@ -145,7 +145,7 @@ class Shelf:
 
         generations, sizes = _generations_and_sizes(documents)
         growing = chunk_index.Growing(generations, sum(sizes.values()))
-        for block in chunks.read(self._database, tenant_id, sizes):
+        for block in chunks.read_blocks(self._database, tenant_id, sizes):
             growing.add(block)
             if growing.size > room:
                 return None
@@ -156,7 +156,7 @@ class Shelf:
         from knowledge.index import chunk_index
 
         generations, sizes = _generations_and_sizes(documents)
-        return (chunk_index.segment(block, generations) for block in chunks.read(self._database, tenant_id, sizes))
+        return (chunk_index.segment(block, generations) for block in chunks.read_blocks(self._database, tenant_id, sizes))
 
     def _make_room(self, but: UUID) -> None:
         """Evict the least recently used indexes until the limit is kept; never the index of `but`."""
@@ -174,7 +174,7 @@ def _generations_and_sizes(documents: Mapping[UUID, tuple[int, int]]) -> tuple[d
     )
 
 
-def _fewer(segments: "Sequence[Segment]", alive: frozenset[tuple[UUID, int]]) -> "list[Segment]":
+def _compact(segments: "Sequence[Segment]", alive: frozenset[tuple[UUID, int]]) -> "list[Segment]":
     """Merge segments into one, or into two if one is so large that copying it is not worth it."""
     from knowledge.index import chunk_index
 

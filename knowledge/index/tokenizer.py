@@ -13,9 +13,9 @@ from functools import lru_cache
 from typing import Any
 from zlib import crc32
 
-from components.text.extraction.file_kinds import lacking
+from components.text.extraction.file_kinds import library_missing
 
-MOST_ASKED = 64  # words of a query, each one bit of a 64-bit number; further words add little
+MAX_QUERY_WORDS = 64  # words of a query, each one bit of a 64-bit number; further words add little
 
 _UNBROKEN = (
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff"  # Thai and Lao, Burmese, Khmer
@@ -24,7 +24,7 @@ _UNBROKEN = (
     "\u1100-\u11ff\uac00-\ud7af"  # Hangul
 )
 _RUN = re.compile(f"(?P<unbroken>[{_UNBROKEN}]+)|(?P<word>(?:(?![{_UNBROKEN}])\\w)+)")
-_SILENT = frozenset(  # stop words, removed from queries and not from passages
+_STOP_WORDS = frozenset(  # stop words, removed from queries and not from passages
     """
     a an the and or but if of at by for with about to from in on is are was were be been being am do does did has have
     had i you he she it we they me him her us them my your his its our their this that these those what which who whom
@@ -34,19 +34,19 @@ _SILENT = frozenset(  # stop words, removed from queries and not from passages
 )
 
 
-def words_of(text: str, language: str) -> set[int]:
+def word_hashes(text: str, language: str) -> set[int]:
     """Return the hashes of all words of a passage."""
     found = set[int]()
     for run, is_unbroken in _runs(text):
         if is_unbroken:
-            found.update(map(_number, run))
-            found.update(_number(run[at : at + 2]) for at in range(len(run) - 1))
+            found.update(map(_hash, run))
+            found.update(_hash(run[at : at + 2]) for at in range(len(run) - 1))
         else:
-            found.add(_stemmed(run, language))
+            found.add(_stem_hash(run, language))
     return found
 
 
-def asked(question: str, language: str) -> list[int]:
+def query_hashes(question: str, language: str) -> list[int]:
     """Return the hashes of a query's words, each once, without stop words unless there are only those.
 
     Their number and order are the same for every language.
@@ -55,17 +55,17 @@ def asked(question: str, language: str) -> list[int]:
     for run, is_unbroken in _runs(question):
         if is_unbroken:
             pairs = [run[at : at + 2] for at in range(len(run) - 1)] or [run]
-            hashes.update((pair, _number(pair)) for pair in pairs)
+            hashes.update((pair, _hash(pair)) for pair in pairs)
         else:
-            (stop_words if run in _SILENT else hashes)[run] = _stemmed(run, language)
-    return list((hashes or stop_words).values())[:MOST_ASKED]
+            (stop_words if run in _STOP_WORDS else hashes)[run] = _stem_hash(run, language)
+    return list((hashes or stop_words).values())[:MAX_QUERY_WORDS]
 
 
-def marked(text: str, hashes: Collection[int], language: str) -> str:
+def highlight(text: str, hashes: Collection[int], language: str) -> str:
     """Return the text with `<em>` around the words whose hashes are in `hashes`; "" if it has none."""
     spans = list[tuple[int, int]]()
     for found in _RUN.finditer(text):
-        for start, end in _hits(found.group(), found.lastgroup == "unbroken", hashes, language):
+        for start, end in _matching_spans(found.group(), found.lastgroup == "unbroken", hashes, language):
             first, last = found.start() + start, found.start() + end
             if spans and spans[-1][1] >= first:  # pairs of letters overlap
                 spans[-1] = spans[-1][0], last
@@ -78,32 +78,32 @@ def marked(text: str, hashes: Collection[int], language: str) -> str:
     return "".join([*parts, text[at:]]) if spans else ""
 
 
-def _hits(run: str, is_unbroken: bool, hashes: Collection[int], language: str) -> list[tuple[int, int]]:
+def _matching_spans(run: str, is_unbroken: bool, hashes: Collection[int], language: str) -> list[tuple[int, int]]:
     """Return the spans of a run, a word or letters without blanks, that match a wanted hash."""
     if not is_unbroken:
-        return [(0, len(run))] if not words_of(run, language).isdisjoint(hashes) else []
+        return [(0, len(run))] if not word_hashes(run, language).isdisjoint(hashes) else []
     for size in (2, 1):  # a query has single letters only if they stand alone
         parts = ((at, run[at : at + size]) for at in range(len(run) - size + 1))
-        if found := [(at, at + size) for at, part in parts if _number(_plain(part)) in hashes]:
+        if found := [(at, at + size) for at, part in parts if _hash(_normalize(part)) in hashes]:
             return found
     return []
 
 
 def _runs(text: str) -> Iterator[tuple[str, bool]]:
     """Yield words, and runs of letters of scripts without blanks (True)."""
-    for found in _RUN.finditer(_plain(text)):
+    for found in _RUN.finditer(_normalize(text)):
         yield found.group(), found.lastgroup == "unbroken"
 
 
-def _plain(text: str) -> str:
+def _normalize(text: str) -> str:
     return unicodedata.normalize("NFKC", text).casefold()
 
 
 @lru_cache(maxsize=100_000)
-def _stemmed(word: str, language: str) -> int:
+def _stem_hash(word: str, language: str) -> int:
     if word.isdigit():
-        return _number(word)
-    return _number(str(_stemmer(language.strip().lower()).stemWord(word)))
+        return _hash(word)
+    return _hash(str(_stemmer(language.strip().lower()).stemWord(word)))
 
 
 @lru_cache(maxsize=64)
@@ -112,9 +112,9 @@ def _stemmer(language: str) -> Any:
     try:
         import snowballstemmer
     except ImportError as error:
-        raise lacking("knowledge", "Knowledge bases") from error
+        raise library_missing("knowledge", "Knowledge bases") from error
     return snowballstemmer.stemmer(language if language in snowballstemmer.algorithms() else "english")
 
 
-def _number(word: str) -> int:
+def _hash(word: str) -> int:
     return crc32(word.encode("utf-8", "replace"))

@@ -14,24 +14,24 @@ import structlog
 from canvas.errors import ExecutorError, ModelError, NodeFailure, NotFound
 from knowledge.index import vector_codec
 from knowledge.memory import prompts
-from knowledge.memory.memories import LANGUAGE, Memories
-from knowledge.memory.prompts import Found
-from knowledge.models import Models, first_of
-from providers.errors import REPEATABLE
+from knowledge.memory.memories import LANGUAGE, MemoryStore
+from knowledge.memory.prompts import ExtractedItem
+from knowledge.models import Models, first_model_of
+from providers.errors import RETRYABLE_CODES
 from providers.models.billing.metering import RATE_LIMIT_TIMEOUT
 from providers.models.text.sanitizer import without_reasoning
 from providers.models.types.chat import ChatRequest
 from store.db.database import Database
 from store.knowledge import memories, memory_extractions
 from store.knowledge.memories import TYPES, Memory
-from store.knowledge.memory_extractions import MOST_TRIES, LeasedExtraction
+from store.knowledge.memory_extractions import MAX_TRIES, LeasedExtraction
 from store.knowledge.memory_messages import NewMessage
 from store.primitives.ids import new_id
 
 log = structlog.get_logger()
 
 LEASE = timedelta(minutes=12)  # a model call's ten minutes, and some more: the lease is not renewed
-LONGEST_PAUSE = 60.0  # seconds
+MAX_PAUSE = 60.0  # seconds
 
 
 class Extraction:
@@ -43,7 +43,7 @@ class Extraction:
     def __init__(self, database: Database, models: Models, lease: timedelta = LEASE) -> None:
         self._database = database
         self._models = models
-        self._memories = Memories(database, models)
+        self._memories = MemoryStore(database, models)
         self._lease = lease
 
     async def next(self, tenant_id: UUID | None = None) -> bool:
@@ -62,11 +62,11 @@ class Extraction:
 
     def _take(self, tenant_id: UUID | None) -> LeasedExtraction | None:
         with self._database.transaction() as tx:
-            return memory_extractions.take(tx, new_id(), self._lease, tenant_id)
+            return memory_extractions.claim_next(tx, new_id(), self._lease, tenant_id)
 
     async def _carry_out(self, extraction: LeasedExtraction) -> None:
-        if extraction.tries > MOST_TRIES:
-            error_text = f"Extraction was started {MOST_TRIES} times, and the worker was lost each time."
+        if extraction.tries > MAX_TRIES:
+            error_text = f"Extraction was started {MAX_TRIES} times, and the worker was lost each time."
             await asyncio.to_thread(self._fail, extraction, error_text)
             return
         try:
@@ -89,9 +89,9 @@ class Extraction:
     async def _failed(self, extraction: LeasedExtraction, failure: ExecutorError) -> None:
         may_help = isinstance(failure, NodeFailure) and failure.retryable
         is_early = failure.details.get("kind") == RATE_LIMIT_TIMEOUT
-        if may_help and (is_early or extraction.tries < MOST_TRIES):
+        if may_help and (is_early or extraction.tries < MAX_TRIES):
             log.warning("memory_retried", error=failure.message, tries=extraction.tries)
-            pause = min(2.0**extraction.tries, LONGEST_PAUSE)
+            pause = min(2.0**extraction.tries, MAX_PAUSE)
             await asyncio.to_thread(self._put_back, extraction, failure.message, pause, struck=not is_early)
         else:
             log.warning("memory_failed", error=failure.message)
@@ -103,7 +103,7 @@ class Extraction:
 
     def _put_back(self, extraction: LeasedExtraction, error: str, pause: float, *, struck: bool) -> None:
         with self._database.transaction() as tx:
-            memory_extractions.put_back(tx, extraction, error, timedelta(seconds=pause), struck=struck)
+            memory_extractions.release(tx, extraction, error, timedelta(seconds=pause), counts=struck)
 
     # -- extraction -----------------------------------------------------------------------------------------------
     async def _extract(self, extraction: LeasedExtraction) -> int:
@@ -117,7 +117,7 @@ class Extraction:
                 NewMessage(
                     TYPES[each.type],
                     each.content,
-                    vector_codec.words(each.content, LANGUAGE),
+                    vector_codec.encode_words(each.content, LANGUAGE),
                     vector,
                     each.valid_at,
                     each.invalid_at,
@@ -125,7 +125,7 @@ class Extraction:
                 for each, vector in zip(found, vectors, strict=True)
             ]
             with self._database.transaction() as tx:
-                return memory_extractions.extracted(tx, memory, extraction, made)
+                return memory_extractions.complete(tx, memory, extraction, made)
 
         if not await asyncio.to_thread(store):
             log.info("memory_left")
@@ -136,20 +136,20 @@ class Extraction:
         with self._database.statements() as tx:
             return memories.get(tx, extraction.tenant_id, extraction.memory_id)
 
-    async def _asked(self, memory: Memory, extraction: LeasedExtraction) -> list[Found]:
+    async def _asked(self, memory: Memory, extraction: LeasedExtraction) -> list[ExtractedItem]:
         """Return what the memory's model finds. Raises ModelError."""
         accounts = await asyncio.to_thread(self._models.accounts, extraction.tenant_id)
-        llm_id = memory.chat_model or first_of(accounts, "chat")
+        llm_id = memory.chat_model or first_model_of(accounts, "chat")
         if not llm_id:
             raise ModelError(
                 f'Memory "{memory.name}" has no chat model, and its tenant has no default one. Set one for the memory.',
                 kind="MODEL_ERROR",
             )
         model = await self._models.open(extraction.tenant_id, llm_id)
-        messages = prompts.messages(memory, extraction.content, extraction.valid_at)
+        messages = prompts.build_messages(memory, extraction.content, extraction.valid_at)
         request = ChatRequest(messages, {"temperature": memory.temperature}, retries=None)
         answer = await model.complete(request)
         if answer.error is not None:
             code = answer.error.code
-            raise ModelError(answer.text, retryable=code in REPEATABLE, kind=code, model=llm_id)
-        return prompts.found_in(without_reasoning(answer.text), memory.extracts, extraction.valid_at)
+            raise ModelError(answer.text, retryable=code in RETRYABLE_CODES, kind=code, model=llm_id)
+        return prompts.parse_items(without_reasoning(answer.text), memory.extracts, extraction.valid_at)

@@ -12,43 +12,43 @@ from typing import Any
 from uuid import UUID
 
 from canvas.errors import NodeFailure, ToolError
-from components.text.extraction.file_kinds import lacking
+from components.text.extraction.file_kinds import library_missing
 from components.text.templates.templates import value_text
 from knowledge.index import tokenizer, vector_codec
 from knowledge.models import Models
-from knowledge.names import chosen
+from knowledge.names import find_named
 from store.db.database import Database
 from store.knowledge import memories, memory_messages
 from store.knowledge.memories import TYPES, Memory
-from store.knowledge.memory_messages import ANYBODY, Message, MessageScope, NewMessage
+from store.knowledge.memory_messages import ANY_SCOPE, MemoryMessage, MessageScope, NewMessage
 
 LANGUAGE = "English"  # for stemming; languages written without blanks need no stems
-LONGEST_SAID = 1_000_000  # characters of a question and its answer together
+MAX_EXCHANGE_LENGTH = 1_000_000  # characters of a question and its answer together
 
-_ROWS = UUID(int=0)  # the id of the one document that the index is built from
+_DOCUMENT_ID = UUID(int=0)  # the id of the one document that the index is built from
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
+class MemoryQuery:
     """A search in memories; the defaults are those of the node Retrieval."""
 
     question: str
     threshold: float = 0.2
     by_words: float = 0.5  # weight of the words; the rest is the vector's
     most: int = 8
-    whose: MessageScope = ANYBODY
+    whose: MessageScope = ANY_SCOPE
 
 
-class Memories:
+class MemoryStore:
     """Saves to and searches in the memories of all tenants.
 
     `tell` is called when a conversation waits for extraction.
     """
 
-    def __init__(self, database: Database, models: Models, tell: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, database: Database, models: Models, on_saved: Callable[[], None] = lambda: None) -> None:
         self._database = database
         self._models = models
-        self._tell = tell
+        self._tell = on_saved
 
     async def named(self, tenant_id: UUID, entries: Sequence[str]) -> dict[str, Memory]:
         """Return the tenant's memories by the entries that name them; other entries are left out."""
@@ -56,7 +56,7 @@ class Memories:
 
     def _named(self, tenant_id: UUID, entries: Sequence[str]) -> dict[str, Memory]:
         with self._database.statements() as tx:
-            return chosen(entries, lambda ids, names: memories.named(tx, tenant_id, ids, names))
+            return find_named(entries, lambda ids, names: memories.find_by_id_or_name(tx, tenant_id, ids, names))
 
     # -- saving ---------------------------------------------------------------------------------------------------
     async def save(self, memory: Memory, record: Mapping[str, Any], key: str | None = None) -> None:
@@ -67,14 +67,14 @@ class Memories:
         """
         if key is not None and await asyncio.to_thread(self._is_saved, memory, key):
             return
-        content = said_in(record)
+        content = exchange_text(record)
         (vector,) = await self.embedded(memory, [content])
-        message = NewMessage(TYPES["raw"], content, vector_codec.words(content, LANGUAGE), vector)
+        message = NewMessage(TYPES["raw"], content, vector_codec.encode_words(content, LANGUAGE), vector)
         whose = MessageScope(*(value_text(record.get(name)) for name in ("user_id", "agent_id", "session_id")))
 
         def store() -> int | None:
             with self._database.transaction() as tx:
-                return memory_messages.add_said(tx, memory, message, whose, key, extract=bool(memory.extracts))
+                return memory_messages.save_message(tx, memory, message, whose, key, extract=bool(memory.extracts))
 
         if await asyncio.to_thread(store) is not None and memory.extracts:
             await asyncio.to_thread(self._tell)
@@ -88,10 +88,10 @@ class Memories:
         if not memory.embedding_model or not texts:
             return [None] * len(texts)
         embedder = await self._models.embedder(memory.tenant_id, memory.embedding_model)
-        return [vector_codec.vector(vector) for vector in (await embedder.embed(texts)).vectors]
+        return [vector_codec.encode_vector(vector) for vector in (await embedder.embed(texts)).vectors]
 
     # -- searching ------------------------------------------------------------------------------------------------
-    async def search(self, tenant_id: UUID, chosen: Sequence[Memory], query: Looked) -> list[tuple[Message, float]]:
+    async def search(self, tenant_id: UUID, chosen: Sequence[Memory], query: MemoryQuery) -> list[tuple[MemoryMessage, float]]:
         """Return messages with their similarities, the best match first, of equal ones the newest.
 
         Raises NodeFailure.
@@ -108,22 +108,22 @@ class Memories:
         return await asyncio.to_thread(self._nearest, tenant_id, chosen, query, vector)
 
     def _nearest(
-        self, tenant_id: UUID, chosen: Sequence[Memory], query: Looked, vector: Sequence[float] | None
-    ) -> list[tuple[Message, float]]:
+        self, tenant_id: UUID, chosen: Sequence[Memory], query: MemoryQuery, vector: Sequence[float] | None
+    ) -> list[tuple[MemoryMessage, float]]:
         try:
             from knowledge.index import chunk_index
         except ImportError as error:
-            raise lacking("knowledge", "Memories") from error
+            raise library_missing("knowledge", "Memories") from error
         with self._database.statements() as tx:
-            rows = memory_messages.searchable(tx, tenant_id, [memory.id for memory in chosen], query.whose)
+            rows = memory_messages.list_searchable(tx, tenant_id, [memory.id for memory in chosen], query.whose)
         placed = [
-            SimpleNamespace(document_id=_ROWS, position=at, words=row.words, vector=row.vector)
+            SimpleNamespace(document_id=_DOCUMENT_ID, position=at, words=row.words, vector=row.vector)
             for at, row in enumerate(rows)
         ]
-        word_hashes = tokenizer.asked(query.question, LANGUAGE)
+        word_hashes = tokenizer.query_hashes(query.question, LANGUAGE)
         question = chunk_index.Question(word_hashes, chunk_index.direction(vector) if vector is not None else None)
         found = chunk_index.nearest(
-            [chunk_index.measured(chunk_index.segment(vector_codec.block(placed), {_ROWS: 0}), question)],
+            [chunk_index.measured(chunk_index.segment(vector_codec.build_block(placed), {_DOCUMENT_ID: 0}), question)],
             [len(word_hashes)],
             1 - query.by_words if vector is not None else 0.0,
             query.threshold,
@@ -136,10 +136,10 @@ class Memories:
         return [(messages[place], near.similarity) for place, near in pairs if place in messages]
 
 
-def said_in(record: Mapping[str, Any]) -> str:
+def exchange_text(record: Mapping[str, Any]) -> str:
     """Return a record's question and answer as one text. Raises NodeFailure if it is too long for a memory."""
     question, answer = value_text(record.get("user_input")), value_text(record.get("agent_response"))
     content = f"User Input: {question}\nAgent Response: {answer}"
-    if len(content) > LONGEST_SAID:
-        raise NodeFailure(f"The exchange has more than {LONGEST_SAID:,} characters, which is too long for a memory.")
+    if len(content) > MAX_EXCHANGE_LENGTH:
+        raise NodeFailure(f"The exchange has more than {MAX_EXCHANGE_LENGTH:,} characters, which is too long for a memory.")
     return content

@@ -8,10 +8,10 @@ from typing import Any
 from components.nodes.llm.json_in_text import read_json
 from store.knowledge.memories import Memory
 
-MOST_ITEMS = 5  # of a type
-LONGEST_ITEM = 20_000  # characters
+MAX_ITEMS = 5  # of a type
+MAX_ITEM_LENGTH = 20_000  # characters
 
-_MEANING = {
+_TYPE_DESCRIPTIONS = {
     "semantic": "facts that stay true beyond this conversation: who somebody is, what they like, have, know or believe",
     "episodic": "events: what happened, or was planned or decided, with when, where and who took part",
     "procedural": "ways of doing something: steps, rules and habits that could be followed again",
@@ -33,7 +33,7 @@ _GUIDE = (
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ExtractedItem:
     """One item that a model has found in a conversation."""
 
     type: str
@@ -44,44 +44,44 @@ class Found:
 
 def system_prompt(types: Sequence[str]) -> str:
     """Return the default system prompt, for memories without their own."""
-    meanings = "\n".join(f"- {name}: {_MEANING[name]}" for name in types)
-    return _GUIDE.format(meanings=meanings, keys=", ".join(types), most=MOST_ITEMS)
+    meanings = "\n".join(f"- {name}: {_TYPE_DESCRIPTIONS[name]}" for name in types)
+    return _GUIDE.format(meanings=meanings, keys=", ".join(types), most=MAX_ITEMS)
 
 
-def messages(memory: Memory, conversation: str, said_at: datetime) -> list[dict[str, str]]:
+def build_messages(memory: Memory, conversation: str, said_at: datetime) -> list[dict[str, str]]:
     """Return the messages of the request to the model."""
-    request = f"Conversation:\n{conversation}\n\nTime of the conversation: {written(said_at)}"
+    request = f"Conversation:\n{conversation}\n\nTime of the conversation: {format_timestamp(said_at)}"
     own = [{"role": "user", "content": memory.user_prompt}] if memory.user_prompt else []
     system = memory.system_prompt or system_prompt(memory.extracts)
     return [{"role": "system", "content": system}, *own, {"role": "user", "content": request}]
 
 
-def found_in(answer: str, types: Sequence[str], said_at: datetime) -> list[Found]:
+def parse_items(answer: str, types: Sequence[str], said_at: datetime) -> list[ExtractedItem]:
     """Parse an answer into items, by type and in their order. Unreadable parts are left out."""
     parsed = read_json(answer)
     if not isinstance(parsed, Mapping):
         return []
-    return [each for name in types for each in _of_type(name, parsed.get(name), said_at)]
+    return [each for name in types for each in _items_of_type(name, parsed.get(name), said_at)]
 
 
-def written(moment: datetime) -> str:
+def format_timestamp(moment: datetime) -> str:
     """Format a timestamp as memories show it, in UTC."""
     return moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
-def _of_type(name: str, value: Any, said_at: datetime) -> list[Found]:
+def _items_of_type(name: str, value: Any, said_at: datetime) -> list[ExtractedItem]:
     items = [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []
-    found = dict[str, Found]()
+    found = dict[str, ExtractedItem]()
     for item in items:
         content = item.get("content")
         if isinstance(content, str) and content.strip():
-            text = content.strip()[:LONGEST_ITEM]
-            valid_at = _moment(item.get("valid_at")) or said_at
-            found.setdefault(text, Found(name, text, valid_at, _moment(item.get("invalid_at"))))
-    return list(found.values())[:MOST_ITEMS]
+            text = content.strip()[:MAX_ITEM_LENGTH]
+            valid_at = _parse_timestamp(item.get("valid_at")) or said_at
+            found.setdefault(text, ExtractedItem(name, text, valid_at, _parse_timestamp(item.get("invalid_at"))))
+    return list(found.values())[:MAX_ITEMS]
 
 
-def _moment(value: Any) -> datetime | None:
+def _parse_timestamp(value: Any) -> datetime | None:
     """Parse a timestamp to the second, as UTC if it has no zone; None if it is invalid."""
     if not isinstance(value, str) or not value.strip():
         return None

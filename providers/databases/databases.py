@@ -16,13 +16,13 @@ from canvas.errors import AddressRefused, ToolError
 from providers.databases.drivers import DRIVERS, Target
 from providers.databases.sessions import open_session
 from providers.http import address_policy
-from providers.http.address_policy import Guard, Resolve, addresses_of
-from providers.interfaces import Connection
+from providers.http.address_policy import Guard, Resolve, resolve_checked
+from providers.interfaces import DatabaseSession
 
-MOST_ADDRESSES = 3  # addresses of one host that are tried
+MAX_ADDRESSES = 3  # addresses of one host that are tried
 
 
-class ClosableConnection(Connection, Protocol):
+class ClosableSession(DatabaseSession, Protocol):
     """A session that `Servers` closes."""
 
     def close(self) -> None:
@@ -30,11 +30,11 @@ class ClosableConnection(Connection, Protocol):
         ...
 
 
-OpenSession = Callable[[str, Sequence[Target]], Awaitable[ClosableConnection]]
+OpenSession = Callable[[str, Sequence[Target]], Awaitable[ClosableSession]]
 """Connects to the first address that answers; the text is the `db_type`. Raises ToolError."""
 
 
-class Servers:
+class DatabaseServers:
     """Opens sessions on servers that the guard allows, except on Easel's own database, (host, port, name) in `own`."""
 
     def __init__(
@@ -42,7 +42,7 @@ class Servers:
         guard: Guard,
         *,
         own: tuple[str, int, str] | None = None,
-        resolve: Resolve = address_policy.looked_up,
+        resolve: Resolve = address_policy.resolve_in_thread,
         trino_use_tls: bool = False,
         open_session: OpenSession = open_session,
     ) -> None:
@@ -53,7 +53,7 @@ class Servers:
         self._open_session = open_session
 
     @asynccontextmanager
-    async def connect(self, params: Mapping[str, Any]) -> AsyncGenerator[Connection]:
+    async def connect(self, params: Mapping[str, Any]) -> AsyncGenerator[DatabaseSession]:
         """Open a session on the database that a node names. Raises AddressRefused or ToolError."""
         kind = params["db_type"]
         if kind not in DRIVERS:
@@ -73,7 +73,7 @@ class Servers:
                 timeout=float(params["timeout"]),
                 tls=self._trino_use_tls and kind == "trino",
             )
-            for address in found[:MOST_ADDRESSES]
+            for address in found[:MAX_ADDRESSES]
         ]
         session = await self._open_session(kind, targets)
         try:
@@ -83,7 +83,7 @@ class Servers:
 
     async def _addresses(self, host: str, port: int) -> list[str]:
         try:
-            found = await addresses_of(host, port, self._guard, resolve=self._resolve)
+            found = await resolve_checked(host, port, self._guard, resolve=self._resolve)
         except AddressRefused as refused:
             raise AddressRefused(f"Database host '{host}' is not allowed: {refused.message}") from refused
         return found
@@ -96,18 +96,18 @@ class Servers:
         if host.lower().rstrip(".") == own:
             return True
         try:
-            ours = await addresses_of(own, port, self._guard, trusted=True, resolve=self._resolve)
+            ours = await resolve_checked(own, port, self._guard, trusted=True, resolve=self._resolve)
         except ToolError:  # a socket directory, or a name that cannot be resolved at the moment
             return False
         return not set(ours).isdisjoint(found)
 
 
-def reached(guard: Guard, own: tuple[str, int, str] | None, *, trino_use_tls: bool) -> Servers:
+def database_servers(guard: Guard, own: tuple[str, int, str] | None, *, trino_use_tls: bool) -> DatabaseServers:
     """Return the `Servers` of a deployment."""
-    return Servers(guard, own=own, trino_use_tls=trino_use_tls)
+    return DatabaseServers(guard, own=own, trino_use_tls=trino_use_tls)
 
 
-def place_of(database_url: str) -> tuple[str, int, str]:
+def database_location(database_url: str) -> tuple[str, int, str]:
     """Return (host, port, name) of Easel's own database, for `Servers`."""
     own = urlsplit(database_url)
     return (own.hostname or "").lower(), own.port or 5432, own.path.lstrip("/")

@@ -12,7 +12,7 @@ from typing import Any
 
 from canvas.errors import ToolError
 
-CONNECT_SECONDS = 10.0  # at most, for one address
+CONNECT_TIMEOUT = 10.0  # at most, for one address
 _SYSTEM_LIBRARIES: Mapping[str, str] = {
     "pyodbc": "Install unixODBC (on Debian and Ubuntu: apt-get install unixodbc) on every worker."
 }
@@ -36,16 +36,16 @@ class Target:
     @property
     def patience(self) -> int:
         """Return the timeout for connecting, in whole seconds as drivers require."""
-        return max(1, ceil(min(self.timeout, CONNECT_SECONDS)))
+        return max(1, ceil(min(self.timeout, CONNECT_TIMEOUT)))
 
 
-def _plainly(connection: Any, sql: str, values: Sequence[Any], most_rows: int) -> Any:
+def _execute(connection: Any, sql: str, values: Sequence[Any], most_rows: int) -> Any:
     cursor = connection.cursor()
-    cursor.execute(sql, *_given(values))
+    cursor.execute(sql, *_execute_arguments(values))
     return cursor
 
 
-def _given(values: Sequence[Any]) -> tuple[tuple[Any, ...], ...]:
+def _execute_arguments(values: Sequence[Any]) -> tuple[tuple[Any, ...], ...]:
     """Return the arguments for `execute`: the values, or none, so that the driver looks for no placeholders."""
     return (tuple(values),) if values else ()
 
@@ -64,7 +64,7 @@ class Driver:
     """
 
     connect: Callable[[Target], Any]
-    ask: Callable[[Any, str, Sequence[Any], int], Any] = _plainly
+    ask: Callable[[Any, str, Sequence[Any], int], Any] = _execute
     reason: Callable[[Exception], str] = _reason
     call_off: Callable[[Any], object] = lambda connection: connection.cancel()
     mark: str = "?"
@@ -79,7 +79,7 @@ class Driver:
 
 
 def connect_postgres(target: Target) -> Any:
-    psycopg = _module("psycopg", "psycopg[binary]")
+    psycopg = _import_driver("psycopg", "psycopg[binary]")
     milliseconds = ceil(target.timeout * 1000)
     connection = psycopg.connect(
         host=target.host,
@@ -90,16 +90,16 @@ def connect_postgres(target: Target) -> Any:
         password=target.password,
         connect_timeout=max(2, target.patience),  # the minimum of libpq
         application_name="easel",
-        **_nobody_elses(psycopg.pq.version()),
+        **_private_settings(psycopg.pq.version()),
         options=f"-c statement_timeout={milliseconds} -c default_transaction_read_only=on "
         "-c standard_conforming_strings=on",
     )
     connection.read_only = True
-    _take_any_moment(connection)
+    _load_any_date(connection)
     return connection
 
 
-def _nobody_elses(version: int) -> dict[str, str]:
+def _private_settings(version: int) -> dict[str, str]:
     """Return settings that keep libpq from sending Kerberos tickets and certificates of the worker's user."""
     settings = {"gssencmode": "disable"}
     if version >= 160_000:  # older versions do not have these settings
@@ -107,20 +107,20 @@ def _nobody_elses(version: int) -> dict[str, str]:
     return settings
 
 
-def _take_any_moment(connection: Any) -> None:
+def _load_any_date(connection: Any) -> None:
     """Load dates that Python cannot represent (`infinity`, years BC) as text instead of failing the statement."""
-    moments = _module("psycopg.types.datetime", "psycopg[binary]")
-    error = _module("psycopg", "psycopg[binary]").DataError
+    moments = _import_driver("psycopg.types.datetime", "psycopg[binary]")
+    error = _import_driver("psycopg", "psycopg[binary]").DataError
     loaders = {
         "date": moments.DateLoader,
         "timestamp": moments.TimestampLoader,
         "timestamptz": moments.TimestamptzLoader,
     }
     for name, loader in loaders.items():
-        connection.adapters.register_loader(name, _lenient(loader, error))
+        connection.adapters.register_loader(name, _lenient_loader(loader, error))
 
 
-def _lenient(loader: Any, error: Any) -> Any:
+def _lenient_loader(loader: Any, error: Any) -> Any:
     """Return a psycopg loader that returns the text where the given loader fails."""
 
     def load(self: Any, data: Any) -> Any:
@@ -132,15 +132,15 @@ def _lenient(loader: Any, error: Any) -> Any:
     return type("Lenient", (loader,), {"load": load})
 
 
-def ask_postgres(connection: Any, sql: str, values: Sequence[Any], most_rows: int) -> Any:
+def execute_postgres(connection: Any, sql: str, values: Sequence[Any], most_rows: int) -> Any:
     """Execute a query through a server-side cursor, and any other statement as one prepared statement."""
     if sql.lstrip(" \t\r\n(")[:6].upper().startswith(("SELECT", "WITH")):
         cursor = connection.cursor("easel")
         cursor.itersize = most_rows
-        cursor.execute(sql, *_given(values))
+        cursor.execute(sql, *_execute_arguments(values))
         return cursor
     cursor = connection.cursor()
-    cursor.execute(sql, *_given(values), prepare=True)
+    cursor.execute(sql, *_execute_arguments(values), prepare=True)
     return cursor
 
 
@@ -163,7 +163,7 @@ def connect_oceanbase(target: Target) -> Any:
 
 
 def _connect_mysql(target: Target, time_limit: str) -> Any:
-    pymysql = _module("pymysql", "pymysql")
+    pymysql = _import_driver("pymysql", "pymysql")
     connection = pymysql.connect(
         host=target.address,
         port=target.port,
@@ -174,7 +174,7 @@ def _connect_mysql(target: Target, time_limit: str) -> Any:
         connect_timeout=target.patience,
         read_timeout=target.patience + ceil(target.timeout),
         write_timeout=target.patience,
-        cursorclass=_module("pymysql.cursors", "pymysql").SSCursor,
+        cursorclass=_import_driver("pymysql.cursors", "pymysql").SSCursor,
     )
     with connection.cursor() as cursor:
         cursor.execute("SET SESSION sql_mode = ''")  # the check of the statement assumes the default quoting rules
@@ -183,11 +183,11 @@ def _connect_mysql(target: Target, time_limit: str) -> Any:
     return connection
 
 
-def ask_mysql(connection: Any, sql: str, values: Sequence[Any], most_rows: int) -> Any:
+def execute_mysql(connection: Any, sql: str, values: Sequence[Any], most_rows: int) -> Any:
     """Execute a statement with a row limit at the server, so that no rows are left to read when the cursor closes."""
     cursor = connection.cursor()
     cursor.execute(f"SET SESSION sql_select_limit = {most_rows}")
-    cursor.execute(sql, *_given(values))
+    cursor.execute(sql, *_execute_arguments(values))
     return cursor
 
 
@@ -198,7 +198,7 @@ def mysql_reason(error: Exception) -> str:
 
 
 def connect_mssql(target: Target) -> Any:
-    pyodbc = _module("pyodbc", "pyodbc")
+    pyodbc = _import_driver("pyodbc", "pyodbc")
     installed = pyodbc.drivers()
     driver = next((name for name in _ODBC_DRIVERS if name in installed), None)
     if driver is None:
@@ -225,7 +225,7 @@ def _odbc_value(value: str) -> str:
 
 
 def connect_db2(target: Target) -> Any:
-    ibm_db_dbi = _module("ibm_db_dbi", "ibm_db")
+    ibm_db_dbi = _import_driver("ibm_db_dbi", "ibm_db")
     parts = {
         "DATABASE": target.database,
         "HOSTNAME": target.address,
@@ -243,25 +243,25 @@ def connect_db2(target: Target) -> Any:
 
 def connect_trino(target: Target) -> Any:
     tls = target.tls
-    catalog, schema = _catalog_of(target.database)
-    trino = _module("trino.dbapi", "trino")
-    auth = _module("trino.auth", "trino")
+    catalog, schema = _split_catalog(target.database)
+    trino = _import_driver("trino.dbapi", "trino")
+    auth = _import_driver("trino.auth", "trino")
     connection = trino.connect(
-        host=_in_url(target.host),
+        host=_url_host(target.host),
         port=target.port,
         user=target.username,
         catalog=catalog,
         schema=schema,
         http_scheme="https" if tls else "http",
         auth=auth.BasicAuthentication(target.username, target.password) if tls and target.password else None,
-        http_session=session_with(target, tls=tls),
+        http_session=http_session_for(target, tls=tls),
         request_timeout=target.timeout,
         session_properties={"query_max_run_time": f"{ceil(target.timeout * 1000)}ms"},
     )
-    return TrinoSession(connection)
+    return TrinoConnection(connection)
 
 
-class TrinoSession:
+class TrinoConnection:
     """A Trino connection that remembers its cursor: Trino's client cancels statements, not connections."""
 
     def __init__(self, connection: Any) -> None:
@@ -283,13 +283,13 @@ class TrinoSession:
         self._connection.close()
 
 
-def session_with(target: Target, *, tls: bool) -> Any:
+def http_session_for(target: Target, *, tls: bool) -> Any:
     """Return a `requests` session that can reach only this server.
 
     It connects to the address that was checked; with TLS the certificate must contain the host name. All other URLs
     fail, because the driver follows redirects and the URLs at which a Trino server says that its result continues.
     """
-    requests = _module("requests", "requests")
+    requests = _import_driver("requests", "requests")
     session = requests.Session()
     session.trust_env = False  # no proxies, no passwords from .netrc
     session.adapters.clear()
@@ -297,16 +297,16 @@ def session_with(target: Target, *, tls: bool) -> Any:
     plain = requests.adapters.HTTPAdapter()
     if tls:
         plain.init_poolmanager(1, 1, server_hostname=target.host)
-    place, name = (f"{_in_url(host)}:{target.port}" for host in (target.address, target.host))
-    adapter = _ToAddress(plain, f"{scheme}://{place}", name)
+    place, name = (f"{_url_host(host)}:{target.port}" for host in (target.address, target.host))
+    adapter = _PinnedAdapter(plain, f"{scheme}://{place}", name)
     for host in {target.host, target.address}:
-        session.mount(f"{scheme}://{_in_url(host)}:{target.port}/", adapter)
+        session.mount(f"{scheme}://{_url_host(host)}:{target.port}/", adapter)
         if target.port == default_port:
-            session.mount(f"{scheme}://{_in_url(host)}/", adapter)
+            session.mount(f"{scheme}://{_url_host(host)}/", adapter)
     return session
 
 
-class _ToAddress:
+class _PinnedAdapter:
     """A `requests` adapter that connects to the checked address, whatever the name resolves to later."""
 
     def __init__(self, adapter: Any, place: str, name: str) -> None:
@@ -324,11 +324,11 @@ class _ToAddress:
         self._adapter.close()
 
 
-def _in_url(host: str) -> str:
+def _url_host(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-def _catalog_of(database: str) -> tuple[str, str]:
+def _split_catalog(database: str) -> tuple[str, str]:
     """Return (catalog, schema) of `catalog.schema`, `catalog/schema` or a catalog alone. Raises ToolError."""
     catalog, _, schema = database.strip().replace("/", ".").partition(".")
     if not catalog:
@@ -336,7 +336,7 @@ def _catalog_of(database: str) -> tuple[str, str]:
     return catalog, schema or "default"
 
 
-def _module(name: str, package: str) -> Any:
+def _import_driver(name: str, package: str) -> Any:
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
@@ -347,11 +347,11 @@ def _module(name: str, package: str) -> Any:
 
 
 DRIVERS: Mapping[str, Driver] = {
-    "mysql": Driver(connect_mysql, ask_mysql, mysql_reason, mark="%s", modules=_PYMYSQL),
-    "mariadb": Driver(connect_mariadb, ask_mysql, mysql_reason, mark="%s", modules=_PYMYSQL),
-    "oceanbase": Driver(connect_oceanbase, ask_mysql, mysql_reason, mark="%s", modules=_PYMYSQL),
+    "mysql": Driver(connect_mysql, execute_mysql, mysql_reason, mark="%s", modules=_PYMYSQL),
+    "mariadb": Driver(connect_mariadb, execute_mysql, mysql_reason, mark="%s", modules=_PYMYSQL),
+    "oceanbase": Driver(connect_oceanbase, execute_mysql, mysql_reason, mark="%s", modules=_PYMYSQL),
     "postgres": Driver(
-        connect_postgres, ask_postgres, postgres_reason, mark="%s", modules=("psycopg", "psycopg.types.datetime")
+        connect_postgres, execute_postgres, postgres_reason, mark="%s", modules=("psycopg", "psycopg.types.datetime")
     ),
     "mssql": Driver(connect_mssql, modules=("pyodbc",)),
     "IBM DB2": Driver(connect_db2, modules=("ibm_db_dbi",), is_fork_safe=False),  # its library may start threads

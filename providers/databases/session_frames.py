@@ -16,19 +16,19 @@ from decimal import Decimal
 from typing import Any
 
 LENGTH = struct.Struct(">Q")
-DEEPEST = 100  # levels of a nested value; deeper levels are replaced by CUT
-MOST_BITS = 14_284  # of an integer; Python does not convert integers of more than 4,300 digits to text
-CUT = "..."
+MAX_DEPTH = 100  # levels of a nested value; deeper levels are replaced by CUT
+MAX_INTEGER_BITS = 14_284  # of an integer; Python does not convert integers of more than 4,300 digits to text
+TRUNCATED = "..."
 _LIST, _OBJECT, _DECIMAL, _DATE, _DATETIME, _TIME, _BYTES = "l", "o", "n", "d", "dt", "t", "b"
 
 
-def encoded(message: Mapping[str, Any]) -> bytes:
+def encode_frame(message: Mapping[str, Any]) -> bytes:
     """Return a message as a frame. Raises ValueError if it cannot be written as JSON."""
     body = json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
     return LENGTH.pack(len(body)) + body
 
 
-def decoded(body: bytes | bytearray) -> dict[str, Any]:
+def decode_body(body: bytes | bytearray) -> dict[str, Any]:
     """Return the message in the body of a frame. Raises ValueError if the body is not a JSON object."""
     message = json.loads(body.decode("utf-8", "surrogatepass"))
     if not isinstance(message, dict):
@@ -38,12 +38,12 @@ def decoded(body: bytes | bytearray) -> dict[str, Any]:
 
 def rows_as_json(rows: Sequence[Sequence[Any]]) -> list[list[Any]]:
     """Return the rows of a driver in a form that `encoded` accepts."""
-    return [[_as_json(value, DEEPEST) for value in row] for row in rows]
+    return [[_as_json(value, MAX_DEPTH) for value in row] for row in rows]
 
 
-def rows_of(rows: Sequence[Sequence[Any]]) -> list[tuple[Any, ...]]:
+def rows_from_json(rows: Sequence[Sequence[Any]]) -> list[tuple[Any, ...]]:
     """Return the rows that `rows_as_json` has converted. Raises ValueError or TypeError for any other input."""
-    return [tuple(map(_value, row)) for row in rows]
+    return [tuple(map(_from_json, row)) for row in rows]
 
 
 def _as_json(value: Any, levels: int) -> Any:
@@ -51,7 +51,7 @@ def _as_json(value: Any, levels: int) -> Any:
         case None | bool() | str():
             return value
         case int():
-            return value if value.bit_length() <= MOST_BITS else None
+            return value if value.bit_length() <= MAX_INTEGER_BITS else None
         case float():
             return value
         case Decimal():
@@ -65,7 +65,7 @@ def _as_json(value: Any, levels: int) -> Any:
         case bytes() | bytearray() | memoryview():
             return [_BYTES, base64.b64encode(value).decode()]
         case _ if levels == 0:
-            return CUT
+            return TRUNCATED
         case Mapping():
             return [_OBJECT, {str(name): _as_json(member, levels - 1) for name, member in value.items()}]
         case list() | tuple() | set() | frozenset():
@@ -74,15 +74,15 @@ def _as_json(value: Any, levels: int) -> Any:
             return str(value)
 
 
-def _value(item: Any) -> Any:
+def _from_json(item: Any) -> Any:
     if not isinstance(item, list):
         return item
     kind, content = item
     match kind:
         case "l":
-            return [_value(each) for each in content]
+            return [_from_json(each) for each in content]
         case "o":
-            return {name: _value(member) for name, member in content.items()}
+            return {name: _from_json(member) for name, member in content.items()}
         case "n":
             return Decimal(content)
         case "d":

@@ -34,18 +34,18 @@ from providers.databases.drivers import Driver, Target
 from providers.interfaces import Rows
 
 MIB = 1024 * 1024
-MEMORY = 256 * MIB  # bytes of address space that a session may use in addition to its drivers
-MOST_BYTES = 32 * MIB  # of all rows of a statement; the limits of a canvas are far lower
+MAX_MEMORY = 256 * MIB  # bytes of address space that a session may use in addition to its drivers
+MAX_RESULT_BYTES = 32 * MIB  # of all rows of a statement; the limits of a canvas are far lower
 FIRST_ROWS = 4  # rows of the first fetch; later fetches are larger as long as the rows fit
 GRACE = 2.0  # seconds that a child has to cancel its statement at the server
-RECORD = 256  # bytes of a message to the fork server: the table of drivers, and the name of one of them
-TOO_LARGE = f"The rows have more than {MOST_BYTES:,} characters. Select fewer or shorter rows."
+RECORD_BYTES = 256  # bytes of a message to the fork server: the table of drivers, and the name of one of them
+TOO_LARGE = f"The rows have more than {MAX_RESULT_BYTES:,} characters. Select fewer or shorter rows."
 
 _STACK = 512 * 1024  # bytes of a thread's stack
-_OTHER_SYSTEMS = 1024 * MIB  # assumed bytes of address space in use on systems without /proc
-_FIRST_FOR_THE_OOM_KILLER = "1000"
+_DEFAULT_ADDRESS_SPACE = 1024 * MIB  # assumed bytes of address space in use on systems without /proc
+_OOM_SCORE = "1000"
 _PR_SET_PDEATHSIG, _PR_SET_NO_NEW_PRIVS = 1, 38
-_NO_MEMORY = ("out of memory", "cannot allocate memory", "memory allocation")
+_OUT_OF_MEMORY_TEXTS = ("out of memory", "cannot allocate memory", "memory allocation")
 
 
 # -- the fork server --------------------------------------------------------------------------------------------------
@@ -88,7 +88,7 @@ class _ForkServer:
 
     def _start_session(self) -> bool:
         """Fork a child for the next session; return False if the worker is gone."""
-        record, descriptors, _, _ = socket.recv_fds(self._control, RECORD, 2)
+        record, descriptors, _, _ = socket.recv_fds(self._control, RECORD_BYTES, 2)
         if not record:
             return False
         if len(descriptors) != 2:  # this process has no free descriptors; the worker sees that the wire is closed
@@ -97,8 +97,8 @@ class _ForkServer:
             return True
         wire_end, leash = descriptors
         table, kind = record.decode().rstrip().split("\n")
-        driver = _driver(table, kind)
-        if driver.is_fork_safe and _import(driver):
+        driver = _load_driver(table, kind)
+        if driver.is_fork_safe and _import_modules(driver):
             gc.freeze()
         try:
             child = os.fork()
@@ -119,7 +119,7 @@ class _ForkServer:
             parent = os.getppid()
             os.closerange(3, wire_end)
             os.closerange(wire_end + 1, 4096)
-            _limit(driver, parent)
+            _set_limits(driver, parent)
             _Session(socket.socket(fileno=wire_end), driver).serve()
             code = 0
         finally:
@@ -142,13 +142,13 @@ class _ForkServer:
                 del self._children[leash]
 
 
-def _driver(table: str, kind: str) -> Driver:
+def _load_driver(table: str, kind: str) -> Driver:
     """Return the driver that the worker names; a tenant's data never becomes the name of a module."""
     module, _, name = table.partition(":")
     return getattr(importlib.import_module(module), name)[kind]
 
 
-def _import(driver: Driver) -> bool:
+def _import_modules(driver: Driver) -> bool:
     """Import the modules of a driver; return whether any was new. `connect` reports a missing module later."""
     before = len(sys.modules)
     for name in driver.modules:
@@ -157,7 +157,7 @@ def _import(driver: Driver) -> bool:
     return len(sys.modules) > before
 
 
-def _limit(driver: Driver, parent: int) -> None:
+def _set_limits(driver: Driver, parent: int) -> None:
     """Have the kernel limit this process, and kill it when the fork server ends."""
     if sys.platform == "linux":
         libc = ctypes.CDLL(None)
@@ -166,9 +166,9 @@ def _limit(driver: Driver, parent: int) -> None:
         if os.getppid() != parent:
             os._exit(1)
         with suppress(OSError):  # when memory is short, the kernel kills the session and not the worker
-            Path("/proc/self/oom_score_adj").write_text(_FIRST_FOR_THE_OOM_KILLER)
-    _import(driver)
-    _set_limit(resource.RLIMIT_AS, _address_space() + MEMORY)
+            Path("/proc/self/oom_score_adj").write_text(_OOM_SCORE)
+    _import_modules(driver)
+    _set_limit(resource.RLIMIT_AS, _address_space() + MAX_MEMORY)
     _set_limit(resource.RLIMIT_CORE, 0)
 
 
@@ -176,7 +176,7 @@ def _address_space() -> int:
     try:
         return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     except (OSError, ValueError):
-        return _OTHER_SYSTEMS
+        return _DEFAULT_ADDRESS_SPACE
 
 
 def _set_limit(kind: int, value: int) -> None:
@@ -209,7 +209,7 @@ class _Session:
     def _next(self) -> Mapping[str, Any] | None:
         head = self._read(wire.LENGTH.size)
         body = self._read(wire.LENGTH.unpack(head)[0]) if head is not None else None
-        return wire.decoded(body) if body is not None else None
+        return wire.decode_body(body) if body is not None else None
 
     def _read(self, size: int) -> bytes | None:
         parts: list[bytes] = []
@@ -225,14 +225,14 @@ class _Session:
     def _answer(self, request: Mapping[str, Any]) -> bytes:
         self._is_busy = True
         try:
-            frame = wire.encoded(self._carried_out(request))
-            if len(frame) > MOST_BYTES + wire.LENGTH.size:
+            frame = wire.encode_frame(self._carried_out(request))
+            if len(frame) > MAX_RESULT_BYTES + wire.LENGTH.size:
                 raise ToolError(TOO_LARGE)
             return frame
         except ToolError as error:
-            return wire.encoded({"error": error.message, "retryable": error.retryable})
+            return wire.encode_frame({"error": error.message, "retryable": error.retryable})
         except MemoryError:
-            return wire.encoded({"error": TOO_LARGE, "retryable": False})
+            return wire.encode_frame({"error": TOO_LARGE, "retryable": False})
         finally:
             self._is_busy = False
 
@@ -264,7 +264,7 @@ def connect(driver: Driver, targets: list[Target]) -> Any:
         except ToolError:
             raise
         except Exception as error:
-            if _lacks_memory(error):
+            if _is_out_of_memory(error):
                 raise ToolError(TOO_LARGE) from error
             last = error
     assert last is not None  # there is at least one address
@@ -281,22 +281,22 @@ def execute(driver: Driver, connection: Any, parts: list[str], values: list[Any]
         cursor = driver.ask(connection, text, values, most_rows)
         try:
             columns = [str(column[0]) for column in cursor.description or ()]
-            return Rows(columns, _fetched(cursor, most_rows) if columns else [])
+            return Rows(columns, _fetch_rows(cursor, most_rows) if columns else [])
         finally:
             cursor.close()
     except ToolError:
         raise
     except Exception as error:
-        raise ToolError(TOO_LARGE if _lacks_memory(error) else driver.reason(error)) from error
+        raise ToolError(TOO_LARGE if _is_out_of_memory(error) else driver.reason(error)) from error
     finally:
         with suppress(Exception):  # a broken connection fails the next statement
             connection.rollback()
 
 
-def _fetched(cursor: Any, most_rows: int) -> list[tuple[Any, ...]]:
+def _fetch_rows(cursor: Any, most_rows: int) -> list[tuple[Any, ...]]:
     """Fetch the first rows in growing batches, because a driver holds a whole batch in memory."""
     rows: list[tuple[Any, ...]] = []
-    free, number = MOST_BYTES, FIRST_ROWS
+    free, number = MAX_RESULT_BYTES, FIRST_ROWS
     while len(rows) < most_rows:
         batch = [tuple(row) for row in cursor.fetchmany(min(number, most_rows - len(rows)))]
         if not batch:
@@ -317,13 +317,13 @@ def _size(value: Any) -> int:
     return len(str(value)) if isinstance(value, list | tuple | dict | set) else 8
 
 
-def _lacks_memory(error: BaseException) -> bool:
+def _is_out_of_memory(error: BaseException) -> bool:
     """Return whether an error means that this process, and not the server, is out of memory."""
     if getattr(error, "sqlstate", None):
         return False
     cause: BaseException | None = error
     while cause is not None:
-        if isinstance(cause, MemoryError) or any(text in str(cause).lower() for text in _NO_MEMORY):
+        if isinstance(cause, MemoryError) or any(text in str(cause).lower() for text in _OUT_OF_MEMORY_TEXTS):
             return True
         cause = cause.__cause__ or cause.__context__
     return False

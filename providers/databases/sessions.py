@@ -23,7 +23,7 @@ from typing import Any
 from canvas.errors import ToolError
 from providers.databases import session_frames as wire
 from providers.databases.drivers import Target
-from providers.databases.session_process import GRACE, MOST_BYTES, RECORD
+from providers.databases.session_process import GRACE, MAX_RESULT_BYTES, RECORD_BYTES
 from providers.interfaces import BoundStatement, Rows
 
 DRIVERS = "providers.databases.drivers:DRIVERS"
@@ -33,9 +33,9 @@ _START = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
     "from providers.databases.session_process import main; main()"
 )
-_KEPT_VARIABLES = frozenset({"HOME", "LANG", "LANGUAGE", "LD_LIBRARY_PATH", "PATH", "TMPDIR", "TZ"})
-_KEPT_PREFIXES = ("DB2", "FREETDS", "IBM_DB", "LC_", "ODBC", "PGSSL", "SSL_CERT")
-_ENDED = "The process of the database session ended. The server may have sent data that the driver cannot read."
+_PASSED_VARIABLES = frozenset({"HOME", "LANG", "LANGUAGE", "LD_LIBRARY_PATH", "PATH", "TMPDIR", "TZ"})
+_PASSED_PREFIXES = ("DB2", "FREETDS", "IBM_DB", "LC_", "ODBC", "PGSSL", "SSL_CERT")
+_PROCESS_ENDED = "The process of the database session ended. The server may have sent data that the driver cannot read."
 
 
 class ProcessSession:
@@ -57,9 +57,9 @@ class ProcessSession:
         parts, values = ([sql], []) if isinstance(sql, str) else (list(sql.parts), list(sql.values))
         answer = await self._ask({"parts": parts, "values": values, "most_rows": most_rows})
         try:
-            return Rows(list(answer["columns"]), await asyncio.to_thread(wire.rows_of, answer["rows"]))
+            return Rows(list(answer["columns"]), await asyncio.to_thread(wire.rows_from_json, answer["rows"]))
         except (ArithmeticError, AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
-            raise ToolError(_ENDED) from error
+            raise ToolError(_PROCESS_ENDED) from error
 
     def close(self) -> None:
         """End the session. Its process cancels a running statement, and is killed after GRACE seconds."""
@@ -72,14 +72,14 @@ class ProcessSession:
         """Send a request and return the answer. `retryable`: a new session may try again if the process has ended."""
         loop = asyncio.get_running_loop()
         try:
-            await loop.sock_sendall(self._wire, wire.encoded(request))
+            await loop.sock_sendall(self._wire, wire.encode_frame(request))
             (size,) = wire.LENGTH.unpack(await self._read(wire.LENGTH.size))
-            if size > MOST_BYTES:
+            if size > MAX_RESULT_BYTES:
                 raise ValueError(f"The frame has {size} bytes.")
             body = await self._read(size)
-            answer = await asyncio.to_thread(wire.decoded, body)
+            answer = await asyncio.to_thread(wire.decode_body, body)
         except (OSError, RecursionError, ValueError) as error:
-            raise ToolError(_ENDED, retryable=retryable) from error
+            raise ToolError(_PROCESS_ENDED, retryable=retryable) from error
         if "error" in answer:
             raise ToolError(str(answer["error"]), retryable=bool(answer.get("retryable")))
         return answer
@@ -99,7 +99,7 @@ class ProcessSession:
 
 async def open_session(kind: str, targets: Sequence[Target], *, drivers: str = DRIVERS) -> ProcessSession:
     """Open a session on the first address that answers. Raises ToolError."""
-    starting = asyncio.create_task(asyncio.to_thread(_started, kind, drivers))
+    starting = asyncio.create_task(asyncio.to_thread(_start_session, kind, drivers))
     try:
         session = await asyncio.shield(starting)
     except asyncio.CancelledError:
@@ -154,9 +154,9 @@ _lock = threading.Lock()
 _running: list[_ForkServer] = []
 
 
-def _started(kind: str, drivers: str) -> ProcessSession:
+def _start_session(kind: str, drivers: str) -> ProcessSession:
     """Start the process of a session, which is not connected to a database yet."""
-    record = f"{drivers}\n{kind}".encode().ljust(RECORD)
+    record = f"{drivers}\n{kind}".encode().ljust(RECORD_BYTES)
     with ExitStack() as opened:
         wires, leashes = socket.socketpair(), socket.socketpair()
         for end in (*wires, *leashes):
@@ -165,10 +165,10 @@ def _started(kind: str, drivers: str) -> ProcessSession:
         try:
             with _lock:
                 try:
-                    _server().start_session(record, descriptors)
+                    _fork_server().start_session(record, descriptors)
                 except OSError:  # the fork server has just ended; start a new one
                     _running.pop().close()
-                    _server().start_session(record, descriptors)
+                    _fork_server().start_session(record, descriptors)
         except OSError as error:
             raise ToolError(
                 f"The process for the database session could not be started: {error}", retryable=True
@@ -180,7 +180,7 @@ def _started(kind: str, drivers: str) -> ProcessSession:
     return ProcessSession(wires[0], leashes[0])
 
 
-def _server() -> _ForkServer:
+def _fork_server() -> _ForkServer:
     """Return the fork server of this process, and start it if necessary. The caller holds the lock."""
     if _running and not _running[0].is_usable:
         _running.pop().close()
@@ -190,7 +190,7 @@ def _server() -> _ForkServer:
 
 
 @atexit.register
-def _close() -> None:
+def _close_fork_servers() -> None:
     with _lock:
         while _running:
             _running.pop().close()
@@ -199,6 +199,6 @@ def _close() -> None:
 def _environment() -> dict[str, str]:
     """Return the environment variables for drivers: no keys, addresses or passwords."""
     variables = {
-        name: value for name, value in os.environ.items() if name in _KEPT_VARIABLES or name.startswith(_KEPT_PREFIXES)
+        name: value for name, value in os.environ.items() if name in _PASSED_VARIABLES or name.startswith(_PASSED_PREFIXES)
     }
     return variables | {"MALLOC_ARENA_MAX": "1"}  # each further arena takes 128 MiB of address space

@@ -23,14 +23,14 @@ Address: TypeAlias = IPv4Address | IPv6Address
 Network: TypeAlias = IPv4Network | IPv6Network
 Resolve: TypeAlias = Callable[[str, int], Awaitable[Sequence[str]]]
 
-LONGEST_NAME = 253  # characters of a host name, from the rules of DNS
-LOOKUPS = 16  # concurrent look-ups; they have threads of their own, so a slow name server delays no other work
+MAX_NAME_LENGTH = 253  # characters of a host name, from the rules of DNS
+MAX_LOOKUPS = 16  # concurrent look-ups; they have threads of their own, so a slow name server delays no other work
 
 _METADATA_NAMES = frozenset({"metadata", "metadata.google.internal"})
 _NAME = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,62})(?:\.[a-z0-9_](?:[a-z0-9_-]{0,62}))*")
 _NUMERIC = re.compile(r"(?:0x[0-9a-f]*|[0-9]+)(?:\.(?:0x[0-9a-f]*|[0-9]+)){0,3}")
 _ENTRY_NAME = re.compile(r"(?:\*\.)?[a-z0-9_](?:[a-z0-9._-]*[a-z0-9_])?")
-_SWITCHED_ON = frozenset({"1", "true", "yes", "on"})
+_TRUE_VALUES = frozenset({"1", "true", "yes", "on"})
 
 # Not public, although `ipaddress` says so. 168.63.129.16 is a service of Azure that every Azure machine can reach.
 _NOT_PUBLIC: tuple[Network, ...] = tuple(
@@ -47,7 +47,7 @@ _OFF_LIMITS: tuple[Network, ...] = tuple(
 )  # fmt: skip
 # Ports of other protocols than HTTP. A mail server or a cache may execute lines of a request body, because it skips the
 # lines that it does not understand. Browsers block most of these ports, too.
-NOT_THE_WEBS = frozenset({
+NON_HTTP_PORTS = frozenset({
     1, 7, 9, 11, 13, 15, 17, 19, 20, 21, 22, 23, 25, 37, 42, 43, 53, 69, 77, 79, 87, 95, 101, 102, 103, 104, 109, 110,
     111, 113, 115, 117, 119, 123, 135, 137, 139, 143, 161, 179, 389, 427, 445, 465, 512, 513, 514, 515, 526, 530, 531,
     532, 540, 548, 554, 556, 563, 587, 601, 636, 873, 989, 990, 993, 995, 1433, 1521, 1719, 1720, 1723, 2049, 2525,
@@ -56,9 +56,9 @@ NOT_THE_WEBS = frozenset({
 })  # fmt: skip
 
 _UNICAST = IPv6Network("2000::/3")  # all global unicast addresses that have been allocated so far
-_CARRYING_AT_THE_END = IPv6Network("64:ff9b::/96")  # NAT64
-_CARRYING_IN_THE_MIDDLE = IPv6Network("2002::/16")  # 6to4
-_MAY_CARRY_AT_THE_END = (IPv6Network("64:ff9b:1::/48"), IPv6Network("::/96"))  # local NAT64; IPv4-compatible (obsolete)
+_IPV4_IN_LAST_BITS = IPv6Network("64:ff9b::/96")  # NAT64
+_IPV4_IN_MIDDLE_BITS = IPv6Network("2002::/16")  # 6to4
+_IPV4_MAYBE_IN_LAST_BITS = (IPv6Network("64:ff9b:1::/48"), IPv6Network("::/96"))  # local NAT64; IPv4-compatible (obsolete)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +74,10 @@ class Guard:
     @classmethod
     def parse(cls, allow_any: bool | str = False, allowed: str = "") -> "Guard":
         """Parse the values of ALLOW_ANY_HOST and SSRF_ALLOW. Raises ValueError for an invalid entry."""
-        is_open = allow_any if isinstance(allow_any, bool) else allow_any.strip().lower() in _SWITCHED_ON
+        is_open = allow_any if isinstance(allow_any, bool) else allow_any.strip().lower() in _TRUE_VALUES
         entries = tuple(entry for text in allowed.split(",") if (entry := text.strip().lower().rstrip(".")))
         for entry in entries:
-            if _network(entry) is None and (not _ENTRY_NAME.fullmatch(entry) or _NUMERIC.fullmatch(entry)):
+            if _parse_network(entry) is None and (not _ENTRY_NAME.fullmatch(entry) or _NUMERIC.fullmatch(entry)):
                 raise ValueError(f'"{entry}" is not a host name, address or network. Write it without scheme and port.')
         return cls(is_open, entries)
 
@@ -87,13 +87,13 @@ class Guard:
 
     def admits(self, address: Address) -> bool:
         """Return whether an address is allowed although it is not public."""
-        networks = (_network(entry) for entry in self.allowed)
+        networks = (_parse_network(entry) for entry in self.allowed)
         return any(address in network for network in networks if network is not None)
 
 
-def looking_up(threads: str) -> Resolve:
+def make_resolver(thread_prefix: str) -> Resolve:
     """Return a function that resolves names with the operating system, in threads of its own with this name prefix."""
-    lookups = ThreadPoolExecutor(LOOKUPS, thread_name_prefix=threads)
+    lookups = ThreadPoolExecutor(MAX_LOOKUPS, thread_name_prefix=thread_prefix)
 
     async def resolve(host: str, port: int) -> Sequence[str]:
         found = await asyncio.get_running_loop().run_in_executor(
@@ -104,18 +104,18 @@ def looking_up(threads: str) -> Resolve:
     return resolve
 
 
-looked_up = looking_up("lookup")
+resolve_in_thread = make_resolver("lookup")
 
 
-async def addresses_of(
+async def resolve_checked(
     host: str,
     port: int,
     guard: Guard,
     *,
     trusted: bool = False,
     subject: str = "Host",
-    of_the_web: bool = False,
-    resolve: Resolve = looked_up,
+    is_http: bool = False,
+    resolve: Resolve = resolve_in_thread,
 ) -> list[str]:
     """Return the addresses of a host in the resolver's order, after checking every one of them.
 
@@ -125,7 +125,7 @@ async def addresses_of(
     Raises AddressRefused. For a name that cannot be resolved it raises HostUnknown, or, if private names are allowed, a
     retryable ToolError.
     """
-    name = _normal(host)
+    name = _normalize_host(host)
     if not name:
         message = "URL is missing a host." if subject == "URL" else "Host must not be empty."
         raise AddressRefused(message, is_malformed=True)
@@ -133,35 +133,35 @@ async def addresses_of(
     is_loopback = name == "localhost" or name.endswith(".localhost")
     if not is_open and (name in _METADATA_NAMES or (is_loopback and not trusted)):
         raise AddressRefused(f"{subject} leads to '{name}', which is not allowed.")
-    literal = _literal(name)
+    literal = _parse_literal(name)
     if literal is not None:
         found = [literal]
     else:
         try:
-            found = await _resolved(name, port, resolve)
-        except _NoHostName as error:
-            text = f"Could not resolve hostname '{name[:LONGEST_NAME]}': {error}"
+            found = await _resolve_name(name, port, resolve)
+        except _InvalidHostName as error:
+            text = f"Could not resolve hostname '{name[:MAX_NAME_LENGTH]}': {error}"
             raise AddressRefused(text, is_malformed=True) from error
         except OSError as error:
-            text = f"Could not resolve hostname '{name[:LONGEST_NAME]}': {error.strerror or error}"
+            text = f"Could not resolve hostname '{name[:MAX_NAME_LENGTH]}': {error.strerror or error}"
             raise (ToolError(text, retryable=True) if is_open or trusted else HostUnknown(text)) from error
     if not is_open:
-        unlisted = [address for address in found if not guard.admits(_unwrapped(address))]
+        unlisted = [address for address in found if not guard.admits(_unmap_ipv4(address))]
         if trusted:
             _refuse_off_limits(unlisted, subject)
         else:
-            _refuse_private(unlisted, port if of_the_web else None, subject)
+            _refuse_private(unlisted, port if is_http else None, subject)
     return list(dict.fromkeys(str(address) for address in found))
 
 
 def is_address(host: str) -> bool:
     """Return whether a host is an IP address in any spelling, so that no look-up is needed."""
-    return _literal(_normal(host)) is not None
+    return _parse_literal(_normalize_host(host)) is not None
 
 
-def is_of_metadata(host: str) -> bool:
+def is_metadata_host(host: str) -> bool:
     """Return whether a host is a name of a cloud's metadata service, which gives a machine its keys."""
-    return _normal(host) in _METADATA_NAMES
+    return _normalize_host(host) in _METADATA_NAMES
 
 
 def is_public(address: Address) -> bool:
@@ -172,7 +172,7 @@ def is_public(address: Address) -> bool:
         return address.is_global and not address.is_multicast and not address.is_reserved
     if address.scope_id is not None:
         return False
-    carried = _carried(address)
+    carried = _embedded_ipv4(address)
     if carried is not None:
         return is_public(carried)
     return address in _UNICAST and address.is_global
@@ -184,8 +184,8 @@ def is_off_limits(address: Address) -> bool:
         return True
     if isinstance(address, IPv4Address):
         return False
-    carried = _carried(address)
-    if carried is None and int(address) > 1 and any(address in network for network in _MAY_CARRY_AT_THE_END):
+    carried = _embedded_ipv4(address)
+    if carried is None and int(address) > 1 and any(address in network for network in _IPV4_MAYBE_IN_LAST_BITS):
         carried = IPv4Address(int(address) & 0xFFFFFFFF)
     return carried is not None and is_off_limits(carried)
 
@@ -194,42 +194,42 @@ def _refuse_off_limits(found: Sequence[Address], subject: str) -> None:
     for address in found:
         if is_off_limits(address):
             raise AddressRefused(
-                f"{subject} leads to a link-local or reserved address ({_unwrapped(address)}), which is not allowed."
+                f"{subject} leads to a link-local or reserved address ({_unmap_ipv4(address)}), which is not allowed."
             )
 
 
 def _refuse_private(found: Sequence[Address], port: int | None, subject: str) -> None:
-    if found and port in NOT_THE_WEBS:
+    if found and port in NON_HTTP_PORTS:
         raise AddressRefused(f"{subject} leads to port {port}, which is not a port for HTTP and is not allowed.")
     for address in found:
         if not is_public(address):
             raise AddressRefused(
-                f"{subject} resolves to a non-public address ({_unwrapped(address)}), which is not allowed."
+                f"{subject} resolves to a non-public address ({_unmap_ipv4(address)}), which is not allowed."
             )
 
 
-def _carried(address: IPv6Address) -> IPv4Address | None:
+def _embedded_ipv4(address: IPv6Address) -> IPv4Address | None:
     """Return the IPv4 address that receives the traffic to this IPv6 address, if there is one."""
     if address.ipv4_mapped is not None:
         return address.ipv4_mapped
-    if address in _CARRYING_AT_THE_END:
+    if address in _IPV4_IN_LAST_BITS:
         return IPv4Address(int(address) & 0xFFFFFFFF)
-    if address in _CARRYING_IN_THE_MIDDLE:
+    if address in _IPV4_IN_MIDDLE_BITS:
         return IPv4Address(int(address) >> 80 & 0xFFFFFFFF)
     return None
 
 
-def _unwrapped(address: Address) -> Address:
+def _unmap_ipv4(address: Address) -> Address:
     mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
     return address if mapped is None else mapped
 
 
-def _normal(host: str) -> str:
+def _normalize_host(host: str) -> str:
     """Return a host in normal form: IDNA, lower case, without brackets and trailing dot.
 
     Unicode compatibility forms become the characters that they resemble, as a resolver would convert them.
     """
-    if len(host) > LONGEST_NAME + 2:
+    if len(host) > MAX_NAME_LENGTH + 2:
         return host  # longer than any name or bracketed address, so no later check accepts it
     name = unicodedata.normalize("NFKC", host).replace("\u3002", ".").lower()
     if name.startswith("[") and name.endswith("]"):
@@ -243,7 +243,7 @@ def _normal(host: str) -> str:
         return name  # not a valid name, so no later check accepts it
 
 
-def _literal(name: str) -> Address | None:
+def _parse_literal(name: str) -> Address | None:
     """Return the address if the host is one, in any spelling that the operating system accepts (`0x7f.1`)."""
     try:
         return ip_address(name)
@@ -257,25 +257,25 @@ def _literal(name: str) -> Address | None:
         return None
 
 
-class _NoHostName(Exception):
+class _InvalidHostName(Exception):
     """A text is not a valid host name by the rules of DNS and URLs, or the name has no addresses."""
 
 
-async def _resolved(name: str, port: int, resolve: Resolve) -> list[Address]:
+async def _resolve_name(name: str, port: int, resolve: Resolve) -> list[Address]:
     """Resolve a host name. Raises _NoHostName for an invalid name, OSError for an unknown one."""
-    if len(name) > LONGEST_NAME or not _NAME.fullmatch(name) or _NUMERIC.fullmatch(name.rpartition(".")[2]):
-        raise _NoHostName("it is not a host name")
+    if len(name) > MAX_NAME_LENGTH or not _NAME.fullmatch(name) or _NUMERIC.fullmatch(name.rpartition(".")[2]):
+        raise _InvalidHostName("it is not a host name")
     try:
         found = [ip_address(text) for text in await resolve(name, port)]
     except ValueError as error:  # our resolver raises UnicodeError for names that DNS cannot represent
-        raise _NoHostName("it is not a host name") from error
+        raise _InvalidHostName("it is not a host name") from error
     if not found:
-        raise _NoHostName("it has no address")
+        raise _InvalidHostName("it has no address")
     return found
 
 
 @lru_cache(maxsize=256)
-def _network(entry: str) -> Network | None:
+def _parse_network(entry: str) -> Network | None:
     try:
         return ip_network(entry, strict=False)
     except ValueError:

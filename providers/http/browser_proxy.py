@@ -17,14 +17,14 @@ from urllib.parse import urlsplit
 
 from canvas.errors import AddressRefused, ToolError
 from providers.http import address_policy
-from providers.http.address_policy import Guard, Resolve, addresses_of
+from providers.http.address_policy import Guard, Resolve, resolve_checked
 
-LARGEST_HEAD = 64 * 1024  # bytes
-PIECE = 64 * 1024  # bytes that are forwarded at once
-CONNECT_SECONDS = 10.0  # for each address of a host
-MOST_ADDRESSES = 4  # addresses of one host that are tried
-MOST_BYTES = 1024 * 1024 * 1024  # that one browser may transfer: an endless page must not fill the disk
-MOST_REFUSED = 200  # hosts whose errors are stored
+MAX_HEAD_BYTES = 64 * 1024  # bytes
+READ_SIZE = 64 * 1024  # bytes that are forwarded at once
+CONNECT_TIMEOUT = 10.0  # for each address of a host
+MAX_ADDRESSES = 4  # addresses of one host that are tried
+MAX_TRANSFER_BYTES = 1024 * 1024 * 1024  # that one browser may transfer: an endless page must not fill the disk
+MAX_STORED_ERRORS = 200  # hosts whose errors are stored
 
 _HOP_BY_HOP = frozenset(
     {
@@ -37,7 +37,7 @@ _REASONS = {400: "Bad Request", 403: "Forbidden", 502: "Bad Gateway"}
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class ProxyRequest:
     """A request to the proxy: a tunnel to a host, or one HTTP request with the `head` to forward to the host."""
 
     host: str
@@ -50,20 +50,20 @@ class Request:
         return not self.head
 
 
-class NotHttp(ToolError):
+class InvalidHttp(ToolError):
     """The bytes received over a connection are not HTTP that a proxy can handle."""
 
     code = "http_failed"
 
 
-class Egress:
+class BrowserProxy:
     """The proxy of one browser; it runs until the `async with` block ends."""
 
     def __init__(
-        self, guard: Guard, *, most_bytes: int = MOST_BYTES, resolve: Resolve = address_policy.looked_up
+        self, guard: Guard, *, max_bytes: int = MAX_TRANSFER_BYTES, resolve: Resolve = address_policy.resolve_in_thread
     ) -> None:
         self._guard = guard
-        self._left = most_bytes
+        self._left = max_bytes
         self._resolve = resolve
         self._refused: dict[str, str] = {}
         self._connections: set[asyncio.Task[None]] = set()
@@ -80,8 +80,8 @@ class Egress:
         """Return the latest error of each host that could not be reached, by host name in lower case."""
         return self._refused
 
-    async def __aenter__(self) -> "Egress":
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, limit=LARGEST_HEAD)
+    async def __aenter__(self) -> "BrowserProxy":
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, limit=MAX_HEAD_BYTES)
         return self
 
     async def __aexit__(
@@ -110,9 +110,9 @@ class Egress:
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            request = read_request(await _head(reader))
+            request = parse_request(await _read_head(reader))
             server_reader, server_writer = await self._connected(request)
-        except NotHttp as error:
+        except InvalidHttp as error:
             return await _refuse(writer, 400, error.message)
         except AddressRefused as error:
             return await _refuse(writer, 403, error.message)
@@ -128,7 +128,7 @@ class Egress:
             else:
                 await self._answer_head(server_reader, writer)
             await self._hand_on(server_reader, writer)
-        except NotHttp as error:
+        except InvalidHttp as error:
             await _refuse(writer, 502, error.message)
         finally:
             if upload is not None:
@@ -136,17 +136,17 @@ class Egress:
                 await asyncio.gather(upload, return_exceptions=True)
             server_writer.close()
 
-    async def _connected(self, request: Request) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    async def _connected(self, request: ProxyRequest) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """Connect to a checked address of the host. Raises AddressRefused, and ToolError if no address answers."""
         try:
             if self._left <= 0:
                 raise AddressRefused("The browser has transferred as many bytes as one run may.")
-            addresses = await addresses_of(
-                request.host, request.port, self._guard, subject="URL", of_the_web=True, resolve=self._resolve
+            addresses = await resolve_checked(
+                request.host, request.port, self._guard, subject="URL", is_http=True, resolve=self._resolve
             )
-            connection = await _first_open(addresses[:MOST_ADDRESSES], request.port)
+            connection = await _connect_first(addresses[:MAX_ADDRESSES], request.port)
         except ToolError as error:
-            if len(self._refused) < MOST_REFUSED:
+            if len(self._refused) < MAX_STORED_ERRORS:
                 self._refused[request.host] = error.message
             raise
         self._refused.pop(request.host, None)
@@ -155,14 +155,14 @@ class Egress:
     async def _answer_head(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Forward the heads of informational responses (1xx), and then the head of the final response."""
         while True:
-            status, head = read_answer(await _head(reader))
+            status, head = parse_response(await _read_head(reader))
             writer.write(head)
             if status >= 200:
                 return
 
     async def _hand_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Forward all bytes until the end of the stream, and then the end itself."""
-        while part := await reader.read(PIECE):
+        while part := await reader.read(READ_SIZE):
             self._left -= len(part)
             if self._left < 0:
                 return
@@ -172,40 +172,40 @@ class Egress:
             writer.write_eof()
 
 
-def read_request(head: bytes) -> Request:
+def parse_request(head: bytes) -> ProxyRequest:
     """Parse the head of a request to a proxy. Raises NotHttp."""
     first, *lines = _lines(head)
     words = first.split(" ")
     if len(words) != 3 or not words[2].startswith("HTTP/1."):
-        raise NotHttp("This is not a valid request to a proxy.")
+        raise InvalidHttp("This is not a valid request to a proxy.")
     method, target, _ = words
     if method == "CONNECT":
-        host, port = _place(f"//{target}", 443)
-        return Request(host, port, b"")
+        host, port = _parse_authority(f"//{target}", 443)
+        return ProxyRequest(host, port, b"")
     scheme, mark, rest = target.partition("://")
     if not mark or scheme.lower() != "http":
-        raise NotHttp("This proxy supports only CONNECT, and requests for http:// addresses.")
-    host, port = _place(f"//{rest}", 80)
+        raise InvalidHttp("This proxy supports only CONNECT, and requests for http:// addresses.")
+    host, port = _parse_authority(f"//{rest}", 80)
     path = re.sub(r"^[^/?#]*", "", rest).partition("#")[0]
     path = path if path.startswith("/") else f"/{path}"
-    return Request(host, port, _joined(f"{method} {path} HTTP/1.1", lines))
+    return ProxyRequest(host, port, _end_to_end_head(f"{method} {path} HTTP/1.1", lines))
 
 
-def read_answer(head: bytes) -> tuple[int, bytes]:
+def parse_response(head: bytes) -> tuple[int, bytes]:
     """Return the status of a response and the head to forward to the browser. Raises NotHttp."""
     first, *lines = _lines(head)
     found = _STATUS_LINE.fullmatch(first)
     if found is None or found[1] == "101":
-        raise NotHttp("The answer is not valid HTTP.")
+        raise InvalidHttp("The answer is not valid HTTP.")
     status = int(found[1])
-    return status, _joined(first, lines) if status >= 200 else head
+    return status, _end_to_end_head(first, lines) if status >= 200 else head
 
 
 def _lines(head: bytes) -> list[str]:
     return head.decode("latin-1").removesuffix("\r\n\r\n").split("\r\n")
 
 
-def _joined(first: str, lines: list[str]) -> bytes:
+def _end_to_end_head(first: str, lines: list[str]) -> bytes:
     """Return a head without hop-by-hop headers, with `Connection: close`."""
     names = [(line.partition(":")[0].strip().lower(), line) for line in lines]
     options = [line.partition(":")[2] for name, line in names if name == "connection"]
@@ -214,33 +214,33 @@ def _joined(first: str, lines: list[str]) -> bytes:
     return "\r\n".join([first, *end_to_end, "Connection: close", "", ""]).encode("latin-1")
 
 
-def _place(authority: str, default: int) -> tuple[str, int]:
+def _parse_authority(authority: str, default: int) -> tuple[str, int]:
     """Return host and port. Raises NotHttp."""
     try:
         split = urlsplit(authority)
         port = default if split.port is None else split.port
     except ValueError as error:
-        raise NotHttp("The address of the request is not valid.") from error
+        raise InvalidHttp("The address of the request is not valid.") from error
     if not port or split.hostname is None:
-        raise NotHttp("The address of the request is not valid.")
+        raise InvalidHttp("The address of the request is not valid.")
     return split.hostname, port
 
 
-async def _head(reader: asyncio.StreamReader) -> bytes:
+async def _read_head(reader: asyncio.StreamReader) -> bytes:
     """Read a head, up to the empty line. Raises NotHttp if it is too long, EOFError if the stream ends first."""
     try:
         return await reader.readuntil(b"\r\n\r\n")
     except asyncio.LimitOverrunError as error:
-        raise NotHttp(f"The head is longer than {LARGEST_HEAD:,} bytes.") from error
+        raise InvalidHttp(f"The head is longer than {MAX_HEAD_BYTES:,} bytes.") from error
 
 
-async def _first_open(addresses: list[str], port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+async def _connect_first(addresses: list[str], port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """Connect to the first address that answers. Raises ToolError."""
     reason = ""
     for address in addresses:
         try:
-            async with asyncio.timeout(CONNECT_SECONDS):
-                return await asyncio.open_connection(address, port, limit=LARGEST_HEAD)
+            async with asyncio.timeout(CONNECT_TIMEOUT):
+                return await asyncio.open_connection(address, port, limit=MAX_HEAD_BYTES)
         except OSError as error:  # a TimeoutError is an OSError
             reason = error.strerror or str(error) or "no answer"
     raise ToolError(f"Cannot connect: {reason}", retryable=True)

@@ -23,28 +23,28 @@ import httpx2
 
 from canvas.errors import AddressRefused, AnswerTooLarge, HostUnknown, HttpFailed, ToolError
 from providers.http import address_policy
-from providers.http.address_policy import Guard, Resolve, addresses_of
+from providers.http.address_policy import Guard, Resolve, resolve_checked
 from providers.http.guarded_transport import GuardedTransport
-from providers.http.redirects import REDIRECTS, HttpRequest, first_hop, follow_redirect, masked, place_of, url_of
-from providers.interfaces import Answer, Call, Reply
+from providers.http.redirects import REDIRECT_STATUSES, HttpRequest, first_request, follow_redirect, mask_secrets, origin_of, parse_url
+from providers.interfaces import StreamedResponse, HttpCall, HttpResponse
 
-BROWSER = "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/140.0.0.0 Safari/537.36"
+BROWSER_USER_AGENT = "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/140.0.0.0 Safari/537.36"
 """The User-Agent of calls that are made `as_browser`."""
-KEPT = 32  # idle connections per event loop and pool
-KEPT_SECONDS = 1.5  # servers close idle connections after 2 s or more; a close during a write would fail the call
-FIRST_TRIES_SECONDS = 4.0  # for each address of a host except the last, which may use the whole timeout
-MOST_ADDRESSES = 4  # addresses of one host that are tried
-MOST_ENCODINGS = 2  # nested encodings of one body; ordinary servers use one
-A_LOT = 256 * 1024  # bytes decompressed at once after which the event loop may run other tasks
+MAX_IDLE_CONNECTIONS = 32  # idle connections per event loop and pool
+IDLE_TIMEOUT = 1.5  # servers close idle connections after 2 s or more; a close during a write would fail the call
+FIRST_CONNECT_TIMEOUT = 4.0  # for each address of a host except the last, which may use the whole timeout
+MAX_ADDRESSES = 4  # addresses of one host that are tried
+MAX_ENCODINGS = 2  # nested encodings of one body; ordinary servers use one
+YIELD_BYTES = 256 * 1024  # bytes decompressed at once after which the event loop may run other tasks
 
-_UNSAID = Call("GET", "").timeout  # compared by identity: this object is the default, a caller's own 15.0 is not
-_FAILURES = (
+_DEFAULT_TIMEOUT = HttpCall("GET", "").timeout  # compared by identity: this object is the default, a caller's own 15.0 is not
+_NETWORK_ERRORS = (
     httpcore2.TimeoutException, httpcore2.NetworkError, httpcore2.ProtocolError, httpcore2.ProxyError,
     httpx2.DecodingError, OSError,
 )  # fmt: skip
 
 
-class Outgoing:
+class HttpClient:
     """The HTTP client of a process, usable from each of its event loops.
 
     `timeout` is in seconds, for calls that set none. `user_agent` overrides the User-Agent of every request; without it
@@ -56,17 +56,17 @@ class Outgoing:
         self,
         guard: Guard,
         *,
-        timeout: float = _UNSAID,
+        timeout: float = _DEFAULT_TIMEOUT,
         user_agent: str | None = None,
         contact: str | None = None,
         names_behind_proxy: bool = True,
         tls: ssl.SSLContext | None = None,
-        resolve: Resolve = address_policy.looked_up,
+        resolve: Resolve = address_policy.resolve_in_thread,
     ) -> None:
         self._guard = guard
         self._timeout = timeout
         self._user_agent = user_agent or default_user_agent(contact)
-        self._as_browser = user_agent or BROWSER
+        self._as_browser = user_agent or BROWSER_USER_AGENT
         self._names_behind_proxy = names_behind_proxy
         self._given_tls = tls
         self._resolve = resolve
@@ -74,13 +74,13 @@ class Outgoing:
             WeakKeyDictionary()
         )
 
-    async def send(self, call: Call) -> Reply:
+    async def send(self, call: HttpCall) -> HttpResponse:
         """Send a request and return the response.
 
         Raises AddressRefused, and HttpFailed if no complete response came; its `retryable` says whether to try again.
         """
         hop = self._first_hop(call)
-        seconds = self._timeout if call.timeout is _UNSAID else call.timeout
+        seconds = self._timeout if call.timeout is _DEFAULT_TIMEOUT else call.timeout
         try:
             async with asyncio.timeout(seconds):
                 return await self._followed(hop, call)
@@ -88,14 +88,14 @@ class Outgoing:
             raise HttpFailed(f"{hop.place}: no complete answer within {seconds:g} seconds.", retryable=True) from error
 
     @asynccontextmanager
-    async def stream(self, call: Call) -> AsyncGenerator[Answer]:
+    async def stream(self, call: HttpCall) -> AsyncGenerator[StreamedResponse]:
         """Return the response without following redirects; `call.timeout` covers the whole body. Raises like `send`."""
         hop = self._first_hop(call)
         callers_error: ToolError | None = None
         try:
             async with asyncio.timeout(call.timeout), self._answer(hop, call.proxy, call.trusted) as response:
                 try:
-                    yield Answer(response.status_code, dict(response.headers.items()), _pieces(response, hop, call))
+                    yield StreamedResponse(response.status_code, dict(response.headers.items()), _stream_body(response, hop, call))
                 except ToolError as error:  # raised in the caller's block, so not a failure of the connection
                     callers_error = error
         except TimeoutError as error:
@@ -105,26 +105,26 @@ class Outgoing:
         if callers_error is not None:
             raise callers_error
 
-    def transport(self, most_bytes: int) -> GuardedTransport:
+    def transport(self, max_bytes: int) -> GuardedTransport:
         """Return a guarded transport for a library's own httpx2 client; `most_bytes` limits each body."""
-        return GuardedTransport(self._pool(trusted=False).handle_async_request, _translated, most_bytes)
+        return GuardedTransport(self._pool(trusted=False).handle_async_request, _translate_error, max_bytes)
 
     async def aclose(self) -> None:
         """Close the connections of the current event loop."""
         for pool in self._pools.pop(asyncio.get_running_loop(), {}).values():
             await pool.aclose()
 
-    def _first_hop(self, call: Call) -> HttpRequest:
-        return first_hop(call, self._as_browser if call.as_browser else self._user_agent)
+    def _first_hop(self, call: HttpCall) -> HttpRequest:
+        return first_request(call, self._as_browser if call.as_browser else self._user_agent)
 
-    async def _followed(self, hop: HttpRequest, call: Call) -> Reply:
+    async def _followed(self, hop: HttpRequest, call: HttpCall) -> HttpResponse:
         trusted = call.trusted
         for left in range(call.redirects, -1, -1):
             async with self._answer(hop, call.proxy, trusted) as response:
                 location = response.headers.get("location")
-                if not call.redirects or location is None or response.status_code not in REDIRECTS:
-                    content = b"" if hop.method == "HEAD" else await _read(response, hop, call.most_bytes)
-                    return Reply(response.status_code, dict(response.headers.items()), content, str(hop.url))
+                if not call.redirects or location is None or response.status_code not in REDIRECT_STATUSES:
+                    content = b"" if hop.method == "HEAD" else await _read_body(response, hop, call.most_bytes)
+                    return HttpResponse(response.status_code, dict(response.headers.items()), content, str(hop.url))
             if left:
                 hop, trusted = follow_redirect(hop, response.status_code, location), False
         raise HttpFailed(f"{hop.place}: more than {call.redirects} redirects.")
@@ -143,13 +143,13 @@ class Outgoing:
         try:
             answer = await pool.handle_async_request(request)
             try:
-                yield httpx2.Response(answer.status, headers=answer.headers, stream=_Body(answer))
+                yield httpx2.Response(answer.status, headers=answer.headers, stream=_RawBody(answer))
             finally:
                 await answer.aclose()
-        except _FAILURES as error:
+        except _NETWORK_ERRORS as error:
             if proxy and isinstance(error, httpcore2.ConnectError | httpcore2.ConnectTimeout):
-                raise _failure(f"The proxy {place_of(url_of(proxy))}", error) from error
-            raise _failure(hop.place, error) from error
+                raise _http_failed(f"The proxy {origin_of(parse_url(proxy))}", error) from error
+            raise _http_failed(hop.place, error) from error
         except HostUnknown as error:
             raise _unknown_host(hop.place, error) from error
         except (AddressRefused, HttpFailed):
@@ -163,7 +163,7 @@ class Outgoing:
     def _pool(self, trusted: bool) -> httpcore2.AsyncConnectionPool:
         pools = self._pools.setdefault(asyncio.get_running_loop(), {})
         if trusted not in pools:
-            pools[trusted] = self._new_pool(_Dialling(self._guard, self._resolve, "URL", trusted))
+            pools[trusted] = self._new_pool(_CheckedBackend(self._guard, self._resolve, "URL", trusted))
         return pools[trusted]
 
     async def _pool_by(self, proxy: str, hop: HttpRequest, trusted: bool) -> httpcore2.AsyncConnectionPool:
@@ -171,24 +171,24 @@ class Outgoing:
         if not self._names_behind_proxy and not address_policy.is_address(hop.url.host):
             raise AddressRefused("A request through a proxy must name its host by IP address, not by host name.")
         if not trusted and not self._guard.allow_any:  # otherwise only the proxy has to resolve the name
-            await addresses_of(
-                hop.url.host, hop.port, self._guard, subject="URL", of_the_web=True, resolve=self._resolve
+            await resolve_checked(
+                hop.url.host, hop.port, self._guard, subject="URL", is_http=True, resolve=self._resolve
             )
-        url = url_of(proxy)
+        url = parse_url(proxy)
         via = httpcore2.Proxy(
             httpcore2.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=b"/"),
             auth=(url.username.encode(), url.password.encode()) if url.userinfo else None,
             ssl_context=self._tls if url.scheme == "https" else None,
         )
-        return self._new_pool(_Dialling(self._guard, self._resolve, "Proxy", trusted=False), via)
+        return self._new_pool(_CheckedBackend(self._guard, self._resolve, "Proxy", trusted=False), via)
 
-    def _new_pool(self, backend: "_Dialling", proxy: httpcore2.Proxy | None = None) -> httpcore2.AsyncConnectionPool:
+    def _new_pool(self, backend: "_CheckedBackend", proxy: httpcore2.Proxy | None = None) -> httpcore2.AsyncConnectionPool:
         return httpcore2.AsyncConnectionPool(
             ssl_context=self._tls,
             proxy=proxy,
             max_connections=None,  # the workers limit how many requests run at once
-            max_keepalive_connections=KEPT,
-            keepalive_expiry=KEPT_SECONDS,
+            max_keepalive_connections=MAX_IDLE_CONNECTIONS,
+            keepalive_expiry=IDLE_TIMEOUT,
             network_backend=backend,
         )
 
@@ -197,7 +197,7 @@ class Outgoing:
         return self._given_tls or httpcore2.default_ssl_context()
 
 
-class _Dialling(httpcore2.AsyncNetworkBackend):
+class _CheckedBackend(httpcore2.AsyncNetworkBackend):
     """Resolves a host, checks its addresses and connects to one of them."""
 
     def __init__(self, guard: Guard, resolve: Resolve, subject: str, trusted: bool) -> None:
@@ -215,27 +215,27 @@ class _Dialling(httpcore2.AsyncNetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
     ) -> httpcore2.AsyncNetworkStream:
-        addresses = await addresses_of(
+        addresses = await resolve_checked(
             host,
             port,
             self._guard,
             trusted=self._trusted,
             subject=self._subject,
-            of_the_web=True,
+            is_http=True,
             resolve=self._resolve,
         )
-        *others, last = addresses[:MOST_ADDRESSES]
+        *others, last = addresses[:MAX_ADDRESSES]
         for address in others:
             try:
                 return await self._network.connect_tcp(
-                    address, port, FIRST_TRIES_SECONDS, local_address, socket_options
+                    address, port, FIRST_CONNECT_TIMEOUT, local_address, socket_options
                 )
             except (httpcore2.ConnectError, httpcore2.ConnectTimeout):
                 continue
         return await self._network.connect_tcp(last, port, timeout, local_address, socket_options)
 
 
-class _Body(httpx2.AsyncByteStream):
+class _RawBody(httpx2.AsyncByteStream):
     """The undecoded body of a response, as input for the decoders of httpx2."""
 
     def __init__(self, answer: httpcore2.Response) -> None:
@@ -255,30 +255,30 @@ def default_user_agent(contact: str | None = None) -> str:
     return f"{product} (+{contact})" if contact else product
 
 
-async def _read(response: httpx2.Response, hop: HttpRequest, most: int) -> bytes:
+async def _read_body(response: httpx2.Response, hop: HttpRequest, most: int) -> bytes:
     """Return the whole decompressed body. Raises HttpFailed as soon as it exceeds the limit."""
     if int(response.headers.get("content-length", "0")) > most:
         raise _too_large(hop, most)
     parts: list[bytes] = []
-    async for part in _unpacked(response, hop, most):
+    async for part in _decompress(response, hop, most):
         parts.append(part)
-        if len(part) >= A_LOT:
+        if len(part) >= YIELD_BYTES:
             await asyncio.sleep(0)
     return b"".join(parts)
 
 
-async def _pieces(response: httpx2.Response, hop: HttpRequest, call: Call) -> AsyncGenerator[bytes]:
+async def _stream_body(response: httpx2.Response, hop: HttpRequest, call: HttpCall) -> AsyncGenerator[bytes]:
     """Yield the decompressed body while it is received. Raises the same errors as `send`."""
     try:
-        async for part in _unpacked(response, hop, call.most_bytes):
+        async for part in _decompress(response, hop, call.most_bytes):
             yield part
-    except _FAILURES as error:
-        raise _failure(hop.place, error) from error
+    except _NETWORK_ERRORS as error:
+        raise _http_failed(hop.place, error) from error
 
 
-async def _unpacked(response: httpx2.Response, hop: HttpRequest, most: int) -> AsyncGenerator[bytes]:
-    if response.headers.get("content-encoding", "").count(",") >= MOST_ENCODINGS:
-        raise HttpFailed(f"{hop.place}: the answer is compressed more than {MOST_ENCODINGS} times.")
+async def _decompress(response: httpx2.Response, hop: HttpRequest, most: int) -> AsyncGenerator[bytes]:
+    if response.headers.get("content-encoding", "").count(",") >= MAX_ENCODINGS:
+        raise HttpFailed(f"{hop.place}: the answer is compressed more than {MAX_ENCODINGS} times.")
     size = 0
     async with aclosing(response.aiter_bytes()) as parts:
         async for part in parts:
@@ -292,7 +292,7 @@ def _too_large(hop: HttpRequest, most: int) -> AnswerTooLarge:
     return AnswerTooLarge(f"{hop.place}: the answer is larger than {most:,} bytes.")
 
 
-def _translated(place: str, error: Exception) -> Exception:
+def _translate_error(place: str, error: Exception) -> Exception:
     """Return a network error as one of our errors; any other error is returned unchanged."""
     match error:
         case HostUnknown():
@@ -302,7 +302,7 @@ def _translated(place: str, error: Exception) -> Exception:
         case ToolError():
             return HttpFailed(error.message, retryable=error.retryable)
         case _:
-            return _failure(place, error) if isinstance(error, _FAILURES) else error
+            return _http_failed(place, error) if isinstance(error, _NETWORK_ERRORS) else error
 
 
 def _unknown_host(place: str, error: HostUnknown) -> HttpFailed:
@@ -310,9 +310,9 @@ def _unknown_host(place: str, error: HostUnknown) -> HttpFailed:
     return HttpFailed(f"{place}: {error.message}", retryable=True)
 
 
-def _failure(place: str, error: Exception) -> HttpFailed:
+def _http_failed(place: str, error: Exception) -> HttpFailed:
     """Return a network error as HttpFailed; invalid requests and untrusted certificates are not retryable."""
-    text = masked(str(error)) or type(error).__name__
+    text = mask_secrets(str(error)) or type(error).__name__
     if _caused_by(error, ssl.SSLCertVerificationError):
         return HttpFailed(f"{place}: its certificate is not trusted: {text}")
     match error:

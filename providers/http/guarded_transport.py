@@ -13,26 +13,26 @@ import httpcore2
 import httpx2
 
 from canvas.errors import ExecutorError, HttpFailed
-from providers.http.redirects import REDIRECTS, place_of
+from providers.http.redirects import REDIRECT_STATUSES, origin_of
 
-Handle = Callable[[httpcore2.Request], Awaitable[httpcore2.Response]]
-Translate = Callable[[str, Exception], Exception]
+SendRequest = Callable[[httpcore2.Request], Awaitable[httpcore2.Response]]
+TranslateError = Callable[[str, Exception], Exception]
 
 EVENT_STREAM = "text/event-stream"
-_PACKED = b"accept-encoding"
+_ACCEPT_ENCODING = b"accept-encoding"
 
 
 class GuardedTransport(httpx2.AsyncBaseTransport):
     """The transport of one httpx2 client. `handle` sends a request; `translate` turns its errors into ours."""
 
-    def __init__(self, handle: Handle, translate: Translate, most_bytes: int) -> None:
+    def __init__(self, handle: SendRequest, translate: TranslateError, max_bytes: int) -> None:
         self._handle = handle
         self._translate = translate
-        self._most_bytes = most_bytes
+        self._most_bytes = max_bytes
         self.failure: ExecutorError | None = None
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        place = place_of(request.url)
+        place = origin_of(request.url)
         assert isinstance(request.stream, httpx2.AsyncByteStream)
         sent = httpcore2.Request(
             request.method,
@@ -42,7 +42,7 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
                 port=request.url.port,
                 target=request.url.raw_path,
             ),
-            headers=[*(each for each in request.headers.raw if each[0].lower() != _PACKED), (_PACKED, b"identity")],
+            headers=[*(each for each in request.headers.raw if each[0].lower() != _ACCEPT_ENCODING), (_ACCEPT_ENCODING, b"identity")],
             content=request.stream,
             extensions=request.extensions,
         )
@@ -50,7 +50,7 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
             answer = await self._handle(sent)
         except Exception as error:
             raise self._noted(self._translate(place, error)) from error
-        if answer.status in REDIRECTS:
+        if answer.status in REDIRECT_STATUSES:
             await answer.aclose()
             raise self._noted(
                 HttpFailed(f"{place} redirects, and redirects are not followed. Use the address that it redirects to.")
@@ -62,7 +62,7 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
         if headers.get(b"content-encoding", "identity").strip().lower() not in ("", "identity"):
             raise self._noted(HttpFailed(f"{place}: the answer is compressed, which the request did not allow."))
         is_stream = headers.get(b"content-type", "").lower().startswith(EVENT_STREAM)
-        return _Body(answer, place, None if is_stream else self._most_bytes, self._noted, self._translate)
+        return _LimitedBody(answer, place, None if is_stream else self._most_bytes, self._noted, self._translate)
 
     def _noted(self, error: Exception) -> Exception:
         if self.failure is None and isinstance(error, ExecutorError):
@@ -70,21 +70,21 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
         return error
 
 
-class _Body(httpx2.AsyncByteStream):
+class _LimitedBody(httpx2.AsyncByteStream):
     """The body of a response, with a limit in bytes."""
 
     def __init__(
         self,
         answer: httpcore2.Response,
         place: str,
-        most: int | None,
-        noted: Callable[[Exception], Exception],
-        translate: Translate,
+        max_bytes: int | None,
+        record_failure: Callable[[Exception], Exception],
+        translate: TranslateError,
     ) -> None:
         self._answer = answer
         self._place = place
-        self._most = most
-        self._noted = noted
+        self._most = max_bytes
+        self._noted = record_failure
         self._translate = translate
 
     async def __aiter__(self) -> AsyncIterator[bytes]:

@@ -14,14 +14,14 @@ from urllib.parse import quote, unquote_plus, urlencode
 import httpx2
 
 from canvas.errors import AddressRefused, HttpFailed
-from providers.interfaces import Call
+from providers.interfaces import HttpCall
 
 SCHEMES = ("http", "https")
-REDIRECTS = frozenset({301, 302, 303, 307, 308})
-HIDDEN = "***"
+REDIRECT_STATUSES = frozenset({301, 302, 303, 307, 308})
+MASK = "***"
 
-_CARRIED = frozenset({"accept", "accept-encoding", "accept-language", "user-agent"})  # headers sent to any origin
-_OURS = frozenset(
+_CROSS_ORIGIN_HEADERS = frozenset({"accept", "accept-encoding", "accept-language", "user-agent"})  # headers sent to any origin
+_CONNECTION_HEADERS = frozenset(
     {
         "connection", "content-length", "expect", "keep-alive", "proxy-connection", "te", "trailer",
         "transfer-encoding", "upgrade",
@@ -46,7 +46,7 @@ class HttpRequest:
     @property
     def place(self) -> str:
         """Return scheme, host and port, the part of the address that messages and logs may contain."""
-        return place_of(self.url)
+        return origin_of(self.url)
 
     @property
     def port(self) -> int:
@@ -55,26 +55,26 @@ class HttpRequest:
     def header_bytes(self) -> list[tuple[bytes, bytes]]:
         """Return the headers as they are sent, `Host` first and `Content-Length` last."""
         sent = [] if "host" in self.headers else [(b"host", self.url.netloc)]
-        sent += [(name.encode(), _latin(value)) for name, value in self.headers.items()]
+        sent += [(name.encode(), _encode_header(value)) for name, value in self.headers.items()]
         if self.body or self.method in ("POST", "PUT", "PATCH"):
             sent.append((b"content-length", str(len(self.body)).encode()))
         return sent
 
 
-def first_hop(call: Call, user_agent: str) -> HttpRequest:
+def first_request(call: HttpCall, user_agent: str) -> HttpRequest:
     """Return the first request of a call. Raises AddressRefused, and HttpFailed if the call cannot be sent."""
-    url = url_of(call.url)
-    query = urlencode(list(_pairs(call.params or ())), errors="replace").encode()
+    url = parse_url(call.url)
+    query = urlencode(list(_text_pairs(call.params or ())), errors="replace").encode()
     if query:
         url = url.copy_with(query=b"&".join(part for part in (url.query, query) if part))
     headers = {"accept": "*/*", "accept-encoding": "gzip, deflate", "user-agent": user_agent}
     if url.userinfo:
         headers["authorization"] = f"Basic {b64encode(f'{url.username}:{url.password}'.encode()).decode()}"
-    headers.update(_checked(call.headers))
-    body, kind = _body(call)
+    headers.update(_check_headers(call.headers))
+    body, kind = _encode_body(call)
     if kind:
         headers.setdefault("content-type", kind)
-    return HttpRequest(call.method.upper(), _bare(url), headers, body)
+    return HttpRequest(call.method.upper(), _strip_url(url), headers, body)
 
 
 def follow_redirect(hop: HttpRequest, status: int, location: str) -> HttpRequest:
@@ -83,48 +83,48 @@ def follow_redirect(hop: HttpRequest, status: int, location: str) -> HttpRequest
     Raises AddressRefused, and HttpFailed if the body would go to another origin.
     """
     try:
-        joined = hop.url.join(_printable(location))
+        joined = hop.url.join(_quote_unprintable(location))
     except (httpx2.InvalidURL, ValueError) as error:
         raise AddressRefused(f"{hop.place} redirects to an invalid URL.", is_malformed=True) from error
-    url = _bare(_refused_unless_http(joined))
+    url = _strip_url(_check_http_url(joined))
     to_get = hop.method not in ("GET", "HEAD") and (status in (302, 303) or (status == 301 and hop.method == "POST"))
     stays = (url.scheme, url.host, url.port) == (hop.url.scheme, hop.url.host, hop.url.port)
     body = b"" if to_get else hop.body
     if body and not stays:
         raise HttpFailed(
-            f"{hop.place} redirects a request with a body to {place_of(url)}. A body is not sent to another server."
+            f"{hop.place} redirects a request with a body to {origin_of(url)}. A body is not sent to another server."
         )
     headers = {
         name: value
         for name, value in hop.headers.items()
-        if (stays or name in _CARRIED) and not (to_get and name.startswith("content-"))
+        if (stays or name in _CROSS_ORIGIN_HEADERS) and not (to_get and name.startswith("content-"))
     }
     return HttpRequest("GET" if to_get else hop.method, url, headers, body)
 
 
-def url_of(text: str) -> httpx2.URL:
+def parse_url(text: str) -> httpx2.URL:
     """Parse a URL. Raises AddressRefused if it is not a valid http or https URL."""
     try:
-        url = httpx2.URL(_printable(text))
+        url = httpx2.URL(_quote_unprintable(text))
     except (httpx2.InvalidURL, ValueError) as error:
-        raise AddressRefused(f"Invalid URL: {masked(str(error))}", is_malformed=True) from error
-    return _refused_unless_http(url)
+        raise AddressRefused(f"Invalid URL: {mask_secrets(str(error))}", is_malformed=True) from error
+    return _check_http_url(url)
 
 
-def place_of(url: httpx2.URL) -> str:
+def origin_of(url: httpx2.URL) -> str:
     """Return scheme, host and port of a URL."""
     return f"{url.scheme}://{url.netloc.decode('ascii')}"
 
 
-def masked(text: str) -> str:
+def mask_secrets(text: str) -> str:
     """Return the text with the passwords and keys of its URLs masked."""
-    return _SECRETS.sub(rf"\1{HIDDEN}", _USERINFO.sub(rf"\1{HIDDEN}@", text))
+    return _SECRETS.sub(rf"\1{MASK}", _USERINFO.sub(rf"\1{MASK}@", text))
 
 
-def masked_url(url: str) -> str:
+def mask_url(url: str) -> str:
     """Return a URL as replies show it, with user, password and query values masked."""
-    head, mark, query = _USERINFO.sub(rf"\1{HIDDEN}@", url.partition("#")[0]).partition("?")
-    parts = [f"{name}={HIDDEN}" if equals else HIDDEN for name, equals, _ in _parts(query)]
+    head, mark, query = _USERINFO.sub(rf"\1{MASK}@", url.partition("#")[0]).partition("?")
+    parts = [f"{name}={MASK}" if equals else MASK for name, equals, _ in _parts(query)]
     return f"{head}{mark}{'&'.join(parts)}"
 
 
@@ -143,7 +143,7 @@ def _parts(query: str) -> list[tuple[str, str, str]]:
     return [part.partition("=") for part in query.split("&") if part]
 
 
-def _refused_unless_http(url: httpx2.URL) -> httpx2.URL:
+def _check_http_url(url: httpx2.URL) -> httpx2.URL:
     if url.scheme not in SCHEMES:
         message = f"Disallowed URL scheme: '{url.scheme}'. Only {list(SCHEMES)} are allowed."
         raise AddressRefused(message, is_malformed=True)
@@ -154,20 +154,20 @@ def _refused_unless_http(url: httpx2.URL) -> httpx2.URL:
     return url
 
 
-def _bare(url: httpx2.URL) -> httpx2.URL:
+def _strip_url(url: httpx2.URL) -> httpx2.URL:
     """Return the URL without user info and fragment, which are never sent in it."""
     return url.copy_with(userinfo=b"", fragment=None)
 
 
-def _printable(text: str) -> str:
+def _quote_unprintable(text: str) -> str:
     return _UNPRINTABLE.sub(lambda found: quote(found[0]), text.strip())
 
 
-def _checked(headers: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+def _check_headers(headers: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Yield the caller's headers except those of the connection. Raises HttpFailed for an invalid header."""
     for name, value in headers.items():
         lower = name.strip().lower()
-        if lower in _OURS:
+        if lower in _CONNECTION_HEADERS:
             continue
         if not _HEADER_NAME.fullmatch(lower) or _CONTROL.search(value.strip()):
             raise HttpFailed(
@@ -176,12 +176,12 @@ def _checked(headers: Mapping[str, str]) -> Iterator[tuple[str, str]]:
         yield lower, value.strip()
 
 
-def _body(call: Call) -> tuple[bytes, str]:
+def _encode_body(call: HttpCall) -> tuple[bytes, str]:
     """Return the body and its content type; "" if only the caller knows the type."""
     if call.content is not None:
         return call.content, ""
     if call.form is not None:
-        form = urlencode(list(_pairs(call.form)), errors="replace").encode()
+        form = urlencode(list(_text_pairs(call.form)), errors="replace").encode()
         return form, "application/x-www-form-urlencoded" if form else ""
     if call.has_json or call.json is not None:
         try:
@@ -191,7 +191,7 @@ def _body(call: Call) -> tuple[bytes, str]:
     return b"", ""
 
 
-def _pairs(values: Mapping[str, Any] | Sequence[tuple[str, Any]]) -> Iterator[tuple[str, str]]:
+def _text_pairs(values: Mapping[str, Any] | Sequence[tuple[str, Any]]) -> Iterator[tuple[str, str]]:
     """Yield names and values as text: a list repeats its name, null is omitted, booleans are written as in JSON."""
     items: Iterable[tuple[str, Any]] = values.items() if isinstance(values, Mapping) else values
     for name, value in items:
@@ -200,7 +200,7 @@ def _pairs(values: Mapping[str, Any] | Sequence[tuple[str, Any]]) -> Iterator[tu
                 yield name, str(each).lower() if isinstance(each, bool) else str(each)
 
 
-def _latin(text: str) -> bytes:
+def _encode_header(text: str) -> bytes:
     """Encode a header value as Latin-1, or as UTF-8 if it has other characters."""
     try:
         return text.encode("latin-1")

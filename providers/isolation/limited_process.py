@@ -39,8 +39,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 MIB = 1024 * 1024
-GOODBYE = 5.0  # seconds that `close` waits for the threads
-_KEPT_VARIABLES = ("LANG", "LC_ALL", "LC_CTYPE", "PATH", "TMPDIR", "TZ")
+CLOSE_TIMEOUT = 5.0  # seconds that `close` waits for the threads
+_PASSED_VARIABLES = ("LANG", "LC_ALL", "LC_CTYPE", "PATH", "TMPDIR", "TZ")
 _START = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
     "from providers.isolation.limited_process_child import main; main()"
@@ -67,13 +67,13 @@ class ProcessLimits:
 
 
 @dataclass
-class _Call:
+class _PendingCall:
     """A call that waits for a child or is being executed by one."""
 
     owner: str
     request: Sequence[bytes | memoryview]
     seconds: float
-    future: "Future[wire.Reply]" = field(default_factory=lambda: Future[wire.Reply]())
+    future: "Future[wire.Reply]" = field(default_factory=lambda: Future[wire.ChildReply]())
     child: "_Child | None" = None
     is_cancelled: bool = False
 
@@ -85,8 +85,8 @@ class ProcessPool:
         self._size = size
         self._limits = limits or ProcessLimits()
         self._changed = threading.Condition()
-        self._waiting: dict[str, deque[_Call]] = {}  # by owner; the next owner to serve comes first
-        self._running: list[_Call] = []
+        self._waiting: dict[str, deque[_PendingCall]] = {}  # by owner; the next owner to serve comes first
+        self._running: list[_PendingCall] = []
         self._threads: list[threading.Thread] = []
         self._idle_threads = 0
         self._is_closed = False
@@ -101,20 +101,20 @@ class ProcessPool:
 
     async def run_within(self, seconds: float, function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
         """Do the same as `run` with another time limit. The time that the call waits for a child does not count."""
-        call = _call_of(seconds, function, arguments, named)
+        call = _new_call(seconds, function, arguments, named)
         self._submit(call)
         try:
             reply = await asyncio.wrap_future(call.future)
         except asyncio.CancelledError:
             self._cancel(call)
             raise
-        return cast("T", _value_of(reply, seconds, self._limits))
+        return cast("T", _unwrap_reply(reply, seconds, self._limits))
 
     def run_blocking(self, function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
         """Do the same as `run`, blocking the calling thread."""
-        call = _call_of(self._limits.seconds, function, arguments, named)
+        call = _new_call(self._limits.seconds, function, arguments, named)
         self._submit(call)
-        return cast("T", _value_of(call.future.result(), self._limits.seconds, self._limits))
+        return cast("T", _unwrap_reply(call.future.result(), self._limits.seconds, self._limits))
 
     @property
     def is_busy(self) -> bool:
@@ -129,17 +129,17 @@ class ProcessPool:
             waiting = [call for calls in self._waiting.values() for call in calls]
             self._waiting.clear()
             for call in [*waiting, *self._running]:
-                _kill(call)
+                _cancel_call(call)
             self._changed.notify_all()
             threads = list(self._threads)
         for call in waiting:
-            _fail(call, ResourceLimitExceeded("The worker process is shutting down.", retryable=True))
-        give_up = time.monotonic() + GOODBYE
+            _fail_call(call, ResourceLimitExceeded("The worker process is shutting down.", retryable=True))
+        give_up = time.monotonic() + CLOSE_TIMEOUT
         for thread in threads:
             thread.join(max(0.0, give_up - time.monotonic()))
 
     # -- the queue ------------------------------------------------------------------------------------------------
-    def _submit(self, call: _Call) -> None:
+    def _submit(self, call: _PendingCall) -> None:
         with self._changed:
             if self._is_closed:
                 raise ResourceLimitExceeded("The worker process is shutting down.", retryable=True)
@@ -150,16 +150,16 @@ class ProcessPool:
                 thread.start()
             self._changed.notify()
 
-    def _cancel(self, call: _Call) -> None:
+    def _cancel(self, call: _PendingCall) -> None:
         with self._changed:
             calls = self._waiting.get(call.owner)
             if calls and call in calls:
                 calls.remove(call)
                 if not calls:
                     del self._waiting[call.owner]
-            _kill(call)
+            _cancel_call(call)
 
-    def _next(self) -> _Call | None:
+    def _next(self) -> _PendingCall | None:
         """Wait for the next call that a free child may execute and return it; None if the pool is closed."""
         with self._changed:
             while not self._is_closed:
@@ -180,7 +180,7 @@ class ProcessPool:
         """Return whether an owner may use another child; with several children, one remains for other owners."""
         return sum(call.owner == owner for call in self._running) < max(1, self._size - 1)
 
-    def _done(self, call: _Call) -> None:
+    def _done(self, call: _PendingCall) -> None:
         with self._changed:
             self._running.remove(call)
             self._changed.notify_all()  # the owner may run its next call
@@ -198,9 +198,9 @@ class ProcessPool:
             if child is not None:
                 child.end()
 
-    def _carry_out(self, call: _Call, child: "_Child | None") -> "_Child | None":
+    def _carry_out(self, call: _PendingCall, child: "_Child | None") -> "_Child | None":
         """Execute a call; return the child if it can be used again."""
-        reply: wire.Reply | None = None
+        reply: wire.ChildReply | None = None
         try:
             if child is not None and child.has_ended:  # after its idle time
                 child.end()
@@ -213,7 +213,7 @@ class ProcessPool:
         except Exception as error:  # noqa: BLE001 (the thread must serve the calls after this one)
             log.error("limited_process_failed", error=f"{type(error).__name__}: {error}")
             message = f"The child process for this work did not start: {type(error).__name__}."
-            _fail(call, ResourceLimitExceeded(message, retryable=True))
+            _fail_call(call, ResourceLimitExceeded(message, retryable=True))
         with self._changed:
             call.child = None
         if reply is not None and not call.future.done():
@@ -231,12 +231,12 @@ class _Child:
         ours, theirs = socket.socketpair()
         with ExitStack() as on_failure, theirs:
             on_failure.callback(ours.close)
-            options = wire.options(theirs.fileno(), os.getpid(), limits.memory, limits.idle)
-            environment = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
+            options = wire.child_options(theirs.fileno(), os.getpid(), limits.memory, limits.idle)
+            environment = {name: os.environ[name] for name in _PASSED_VARIABLES if name in os.environ}
             # linear algebra libraries reserve address space for each of their threads
             environment |= {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
             self._process = subprocess.Popen(  # noqa: S603
-                [sys.executable, "-I", "-c", _START, wire.text([path or os.getcwd() for path in sys.path]), options],
+                [sys.executable, "-I", "-c", _START, wire.to_argument([path or os.getcwd() for path in sys.path]), options],
                 stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                 pass_fds=(theirs.fileno(),), env=environment, start_new_session=True,
             )  # fmt: skip
@@ -258,7 +258,7 @@ class _Child:
         self._process.wait()
         self._socket.close()
 
-    def ask(self, request: Sequence[bytes | memoryview], seconds: float, most: int) -> wire.Reply:
+    def ask(self, request: Sequence[bytes | memoryview], seconds: float, most: int) -> wire.ChildReply:
         """Send a request and return the reply; a timeout, an oversized reply and a dead child are replies as well."""
         give_up = time.monotonic() + seconds
         try:
@@ -267,41 +267,41 @@ class _Child:
                 self._socket.sendall(part)
             return wire.read_reply(self._socket, give_up, most)
         except TimeoutError:
-            return wire.Reply(wire.TIMEOUT)
-        except wire.TooLarge:
-            return wire.Reply(wire.TOO_LARGE)
+            return wire.ChildReply(wire.TIMEOUT)
+        except wire.FrameTooLarge:
+            return wire.ChildReply(wire.TOO_LARGE)
         except OSError:
             self._process.kill()
-            return wire.Reply(wire.ENDED, -self._process.wait())
+            return wire.ChildReply(wire.ENDED, -self._process.wait())
         except ValueError:  # not a valid reply
-            return wire.Reply(wire.ENDED, 0)
+            return wire.ChildReply(wire.ENDED, 0)
 
 
-def _call_of(seconds: float, function: Callable[..., Any], arguments: Sequence[Any], named: Mapping[str, Any]) -> _Call:
+def _new_call(seconds: float, function: Callable[..., Any], arguments: Sequence[Any], named: Mapping[str, Any]) -> _PendingCall:
     name = f"{function.__module__}:{function.__qualname__}"
     request = wire.request_frame(name, arguments, named, cpu_seconds=max(1, round(seconds) + 1))
-    return _Call(OWNER.get(), request, seconds)
+    return _PendingCall(OWNER.get(), request, seconds)
 
 
-def _kill(call: _Call) -> None:
+def _cancel_call(call: _PendingCall) -> None:
     """Cancel a call and kill its child. The caller holds the pool's lock."""
     call.is_cancelled = True
     if call.child is not None:
         call.child.kill()
 
 
-def _fail(call: _Call, failure: NodeFailure) -> None:
+def _fail_call(call: _PendingCall, failure: NodeFailure) -> None:
     if not call.future.done():
         call.future.set_exception(failure)
 
 
-def _value_of(reply: wire.Reply, seconds: float, limits: ProcessLimits) -> Any:
+def _unwrap_reply(reply: wire.ChildReply, seconds: float, limits: ProcessLimits) -> Any:
     """Return the value of a reply. Raises the failure that the reply reports."""
     match reply.status:
         case wire.VALUE:
             return reply.value
         case wire.FAILURE:
-            raise _failure_of(reply.value)
+            raise _failure_from_json(reply.value)
         case wire.MEMORY:
             raise ResourceLimitExceeded(f"It needs more than {limits.memory // MIB:,} MiB of memory.")
         case wire.TIMEOUT:
@@ -316,48 +316,48 @@ def _value_of(reply: wire.Reply, seconds: float, limits: ProcessLimits) -> Any:
             raise ResourceLimitExceeded("The process that worked on it gave no valid reply.")
 
 
-def _failure_of(value: Any) -> NodeFailure:
+def _failure_from_json(value: Any) -> NodeFailure:
     """Return the failure that a child reported, as the subclass of NodeFailure that it names."""
     if not isinstance(value, Mapping):
         return NodeFailure("The process that worked on it gave no valid reply.")
     fields = cast("Mapping[str, Any]", value)
-    kind = _kinds(NodeFailure).get(str(fields.get("kind")), NodeFailure)
+    kind = _subclasses_by_name(NodeFailure).get(str(fields.get("kind")), NodeFailure)
     details = fields.get("details")
     failure = kind(str(fields.get("message")), retryable=bool(fields.get("retryable")))
     failure.details = dict(cast("Mapping[str, Any]", details)) if isinstance(details, Mapping) else {}
     return failure
 
 
-def _kinds(root: type[NodeFailure]) -> dict[str, type[NodeFailure]]:
+def _subclasses_by_name(root: type[NodeFailure]) -> dict[str, type[NodeFailure]]:
     found = {root.__name__: root}
     for kind in root.__subclasses__():
-        found |= _kinds(kind)
+        found |= _subclasses_by_name(kind)
     return found
 
 
 # -- the pool of this process -----------------------------------------------------------------------------------------
 
-SIZE = max(2, min(4, os.cpu_count() or 2))
+POOL_SIZE = max(2, min(4, os.cpu_count() or 2))
 _lock = threading.Lock()
 _pools: list[ProcessPool] = []
 
 
-def pool() -> ProcessPool:
+def process_pool() -> ProcessPool:
     """Return the pool of this process; the first call creates it."""
     with _lock:
         if not _pools:
-            _pools.append(ProcessPool(SIZE))
+            _pools.append(ProcessPool(POOL_SIZE))
         return _pools[0]
 
 
 async def in_limited_process(function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
     """Call a function of a module in one of this process's children; see `ProcessPool.run`."""
-    return await pool().run(function, *arguments, **named)
+    return await process_pool().run(function, *arguments, **named)
 
 
 def in_limited_process_blocking(function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
     """Do the same as `in_limited_process`, blocking the calling thread."""
-    return pool().run_blocking(function, *arguments, **named)
+    return process_pool().run_blocking(function, *arguments, **named)
 
 
 def close_limited_processes() -> None:

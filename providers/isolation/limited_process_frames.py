@@ -20,16 +20,16 @@ VALUE, FAILURE, MEMORY = "value", "failure", "memory"  # statuses that a child s
 TIMEOUT, TOO_LARGE, ENDED = "timeout", "too large", "ended"  # statuses that the parent sets if no valid reply comes
 
 _LENGTH = struct.Struct("!Q")
-_PIECE = 1024 * 1024
-LONGEST_REQUEST = 2**32  # bytes; protects a child from a damaged frame
+_READ_SIZE = 1024 * 1024
+MAX_REQUEST_BYTES = 2**32  # bytes; protects a child from a damaged frame
 
 
-class TooLarge(ValueError):
+class FrameTooLarge(ValueError):
     """A frame is larger than the reader's limit."""
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class ChildReply:
     """The result of a call. `value` is the function's result, its failure, or the signal that ended the child."""
 
     status: str
@@ -60,14 +60,14 @@ def decode(data: bytes | bytearray) -> Any:
             raise ValueError("nested too deeply") from error
 
 
-def text(value: Any) -> str:
+def to_argument(value: Any) -> str:
     """Return a value as a command line argument."""
     return json.dumps(value)
 
 
-def options(descriptor: int, parent: int, memory: int, idle: float) -> str:
+def child_options(descriptor: int, parent: int, memory: int, idle: float) -> str:
     """Return the start options of a child as a command line argument."""
-    return text({"descriptor": descriptor, "parent": parent, "memory": memory, "idle": idle})
+    return to_argument({"descriptor": descriptor, "parent": parent, "memory": memory, "idle": idle})
 
 
 def request_frame(
@@ -90,11 +90,11 @@ def request_frame(
 def reply_frame(status: str, value: Any) -> list[bytes]:
     """Return the parts of a reply frame."""
     if isinstance(value, bytes | bytearray):
-        return [*_head({"status": status, "value": None, "bytes": len(value)}), bytes(value)]
-    return _head({"status": status, "value": value, "bytes": None})
+        return [*_frame_head({"status": status, "value": None, "bytes": len(value)}), bytes(value)]
+    return _frame_head({"status": status, "value": value, "bytes": None})
 
 
-def _head(value: Any) -> list[bytes]:
+def _frame_head(value: Any) -> list[bytes]:
     data = encode(value)
     return [_LENGTH.pack(len(data)) + data]
 
@@ -102,46 +102,46 @@ def _head(value: Any) -> list[bytes]:
 def read_request(connection: socket.socket) -> Mapping[str, Any] | None:
     """Read the next request, with its raw bytes as arguments; return None if the parent is gone."""
     try:
-        head = decode(_exactly(connection, _length(connection, None, LONGEST_REQUEST), None))
+        head = decode(_read_exactly(connection, _read_length(connection, None, MAX_REQUEST_BYTES), None))
         for place, length in head["bytes"]:
-            head["arguments"][place] = bytes(_exactly(connection, length, None))
+            head["arguments"][place] = bytes(_read_exactly(connection, length, None))
     except EOFError:
         return None
     return head
 
 
-def read_reply(connection: socket.socket, give_up: float, most: int) -> Reply:
+def read_reply(connection: socket.socket, give_up: float, most: int) -> ChildReply:
     """Read a child's reply. Raises TimeoutError, OSError, TooLarge, and ValueError if the reply is not valid."""
     try:
-        length = _length(connection, give_up, most)
-        head = decode(_exactly(connection, length, give_up))
+        length = _read_length(connection, give_up, most)
+        head = decode(_read_exactly(connection, length, give_up))
         status, value, size = head["status"], head["value"], head["bytes"]
         if size is not None:
             if not isinstance(size, int) or not 0 <= size <= most:
-                raise TooLarge
-            value = bytes(_exactly(connection, size, give_up))
+                raise FrameTooLarge
+            value = bytes(_read_exactly(connection, size, give_up))
     except EOFError:
         raise ConnectionResetError from None
     except (TypeError, KeyError) as error:
         raise ValueError("invalid reply") from error
     if status not in (VALUE, FAILURE, MEMORY):
         raise ValueError("invalid reply")
-    return Reply(status, value)
+    return ChildReply(status, value)
 
 
-def _length(connection: socket.socket, give_up: float | None, most: int) -> int:
-    (length,) = _LENGTH.unpack(_exactly(connection, _LENGTH.size, give_up))
+def _read_length(connection: socket.socket, give_up: float | None, most: int) -> int:
+    (length,) = _LENGTH.unpack(_read_exactly(connection, _LENGTH.size, give_up))
     if length > most:
-        raise TooLarge
+        raise FrameTooLarge
     return length
 
 
-def _exactly(connection: socket.socket, length: int, give_up: float | None) -> bytearray:
+def _read_exactly(connection: socket.socket, length: int, give_up: float | None) -> bytearray:
     data = bytearray()
     while len(data) < length:
         if give_up is not None:
             connection.settimeout(max(0.001, give_up - time.monotonic()))
-        part = connection.recv(min(_PIECE, length - len(data)))
+        part = connection.recv(min(_READ_SIZE, length - len(data)))
         if not part:
             raise EOFError
         data += part

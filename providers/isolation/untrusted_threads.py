@@ -16,9 +16,9 @@ from typing import ParamSpec, TypeVar
 P = ParamSpec("P")
 T = TypeVar("T")
 
-THREADS = max(4, 2 * (os.cpu_count() or 1))  # more than CPUs, since a thread may wait for a lock
+THREAD_COUNT = max(4, 2 * (os.cpu_count() or 1))  # more than CPUs, since a thread may wait for a lock
 
-_threads = ThreadPoolExecutor(THREADS, thread_name_prefix="easel-computing")
+_threads = ThreadPoolExecutor(THREAD_COUNT, thread_name_prefix="easel-computing")
 
 
 async def in_untrusted_thread(function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:

@@ -25,7 +25,7 @@ def _lines(content: Sequence[Mapping[str, Any]], structured: Any) -> Iterator[st
     for item in content:
         text = _text(item)
         has_text = has_text or text is not None
-        yield _shown(item) if text is None else text
+        yield _describe(item) if text is None else text
     if structured is not None and not has_text:
         yield json.dumps(structured, ensure_ascii=False)
 
@@ -40,7 +40,7 @@ def _text(item: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _shown(item: Mapping[str, Any]) -> str:
+def _describe(item: Mapping[str, Any]) -> str:
     """Return a short description of an item that is not text."""
     match item.get("type"):
         case "image" | "audio" as kind:

@@ -20,25 +20,25 @@ from typing import Any
 import httpx2
 
 from canvas.errors import HttpFailed, NodeFailure, ToolError
-from providers.http.client import Outgoing
-from providers.http.redirects import first_hop, masked
-from providers.interfaces import Call
-from providers.mcp.headers import Filled, filled, secrets_of
+from providers.http.client import HttpClient
+from providers.http.redirects import first_request, mask_secrets
+from providers.interfaces import HttpCall
+from providers.mcp.headers import FilledHeaders, fill_headers, secrets_of
 from providers.mcp.results import text_of
 
-OPEN_SECONDS = 5.0
-LIST_SECONDS = 10.0
-CALL_SECONDS = 10.0  # default; the stored server may set another timeout
-CLOSE_SECONDS = 2.0
-MOST_BYTES = 1024 * 1024  # limit for one message of the server
-MOST_TOOLS = 128
-MOST_PAGES = 16  # of the tool list; a server may never return a last page
+OPEN_TIMEOUT = 5.0
+LIST_TIMEOUT = 10.0
+CALL_TIMEOUT = 10.0  # default; the stored server may set another timeout
+CLOSE_TIMEOUT = 2.0
+MAX_MESSAGE_BYTES = 1024 * 1024  # limit for one message of the server
+MAX_TOOLS = 128
+MAX_PAGES = 16  # of the tool list; a server may never return a last page
 
 SSE, STREAMABLE = "sse", "streamable-http"
 SERVER_TYPES = (SSE, STREAMABLE)
 NOT_CONNECTED = "Connection failed (possibly due to auth error). Please check authentication settings first"
 CLOSED = "Error: Session is closed"
-HIDDEN = "[REDACTED]"
+MASK = "[REDACTED]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class McpServer:
     url: str = field(repr=False)  # may contain a key
     server_type: str
     headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
-    call_seconds: float = CALL_SECONDS
+    call_seconds: float = CALL_TIMEOUT
     secrets: tuple[str, ...] = field(default=(), repr=False)
     dropped: tuple[str, ...] = ()  # headers that were dropped because they are empty
 
@@ -64,22 +64,22 @@ class McpServer:
         *,
         headers: Mapping[str, str],
         variables: Mapping[str, str],
-        call_seconds: float = CALL_SECONDS,
+        call_seconds: float = CALL_TIMEOUT,
         custom_header: Mapping[str, str] | None = None,
     ) -> "McpServer":
         """Return a stored server with its header templates filled."""
-        result: Filled = filled(headers, variables, custom_header or {})
+        result: FilledHeaders = fill_headers(headers, variables, custom_header or {})
         hidden = secrets_of(result.headers, variables, url)
         return cls(server_id, name, url, server_type, result.headers, call_seconds, hidden, result.dropped)
 
     def told(self, text: str) -> str:
         """Return the text with the secrets of the server masked, including keys in URLs."""
-        return masked(self.without_secrets(text))
+        return mask_secrets(self.without_secrets(text))
 
     def without_secrets(self, text: str) -> str:
         """Return the text with the secrets masked that we send to the server."""
         for secret in self.secrets:
-            text = text.replace(secret, HIDDEN)
+            text = text.replace(secret, MASK)
         return text
 
 
@@ -98,12 +98,12 @@ class McpUnreachable(ToolError):
     code = "mcp_unreachable"
 
 
-class Session:
+class McpSession:
     """A session with one server. Several tasks of one event loop may open and call it concurrently."""
 
-    def __init__(self, server: McpServer, http: Outgoing) -> None:
+    def __init__(self, server: McpServer, http: HttpClient) -> None:
         self.server = server
-        self._transport = http.transport(MOST_BYTES)
+        self._transport = http.transport(MAX_MESSAGE_BYTES)
         self._life: asyncio.Task[None] | None = None
         self._ready: asyncio.Future[Any] | None = None
         self._leave = asyncio.Event()
@@ -124,14 +124,14 @@ class Session:
         client = await self._client()
         async with self._listing:
             if self._tools is None:
-                limit = asyncio.timeout(LIST_SECONDS)
+                limit = asyncio.timeout(LIST_TIMEOUT)
                 try:
                     async with limit:
                         self._tools = await self._listed(client)
                 except TimeoutError as error:
                     if not limit.expired():
                         raise
-                    text = f"Timeout listing the tools of server {self.server.id} (timeout={LIST_SECONDS:g})."
+                    text = f"Timeout listing the tools of server {self.server.id} (timeout={LIST_TIMEOUT:g})."
                     raise McpUnreachable(text, retryable=True) from error
                 except Exception as error:
                     text = f"Error listing the tools of server {self.server.id}: {self._said(error)}."
@@ -164,7 +164,7 @@ class Session:
         if self._life is None or self._life.done():
             return
         try:
-            await asyncio.wait({self._life}, timeout=CLOSE_SECONDS)
+            await asyncio.wait({self._life}, timeout=CLOSE_TIMEOUT)
         finally:
             self._life.cancel()
 
@@ -174,12 +174,12 @@ class Session:
             raise McpUnreachable(CLOSED)
         if self._ready is None:
             self._ready = asyncio.get_running_loop().create_future()
-            self._ready.add_done_callback(_seen)
+            self._ready.add_done_callback(_retrieve_exception)
             self._life = asyncio.create_task(self._lives(self._ready))
         return await asyncio.shield(self._ready)
 
     async def _lives(self, ready: asyncio.Future[Any]) -> None:
-        limit = asyncio.timeout(OPEN_SECONDS)
+        limit = asyncio.timeout(OPEN_TIMEOUT)
         try:
             # The import takes a second: it must not block the event loop, and does not count towards OPEN_SECONDS.
             sdk = await asyncio.to_thread(_sdk)
@@ -200,7 +200,7 @@ class Session:
         server = self.server
         if server.server_type not in SERVER_TYPES:
             raise McpUnreachable(f"Unsupported MCP server type: {server.server_type}")
-        request = first_hop(Call("POST", server.url, headers=server.headers), "easel")
+        request = first_request(HttpCall("POST", server.url, headers=server.headers), "easel")
         headers = {name: value for name, value in request.headers.items() if name not in ("accept", "accept-encoding")}
 
         def http_client(**_: Any) -> httpx2.AsyncClient:
@@ -211,7 +211,7 @@ class Session:
             return sdk.Client(wire, mode="legacy", cache=None)
         http = http_client()
         stack.push_async_callback(http.aclose)
-        wire = sdk.streamable_http_client(str(request.url), http_client=http, max_sse_event_size=MOST_BYTES)
+        wire = sdk.streamable_http_client(str(request.url), http_client=http, max_sse_event_size=MAX_MESSAGE_BYTES)
         return sdk.Client(wire, cache=None)
 
     def _unreachable(self, error: BaseException, *, timed_out: bool) -> NodeFailure:
@@ -230,10 +230,10 @@ class Session:
     async def _listed(self, client: Any) -> dict[str, LiveTool]:
         found: dict[str, LiveTool] = {}
         cursor: str | None = None
-        for _ in range(MOST_PAGES):
+        for _ in range(MAX_PAGES):
             page = await client.list_tools(cursor=cursor)
             for tool in page.tools:
-                if len(found) == MOST_TOOLS:
+                if len(found) == MAX_TOOLS:
                     return found
                 found.setdefault(tool.name, LiveTool(tool.name, tool.description or "", dict(tool.input_schema)))
             cursor = page.next_cursor
@@ -267,7 +267,7 @@ def _sdk() -> _Sdk:
     return _Sdk(Client, sse_client, streamable_http_client)
 
 
-def _seen(ready: asyncio.Future[Any]) -> None:
+def _retrieve_exception(ready: asyncio.Future[Any]) -> None:
     """Retrieve the exception, so that the event loop logs nothing if the opener has been cancelled."""
     if not ready.cancelled():
         ready.exception()

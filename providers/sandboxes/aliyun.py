@@ -24,16 +24,16 @@ from urllib.parse import urlsplit
 from pydantic import Field, SecretStr
 
 from canvas.errors import HttpFailed, ToolError
-from providers.interfaces import Call, Http, Program, ProgramResult
+from providers.interfaces import HttpCall, Http, Program, ProgramResult
 from providers.isolation.untrusted_threads import in_untrusted_thread
 from providers.sandboxes.remote_program import RemoteOutput, RemoteProgram
 from providers.sandboxes.settings import SandboxSettings
 
 GRACE = 10.0  # seconds in addition to the timeout of the program
-READY_SECONDS = 60.0  # until a new sandbox must be ready
-READY_PAUSE = 0.5  # seconds between two health checks of a new sandbox
-MOST_BYTES = 48 * 1024 * 1024  # of a response
-SHOWN = 200  # characters of an invalid response that the error quotes
+READY_TIMEOUT = 60.0  # until a new sandbox must be ready
+READY_INTERVAL = 0.5  # seconds between two health checks of a new sandbox
+MAX_RESPONSE_BYTES = 48 * 1024 * 1024  # of a response
+MAX_EXCERPT = 200  # characters of an invalid response that the error quotes
 
 ALGORITHM = "AGENTRUN4-HMAC-SHA256"
 _UNSIGNED = "UNSIGNED-PAYLOAD"
@@ -62,12 +62,12 @@ class AliyunSandbox:
         settings: AliyunSettings,
         *,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
-        pause: float = READY_PAUSE,
+        ready_interval: float = READY_INTERVAL,
     ) -> None:
         self._http = http
         self._settings = settings
         self._clock = clock
-        self._pause = pause
+        self._pause = ready_interval
         host = f"{settings.account_id}-ram.agentrun-data.{settings.region}.aliyuncs.com"
         self._base = (settings.endpoint or f"https://{host}").rstrip("/")
 
@@ -97,7 +97,7 @@ class AliyunSandbox:
     async def _made(self, seconds: float) -> str:
         body = {
             "templateName": self._settings.template_name,
-            "sandboxIdleTimeoutSeconds": int(seconds + READY_SECONDS + 3 * GRACE),
+            "sandboxIdleTimeoutSeconds": int(seconds + READY_TIMEOUT + 3 * GRACE),
         }
         sandbox_id = str(_data(await self._asked("POST", "/sandboxes", body)).get("sandboxId") or "")
         if not _ID.fullmatch(sandbox_id):
@@ -108,7 +108,7 @@ class AliyunSandbox:
         """Wait until the sandbox is ready. Raises ToolError if that takes longer than READY_SECONDS."""
         last = "there was no response"
         try:
-            async with asyncio.timeout(READY_SECONDS):
+            async with asyncio.timeout(READY_TIMEOUT):
                 while True:
                     try:
                         health = await self._asked("GET", f"/sandboxes/{sandbox_id}/health", None)
@@ -117,7 +117,7 @@ class AliyunSandbox:
                             raise
                         last = error.message
                     else:
-                        if _is_well(health):
+                        if _is_healthy(health):
                             return
                         last = "it is not ready"
                     await asyncio.sleep(self._pause)
@@ -135,7 +135,7 @@ class AliyunSandbox:
         results = _data(answer).get("results")
         if not isinstance(results, list):
             raise ToolError("There is no response from sandbox")
-        return _told(results, RemoteOutput(remote.mark), seconds)
+        return _program_result(results, RemoteOutput(remote.mark), seconds)
 
     async def _given_back(self, sandbox_id: str) -> None:
         with suppress(ToolError):  # the vendor ends the sandbox after its idle timeout
@@ -143,23 +143,23 @@ class AliyunSandbox:
 
     async def _asked(self, method: str, path: str, body: Any) -> Any:
         url = self._base + path
-        call = Call(
+        call = HttpCall(
             method,
             url,
-            headers=signed(method, url, self._settings, self._clock()),
+            headers=sign_headers(method, url, self._settings, self._clock()),
             json=body,
             timeout=self._settings.timeout + 2 * GRACE,
             trusted=True,
-            most_bytes=MOST_BYTES,
+            most_bytes=MAX_RESPONSE_BYTES,
         )
         try:
             reply = await self._http.send(call)
         except HttpFailed as error:
             raise ToolError(f"Provider system execution failed: {error.message}", retryable=error.retryable) from error
-        answer = await in_untrusted_thread(_json, reply.content)
+        answer = await in_untrusted_thread(_parse_json, reply.content)
         if not reply.is_success:
             message = answer.get("message") if isinstance(answer, Mapping) else None
-            text = message or reply.content[:SHOWN].decode("utf-8", "replace")
+            text = message or reply.content[:MAX_EXCERPT].decode("utf-8", "replace")
             is_temporary = reply.status >= 500 or reply.status in (404, 429)  # 404: a new sandbox is not yet visible
             raise ToolError(f"Provider system execution failed: HTTP {reply.status}: {text}", retryable=is_temporary)
         if isinstance(answer, Mapping) and answer.get("code") not in (None, "SUCCESS"):
@@ -168,7 +168,7 @@ class AliyunSandbox:
 
 
 @dataclass(frozen=True, slots=True)
-class _Scope:
+class _SignatureScope:
     """The scope of a signature: a day, a region and this product."""
 
     day: str
@@ -185,7 +185,7 @@ class _Scope:
         return key
 
 
-def signed(method: str, url: str, settings: AliyunSettings, now: datetime) -> Mapping[str, str]:
+def sign_headers(method: str, url: str, settings: AliyunSettings, now: datetime) -> Mapping[str, str]:
     """Return the headers with the vendor's signature. The URL has no query, and the body is not signed."""
     place = urlsplit(url)
     headers = {
@@ -196,7 +196,7 @@ def signed(method: str, url: str, settings: AliyunSettings, now: datetime) -> Ma
     names = ";".join(headers)
     lines = "".join(f"{name}:{value}\n" for name, value in headers.items())
     request = f"{method}\n{place.path or '/'}\n\n{lines}\n{names}\n{_UNSIGNED}"
-    scope = _Scope(now.strftime("%Y%m%d"), settings.region)
+    scope = _SignatureScope(now.strftime("%Y%m%d"), settings.region)
     text = f"{ALGORITHM}\n{hashlib.sha256(request.encode()).hexdigest()}"
     signature = hmac.digest(scope.key(settings.access_key_secret.get_secret_value()), text.encode(), "sha256").hex()
     credential = f"{settings.access_key_id}/{scope}"
@@ -205,7 +205,7 @@ def signed(method: str, url: str, settings: AliyunSettings, now: datetime) -> Ma
     }
 
 
-def _told(results: list[Any], output: RemoteOutput, seconds: float) -> ProgramResult:
+def _program_result(results: list[Any], output: RemoteOutput, seconds: float) -> ProgramResult:
     """Return the result of a program from the items of a response. Raises ToolError if the program timed out."""
     exit_code = 0
     for item in results:
@@ -229,7 +229,7 @@ def _told(results: list[Any], output: RemoteOutput, seconds: float) -> ProgramRe
     return output.result(exit_code)
 
 
-def _is_well(health: Any) -> bool:
+def _is_healthy(health: Any) -> bool:
     return str(_data(health).get("status")).lower() in ("ok", "healthy", "ready")
 
 
@@ -240,7 +240,7 @@ def _data(answer: Any) -> Mapping[str, Any]:
     return data if isinstance(data, Mapping) else fields
 
 
-def _json(content: bytes) -> Any:
+def _parse_json(content: bytes) -> Any:
     try:
         return json.loads(content, parse_constant=lambda _: None)
     except (ValueError, RecursionError):

@@ -19,17 +19,17 @@ from typing import Any
 from pydantic import Field, SecretStr
 
 from canvas.errors import HttpFailed, ToolError
-from providers.interfaces import Answer, Call, Program, ProgramResult, Reply, Streaming
+from providers.interfaces import StreamedResponse, HttpCall, Program, ProgramResult, HttpResponse, StreamingHttp
 from providers.sandboxes.remote_program import RemoteOutput, RemoteProgram
 from providers.sandboxes.settings import SandboxSettings
 
 DAEMON_PORT = 49983
 USER = "user"  # the user of the sandbox that programs run as
 GRACE = 10.0  # seconds in addition to the timeout of the program, for creating and deleting the sandbox
-LARGEST_MESSAGE = 64 * 1024 * 1024  # bytes
-MOST_STREAMED = 256 * 1024 * 1024  # bytes of all messages; output of single characters has much JSON around it
-LONGEST_ARGUMENT = 100_000  # bytes of a program sent as an argument (Linux allows 131,072); longer ones are uploaded
-SHOWN = 200  # characters of an invalid response that the error quotes
+MAX_MESSAGE_BYTES = 64 * 1024 * 1024  # bytes
+MAX_STREAMED_BYTES = 256 * 1024 * 1024  # bytes of all messages; output of single characters has much JSON around it
+MAX_ARGUMENT_BYTES = 100_000  # bytes of a program sent as an argument (Linux allows 131,072); longer ones are uploaded
+MAX_EXCERPT = 200  # characters of an invalid response that the error quotes
 
 _COMPRESSED, _END_OF_STREAM = 1, 2
 _ID = re.compile(r"[A-Za-z0-9_-]{1,128}")
@@ -55,7 +55,7 @@ class E2BSettings(SandboxSettings):
 class E2BSandbox:
     """One account. A program in a sandbox without internet access may be run again."""
 
-    def __init__(self, http: Streaming, settings: E2BSettings) -> None:
+    def __init__(self, http: StreamingHttp, settings: E2BSettings) -> None:
         self._http = http
         self._settings = settings
         self._api = (settings.api_url or f"https://api.{settings.domain}").rstrip("/")
@@ -80,7 +80,7 @@ class E2BSandbox:
         finally:
             await asyncio.shield(self._given_back(sandbox.id))
 
-    async def _made(self, seconds: float) -> "_Made":
+    async def _made(self, seconds: float) -> "_RunningSandbox":
         body = {
             "templateID": self._settings.template,
             "timeout": int(seconds + 3 * GRACE),  # the vendor ends the sandbox then, if this worker has died
@@ -94,16 +94,16 @@ class E2BSandbox:
             answer = await asyncio.shield(creating)
         except asyncio.CancelledError:  # the sandbox may still be created, and would cost money until its timeout
             with suppress(ToolError):
-                await asyncio.shield(self._given_back(_made_of(await creating, self._settings).id))
+                await asyncio.shield(self._given_back(_sandbox_from(await creating, self._settings).id))
             raise
-        return _made_of(answer, self._settings)
+        return _sandbox_from(answer, self._settings)
 
     async def _given_back(self, sandbox_id: str) -> None:
         with suppress(ToolError):  # the vendor ends the sandbox after its timeout
             await self._asked("DELETE", f"/sandboxes/{sandbox_id}", None)
 
     async def _asked(self, method: str, path: str, body: Any) -> Any:
-        call = Call(
+        call = HttpCall(
             method,
             f"{self._api}{path}",
             headers={"X-API-Key": self._settings.api_key.get_secret_value()},
@@ -116,18 +116,18 @@ class E2BSandbox:
         except HttpFailed as error:
             raise ToolError(f"Provider system execution failed: {error.message}", retryable=error.retryable) from error
         if not reply.is_success:
-            raise ToolError(f"Provider system execution failed: {_told(reply)}", retryable=reply.status >= 500)
-        return _json(reply.content)
+            raise ToolError(f"Provider system execution failed: {_error_text(reply)}", retryable=reply.status >= 500)
+        return _parse_json(reply.content)
 
     async def _carried_out(
-        self, sandbox: "_Made", language: str, remote: RemoteProgram, seconds: float
+        self, sandbox: "_RunningSandbox", language: str, remote: RemoteProgram, seconds: float
     ) -> ProgramResult:
         output = RemoteOutput(remote.mark)
         packed = base64.b64encode(remote.text.encode()).decode()
-        if len(packed) > LONGEST_ARGUMENT:
+        if len(packed) > MAX_ARGUMENT_BYTES:
             await self._put(sandbox, f"{_FOLDER}/{_FILES[language]}", remote.text)
             packed = ""
-        call = Call(
+        call = HttpCall(
             "POST",
             f"{sandbox.url}/process.Process/Start",
             headers={
@@ -136,22 +136,22 @@ class E2BSandbox:
                 "Content-Type": "application/connect+json",
                 "Keepalive-Ping-Interval": "50",
             },
-            content=_enveloped({"process": _process(language, packed), "stdin": False}),
+            content=_envelope({"process": _process(language, packed), "stdin": False}),
             timeout=seconds + GRACE,
             trusted=sandbox.is_ours,
-            most_bytes=MOST_STREAMED,
+            most_bytes=MAX_STREAMED_BYTES,
         )
         try:
             async with self._http.stream(call) as answer:
                 if answer.status != 200:
-                    raise ToolError(f"Provider system execution failed: {await _refusal(answer)}")
-                return await _heard(answer, output)
+                    raise ToolError(f"Provider system execution failed: {await _stream_error_text(answer)}")
+                return await _read_events(answer, output)
         except HttpFailed as error:
             raise ToolError(f"Provider system execution failed: {error.message}") from error
 
-    async def _put(self, sandbox: "_Made", path: str, content: str) -> None:
-        kind, form = _form_of(path, content)
-        call = Call(
+    async def _put(self, sandbox: "_RunningSandbox", path: str, content: str) -> None:
+        kind, form = _file_form(path, content)
+        call = HttpCall(
             "POST",
             f"{sandbox.url}/files",
             params={"path": path, "username": USER},
@@ -165,10 +165,10 @@ class E2BSandbox:
         except HttpFailed as error:
             raise ToolError(f"Provider system execution failed: {error.message}", retryable=error.retryable) from error
         if not reply.is_success:
-            raise ToolError(f"Provider system execution failed: {_told(reply)}")
+            raise ToolError(f"Provider system execution failed: {_error_text(reply)}")
 
 
-class _Made:
+class _RunningSandbox:
     """A running sandbox: the URL of its daemon and the headers to access it."""
 
     def __init__(self, sandbox_id: str, token: str, domain: str, settings: E2BSettings) -> None:
@@ -189,7 +189,7 @@ class _Made:
             self.headers["X-Access-Token"] = token
 
 
-class Envelopes:
+class EnvelopeParser:
     """Splits a byte stream into messages; the stream may be fed in parts of any size."""
 
     def __init__(self) -> None:
@@ -203,9 +203,9 @@ class Envelopes:
             flags, size = self._kept[begin], int.from_bytes(self._kept[begin + 1 : begin + 5], "big")
             if flags & _COMPRESSED:
                 raise ToolError("Provider system execution failed: a message is compressed, which is not supported.")
-            if size > LARGEST_MESSAGE:
+            if size > MAX_MESSAGE_BYTES:
                 raise ToolError(
-                    f"Provider system execution failed: a message is larger than {LARGEST_MESSAGE:,} bytes."
+                    f"Provider system execution failed: a message is larger than {MAX_MESSAGE_BYTES:,} bytes."
                 )
             if len(self._kept) < begin + 5 + size:
                 break
@@ -214,12 +214,12 @@ class Envelopes:
         del self._kept[:begin]
 
 
-async def _heard(answer: Answer, output: RemoteOutput) -> ProgramResult:
+async def _read_events(answer: StreamedResponse, output: RemoteOutput) -> ProgramResult:
     """Read the events of a process until it ends. Raises ToolError if the stream ends first."""
-    envelopes = Envelopes()
+    envelopes = EnvelopeParser()
     async for part in answer.pieces:
         for flags, data in envelopes.feed(part):
-            message = _json(data)
+            message = _parse_json(data)
             if flags & _END_OF_STREAM:
                 raise ToolError(f"Provider system execution failed: {_error_of(message)}")
             event = message.get("event") if isinstance(message, Mapping) else None
@@ -227,7 +227,7 @@ async def _heard(answer: Answer, output: RemoteOutput) -> ProgramResult:
                 continue
             printed, ended = event.get("data"), event.get("end")
             if isinstance(printed, Mapping):
-                output.hear(_bytes(printed.get("stdout")), _bytes(printed.get("stderr")))
+                output.hear(_decode_bytes(printed.get("stdout")), _decode_bytes(printed.get("stderr")))
             if isinstance(ended, Mapping):
                 code = ended.get("exitCode", ended.get("exit_code", 0))  # JSON of protobuf omits a field that is 0
                 return output.result(code if isinstance(code, int) else 1, str(ended.get("error") or ""))
@@ -242,39 +242,39 @@ def _process(language: str, packed: str) -> Mapping[str, Any]:
     return {"cmd": "/bin/bash", "args": ["-c", script, "easel", packed], "envs": {"MPLBACKEND": "Agg"}}
 
 
-def _form_of(file: str, content: str) -> tuple[str, bytes]:
+def _file_form(file: str, content: str) -> tuple[str, bytes]:
     """Return the content type and the bytes of a form with one file."""
     edge = secrets.token_hex(16)
     head = f'--{edge}\r\nContent-Disposition: form-data; name="file"; filename="{file}"\r\n\r\n'
     return f"multipart/form-data; boundary={edge}", f"{head}{content}\r\n--{edge}--\r\n".encode()
 
 
-def _enveloped(message: Mapping[str, Any]) -> bytes:
+def _envelope(message: Mapping[str, Any]) -> bytes:
     data = json.dumps(message).encode()
     return bytes([0]) + len(data).to_bytes(4, "big") + data
 
 
-def _made_of(answer: Any, settings: E2BSettings) -> _Made:
+def _sandbox_from(answer: Any, settings: E2BSettings) -> _RunningSandbox:
     fields: Mapping[str, Any] = answer if isinstance(answer, Mapping) else {}
     sandbox_id, domain = str(fields.get("sandboxID") or ""), str(fields.get("domain") or settings.domain)
     if not _ID.fullmatch(sandbox_id) or not _HOST.fullmatch(domain):
         raise ToolError("Provider system execution failed: the response has no valid sandbox id.")
-    return _Made(sandbox_id, str(fields.get("envdAccessToken") or ""), domain, settings)
+    return _RunningSandbox(sandbox_id, str(fields.get("envdAccessToken") or ""), domain, settings)
 
 
-async def _refusal(answer: Answer) -> str:
+async def _stream_error_text(answer: StreamedResponse) -> str:
     content = b""
     async for part in answer.pieces:
         content += part
-        if len(content) > SHOWN * 4:
+        if len(content) > MAX_EXCERPT * 4:
             break
-    return _told(Reply(answer.status, {}, content, ""))
+    return _error_text(HttpResponse(answer.status, {}, content, ""))
 
 
-def _told(reply: Reply) -> str:
-    message = _json(reply.content)
+def _error_text(reply: HttpResponse) -> str:
+    message = _parse_json(reply.content)
     text = message.get("message") if isinstance(message, Mapping) else None
-    return f"HTTP {reply.status}: {text or reply.content[:SHOWN].decode('utf-8', 'replace')}"
+    return f"HTTP {reply.status}: {text or reply.content[:MAX_EXCERPT].decode('utf-8', 'replace')}"
 
 
 def _error_of(message: Any) -> str:
@@ -284,14 +284,14 @@ def _error_of(message: Any) -> str:
     return f"{error.get('code')}: {error.get('message') or 'no reason given'}"
 
 
-def _bytes(value: Any) -> bytes:
+def _decode_bytes(value: Any) -> bytes:
     try:
         return base64.b64decode(value) if isinstance(value, str) else b""
     except ValueError:
         return b""
 
 
-def _json(content: bytes) -> Any:
+def _parse_json(content: bytes) -> Any:
     try:
         return json.loads(content)
     except (ValueError, RecursionError):

@@ -14,11 +14,11 @@ from pydantic import Field
 
 from canvas.errors import ToolError
 from providers.http.address_policy import Guard
-from providers.interfaces import Program, ProgramResult, Sandbox, Streaming
+from providers.interfaces import Program, ProgramResult, Sandbox, StreamingHttp
 from providers.sandboxes.aliyun import AliyunSandbox, AliyunSettings
 from providers.sandboxes.e2b import E2BSandbox, E2BSettings
-from providers.sandboxes.local import Limits, LocalSandbox
-from providers.sandboxes.managed import ExecutorManager
+from providers.sandboxes.local import ProgramLimits, LocalSandbox
+from providers.sandboxes.managed import ManagedSandbox
 from providers.sandboxes.settings import InvalidSandboxSettings, SandboxSettings, read_settings
 from providers.sandboxes.ssh import SshSandbox, SshSettings
 
@@ -62,8 +62,8 @@ class MisconfiguredSandbox:
         raise ToolError(self._message)
 
 
-def sandbox_of(
-    provider: str, config: str, http: Streaming, guard: Guard, defaults: Mapping[str, Any] | None = None
+def create_sandbox(
+    provider: str, config: str, http: StreamingHttp, guard: Guard, defaults: Mapping[str, Any] | None = None
 ) -> Sandbox | None:
     """Return the sandbox of a provider; None for `none`. `config` is a JSON object that overrides `defaults`."""
     make = _PROVIDERS.get(provider)
@@ -75,9 +75,9 @@ def sandbox_of(
         return MisconfiguredSandbox(refusal)
 
 
-def _local(config: str, http: Streaming, guard: Guard, defaults: Mapping[str, Any]) -> Sandbox:
+def _local(config: str, http: StreamingHttp, guard: Guard, defaults: Mapping[str, Any]) -> Sandbox:
     settings = read_settings(LocalSettings, "local", config, **defaults)
-    limits = Limits(seconds=settings.timeout, memory=settings.max_memory_mb * MIB, output=settings.max_output_bytes)
+    limits = ProgramLimits(seconds=settings.timeout, memory=settings.max_memory_mb * MIB, output=settings.max_output_bytes)
     named = {"python": settings.python_bin} if settings.python_bin else {}
     return LocalSandbox(
         node=settings.node_bin,
@@ -89,24 +89,24 @@ def _local(config: str, http: Streaming, guard: Guard, defaults: Mapping[str, An
     )
 
 
-def _self_managed(config: str, http: Streaming, guard: Guard, defaults: Mapping[str, Any]) -> Sandbox:
+def _self_managed(config: str, http: StreamingHttp, guard: Guard, defaults: Mapping[str, Any]) -> Sandbox:
     settings = read_settings(ManagerSettings, "self_managed", config, **defaults)
-    return ExecutorManager(http, settings.endpoint, seconds=settings.timeout, tries=settings.max_retries + 1)
+    return ManagedSandbox(http, settings.endpoint, seconds=settings.timeout, tries=settings.max_retries + 1)
 
 
-def _ssh(config: str, http: Streaming, guard: Guard, defaults: Mapping[str, Any]) -> Sandbox:
+def _ssh(config: str, http: StreamingHttp, guard: Guard, defaults: Mapping[str, Any]) -> Sandbox:
     return SshSandbox(read_settings(SshSettings, "ssh", config), guard)
 
 
-def _e2b(config: str, http: Streaming, guard: Guard, defaults: Mapping[str, Any]) -> Sandbox:
+def _e2b(config: str, http: StreamingHttp, guard: Guard, defaults: Mapping[str, Any]) -> Sandbox:
     return E2BSandbox(http, read_settings(E2BSettings, "e2b", config))
 
 
-def _aliyun(config: str, http: Streaming, guard: Guard, defaults: Mapping[str, Any]) -> Sandbox:
+def _aliyun(config: str, http: StreamingHttp, guard: Guard, defaults: Mapping[str, Any]) -> Sandbox:
     return AliyunSandbox(http, read_settings(AliyunSettings, "aliyun_codeinterpreter", config))
 
 
-_PROVIDERS: Mapping[str, Callable[[str, Streaming, Guard, Mapping[str, Any]], Sandbox]] = {
+_PROVIDERS: Mapping[str, Callable[[str, StreamingHttp, Guard, Mapping[str, Any]], Sandbox]] = {
     "local": _local,
     "self_managed": _self_managed,
     "ssh": _ssh,

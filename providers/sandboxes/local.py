@@ -31,14 +31,14 @@ CHILD = Path(__file__).parent / "inside" / "child.py"
 NODE_HARNESS = Path(__file__).parent / "inside" / "main.cjs"
 ARTIFACTS = "artifacts"
 WORK, ROOT = "work", "root"  # the program's own folder, and the folder in which the child mounts a new root
-WEIGHED_EVERY = 0.2  # seconds between two measurements of the program's folder
-_AT_ONCE = 65536  # bytes
+MEASURE_INTERVAL = 0.2  # seconds between two measurements of the program's folder
+_READ_SIZE = 65536  # bytes
 _SCRIPTS = {"python": "main.py", "nodejs": "main.cjs"}
-_OFFER_MAIN = "\n;if (typeof main === 'function') globalThis.main = main;\n"
+_EXPORT_MAIN = "\n;if (typeof main === 'function') globalThis.main = main;\n"
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ProgramLimits:
     """Limits of a program. `seconds` is wall-clock time; the limit of CPU time is one second longer."""
 
     seconds: float = 30.0
@@ -64,14 +64,14 @@ class LocalSandbox:
         python: str = sys.executable,
         node: str = "node",
         work_dir: Path | None = None,
-        limits: Limits | None = None,
+        limits: ProgramLimits | None = None,
         must_isolate: bool = False,
         allow_root: bool = False,
     ) -> None:
         self._python = python
         self._node = node
         self._work_dir = work_dir
-        self._limits = limits or Limits()
+        self._limits = limits or ProgramLimits()
         self._must_isolate = must_isolate
         self._allow_root = allow_root
 
@@ -99,7 +99,7 @@ class LocalSandbox:
             with tempfile.TemporaryFile() as source:
                 return await self._run(program, folder, node, source)
         finally:
-            await asyncio.shield(asyncio.to_thread(_removed, place))
+            await asyncio.shield(asyncio.to_thread(_remove_folder, place))
 
     async def _run(self, program: Program, folder: Path, node: str, source: IO[bytes]) -> ProgramResult:
         nonce = secrets.token_hex(16)
@@ -121,13 +121,13 @@ class LocalSandbox:
                 code, stdout, stderr, written = await self._watched(child, seconds, folder, out, err, value)
             finally:
                 if child.returncode is None:
-                    _end_group(child.pid)
+                    _kill_group(child.pid)
                     await asyncio.shield(child.wait())
-            files = await asyncio.to_thread(_collected, ours, folder)
-        has_value, result = await asyncio.to_thread(_value_of, written, nonce.encode())
+            files = await asyncio.to_thread(_collect_files, ours, folder)
+        has_value, result = await asyncio.to_thread(_parse_result, written, nonce.encode())
         return ProgramResult(
             stdout=stdout.decode("utf-8", "replace"),
-            stderr=stderr.decode("utf-8", "replace").replace(f"{folder}/", "") or _how_it_ended(code),
+            stderr=stderr.decode("utf-8", "replace").replace(f"{folder}/", "") or _describe_exit(code),
             exit_code=code,
             value=result,
             has_value=has_value,
@@ -145,12 +145,12 @@ class LocalSandbox:
         value: "_Pipe",
     ) -> tuple[int, bytes, bytes, bytes]:
         """Return exit code, stdout, stderr and result of a program. Raises ToolError if it exceeds a limit."""
-        output_quota = _Room(self._limits.output, f"Local execution output exceeded {self._limits.output} bytes.")
-        result_quota = _Room(self._limits.result, f"Local execution result exceeded {self._limits.result} bytes.")
+        output_quota = _ByteQuota(self._limits.output, f"Local execution output exceeded {self._limits.output} bytes.")
+        result_quota = _ByteQuota(self._limits.result, f"Local execution result exceeded {self._limits.result} bytes.")
         try:
             async with asyncio.timeout(seconds), asyncio.TaskGroup() as group:
-                measuring = group.create_task(_weighed(folder, self._limits))
-                code = group.create_task(_ended(child))
+                measuring = group.create_task(_watch_disk(folder, self._limits))
+                code = group.create_task(_wait_for_exit(child))
                 code.add_done_callback(lambda _: measuring.cancel())
                 stdout = group.create_task(out.read(output_quota))
                 stderr = group.create_task(err.read(output_quota))
@@ -176,11 +176,11 @@ class LocalSandbox:
             "must_isolate": self._must_isolate,
             "folder": str(folder),
             "root": str(folder.with_name(ROOT)),
-            "shown": [str(place) for place in _needed(self._python, node)],
+            "shown": [str(place) for place in _required_paths(self._python, node)],
             "limits": {
                 "cpu": int(min(program.timeout, limits.seconds)) + 1,
                 "memory": limits.memory,
-                "file": produced_files.MOST_BYTES,
+                "file": produced_files.MAX_TOTAL_BYTES,
                 "open_files": limits.open_files,
                 "processes": limits.processes,
                 "disk": limits.disk,
@@ -189,7 +189,7 @@ class LocalSandbox:
         }
 
 
-class _Room:
+class _ByteQuota:
     """A number of bytes that several readers may read together."""
 
     def __init__(self, left: int, text: str) -> None:
@@ -215,14 +215,14 @@ class _Pipe:
         """Close this process's copy of the write end."""
         self._writing.close()
 
-    async def read(self, quota: _Room) -> bytes:
+    async def read(self, quota: _ByteQuota) -> bytes:
         """Read until every writer has closed the pipe. Raises ToolError if the quota is exceeded."""
         reader = asyncio.StreamReader()
         loop = asyncio.get_running_loop()
         transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), self._file)
         parts: list[bytes] = []
         try:
-            while part := await reader.read(_AT_ONCE):
+            while part := await reader.read(_READ_SIZE):
                 quota.take(len(part))
                 parts.append(part)
         finally:
@@ -230,25 +230,25 @@ class _Pipe:
         return b"".join(parts)
 
 
-async def _ended(child: asyncio.subprocess.Process) -> int:
+async def _wait_for_exit(child: asyncio.subprocess.Process) -> int:
     """Wait for the child and return its exit code; kill its remaining processes, which would keep the pipes open."""
     code = await child.wait()
-    _end_group(child.pid)
+    _kill_group(child.pid)
     return code
 
 
-async def _weighed(folder: Path, limits: Limits) -> None:
+async def _watch_disk(folder: Path, limits: ProgramLimits) -> None:
     """Measure the program's folder again and again. Raises ToolError if it exceeds a limit."""
     while True:
-        await asyncio.sleep(WEIGHED_EVERY)
-        size, files = await asyncio.to_thread(_weight, folder, limits)
+        await asyncio.sleep(MEASURE_INTERVAL)
+        size, files = await asyncio.to_thread(_measure_folder, folder, limits)
         if size > limits.disk:
             raise ToolError(f"Local execution left more than {limits.disk} bytes in files.")
         if files > limits.files:
             raise ToolError(f"Local execution left more than {limits.files} files.")
 
 
-def _weight(folder: Path, limits: Limits) -> tuple[int, int]:
+def _measure_folder(folder: Path, limits: ProgramLimits) -> tuple[int, int]:
     """Return bytes and number of the files below a folder; stop counting once either exceeds its limit."""
     size = count = 0
     waiting = [folder]
@@ -263,7 +263,7 @@ def _weight(folder: Path, limits: Limits) -> tuple[int, int]:
     return size, count
 
 
-def _collected(from_child: socket.socket, folder: Path) -> produced_files.Found:
+def _collect_files(from_child: socket.socket, folder: Path) -> produced_files.FileSelection:
     """Return the files of a program that has ended, from the file system of its namespace if it had one."""
     from_child.setblocking(False)
     try:
@@ -272,13 +272,13 @@ def _collected(from_child: socket.socket, folder: Path) -> produced_files.Found:
         descriptors = []
     try:
         own = [Path(f"/proc/self/fd/{descriptor}") for descriptor in descriptors]
-        return produced_files.collected((own or [folder])[0] / ARTIFACTS)
+        return produced_files.collect_files((own or [folder])[0] / ARTIFACTS)
     finally:
         for descriptor in descriptors:
             os.close(descriptor)
 
 
-def _removed(place: Path) -> None:
+def _remove_folder(place: Path) -> None:
     """Remove a folder and its content, also folders that the program has made inaccessible."""
     for path, folders, _ in os.walk(place):
         for name in folders:
@@ -289,27 +289,27 @@ def _removed(place: Path) -> None:
     shutil.rmtree(place, ignore_errors=True)
 
 
-def _needed(python: str, node: str) -> list[Path]:
+def _required_paths(python: str, node: str) -> list[Path]:
     """Return the folders and files, besides the system's own, that a program needs to run."""
     interpreter = Path(shutil.which(python) or python)
     places = [Path(sys.prefix), Path(sys.base_prefix)] if python == sys.executable else []
-    places += [NODE_HARNESS, *_homes(interpreter), *(_homes(Path(node)) if node else ())]
+    places += [NODE_HARNESS, *_install_folders(interpreter), *(_install_folders(Path(node)) if node else ())]
     return list(dict.fromkeys(place for place in places if place != Path("/") and place.exists()))
 
 
-def _homes(program: Path) -> list[Path]:
+def _install_folders(program: Path) -> list[Path]:
     """Return the folder of an executable, with and without resolving links: `/opt/node` of `/opt/node/bin/node`."""
     return [found.parent.parent for found in (program.absolute(), program.resolve()) if found.parent.name == "bin"]
 
 
-def _end_group(leader: int) -> None:
+def _kill_group(leader: int) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):  # the group has no processes left
         os.killpg(leader, signal.SIGKILL)
 
 
 def _prepare(program: Program, folder: Path, source: IO[bytes], job: dict[str, Any]) -> None:
     (folder / ARTIFACTS).mkdir()
-    script = program.script + (_OFFER_MAIN if program.language == "nodejs" else "")
+    script = program.script + (_EXPORT_MAIN if program.language == "nodejs" else "")
     (folder / _SCRIPTS[program.language]).write_text(script, encoding="utf-8", errors="replace")
     source.write(json.dumps(job).encode())
     source.seek(0)
@@ -328,7 +328,7 @@ def _environment(folder: Path, python: str) -> dict[str, str]:
     }
 
 
-def _value_of(written: bytes, nonce: bytes) -> tuple[bool, Any]:
+def _parse_result(written: bytes, nonce: bytes) -> tuple[bool, Any]:
     """Return whether there is a result, and the result. Raises ToolError if it cannot be read."""
     _, found, text = written.rpartition(nonce)
     if not found:
@@ -339,7 +339,7 @@ def _value_of(written: bytes, nonce: bytes) -> tuple[bool, Any]:
         raise ToolError(f"The result cannot be read: {error}") from error
 
 
-def _how_it_ended(code: int) -> str:
+def _describe_exit(code: int) -> str:
     """Return the error text for a program that was killed and printed nothing to stderr; "" if it was not killed."""
     number = -code if code < 0 else code - 128
     try:

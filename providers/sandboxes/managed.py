@@ -15,22 +15,22 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from canvas.errors import HttpFailed, ToolError
-from providers.interfaces import Call, Http, Program, ProgramResult
+from providers.interfaces import HttpCall, Http, Program, ProgramResult
 from providers.isolation.untrusted_threads import in_untrusted_thread
-from providers.sandboxes.produced_files import received, within_limits
+from providers.sandboxes.produced_files import check_files, select_files
 
-SECONDS = 30.0  # default timeout of a program
+PROGRAM_TIMEOUT = 30.0  # default timeout of a program
 GRACE = 5.0  # additional seconds for the manager to answer
-TRIES = 4
-PAUSE = 0.5  # base of the random wait before another try; the wait doubles each time
-MOST_BYTES = 64 * 1024 * 1024  # of a response, including files
-SHOWN = 200  # characters of an invalid response that the error quotes
+MAX_TRIES = 4
+RETRY_DELAY = 0.5  # base of the random wait before another try; the wait doubles each time
+MAX_RESPONSE_BYTES = 64 * 1024 * 1024  # of a response, including files
+MAX_EXCERPT = 200  # characters of an invalid response that the error quotes
 
-_BUSY = frozenset({-10, -429})  # exit codes that mean that the program was not run
+_BUSY_EXIT_CODES = frozenset({-10, -429})  # exit codes that mean that the program was not run
 _RESULT_LINE = re.compile(r"^__RAGFLOW_RESULT__(?:[0-9a-f]+)?:([A-Za-z0-9+/=]*)\r?\n?", re.MULTILINE)
 
 
-class ExecutorManager:
+class ManagedSandbox:
     """The manager of the deployment's settings. `seconds` is the manager's own timeout for a program."""
 
     def __init__(
@@ -38,17 +38,17 @@ class ExecutorManager:
         http: Http,
         endpoint: str,
         *,
-        seconds: float = SECONDS,
-        tries: int = TRIES,
-        pause: float = PAUSE,
-        chance: Callable[[], float] = random.random,
+        seconds: float = PROGRAM_TIMEOUT,
+        tries: int = MAX_TRIES,
+        retry_delay: float = RETRY_DELAY,
+        jitter: Callable[[], float] = random.random,
     ) -> None:
         self._http = http
         self._endpoint = endpoint.rstrip("/")
         self._seconds = seconds
         self._tries = tries
-        self._pause = pause
-        self._chance = chance
+        self._pause = retry_delay
+        self._chance = jitter
 
     @property
     def repeatable(self) -> bool:
@@ -63,22 +63,22 @@ class ExecutorManager:
             "language": program.language,
             "arguments": dict(program.arguments),
         }
-        call = Call(
+        call = HttpCall(
             "POST",
             f"{self._endpoint}/run",
             json=body,
             timeout=seconds + 2 * GRACE,  # longer than the timeout in `_answer`, which has a clearer message
             trusted=True,
-            most_bytes=MOST_BYTES,
+            most_bytes=MAX_RESPONSE_BYTES,
         )
         for attempt in range(1, self._tries):
             answer = await self._answer(call, seconds)
-            if answer.get("exit_code") not in _BUSY:
-                return await in_untrusted_thread(_result, answer)
+            if answer.get("exit_code") not in _BUSY_EXIT_CODES:
+                return await in_untrusted_thread(_program_result, answer)
             await asyncio.sleep(self._pause * 2**attempt * self._chance())
-        return _result(await self._answer(call, seconds))
+        return _program_result(await self._answer(call, seconds))
 
-    async def _answer(self, call: Call, seconds: float) -> Mapping[str, Any]:
+    async def _answer(self, call: HttpCall, seconds: float) -> Mapping[str, Any]:
         try:
             async with asyncio.timeout(seconds + GRACE):
                 reply = await self._http.send(call)
@@ -87,15 +87,15 @@ class ExecutorManager:
         except HttpFailed as error:
             raise ToolError(f"Provider system execution failed: {error.message}") from error
         if not reply.is_success:
-            excerpt = reply.content[:SHOWN].decode("utf-8", "replace")
+            excerpt = reply.content[:MAX_EXCERPT].decode("utf-8", "replace")
             raise ToolError(f"Provider system execution failed: HTTP {reply.status}: {excerpt}")
-        answer = await in_untrusted_thread(_read, reply.content)
+        answer = await in_untrusted_thread(_parse_json, reply.content)
         if not isinstance(answer, Mapping):
             raise ToolError("There is no response from sandbox")
         return answer
 
 
-def _read(content: bytes) -> Any:
+def _parse_json(content: bytes) -> Any:
     """Parse the JSON of a response; return None if it is not valid."""
     try:
         return json.loads(content, parse_constant=lambda _: None)
@@ -103,13 +103,13 @@ def _read(content: bytes) -> Any:
         return None
 
 
-def _result(answer: Mapping[str, Any]) -> ProgramResult:
-    stdout, has_value, value = _taken_out(str(answer.get("stdout") or ""))
+def _program_result(answer: Mapping[str, Any]) -> ProgramResult:
+    stdout, has_value, value = _extract_result(str(answer.get("stdout") or ""))
     result = answer.get("result")
     if isinstance(result, Mapping) and result.get("present"):
         has_value, value = True, result.get("value")
     exit_code = answer.get("exit_code")
-    artifacts = within_limits(received(_files(answer.get("artifacts"))))
+    artifacts = select_files(check_files(_decode_files(answer.get("artifacts"))))
     return ProgramResult(
         stdout=stdout,
         stderr=str(answer.get("stderr") or ""),
@@ -121,13 +121,13 @@ def _result(answer: Mapping[str, Any]) -> ProgramResult:
     )
 
 
-def _taken_out(stdout: str) -> tuple[str, bool, Any]:
+def _extract_result(stdout: str) -> tuple[str, bool, Any]:
     """Return stdout without the result lines, whether there is a result, and the last result."""
     has_value, value = False, None
     printed: list[str] = []
     end = 0
     for line in _RESULT_LINE.finditer(stdout):
-        result = _carried(line[1])
+        result = _decode_result(line[1])
         if result is not None:
             has_value, value = True, result.get("value")
             printed.append(stdout[end : line.start()])
@@ -135,7 +135,7 @@ def _taken_out(stdout: str) -> tuple[str, bool, Any]:
     return "".join([*printed, stdout[end:]]), has_value, value
 
 
-def _carried(text: str) -> Mapping[str, Any] | None:
+def _decode_result(text: str) -> Mapping[str, Any] | None:
     """Decode a result; return None if the text is not a valid one."""
     try:
         result = json.loads(base64.b64decode(text, validate=True), parse_constant=lambda _: None)
@@ -144,7 +144,7 @@ def _carried(text: str) -> Mapping[str, Any] | None:
     return result if isinstance(result, Mapping) and result.get("present") is True else None
 
 
-def _files(files: Any) -> Iterator[tuple[str, bytes]]:
+def _decode_files(files: Any) -> Iterator[tuple[str, bytes]]:
     for file in files if isinstance(files, list) else ():
         if isinstance(file, Mapping):
             try:

@@ -22,9 +22,9 @@ from canvas.errors import ToolError
 from providers.interfaces import ProducedFile, Program, ProgramResult, SkippedFile
 from providers.sandboxes import produced_files
 
-MOST_OUTPUT = 1024 * 1024  # bytes of stdout and stderr together
-MOST_RESULT = 16 * 1024 * 1024  # bytes of a result
-MOST_FILES_BYTES = 24 * 1024 * 1024  # of all files that are sent with the result
+MAX_OUTPUT_BYTES = 1024 * 1024  # bytes of stdout and stderr together
+MAX_RESULT_BYTES = 16 * 1024 * 1024  # bytes of a result
+MAX_FILES_BYTES = 24 * 1024 * 1024  # of all files that are sent with the result
 
 _WRAPPERS = {"python": "wrapper.py", "nodejs": "wrapper.cjs"}
 _MARK = "__RAGFLOW_RESULT__"
@@ -57,10 +57,10 @@ class RemoteProgram:
 class RemoteOutput:
     """Collects the output of a program, with limits, and extracts its result."""
 
-    def __init__(self, mark: bytes, *, output: int = MOST_OUTPUT, result: int = MOST_RESULT) -> None:
+    def __init__(self, mark: bytes, *, output: int = MAX_OUTPUT_BYTES, result: int = MAX_RESULT_BYTES) -> None:
         self._mark = mark
         self._output = output
-        self._result = (result + MOST_FILES_BYTES) * 4 // 3 * 4 // 3
+        self._result = (result + MAX_FILES_BYTES) * 4 // 3 * 4 // 3
         self._stdout = bytearray()
         self._stderr = bytearray()
         self._begin = -1  # position of the first mark
@@ -78,13 +78,13 @@ class RemoteOutput:
         if len(self._stdout) - printed > self._result:
             raise ToolError(f"The program's result exceeded {self._result} bytes.")
 
-    def result(self, exit_code: int, complaint: str = "") -> ProgramResult:
+    def result(self, exit_code: int, error_text: str = "") -> ProgramResult:
         """Return the result of the program. `complaint` is the error text if stderr is empty."""
         stdout, found = self._taken_out()
-        files = produced_files.within_limits(_files(found))
+        files = produced_files.select_files(_files(found))
         return ProgramResult(
             stdout=stdout.decode("utf-8", "replace"),
-            stderr=self._stderr.decode("utf-8", "replace") or complaint,
+            stderr=self._stderr.decode("utf-8", "replace") or error_text,
             exit_code=exit_code,
             value=found.get("value"),
             has_value=found.get("present") is True,
@@ -98,13 +98,13 @@ class RemoteOutput:
         printed, found = [first], dict[str, Any]()
         for part in others:
             end = next((number for number, byte in enumerate(part) if byte not in _BASE64), len(part))
-            result = _carried(part[:end])
+            result = _decode_result(part[:end])
             found = result or found
             printed.append(part[end:].removeprefix(b"\n") if result else self._mark + part)
         return b"".join(printed), found
 
 
-def _carried(text: bytes) -> Mapping[str, Any] | None:
+def _decode_result(text: bytes) -> Mapping[str, Any] | None:
     """Decode a result; return None if the text is not a valid one."""
     try:
         result = json.loads(base64.b64decode(text, validate=True), parse_constant=lambda _: None)
@@ -114,13 +114,13 @@ def _carried(text: bytes) -> Mapping[str, Any] | None:
 
 
 def _files(found: Mapping[str, Any]) -> Iterator[ProducedFile | SkippedFile]:
-    yield from produced_files.received(_named(found.get("files")))
+    yield from produced_files.check_files(_decode_files(found.get("files")))
     for skipped in found.get("skipped") or ():
         if isinstance(skipped, Mapping):
             yield SkippedFile(str(skipped.get("name")), str(skipped.get("reason")))
 
 
-def _named(files: Any) -> Iterator[tuple[str, bytes]]:
+def _decode_files(files: Any) -> Iterator[tuple[str, bytes]]:
     for file in files if isinstance(files, list) else ():
         if isinstance(file, Mapping):
             try:
@@ -131,14 +131,14 @@ def _named(files: Any) -> Iterator[tuple[str, bytes]]:
 
 def _file_limits() -> Mapping[str, Any]:
     return {
-        "most": produced_files.MOST_FILES,
-        "largest": produced_files.LARGEST,
-        "room": MOST_FILES_BYTES,
-        "most_skipped": produced_files.MOST_SKIPPED,
+        "most": produced_files.MAX_FILES,
+        "largest": produced_files.MAX_FILE_BYTES,
+        "room": MAX_FILES_BYTES,
+        "most_skipped": produced_files.MAX_SKIPPED,
         "kinds": list(produced_files.MIME_TYPES),
-        "not_plain": produced_files.NOT_PLAIN,
-        "other_kind": produced_files.OTHER_KIND,
-        "no_room": produced_files.NO_ROOM,
+        "not_plain": produced_files.NOT_REGULAR,
+        "other_kind": produced_files.UNSUPPORTED_TYPE,
+        "no_room": produced_files.TOO_LARGE,
     }
 
 

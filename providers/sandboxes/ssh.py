@@ -29,17 +29,17 @@ from pydantic import Field, SecretStr, model_validator
 
 from canvas.errors import ToolError
 from providers.http import address_policy
-from providers.http.address_policy import Guard, Resolve, addresses_of
+from providers.http.address_policy import Guard, Resolve, resolve_checked
 from providers.interfaces import ProducedFile, Program, ProgramResult, SkippedFile
 from providers.sandboxes import produced_files
 from providers.sandboxes.remote_program import RemoteOutput, RemoteProgram
 from providers.sandboxes.settings import SandboxSettings
 
-STEP_SECONDS = 10.0  # for connecting, and for each step around a program
-LAST_WORDS_SECONDS = 0.5  # for the last output after a program's end; its child processes may keep the output open
-LOOK_SECONDS = 0.05  # between two checks whether the program has ended or was cancelled
-MOST_NAMES = 500  # entries of a folder of artifacts that are read
-AT_ONCE = 65536  # bytes
+STEP_TIMEOUT = 10.0  # for connecting, and for each step around a program
+DRAIN_TIMEOUT = 0.5  # for the last output after a program's end; its child processes may keep the output open
+POLL_INTERVAL = 0.05  # between two checks whether the program has ended or was cancelled
+MAX_ENTRIES = 500  # entries of a folder of artifacts that are read
+READ_SIZE = 65536  # bytes
 
 _FOLDER = re.compile(r"ragflow-codeexec\.[A-Za-z0-9]+")
 _SCRIPTS = {"python": "program.py", "nodejs": "program.cjs"}
@@ -71,7 +71,7 @@ class SshSettings(SandboxSettings):
 class SshSandbox:
     """One account on one machine. Programs may reach whatever the machine reaches, so no program is run twice."""
 
-    def __init__(self, settings: SshSettings, guard: Guard, *, resolve: Resolve = address_policy.looked_up) -> None:
+    def __init__(self, settings: SshSettings, guard: Guard, *, resolve: Resolve = address_policy.resolve_in_thread) -> None:
         self._settings = settings
         self._guard = guard
         self._resolve = resolve
@@ -86,8 +86,8 @@ class SshSandbox:
         settings = self._settings
         if program.language not in _SCRIPTS:
             raise ToolError(f"The sandbox cannot run {program.language}.")
-        addresses = await addresses_of(settings.host, settings.port, self._guard, trusted=True, resolve=self._resolve)
-        execution = _Visit(settings, addresses, min(program.timeout, settings.timeout))
+        addresses = await resolve_checked(settings.host, settings.port, self._guard, trusted=True, resolve=self._resolve)
+        execution = _Execution(settings, addresses, min(program.timeout, settings.timeout))
         thread = ThreadPoolExecutor(1, thread_name_prefix="ssh")
         try:
             return await asyncio.get_running_loop().run_in_executor(thread, execution.run, program)
@@ -98,11 +98,11 @@ class SshSandbox:
             thread.shutdown(wait=False)
 
 
-class _CalledOff(Exception):
+class _Cancelled(Exception):
     """The program was cancelled. Raised in its thread, whose result is then ignored."""
 
 
-class _Visit:
+class _Execution:
     """The execution of one program on the machine, controlled by a thread of its own."""
 
     def __init__(self, settings: SshSettings, addresses: Sequence[str], seconds: float) -> None:
@@ -118,7 +118,7 @@ class _Visit:
 
     def run(self, program: Program) -> ProgramResult:
         """Run the program and return its result. Raises ToolError."""
-        self._paramiko = _paramiko()
+        self._paramiko = _import_paramiko()
         try:
             with closing(self._connected()) as client:
                 folder = self._made_folder(client)
@@ -126,7 +126,7 @@ class _Visit:
                     return self._carried_out(client, folder, program)
                 finally:
                     with suppress(OSError, EOFError, self._paramiko.SSHException):
-                        _said_to(client, f"rm -rf {quote(folder)}")
+                        _run_short_command(client, f"rm -rf {quote(folder)}")
         except (OSError, EOFError, ValueError, self._paramiko.SSHException) as error:
             text = str(error) or type(error).__name__
             raise ToolError(f"Provider system execution failed: {text}") from error
@@ -135,26 +135,26 @@ class _Visit:
         settings = self._settings
         client = self._paramiko.SSHClient()  # by default it refuses hosts with unknown keys
         client.load_system_host_keys()
-        _know_hosts(client, settings.known_hosts, self._paramiko)
-        key = _key_of(settings, self._paramiko)
+        _add_known_hosts(client, settings.known_hosts, self._paramiko)
+        key = _load_private_key(settings, self._paramiko)
         client.connect(
             settings.host,
             settings.port,
             username=settings.username,
             password=settings.password.get_secret_value() if settings.password else None,
             pkey=key,
-            sock=_first_open(self._found, settings.port),
+            sock=_connect_first(self._found, settings.port),
             allow_agent=False,
             look_for_keys=False,
-            timeout=STEP_SECONDS,
-            banner_timeout=STEP_SECONDS,
-            auth_timeout=STEP_SECONDS,
+            timeout=STEP_TIMEOUT,
+            banner_timeout=STEP_TIMEOUT,
+            auth_timeout=STEP_TIMEOUT,
         )
         return client
 
     def _made_folder(self, client: Any) -> str:
         base = self._settings.work_dir.rstrip("/")
-        printed = _said_to(client, f"umask 077 && mktemp -d {quote(f'{base}/ragflow-codeexec.XXXXXX')}")
+        printed = _run_short_command(client, f"umask 077 && mktemp -d {quote(f'{base}/ragflow-codeexec.XXXXXX')}")
         folder = printed.strip().splitlines()[-1] if printed.strip() else ""
         if not folder.startswith(f"{base}/") or not _FOLDER.fullmatch(folder.removeprefix(f"{base}/")):
             raise ToolError(
@@ -166,12 +166,12 @@ class _Visit:
         remote = RemoteProgram.of(program)
         script = _SCRIPTS[program.language]
         with closing(client.open_sftp()) as files:
-            files.get_channel().settimeout(STEP_SECONDS)
+            files.get_channel().settimeout(STEP_TIMEOUT)
             files.putfo(io.BytesIO(remote.text.encode()), f"{folder}/{script}")
         output, code = self._watched(client, command_of(self._settings, program.language, folder), remote)
         with closing(client.open_sftp()) as files:
-            files.get_channel().settimeout(STEP_SECONDS)
-            artifacts = produced_files.within_limits(_files_below(files, f"{folder}/artifacts"))
+            files.get_channel().settimeout(STEP_TIMEOUT)
+            artifacts = produced_files.select_files(_files_below(files, f"{folder}/artifacts"))
         result = output.result(code, "" if code >= 0 else "The program was ended.")
         return ProgramResult(
             stdout=result.stdout,
@@ -186,45 +186,45 @@ class _Visit:
     def _watched(self, client: Any, command: str, remote: RemoteProgram) -> tuple[RemoteOutput, int]:
         """Run a command and return the program's output and exit code. In any case its process group is killed."""
         mark = secrets.token_hex(16).encode()
-        output, head = RemoteOutput(remote.mark), _Head(mark)
-        channel = client.get_transport().open_session(timeout=STEP_SECONDS)
+        output, head = RemoteOutput(remote.mark), _FirstLine(mark)
+        channel = client.get_transport().open_session(timeout=STEP_TIMEOUT)
         try:
             channel.exec_command(f"exec sh -c {quote(f'echo {mark.decode()}$$; {command}')}")
             code = self._listened(channel, output, head)
         finally:
             with suppress(OSError, EOFError, self._paramiko.SSHException):
                 if head.leader:
-                    _said_to(
+                    _run_short_command(
                         client, f"kill -KILL -{head.leader} 2>/dev/null || kill -KILL {head.leader} 2>/dev/null; :"
                     )
             channel.close()
         return output, code
 
-    def _listened(self, channel: Any, output: RemoteOutput, head: "_Head") -> int:
+    def _listened(self, channel: Any, output: RemoteOutput, head: "_FirstLine") -> int:
         """Read the output until the program ends, and return its exit code."""
         end = time.monotonic() + self._seconds
         drain_until: float | None = None
         while True:
             while channel.recv_ready():
-                output.hear(stdout=head.rest_of(channel.recv(AT_ONCE)))
+                output.hear(stdout=head.rest_of(channel.recv(READ_SIZE)))
             while channel.recv_stderr_ready():
-                output.hear(stderr=channel.recv_stderr(AT_ONCE))
+                output.hear(stderr=channel.recv_stderr(READ_SIZE))
             now = time.monotonic()
             if channel.exit_status_ready():
-                drain_until = drain_until or now + LAST_WORDS_SECONDS
+                drain_until = drain_until or now + DRAIN_TIMEOUT
                 is_over = channel.eof_received and not channel.recv_ready() and not channel.recv_stderr_ready()
                 if is_over or now >= drain_until:
                     return int(channel.recv_exit_status())
             elif channel.closed:
                 raise ToolError("Provider system execution failed: the connection broke.")
             if self._called_off.is_set():
-                raise _CalledOff
+                raise _Cancelled
             if now >= end:
                 raise ToolError(f"Execution timed out after {self._seconds:g} seconds")
-            select.select([] if channel.eof_received else [channel], [], [], LOOK_SECONDS)
+            select.select([] if channel.eof_received else [channel], [], [], POLL_INTERVAL)
 
 
-class _Head:
+class _FirstLine:
     """Reads the first line of the output, a mark and the process group leader, and drops what came before it."""
 
     def __init__(self, mark: bytes) -> None:
@@ -260,10 +260,10 @@ def command_of(settings: SshSettings, language: str, folder: str) -> str:
     return f"cd {place} && mkdir artifacts && {{ {bounds}; exec env -i {environment} {program} </dev/null; }}"
 
 
-def _said_to(client: Any, command: str) -> str:
+def _run_short_command(client: Any, command: str) -> str:
     """Run a short command and return what it prints."""
-    _, stdout, _ = client.exec_command(f"exec sh -c {quote(command)}", timeout=STEP_SECONDS)
-    return str(stdout.read(AT_ONCE).decode("utf-8", "replace"))
+    _, stdout, _ = client.exec_command(f"exec sh -c {quote(command)}", timeout=STEP_TIMEOUT)
+    return str(stdout.read(READ_SIZE).decode("utf-8", "replace"))
 
 
 def _files_below(files: Any, folder: str, inside: str = "", depth: int = 0) -> Iterator[ProducedFile | SkippedFile]:
@@ -273,39 +273,39 @@ def _files_below(files: Any, folder: str, inside: str = "", depth: int = 0) -> I
         return
     for entry in entries:
         name = f"{inside}{entry.filename}"
-        if stat.S_ISDIR(entry.st_mode) and depth < produced_files.DEEPEST:
+        if stat.S_ISDIR(entry.st_mode) and depth < produced_files.MAX_DEPTH:
             yield from _files_below(files, folder, f"{name}/", depth + 1)
         elif not stat.S_ISREG(entry.st_mode):
-            yield SkippedFile(name, produced_files.NOT_PLAIN)
+            yield SkippedFile(name, produced_files.NOT_REGULAR)
         elif produced_files.mime_type(name) is None:
-            yield SkippedFile(name, produced_files.OTHER_KIND)
-        elif entry.st_size > produced_files.LARGEST:
-            yield SkippedFile(name, produced_files.NO_ROOM)
+            yield SkippedFile(name, produced_files.UNSUPPORTED_TYPE)
+        elif entry.st_size > produced_files.MAX_FILE_BYTES:
+            yield SkippedFile(name, produced_files.TOO_LARGE)
         else:
             with closing(files.open(f"{folder}/{name}", "rb")) as file:
-                yield from produced_files.received([(name, file.read(produced_files.LARGEST))])
+                yield from produced_files.check_files([(name, file.read(produced_files.MAX_FILE_BYTES))])
 
 
 def _entries(files: Any, folder: str) -> Iterator[Any]:
     for number, entry in enumerate(files.listdir_iter(folder)):
-        if number == MOST_NAMES:
+        if number == MAX_ENTRIES:
             return
         yield entry
 
 
-def _first_open(addresses: Sequence[str], port: int) -> socket.socket:
+def _connect_first(addresses: Sequence[str], port: int) -> socket.socket:
     """Connect to the first address that answers. Raises OSError."""
     last: OSError | None = None
     for address in addresses:
         try:
-            return socket.create_connection((address, port), STEP_SECONDS)
+            return socket.create_connection((address, port), STEP_TIMEOUT)
         except OSError as error:
             last = error
     assert last is not None  # there is at least one address
     raise last
 
 
-def _know_hosts(client: Any, known_hosts: str | None, paramiko: Any) -> None:
+def _add_known_hosts(client: Any, known_hosts: str | None, paramiko: Any) -> None:
     """Add the keys of a known_hosts file to the client. Raises ToolError for a line that is not supported."""
     if not known_hosts:
         return
@@ -322,7 +322,7 @@ def _know_hosts(client: Any, known_hosts: str | None, paramiko: Any) -> None:
             client.get_host_keys().add(name, entry.key.get_name(), entry.key)
 
 
-def _key_of(settings: SshSettings, paramiko: Any) -> Any:
+def _load_private_key(settings: SshSettings, paramiko: Any) -> Any:
     """Return the private key to log in with. Raises ToolError if it cannot be read."""
     if settings.private_key is None:
         return None
@@ -336,7 +336,7 @@ def _key_of(settings: SshSettings, paramiko: Any) -> Any:
     raise ToolError("The sandbox provider ssh refuses its settings: private_key: it cannot be read.")
 
 
-def _paramiko() -> Any:
+def _import_paramiko() -> Any:
     try:
         return importlib.import_module("paramiko")
     except ImportError as error:

@@ -129,7 +129,7 @@ class Coordinator:
         started = time.monotonic()
         advance = self.decide_and_write(tx, snapshot, inline)
         if not advance.continuations.is_alone:
-            recheck = tx.behind_commit(report_rows.HAS_REPORTED, of_run=snapshot.row.id)
+            recheck = tx.behind_commit(report_rows.HAS_UNAPPLIED, of_run=snapshot.row.id)
             advance = replace(advance, recheck=recheck)
         self.dispatch.counters.advance(time.monotonic() - started)
         return advance
@@ -182,7 +182,7 @@ class Coordinator:
     def _begin(self, tx: Transaction, row: RunRow, inputs: Any) -> Notifications:
         """Write the first decision of a run."""
         canvas = self.versions.canvas(tx, row.version_id)
-        state = run_rows.state_of(tx, row, [], whole=False, known=scopes.NONE)
+        state = run_rows.state_of(tx, row, [], whole=False, known=scopes.NO_SCOPES)
         state.status = RunStatus.RUNNING
         state.max_running = self.max_running
         state.max_activations = self.max_activations
@@ -205,7 +205,7 @@ class Coordinator:
         notifications = self.writer.write(tx, row, decision, answers)
         for activation, outputs in stated.happened.items():
             outcome = Routed(to=()) if canvas.node(node_ids[activation]).chooses else Finished()
-            column = outcome_codec.encode_outcome(outcome, error=None, retake=False, spoke=False, used={})
+            column = outcome_codec.encode_outcome(outcome, error=None, restarts_text=False, has_written=False, used={})
             report_rows.overwrite_outcome(tx, row.id, activation, column)
             values.put_outputs(tx, row.id, activation, {**outputs, **_instant_outputs()})
         if not stated.happened:
@@ -217,7 +217,7 @@ class Coordinator:
         """Show the open forms of a waiting run once more."""
         canvas = self.versions.canvas(tx, row.version_id)
         state = run_rows.state_of(tx, row, [], whole=True)
-        return self.writer.write(tx, row, decide.ask_again(canvas, state))
+        return self.writer.write(tx, row, decide.show_forms_again(canvas, state))
 
 
 def is_invariant_violation(error: Exception) -> bool:

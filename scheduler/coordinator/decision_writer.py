@@ -81,10 +81,10 @@ class DecisionWriter:
         return notifications
 
     def write_with(
-        self, tx: Transaction, row: RunRow, decision: Decision, given: DecisionInput
+        self, tx: Transaction, row: RunRow, decision: Decision, decision_input: DecisionInput
     ) -> tuple[AppliedDecision, Notifications]:
         """Write a decision with the reports that led to it; at the end of the run also pass its conversation on."""
-        applied = decisions.apply(tx, row, decision, given, self.form_expiry)
+        applied = decisions.apply(tx, row, decision, decision_input, self.form_expiry)
         notifications = Notifications(
             row.id,
             applied.task_messages,
@@ -100,6 +100,6 @@ class DecisionWriter:
         answer = (last[1], last[2]) if decision.run.status is RunStatus.SUCCEEDED and last is not None else None
         next_run = conversation_runs.finish_run(tx, row, last=answer, error=decision.error)
         forget = None
-        if external_cancel_keys.may_have_names(row):
-            forget = external_cancel_keys.Names(tx, row, self.database, self.dispatch.bus).forget
+        if external_cancel_keys.may_have_external_ids(row):
+            forget = external_cancel_keys.ExternalIdsOfRun(tx, row, self.database, self.dispatch.bus).forget
         return RunEnd(row.conversation_id, next_run, forget)

@@ -61,11 +61,11 @@ def parse_answers(
         if activation not in own
     ]
     fields = {name for form in own.values() for name in form[3]}
-    resolutions = {name: value for name, value in (inputs or {}).items() if _is_about(name, fields)}
+    resolutions = {name: value for name, value in (inputs or {}).items() if _is_resolution(name, fields)}
     if not inputs and isinstance(query, str) and len(questions) == 1 and not fields:
-        resolutions = _spoken(query)
+        resolutions = _parse_single_word(query)
     others = {name: value for name, value in (inputs or {}).items() if name not in resolutions}
-    return ParsedAnswers(_verdicts(questions, resolutions), own, others or None)
+    return ParsedAnswers(_parse_resolutions(questions, resolutions), own, others or None)
 
 
 def retry_budget_stopped(answered: ParsedAnswers, forms: Mapping[str, Any]) -> ParsedAnswers:
@@ -75,20 +75,20 @@ def retry_budget_stopped(answered: ParsedAnswers, forms: Mapping[str, Any]) -> P
     return replace(answered, resolutions=replace(answered.resolutions, again=again))
 
 
-def _is_about(name: str, fields: Iterable[str]) -> bool:
+def _is_resolution(name: str, fields: Iterable[str]) -> bool:
     return name.endswith((OUTCOME, OUTPUTS)) and name not in fields
 
 
-def _spoken(query: str) -> dict[str, Any]:
+def _parse_single_word(query: str) -> dict[str, Any]:
     """Return the answer to the only open question, if the message is just "happened" or "again"."""
     word = query.strip().lower()
     return {ALL_QUESTIONS + OUTCOME: word} if word in (HAPPENED, AGAIN) else {}
 
 
-def _verdicts(questions: Sequence[_Question], answers: Mapping[str, Any]) -> OutcomeResolutions:
+def _parse_resolutions(questions: Sequence[_Question], answers: Mapping[str, Any]) -> OutcomeResolutions:
     words: dict[UUID, str] = {}
     outputs: dict[UUID, Mapping[str, Any]] = {}
-    for name, answer in sorted(answers.items(), key=lambda item: _breadth(item[0], questions)):
+    for name, answer in sorted(answers.items(), key=lambda item: _breadth_key(item[0], questions)):
         about, _, what = name.rpartition(".")
         meant = [question.activation for question in questions if question.is_meant(about)]
         if not meant:
@@ -96,7 +96,7 @@ def _verdicts(questions: Sequence[_Question], answers: Mapping[str, Any]) -> Out
             raise InvalidRequest(f'Nothing is asked about "{about}". Questions are open about: {names}.', field=name)
         value = answer.get("value") if isinstance(answer, Mapping) and "value" in answer else answer
         if f".{what}" == OUTPUTS:
-            outputs |= dict.fromkeys(meant, _outputs(name, value))
+            outputs |= dict.fromkeys(meant, _parse_outputs(name, value))
         elif value in (HAPPENED, AGAIN):
             words |= dict.fromkeys(meant, value)
         elif value not in (None, ""):
@@ -107,12 +107,12 @@ def _verdicts(questions: Sequence[_Question], answers: Mapping[str, Any]) -> Out
     )
 
 
-def _breadth(name: str, questions: Sequence[_Question]) -> int:
+def _breadth_key(name: str, questions: Sequence[_Question]) -> int:
     """Return a sort key: answers about more questions come first, so that one about a single item overrides them."""
     return -sum(question.is_meant(name.rpartition(".")[0]) for question in questions)
 
 
-def _outputs(name: str, value: Any) -> Mapping[str, Any]:
+def _parse_outputs(name: str, value: Any) -> Mapping[str, Any]:
     if value is None or value == "":
         return {}
     if not isinstance(value, Mapping):

@@ -20,10 +20,10 @@ from store.db.transaction import Transaction
 from store.runs import run_rows, values
 from store.runs.run_rows import RunRow
 
-NEVER_STORED = frozenset({"custom_header"})
+UNSTORED_OPTIONS = frozenset({"custom_header"})
 """Options that may hold secrets of the caller."""
 
-DATE = "%Y-%m-%d %H:%M:%S"
+DATE_FORMAT = "%Y-%m-%d %H:%M:%S"
 
 
 class ConversationDeleted(NotFound):
@@ -31,7 +31,7 @@ class ConversationDeleted(NotFound):
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class RunRequest:
     """What a caller gives for one turn."""
 
     query: Any = ""
@@ -51,14 +51,14 @@ class Request:
             "user_id": self.user_id,
             "webhook_payload": self.webhook_payload,
             "chat_template_kwargs": self.chat_template_kwargs,
-            "options": {name: value for name, value in self.options.items() if name not in NEVER_STORED},
+            "options": {name: value for name, value in self.options.items() if name not in UNSTORED_OPTIONS},
         }
 
     @staticmethod
-    def from_json(data: Mapping[str, Any]) -> "Request":
+    def from_json(data: Mapping[str, Any]) -> "RunRequest":
         """Return the request of a `request` column: the inverse of `to_json`."""
         known: dict[str, Any] = {**data, "files": tuple(data["files"])}
-        return Request(**known)
+        return RunRequest(**known)
 
 
 def baseline(tx: Transaction, document: Document, previous: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -67,11 +67,11 @@ def baseline(tx: Transaction, document: Document, previous: Mapping[str, Any] | 
     `inputs` are those of Begin, the only ones that are carried over. `previous` is None for a first run.
     """
     if previous is None:
-        fresh = defaults.fresh_globals(document)
+        fresh = defaults.initial_globals(document)
         del fresh["sys.history"], fresh["sys.files"]
         return {"globals": fresh, "values": {}, "files": [], "inputs": {}}
     base = previous["base"]
-    left = values.final(tx, previous["id"], is_whole=False)
+    left = values.load_final(tx, previous["id"], with_large=False)
     kept_globals = dict(base["globals"])
     kept_values = {node: dict(outputs) for node, outputs in base["values"].items()}
     for node, (outputs, _) in left.outputs.items():
@@ -82,15 +82,15 @@ def baseline(tx: Transaction, document: Document, previous: Mapping[str, Any] | 
             kept_globals[name] = value
         elif node not in left.outputs:
             kept_values.setdefault(node, {})[root] = value
-    inputs = values.inputs_of(tx, previous["id"], "begin") or base.get("inputs", {})
+    inputs = values.load_inputs(tx, previous["id"], "begin") or base.get("inputs", {})
     return {"globals": kept_globals, "values": kept_values, "files": base.get("files", []), "inputs": inputs}
 
 
-def turn_globals(base: Mapping[str, Any], request: Request, now: datetime) -> dict[str, Any]:
+def turn_globals(base: Mapping[str, Any], request: RunRequest, now: datetime) -> dict[str, Any]:
     """Return the globals that a turn sets. As upstream, empty arguments do not replace the globals of `base`."""
     changed: dict[str, Any] = {
-        "sys.date": now.strftime(DATE),
-        "sys.conversation_turns": _turns(base["globals"]) + 1,
+        "sys.date": now.strftime(DATE_FORMAT),
+        "sys.conversation_turns": _turn_count(base["globals"]) + 1,
     }
     if request.query:
         changed["sys.query"] = request.query
@@ -101,7 +101,7 @@ def turn_globals(base: Mapping[str, Any], request: Request, now: datetime) -> di
     return changed
 
 
-def _turns(known: Mapping[str, Any]) -> int:
+def _turn_count(known: Mapping[str, Any]) -> int:
     turns = known.get("sys.conversation_turns")
     return turns if isinstance(turns, int) else 0
 
@@ -119,7 +119,7 @@ def occupy_conversation(
         raise ConversationDeleted("Session not found!")
     active, is_first = conversation["active_run"], conversation["last_run"] is None
     if active is None and not is_first and conversation["has_queue"]:  # it is free, but other runs may come first
-        active = conversation_runs.next_queued(tx, row.conversation_id)
+        active = conversation_runs.find_next_queued(tx, row.conversation_id)
     if active not in (None, row.id):
         return None
     previous_id: UUID | None = conversation["last_run"] if conversation["last_run"] != row.id else None
@@ -127,11 +127,11 @@ def occupy_conversation(
     document = versions.get(tx, row.version_id).document  # VersionGone before anything is written
     conversation_runs.set_active_run(tx, row.conversation_id, row.id)
     assert row.request is not None, "the whole row was read"
-    request = Request.from_json(row.request)
+    request = RunRequest.from_json(row.request)
     base = baseline(tx, document, previous)
     base["globals"] |= turn_globals(base, request, datetime.now())  # local time, as upstream
     if request.files:
         base["files"] = list(request.files)
     number = conversation_runs.append_user_message(tx, conversation, row.conversation_id, row.id, request.query)
-    run_rows.set_base(tx, row.id, base=base, previous_run=previous_id, history_upto=number)
+    run_rows.set_baseline(tx, row.id, base=base, previous_run=previous_id, history_upto=number)
     return row._replace(baseline=base, previous_run=previous_id, history_upto=number)

@@ -77,7 +77,7 @@ class RunStopper:
     def wind_down(self, tx: Transaction, row: RunRow, canvas: Canvas, state: RunState) -> Notifications:
         """Close what need not run, stop attempts that must stop at once, and end the run if nothing is running."""
         failing = state.failing
-        run_rows.close(tx, row, after_wave=_last_level(row, failing), everything=False)
+        run_rows.close(tx, row, after_level=_last_level(row, failing), everything=False)
         is_out_of_time = failing is not None and failing.wave < 0 and failing.code == EXCEEDED
         must_stop = row.is_cancel_requested or is_out_of_time
         cancel_requested = must_stop and run_rows.request_cancel(tx, row.id)
@@ -89,7 +89,7 @@ class RunStopper:
             return cancel
         notifications = self.writer.write(tx, row, decision)
         if decision.is_over:
-            run_rows.close(tx, row.after(decision), after_wave=None, everything=True)
+            run_rows.close(tx, row.after(decision), after_level=None, everything=True)
         return notifications.followed_by(cancel)
 
     # -- runs that no decision can end --------------------------------------------------------------------------

@@ -7,16 +7,16 @@ from uuid import UUID
 
 from canvas.document import parsing
 from canvas.document.document import Document
-from canvas.graph.canvas import NO_NODES, Canvas, compile_canvas
+from canvas.graph.canvas import EMPTY_CANVAS, Canvas, compile_canvas
 from store.agents import versions
 from store.agents.versions import VersionGone
 from store.db.transaction import Transaction
 
-KEPT = 256  # versions
+MAX_VERSIONS = 256  # versions
 
 
 @dataclass(frozen=True, slots=True)
-class Compiled:
+class CompiledVersion:
     """A version's document, and the canvas compiled from it."""
 
     document: Document
@@ -25,20 +25,20 @@ class Compiled:
     """Results that other modules have computed once per node: (name of the result, node number) -> result."""
 
 
-NOTHING = Compiled(Document(entries={}, raw={"components": {}, "globals": {}}), NO_NODES)
+MISSING_VERSION = CompiledVersion(Document(entries={}, raw={"components": {}, "globals": {}}), EMPTY_CANVAS)
 """Shown in place of a version that is gone."""
 
 
 class VersionCache:
     """Compiled versions by id, the most recently used ones. Threads may share it."""
 
-    def __init__(self, kept: int = KEPT) -> None:
-        self._kept = kept
-        self._compiled: OrderedDict[UUID, Compiled] = OrderedDict()
+    def __init__(self, max_versions: int = MAX_VERSIONS) -> None:
+        self._kept = max_versions
+        self._compiled: OrderedDict[UUID, CompiledVersion] = OrderedDict()
         self._compiling: dict[UUID, Lock] = {}
         self._lock = Lock()
 
-    def get(self, tx: Transaction, version_id: UUID) -> Compiled:
+    def get(self, tx: Transaction, version_id: UUID) -> CompiledVersion:
         """Return a version, read and compiled once per process. Raises VersionGone.
 
         Threads that ask for a version while another thread compiles it wait for that thread.
@@ -54,10 +54,10 @@ class VersionCache:
                 found = self._compiled.get(version_id)
             return found or self._compile(tx, version_id)
 
-    def _compile(self, tx: Transaction, version_id: UUID) -> Compiled:
+    def _compile(self, tx: Transaction, version_id: UUID) -> CompiledVersion:
         try:
-            document = parsing.parse(versions.version(tx, version_id).dsl)
-            compiled = Compiled(document, compile_canvas(document))
+            document = parsing.parse(versions.get(tx, version_id).dsl)
+            compiled = CompiledVersion(document, compile_canvas(document))
             with self._lock:
                 self._compiled[version_id] = compiled
                 while len(self._compiled) > self._kept:
@@ -67,12 +67,12 @@ class VersionCache:
             with self._lock:
                 self._compiling.pop(version_id, None)
 
-    def to_show(self, tx: Transaction, version_id: UUID) -> Compiled:
+    def to_show(self, tx: Transaction, version_id: UUID) -> CompiledVersion:
         """Return a version for pages that only show runs and sessions; an empty one if it is gone."""
         try:
             return self.get(tx, version_id)
         except VersionGone:
-            return NOTHING
+            return MISSING_VERSION
 
     def canvas(self, tx: Transaction, version_id: UUID) -> Canvas:
         """Return the canvas of a version. Raises VersionGone."""

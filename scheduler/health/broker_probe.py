@@ -26,7 +26,7 @@ from scheduler.health.watchdog import BrokerHealthCheck, Watchdog
 from scheduler.messaging.celery_app import OWN_QUEUE, SELF_PROBE
 from scheduler.messaging.dispatch import send
 
-KEPT = 60  # seconds after which the broker deletes an unused queue
+QUEUE_TTL = 60  # seconds after which the broker deletes an unused queue
 QUEUE_DELETE_TIMEOUT = 2.0  # seconds for the broker to delete it
 
 
@@ -38,22 +38,22 @@ class BrokerProbe:
         app: Celery,
         *,
         every: float,
-        deaf_after: float,
+        unresponsive_after: float,
         ends: Callable[[str], None],
-        in_hand: Callable[[], int] = lambda: 0,
-        left_behind: Callable[[], int] = lambda: 0,
+        in_flight: Callable[[], int] = lambda: 0,
+        abandoned: Callable[[], int] = lambda: 0,
         count: Callable[[float], None] = lambda seconds: None,
     ) -> None:
         self._app = app
-        self._in_hand = in_hand
-        self._left_behind = left_behind
+        self._in_hand = in_flight
+        self._left_behind = abandoned
         self._count = count
-        self._expires = deaf_after
+        self._expires = unresponsive_after
         self._threads = 0
         name = f"{OWN_QUEUE}{socket.gethostname()}.{os.getpid()}.{uuid4().hex[:8]}"
         exchange = Exchange(name, durable=False, auto_delete=True)
-        self._queue = Queue(name, exchange, routing_key=name, expires=KEPT)
-        self._ear = BrokerHealthCheck(self._send, self.is_full, deaf_after)
+        self._queue = Queue(name, exchange, routing_key=name, expires=QUEUE_TTL)
+        self._ear = BrokerHealthCheck(self._send, self.is_full, unresponsive_after)
         self._watch = Watchdog(self._ear, every=every, ends=ends)
         app.task(name=SELF_PROBE, ignore_result=True, acks_late=False, send_events=False)(self._came_back)
         celeryd_after_setup.connect(self._set_up, weak=False)

@@ -21,12 +21,12 @@ log = structlog.get_logger()
 EXIT_RESTART = os.EX_TEMPFAIL
 """Exit code 75 of a process that ends because it was unresponsive: start it again."""
 
-LONGEST_SEEN = 2.0  # check intervals; time beyond that between two checks does not count
+MAX_COUNTED_INTERVALS = 2.0  # check intervals; time beyond that between two checks does not count
 
 LOCK_HELD = 1
 """Exit code of a process that ends because one call in C has held the interpreter's lock for too long."""
 
-BEHIND_WATCHES = 5.0  # seconds more than a `Watchdog` waits, which needs the lock and ends a process with less harm
+LOCK_WATCHDOG_DELAY = 5.0  # seconds more than a `Watchdog` waits, which needs the lock and ends a process with less harm
 STDERR = 2  # the descriptor; Celery replaces `sys.stderr`
 
 
@@ -60,7 +60,7 @@ class Watchdog:
         last = time.monotonic()
         while not self._ending.wait(self._every):
             now = time.monotonic()
-            seen, last = min(now - last, LONGEST_SEEN * self._every), now
+            seen, last = min(now - last, MAX_COUNTED_INTERVALS * self._every), now
             try:
                 reason = self._sign.look(seen)
             except Exception as error:  # noqa: BLE001 (the watchdog must not end)
@@ -159,13 +159,13 @@ class BrokerHealthCheck:
         return None
 
 
-def exit_for_restart(reason: str, give_back: Callable[[], None], within: float) -> None:
+def exit_for_restart(reason: str, release: Callable[[], None], within: float) -> None:
     """End this process, after `give_back` has released its work, or after `within` seconds.
 
     Nothing else is waited for: what has blocked the process might block its shutdown, too.
     """
     log.error("process_exiting_unresponsive", reason=reason)
-    giving = threading.Thread(target=give_back, name="easel-gives-up", daemon=True)
+    giving = threading.Thread(target=release, name="easel-gives-up", daemon=True)
     giving.start()
     giving.join(within)
     logging.shutdown()

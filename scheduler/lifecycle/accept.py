@@ -15,14 +15,14 @@ from canvas.state.checkpoint import run_to_json
 from canvas.state.run_state import RunState, RunStatus
 from scheduler.coordinator.coordinator import Coordinator
 from scheduler.coordinator.form_answers import ParsedAnswers, parse_answers, retry_budget_stopped
-from scheduler.coordinator.run_start import Request, turn_globals
+from scheduler.coordinator.run_start import RunRequest, turn_globals
 from scheduler.messaging import external_cancel_keys
 from scheduler.messaging.notifications import Notifications
 from store.agents import conversation_runs, conversations, versions
 from store.db.transaction import Transaction
 from store.primitives.ids import new_id
 from store.runs import external_ids, reports, run_rows, values
-from store.runs.external_ids import External
+from store.runs.external_ids import ExternalId
 from store.runs.run_rows import RunRow
 from store.tenants import budgets, idempotency
 from store.tenants.budgets import BudgetLimits
@@ -45,7 +45,7 @@ class Start:
     tenant_id: UUID
     canvas_id: UUID
     version_id: UUID
-    request: Request
+    request: RunRequest
     run_id: UUID | None = None
     conversation_id: UUID | None = None
     conversation_name: str = ""
@@ -54,7 +54,7 @@ class Start:
     on_busy: str = "refuse"
     idempotency: tuple[str, str, bytes] | None = None  # (route, key, SHA-256 of the request)
     budget: Mapping[str, int] = field(default_factory=dict)  # limits of the run, by measure
-    external: External | None = None  # the id that the service sending the start uses for the run
+    external: ExternalId | None = None  # the id that the service sending the start uses for the run
     token_id: UUID | None = None  # the share link through which a new conversation is started
 
 
@@ -101,26 +101,26 @@ def accept(
     started = Started(start.run_id, start.conversation_id or new_id(), new_id(), 0)
     if start.external is not None and not external_ids.is_free(tx, started.run_id):
         started = replace(started, run_id=new_id())  # another tenant, or this one, has a run of that id
-    first = first_of(tx, start.tenant_id, start.external, start.idempotency, started)
+    first = find_first_request(tx, start.tenant_id, start.external, start.idempotency, started)
     if first is None and not is_new and run_rows.tenant_of(tx, started.run_id) is not None:
         first = idempotency.FirstResponse(started.run_id, None)
     if first is not None:
         return replay_first_response(tx, start.tenant_id, first), None, ()
-    versions.hold(tx, start.tenant_id, start.canvas_id, start.version_id)  # before the conversation: order of locks
+    versions.lock(tx, start.tenant_id, start.canvas_id, start.version_id)  # before the conversation: order of locks
     conversation = _conversation(tx, start, started.conversation_id)
     busy: UUID | None = conversation["active_run"]
     if busy is not None:
         _check_busy(tx, start, busy)
     is_interrupt = busy is not None and start.on_busy == "interrupt"
-    superseded = conversation_runs.open_runs(tx, started.conversation_id) if is_interrupt else ()
+    superseded = conversation_runs.list_open_runs(tx, started.conversation_id) if is_interrupt else ()
     row = _create(coordinator, tx, start, started, is_interrupt=is_interrupt)
     bus = coordinator.dispatch.bus
     if start.external is not None:
-        external_cancel_keys.forget(
+        external_cancel_keys.delete_keys_of(
             tx, bus, [start.external.text], started.run_id
         )  # before the commit: later ones count
     if busy is not None:
-        conversation_runs.queue(tx, conversation, started.conversation_id)
+        conversation_runs.mark_queued(tx, conversation, started.conversation_id)
         return replace(started, queued=True), None, superseded
     applied = coordinator.set_going(tx, row, conversation)
     if not is_new or start.conversation_id is not None:  # a new id in a new conversation has no cancel key yet
@@ -150,7 +150,7 @@ def _create(coordinator: Coordinator, tx: Transaction, start: Start, started: St
         },
         has_budget=bool(start.budget),
     )
-    budgets.put(tx, start.tenant_id, BudgetLimits("run", started.run_id, start.budget), is_asked=True)
+    budgets.put_limits(tx, start.tenant_id, BudgetLimits("run", started.run_id, start.budget), is_of_request=True)
     return created
 
 
@@ -203,7 +203,7 @@ def answer_forms(
     coordinator: Coordinator,
     tx: Transaction,
     row: RunRow,
-    request: Request,
+    request: RunRequest,
     started: Started,
     budget: Mapping[str, int] | None = None,
 ) -> Notifications:
@@ -216,7 +216,7 @@ def answer_forms(
     canvas = coordinator.versions.canvas(tx, row.version_id)
     answered = parse_answers(canvas, row.state["forms"], request.inputs, request.query)
     if budget:
-        budgets.put(tx, row.tenant_id, BudgetLimits("run", run_id, budget))
+        budgets.put_limits(tx, row.tenant_id, BudgetLimits("run", run_id, budget))
         budgets.flag_run(tx, row.tenant_id, run_id)
     if budget or (not request.inputs and not request.query):
         answered = retry_budget_stopped(answered, row.state["forms"])
@@ -239,16 +239,16 @@ def answer_forms(
     return coordinator.resume(tx, row, answers, answered.resolutions)
 
 
-def _set_globals(tx: Transaction, row: RunRow, request: Request, history_upto: int) -> None:
+def _set_globals(tx: Transaction, row: RunRow, request: RunRequest, history_upto: int) -> None:
     """Store the globals of a new request, as variables written by the forms that it answers."""
     assert row.baseline is not None, "the whole row was read"
-    known = values.final(tx, row.id, is_whole=False).variables
+    known = values.load_final(tx, row.id, with_large=False).variables
     seen = {**row.baseline["globals"], **{name: value for name, (value, _) in known.items()}}
     changed = turn_globals({"globals": seen}, request, datetime.now())  # local time, as upstream
     for activation in row.state["forms"]:
         reports.put_variables(tx, row.id, UUID(activation), changed)
     if request.files:
-        run_rows.set_base(
+        run_rows.set_baseline(
             tx,
             row.id,
             base={**row.baseline, "files": list(request.files)},
@@ -257,10 +257,10 @@ def _set_globals(tx: Transaction, row: RunRow, request: Request, history_upto: i
         )
 
 
-def first_of(
+def find_first_request(
     tx: Transaction,
     tenant_id: UUID,
-    external: External | None,
+    external: ExternalId | None,
     key: tuple[str, str, bytes] | None,
     started: Started,
 ) -> idempotency.FirstResponse | None:
@@ -274,7 +274,7 @@ def first_of(
             return idempotency.FirstResponse(earlier, None)
     first = claim_idempotency_key(tx, tenant_id, key, started)
     if first is not None and first.run_id is not None and external is not None:
-        external_ids.point(tx, tenant_id, external, first.run_id)
+        external_ids.remap(tx, tenant_id, external, first.run_id)
     return first
 
 
@@ -285,7 +285,7 @@ def claim_idempotency_key(
     return idempotency.claim(tx, tenant_id, *key, started.run_id, started.to_json()) if key is not None else None
 
 
-def _answers(answered: ParsedAnswers, request: Request) -> Mapping[str, Any] | None:
+def _answers(answered: ParsedAnswers, request: RunRequest) -> Mapping[str, Any] | None:
     """Return the answers in a request: its inputs, or its query if exactly one field is open; None if it has neither.
 
     A form without fields (of an Answer) is answered by any query, which its node reads from the request itself.

@@ -15,12 +15,12 @@ from uuid import UUID
 
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
-from canvas.budget import EXCEEDED, SECONDS, out_of_time
+from canvas.budget import EXCEEDED, SECONDS, time_budget_error
 from canvas.errors import InvalidRequest, NotFound
-from canvas.routing.form_expiry import reason_of_expiry
+from canvas.routing.form_expiry import expiry_error
 from canvas.state.run_state import RunStatus
 from scheduler.coordinator.coordinator import Coordinator, is_invariant_violation
-from scheduler.coordinator.run_start import Request
+from scheduler.coordinator.run_start import RunRequest
 from scheduler.lifecycle.accept import (
     ON_BUSY,
     RunIsWaiting,
@@ -29,7 +29,7 @@ from scheduler.lifecycle.accept import (
     Started,
     accept,
     answer_forms,
-    first_of,
+    find_first_request,
     replay_first_response,
 )
 from scheduler.messaging import external_cancel_keys
@@ -40,7 +40,7 @@ from store.db.transaction import Transaction
 from store.primitives.db_errors import is_retryable
 from store.primitives.ids import new_id
 from store.runs import run_rows
-from store.runs.external_ids import External
+from store.runs.external_ids import ExternalId
 from store.runs.run_rows import RunRow
 from store.tables.budgets import DEFAULT_SCOPE_ID
 from store.tenants import budgets
@@ -94,11 +94,11 @@ class Lifecycle:
         self,
         tenant_id: UUID,
         run_id: UUID,
-        request: Request,
+        request: RunRequest,
         idempotency: tuple[str, str, bytes] | None = None,
         budget: Mapping[str, int] | None = None,
         *,
-        external: External | None = None,
+        external: ExternalId | None = None,
     ) -> Started:
         """Resume a waiting run with answers; without any it shows its forms once more.
 
@@ -110,13 +110,13 @@ class Lifecycle:
         def resume(tx: Transaction) -> tuple[Started, Notifications | None]:
             row = self._locked(tx, tenant_id, run_id)
             started = Started(run_id, row.conversation_id, new_id(), row.last_event, resumed=True)
-            first = first_of(tx, tenant_id, external, idempotency, started)
+            first = find_first_request(tx, tenant_id, external, idempotency, started)
             if first is not None:
                 return replay_first_response(tx, tenant_id, first), None
             if row.status is not RunStatus.WAITING:
                 raise RunNotWaiting(f"Run {run_id} does not wait for input; it is {row.status}.", status=row.status)
             if external is not None:  # before the commit: keys that are set later count
-                external_cancel_keys.forget(tx, self.coordinator.dispatch.bus, [external.text], run_id)
+                external_cancel_keys.delete_keys_of(tx, self.coordinator.dispatch.bus, [external.text], run_id)
             try:
                 return started, answer_forms(self.coordinator, tx, row, request, started, budget)
             except VersionGone as gone:  # the answer is accepted, and the run ends with this error
@@ -168,7 +168,7 @@ class Lifecycle:
         """Cancel all open runs of a session: queued runs first, so that none of them starts."""
         with self.coordinator.database.transaction() as tx:
             conversations.get(tx, tenant_id, conversation_id)
-            open_runs = conversation_runs.open_runs(tx, conversation_id)
+            open_runs = conversation_runs.list_open_runs(tx, conversation_id)
         for run_id in open_runs:
             self.cancel_run(tenant_id, run_id)
 
@@ -201,7 +201,7 @@ class Lifecycle:
             except VersionGone as gone:
                 return None, self.coordinator.stopper.end_without_version(tx, row, gone)
             nodes = [form[0] for form in row.state["forms"].values()]
-            error = reason_of_expiry(canvas, nodes, self.coordinator.form_expiry) or reason
+            error = expiry_error(canvas, nodes, self.coordinator.form_expiry) or reason
             return None, self.coordinator.stopper.fail(tx, row, error, "form_expired")
 
         self._holding(run_id, expire)
@@ -213,7 +213,7 @@ class Lifecycle:
             row = run_rows.lock(tx, run_id)
             if row is None or row.status not in (RunStatus.RUNNING, RunStatus.WAITING):
                 return None, None
-            return None, self.coordinator.stopper.fail(tx, row, out_of_time(limit_ms), EXCEEDED)
+            return None, self.coordinator.stopper.fail(tx, row, time_budget_error(limit_ms), EXCEEDED)
 
         self._holding(run_id, end)
 
@@ -229,7 +229,7 @@ class Lifecycle:
         with self.coordinator.database.transaction() as tx:
             if is_one:
                 budgets.require_scope(tx, tenant_id, written.scope, written.scope_id)
-            budgets.put(tx, tenant_id, written)
+            budgets.put_limits(tx, tenant_id, written)
         with self.coordinator.database.transaction() as tx:
             unmarked = budgets.unflagged_runs(tx, tenant_id, written.scope_id if is_one else DEFAULT_SCOPE_ID)
         for run_id in unmarked:  # one by one: no transaction locks two runs
@@ -279,8 +279,8 @@ class Lifecycle:
         except DBAPIError as error:
             # A run with this run_id was stored meanwhile; or the transaction, which waits for no result before its
             # commit, used a broken connection of the pool, so that its outcome is not known. A second try reads it.
-            if versions.is_gone(error):
-                raise VersionGone(versions.GONE, version_id=start.version_id.hex) from error
+            if versions.is_version_gone(error):
+                raise VersionGone(versions.VERSION_GONE_TEXT, version_id=start.version_id.hex) from error
             if not isinstance(error, IntegrityError) and not is_retryable(error):
                 raise
             return database.carry_out(lambda tx: accept(self.coordinator, tx, start))

@@ -32,7 +32,7 @@ INTERNAL = "The start failed for a reason that is not the sender's. The log of t
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class StartMessage:
     """A start message: the three ids as they were sent, and the options."""
 
     ids: Mapping[str, Any]
@@ -53,8 +53,8 @@ class QuietRequest(Request):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self._argsrepr = shown_arguments(self._args)
-        self._kwargsrepr = shown_options(self._kwargs)
+        self._argsrepr = format_arguments(self._args)
+        self._kwargsrepr = format_options(self._kwargs)
         self._request_dict.update(argsrepr=self._argsrepr, kwargsrepr=self._kwargsrepr)
 
     def info(self, safe: bool = False) -> dict[str, Any]:
@@ -63,12 +63,12 @@ class QuietRequest(Request):
         return shown
 
 
-def shown_arguments(args: Any) -> str:
+def format_arguments(args: Any) -> str:
     """Return positional arguments as Flower shows them: ids, each cut to 64 characters."""
     return repr(tuple(str(each)[:64] for each in args[: len(NAMES)])) if isinstance(args, Sequence) else "()"
 
 
-def shown_options(options: Any) -> str:
+def format_options(options: Any) -> str:
     """Return options as Flower shows them: their names only."""
     if not isinstance(options, Mapping):
         return "{}"
@@ -76,7 +76,7 @@ def shown_options(options: Any) -> str:
     return repr(shown).replace("Ellipsis", "...")
 
 
-def read(args: Sequence[Any], options: Mapping[str, Any]) -> Message:
+def parse_message(args: Sequence[Any], options: Mapping[str, Any]) -> StartMessage:
     """Return the message of a task's arguments. The ids may be positional or named."""
     ids: dict[str, Any] = dict(zip(NAMES, args, strict=False))
     twice = sorted(ids.keys() & options.keys())
@@ -91,10 +91,10 @@ def read(args: Sequence[Any], options: Mapping[str, Any]) -> Message:
         defect = f"{', '.join(missing)} is missing. Send {', '.join(NAMES)}, in this order."
     else:
         defect = ""
-    return Message(ids, rest, defect)
+    return StartMessage(ids, rest, defect)
 
 
-def carry_out(lifecycle: Lifecycle, message: Message, most_bytes: int) -> None:
+def carry_out(lifecycle: Lifecycle, message: StartMessage, most_bytes: int) -> None:
     """Start the run of a message, or store why it was refused. Raises SQLAlchemyError during a database outage."""
     database = lifecycle.coordinator.database
     sender: Sender | None = None
@@ -117,15 +117,15 @@ def carry_out(lifecycle: Lifecycle, message: Message, most_bytes: int) -> None:
         _fail(lifecycle, message, sender, error)
 
 
-def _sender(tx: Transaction, message: Message) -> Sender:
+def _sender(tx: Transaction, message: StartMessage) -> Sender:
     """Return the sender of a message. Raises InvalidRequest for an unknown tenant or an invalid run id."""
     written = message.ids.get("tenant_id")
     if written is None or "run_id" not in message.ids:
         raise InvalidRequest(message.defect)
-    tenant_id = tenants.id_of(tx, written) if isinstance(written, str) and written.isprintable() else None
+    tenant_id = tenants.find_tenant_id(tx, written) if isinstance(written, str) and written.isprintable() else None
     if tenant_id is None:
         raise InvalidRequest(f"There is no tenant {str(written)[:64]!r}. Send the id or the name of a tenant.")
-    return Sender(tenant_id, external_ids.checked(message.ids["run_id"]))
+    return Sender(tenant_id, external_ids.validate(message.ids["run_id"]))
 
 
 def _agent(written: Any) -> UUID:
@@ -142,49 +142,49 @@ def _without_nulls(options: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
 
 
-def _fail(lifecycle: Lifecycle, message: Message, sender: Sender | None, error: Exception) -> None:
-    log.error("start_failed", **_named(message), kind=type(error).__name__, error=str(error).partition("\n")[0][:SHOWN])
+def _fail(lifecycle: Lifecycle, message: StartMessage, sender: Sender | None, error: Exception) -> None:
+    log.error("start_failed", **_ids_for_log(message), kind=type(error).__name__, error=str(error).partition("\n")[0][:SHOWN])
     _refuse(lifecycle, message, sender, ExecutorError(INTERNAL))
 
 
-def _refuse(lifecycle: Lifecycle, message: Message, sender: Sender | None, error: ExecutorError) -> None:
+def _refuse(lifecycle: Lifecycle, message: StartMessage, sender: Sender | None, error: ExecutorError) -> None:
     """Store and log a refusal. Raises SQLAlchemyError during a database outage: the message is then requeued."""
-    reason = _storable(error.message[:SHOWN])
+    reason = _escape_reason(error.message[:SHOWN])
     row_id: UUID | None = None
     if sender is not None:
-        shown = _shown(message)
+        shown = _fields_for_row(message)
         written = message.ids.get("agent_id")
         agent_id = external_ids.uuid_of(written) if isinstance(written, str) else None
 
         def store(tx: Transaction) -> UUID | None:
-            return refused_starts.put(tx, sender.tenant_id, sender.external_id, agent_id, shown, reason)
+            return refused_starts.save_refusal(tx, sender.tenant_id, sender.external_id, agent_id, shown, reason)
 
         row_id = lifecycle.coordinator.database.carry_out(store)
         lifecycle.coordinator.dispatch.counters.run("refused")
     log.warning(
         "start_refused",
-        **_named(message),
+        **_ids_for_log(message),
         code=error.code,
         error=reason,
         row=row_id.hex if row_id is not None else None,
     )
 
 
-def _named(message: Message) -> dict[str, str]:
+def _ids_for_log(message: StartMessage) -> dict[str, str]:
     """Return the ids of a message for a log line."""
     return {name: str(message.ids[name])[:64] for name in NAMES if name in message.ids}
 
 
-def _storable(reason: str) -> str:
+def _escape_reason(reason: str) -> str:
     """Return a reason without characters that cannot be stored: it may quote the message."""
     return reason.encode("utf-8", "backslashreplace").decode().replace("\0", "\\0")
 
 
-def _shown(message: Message) -> dict[str, Any]:
+def _fields_for_row(message: StartMessage) -> dict[str, Any]:
     """Return what the row stores of a message: the beginning of the query, and the agent as it was written."""
     query = message.options.get("query")
     shown = {"query": query[:SHOWN] if isinstance(query, str) else None, "agent": str(message.ids.get("agent_id"))[:64]}
     try:
-        return json_checks.copied(shown)
+        return json_checks.copy_storable(shown)
     except InvalidRequest:
         return {"query": None}

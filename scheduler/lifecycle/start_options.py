@@ -10,17 +10,17 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
-from canvas.budget import limits_of
+from canvas.budget import parse_limits
 from canvas.document import json_checks
 from canvas.errors import InvalidRequest, NotFound
-from scheduler.coordinator.run_start import Request
+from scheduler.coordinator.run_start import RunRequest
 from scheduler.lifecycle import accept
 from scheduler.lifecycle.accept import ON_BUSY, Start, Started
 from scheduler.lifecycle.lifecycle import Lifecycle
 from store.agents import conversations, versions
 from store.db.transaction import Transaction
 from store.runs import external_ids
-from store.runs.external_ids import External
+from store.runs.external_ids import ExternalId
 from store.tenants import idempotency
 
 ROUTE = "runs"  # scope of idempotency keys of starts that do not wait for the run, by HTTP or by the task
@@ -56,7 +56,7 @@ def parse_start(
     route: str = ROUTE,
 ) -> Start:
     """Parse the options of a start. Raises InvalidRequest, which names the option, or NotFound."""
-    options = _storable(options)
+    options = _copy_storable(options)
     session = options.get("session_id")
     conversation_id = _id(session, "session_id") if session else None
     if conversation_id is not None:
@@ -73,7 +73,7 @@ def parse_start(
         conversation_name=str(options.get("name") or options.get("query") or "")[:250],
         on_busy=str(options.get("on_busy") or "refuse"),
         idempotency=_key(canvas_id, options, route),
-        budget=limits_of(options["budget"]) if options.get("budget") is not None else {},
+        budget=parse_limits(options["budget"]) if options.get("budget") is not None else {},
     )
 
 
@@ -85,7 +85,7 @@ def find_first_response(
     The response remains valid even if canvas or conversation were deleted since. Raises Conflict for another request
     with the key.
     """
-    key = _key(canvas_id, _storable(options), route)
+    key = _key(canvas_id, _copy_storable(options), route)
     first = idempotency.find(tx, tenant_id, *key) if key is not None else None
     return Started.from_first(first) if first is not None else None
 
@@ -98,25 +98,25 @@ def start_for_service(
     A request that answers a form starts no run: the external id leads to the resumed run. Raises InvalidRequest for
     what the caller can correct, Conflict if another request has this external id.
     """
-    options = _storable(options)
-    external = External(external_id, _digest(canvas_id, options), canvas_id, _request(options).to_json())
+    options = _copy_storable(options)
+    external = ExternalId(external_id, _digest(canvas_id, options), canvas_id, _request(options).to_json())
     with lifecycle.coordinator.database.transaction() as tx:
-        first = external_ids.started_before(tx, tenant_id, external)
+        first = external_ids.find_started_run(tx, tenant_id, external)
         if first is not None:
             return accept.replay_first_response(tx, tenant_id, idempotency.FirstResponse(first, None))
         by_key = find_first_response(tx, tenant_id, canvas_id, options)
         if by_key is not None:  # with another external id
             external_ids.claim(tx, tenant_id, external, by_key.run_id)
             return by_key
-        earlier = _of_the_release_before(tx, tenant_id, canvas_id, external_id, options)
+        earlier = _find_in_previous_release(tx, tenant_id, canvas_id, external_id, options)
         if earlier is not None:
             return earlier
-        run_id = external_ids.own_id(external_id, datetime.now(UTC))
+        run_id = external_ids.choose_run_id(external_id, datetime.now(UTC))
         start = parse_start(tx, tenant_id, run_id, canvas_id, options)
     return lifecycle.start_run(replace(start, external=external))
 
 
-def _of_the_release_before(
+def _find_in_previous_release(
     tx: Transaction, tenant_id: UUID, canvas_id: UUID, external_id: str, options: Mapping[str, Any]
 ) -> Started | None:
     """Return the response of an earlier release to this request: it stored run ids as idempotency keys, for a day."""
@@ -166,10 +166,10 @@ def check_size(options: Mapping[str, Any], most_bytes: int) -> None:
         )
 
 
-def _storable(options: Mapping[str, Any]) -> dict[str, Any]:
+def _copy_storable(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options as JSON that can be stored; those in messages of other services were not checked before."""
     try:
-        return json_checks.copied(options)
+        return json_checks.copy_storable(options)
     except json_checks.Unstorable as error:
         raise InvalidRequest(f'"{error.field}" cannot be stored: {error.reason}.') from None
 
@@ -189,15 +189,15 @@ def _version(tx: Transaction, tenant_id: UUID, canvas_id: UUID, options: Mapping
     version = options.get("version")
     if version == LATEST:
         with suppress(NotFound):
-            return versions.latest_released(tx, tenant_id, canvas_id).id
+            return versions.lock_latest_released(tx, tenant_id, canvas_id).id
     elif version and version != "draft":
-        return versions.version_by_id(tx, tenant_id, canvas_id, _id(version, "version")).id
+        return versions.lock_by_id(tx, tenant_id, canvas_id, _id(version, "version")).id
     if options.get("release"):
-        return versions.latest_released(tx, tenant_id, canvas_id).id
-    return versions.snapshot(tx, tenant_id, canvas_id).id
+        return versions.lock_latest_released(tx, tenant_id, canvas_id).id
+    return versions.lock_draft_version(tx, tenant_id, canvas_id).id
 
 
-def _request(options: Mapping[str, Any]) -> Request:
+def _request(options: Mapping[str, Any]) -> RunRequest:
     inputs = options.get("inputs")
     if inputs is not None and not isinstance(inputs, Mapping):
         raise InvalidRequest('"inputs" must be an object: field name -> value, or -> {"value": …, "type": …}.')
@@ -207,7 +207,7 @@ def _request(options: Mapping[str, Any]) -> Request:
     files = options.get("files") or ()
     if not isinstance(files, list | tuple) or not all(isinstance(file, Mapping) for file in files):
         raise InvalidRequest('"files" must be a list of descriptors {id, name, mime_type, created_by}.')
-    return Request(
+    return RunRequest(
         query=query,
         inputs=inputs,
         files=tuple(files),

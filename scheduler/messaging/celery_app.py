@@ -19,7 +19,7 @@ RUNS = "runs"
 NODES = "nodes"
 
 EXECUTE = "worker.execute"
-CANARY = "worker.canary"
+QUEUE_PROBE = "worker.canary"
 INGEST = "worker.ingest"
 EXTRACT = "worker.extract"
 SELF_PROBE = "easel.alive"  # probe that each process sends to itself; scheduler/health/broker_probe.py
@@ -28,14 +28,14 @@ ADVANCE = "scheduler.advance"
 START = "scheduler.start"
 
 SPARE_CONNECTIONS = 16  # beside those of publishing threads: Flower's inspection takes a dozen, and waits without end
-STARTS_AHEAD = (
+PREFETCHED_STARTS = (
     1000  # messages of RabbitMQ that a scheduler prefetches: it holds those with a countdown until it is over
 )
-VERIFIED = {
+TLS_OPTIONS = {
     "ssl_cert_reqs": CERT_REQUIRED
 }  # kombu itself would verify nothing; scheduler/messaging/amqp_transport.py: amqps
 VISIBILITY_TIMEOUT = 6 * 3600  # seconds; a message that is delivered twice claims nothing
-PUBLISHED_WITHIN = 0.5  # seconds, tried twice; a sender must not wait for the broker: the row is its own outbox
+PUBLISH_TIMEOUT = 0.5  # seconds, tried twice; a sender must not wait for the broker: the row is its own outbox
 RECONNECT_INTERVAL = 1.0  # seconds, without end; Celery by default increases the interval and gives up
 
 
@@ -45,7 +45,7 @@ class _App(Celery):
     def connection_for_write(self, url: str | None = None, **given: Any) -> Any:
         if not _is_amqp(url or self.conf.broker_url):
             options: dict[str, Any] = given.get("transport_options") or {}
-            given["transport_options"] = {"socket_timeout": PUBLISHED_WITHIN, **options}
+            given["transport_options"] = {"socket_timeout": PUBLISH_TIMEOUT, **options}
         return super().connection_for_write(url, **given)
 
     def connection_for_read(self, url: str | None = None, **given: Any) -> Any:
@@ -55,7 +55,7 @@ class _App(Celery):
         return connection
 
 
-def make_app(broker_url: str, *, publishers: int = 8, room: Capacity | None = None) -> Celery:
+def make_app(broker_url: str, *, publishers: int = 8, capacity: Capacity | None = None) -> Celery:
     """Return a Celery app for a broker, Redis or RabbitMQ by its URL.
 
     `capacity`: how many task messages its worker takes, besides Celery's own limit; used with Redis only.
@@ -87,20 +87,20 @@ def make_app(broker_url: str, *, publishers: int = 8, room: Capacity | None = No
         broker_connection_max_retries=None,
         broker_channel_error_retry=True,  # if Redis is busy, full or a replica, Celery would end the process
         broker_connection_timeout=2,
-        broker_use_ssl=VERIFIED if broker_url.startswith("rediss") else False,  # options in the URL take precedence
-        broker_transport_options=_transport(is_amqp, room),
+        broker_use_ssl=TLS_OPTIONS if broker_url.startswith("rediss") else False,  # options in the URL take precedence
+        broker_transport_options=_transport(is_amqp, capacity),
         enable_utc=True,
     )
     return app
 
 
-def take_ahead(app: Celery, threads: int) -> None:
+def raise_prefetch(app: Celery, threads: int) -> None:
     """Let a scheduler prefetch more RabbitMQ messages than it has threads.
 
     RabbitMQ counts per consumer, so a few starts with a countdown would otherwise block all others.
     """
     if _is_amqp(app.conf.broker_url):
-        app.conf.worker_prefetch_multiplier = max(1, STARTS_AHEAD // threads)
+        app.conf.worker_prefetch_multiplier = max(1, PREFETCHED_STARTS // threads)
 
 
 def _is_amqp(url: str) -> bool:

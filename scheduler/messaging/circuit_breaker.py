@@ -7,14 +7,14 @@ and all others continue without it: nothing that is sent there is a fact.
 import threading
 import time
 
-ANSWERS_WITHIN = 0.5  # seconds; a reachable server answers in a few milliseconds
-ASKED_AGAIN_AFTER = 1.0  # seconds until one caller tries the server again
+ANSWER_TIMEOUT = 0.5  # seconds; a reachable server answers in a few milliseconds
+RETRY_AFTER = 1.0  # seconds until one caller tries the server again
 
 
 class CircuitBreaker:
     """State of one server: closed (it answers) or open (it did not answer recently)."""
 
-    def __init__(self, lasts: float = ASKED_AGAIN_AFTER) -> None:
+    def __init__(self, lasts: float = RETRY_AFTER) -> None:
         self._lasts = lasts
         self._lock = threading.Lock()
         self._until: float | None = None

@@ -12,7 +12,7 @@ from celery.worker import state
 from celery.worker.consumer import Consumer as CelerysConsumer
 from kombu.log import get_logger
 
-from scheduler.messaging.malformed_messages import is_of_broker, not_understood
+from scheduler.messaging.malformed_messages import is_of_broker, log_malformed
 
 _acknowledgements = get_logger(__name__)
 
@@ -54,7 +54,7 @@ class Consumer(CelerysConsumer):
 
     def _drop(self, message: Any, error: BaseException | None) -> None:
         headers = message.headers if isinstance(message.headers, dict) else {}
-        not_understood(
+        log_malformed(
             str(message.delivery_info.get("routing_key")),
             error,
             bytes=len(message.body) if isinstance(message.body, bytes | str) else 0,

@@ -15,7 +15,7 @@ from celery import Celery
 from celery.signals import after_task_publish, before_task_publish
 from kombu.exceptions import KombuError, OperationalError
 
-from scheduler.messaging.celery_app import ADVANCE, CANARY, EXECUTE, EXTRACT, INGEST, NODES, RUNS
+from scheduler.messaging.celery_app import ADVANCE, QUEUE_PROBE, EXECUTE, EXTRACT, INGEST, NODES, RUNS
 from scheduler.messaging.celery_message import encode_message
 from scheduler.messaging.circuit_breaker import CircuitBreaker
 from scheduler.messaging.event_notifier import EventNotification
@@ -26,11 +26,11 @@ from store.runs.new_activations import TaskMessage
 
 log = structlog.get_logger()
 
-CANARY_KEPT = 6 * 3600
+PROBE_TTL = 6 * 3600
 """Seconds after which a queue probe expires. Sender and receiver compare their own clocks for it, so clocks that differ
 by less than this hide no lost task message."""
 
-WORK_KEPT = 3600  # seconds; meanwhile the sweeper has sent it again
+TASK_TTL = 3600  # seconds; meanwhile the sweeper has sent it again
 
 
 class Dispatch:
@@ -91,15 +91,15 @@ class Dispatch:
 
     def canary(self, sent_at: datetime) -> None:
         """Send a queue probe: an empty task whose return proves that the nodes' queue moves."""
-        self._send(CANARY, (sent_at.isoformat(),), NODES, expires=CANARY_KEPT)
+        self._send(QUEUE_PROBE, (sent_at.isoformat(),), NODES, expires=PROBE_TTL)
 
     def ingest(self) -> None:
         """Send the task message that documents of knowledge bases wait to be parsed."""
-        self._send(INGEST, (), NODES, expires=WORK_KEPT)
+        self._send(INGEST, (), NODES, expires=TASK_TTL)
 
     def extract(self) -> None:
         """Send the task message that memories have messages to extract facts from."""
-        self._send(EXTRACT, (), NODES, expires=WORK_KEPT)
+        self._send(EXTRACT, (), NODES, expires=TASK_TTL)
 
     def has_forgotten(self) -> bool:
         """Whether the broker was emptied since the last call, so that all task messages in it were lost."""
@@ -111,7 +111,7 @@ class Dispatch:
         return self._is_straight and not (before_task_publish.receivers or after_task_publish.receivers)
 
     def _put(self, hints: Sequence[TaskMessage], echo: EventNotification | None) -> None:
-        messages = [encode_message(EXECUTE, ids, NODES, shadow) for ids, shadow in map(_told, hints)]
+        messages = [encode_message(EXECUTE, ids, NODES, shadow) for ids, shadow in map(_task_arguments, hints)]
         try:
             self.bus.deliver(NODES, messages, echo)
         except redis.RedisError as error:
@@ -122,7 +122,7 @@ class Dispatch:
     def _send_each(self, hints: Sequence[TaskMessage]) -> None:
         try:
             with self._app.producer_or_acquire() as producer:
-                for ids, shadow in map(_told, hints):
+                for ids, shadow in map(_task_arguments, hints):
                     self._app.send_task(
                         EXECUTE,
                         args=ids,
@@ -152,7 +152,7 @@ class Dispatch:
             self._silence.begins()
 
 
-def _told(hint: TaskMessage) -> tuple[tuple[str, str], str]:
+def _task_arguments(hint: TaskMessage) -> tuple[tuple[str, str], str]:
     """Return the arguments of a task message, and the task name that Flower shows."""
     return (str(hint.run_id), str(hint.activation_id)), flower_task_name(hint.component)
 

@@ -15,8 +15,8 @@ import structlog
 
 log = structlog.get_logger()
 
-EVERY = 0.005  # seconds between two batches; the notification of a run's end does not wait for it
-LAST_ONES = 1.0  # seconds that a process has at shutdown to send what is left
+BATCH_INTERVAL = 0.005  # seconds between two batches; the notification of a run's end does not wait for it
+CLOSE_TIMEOUT = 1.0  # seconds that a process has at shutdown to send what is left
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class EventNotifier:
         self._hurry.set()
         self._some.set()
         if self._thread is not None:
-            self._thread.join(timeout=LAST_ONES)
+            self._thread.join(timeout=CLOSE_TIMEOUT)
 
     def _work(self) -> None:
         while True:
@@ -85,7 +85,7 @@ class EventNotifier:
                 self._try(echoes)
             if ends:
                 return
-            self._hurry.wait(EVERY - (time.monotonic() - began))
+            self._hurry.wait(BATCH_INTERVAL - (time.monotonic() - began))
 
     def _try(self, echoes: Sequence[EventNotification]) -> None:
         try:

@@ -20,7 +20,7 @@ from store.runs.run_rows import RunRow
 log = structlog.get_logger()
 
 
-def forget(tx: Transaction, bus: Bus, names: Collection[str], run_id: UUID) -> None:
+def delete_keys_of(tx: Transaction, bus: Bus, names: Collection[str], run_id: UUID) -> None:
     """Delete the cancel keys of external ids of a run; other open runs that they cancel get a key of their own."""
     known = {name: external_keys(name) for name in names}
     are_set = bus.which_are_set([key for keys in known.values() for key in keys])
@@ -29,13 +29,13 @@ def forget(tx: Transaction, bus: Bus, names: Collection[str], run_id: UUID) -> N
     others: Sequence[UUID] = ()
     for name, keys in known.items():
         if not are_set.isdisjoint(keys):
-            others = [*others, *external_ids.open_runs_named(tx, name, run_id)]
+            others = [*others, *external_ids.find_open_runs(tx, name, run_id)]
     for other in others:
         bus.set_cancel_key(other)
     bus.delete_keys(are_set - {key for other in others for key in run_keys(other)})
 
 
-class Names:
+class ExternalIdsOfRun:
     """The external ids of a run that ends; they are queried together with the commit of its end."""
 
     __slots__ = ("_behind", "_bus", "_database", "_run_id", "_text")
@@ -54,11 +54,11 @@ class Names:
             return
         try:
             with self._database.statements() as tx:
-                forget(tx, self._bus, names, self._run_id)
+                delete_keys_of(tx, self._bus, names, self._run_id)
         except SQLAlchemyError as error:
             log.warning("cancel_keys_not_forgotten", run_id=str(self._run_id), error=str(error).partition("\n")[0])
 
 
-def may_have_names(row: RunRow) -> bool:
+def may_have_external_ids(row: RunRow) -> bool:
     """Whether a run may have external ids: from its start, or from a later answer."""
     return row.external_id is not None or row.first_event > 1

@@ -17,6 +17,6 @@ def is_of_broker(error: BaseException, kinds: tuple[type[BaseException], ...]) -
     return isinstance(error, kinds) and not isinstance(error, KeyError)
 
 
-def not_understood(queue: str, error: BaseException | None, **fields: Any) -> None:
+def log_malformed(queue: str, error: BaseException | None, **fields: Any) -> None:
     """Log a message that is dropped; of the error only its class, since its text may repeat the message."""
     log.error("message_malformed", queue=queue, error=type(error).__name__ if error else "no task", **fields)

@@ -20,7 +20,7 @@ import structlog
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from scheduler.messaging.circuit_breaker import ANSWERS_WITHIN, CircuitBreaker
+from scheduler.messaging.circuit_breaker import ANSWER_TIMEOUT, CircuitBreaker
 from scheduler.messaging.event_notifier import EventNotification, EventNotifier
 from store.runs.external_ids import uuid_of
 
@@ -28,22 +28,22 @@ log = structlog.get_logger()
 
 T = TypeVar("T")
 
-CALL_OFF = "easel:call-off"
+CANCEL_CHANNEL = "easel:call-off"
 FLUSH_MARKER = "easel:here"
-TRACE_KEPT = 600  # seconds
-ASKED_AT_ONCE = 500  # runs whose keys one command reads, so that Redis serves others in between
-PROVES_ITSELF_EVERY = 0.5  # seconds between two pings of a subscription
+TRACE_TTL = 600  # seconds
+RUNS_PER_QUERY = 500  # runs whose keys one command reads, so that Redis serves others in between
+PING_INTERVAL = 0.5  # seconds between two pings of a subscription
 SUBSCRIPTION_TIMEOUT = 2.0  # seconds without any message or pong; a socket whose other end is gone raises no error
 
-AT_ONCE = 500  # messages that one command pushes to a queue, so that it is answered in time
-MOST_WAITING = 5000  # text deltas that wait to be sent; further ones are dropped, and readers read the rows
+MESSAGES_PER_PUSH = 500  # messages that one command pushes to a queue, so that it is answered in time
+MAX_PENDING_DELTAS = 5000  # text deltas that wait to be sent; further ones are dropped, and readers read the rows
 
-_REACH: dict[str, Any] = {
-    "socket_timeout": ANSWERS_WITHIN,
-    "socket_connect_timeout": ANSWERS_WITHIN,
+_CONNECTION_OPTIONS: dict[str, Any] = {
+    "socket_timeout": ANSWER_TIMEOUT,
+    "socket_connect_timeout": ANSWER_TIMEOUT,
     "socket_keepalive": True,
 }
-_CLOSED = (redis.ConnectionError,)
+_RETRIED_ERRORS = (redis.ConnectionError,)
 """A connection that was closed while idle is opened again, once. A command that timed out is not repeated."""
 
 
@@ -93,7 +93,7 @@ class Bus:
     def __init__(self, url: str) -> None:
         self.url = url
         self._redis: redis.Redis = redis.Redis.from_url(
-            url, **_REACH, health_check_interval=10, retry=Retry(NoBackoff(), 1, supported_errors=_CLOSED)
+            url, **_CONNECTION_OPTIONS, health_check_interval=10, retry=Retry(NoBackoff(), 1, supported_errors=_RETRIED_ERRORS)
         )
         self._silence = CircuitBreaker()
         self._is_marked = False
@@ -110,9 +110,9 @@ class Bus:
         Takes one round trip. Raises redis.RedisError; the sender of messages has a circuit breaker of its own.
         """
         try:
-            for first in range(0, len(messages), AT_ONCE):
+            for first in range(0, len(messages), MESSAGES_PER_PUSH):
                 with self._redis.pipeline(transaction=False) as pipe:
-                    pipe.lpush(queue, *messages[first : first + AT_ONCE])
+                    pipe.lpush(queue, *messages[first : first + MESSAGES_PER_PUSH])
                     if echo is not None and first == 0:
                         pipe.publish(channel(echo.run_id), echo.said)
                     pipe.execute()
@@ -127,7 +127,7 @@ class Bus:
     def call_off(self, run_id: UUID) -> None:
         """Request every worker to stop this run's attempts; also tried while the circuit breaker is open."""
         message = json.dumps({"run": str(run_id)})
-        self._ask(lambda: self._redis.publish(CALL_OFF, message), insists=True)
+        self._ask(lambda: self._redis.publish(CANCEL_CHANNEL, message), insists=True)
 
     def set_cancel_key(self, run_id: UUID, seconds: int = 3600) -> None:
         """Set the cancel key of a run, for programs that read it."""
@@ -153,7 +153,7 @@ class Bus:
     def show_trace(self, task_id: UUID, message_id: UUID, calls: Sequence[Mapping[str, Any]]) -> None:
         """Publish the tool calls of one answer for ten minutes, under the key that RAGFlow uses."""
         trace = json.dumps(calls, ensure_ascii=False)
-        self._ask(lambda: self._redis.set(f"{task_id.hex}-{message_id.hex}-logs", trace, ex=TRACE_KEPT))
+        self._ask(lambda: self._redis.set(f"{task_id.hex}-{message_id.hex}-logs", trace, ex=TRACE_TTL))
 
     def cancelled(self, runs: Mapping[UUID, UUID], names: Mapping[UUID, Collection[str]] | None = None) -> set[UUID]:
         """Return those of the runs (run -> conversation) that a key cancels, as far as Redis answers.
@@ -163,8 +163,8 @@ class Bus:
         pairs = list(runs.items())
         external = names or {}
         to_cancel: set[UUID] = set()
-        for first in range(0, len(pairs), ASKED_AT_ONCE):
-            part = pairs[first : first + ASKED_AT_ONCE]
+        for first in range(0, len(pairs), RUNS_PER_QUERY):
+            part = pairs[first : first + RUNS_PER_QUERY]
             keys = [(run, key) for run, of in part for key in cancel_keys(run, of, external.get(run, ()))]
             values: Any = self._ask(lambda keys=keys: self._redis.mget([key for _, key in keys]))
             if values is None:
@@ -189,9 +189,9 @@ class Bus:
 
         Raises redis.RedisError if the connection breaks, or nothing arrives for SUBSCRIPTION_TIMEOUT.
         """
-        client = redis.Redis.from_url(self.url, **_REACH, retry=Retry(NoBackoff(), 0))
+        client = redis.Redis.from_url(self.url, **_CONNECTION_OPTIONS, retry=Retry(NoBackoff(), 0))
         with client, client.pubsub() as subscription:
-            subscription.subscribe(CALL_OFF)
+            subscription.subscribe(CANCEL_CHANNEL)
             is_subscribed = False
             last_message = last_ping = time.monotonic()
             while True:
@@ -202,7 +202,7 @@ class Bus:
                     is_subscribed = is_subscribed or message["type"] == "subscribe"
                 elif now - last_message > SUBSCRIPTION_TIMEOUT:
                     raise redis.TimeoutError(f"Redis has sent nothing for {SUBSCRIPTION_TIMEOUT:g} s.")
-                if now - last_ping > PROVES_ITSELF_EVERY:
+                if now - last_ping > PING_INTERVAL:
                     last_ping = now
                     subscription.ping()
                 if is_subscribed:
@@ -253,8 +253,8 @@ class Bus:
 
 def async_redis(url: str, **options: Any) -> redis.asyncio.Redis:
     """Return a client for an event loop, with the timeouts of the bus."""
-    again = redis.asyncio.retry.Retry(NoBackoff(), 1, supported_errors=_CLOSED)
-    return redis.asyncio.Redis.from_url(url, **_REACH, retry=again, **options)
+    again = redis.asyncio.retry.Retry(NoBackoff(), 1, supported_errors=_RETRIED_ERRORS)
+    return redis.asyncio.Redis.from_url(url, **_CONNECTION_OPTIONS, retry=again, **options)
 
 
 _Command = tuple[str, str, bytes]
@@ -276,7 +276,7 @@ class TextDeltaPublisher:
 
     def __init__(self, url: str) -> None:
         self._pool = redis.asyncio.ConnectionPool.from_url(
-            url, **{**_REACH, "socket_timeout": None}, retry=redis.asyncio.retry.Retry(NoBackoff(), 0)
+            url, **{**_CONNECTION_OPTIONS, "socket_timeout": None}, retry=redis.asyncio.retry.Retry(NoBackoff(), 0)
         )  # the timeout applies to a batch as a whole; one for each answer would cost a task each
         self._connection = self._pool.make_connection()
         self._silence = CircuitBreaker()
@@ -288,7 +288,7 @@ class TextDeltaPublisher:
         if self._batch is None:
             self._batch = _Batch()
         message = orjson.dumps({"t": str(turn), "ep": epoch, "o": offset, "x": text})
-        if len(self._batch.commands) < MOST_WAITING:
+        if len(self._batch.commands) < MAX_PENDING_DELTAS:
             self._batch.commands.append(("PUBLISH", channel(run_id), message))
         if self._sending is None or self._sending.done():
             self._sending = asyncio.create_task(self._send())
@@ -320,14 +320,14 @@ class TextDeltaPublisher:
                 await self._ask(commands)  # the connection was closed while idle
         except (redis.RedisError, OSError, TimeoutError) as error:
             self._silence.begins()
-            log.warning("text_delta_not_sent", error=str(error) or f"Redis did not answer within {ANSWERS_WITHIN:g} s")
+            log.warning("text_delta_not_sent", error=str(error) or f"Redis did not answer within {ANSWER_TIMEOUT:g} s")
         else:
             self._silence.ends()
 
     async def _ask(self, commands: list[_Command]) -> None:
         refused: redis.ResponseError | None = None
         try:
-            async with asyncio.timeout(ANSWERS_WITHIN):
+            async with asyncio.timeout(ANSWER_TIMEOUT):
                 await self._connection.send_packed_command(self._connection.pack_commands(commands))
                 for _ in commands:
                     try:

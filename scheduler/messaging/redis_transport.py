@@ -29,10 +29,10 @@ from kombu.utils.encoding import bytes_to_str
 from kombu.utils.json import loads
 
 from scheduler.messaging.celery_app import Capacity
-from scheduler.messaging.malformed_messages import FIRST_BYTES, is_of_broker, not_understood
+from scheduler.messaging.malformed_messages import FIRST_BYTES, is_of_broker, log_malformed
 
-MOST_AT_ONCE = 16  # messages that one command fetches; other processes cannot get them meanwhile
-LOOKS_EVERY = 0.05  # seconds between checks of the capacity while there is none
+MAX_BATCH = 16  # messages that one command fetches; other processes cannot get them meanwhile
+CAPACITY_CHECK_INTERVAL = 0.05  # seconds between checks of the capacity while there is none
 
 
 class QoS(redis.QoS):
@@ -153,12 +153,12 @@ class RedisChannel(redis.Channel):
     def _hand_on(self, raw: bytes, queue: str) -> None:
         """Deliver one message; drop a malformed one."""
         try:
-            message = _decoded(raw)
+            message = _decode_message(raw)
             self.connection._deliver(message, queue)
         except Exception as error:
             if is_of_broker(error, self.connection_errors):
                 raise
-            not_understood(queue, error, bytes=len(raw), begins=repr(raw[:FIRST_BYTES]))
+            log_malformed(queue, error, bytes=len(raw), begins=repr(raw[:FIRST_BYTES]))
 
     def _receive_one(self, c: Any) -> Any:
         """Receive a broadcast message; drop a malformed one."""
@@ -169,7 +169,7 @@ class RedisChannel(redis.Channel):
         except Exception as error:
             if is_of_broker(error, self.connection_errors):
                 raise
-            not_understood("sent to all", error)
+            log_malformed("sent to all", error)
             raise Empty from error
 
     def _come(self, asked_for: int, options: dict[str, Any]) -> tuple[str, Sequence[bytes]]:
@@ -196,14 +196,14 @@ class RedisChannel(redis.Channel):
     def _room(self) -> int:
         """Return how many messages may be fetched. If it is 0, Celery's loop is woken when that may have changed."""
         of_celery = self.qos.can_consume_max_estimate()
-        capacity = MOST_AT_ONCE if of_celery is None else max(1, of_celery)
+        capacity = MAX_BATCH if of_celery is None else max(1, of_celery)
         hub: Any = get_event_loop()
         if self.capacity is None or hub is None or not self._has_only_hints():
             return capacity
-        capacity = min(capacity, self.capacity(partial(hub.call_soon, _turn)))
+        capacity = min(capacity, self.capacity(partial(hub.call_soon, _wake_loop)))
         if not capacity and not self._will_look:
             self._will_look = True
-            hub.call_later(LOOKS_EVERY, self._looks)
+            hub.call_later(CAPACITY_CHECK_INTERVAL, self._looks)
         return capacity
 
     def _looks(self) -> None:
@@ -216,7 +216,7 @@ class RedisChannel(redis.Channel):
         """Return how many of `count` messages to request; 1 if not all queues have only droppable messages."""
         if count == 1 or not self._has_blmpop or self.global_keyprefix:
             return 1
-        return min(count, MOST_AT_ONCE, capacity) if self._has_only_hints() else 1
+        return min(count, MAX_BATCH, capacity) if self._has_only_hints() else 1
 
     def _create_client(self, asynchronous: bool = False) -> Any:
         """Return a client, the same for all commands: kombu creates one per command, which costs more than it."""
@@ -231,7 +231,7 @@ class RedisChannel(redis.Channel):
         return transport is None or transport.client is None
 
 
-def _decoded(raw: bytes) -> dict[str, Any]:
+def _decode_message(raw: bytes) -> dict[str, Any]:
     """Decode a message in kombu's format. Raises ValueError, or an error of the decoder, for any other."""
     message = loads(bytes_to_str(raw))
     properties = message.get("properties") if isinstance(message, dict) else None
@@ -245,7 +245,7 @@ def _decoded(raw: bytes) -> dict[str, Any]:
     return message
 
 
-def _turn() -> None:
+def _wake_loop() -> None:
     """Do nothing; scheduling this function wakes the event loop."""
 
 

@@ -26,11 +26,11 @@ log = structlog.get_logger()
 Notification: TypeAlias = dict[str, Any]
 """{"n": last event, "over": bool}, {"t": stream, "ep": epoch, "o": offset, "x": text}, or {}: something was missed."""
 
-ROOM = 1000  # messages that a subscription queues
-PATIENCE = 1.0  # seconds to wait for Redis to confirm
-AGAIN_AFTER = 1.0  # seconds between attempts to connect
+QUEUE_SIZE = 1000  # messages that a subscription queues
+CONFIRM_TIMEOUT = 1.0  # seconds to wait for Redis to confirm
+RECONNECT_DELAY = 1.0  # seconds between attempts to connect
 NAME = "easel-listening"  # the name in Redis's list of clients
-_ALIVE = "easel:listening"  # an unused channel, which keeps the connection subscribed
+_KEEPALIVE_CHANNEL = "easel:listening"  # an unused channel, which keeps the connection subscribed
 
 
 @dataclass(eq=False, slots=True)
@@ -44,7 +44,7 @@ class Subscription:
 
     def hand(self, message: Notification) -> None:
         """Queue a message; if the queue is full, record that the reader has missed some."""
-        if len(self._messages) < ROOM:
+        if len(self._messages) < QUEUE_SIZE:
             self._messages.append(message)
         else:
             self._has_missed = True
@@ -84,7 +84,7 @@ class EventSubscriptions:
 
     def __init__(self, url: str) -> None:
         self._redis = redis.asyncio.Redis.from_url(
-            url, socket_connect_timeout=PATIENCE, socket_keepalive=True, client_name=NAME
+            url, socket_connect_timeout=CONFIRM_TIMEOUT, socket_keepalive=True, client_name=NAME
         )
         self._listeners: dict[str, set[Subscription]] = {}
         self._confirmed: dict[str, asyncio.Event] = {}
@@ -130,7 +130,7 @@ class EventSubscriptions:
             await self._tell(name)
         if not self._is_away:
             try:
-                await asyncio.wait_for(confirmed.wait(), PATIENCE)
+                await asyncio.wait_for(confirmed.wait(), CONFIRM_TIMEOUT)
             except TimeoutError:
                 log.warning("subscription_not_confirmed", channel=name)
 
@@ -160,14 +160,14 @@ class EventSubscriptions:
         while True:
             pubsub = self._redis.pubsub()
             try:
-                names = {_ALIVE, *self._listeners}
+                names = {_KEEPALIVE_CHANNEL, *self._listeners}
                 await pubsub.subscribe(*names)
                 self._pubsub, self._is_away = pubsub, False
                 if late := self._listeners.keys() - names:
                     await pubsub.subscribe(*late)
                 self._tell_all_they_missed()
                 while True:
-                    message = await pubsub.get_message(timeout=PATIENCE)
+                    message = await pubsub.get_message(timeout=CONFIRM_TIMEOUT)
                     if message is not None:
                         self._hand_out(message)
             except (RedisError, OSError) as error:
@@ -178,7 +178,7 @@ class EventSubscriptions:
             finally:
                 self._pubsub = None
                 await pubsub.aclose()
-            await asyncio.sleep(AGAIN_AFTER)
+            await asyncio.sleep(RECONNECT_DELAY)
 
     def _tell_all_they_missed(self) -> None:
         for subscription in self.subscriptions:

@@ -18,7 +18,7 @@ from store.db.database import Database
 from store.db.transaction import Transaction
 from store.files.blobs import Blobs
 from store.maintenance import partitions, retention
-from store.maintenance.retention import LargeAnswersLeft, UnneededFiles
+from store.maintenance.retention import LargeAnswersPending, UnneededFiles
 from store.monitoring import queue_probes
 from store.primitives.ids import first_id_at
 from store.primitives.weeks import Week
@@ -29,11 +29,11 @@ from store.tenants import budgets, idempotency
 log = structlog.get_logger()
 T = TypeVar("T")
 
-MOST_BATCHES = 100  # of expired keys that one maintenance deletes; only above 14 new keys a second they accumulate
+MAX_BATCHES = 100  # of expired keys that one maintenance deletes; only above 14 new keys a second they accumulate
 NO_ID = UUID(int=0)
 LAST_ID = UUID(int=(1 << 128) - 1)
-LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
-WELL_AHEAD = timedelta(days=2)  # before a week begins; no run of it is started yet
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+LEAD_TIME = timedelta(days=2)  # before a week begins; no run of it is started yet
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,32 +44,32 @@ class Retention:
     blobs: Blobs | None = None
 
 
-def keep_house_alone(database: Database, now: datetime, keeping: Retention | None = None) -> bool:
+def run_exclusive_maintenance(database: Database, now: datetime, keeping: Retention | None = None) -> bool:
     """Run the maintenance; return False if another sweeper is running it."""
-    claimed_at = _tried(lambda: _in_transaction(database, queue_probes.claim_house), None)
+    claimed_at = _run_logged(lambda: _in_transaction(database, queue_probes.claim_maintenance), None)
     if claimed_at is None:
         return False
     try:
         run_maintenance(database, now, keeping)
     finally:
-        _tried(lambda: _in_transaction(database, lambda tx: queue_probes.release_house(tx, claimed_at)), None)
+        _run_logged(lambda: _in_transaction(database, lambda tx: queue_probes.release_maintenance(tx, claimed_at)), None)
     return True
 
 
 def run_maintenance(database: Database, now: datetime, keeping: Retention | None = None) -> None:
     """Run the maintenance. What fails is logged, and repeated next time. Without `keeping` runs are never deleted."""
-    made = [name for table in PARTITIONED for name in _tried(lambda table=table: _make(database, now, table), ())]
-    forgotten = _tried(lambda: _in_batches(database, idempotency.forget_expired, idempotency.BATCH, MOST_BATCHES), 0)
+    made = [name for table in PARTITIONED for name in _run_logged(lambda table=table: _create_partitions(database, now, table), ())]
+    forgotten = _run_logged(lambda: _in_batches(database, idempotency.delete_expired, idempotency.BATCH, MAX_BATCHES), 0)
     if keeping is not None:
         counted = now - keeping.kept
-        _tried(lambda: _in_batches(database, lambda tx: budgets.forget(tx, counted), budgets.BATCH, MOST_BATCHES), 0)
+        _run_logged(lambda: _in_batches(database, lambda tx: budgets.delete_old(tx, counted), budgets.BATCH, MAX_BATCHES), 0)
         before, blobs = now - keeping.kept, keeping.blobs
-        _tried(lambda: apply_retention(database, before, blobs, now), None)
+        _run_logged(lambda: apply_retention(database, before, blobs, now), None)
     if made or forgotten:
         log.info("maintenance_done", partitions=made, idempotency_keys=forgotten)
 
 
-def _tried(work: Callable[[], T], otherwise: T) -> T:
+def _run_logged(work: Callable[[], T], otherwise: T) -> T:
     """Do a piece of work and return its result; if it fails, log that and return `otherwise`."""
     try:
         return work()
@@ -78,14 +78,14 @@ def _tried(work: Callable[[], T], otherwise: T) -> T:
         return otherwise
 
 
-def _make(database: Database, now: datetime, table: str) -> Sequence[str]:
+def _create_partitions(database: Database, now: datetime, table: str) -> Sequence[str]:
     """Create the missing partitions of a table; return their names. One that would block others is only logged."""
     with database.transaction() as tx:
-        partitions.let_in(tx, table)
-        lacking = partitions.lacking(tx, table, now)
+        partitions.drop_exclusion_checks(tx, table)
+        lacking = partitions.missing_weeks(tx, table, now)
     made: list[str] = []
     for week in lacking:
-        reason = _tried(lambda week=week: _make_week(database, now, table, week), "see maintenance_failed")
+        reason = _run_logged(lambda week=week: _create_partition(database, now, table, week), "see maintenance_failed")
         if reason is None:
             made.append(week.partition(table))
         else:
@@ -93,27 +93,27 @@ def _make(database: Database, now: datetime, table: str) -> Sequence[str]:
     return made
 
 
-def _make_week(database: Database, now: datetime, table: str, week: Week) -> str | None:
+def _create_partition(database: Database, now: datetime, table: str, week: Week) -> str | None:
     """Create the partition of a week; return None, or the reason if that would block others for more than a moment."""
     with database.transaction() as tx:
-        is_small, rows = partitions.is_small(tx, table), partitions.rows_to_move(tx, table, week)
-    if rows > partitions.FEW:
-        return f"{table}_default has more than {partitions.FEW} rows of this week"
+        is_small, rows = partitions.is_small(tx, table), partitions.count_rows_to_move(tx, table, week)
+    if rows > partitions.MAX_ROWS_TO_MOVE:
+        return f"{table}_default has more than {partitions.MAX_ROWS_TO_MOVE} rows of this week"
     if is_small:
         with database.transaction() as tx:
-            partitions.make(tx, table, week)
+            partitions.create(tx, table, week)
         return None
     if rows:
         return f"{table}_default has rows of this week, and is too large to be scanned while others wait"
-    if week.begins < now + WELL_AHEAD:
+    if week.begins < now + LEAD_TIME:
         return f"{table}_default is too large to be scanned while others wait; later weeks need no scan"
     try:
-        for work in (partitions.keep_out, partitions.validate, partitions.attach):
+        for work in (partitions.add_exclusion_check, partitions.validate_exclusion_check, partitions.attach):
             with database.transaction() as tx:
                 work(tx, table, week)
     except SQLAlchemyError:
         with database.transaction() as tx:
-            partitions.let_in(tx, table)
+            partitions.drop_exclusion_checks(tx, table)
         raise
     return None
 
@@ -122,11 +122,11 @@ def apply_retention(database: Database, before: datetime, blobs: Blobs | None, n
     """Delete what is older than `before`: whole weeks of runs, and the data that depends on them."""
     now = now or datetime.now(UTC)
     with database.transaction() as tx:
-        weeks = partitions.ended_by(tx, before)
+        weeks = partitions.weeks_ended_by(tx, before)
     dropped = [name for week in weeks for name in _drop(database, week, before)]
     strays = _delete_strays(database, before)
-    names = _in_batches(database, lambda tx: external_ids.forget(tx, before), external_ids.BATCH)
-    unused = _in_batches(database, lambda tx: retention.forget_unused(tx, before), retention.BATCH)
+    names = _in_batches(database, lambda tx: external_ids.delete_orphaned(tx, before), external_ids.BATCH)
+    unused = _in_batches(database, lambda tx: retention.delete_unused(tx, before), retention.BATCH)
     orphans = _in_batches(database, versions.delete_orphans, versions.BATCH)
     deleted = _delete_files(database, blobs, before, now) if blobs is not None else 0
     with database.statements() as tx:
@@ -141,7 +141,7 @@ def _drop(database: Database, week: Week, before: datetime) -> list[str]:
     """Drop the partitions of a week, unless one of its runs is still needed; return the names of those dropped."""
     with database.transaction() as tx:
         is_open = partitions.has_open_run(tx, week)
-    if is_open or not _can_go(database, week, before):
+    if is_open or not _detach_week(database, week, before):
         return []
     dropped: list[str] = []
     for table in PARTITIONED:  # runs first
@@ -152,11 +152,11 @@ def _drop(database: Database, week: Week, before: datetime) -> list[str]:
     return dropped
 
 
-def _can_go(database: Database, week: Week, before: datetime) -> bool:
+def _detach_week(database: Database, week: Week, before: datetime) -> bool:
     """Detach the runs of a week from their conversations; return False as soon as one of them is still needed."""
     first: UUID | None = week.first
     while first is not None:
-        parted = _parted(database, lambda tx, first=first: retention.detach_runs(tx, first, week.end, before))
+        parted = _detach_batch(database, lambda tx, first=first: retention.detach_runs(tx, first, week.end, before))
         if not parted.can_go:
             return False
         first = parted.next
@@ -165,13 +165,13 @@ def _can_go(database: Database, week: Week, before: datetime) -> bool:
 
 def _delete_strays(database: Database, before: datetime) -> int:
     """Delete expired runs outside of all weekly partitions, in batches; return the number of runs."""
-    after: tuple[datetime, UUID] | None = (LONG_AGO, NO_ID)
+    after: tuple[datetime, UUID] | None = (EPOCH, NO_ID)
     while after is not None:
-        after = _parted(database, lambda tx, after=after: retention.part_strays(tx, after, before))
-    gone = _in_batches(database, lambda tx: partitions.drop_strays(tx, before), partitions.STRAYS_AT_ONCE)
+        after = _detach_batch(database, lambda tx, after=after: retention.detach_strays(tx, after, before))
+    gone = _in_batches(database, lambda tx: partitions.delete_strays(tx, before), partitions.STRAY_BATCH)
     for table in PARTITIONED:
         if table != "runs":
-            _in_batches(database, lambda tx, table=table: partitions.drop_left_over(tx, table, before), 1)
+            _in_batches(database, lambda tx, table=table: partitions.delete_orphaned_rows(tx, table, before), 1)
     return gone
 
 
@@ -185,8 +185,8 @@ def _delete_files(database: Database, blobs: Blobs, before: datetime, now: datet
         log.warning("file_storage_missing")
         return 0
     deleted = 0
-    beyond = first_id_at(now + WELL_AHEAD)
-    for first, end, made_before in ((NO_ID, first_id_at(before), now + WELL_AHEAD), (beyond, LAST_ID, before)):
+    beyond = first_id_at(now + LEAD_TIME)
+    for first, end, made_before in ((NO_ID, first_id_at(before), now + LEAD_TIME), (beyond, LAST_ID, before)):
         after: tuple[UUID, UUID] | None = (first, NO_ID)
         while after is not None:
             with database.statements() as tx:
@@ -213,13 +213,13 @@ def _delete_batch(database: Database, blobs: Blobs, found: UnneededFiles) -> int
     return deleted
 
 
-def _parted(database: Database, part: Callable[[Transaction], T]) -> T:
+def _detach_batch(database: Database, part: Callable[[Transaction], T]) -> T:
     """Detach a batch of runs from their conversations; large answers are moved first, outside of the transaction."""
     while True:
         try:
             return _in_transaction(database, part)
-        except LargeAnswersLeft as left:
-            retention.keep_large_answers(database, left)
+        except LargeAnswersPending as left:
+            retention.copy_large_answers(database, left)
 
 
 def _in_transaction(database: Database, work: Callable[[Transaction], T]) -> T:

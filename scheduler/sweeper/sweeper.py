@@ -21,11 +21,11 @@ import telemetry
 from canvas.events import explain
 from scheduler.bootstrap import Role, build_coordinator, refuse_pooler
 from scheduler.coordinator.coordinator import Coordinator
-from scheduler.health.watchdog import BEHIND_WATCHES, Heartbeat, LockWatchdog, Watchdog, exit_for_restart
+from scheduler.health.watchdog import LOCK_WATCHDOG_DELAY, Heartbeat, LockWatchdog, Watchdog, exit_for_restart
 from scheduler.lifecycle.lifecycle import Lifecycle
 from scheduler.messaging.celery_app import make_app
 from scheduler.metrics import Metrics
-from scheduler.sweeper.maintenance import Retention, keep_house_alone
+from scheduler.sweeper.maintenance import Retention, run_exclusive_maintenance
 from store.knowledge import documents as knowledge_documents
 from store.knowledge import memory_extractions
 from store.monitoring import queue_probes, sweep_queries
@@ -123,19 +123,19 @@ class Sweeper:
         """Start maintenance in a thread, since deleting a week of runs may take a minute; one thread at a time."""
         if self._house is None or not self._house.is_alive():
             arguments = (self.coordinator.database, now, self.keeping)
-            self._house = threading.Thread(target=keep_house_alone, args=arguments, name="easel-house", daemon=True)
+            self._house = threading.Thread(target=run_exclusive_maintenance, args=arguments, name="easel-house", daemon=True)
             self._house.start()
 
     def _look_rarely(self) -> None:
         with self.coordinator.database.statements() as tx:
-            stuck = sweep_queries.stuck(tx)
+            stuck = sweep_queries.stuck_runs(tx)
             expired = sweep_queries.expired_forms(tx)
-            interrupted = sweep_queries.interrupted(tx)
+            interrupted = sweep_queries.runs_to_interrupt(tx)
             stalled = sweep_queries.stalled_runs(tx)
-            documents = knowledge_documents.waiting(tx)
+            documents = knowledge_documents.count_waiting(tx)
             budgets.release_orphans(tx)
             budgets.clear_deadlines(tx)
-            extractions = memory_extractions.waiting(tx)
+            extractions = memory_extractions.count_waiting(tx)
         if documents:
             self.coordinator.dispatch.ingest()
         if extractions:
@@ -218,7 +218,7 @@ def main() -> None:
         telemetry.serve_metrics(configured.metrics_port, configured.metrics_host)
     beat = Heartbeat("the sweeper", at_most=configured.unresponsive_after.total_seconds())
     Watchdog(beat, every=TICK, ends=lambda reason: exit_for_restart(reason, lambda: None, within=0)).start()
-    LockWatchdog(configured.unresponsive_after.total_seconds() + BEHIND_WATCHES).start()
+    LockWatchdog(configured.unresponsive_after.total_seconds() + LOCK_WATCHDOG_DELAY).start()
     log.info("sweeper_started")
     harmless = configured.lease - 2 * configured.renew_every
     keeping = Retention(configured.retention, coordinator.database.large.blobs) if configured.retention else None

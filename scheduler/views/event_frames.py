@@ -11,10 +11,10 @@ from uuid import UUID
 from canvas.budget import UNPRICED, usage_json
 from canvas.events import run_events
 from canvas.events.run_warnings import has_model_error
-from canvas.events.stream_sequencer import Event, Frame, Position, TextDelta, message_data
+from canvas.events.stream_sequencer import SequencedEvent, Frame, Position, TextDelta, message_data
 from canvas.graph.canvas import Canvas
-from store.primitives.ids import moment_of
-from store.runs.events import StoredEvent
+from store.primitives.ids import created_at_of
+from store.runs.events import EventRow
 from store.runs.run_queries import RunSummary
 
 USAGE = ("prompt_tokens", "completion_tokens", "total_tokens", "calls")
@@ -27,7 +27,7 @@ class EventSerializer:
     run: RunSummary
     canvas: Canvas
 
-    def frames(self, frame: Frame[StoredEvent]) -> Iterator[tuple[Position, dict[str, Any]]]:
+    def frames(self, frame: Frame[EventRow]) -> Iterator[tuple[Position, dict[str, Any]]]:
         """Yield the events of a frame, each with the reader's position after it."""
         if isinstance(frame, TextDelta):
             at = (frame.position.offset or 0) - len(frame.text)
@@ -44,7 +44,7 @@ class EventSerializer:
         """Return the last frame of a failed answer."""
         return {"code": 500, "message": message, "data": False, **self.ids}
 
-    def _failed(self, stored: StoredEvent) -> dict[str, Any]:
+    def _failed(self, stored: EventRow) -> dict[str, Any]:
         """Return the last frame of a failed run: `message` names the node, `failure` has the same as fields."""
         error = str(stored.body.get("error", ""))
         number = self.canvas.numbers.get(stored.node_id or "")
@@ -72,12 +72,12 @@ class EventSerializer:
             name,
             data,
             message_id=self.run.message_id.hex,
-            created_at=int(moment_of(self.run.message_id).timestamp()),
+            created_at=int(created_at_of(self.run.message_id).timestamp()),
             session_id=self.run.conversation_id.hex,
             run_id=self.run.id.hex,
         )
 
-    def _data(self, frame: Event[StoredEvent]) -> Mapping[str, Any]:
+    def _data(self, frame: SequencedEvent[EventRow]) -> Mapping[str, Any]:
         stored = frame.stored
         at = stored.created_at.timestamp()
         number = self.canvas.numbers.get(stored.node_id or "")
@@ -105,13 +105,13 @@ class EventSerializer:
             case _:
                 return stored.body
 
-    def _finished(self, stored: StoredEvent, at: float) -> dict[str, Any]:
+    def _finished(self, stored: EventRow, at: float) -> dict[str, Any]:
         failed = {"has_model_error": True} if has_model_error(self.run.usage) else {}
         return {
             **failed,
             "inputs": self.run.request.get("inputs"),
             "outputs": stored.body.get("outputs", _public(stored.outputs)),
-            "elapsed_time": max(0.0, at - moment_of(self.run.message_id).timestamp()),
+            "elapsed_time": max(0.0, at - created_at_of(self.run.message_id).timestamp()),
             "created_at": at,
             "usage": self.usage,
         }

@@ -16,17 +16,17 @@ from store.agents import conversations
 from store.db.transaction import Transaction
 from store.runs import message_streams, scopes, values
 
-Declared = Callable[[Entry], tuple[str, ...]]
+DeclaredOutputs = Callable[[Entry], tuple[str, ...]]
 
 SYS_HISTORY = "sys.history"
 
 
 def outputs_of(
-    tx: Transaction, versions: VersionCache, row: Mapping[str, Any], declared: Declared
+    tx: Transaction, versions: VersionCache, row: Mapping[str, Any], declared: DeclaredOutputs
 ) -> dict[str, dict[str, Any]]:
     """Return the outputs of every node of a run's canvas; a declared output that was not set is null."""
     compiled = versions.to_show(tx, row["version_id"])
-    stored = values.final(tx, row["id"])
+    stored = values.load_final(tx, row["id"])
     from_draft = row["base"].get("values", {})
     shown: dict[str, dict[str, Any]] = {}
     for entry in compiled.document.entries.values():
@@ -49,7 +49,7 @@ def _add_open_containers(
 ) -> None:
     """Add what the passes of Iterations that did not end have collected so far; parallel items leave nothing."""
     for node in canvas.nodes:
-        refs = container_outputs.collected_by(canvas, node) if node.kind is NodeKind.ITERATION else {}
+        refs = container_outputs.collected_refs(canvas, node) if node.kind is NodeKind.ITERATION else {}
         if not refs or parallel_items.requested_concurrency(node.params) > 1:
             continue
         visit = canvas.nodes[canvas.items[node.number]]
@@ -57,8 +57,8 @@ def _add_open_containers(
         if scope is None:
             continue
         key = scope_key(scope)
-        children = container_outputs.children_collected(refs)
-        passes = values.iteration_outputs(tx, row["id"], container_entry(key), children, row["revision"])
+        children = container_outputs.collected_children(refs)
+        passes = values.load_iteration_outputs(tx, row["id"], container_entry(key), children, row["revision"])
         before = {child: dict.fromkeys(shown.get(child, {})) for child in children}
         shown[node.id] |= container_outputs.collect(refs, passes, key[-1][2], before)
 
@@ -66,7 +66,7 @@ def _add_open_containers(
 def globals_of(tx: Transaction, row: Mapping[str, Any]) -> dict[str, Any]:
     """Return the present globals of a run; `sys.history` is computed from the conversation."""
     found = dict(row["base"].get("globals", {}))
-    variables = values.final(tx, row["id"], is_whole=False).variables
+    variables = values.load_final(tx, row["id"], with_large=False).variables
     found |= {name: value for name, (value, _) in variables.items() if "@" not in name}
     if SYS_HISTORY not in found:
         found[SYS_HISTORY] = [history_line(role, content) for role, content in history_of(tx, row)]
@@ -82,7 +82,7 @@ def history_line(role: str, content: Any) -> str:
 
 def history_of(tx: Transaction, row: Mapping[str, Any]) -> list[list[Any]]:
     """Return the conversation as [role, content] pairs; an assistant's content is the outputs object."""
-    entries = conversations.history(tx, row["conversation_id"], 2**31 - 1, 2**31 - 1)
+    entries = conversations.load_history(tx, row["conversation_id"], 2**31 - 1, 2**31 - 1)
     return [[entry["role"], entry["content"]] for entry in entries]
 
 
@@ -93,5 +93,5 @@ def answer_text(tx: Transaction, row: Mapping[str, Any]) -> str:
     """
     first = row["first_event"]
     return "".join(
-        turn.text for turn in message_streams.opened(tx, row["id"]) if turn.closed_at is None or turn.closed_at >= first
+        turn.text for turn in message_streams.list_opened(tx, row["id"]) if turn.closed_at is None or turn.closed_at >= first
     )

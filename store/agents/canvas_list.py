@@ -99,7 +99,7 @@ def tags_in_use(tx: Transaction, tenant_id: UUID, category: str = "") -> list[tu
 
 def set_tags(tx: Transaction, tenant_id: UUID, canvas_id: UUID, tags: Iterable[str]) -> None:
     """Replace the tags of a canvas. Raises NotFound for an unknown canvas."""
-    text = ",".join(_fitting(normalize_tags(tag.replace(",", " ") for tag in tags)))
+    text = ",".join(_limit_length(normalize_tags(tag.replace(",", " ") for tag in tags)))
     if not tx.run(SET_TAGS, of_tenant=tenant_id, canvas_id=canvas_id, new_tags=text):
         raise NotFound("Agent not found or no permission.")
 
@@ -115,7 +115,7 @@ def normalize_tags(texts: Iterable[str]) -> list[str]:
     return list(by_lower.values())
 
 
-def _fitting(tags: Sequence[str]) -> list[str]:
+def _limit_length(tags: Sequence[str]) -> list[str]:
     """Return as many tags from the front as fit into 512 characters of comma-separated text."""
     fitting: list[str] = []
     for tag in tags:

@@ -29,7 +29,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESSIV
 from sqlalchemy import bindparam, select
 
 from canvas.document import references
-from canvas.document.secret_fields import Declarations, Place, changed, changed_params
+from canvas.document.secret_fields import Declarations, SecretPosition, change_secrets, change_secrets_in_params
 from canvas.errors import InvalidCanvas
 from store.db.transaction import Transaction
 from store.primitives.encryption import CannotUnseal, EncryptionKey
@@ -41,7 +41,7 @@ _MASKED = "••••"
 _MASK = re.compile(_MASKED + r"[0-9a-f]{8}")
 _SEALED = re.compile(re.escape(PREFIX) + r"[A-Za-z0-9_-]*(?: \{[^{}\s]*\})*")
 
-_NOWHERE = ("", "")  # component and field of sealed text in undeclared parameters
+_UNDECLARED = ("", "")  # component and field of sealed text in undeclared parameters
 _NO_KEY = "this process has no sealing key for secrets. Set EASEL_SECRET_KEY."
 
 CANVAS_IDS = select(canvases.c.tenant_id, canvases.c.id).order_by(canvases.c.id)
@@ -127,45 +127,45 @@ class CanvasSecrets:
                 secrets.update(more)
             return found
 
-        def seal(place: Place, value: Any) -> str:
+        def seal(place: SecretPosition, value: Any) -> str:
             text = value.strip() if isinstance(value, str) else ""
             if not is_sealed(text) and _MASKED not in text:
                 return self._seal(place, value)
             if (found := find_secret(place.component, place.field, text)) is not None:
                 return found
-            raise InvalidCanvas(f"{place} {_refusal(text)}", node=place.node, field=place.field)
+            raise InvalidCanvas(f"{place} {_refusal_reason(text)}", node=place.node, field=place.field)
 
         def restore(text: str) -> str:
-            return _MASK.sub(lambda mask: find_secret(*_NOWHERE, mask[0]) or mask[0], text)
+            return _MASK.sub(lambda mask: find_secret(*_UNDECLARED, mask[0]) or mask[0], text)
 
-        sealed = changed(document, self.declared, seal)
+        sealed = change_secrets(document, self.declared, seal)
         is_masked = any(_MASKED in text for text in references.texts_in(sealed))
-        return _with_texts(sealed, restore) if is_masked else sealed
+        return _map_texts(sealed, restore) if is_masked else sealed
 
     def completed(self, document: Mapping[str, Any]) -> dict[str, Any]:
         """Return a stored document with those secrets sealed that are still in plain text."""
-        return changed(document, self.declared, self._kept)
+        return change_secrets(document, self.declared, self._kept)
 
     def masked(self, document: Mapping[str, Any]) -> dict[str, Any]:
         """Return a stored document as replies show it, with masks in place of secrets."""
 
-        def mask(place: Place, value: Any) -> str:
+        def mask(place: SecretPosition, value: Any) -> str:
             if self.cipher is None and not is_sealed(value):
                 return f"{_MASKED}{'0' * 8}"  # the real mask is computed from the sealed value, which needs the key
             return _mask(self._kept(place, value))
 
-        shown = changed(document, self.declared, mask)
+        shown = change_secrets(document, self.declared, mask)
         if not holds_sealed(shown):
             return shown
-        return _with_texts(shown, lambda text: _SEALED.sub(lambda sealed: _mask(sealed[0]), text))
+        return _map_texts(shown, lambda text: _SEALED.sub(lambda sealed: _mask(sealed[0]), text))
 
     def opened(self, document: Mapping[str, Any]) -> dict[str, Any]:
         """Return a stored document with its secrets in plain text. Raises CannotUnseal, which names node and field."""
-        return changed(document, self.declared, self._open)
+        return change_secrets(document, self.declared, self._open)
 
-    def opened_params(self, place: Place, params: Mapping[str, Any]) -> Mapping[str, Any]:
+    def opened_params(self, place: SecretPosition, params: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the stored parameters of one node with their secrets in plain text. Raises CannotUnseal."""
-        return changed_params(place, params, self.declared, self._open)
+        return change_secrets_in_params(place, params, self.declared, self._open)
 
     def _masks(self, document: Mapping[str, Any]) -> dict[tuple[str, str, str], str]:
         """Return what masks and sealed texts of a stored document stand for, by component, field and text.
@@ -174,28 +174,28 @@ class CanvasSecrets:
         """
         by_text: dict[tuple[str, str, str], str] = {}
 
-        def note(place: Place, value: Any) -> str:
+        def note(place: SecretPosition, value: Any) -> str:
             sealed = self._kept(place, value)
             by_text[place.component, place.field, _mask(sealed)] = sealed
             by_text[place.component, place.field, sealed] = sealed
             return ""
 
-        rest = changed(document, self.declared, note)
+        rest = change_secrets(document, self.declared, note)
         for text in references.texts_in(rest):
             for sealed in _SEALED.findall(text):
-                by_text[*_NOWHERE, _mask(sealed)] = sealed
+                by_text[*_UNDECLARED, _mask(sealed)] = sealed
         return by_text
 
-    def _kept(self, place: Place, value: Any) -> str:
+    def _kept(self, place: SecretPosition, value: Any) -> str:
         return value if is_sealed(value) else self._seal(place, value)
 
-    def _seal(self, place: Place, value: Any) -> str:
+    def _seal(self, place: SecretPosition, value: Any) -> str:
         if self.cipher is None:
             raise InvalidCanvas(f"{place}: {_NO_KEY}", node=place.node, field=place.field)
         body = self.cipher.encrypt(json.dumps(value).encode(), [self._belongs_to(place)])
         return PREFIX + urlsafe_b64encode(body).decode().rstrip("=") + _references_in(value)
 
-    def _open(self, place: Place, value: Any) -> Any:
+    def _open(self, place: SecretPosition, value: Any) -> Any:
         if not is_sealed(value):
             return value  # stored before secrets were sealed
         if self.cipher is None:
@@ -210,7 +210,7 @@ class CanvasSecrets:
                 "process, or type the secret in again, save and publish."
             ) from error
 
-    def _belongs_to(self, place: Place) -> bytes:
+    def _belongs_to(self, place: SecretPosition) -> bytes:
         return f"canvases/{self.tenant_id}/{self.canvas_id}/{place.component}/{place.field}".encode()
 
 
@@ -224,7 +224,7 @@ def _references_in(value: Any) -> str:
     return "".join(f" {{{expression}}}" for expression in dict.fromkeys(each.expression for each in matches))
 
 
-def _refusal(text: str) -> str:
+def _refusal_reason(text: str) -> str:
     """Return why a masked or sealed value is not stored, and what to do."""
     if is_mask(text):
         return "is masked, and this canvas has no secret that the mask stands for. Type the secret in."
@@ -233,15 +233,15 @@ def _refusal(text: str) -> str:
     return f"has {_MASKED} among other characters, so it is not a valid mask. Type in the whole secret."
 
 
-def _with_texts(value: Any, change: Callable[[str], str]) -> Any:
+def _map_texts(value: Any, change: Callable[[str], str]) -> Any:
     """Return a copy of a JSON value with every text changed, except keys."""
     match value:
         case str():
             return change(value)
         case Mapping():
-            return {key: _with_texts(member, change) for key, member in value.items()}
+            return {key: _map_texts(member, change) for key, member in value.items()}
         case list() | tuple():
-            return [_with_texts(item, change) for item in value]
+            return [_map_texts(item, change) for item in value]
         case _:
             return value
 
@@ -266,7 +266,7 @@ def seal_saved(
     return secrets.sealed(document, before)
 
 
-def a_sealed_draft(tx: Transaction, most: int) -> tuple[UUID, UUID, Mapping[str, Any]] | None:
+def find_sealed_draft(tx: Transaction, most: int) -> tuple[UUID, UUID, Mapping[str, Any]] | None:
     """Return tenant, id and draft of one canvas with sealed secrets; None if there is none.
 
     Looks at the `most` drafts that were changed last.
@@ -275,7 +275,7 @@ def a_sealed_draft(tx: Transaction, most: int) -> tuple[UUID, UUID, Mapping[str,
     return (rows[0].tenant_id, rows[0].id, rows[0].draft) if rows else None
 
 
-def all_canvases(tx: Transaction) -> list[tuple[UUID, UUID]]:
+def list_all_canvases(tx: Transaction) -> list[tuple[UUID, UUID]]:
     """Return tenant and id of every canvas, and of deleted ones whose versions are still in use."""
     return [(row.tenant_id, row.id) for statement in (CANVAS_IDS, ORPHANED_IDS) for row in tx.rows(statement)]
 

@@ -122,14 +122,14 @@ def create(
         draft=dict(dsl),
     )
     if created is None:
-        raise _is_taken(title)
+        raise _title_conflict(title)
     versions.save(tx, tenant_id, created, release=release)
     return created
 
 
 def get(tx: Transaction, tenant_id: UUID, canvas_id: UUID) -> StoredCanvas:
     """Return a canvas with its draft. Raises NotFound, also for another tenant's canvas."""
-    return _found(tx.one_or_none(CANVAS, of_tenant=tenant_id, canvas_id=canvas_id))
+    return _require_canvas(tx.one_or_none(CANVAS, of_tenant=tenant_id, canvas_id=canvas_id))
 
 
 def lock(tx: Transaction, tenant_id: UUID, canvas_id: UUID) -> StoredCanvas:
@@ -137,7 +137,7 @@ def lock(tx: Transaction, tenant_id: UUID, canvas_id: UUID) -> StoredCanvas:
 
     Use it to write a draft that depends on the stored one. Raises NotFound, also for another tenant's canvas.
     """
-    return _found(tx.one_or_none(LOCKED_CANVAS, of_tenant=tenant_id, canvas_id=canvas_id))
+    return _require_canvas(tx.one_or_none(LOCKED_CANVAS, of_tenant=tenant_id, canvas_id=canvas_id))
 
 
 def update(
@@ -173,7 +173,7 @@ def update(
         with tx.savepoint():
             hit = tx.run(UPDATE, of_tenant=tenant_id, canvas_id=canvas_id, **values)
     except IntegrityError as error:  # the unique title is the only constraint that these columns can violate
-        raise _is_taken(title or "A canvas of this title") from error
+        raise _title_conflict(title or "A canvas of this title") from error
     if not hit:
         raise NotFound("canvas not found.")
     if release or dsl is not None:
@@ -215,11 +215,11 @@ def delete(tx: Transaction, tenant_id: UUID, canvas_id: UUID) -> None:
     tx.run(DELETE, of_tenant=tenant_id, canvas_id=canvas_id)
 
 
-def _found(row: Mapping[str, Any] | None) -> StoredCanvas:
+def _require_canvas(row: Mapping[str, Any] | None) -> StoredCanvas:
     if row is None:
         raise NotFound("canvas not found.")
     return StoredCanvas(**row)
 
 
-def _is_taken(title: str) -> Conflict:
+def _title_conflict(title: str) -> Conflict:
     return Conflict(f"{title.strip()} already exists.")

@@ -28,7 +28,7 @@ LOCK = (
     .where(conversations.c.id == bindparam("of_conversation"), conversations.c.tenant_id == bindparam("of_tenant"))
     .with_for_update(key_share=True)
 )
-OCCUPY = text("""
+SET_ACTIVE_RUN = text("""
     update conversations set active_run = :run_id, last_run = :run_id, updated_at = now()
     where id = :conversation_id and (active_run is null or active_run = :run_id)
 """)
@@ -37,15 +37,15 @@ COUNT_MESSAGE = text("""
     returning messages, has_queue
 """)
 PUT_MESSAGE = insert(conversation_messages)
-HOLD = text("select id, has_queue from conversations where id = :conversation_id for no key update")
-QUEUE = text("update conversations set has_queue = true where id = :conversation_id and not has_queue")
+LOCK_QUEUE = text("select id, has_queue from conversations where id = :conversation_id for no key update")
+SET_HAS_QUEUE = text("update conversations set has_queue = true where id = :conversation_id and not has_queue")
 NEXT_QUEUED = text("""
     select id from runs where conversation_id = :conversation_id and status = 'queued'
     order by case when request -> 'options' ->> 'on_busy' = 'interrupt' then created_at end desc nulls last,
         created_at, id
     limit 1
 """)
-NOT_OVER = text("""
+OPEN_RUNS = text("""
     select id from runs where conversation_id = :conversation_id
         and status in ('queued', 'running', 'waiting', 'stopping')
     order by created_at desc, id desc
@@ -62,25 +62,25 @@ def lock(tx: Transaction, tenant_id: UUID, conversation_id: UUID) -> Mapping[str
     return tx.one_or_none(LOCK, of_conversation=conversation_id, of_tenant=tenant_id)
 
 
-def queue(tx: Transaction, conversation: Mapping[str, Any], conversation_id: UUID) -> None:
+def mark_queued(tx: Transaction, conversation: Mapping[str, Any], conversation_id: UUID) -> None:
     """Note that a run of a conversation is queued. The caller has locked the conversation and passes its row."""
     if not conversation["has_queue"]:
-        tx.later(QUEUE, conversation_id=conversation_id)
+        tx.later(SET_HAS_QUEUE, conversation_id=conversation_id)
 
 
-def next_queued(tx: Transaction, conversation_id: UUID) -> UUID | None:
+def find_next_queued(tx: Transaction, conversation_id: UUID) -> UUID | None:
     """Return the run that comes next in a conversation that the caller has locked; None if none is queued."""
     return tx.scalar(NEXT_QUEUED, conversation_id=conversation_id)
 
 
-def open_runs(tx: Transaction, conversation_id: UUID) -> list[UUID]:
+def list_open_runs(tx: Transaction, conversation_id: UUID) -> list[UUID]:
     """Return the open runs of a conversation, newest first: stopped in this order, none of them starts meanwhile."""
-    return [run_id for (run_id,) in tx.rows(NOT_OVER, conversation_id=conversation_id)]
+    return [run_id for (run_id,) in tx.rows(OPEN_RUNS, conversation_id=conversation_id)]
 
 
 def set_active_run(tx: Transaction, conversation_id: UUID, run_id: UUID) -> None:
     """Make a run the active one, unless there is another active run."""
-    tx.later(OCCUPY, conversation_id=conversation_id, run_id=run_id)
+    tx.later(SET_ACTIVE_RUN, conversation_id=conversation_id, run_id=run_id)
 
 
 def append_user_message(
@@ -111,7 +111,7 @@ def finish_run(tx: Transaction, row: RunRow, *, last: tuple[UUID, str] | None, e
     queued, and for a run that ended while it was queued.
     """
     conversation_id = row.conversation_id
-    held = tx.one_or_none(HOLD if last is None else COUNT_MESSAGE, conversation_id=conversation_id)
+    held = tx.one_or_none(LOCK_QUEUE if last is None else COUNT_MESSAGE, conversation_id=conversation_id)
     if last is not None and held is not None:  # held is None if the conversation was deleted meanwhile
         tx.run(
             PUT_MESSAGE,
@@ -122,7 +122,7 @@ def finish_run(tx: Transaction, row: RunRow, *, last: tuple[UUID, str] | None, e
             activation_id=last[0],
             node_id=last[1],
         )
-    next_run = next_queued(tx, conversation_id) if held is None or held["has_queue"] else None
+    next_run = find_next_queued(tx, conversation_id) if held is None or held["has_queue"] else None
     released = tx.run(
         RELEASE,
         conversation_id=conversation_id,

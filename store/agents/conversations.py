@@ -46,7 +46,7 @@ class Conversation:
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class ConversationMessage:
     """A message of one side. An assistant's `content` is the outputs of a node; None once retention has deleted it."""
 
     number: int
@@ -79,14 +79,14 @@ ORDERS = {
 }
 
 _version_title = select(version_rows.c.title).where(version_rows.c.id == conversations.c.version_id).scalar_subquery()
-_shown = tuple(
+_columns = tuple(
     func.coalesce(_version_title, "").label(name) if name == "version_title" else conversations.c[name]
     for name in Conversation.__dataclass_fields__
 )
 _of_canvas = and_(
     conversations.c.tenant_id == bindparam("tenant_id"), conversations.c.canvas_id == bindparam("canvas_id")
 )
-_said = sa.outerjoin(
+_messages_with_values = sa.outerjoin(
     entries,
     node_values,
     and_(
@@ -104,7 +104,7 @@ INSERT = sa.insert(conversations).values(
     }
     | {"has_queue": sa.false()}
 )
-CONVERSATION = select(*_shown).where(
+CONVERSATION = select(*_columns).where(
     conversations.c.tenant_id == bindparam("tenant_id"), conversations.c.id == bindparam("conversation_id")
 )
 OF_LINK = select(conversations.c.id).where(
@@ -115,7 +115,7 @@ OF_LINK = select(conversations.c.id).where(
         conversations.c.id == select(runs.c.conversation_id).where(runs.c.id == bindparam("of")).scalar_subquery(),
     ),
 )
-PAGE = select(*_shown).where(_of_canvas)
+PAGE = select(*_columns).where(_of_canvas)
 COUNT = select(func.count()).select_from(conversations).where(_of_canvas)
 MESSAGES = (
     select(
@@ -129,7 +129,7 @@ MESSAGES = (
         entries.c.created_at,
         node_values.c.large,
     )
-    .select_from(_said.join(conversations, conversations.c.id == entries.c.conversation_id))
+    .select_from(_messages_with_values.join(conversations, conversations.c.id == entries.c.conversation_id))
     .where(
         conversations.c.tenant_id == bindparam("tenant_id"),
         conversations.c.id == func.any(bindparam("some", type_=sa.ARRAY(sa.Uuid))),
@@ -138,7 +138,7 @@ MESSAGES = (
 )
 HISTORY = (
     select(entries.c.role, _content, entries.c.node_id, node_values.c.large)
-    .select_from(_said)
+    .select_from(_messages_with_values)
     .where(entries.c.conversation_id == bindparam("conversation_id"), entries.c.number <= bindparam("upto"))
     .order_by(entries.c.number.desc())
     .limit(bindparam("most"))
@@ -236,22 +236,22 @@ def page(
     return [Conversation(*row) for row in rows], total
 
 
-def messages(tx: Transaction, tenant_id: UUID, conversation_id: UUID) -> list[Message]:
+def list_messages(tx: Transaction, tenant_id: UUID, conversation_id: UUID) -> list[ConversationMessage]:
     """Return all messages in order; none for an unknown conversation or another tenant's."""
-    return messages_of(tx, tenant_id, [conversation_id])[conversation_id]
+    return list_messages_of(tx, tenant_id, [conversation_id])[conversation_id]
 
 
-def messages_of(tx: Transaction, tenant_id: UUID, conversation_ids: Sequence[UUID]) -> dict[UUID, list[Message]]:
+def list_messages_of(tx: Transaction, tenant_id: UUID, conversation_ids: Sequence[UUID]) -> dict[UUID, list[ConversationMessage]]:
     """Return all messages of some conversations in order; none for unknown conversations or another tenant's."""
-    by_conversation: dict[UUID, list[Message]] = {conversation_id: [] for conversation_id in conversation_ids}
+    by_conversation: dict[UUID, list[ConversationMessage]] = {conversation_id: [] for conversation_id in conversation_ids}
     for conversation_id, *row, large in tx.rows(MESSAGES, tenant_id=tenant_id, some=list(conversation_ids)):
-        message = Message(*row)
+        message = ConversationMessage(*row)
         content = tx.large.outputs(str(message.node_id), message.content, large)
         by_conversation[conversation_id].append(replace(message, content=content) if large else message)
     return by_conversation
 
 
-def history(tx: Transaction, conversation_id: UUID, upto: int, limit: int) -> list[Mapping[str, Any]]:
+def load_history(tx: Transaction, conversation_id: UUID, upto: int, limit: int) -> list[Mapping[str, Any]]:
     """Return the last `limit` messages up to number `upto`, oldest first: {role, content}; none for a limit below 1.
 
     A user's content is as it was stored; an assistant's is the outputs of the node that answered.
@@ -265,7 +265,7 @@ def history(tx: Transaction, conversation_id: UUID, upto: int, limit: int) -> li
     ]
 
 
-def open_runs(
+def list_open_runs(
     tx: Transaction, tenant_id: UUID, canvas_id: UUID, conversation_ids: Sequence[UUID] | None = None
 ) -> list[UUID]:
     """Return the open runs of the ids conversations or of all, including deleted ones.
@@ -310,7 +310,7 @@ def _mentions(keywords: str) -> ColumnElement[bool]:
         func.replace(id_text, "-", "").icontains(keywords, autoescape=True),
         conversations.c.name.icontains(keywords, autoescape=True),
         exists()
-        .select_from(_said)
+        .select_from(_messages_with_values)
         .where(
             entries.c.conversation_id == conversations.c.id,
             or_(

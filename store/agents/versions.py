@@ -30,7 +30,7 @@ from store.primitives.json_codec import encode
 from store.tables.runs import runs
 from store.tables.tenants import canvases, conversations, tenants, versions
 
-KEPT = 20
+MAX_UNRELEASED = 20
 """How many unreleased versions of a canvas are kept (the newest), besides those that runs or conversations refer to."""
 
 BATCH = 500
@@ -58,19 +58,19 @@ class Version:
     dsl: Mapping[str, Any] = field(repr=False, default_factory=dict[str, Any])  # empty in lists
 
 
-GONE = "This version of the agent is not there any more. Choose another one, and begin a new session."
+VERSION_GONE_TEXT = "This version of the agent is not there any more. Choose another one, and begin a new session."
 
-_shown = tuple(versions.c[name] for name in Version.__dataclass_fields__ if name != "dsl")
+_columns = tuple(versions.c[name] for name in Version.__dataclass_fields__ if name != "dsl")
 _any_of_canvas = and_(versions.c.tenant_id == bindparam("tenant_id"), versions.c.canvas_id == bindparam("canvas_id"))
 _of_canvas = and_(_any_of_canvas, versions.c.deleted_at.is_(None))
 _newest_first = (versions.c.created_at.desc(), versions.c.id.desc())
 _draft_of_canvas = (canvases.c.tenant_id == bindparam("tenant_id"), canvases.c.id == bindparam("canvas_id"))
 
 
-def _held(*conditions: ColumnElement[bool]) -> Select[Any]:
+def _lock_newest(*conditions: ColumnElement[bool]) -> Select[Any]:
     """Return a query of the newest version that fulfils the conditions; it locks the version and its canvas."""
     return (
-        select(*_shown, versions.c.dsl)
+        select(*_columns, versions.c.dsl)
         .join(canvases, canvases.c.id == versions.c.canvas_id)
         .where(_of_canvas, *conditions)
         .order_by(*_newest_first)
@@ -79,25 +79,25 @@ def _held(*conditions: ColumnElement[bool]) -> Select[Any]:
     )
 
 
-HOLD_LATEST = _held()
-HOLD_RELEASED = _held(versions.c.released)
-HOLD_BY_ID = _held(versions.c.id == bindparam("version_id"))
-HOLD_LIKE_DRAFT = _held(  # a json column keeps the text that was encoded, so hashing it gives `digest_of` the draft
+LOCK_LATEST = _lock_newest()
+LOCK_RELEASED = _lock_newest(versions.c.released)
+LOCK_BY_ID = _lock_newest(versions.c.id == bindparam("version_id"))
+LOCK_LIKE_DRAFT = _lock_newest(  # a json column keeps the text that was encoded, so hashing it gives `digest_of` the draft
     versions.c.digest
     == select(func.sha256(func.convert_to(cast(canvases.c.draft, Text), "UTF8"), type_=LargeBinary))
     .where(*_draft_of_canvas)
     .correlate(None)
     .scalar_subquery()
 )
-HOLD = (
+LOCK = (
     select(versions.c.id)
     .join(canvases, canvases.c.id == versions.c.canvas_id)
     .where(_any_of_canvas, versions.c.id == bindparam("version_id"))
     .with_for_update(read=True, key_share=True)
 )
-IS_HELD = expect_rows(RowGuard.VERSION_EXISTS)
-VERSION = select(*_shown, versions.c.dsl).where(versions.c.id == bindparam("version_id"))
-VERSIONS = select(*_shown).where(_of_canvas).order_by(versions.c.updated_at.desc(), versions.c.id.desc())
+EXPECT_ONE = expect_rows(RowGuard.VERSION_EXISTS)
+VERSION = select(*_columns, versions.c.dsl).where(versions.c.id == bindparam("version_id"))
+VERSIONS = select(*_columns).where(_of_canvas).order_by(versions.c.updated_at.desc(), versions.c.id.desc())
 
 LOCK_DRAFT = (
     select(canvases.c.draft, canvases.c.title, tenants.c.name.label("owner"), func.now().label("now"))
@@ -105,15 +105,15 @@ LOCK_DRAFT = (
     .where(*_draft_of_canvas)
     .with_for_update(of=canvases, key_share=True)
 )
-LATEST = (
+LATEST_ID = (
     select(versions.c.id, versions.c.digest, versions.c.released).where(_of_canvas).order_by(*_newest_first).limit(1)
 )
 INSERT = (
     sa.insert(versions)
     .values({c.name: bindparam(c.name) for c in versions.c if c.name not in ("created_at", "updated_at", "deleted_at")})
-    .returning(*_shown, versions.c.dsl)
+    .returning(*_columns, versions.c.dsl)
 )
-KEEP = (
+UPDATE_LATEST = (
     sa.update(versions)
     .where(versions.c.id == bindparam("version_id"))
     .values(
@@ -122,7 +122,7 @@ KEEP = (
         description=func.coalesce(bindparam("new_description", type_=Text), versions.c.description),
         updated_at=func.now(),
     )
-    .returning(*_shown, versions.c.dsl)
+    .returning(*_columns, versions.c.dsl)
 )
 
 _runs_of_it = exists().where(runs.c.tenant_id == versions.c.tenant_id, runs.c.version_id == versions.c.id)
@@ -138,13 +138,13 @@ _is_latest_release = versions.c.released & ~exists().where(
     _newer.c.deleted_at.is_(None),
     _newer.c.created_at > versions.c.created_at,
 )
-_kept = select(versions.c.id).where(_of_canvas, ~versions.c.released).order_by(*_newest_first).limit(KEPT)
+_newest_unreleased = select(versions.c.id).where(_of_canvas, ~versions.c.released).order_by(*_newest_first).limit(MAX_UNRELEASED)
 LOCK_EXCESS = (
     select(versions.c.id)
     .where(
         _any_of_canvas,
         or_(~versions.c.released, versions.c.deleted_at.is_not(None)),
-        versions.c.id.not_in(_kept.correlate(None)),
+        versions.c.id.not_in(_newest_unreleased.correlate(None)),
     )
     .with_for_update(skip_locked=True)
 )
@@ -179,53 +179,53 @@ def digest_of(dsl: Mapping[str, Any]) -> bytes:
     return hashlib.sha256(encode(dsl).encode()).digest()
 
 
-def version(tx: Transaction, version_id: UUID) -> Version:
+def get(tx: Transaction, version_id: UUID) -> Version:
     """Return a version by its id, hidden or not, for a caller that has the id from a run's row. Raises VersionGone."""
     rows = tx.rows(VERSION, version_id=version_id)
     if not rows:
-        raise VersionGone(GONE, version_id=version_id.hex)
+        raise VersionGone(VERSION_GONE_TEXT, version_id=version_id.hex)
     return Version(*rows[0])
 
 
-def hold(tx: Transaction, tenant_id: UUID, canvas_id: UUID, version_id: UUID) -> None:
+def lock(tx: Transaction, tenant_id: UUID, canvas_id: UUID, version_id: UUID) -> None:
     """Keep a version, hidden or not, and its canvas from being deleted until the transaction ends.
 
     Sent without waiting: if one of them is gone, the next wait raises an error (`is_version_gone`), and nothing is
     committed.
     """
-    tx.write(HOLD, IS_HELD, tenant_id=tenant_id, canvas_id=canvas_id, version_id=version_id)
+    tx.write(LOCK, EXPECT_ONE, tenant_id=tenant_id, canvas_id=canvas_id, version_id=version_id)
 
 
-def is_gone(error: BaseException) -> bool:
+def is_version_gone(error: BaseException) -> bool:
     """Return whether an error says that the version to be held, or its canvas, is gone."""
     return failed_guard(error) is RowGuard.VERSION_EXISTS
 
 
-def version_by_id(tx: Transaction, tenant_id: UUID, canvas_id: UUID, version_id: UUID) -> Version:
+def lock_by_id(tx: Transaction, tenant_id: UUID, canvas_id: UUID, version_id: UUID) -> Version:
     """Return a version of this canvas. Raises NotFound, also for a version of another canvas or tenant."""
-    rows = tx.rows(HOLD_BY_ID, tenant_id=tenant_id, canvas_id=canvas_id, version_id=version_id)
-    return _found(rows, "Version not found.")
+    rows = tx.rows(LOCK_BY_ID, tenant_id=tenant_id, canvas_id=canvas_id, version_id=version_id)
+    return _require_version(rows, "Version not found.")
 
 
-def latest_released(tx: Transaction, tenant_id: UUID, canvas_id: UUID) -> Version:
+def lock_latest_released(tx: Transaction, tenant_id: UUID, canvas_id: UUID) -> Version:
     """Return the version that was published last. Raises NotFound if there is none."""
-    rows = tx.rows(HOLD_RELEASED, tenant_id=tenant_id, canvas_id=canvas_id)
-    return _found(rows, "No available published version")
+    rows = tx.rows(LOCK_RELEASED, tenant_id=tenant_id, canvas_id=canvas_id)
+    return _require_version(rows, "No available published version")
 
 
-def latest(tx: Transaction, tenant_id: UUID, canvas_id: UUID) -> Version:
+def lock_latest(tx: Transaction, tenant_id: UUID, canvas_id: UUID) -> Version:
     """Return the newest version, released or not, or that of the draft. Raises NotFound for an unknown canvas."""
-    rows = tx.rows(HOLD_LATEST, tenant_id=tenant_id, canvas_id=canvas_id)
-    return Version(*rows[0]) if rows else snapshot(tx, tenant_id, canvas_id)
+    rows = tx.rows(LOCK_LATEST, tenant_id=tenant_id, canvas_id=canvas_id)
+    return Version(*rows[0]) if rows else lock_draft_version(tx, tenant_id, canvas_id)
 
 
-def snapshot(tx: Transaction, tenant_id: UUID, canvas_id: UUID) -> Version:
+def lock_draft_version(tx: Transaction, tenant_id: UUID, canvas_id: UUID) -> Version:
     """Return the version that equals the draft; create it if there is none. Raises NotFound for an unknown canvas."""
-    rows = tx.rows(HOLD_LIKE_DRAFT, tenant_id=tenant_id, canvas_id=canvas_id)
+    rows = tx.rows(LOCK_LIKE_DRAFT, tenant_id=tenant_id, canvas_id=canvas_id)
     return Version(*rows[0]) if rows else save(tx, tenant_id, canvas_id)
 
 
-def versions_of(tx: Transaction, tenant_id: UUID, canvas_id: UUID) -> list[Version]:
+def list_versions(tx: Transaction, tenant_id: UUID, canvas_id: UUID) -> list[Version]:
     """Return all versions of a canvas without their documents, the last changed first."""
     return [Version(*row) for row in tx.rows(VERSIONS, tenant_id=tenant_id, canvas_id=canvas_id)]
 
@@ -248,12 +248,12 @@ def save(
     if draft is None:
         raise NotFound("canvas not found.")
     if release:
-        pins.pin_offers(tx, tenant_id, draft["draft"])
+        pins.pin_offered_tools(tx, tenant_id, draft["draft"])
     digest = digest_of(draft["draft"])
-    last = tx.one_or_none(LATEST, tenant_id=tenant_id, canvas_id=canvas_id)
+    last = tx.one_or_none(LATEST_ID, tenant_id=tenant_id, canvas_id=canvas_id)
     if last and last["digest"] == digest and (release or not last["released"]):
         (row,) = tx.rows(
-            KEEP, version_id=last["id"], now_released=release, new_title=title, new_description=description
+            UPDATE_LATEST, version_id=last["id"], now_released=release, new_title=title, new_description=description
         )
         return Version(*row)
     (row,) = tx.rows(
@@ -298,7 +298,7 @@ def delete_orphans(tx: Transaction) -> int:
     return _delete_unused(tx, tx.rows(LOCK_ORPHANS))
 
 
-def _found(rows: Sequence[Row[Any]], message: str) -> Version:
+def _require_version(rows: Sequence[Row[Any]], message: str) -> Version:
     if not rows:
         raise NotFound(message)
     return Version(*rows[0])

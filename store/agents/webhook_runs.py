@@ -16,12 +16,12 @@ from store.primitives.ids import first_id_at
 from store.tables.runs import run_events, runs
 from store.tables.tenants import canvases
 
-TRACE_KEPT = timedelta(seconds=600)
-MARK = "webhook"  # the option of a run's request that says that a webhook started it: TEST or LIVE
+TEST_RETENTION = timedelta(seconds=600)
+OPTION = "webhook"  # the option of a run's request that says that a webhook started it: TEST or LIVE
 TEST, LIVE = "test", "live"
-MOST_TESTS = 1000
+MAX_TESTS = 1000
 
-DOOR = select(canvases.c.id, canvases.c.tenant_id, canvases.c.canvas_category).where(
+TARGET = select(canvases.c.id, canvases.c.tenant_id, canvases.c.canvas_category).where(
     canvases.c.id == bindparam("canvas_id")
 )
 TESTS = (
@@ -30,11 +30,11 @@ TESTS = (
         runs.c.tenant_id == bindparam("of_tenant"),
         runs.c.canvas_id == bindparam("of_canvas"),
         runs.c.id >= bindparam("oldest"),
-        runs.c.created_at > func.now() - TRACE_KEPT,
-        runs.c.request["options"][MARK].as_string() == TEST,
+        runs.c.created_at > func.now() - TEST_RETENTION,
+        runs.c.request["options"][OPTION].as_string() == TEST,
     )
     .order_by(runs.c.created_at, runs.c.id)
-    .limit(MOST_TESTS)
+    .limit(MAX_TESTS)
 )
 TIMES = (
     select(run_events.c.number, run_events.c.created_at)
@@ -71,22 +71,22 @@ class WebhookTest:
 
 def find_target(tx: Transaction, canvas_id: UUID) -> WebhookTarget | None:
     """Return a canvas of any tenant, for a call that names only the canvas; None if there is none."""
-    row = tx.one_or_none(DOOR, canvas_id=canvas_id)
+    row = tx.one_or_none(TARGET, canvas_id=canvas_id)
     return WebhookTarget(row["id"], row["tenant_id"], row["canvas_category"]) if row else None
 
 
 def list_tests(tx: Transaction, tenant_id: UUID, canvas_id: UUID) -> list[WebhookTest]:
     """Return the tests of a canvas's webhook in the last ten minutes, oldest first."""
-    oldest = first_id_at(datetime.now(UTC) - 2 * TRACE_KEPT)  # so that old partitions are not read
+    oldest = first_id_at(datetime.now(UTC) - 2 * TEST_RETENTION)  # so that old partitions are not read
     rows = tx.rows(TESTS, of_tenant=tenant_id, of_canvas=canvas_id, oldest=oldest)
     return [WebhookTest(*row) for row in rows]
 
 
-def times(tx: Transaction, run_id: UUID) -> list[tuple[int, datetime]]:
+def list_event_times(tx: Transaction, run_id: UUID) -> list[tuple[int, datetime]]:
     """Return when each event of a run was stored, by number."""
     return [(number, moment) for number, moment in tx.rows(TIMES, of_run=run_id)]
 
 
-def statuses(tx: Transaction, run_id: UUID, after: int) -> list[Any]:
+def list_reply_statuses(tx: Transaction, run_id: UUID, after: int) -> list[Any]:
     """Return the status codes that the Message nodes of a turn set, in order; None for each that sets none."""
     return [status for (status,) in tx.rows(STATUSES, of_run=run_id, after=after)]

@@ -21,18 +21,18 @@ from sqlalchemy.types import TypeEngine
 from store.db import pruning
 from store.primitives.json_codec import encode
 
-KEPT = 1024  # statements; more than the product has, so only statements that were built for a single call are evicted
+MAX_CACHED = 1024  # statements; more than the product has, so only statements that were built for a single call are evicted
 
 _DIALECT = PGDialect_psycopg(paramstyle="numeric_dollar")
-_GIVEN = object()
+_FROM_CALLER = object()
 
-_PLACE = re.compile(rb"\$(\d+)")
+_PLACEHOLDER = re.compile(rb"\$(\d+)")
 
-Put = Callable[[Any], Any]
+Converter = Callable[[Any], Any]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Compiled:
+class CompiledStatement:
     """A statement's text and its parameters in the order of `$1`, `$2`, ...
 
     A parameter is a name, a constant (`_FROM_CALLER` if the caller gives the value) and the conversion that the value
@@ -41,34 +41,34 @@ class Compiled:
     """
 
     sql: bytes
-    places: Sequence[tuple[str, Any, Put | None]]
+    places: Sequence[tuple[str, Any, Converter | None]]
     is_about_runs: bool = False
     is_used_once: bool = False
 
     def values(self, arguments: Mapping[str, Any]) -> list[Any]:
         """Return the values in order, converted for the driver. Raises KeyError if one is missing."""
         return [
-            constant if constant is not _GIVEN else put(arguments[name]) if put else arguments[name]
+            constant if constant is not _FROM_CALLER else put(arguments[name]) if put else arguments[name]
             for name, constant, put in self.places
         ]
 
 
-def compiled(statement: Executable, arguments: Mapping[str, Any], partition: str = pruning.PARENT) -> Compiled:
+def compile_statement(statement: Executable, arguments: Mapping[str, Any], partition: str = pruning.PARENT) -> CompiledStatement:
     """Compile a statement for the parameter names that it is called with. An INSERT writes the columns that are named.
 
     `partition`: the suffix of the week's partitions that the statement names in place of the tables (`p2026w47`).
     """
-    return _compiled(statement, tuple(arguments), partition)
+    return _compile_cached(statement, tuple(arguments), partition)
 
 
-def pinned(made: Compiled, run_id: UUID) -> Compiled:
+def pin_to_run(made: CompiledStatement, run_id: UUID) -> CompiledStatement:
     """Return a statement with its run's id as a literal, so that even a generic plan covers one partition only."""
     if not made.is_about_runs:
         return made
-    numbers = {number for number, (name, _, _) in enumerate(made.places, start=1) if name in pruning.RUN}
+    numbers = {number for number, (name, _, _) in enumerate(made.places, start=1) if name in pruning.RUN_ID_NAMES}
     literal = f"cast('{run_id}' as uuid)".encode()
-    sql = _PLACE.sub(lambda place: literal if int(place[1]) in numbers else place[0], made.sql)
-    return Compiled(sql, made.places, is_about_runs=True, is_used_once=True)
+    sql = _PLACEHOLDER.sub(lambda place: literal if int(place[1]) in numbers else place[0], made.sql)
+    return CompiledStatement(sql, made.places, is_about_runs=True, is_used_once=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class CombinedStatement:
     """Several writes as one statement."""
 
     sql: bytes
-    parts: Sequence[Compiled]
+    parts: Sequence[CompiledStatement]
     is_used_once: bool = False
 
     def values(self, writes: Sequence[Write]) -> list[Any]:
@@ -98,7 +98,7 @@ class CombinedStatement:
         return [value for part, write in zip(self.parts, writes, strict=True) for value in part.values(write.values)]
 
 
-def combine_writes(writes: Sequence[Write], parts: Sequence[Compiled] | None = None) -> CombinedStatement:
+def combine_writes(writes: Sequence[Write], parts: Sequence[CompiledStatement] | None = None) -> CombinedStatement:
     """Combine writes into one statement: `with w0 as (...), w1 as (...) select check0, check1`.
 
     Each write sees the rows as they were before all of them, so no two of them may change the same row. PostgreSQL
@@ -107,19 +107,19 @@ def combine_writes(writes: Sequence[Write], parts: Sequence[Compiled] | None = N
     (`tests/integration/store/test_pipeline.py`). `parts`: the compiled writes, where they name partitions instead of
     tables.
     """
-    parts = parts if parts is not None else [compiled(write.statement, write.values) for write in writes]
+    parts = parts if parts is not None else [compile_statement(write.statement, write.values) for write in writes]
     checked = tuple((part, write.check) for part, write in zip(parts, writes, strict=True))
     if any(part.is_used_once for part in parts):
-        return _joined(checked)
-    return _together(checked)
+        return _combine(checked)
+    return _combine_cached(checked)
 
 
-@lru_cache(maxsize=KEPT)
-def _together(writes: tuple[tuple[Compiled, str], ...]) -> CombinedStatement:
-    return _joined(writes)
+@lru_cache(maxsize=MAX_CACHED)
+def _combine_cached(writes: tuple[tuple[CompiledStatement, str], ...]) -> CombinedStatement:
+    return _combine(writes)
 
 
-def _joined(writes: tuple[tuple[Compiled, str], ...]) -> CombinedStatement:
+def _combine(writes: tuple[tuple[CompiledStatement, str], ...]) -> CombinedStatement:
     parts = [part for part, _ in writes]
     is_used_once = any(part.is_used_once for part in parts)
     if len(parts) == 1 and not writes[0][1]:
@@ -127,7 +127,7 @@ def _joined(writes: tuple[tuple[Compiled, str], ...]) -> CombinedStatement:
     texts: list[bytes] = []
     before = 0
     for number, part in enumerate(parts):
-        texts.append(b"w%d as (%s)" % (number, _PLACE.sub(partial(_moved, by=before), part.sql)))
+        texts.append(b"w%d as (%s)" % (number, _PLACEHOLDER.sub(partial(_shift_placeholder, by=before), part.sql)))
         before += len(part.places)
     checks = [f"(select {check} from w{number})" for number, (_, check) in enumerate(writes) if check]  # noqa: S608 (constants)
     return CombinedStatement(
@@ -135,40 +135,40 @@ def _joined(writes: tuple[tuple[Compiled, str], ...]) -> CombinedStatement:
     )
 
 
-def _moved(place: re.Match[bytes], by: int) -> bytes:
+def _shift_placeholder(place: re.Match[bytes], by: int) -> bytes:
     return b"$%d" % (int(place[1]) + by)
 
 
-@lru_cache(maxsize=KEPT)
-def _compiled(statement: Executable, names: tuple[str, ...], partition: str) -> Compiled:
+@lru_cache(maxsize=MAX_CACHED)
+def _compile_cached(statement: Executable, names: tuple[str, ...], partition: str) -> CompiledStatement:
     if partition:
-        made = _compiled(statement, names, pruning.PARENT)
-        return replace(made, sql=pruning.for_week(made.sql, partition)) if made.is_about_runs else made
+        made = _compile_cached(statement, names, pruning.PARENT)
+        return replace(made, sql=pruning.name_partitions(made.sql, partition)) if made.is_about_runs else made
     assert isinstance(statement, ClauseElement)
     made: Any = statement.compile(dialect=_DIALECT, column_keys=list(names))
     assert not made.post_compile_params, "in_() is not supported: compare with any() and pass a list"
     unknown = set(names) - set(made.binds)
     assert not unknown, f"the statement has no parameters named {sorted(unknown)}"
     parameters = {name: parameter for parameter, name in made.bind_names.items()}
-    places = [_place(name, parameters[name], name in names) for name in made.positiontup or ()]
+    places = [_parameter_of(name, parameters[name], name in names) for name in made.positiontup or ()]
     sql = made.string.encode()
-    return Compiled(sql, places, is_about_runs=pruning.is_about_runs(sql))
+    return CompiledStatement(sql, places, is_about_runs=pruning.names_partitioned_table(sql))
 
 
-def _place(name: str, parameter: BindParameter[Any], is_from_caller: bool) -> tuple[str, Any, Put | None]:
-    put = _put(parameter.type)
+def _parameter_of(name: str, parameter: BindParameter[Any], is_from_caller: bool) -> tuple[str, Any, Converter | None]:
+    put = _converter_of(parameter.type)
     if is_from_caller or parameter.required:
-        return name, _GIVEN, put
+        return name, _FROM_CALLER, put
     constant = parameter.effective_value
     return name, put(constant) if put else constant, None
 
 
-def _put(kind: TypeEngine[Any]) -> Put | None:
+def _converter_of(kind: TypeEngine[Any]) -> Converter | None:
     """Return the conversion that values of a type need before the driver takes them; None if they need none."""
     if isinstance(kind, JSON):
-        return _encode_if_any if kind.none_as_null else encode
+        return _encode_unless_none if kind.none_as_null else encode
     return kind.dialect_impl(_DIALECT).bind_processor(_DIALECT)
 
 
-def _encode_if_any(value: Any) -> str | None:
+def _encode_unless_none(value: Any) -> str | None:
     return encode(value) if value is not None else None

@@ -19,9 +19,9 @@ from sqlalchemy.exc import TimeoutError as NoConnectionFree
 
 from canvas.errors import ExecutorError
 from store.db import poolers
-from store.db.pipeline import Connection, Prepared
-from store.db.pruning import WEEKS, Pruning
-from store.db.transaction import KNOWS_TRANSACTION_TIMEOUT, Transaction, translated
+from store.db.pipeline import Connection, PreparedStatements
+from store.db.pruning import SELECT_WEEKS, Pruning
+from store.db.transaction import TRANSACTION_TIMEOUT_SINCE, Transaction, to_sqlalchemy_error
 from store.files.large_values import NO_STORAGE, LargeValues, ReadFirst
 from store.primitives.db_errors import is_retryable
 from store.primitives.json_codec import decode, encode
@@ -45,12 +45,12 @@ _CLIENT_LIMITS = {
 }
 
 WRITE_NOTHING = text("delete from canaries where false")  # changes nothing; a read-only database refuses it
-LITTLE_MEMORY = text("set local work_mem = '64kB'")
+SET_LOW_WORK_MEM = text("set local work_mem = '64kB'")
 SPILL = text("select count(*) from generate_series(1, 20000)")  # writes half a megabyte to a temporary file
 
-LONGEST_TRANSACTION = timedelta(seconds=10)
+MAX_TRANSACTION_TIME = timedelta(seconds=10)
 
-TRIES = 3
+MAX_TRIES = 3
 
 
 class Database:
@@ -69,14 +69,14 @@ class Database:
         *,
         pool_size: int = 8,
         application: str = "easel",
-        plans_once: bool = False,
+        generic_plans: bool = False,
         large: LargeValues = NO_STORAGE,
     ) -> None:
         self.url = url
         self.large = large
         self.pruning = Pruning()
         self.pool_size = pool_size
-        limits = {**_SERVER_LIMITS, **({"plan_cache_mode": "force_generic_plan"} if plans_once else {})}
+        limits = {**_SERVER_LIMITS, **({"plan_cache_mode": "force_generic_plan"} if generic_plans else {})}
         arguments = {
             **_CLIENT_LIMITS,
             "application_name": application,
@@ -98,7 +98,7 @@ class Database:
             connect_args=arguments,
         )
         self._broken_at = 0.0  # when a connection was last found broken; connections from before that are replaced
-        event.listen(self._engine, "connect", _prepare)
+        event.listen(self._engine, "connect", _set_up_connection)
         event.listen(self._engine, "connect", self._check_pooler)
 
     @contextmanager
@@ -130,13 +130,13 @@ class Database:
                 raise
 
     @contextmanager
-    def _connection(self) -> Generator[tuple[Connection, Prepared]]:
+    def _connection(self) -> Generator[tuple[Connection, PreparedStatements]]:
         try:
             pooled = self._pooled()
         except psycopg.Error as error:
-            advice = poolers.advice_of(error)
+            advice = poolers.advice_for(error)
             advised = psycopg.OperationalError(f"{error} {advice}") if advice else error
-            raise translated(advised, is_gone=True) from error
+            raise to_sqlalchemy_error(advised, is_connection_lost=True) from error
         connection = cast(Connection, pooled.driver_connection)
         try:
             if self.pruning.must_be_read():
@@ -149,11 +149,11 @@ class Database:
                 pooled.invalidate()
             pooled.close()
 
-    def _read_weeks(self, connection: Connection, prepared: Prepared) -> None:
+    def _read_weeks(self, connection: Connection, prepared: PreparedStatements) -> None:
         """Read which weeks have partitions: once per process, then at most once a minute if a week was missing."""
         tx = Transaction(lambda: (connection, prepared), self.large, self.pruning)
         try:
-            self.pruning.learn(name for (name,) in tx.rows(WEEKS, tables=list(PARTITIONED)))
+            self.pruning.learn(name for (name,) in tx.rows(SELECT_WEEKS, tables=list(PARTITIONED)))
             tx.end()
         except BaseException:
             self.pruning.forget()
@@ -193,7 +193,7 @@ class Database:
                 ahead[needed.key] = self.large.read(needed)
 
     def _carried_out(self, work: Callable[[Transaction], T], large: LargeValues) -> T:
-        for further in reversed(range(TRIES)):
+        for further in reversed(range(MAX_TRIES)):
             is_done = False
             try:
                 with self.transaction() as tx:
@@ -216,7 +216,7 @@ class Database:
         """Raise an error if the database does not answer, refuses writes, or has no free disk space."""
         with self.transaction() as tx:
             tx.run(WRITE_NOTHING)
-            tx.run(LITTLE_MEMORY)
+            tx.run(SET_LOW_WORK_MEM)
             tx.scalar(SPILL)
 
     def refuse_pooler(self) -> None:
@@ -229,7 +229,7 @@ class Database:
             self.ping()
         except (DBAPIError, NoConnectionFree) as error:
             cause = getattr(error, "orig", None)
-            if isinstance(cause, poolers.StatementsMixed) or (cause is not None and poolers.advice_of(cause)):
+            if isinstance(cause, poolers.StatementsMixed) or (cause is not None and poolers.advice_for(cause)):
                 raise ExecutorError(" ".join(str(cause).split())) from error
 
     def _check_pooler(self, connection: Any, record: Any) -> None:
@@ -239,7 +239,7 @@ class Database:
         arguments, options = self._engine.dialect.create_connect_args(self._engine.url)
         with ExitStack() as on_failure:
             on_failure.callback(connection.close)
-            self._keeps_statements_apart = poolers.check(
+            self._keeps_statements_apart = poolers.check_pooler(
                 connection, lambda: psycopg.connect(*arguments, **{**options, **self._connect_arguments})
             )
             on_failure.pop_all()
@@ -249,13 +249,13 @@ class Database:
         self._engine.dispose()
 
 
-def _prepare(connection: Any, record: Any) -> None:
+def _set_up_connection(connection: Any, record: Any) -> None:
     """Set up a new connection: its time of birth, its prepared statements, and a time limit for transactions.
 
     The transaction limit needs PostgreSQL 17. Without it no limit ends a process that hangs between two pipelines of a
     transaction: it is not idle in the transaction and has no statement running, and it would keep its run locked.
     """
-    record.info.update(since=time.monotonic(), prepared=Prepared())
-    if connection.info.server_version >= KNOWS_TRANSACTION_TIMEOUT:
-        longest = int(LONGEST_TRANSACTION.total_seconds() * 1000)
+    record.info.update(since=time.monotonic(), prepared=PreparedStatements())
+    if connection.info.server_version >= TRANSACTION_TIMEOUT_SINCE:
+        longest = int(MAX_TRANSACTION_TIME.total_seconds() * 1000)
         connection.execute("select set_config('transaction_timeout', %s, false)", [str(longest)])

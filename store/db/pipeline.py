@@ -24,19 +24,19 @@ from psycopg.pq.abc import PGresult
 Connection = psycopg.Connection[Any]
 
 PREPARE_AFTER_USES = 2  # uses of a statement on one connection; a statement used twice is mostly used all the time
-MOST_PREPARED = 100  # prepared statements per connection; each uses memory of the server
-MOST_COUNTED = 1000  # statements per connection whose uses are counted
+MAX_PREPARED = 100  # prepared statements per connection; each uses memory of the server
+MAX_COUNTED = 1000  # statements per connection whose uses are counted
 
-CLOSES = capabilities.has_send_close_prepared()
+CAN_CLOSE_PREPARED = capabilities.has_send_close_prepared()
 """Whether libpq (17 or later) can close a prepared statement by a message. PgBouncer translates the names in messages,
 but not those in a DEALLOCATE statement.
 """
 
 _FAILED, _SKIPPED = ExecStatus.FATAL_ERROR, ExecStatus.PIPELINE_ABORTED
-Key = tuple[bytes, tuple[int, ...]]
+StatementKey = tuple[bytes, tuple[int, ...]]
 
 
-class Reply:
+class StatementReply:
     """The reply to one statement. `result` stays None until it is received, or if the statement fails or is skipped."""
 
     __slots__ = ("result",)
@@ -45,7 +45,7 @@ class Reply:
         self.result: PGresult | None = None
 
 
-class Prepared:
+class PreparedStatements:
     """The prepared statements of a connection: their names, by statement text and types of values.
 
     The server keeps a prepared statement until the connection ends, even if the transaction that prepared it fails. So
@@ -53,29 +53,29 @@ class Prepared:
     """
 
     def __init__(self) -> None:
-        self.names: dict[Key, bytes] = {}  # the least recently used first
-        self.uses: dict[Key, int] = {}
+        self.names: dict[StatementKey, bytes] = {}  # the least recently used first
+        self.uses: dict[StatementKey, int] = {}
         self.last = 0
         self.unused: list[bytes] = []  # names to deallocate: the server has them, and no statement uses them any more
         self.missing: set[bytes] = set()  # names whose preparation failed although their deallocation was sent already
 
-    def name_of(self, key: Key) -> bytes | None:
+    def name_of(self, key: StatementKey) -> bytes | None:
         """Return the name of a prepared statement and mark it as the most recently used; None if it is not prepared."""
         name = self.names.pop(key, None)
         if name is not None:
             self.names[key] = name
         return name
 
-    def count(self, key: Key) -> int:
+    def count(self, key: StatementKey) -> int:
         """Count one use of a statement that is not prepared; return how often it was used so far."""
-        if len(self.uses) >= MOST_COUNTED:
+        if len(self.uses) >= MAX_COUNTED:
             self.uses.clear()
         uses = self.uses[key] = self.uses.get(key, 0) + 1
         return uses
 
-    def add(self, key: Key) -> bytes:
+    def add(self, key: StatementKey) -> bytes:
         """Add a statement and return its new name. Above MAX_PREPARED the least recently used statement is dropped."""
-        while len(self.names) >= MOST_PREPARED:
+        while len(self.names) >= MAX_PREPARED:
             oldest = next(iter(self.names))
             self.unused.append(self.names.pop(oldest))
             self.uses.pop(oldest, None)
@@ -88,7 +88,7 @@ class Prepared:
 class Preparation:
     """A request to prepare a statement under a name, sent and not yet answered."""
 
-    key: Key
+    key: StatementKey
     name: bytes
 
 
@@ -102,19 +102,19 @@ class Deallocation:
 class Pipeline:
     """The pipeline of a connection that nothing else uses meanwhile. Not for use by two threads at once."""
 
-    def __init__(self, connection: Connection, prepared: Prepared) -> None:
+    def __init__(self, connection: Connection, prepared: PreparedStatements) -> None:
         self._connection = connection
         self._pgconn = connection.pgconn
         self._prepared = prepared
         self._adapt = Transformer(connection)
-        self._sent: deque[Reply | Preparation | Deallocation] = deque()
+        self._sent: deque[StatementReply | Preparation | Deallocation] = deque()
 
     @property
     def is_idle(self) -> bool:
         """Return whether no transaction is open on the server."""
         return self._pgconn.transaction_status == TransactionStatus.IDLE
 
-    def send(self, sql: bytes, values: Sequence[Any], *, result_format: int = 0, is_used_once: bool = False) -> Reply:
+    def send(self, sql: bytes, values: Sequence[Any], *, result_format: int = 0, is_used_once: bool = False) -> StatementReply:
         """Send a statement with placeholders `$1`, `$2`, ... and its values, at the latest with the next `wait`.
 
         A statement that is used often on this connection is prepared, unless `is_used_once`. With `result_format` 1 the
@@ -133,7 +133,7 @@ class Pipeline:
             self._pgconn.send_query_params(
                 sql, dumped, param_types=adapt.types, param_formats=adapt.formats, result_format=result_format
             )
-        reply = Reply()
+        reply = StatementReply()
         self._sent.append(reply)
         return reply
 
@@ -149,7 +149,7 @@ class Pipeline:
     def rows(self, result: PGresult) -> list[Any]:
         """Return the rows of a reply; each is a tuple with attributes."""
         self._adapt.set_pgresult(result)
-        return self._adapt.load_rows(0, result.ntuples, _row_of(*(result.fname(at) for at in range(result.nfields))))
+        return self._adapt.load_rows(0, result.ntuples, _row_factory(*(result.fname(at) for at in range(result.nfields))))
 
     def leave(self) -> None:
         """Wait for all replies and leave pipeline mode, so that the connection can be used in other ways."""
@@ -157,7 +157,7 @@ class Pipeline:
         if self._pgconn.pipeline_status:
             self._pgconn.exit_pipeline_mode()
 
-    def _prepare_if_it_pays(self, key: Key) -> bytes | None:
+    def _prepare_if_it_pays(self, key: StatementKey) -> bytes | None:
         prepared = self._prepared
         if prepared.count(key) < PREPARE_AFTER_USES:
             return None
@@ -169,7 +169,7 @@ class Pipeline:
         return name
 
     def _deallocate(self, name: bytes) -> None:
-        if CLOSES:
+        if CAN_CLOSE_PREPARED:
             self._pgconn.send_close_prepared(name)
         else:
             self._pgconn.send_query_params(b"deallocate " + name, None)
@@ -185,12 +185,12 @@ class Pipeline:
                 failed = result if failed is None else failed
             if result.status in (_FAILED, _SKIPPED):
                 self._not_done(sent)
-            elif isinstance(sent, Reply):
+            elif isinstance(sent, StatementReply):
                 sent.result = result
         yield from generators.fetch_many(self._pgconn)  # the reply to the sync
         return failed
 
-    def _not_done(self, sent: Reply | Preparation | Deallocation) -> None:
+    def _not_done(self, sent: StatementReply | Preparation | Deallocation) -> None:
         """Correct the bookkeeping after the server refused or skipped a request."""
         match sent:
             case Preparation(key, name):
@@ -203,10 +203,10 @@ class Pipeline:
                     self._prepared.missing.remove(name)
                 else:
                     self._prepared.unused.append(name)
-            case Reply():
+            case StatementReply():
                 pass
 
 
 @lru_cache(maxsize=512)
-def _row_of(*names: bytes) -> Callable[[Sequence[Any]], Any]:
+def _row_factory(*names: bytes) -> Callable[[Sequence[Any]], Any]:
     return namedtuple("Row", [name.decode() for name in names], rename=True)._make  # pyright: ignore[reportUntypedNamedTuple, reportUnknownMemberType, reportUnknownVariableType]

@@ -19,19 +19,19 @@ from psycopg.pq.abc import PGresult
 
 Connection = psycopg.Connection[Any]
 
-NEIGHBOURS = 4  # connections tried to occupy the first one's server connection; other clients may occupy it first
-ANSWERS_WITHIN = 2.0  # seconds to wait for a reply; the pool may be exhausted, which proves nothing
-TRY_AGAIN_AFTER = 30.0  # seconds after an inconclusive test, which takes seconds and connections of an exhausted pool
+OTHER_CLIENTS = 4  # connections tried to occupy the first one's server connection; other clients may occupy it first
+REPLY_TIMEOUT = 2.0  # seconds to wait for a reply; the pool may be exhausted, which proves nothing
+RETRY_AFTER = 30.0  # seconds after an inconclusive test, which takes seconds and connections of an exhausted pool
 ADVICE = (
     "Use PgBouncer 1.22 or later with max_prepared_statements = 200 and ignore_startup_parameters = options, or"
     " pool_mode = session, or connect to PostgreSQL directly."
 )
 OPTIONS_ADVICE = "This is PgBouncer. Set ignore_startup_parameters = options there (docs/operations.md, PgBouncer)."
 _NO_OPTIONS = "unsupported startup parameter"
-_DONE = (ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK)
+_SUCCEEDED = (ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK)
 
 Address = tuple[str, int, str, str]  # host, port, database and role; a pooler has one pool for each
-_keep_apart: set[Address] = set()
+_checked_servers: set[Address] = set()
 _next_try_at: dict[Address, float] = {}
 
 
@@ -42,7 +42,7 @@ class StatementsMixed(psycopg.OperationalError):
         super().__init__(f"The pooler in DATABASE_URL mixes prepared statements up, which would corrupt runs. {ADVICE}")
 
 
-def check(connection: Connection, connect: Callable[[], Connection]) -> bool:
+def check_pooler(connection: Connection, connect: Callable[[], Connection]) -> bool:
     """Return whether prepared statements are known to be kept apart; False if that could not be tested yet.
 
     A process tests each server until it has a result, at most every RETRY_AFTER. Raises StatementsMixed, each time,
@@ -50,14 +50,14 @@ def check(connection: Connection, connect: Callable[[], Connection]) -> bool:
     """
     info = connection.info
     address = info.hostaddr or info.host, info.port, info.dbname, info.user
-    if address in _keep_apart:
+    if address in _checked_servers:
         return True
     if time.monotonic() < _next_try_at.get(address, 0.0):
         return False
     if is_pooled(connection) and not keeps_statements_apart(connect):
-        _next_try_at[address] = time.monotonic() + TRY_AGAIN_AFTER
+        _next_try_at[address] = time.monotonic() + RETRY_AFTER
         return False
-    _keep_apart.add(address)
+    _checked_servers.add(address)
     return True
 
 
@@ -84,9 +84,9 @@ def keeps_statements_apart(connect: Callable[[], Connection]) -> bool:
         home = _execute(first, name)
         if home is None:
             return False
-        for _ in range(NEIGHBOURS):
+        for _ in range(OTHER_CLIENTS):
             neighbour = opened.enter_context(closing(connect()))
-            if _ask(neighbour, lambda pgconn: pgconn.send_query(b"begin")) is None:
+            if _send_and_wait(neighbour, lambda pgconn: pgconn.send_query(b"begin")) is None:
                 return False
             if not _prepare(neighbour, name, b"select pg_backend_pid(), 'neighbour'"):
                 return False
@@ -99,35 +99,35 @@ def keeps_statements_apart(connect: Callable[[], Connection]) -> bool:
     return True
 
 
-def advice_of(error: BaseException) -> str:
+def advice_for(error: BaseException) -> str:
     """Return what to do about a connection that a pooler refused; "" for any other error."""
     return OPTIONS_ADVICE if _NO_OPTIONS in str(error) else ""
 
 
 def _prepare(connection: Connection, name: bytes, sql: bytes) -> bool:
     """Prepare a statement; return False if no server connection became free. Raises StatementsMixed."""
-    result = _ask(connection, lambda pgconn: pgconn.send_prepare(name, sql))
-    if result is not None and result.status not in _DONE:
+    result = _send_and_wait(connection, lambda pgconn: pgconn.send_prepare(name, sql))
+    if result is not None and result.status not in _SUCCEEDED:
         raise StatementsMixed
     return result is not None
 
 
 def _execute(connection: Connection, name: bytes, expected: bytes = b"first") -> bytes | None:
     """Execute a prepared statement; return the pid of the server connection, None if none became free."""
-    result = _ask(connection, lambda pgconn: pgconn.send_query_prepared(name, []))
+    result = _send_and_wait(connection, lambda pgconn: pgconn.send_query_prepared(name, []))
     if result is None:
         return None
-    if result.status not in _DONE or result.get_value(0, 1) != expected:
+    if result.status not in _SUCCEEDED or result.get_value(0, 1) != expected:
         raise StatementsMixed
     return result.get_value(0, 0)
 
 
-def _ask(connection: Connection, send: Callable[[Any], None]) -> PGresult | None:
+def _send_and_wait(connection: Connection, send: Callable[[Any], None]) -> PGresult | None:
     """Send something and return the first reply; None if there is none in time. psycopg itself would wait forever."""
     pgconn: Any = connection.pgconn
     send(pgconn)
     pgconn.flush()
-    deadline = time.monotonic() + ANSWERS_WITHIN
+    deadline = time.monotonic() + REPLY_TIMEOUT
     first: PGresult | None = None
     with selectors.DefaultSelector() as selector:
         selector.register(pgconn.socket, selectors.EVENT_READ)

@@ -26,17 +26,17 @@ from sqlalchemy import text
 from store.primitives.weeks import Week
 from store.tables.runs import PARTITIONED
 
-RUN = ("run_id", "of_run")
+RUN_ID_NAMES = ("run_id", "of_run")
 """Parameter names that carry a run's id. A statement with one of them concerns rows of that run only."""
-RUNS = "run_ids"
+RUN_IDS_NAME = "run_ids"
 """The parameter name that carries several run ids. If all runs are of one week, the statement names its partitions."""
 
 PARENT = ""
 """No partition: the statement concerns no run, or runs of several weeks, and names the tables themselves."""
 
-SOONEST = 60.0  # seconds between two queries of the catalogue for weeks that may have been created meanwhile
+MIN_READ_INTERVAL = 60.0  # seconds between two queries of the catalogue for weeks that may have been created meanwhile
 
-WEEKS = text("""
+SELECT_WEEKS = text("""
     select substring(child.relname from '_p(\\d{4}w\\d{2})$') from pg_inherits
     join pg_class child on child.oid = inhrelid
     where inhparent = any(select to_regclass(name) from unnest(cast(:tables as text[])) as name)
@@ -85,7 +85,7 @@ class Pruning:
         """Return whether the caller has to read the weeks from the catalogue now. Only one caller gets True."""
         now = time.monotonic()
         with self._lock:
-            is_due = self._read_at is None or (self._is_missing_one and now - self._read_at >= SOONEST)
+            is_due = self._read_at is None or (self._is_missing_one and now - self._read_at >= MIN_READ_INTERVAL)
             if is_due:
                 self._read_at, self._is_missing_one = now, False
             return is_due
@@ -105,20 +105,20 @@ class Pruning:
             self._weeks, self._read_at = ([], [], []), None
 
 
-def run_of(values: Mapping[str, Any]) -> UUID | None:
+def run_id_of(values: Mapping[str, Any]) -> UUID | None:
     """Return the run's id among a statement's values; None if there is none."""
-    for name in RUN:
+    for name in RUN_ID_NAMES:
         if name in values:
             return values[name]
     return None
 
 
-def for_week(sql: bytes, partition: str) -> bytes:
+def name_partitions(sql: bytes, partition: str) -> bytes:
     """Return a statement that names a week's partitions instead of the tables, except inside string literals."""
     suffix = f"_{partition}".encode()
     return _WORDS.sub(lambda word: word[0] if word[0].startswith(b"'") else word[0] + suffix, sql)
 
 
-def is_about_runs(sql: bytes) -> bool:
+def names_partitioned_table(sql: bytes) -> bool:
     """Return whether a statement names a partitioned table."""
     return any(not word[0].startswith(b"'") for word in _WORDS.finditer(sql))

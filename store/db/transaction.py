@@ -38,18 +38,18 @@ from psycopg.pq.abc import PGresult
 from sqlalchemy import Executable, text
 from sqlalchemy.exc import DBAPIError, InvalidRequestError, MultipleResultsFound, StatementError
 
-from store.db.compiled_statements import CombinedStatement, Compiled, Write, combine_writes, compiled, pinned
-from store.db.pipeline import Connection, Pipeline, Prepared, Reply
-from store.db.pruning import RUNS, Pruning, run_of
+from store.db.compiled_statements import CombinedStatement, CompiledStatement, Write, combine_writes, compile_statement, pin_to_run
+from store.db.pipeline import Connection, Pipeline, PreparedStatements, StatementReply
+from store.db.pruning import RUN_IDS_NAME, Pruning, run_id_of
 from store.files.large_values import NO_STORAGE, LargeValues
-from store.primitives.db_errors import names_a_week_that_is_gone
+from store.primitives.db_errors import names_dropped_week
 
 BEGIN, COMMIT, ROLLBACK = text("begin"), text("commit"), text("rollback")
 SAVEPOINT, RELEASE_SAVEPOINT = text("savepoint part"), text("release savepoint part")
 ROLL_BACK_TO_SAVEPOINT = text("rollback to savepoint part")
 SET_LIMIT = text("select set_config(:limit, :milliseconds, true)")
-KNOWS_TRANSACTION_TIMEOUT = 170000  # the first server version that has the setting
-WITHOUT_WAITING = text("set local synchronous_commit = off")
+TRANSACTION_TIMEOUT_SINCE = 170000  # the first server version that has the setting
+ASYNCHRONOUS_COMMIT = text("set local synchronous_commit = off")
 
 
 class PendingResult:
@@ -57,7 +57,7 @@ class PendingResult:
 
     __slots__ = ("_reply", "_transaction")
 
-    def __init__(self, transaction: "Transaction", reply: Reply) -> None:
+    def __init__(self, transaction: "Transaction", reply: StatementReply) -> None:
         self._transaction = transaction
         self._reply = reply
 
@@ -99,7 +99,7 @@ class Transaction:
 
     def __init__(
         self,
-        connect: Callable[[], tuple[Connection, Prepared]],
+        connect: Callable[[], tuple[Connection, PreparedStatements]],
         large: LargeValues = NO_STORAGE,
         pruning: Pruning | None = None,
     ) -> None:
@@ -194,25 +194,25 @@ class Transaction:
     def _open(self) -> None:
         if self._begins:
             self._begins = False
-            self._put(compiled(BEGIN, {}), {})
+            self._put(compile_statement(BEGIN, {}), {})
 
     def _sent(self, statement: Executable, values: Mapping[str, Any], result_format: int = 0) -> PendingResult:
         self._send_writes()
         return self._put(self._compiled(statement, values), values, result_format)
 
-    def _compiled(self, statement: Executable, values: Mapping[str, Any]) -> Compiled:
+    def _compiled(self, statement: Executable, values: Mapping[str, Any]) -> CompiledStatement:
         """Return the compiled statement; if its values name a run, it names the partitions of the run's week."""
-        run_id = run_of(values)
+        run_id = run_id_of(values)
         if isinstance(run_id, UUID):
             partition = self.pruning.partition_of(run_id)
             if partition is not None:
-                return compiled(statement, values, partition)
-            return pinned(compiled(statement, values), run_id)
-        if RUNS in values:
-            return compiled(statement, values, self.pruning.partition_of_all(values[RUNS]))
-        return compiled(statement, values)
+                return compile_statement(statement, values, partition)
+            return pin_to_run(compile_statement(statement, values), run_id)
+        if RUN_IDS_NAME in values:
+            return compile_statement(statement, values, self.pruning.partition_of_all(values[RUN_IDS_NAME]))
+        return compile_statement(statement, values)
 
-    def _put(self, made: Compiled | CombinedStatement, values: Any, result_format: int = 0) -> PendingResult:
+    def _put(self, made: CompiledStatement | CombinedStatement, values: Any, result_format: int = 0) -> PendingResult:
         try:
             put = made.values(values)
         except (TypeError, ValueError) as error:
@@ -231,17 +231,17 @@ class Transaction:
 
     def commit_without_waiting(self) -> None:
         """Let the commit of this transaction return before it is on disk (only for claims and renewals of leases)."""
-        self.later(WITHOUT_WAITING)
+        self.later(ASYNCHRONOUS_COMMIT)
 
-    def may_take(self, longest: timedelta) -> None:
+    def may_take(self, max_time: timedelta) -> None:
         """Extend the server's time limits for this transaction; the time counts from here.
 
         A transaction limit must be switched off before a new one is set: raising a limit whose timer is running has no
         effect.
         """
-        milliseconds = str(int(longest.total_seconds() * 1000))
+        milliseconds = str(int(max_time.total_seconds() * 1000))
         limits = ["statement_timeout", "idle_in_transaction_session_timeout"]
-        if self.connection.info.server_version >= KNOWS_TRANSACTION_TIMEOUT:
+        if self.connection.info.server_version >= TRANSACTION_TIMEOUT_SINCE:
             self.later(SET_LIMIT, limit="transaction_timeout", milliseconds="0")
             limits.append("transaction_timeout")
         for limit in limits:
@@ -269,7 +269,7 @@ class Transaction:
         except psycopg.Error as error:
             raise self._translated(error) from error
 
-    def rows_of(self, reply: Reply) -> Sequence[Any]:
+    def rows_of(self, reply: StatementReply) -> Sequence[Any]:
         """Return the rows of a reply."""
         result = self._result_of(reply)
         try:
@@ -277,11 +277,11 @@ class Transaction:
         except psycopg.Error as error:
             raise self._translated(error) from error
 
-    def hit_by(self, reply: Reply) -> int:
+    def hit_by(self, reply: StatementReply) -> int:
         """Return how many rows the write of a reply has changed."""
         return self._result_of(reply).command_tuples or 0
 
-    def _result_of(self, reply: Reply) -> PGresult:
+    def _result_of(self, reply: StatementReply) -> PGresult:
         if reply.result is None:
             self.wait()
         if reply.result is None:
@@ -289,8 +289,8 @@ class Transaction:
         return reply.result
 
     def _translated(self, error: psycopg.Error) -> DBAPIError:
-        made = translated(error, is_gone=bool(self.connection.closed))
-        if names_a_week_that_is_gone(made):
+        made = to_sqlalchemy_error(error, is_connection_lost=bool(self.connection.closed))
+        if names_dropped_week(made):
             self.pruning.forget()
         return made
 
@@ -353,7 +353,7 @@ class AfterCommitQuery:
         return self.later.scalar() if self.later is not None and self.later.is_there else None
 
 
-def translated(error: psycopg.Error, *, is_gone: bool) -> DBAPIError:
+def to_sqlalchemy_error(error: psycopg.Error, *, is_connection_lost: bool) -> DBAPIError:
     """Convert the driver's error into SQLAlchemy's of the same kind; `is_connection_lost`: the connection was lost."""
-    made = DBAPIError.instance(None, None, error, psycopg.Error, connection_invalidated=is_gone)
+    made = DBAPIError.instance(None, None, error, psycopg.Error, connection_invalidated=is_connection_lost)
     return cast(DBAPIError, made)

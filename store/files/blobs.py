@@ -19,11 +19,11 @@ from typing import BinaryIO, Protocol
 
 from canvas.errors import NotFound, StateError
 
-PART = 1024 * 1024  # bytes of a file read at a time
-IN_HAND = timedelta(hours=1)  # longer than it takes from storing bytes to the commit of the row that names them
+READ_BYTES = 1024 * 1024  # bytes of a file read at a time
+MIN_DISCARD_AGE = timedelta(hours=1)  # longer than it takes from storing bytes to the commit of the row that names them
 
 
-class StorageAway(OSError):
+class StorageUnavailable(OSError):
     """A file storage in the network does not answer, or refuses a request."""
 
 
@@ -79,13 +79,13 @@ class LocalBlobs:
 
     def put_file(self, file: BinaryIO) -> tuple[bytes, int]:
         """Store the content of a file. It is read twice: for the hash, and to copy it unless it is stored already."""
-        sha256, size = hashed(file)
+        sha256, size = hash_file(file)
         place = self._place(sha256)
         if not _touch(place):
-            _make(place.parent)
-            _write(place, file)
+            _make_folder(place.parent)
+            _write_file(place, file)
         # Sync even if another process has just written the file: it may die before it syncs the folder.
-        _settle(place.parent)
+        _sync_folder(place.parent)
         return sha256, size
 
     def get(self, sha256: bytes) -> bytes:
@@ -106,13 +106,13 @@ class LocalBlobs:
         """
         place = self._place(sha256)
         for aside in place.parent.glob(f"{place.name}.*"):
-            _settle_aside(aside, place)
+            _remove_or_restore(aside, place)
         if _is_young(place):
             return False
         aside = place.with_name(f"{place.name}.{secrets.token_hex(4)}")
         with suppress(FileNotFoundError):
             place.rename(aside)
-            _settle_aside(aside, place)
+            _remove_or_restore(aside, place)
         return not place.exists()
 
     def is_there(self) -> bool:
@@ -142,35 +142,35 @@ class LocalBlobs:
         return self.folder / name[:2] / name
 
 
-def hashed(file: BinaryIO) -> tuple[bytes, int]:
+def hash_file(file: BinaryIO) -> tuple[bytes, int]:
     """Return the hash of a file's content and its size in bytes; the file is at its beginning afterwards."""
     digest, size = hashlib.sha256(), 0
     file.seek(0)
-    while part := file.read(PART):
+    while part := file.read(READ_BYTES):
         digest.update(part)
         size += len(part)
     file.seek(0)
     return digest.digest(), size
 
 
-def _touch(place: Path) -> bool:
+def _touch(path: Path) -> bool:
     """Set a file's time to now, so that it counts as stored now; return whether the file exists."""
     try:
-        os.utime(place)
+        os.utime(path)
     except FileNotFoundError:
         return False
     return True
 
 
-def _is_young(place: Path) -> bool:
+def _is_young(path: Path) -> bool:
     """Return whether a file was stored so recently that the row that names it may not be committed yet."""
     try:
-        return time.time() - place.stat().st_mtime < IN_HAND.total_seconds()
+        return time.time() - path.stat().st_mtime < MIN_DISCARD_AGE.total_seconds()
     except FileNotFoundError:
         return False
 
 
-def _settle_aside(aside: Path, place: Path) -> None:
+def _remove_or_restore(aside: Path, place: Path) -> None:
     """Remove a file that was renamed for removal; restore it if it is young and was not written anew."""
     with suppress(FileNotFoundError):  # another process was faster
         if _is_young(aside) and not place.exists():
@@ -179,20 +179,20 @@ def _settle_aside(aside: Path, place: Path) -> None:
             aside.unlink()
 
 
-def _make(folder: Path) -> None:
+def _make_folder(folder: Path) -> None:
     """Create a folder and its parents durably: their names survive a power failure."""
     if folder.is_dir():
         return
-    _make(folder.parent)
+    _make_folder(folder.parent)
     folder.mkdir(mode=0o700, exist_ok=True)
-    _settle(folder.parent)
+    _sync_folder(folder.parent)
 
 
-def _write(place: Path, source: BinaryIO) -> None:
+def _write_file(place: Path, source: BinaryIO) -> None:
     descriptor, draft = tempfile.mkstemp(dir=place.parent)
     try:
         with open(descriptor, "wb") as file:
-            shutil.copyfileobj(source, file, PART)
+            shutil.copyfileobj(source, file, READ_BYTES)
             file.flush()
             os.fsync(file.fileno())
         Path(draft).replace(place)
@@ -201,7 +201,7 @@ def _write(place: Path, source: BinaryIO) -> None:
         raise
 
 
-def _settle(folder: Path) -> None:
+def _sync_folder(folder: Path) -> None:
     """Sync a folder, so that the names in it survive a power failure."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:

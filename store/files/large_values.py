@@ -24,12 +24,12 @@ from store.primitives.weeks import Week
 
 log = structlog.get_logger()
 
-LARGE = 1024 * 1024  # bytes of JSON; smaller values are cheaper in the row, which PostgreSQL compresses
-FASTEST = 1  # zlib level: a third of the default level's time for a few percent more bytes
-MOST_BYTES = 6  # of one code point in JSON
-PLACE = "values"
+MIN_LARGE_BYTES = 1024 * 1024  # bytes of JSON; smaller values are cheaper in the row, which PostgreSQL compresses
+COMPRESSION_LEVEL = 1  # zlib level: a third of the default level's time for a few percent more bytes
+MAX_CODE_POINT_BYTES = 6  # of one code point in JSON
+PART_NAME = "values"
 
-Aside = Mapping[str, Any]
+FileRefs = Mapping[str, Any]
 """Values in files by name: [week/tenant/hash, bytes of the JSON]."""
 
 
@@ -51,13 +51,13 @@ class LargeValues:
 
     blobs: Blobs | None = None
     keeps: bool = False
-    from_bytes: int = LARGE
+    from_bytes: int = MIN_LARGE_BYTES
     ahead: Mapping[str, Any] | None = None
 
     # -- writing --------------------------------------------------------------------------------------------------
     def values_row(self, tenant_id: UUID, row: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return a row of node_values as it is stored: the large values of its outputs and inputs are in files."""
-        aside: dict[str, Aside] = {}
+        aside: dict[str, FileRefs] = {}
         shown: dict[str, Any] = {}
         for column in ("outputs", "inputs"):
             files = self._keep(tenant_id, row["run_id"], row[column])
@@ -87,7 +87,7 @@ class LargeValues:
         return files
 
     def _json_if_large(self, value: Any) -> bytes | None:
-        is_small_text = isinstance(value, str) and len(value) * MOST_BYTES < self.from_bytes
+        is_small_text = isinstance(value, str) and len(value) * MAX_CODE_POINT_BYTES < self.from_bytes
         if is_small_text or value is None or isinstance(value, int | float):
             return None
         text = encode(value)
@@ -99,11 +99,11 @@ class LargeValues:
     def _put(self, tenant_id: UUID, run_id: UUID, data: bytes) -> str:
         assert self.blobs is not None
         week, tenant = Week.of_run(run_id).name, tenant_id.hex
-        sha256 = self.blobs.part(PLACE).part(week).part(tenant).put(zlib.compress(data, FASTEST))
+        sha256 = self.blobs.part(PART_NAME).part(week).part(tenant).put(zlib.compress(data, COMPRESSION_LEVEL))
         return f"{week}/{tenant}/{sha256.hex()}"
 
     # -- reading --------------------------------------------------------------------------------------------------
-    def whole(self, node: str, values: Any, aside: Aside | None) -> Any:
+    def whole(self, node: str, values: Any, aside: FileRefs | None) -> Any:
         """Return a node's outputs or inputs with their large values. Raises ValueGone if a file cannot be read.
 
         If the row has a value although a file is named for it, the row's value counts: a release without large values
@@ -117,15 +117,15 @@ class LargeValues:
             for name, value in values.items()
         }
 
-    def outputs(self, node: str, values: Any, large: Mapping[str, Aside] | None) -> Any:
+    def outputs(self, node: str, values: Any, large: Mapping[str, FileRefs] | None) -> Any:
         """Return a node's outputs from the columns `outputs` and `large`."""
         return self.whole(node, values, large.get("outputs")) if large else values
 
-    def inputs(self, node: str, values: Any, large: Mapping[str, Aside] | None) -> Any:
+    def inputs(self, node: str, values: Any, large: Mapping[str, FileRefs] | None) -> Any:
         """Return a node's inputs from the columns `inputs` and `large`."""
         return self.whole(node, values, large.get("inputs")) if large else values
 
-    def variable(self, name: str, value: Any, large: Aside | None) -> Any:
+    def variable(self, name: str, value: Any, large: FileRefs | None) -> Any:
         """Return a variable's value from the columns `value` and `large`."""
         return self._read(f'The value of "{name}"', *large["value"]) if large and value is None else value
 
@@ -145,12 +145,12 @@ class LargeValues:
             )
         week, tenant, name = key.split("/")
         try:
-            data = self.blobs.part(PLACE).part(week).part(tenant).get(bytes.fromhex(name))
+            data = self.blobs.part(PART_NAME).part(week).part(tenant).get(bytes.fromhex(name))
         except (NotFound, StateError, OSError) as error:
             state = "is not" if isinstance(error, NotFound) else "has been changed"
             trouble = f"cannot be read ({error})" if isinstance(error, OSError) else state
             raise ValueGone(
-                f"{what} ({size:,} bytes) {trouble} in the file storage, at {PLACE}/{week}/{tenant}/{name[:2]}/{name}. "
+                f"{what} ({size:,} bytes) {trouble} in the file storage, at {PART_NAME}/{week}/{tenant}/{name[:2]}/{name}. "
                 "Let this process see the folder or bucket that the workers write to, "
                 "restore it from a backup, or run the canvas again."
             ) from error
@@ -165,15 +165,15 @@ class LargeValues:
         """Return the weeks that have values in the storage."""
         if self.blobs is None:
             return []
-        return sorted(week for week in map(Week.named, self.blobs.part(PLACE).parts()) if week is not None)
+        return sorted(week for week in map(Week.named, self.blobs.part(PART_NAME).parts()) if week is not None)
 
     def tenants(self, week: Week) -> list[str]:
         """Return the tenants that have values in a week, as ids without hyphens."""
-        return self.blobs.part(PLACE).part(week.name).parts() if self.blobs is not None else []
+        return self.blobs.part(PART_NAME).part(week.name).parts() if self.blobs is not None else []
 
     def clear(self, week: Week, tenant: str) -> int:
         """Remove a tenant's values of a week whose runs are deleted; return the number of files."""
-        return self.blobs.part(PLACE).part(week.name).part(tenant).clear() if self.blobs is not None else 0
+        return self.blobs.part(PART_NAME).part(week.name).part(tenant).clear() if self.blobs is not None else 0
 
 
 NO_STORAGE = LargeValues()

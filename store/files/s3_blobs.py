@@ -14,12 +14,12 @@ from typing import Any, BinaryIO
 from urllib.parse import urlsplit
 
 from canvas.errors import ExecutorError, NotFound, StateError
-from store.files.blobs import IN_HAND, StorageAway, hashed
+from store.files.blobs import MIN_DISCARD_AGE, StorageUnavailable, hash_file
 
-AT_ONCE = 1000  # keys per delete request
+DELETE_BATCH = 1000  # keys per delete request
 CONNECT_TIMEOUT, READ_TIMEOUT = 3, 10  # seconds
-ABSENT = ("404", "NoSuchKey", "NotFound")
-HALF = IN_HAND / 2
+MISSING_CODES = ("404", "NoSuchKey", "NotFound")
+REFRESH_AFTER = MIN_DISCARD_AGE / 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,20 +60,20 @@ class S3Blobs:
 
     def put_file(self, file: BinaryIO) -> tuple[bytes, int]:
         """Upload the content of a file, which is read twice: for the hash, and to upload it."""
-        sha256, size = hashed(file)
+        sha256, size = hash_file(file)
         age = self._age(sha256)
-        if age is None or age > HALF.total_seconds():
-            with _asking():
+        if age is None or age > REFRESH_AFTER.total_seconds():
+            with _convert_errors():
                 self.client.put_object(Bucket=self.bucket, Key=self._key(sha256), Body=file, ContentLength=size)
         return sha256, size
 
     def get(self, sha256: bytes) -> bytes:
         """Return the bytes with a hash, after comparing them with it."""
-        with _asking():
+        with _convert_errors():
             try:
                 data: bytes = self.client.get_object(Bucket=self.bucket, Key=self._key(sha256))["Body"].read()
             except Exception as error:
-                if not _is_absent(error):
+                if not _is_missing(error):
                     raise
                 raise NotFound(f"The content {sha256.hex()} is not in the file storage.") from error
         if hashlib.sha256(data).digest() != sha256:
@@ -85,18 +85,18 @@ class S3Blobs:
         age = self._age(sha256)
         if age is None:
             return True
-        if age < IN_HAND.total_seconds():
+        if age < MIN_DISCARD_AGE.total_seconds():
             return False
-        with _asking():
+        with _convert_errors():
             self.client.delete_object(Bucket=self.bucket, Key=self._key(sha256))
         return True
 
     def is_there(self) -> bool:
         """Return whether the bucket answers."""
         try:
-            with _asking():
+            with _convert_errors():
                 self.client.head_bucket(Bucket=self.bucket)
-        except StorageAway:
+        except StorageUnavailable:
             return False
         return True
 
@@ -113,30 +113,30 @@ class S3Blobs:
     def clear(self) -> int:
         """Delete everything under the prefix, in batches of a thousand keys; return how many."""
         number = 0
-        for page in self._pages(PaginationConfig={"PageSize": AT_ONCE}):
+        for page in self._pages(PaginationConfig={"PageSize": DELETE_BATCH}):
             keys = [{"Key": one["Key"]} for one in page.get("Contents", ())]
             if not keys:
                 continue
-            with _asking():
+            with _convert_errors():
                 reply = self.client.delete_objects(Bucket=self.bucket, Delete={"Objects": keys, "Quiet": True})
             if refused := reply.get("Errors"):
-                raise StorageAway(f"The bucket keeps {refused[0].get('Key')}: {refused[0].get('Message')}")
+                raise StorageUnavailable(f"The bucket keeps {refused[0].get('Key')}: {refused[0].get('Message')}")
             number += len(keys)
         return number
 
     def _pages(self, **options: Any) -> Iterator[Any]:
-        with _asking():
+        with _convert_errors():
             yield from self.client.get_paginator("list_objects_v2").paginate(
                 Bucket=self.bucket, Prefix=self.prefix, **options
             )
 
     def _age(self, sha256: bytes) -> float | None:
         """Return the seconds since bytes were last uploaded; None if they are missing."""
-        with _asking():
+        with _convert_errors():
             try:
                 head = self.client.head_object(Bucket=self.bucket, Key=self._key(sha256))
             except Exception as error:
-                if _is_absent(error):
+                if _is_missing(error):
                     return None
                 raise
         return (datetime.now(UTC) - head["LastModified"]).total_seconds()
@@ -146,17 +146,17 @@ class S3Blobs:
         return f"{self.prefix}{name[:2]}/{name}"
 
 
-def _is_absent(error: Exception) -> bool:
+def _is_missing(error: Exception) -> bool:
     reply: Any = getattr(error, "response", {})  # botocore's ClientError has one
-    return reply.get("Error", {}).get("Code") in ABSENT
+    return reply.get("Error", {}).get("Code") in MISSING_CODES
 
 
 @contextmanager
-def _asking() -> Generator[None]:
+def _convert_errors() -> Generator[None]:
     """Convert the exceptions of boto3 into StorageAway."""
     try:
         yield
     except Exception as error:
         if type(error).__module__.partition(".")[0] not in ("botocore", "boto3", "urllib3"):
             raise
-        raise StorageAway(f"The file storage: {error}") from error
+        raise StorageUnavailable(f"The file storage: {error}") from error

@@ -7,7 +7,7 @@ from store.files.large_values import LargeValues
 from store.files.s3_blobs import S3Blobs
 
 
-def storage_of(folder: Path, url: str | None = None, endpoint: str | None = None) -> Blobs:
+def build_storage(folder: Path, url: str | None = None, endpoint: str | None = None) -> Blobs:
     """Return the file storage of a deployment: the bucket of the URL (`s3://bucket/prefix`), else the folder.
 
     `endpoint`: the URL of a server that is not Amazon's.
@@ -15,6 +15,6 @@ def storage_of(folder: Path, url: str | None = None, endpoint: str | None = None
     return S3Blobs.at(url, endpoint) if url is not None else LocalBlobs(folder)
 
 
-def large_values_of(folder: Path, url: str | None, endpoint: str | None, *, keeps: bool) -> LargeValues:
+def build_large_values(folder: Path, url: str | None, endpoint: str | None, *, stores_new: bool) -> LargeValues:
     """Return access to the large values in that storage; `stores_new`: new ones are stored there too, not only read."""
-    return LargeValues(storage_of(folder, url, endpoint), keeps)
+    return LargeValues(build_storage(folder, url, endpoint), stores_new)

@@ -19,7 +19,7 @@ from store.tables.knowledge import knowledge_documents as documents
 
 
 @dataclass(frozen=True, slots=True)
-class Base:
+class KnowledgeBase:
     """A knowledge base. `parser` is {chunk_token_num, overlapped_percent}; `revision` changes with search results."""
 
     id: UUID
@@ -37,7 +37,7 @@ class Base:
     tokens: int
 
 
-def _of_documents(figure: Any) -> Any:
+def _sum_over_documents(figure: Any) -> Any:
     return (
         select(func.coalesce(figure, 0))
         .where(documents.c.base_id == bases.c.id, documents.c.tenant_id == bases.c.tenant_id)
@@ -48,9 +48,9 @@ def _of_documents(figure: Any) -> Any:
 
 _BASE = select(
     bases,
-    _of_documents(func.count()).label("documents"),
-    _of_documents(sa.cast(func.sum(documents.c.chunks), sa.BigInteger)).label("chunks"),
-    _of_documents(sa.cast(func.sum(documents.c.tokens), sa.BigInteger)).label("tokens"),
+    _sum_over_documents(func.count()).label("documents"),
+    _sum_over_documents(sa.cast(func.sum(documents.c.chunks), sa.BigInteger)).label("chunks"),
+    _sum_over_documents(sa.cast(func.sum(documents.c.tokens), sa.BigInteger)).label("tokens"),
 ).where(bases.c.tenant_id == bindparam("of_tenant"))
 BASE = _BASE.where(bases.c.id == bindparam("base_id"))
 ORDERS = {"create_time": bases.c.created_at, "update_time": bases.c.updated_at}
@@ -69,7 +69,7 @@ PAGE = (
     .limit(bindparam("most"))
     .offset(bindparam("skipped"))
 )
-NAMED = sa.text("""
+BY_ID_OR_NAME = sa.text("""
     select id, name, embedding_model, language, revision from knowledge_bases
     where tenant_id = :tenant_id
         and (id = any(cast(:ids as uuid[])) or lower(name) = any(cast(:names as text[])))
@@ -128,16 +128,16 @@ def create(
         parser=dict(parser),
     )
     if created is None:
-        raise _is_taken(name)
+        raise _name_conflict(name)
     return created
 
 
-def get(tx: Transaction, tenant_id: UUID, base_id: UUID) -> Base:
+def get(tx: Transaction, tenant_id: UUID, base_id: UUID) -> KnowledgeBase:
     """Return a base. Raises NotFound, also for another tenant's base."""
     row = tx.one_or_none(BASE, of_tenant=tenant_id, base_id=base_id)
     if row is None:
         raise NotFound(f"You don't own the dataset {base_id.hex}.")
-    return Base(**row)
+    return KnowledgeBase(**row)
 
 
 def page(
@@ -150,7 +150,7 @@ def page(
     descending: bool = True,
     most: int = 30,
     skipped: int = 0,
-) -> tuple[list[Base], int]:
+) -> tuple[list[KnowledgeBase], int]:
     """Return bases, newest first, and the number of all that match; `order_by` is one of ORDERS."""
     by = (ORDERS[order_by], bases.c.id)
     rows = tx.rows(
@@ -161,12 +161,12 @@ def page(
         most=most,
         skipped=skipped,
     )
-    return [Base(*row[:-1]) for row in rows], rows[0].total if rows else 0
+    return [KnowledgeBase(*row[:-1]) for row in rows], rows[0].total if rows else 0
 
 
-def find_by_name(tx: Transaction, tenant_id: UUID, ids: Sequence[UUID], names: Sequence[str]) -> list[SearchableBase]:
+def find_by_id_or_name(tx: Transaction, tenant_id: UUID, ids: Sequence[UUID], names: Sequence[str]) -> list[SearchableBase]:
     """Return the tenant's bases with one of these ids or names, in no order."""
-    rows = tx.rows(NAMED, tenant_id=tenant_id, ids=list(ids), names=[name.lower() for name in names])
+    rows = tx.rows(BY_ID_OR_NAME, tenant_id=tenant_id, ids=list(ids), names=[name.lower() for name in names])
     return [SearchableBase(*row) for row in rows]
 
 
@@ -181,12 +181,12 @@ def update(tx: Transaction, tenant_id: UUID, base_id: UUID, **changes: Any) -> N
         with tx.savepoint():
             hit = tx.run(UPDATE, of_tenant=tenant_id, base_id=base_id, **values)
     except IntegrityError as error:  # the unique name is the only constraint that these columns can violate
-        raise _is_taken(str(changes.get("name"))) from error
+        raise _name_conflict(str(changes.get("name"))) from error
     if not hit:
         raise NotFound(f"You don't own the dataset {base_id.hex}.")
 
 
-def touch(tx: Transaction, tenant_id: UUID, base_id: UUID) -> None:
+def increment_revision(tx: Transaction, tenant_id: UUID, base_id: UUID) -> None:
     """Increment a base's revision, because a search may find other chunks from now on."""
     tx.run(TOUCH, of_tenant=tenant_id, base_id=base_id)
 
@@ -197,5 +197,5 @@ def delete(tx: Transaction, tenant_id: UUID, base_id: UUID) -> None:
         raise NotFound(f"You don't own the dataset {base_id.hex}.")
 
 
-def _is_taken(name: str) -> Conflict:
+def _name_conflict(name: str) -> Conflict:
     return Conflict(f"Dataset name '{name}' already exists.")

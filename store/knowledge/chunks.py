@@ -10,7 +10,7 @@ from sqlalchemy import text
 from store.db.database import Database
 from store.db.transaction import Transaction
 
-READ_AT_ONCE = 4000  # chunks; 16 MB of vectors of 1024 numbers, a fraction of a second
+BLOCK_SIZE = 4000  # chunks; 16 MB of vectors of 1024 numbers, a fraction of a second
 
 HEADING = (
     r"(^|\n)[ \t]*(#{1,6}[ \t]|\d{1,3}\.\d|[[:alpha:]]{4,9}[ \t]+([0-9]{1,3}|[ivxlc]{1,7}|[a-z])\M|第)"  # or nearly
@@ -25,7 +25,7 @@ SEARCHABLE = text("""
     select id, generation, chunks from knowledge_documents
     where tenant_id = :tenant_id and base_id = :base_id and status = 'done' and chunks > 0 order by id
 """)
-SOME = text("""
+BLOCK = text("""
     select string_agg(uuid_send(document_id), '') as documents, string_agg(int4send(position), '') as positions,
         string_agg(int4send(length(words)), '') as lengths, string_agg(words, '') as words,
         string_agg(vector, '') as vectors, count(vector) as with_vectors,
@@ -37,7 +37,7 @@ SOME = text("""
         order by document_id, position
     ) as chunks
 """)
-SHOWN = text("""
+CHUNKS_WITH_DOCUMENTS = text("""
     select c.document_id, c.position, c.text, d.name, d.metadata, d.base_id
     from unnest(cast(:document_ids as uuid[]), cast(:positions as int[])) as wanted (document_id, position)
     join knowledge_chunks c using (document_id, position)
@@ -67,7 +67,7 @@ OWNED = text("""
 
 
 @dataclass(frozen=True, slots=True)
-class Chunk:
+class NewChunk:
     """A chunk to be stored. `words` and `vector` are numbers as bytes."""
 
     position: int
@@ -77,7 +77,7 @@ class Chunk:
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class ChunkBlock:
     """Many chunks as a few long byte strings.
 
     `documents` has the id of each chunk's document, `positions` its position, and so on, one after the other (numbers
@@ -96,7 +96,7 @@ class Block:
     count: int
 
 
-def add(tx: Transaction, tenant_id: UUID, base_id: UUID, document_id: UUID, chunks: Sequence[Chunk]) -> None:
+def add(tx: Transaction, tenant_id: UUID, base_id: UUID, document_id: UUID, chunks: Sequence[NewChunk]) -> None:
     """Store chunks; an existing chunk stays unchanged."""
     tx.write_many(
         INSERT,
@@ -115,44 +115,44 @@ def add(tx: Transaction, tenant_id: UUID, base_id: UUID, document_id: UUID, chun
     )
 
 
-def searchable(tx: Transaction, tenant_id: UUID, base_id: UUID) -> dict[UUID, tuple[int, int]]:
+def list_searchable(tx: Transaction, tenant_id: UUID, base_id: UUID) -> dict[UUID, tuple[int, int]]:
     """Return the searchable documents of a base, with the generation of their chunks and how many there are."""
     rows = tx.rows(SEARCHABLE, tenant_id=tenant_id, base_id=base_id)
     return {row.id: (row.generation, row.chunks) for row in rows}
 
 
-def read(database: Database, tenant_id: UUID, sizes: Mapping[UUID, int]) -> Iterator["Block"]:
+def read_blocks(database: Database, tenant_id: UUID, sizes: Mapping[UUID, int]) -> Iterator["ChunkBlock"]:
     """Yield all chunks of some documents in blocks of some thousands; a document's chunks are together and in order.
 
     `sizes`: the number of chunks by document. The server aggregates a block, which is faster than reading its rows.
     """
-    for document_ids, first, last in _portions(sizes):
+    for document_ids, first, last in _split_reads(sizes):
         with database.statements() as tx:
-            (row,) = tx.rows_of_bytes(SOME, tenant_id=tenant_id, document_ids=document_ids, first=first, last=last)
+            (row,) = tx.rows_of_bytes(BLOCK, tenant_id=tenant_id, document_ids=document_ids, first=first, last=last)
         if row.count:
-            yield Block(*row)
+            yield ChunkBlock(*row)
 
 
-def _portions(sizes: Mapping[UUID, int]) -> Iterator[tuple[list[UUID], int, int]]:
+def _split_reads(sizes: Mapping[UUID, int]) -> Iterator[tuple[list[UUID], int, int]]:
     """Yield (ids, first position, end position): small documents several at a time, large ones in slices."""
     small, count = list[UUID](), 0
     for document_id, size in sizes.items():
-        if size > READ_AT_ONCE:
-            yield from (([document_id], first, first + READ_AT_ONCE) for first in range(0, size, READ_AT_ONCE))
+        if size > BLOCK_SIZE:
+            yield from (([document_id], first, first + BLOCK_SIZE) for first in range(0, size, BLOCK_SIZE))
             continue
-        if small and count + size > READ_AT_ONCE:
-            yield small, 0, READ_AT_ONCE
+        if small and count + size > BLOCK_SIZE:
+            yield small, 0, BLOCK_SIZE
             small, count = [], 0
         small.append(document_id)
         count += size
     if small:
-        yield small, 0, READ_AT_ONCE
+        yield small, 0, BLOCK_SIZE
 
 
-def shown(tx: Transaction, tenant_id: UUID, places: Sequence[tuple[UUID, int]]) -> dict[tuple[UUID, int], Any]:
+def load_chunks(tx: Transaction, tenant_id: UUID, places: Sequence[tuple[UUID, int]]) -> dict[tuple[UUID, int], Any]:
     """Return chunks by document and position, with the names and metadata of their documents."""
     rows = tx.rows(
-        SHOWN,
+        CHUNKS_WITH_DOCUMENTS,
         tenant_id=tenant_id,
         document_ids=[document for document, _ in places],
         positions=[position for _, position in places],
@@ -160,7 +160,7 @@ def shown(tx: Transaction, tenant_id: UUID, places: Sequence[tuple[UUID, int]]) 
     return {(row.document_id, row.position): row for row in rows}
 
 
-def of_document(
+def list_of_document(
     tx: Transaction,
     tenant_id: UUID,
     document_id: UUID,
@@ -189,7 +189,7 @@ def find_with_headings(tx: Transaction, tenant_id: UUID, document_id: UUID, *, m
     return [(row.position, row.text) for row in rows]
 
 
-def metadata_of(tx: Transaction, tenant_id: UUID, base_ids: Sequence[UUID]) -> dict[UUID, dict[str, Any]]:
+def load_metadata(tx: Transaction, tenant_id: UUID, base_ids: Sequence[UUID]) -> dict[UUID, dict[str, Any]]:
     """Return the metadata of all searchable documents of some bases."""
     return {row.id: dict(row.metadata) for row in tx.rows(METADATA, tenant_id=tenant_id, base_ids=list(base_ids))}
 

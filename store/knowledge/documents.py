@@ -21,11 +21,11 @@ from store.knowledge import bases
 from store.primitives.ids import new_id
 from store.tables.knowledge import knowledge_documents as documents
 
-MOST_TRIES = 5  # per generation; a document that kills its process kills five at most
+MAX_TRIES = 5  # per generation; a document that kills its process kills five at most
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
+class KnowledgeDocument:
     """A document. `size` is in bytes; `chunks` is how many are stored, of `expected` (0: not known yet)."""
 
     id: UUID
@@ -65,7 +65,7 @@ class LeasedDocument:
     parser: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
-_SHOWN = [documents.c[column] for column in Document.__dataclass_fields__]
+_SHOWN = [documents.c[column] for column in KnowledgeDocument.__dataclass_fields__]
 _this_document = (
     documents.c.tenant_id == bindparam("of_tenant"),
     documents.c.base_id == bindparam("of_base"),
@@ -91,7 +91,7 @@ INSERT = (
     .on_conflict_do_nothing()
     .returning(*_SHOWN)
 )
-ONE_AT_A_TIME = text("select pg_advisory_xact_lock(hashtextextended(cast(:base_id as text), 1))")
+LOCK_BASE = text("select pg_advisory_xact_lock(hashtextextended(cast(:base_id as text), 1))")
 SOME = select(*_SHOWN).where(*_this_document)
 ORDERS = {
     "create_time": documents.c.created_at,
@@ -147,7 +147,7 @@ CONTENTS = sa.select(documents.c.sha256).where(*_this_document)
 DELETE = sa.delete(documents).where(*_this_document)
 CLEAR = text("delete from knowledge_chunks where tenant_id = :tenant_id and document_id = any(cast(:ids as uuid[]))")
 
-TAKE = text("""
+CLAIM_NEXT = text("""
     update knowledge_documents d
     set lease_id = :lease_id, lease_until = clock_timestamp() + :lease, tries = d.tries + 1
     from (
@@ -164,20 +164,20 @@ WAITING = text("""
     select count(*) from knowledge_documents
     where status = 'pending' and (lease_until is null or lease_until < clock_timestamp())
 """)
-_IS_OURS = "tenant_id = :tenant_id and id = :id and lease_id = :lease_id and status = 'pending'"
-RENEW = text(f"update knowledge_documents set lease_until = clock_timestamp() + :lease where {_IS_OURS}")  # noqa: S608
-HOLD = text(f"select id from knowledge_documents where {_IS_OURS} for update")  # noqa: S608
-GROWN = text(f"""
+_HAS_LEASE = "tenant_id = :tenant_id and id = :id and lease_id = :lease_id and status = 'pending'"
+RENEW = text(f"update knowledge_documents set lease_until = clock_timestamp() + :lease where {_HAS_LEASE}")  # noqa: S608
+ASSERT_LEASE = text(f"select id from knowledge_documents where {_HAS_LEASE} for update")  # noqa: S608
+ADD_PROGRESS = text(f"""
     update knowledge_documents set chunks = chunks + :more, expected = :expected, tokens = tokens + :tokens,
-        read_pages = :read_pages, updated_at = clock_timestamp() where {_IS_OURS}
+        read_pages = :read_pages, updated_at = clock_timestamp() where {_HAS_LEASE}
 """)  # noqa: S608
 END = text(f"""
     update knowledge_documents set status = :status, error = :error, lease_id = null, lease_until = null,
-        updated_at = clock_timestamp() where {_IS_OURS}
+        updated_at = clock_timestamp() where {_HAS_LEASE}
 """)  # noqa: S608
-PUT_BACK = text(f"""
+RELEASE = text(f"""
     update knowledge_documents set error = :error, lease_id = null, lease_until = clock_timestamp() + :pause,
-        tries = tries - :unstruck where {_IS_OURS}
+        tries = tries - :unstruck where {_HAS_LEASE}
 """)  # noqa: S608
 
 
@@ -193,15 +193,15 @@ def add(
     *,
     metadata: Mapping[str, Any] | None = None,
     status: str = "uploaded",
-) -> tuple[Document, bool]:
+) -> tuple[KnowledgeDocument, bool]:
     """Add a document to the caller's base; return it, and whether it is new.
 
     A base has the same content once, under its first name. Other content under a name in use gets a number: `a(1).txt`.
     """
-    tx.run(ONE_AT_A_TIME, base_id=str(base_id))
+    tx.run(LOCK_BASE, base_id=str(base_id))
     same = tx.rows(SAME_CONTENT, of_tenant=tenant_id, of_base=base_id, hash=sha256)
     if same:
-        return Document(*same[0]), False
+        return KnowledgeDocument(*same[0]), False
     used_names = {row.name for row in tx.rows(NAMES, of_tenant=tenant_id, of_base=base_id)}
     (row,) = tx.rows(
         INSERT,
@@ -215,12 +215,12 @@ def add(
         metadata=dict(metadata or {}),
         status=status,
     )
-    return Document(*row), True
+    return KnowledgeDocument(*row), True
 
 
-def get_many(tx: Transaction, tenant_id: UUID, base_id: UUID, ids: Sequence[UUID]) -> list[Document]:
+def get_many(tx: Transaction, tenant_id: UUID, base_id: UUID, ids: Sequence[UUID]) -> list[KnowledgeDocument]:
     """Return documents by id, in no order; missing ones are left out."""
-    return [Document(*row) for row in tx.rows(SOME, of_tenant=tenant_id, of_base=base_id, ids=list(ids))]
+    return [KnowledgeDocument(*row) for row in tx.rows(SOME, of_tenant=tenant_id, of_base=base_id, ids=list(ids))]
 
 
 def page(
@@ -237,7 +237,7 @@ def page(
     descending: bool = True,
     most: int = 30,
     skipped: int = 0,
-) -> tuple[list[Document], int]:
+) -> tuple[list[KnowledgeDocument], int]:
     """Return documents, newest first, and the number of all that match.
 
     `keywords` must be in the name; `since` and `until` limit when a document was added; `order_by` is one of ORDERS.
@@ -256,7 +256,7 @@ def page(
         most=most,
         skipped=skipped,
     )
-    return [Document(*row[:-1]) for row in rows], rows[0].total if rows else 0
+    return [KnowledgeDocument(*row[:-1]) for row in rows], rows[0].total if rows else 0
 
 
 def update(
@@ -281,21 +281,21 @@ def update(
         raise NotFound("The dataset doesn't own the document.")
 
 
-def begin(tx: Transaction, tenant_id: UUID, base_id: UUID, ids: Sequence[UUID]) -> int:
+def start_processing(tx: Transaction, tenant_id: UUID, base_id: UUID, ids: Sequence[UUID]) -> int:
     """Start processing documents from the beginning, except pending ones; return how many were started."""
     begun = [row.id for row in tx.rows(BEGIN, of_tenant=tenant_id, of_base=base_id, ids=list(ids))]
     _forget_chunks(tx, tenant_id, base_id, begun)
     return len(begun)
 
 
-def stop(tx: Transaction, tenant_id: UUID, base_id: UUID, ids: Sequence[UUID]) -> int:
+def stop_processing(tx: Transaction, tenant_id: UUID, base_id: UUID, ids: Sequence[UUID]) -> int:
     """Stop the processing of pending documents and delete their chunks; return how many were stopped."""
     stopped = [row.id for row in tx.rows(STOP, of_tenant=tenant_id, of_base=base_id, ids=list(ids))]
     _forget_chunks(tx, tenant_id, base_id, stopped)
     return len(stopped)
 
 
-def contents(tx: Transaction, tenant_id: UUID, base_id: UUID, ids: Sequence[UUID]) -> list[bytes]:
+def list_contents(tx: Transaction, tenant_id: UUID, base_id: UUID, ids: Sequence[UUID]) -> list[bytes]:
     """Return the hashes of the documents' contents. No two documents of a base have the same content."""
     rows = tx.rows(CONTENTS, of_tenant=tenant_id, of_base=base_id, ids=list(ids)) if ids else ()
     return [bytes(row.sha256) for row in rows]
@@ -304,13 +304,13 @@ def contents(tx: Transaction, tenant_id: UUID, base_id: UUID, ids: Sequence[UUID
 def delete(tx: Transaction, tenant_id: UUID, base_id: UUID, ids: Sequence[UUID]) -> None:
     """Delete documents with their chunks. Delete their content first (`list_contents`), outside of the transaction."""
     if ids and tx.run(DELETE, of_tenant=tenant_id, of_base=base_id, ids=list(ids)):
-        bases.touch(tx, tenant_id, base_id)
+        bases.increment_revision(tx, tenant_id, base_id)
 
 
 def _forget_chunks(tx: Transaction, tenant_id: UUID, base_id: UUID, ids: list[UUID]) -> None:
     if ids:
         tx.run(CLEAR, tenant_id=tenant_id, ids=ids)
-        bases.touch(tx, tenant_id, base_id)
+        bases.increment_revision(tx, tenant_id, base_id)
 
 
 def _free_name(name: str, used_names: set[str]) -> str:
@@ -327,11 +327,11 @@ def claim_next(
     tx: Transaction, lease_id: UUID, lease: timedelta, tenant_id: UUID | None = None
 ) -> LeasedDocument | None:
     """Lease the document that has waited longest, of any tenant or of one; return None if none waits."""
-    row = tx.one_or_none(TAKE, lease_id=lease_id, lease=lease, only_tenant=tenant_id)
+    row = tx.one_or_none(CLAIM_NEXT, lease_id=lease_id, lease=lease, only_tenant=tenant_id)
     return LeasedDocument(**row) if row else None
 
 
-def waiting(tx: Transaction) -> int:
+def count_waiting(tx: Transaction) -> int:
     """Return how many pending documents have no valid lease."""
     return int(tx.scalar(WAITING))
 
@@ -343,27 +343,27 @@ def renew(tx: Transaction, leased: LeasedDocument, lease: timedelta) -> bool:
 
 def assert_lease(tx: Transaction, leased: LeasedDocument) -> bool:
     """Lock a document's row; return False if its lease is lost."""
-    return bool(tx.rows(HOLD, **_key(leased)))
+    return bool(tx.rows(ASSERT_LEASE, **_key(leased)))
 
 
 def add_progress(
     tx: Transaction, leased: LeasedDocument, *, more: int, expected: int, tokens: int, read_pages: int = 0
 ) -> None:
     """Add stored chunks and the tokens of embedding them; set the expected chunks and the pages read by a model."""
-    tx.run(GROWN, **_key(leased), more=more, expected=expected, tokens=tokens, read_pages=read_pages)
+    tx.run(ADD_PROGRESS, **_key(leased), more=more, expected=expected, tokens=tokens, read_pages=read_pages)
 
 
-def end(tx: Transaction, leased: LeasedDocument, status: str, error: str = "") -> bool:
+def finish(tx: Transaction, leased: LeasedDocument, status: str, error: str = "") -> bool:
     """Set a document to `done`, or to `failed` with the reason; return False if the lease is lost."""
     if not tx.run(END, **_key(leased), status=status, error=error):
         return False
-    bases.touch(tx, leased.tenant_id, leased.base_id)
+    bases.increment_revision(tx, leased.tenant_id, leased.base_id)
     return True
 
 
-def release(tx: Transaction, leased: LeasedDocument, error: str, pause: timedelta, *, struck: bool) -> None:
+def release(tx: Transaction, leased: LeasedDocument, error: str, pause: timedelta, *, counts: bool) -> None:
     """Release a document, which waits for `pause` before its next try; `counts`: this try counts."""
-    tx.run(PUT_BACK, **_key(leased), error=error, pause=pause, unstruck=0 if struck else 1)
+    tx.run(RELEASE, **_key(leased), error=error, pause=pause, unstruck=0 if counts else 1)
 
 
 def _key(leased: LeasedDocument) -> dict[str, UUID]:

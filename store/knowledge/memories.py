@@ -61,7 +61,7 @@ INSERT = (
     .returning(*_SHOWN)
 )
 GET = select(*_SHOWN).where(*_this_memory)
-NAMED = select(*_SHOWN).where(
+BY_ID_OR_NAME = select(*_SHOWN).where(
     memories.c.tenant_id == bindparam("of_tenant"),
     sa.or_(
         memories.c.id == sa.any_(bindparam("ids", type_=sa.ARRAY(sa.Uuid))),
@@ -118,7 +118,7 @@ def create(
         **values,
     )
     if row is None:
-        raise _is_taken(name)
+        raise _name_conflict(name)
     return Memory(**row)
 
 
@@ -130,9 +130,9 @@ def get(tx: Transaction, tenant_id: UUID, memory_id: UUID) -> Memory:
     return Memory(**row)
 
 
-def named(tx: Transaction, tenant_id: UUID, ids: list[UUID], names: list[str]) -> list[Memory]:
+def find_by_id_or_name(tx: Transaction, tenant_id: UUID, ids: list[UUID], names: list[str]) -> list[Memory]:
     """Return the tenant's memories with one of these ids or names, in no order."""
-    rows = tx.rows(NAMED, of_tenant=tenant_id, ids=ids, names=[name.lower() for name in names])
+    rows = tx.rows(BY_ID_OR_NAME, of_tenant=tenant_id, ids=ids, names=[name.lower() for name in names])
     return [Memory(*row) for row in rows]
 
 
@@ -155,7 +155,7 @@ def update(tx: Transaction, tenant_id: UUID, memory_id: UUID, **changes: Any) ->
         with tx.savepoint():
             row = tx.one_or_none(UPDATE, of_tenant=tenant_id, memory_id=memory_id, **values)
     except IntegrityError as error:  # the unique name is the only constraint that these columns can violate
-        raise _is_taken(str(changes.get("name"))) from error
+        raise _name_conflict(str(changes.get("name"))) from error
     if row is None:
         raise NotFound(f"Memory '{memory_id.hex}' not found.")
     return Memory(**row)
@@ -167,5 +167,5 @@ def delete(tx: Transaction, tenant_id: UUID, memory_id: UUID) -> None:
         raise NotFound(f"Memory '{memory_id.hex}' not found.")
 
 
-def _is_taken(name: str) -> Conflict:
+def _name_conflict(name: str) -> Conflict:
     return Conflict(f"Memory name '{name}' already exists.")

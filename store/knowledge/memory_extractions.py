@@ -16,7 +16,7 @@ from store.db.transaction import Transaction
 from store.knowledge.memories import Memory
 from store.knowledge.memory_messages import MessageScope, NewMessage, add, lock
 
-MOST_TRIES = 5  # per message; a message that kills its process kills five at most
+MAX_TRIES = 5  # per message; a message that kills its process kills five at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class LeasedExtraction:
     tries: int
 
 
-TAKE = text("""
+CLAIM_NEXT = text("""
     update memory_messages m
     set lease_id = :lease_id, lease_until = clock_timestamp() + :lease, tries = m.tries + 1
     from (
@@ -50,33 +50,33 @@ WAITING = text("""
     select count(*) from memory_messages
     where extraction = 'pending' and (lease_until is null or lease_until < clock_timestamp())
 """)
-_IS_OURS = """tenant_id = :tenant_id and memory_id = :memory_id and number = :number and lease_id = :lease_id
+_HAS_LEASE = """tenant_id = :tenant_id and memory_id = :memory_id and number = :number and lease_id = :lease_id
     and extraction = 'pending'"""
 END = text(f"""
     update memory_messages set extraction = :status, error = :error, lease_id = null, lease_until = null
-    where {_IS_OURS}
+    where {_HAS_LEASE}
 """)  # noqa: S608
-PUT_BACK = text(f"""
+RELEASE = text(f"""
     update memory_messages set error = :error, lease_id = null, lease_until = clock_timestamp() + :pause,
-        tries = tries - :unstruck where {_IS_OURS}
+        tries = tries - :unstruck where {_HAS_LEASE}
 """)  # noqa: S608
 
 
-def take(tx: Transaction, lease_id: UUID, lease: timedelta, tenant_id: UUID | None = None) -> LeasedExtraction | None:
+def claim_next(tx: Transaction, lease_id: UUID, lease: timedelta, tenant_id: UUID | None = None) -> LeasedExtraction | None:
     """Lease the message that has waited longest, of any tenant or of one; return None if none waits."""
-    row = tx.one_or_none(TAKE, lease_id=lease_id, lease=lease, only_tenant=tenant_id)
+    row = tx.one_or_none(CLAIM_NEXT, lease_id=lease_id, lease=lease, only_tenant=tenant_id)
     if row is None:
         return None
     plain = {name: value for name, value in row.items() if name not in MessageScope.__dataclass_fields__}
     return LeasedExtraction(**plain, whose=MessageScope(row["user_id"], row["agent_id"], row["session_id"]))
 
 
-def waiting(tx: Transaction) -> int:
+def count_waiting(tx: Transaction) -> int:
     """Return how many pending messages have no valid lease."""
     return int(tx.scalar(WAITING))
 
 
-def extracted(tx: Transaction, memory: Memory, leased: LeasedExtraction, messages: Sequence[NewMessage]) -> bool:
+def complete(tx: Transaction, memory: Memory, leased: LeasedExtraction, messages: Sequence[NewMessage]) -> bool:
     """Store the extracted messages and end the extraction; return False if the lease is lost.
 
     Raises the errors of `memory_messages.lock` and `memory_messages.add`.
@@ -94,9 +94,9 @@ def fail(tx: Transaction, leased: LeasedExtraction, error: str) -> None:
     _end(tx, leased, "failed", error)
 
 
-def put_back(tx: Transaction, leased: LeasedExtraction, error: str, pause: timedelta, *, struck: bool) -> None:
+def release(tx: Transaction, leased: LeasedExtraction, error: str, pause: timedelta, *, counts: bool) -> None:
     """Release a message, which waits for `pause` before its next try; `counts`: this try counts."""
-    tx.run(PUT_BACK, **_key(leased), error=error, pause=pause, unstruck=0 if struck else 1)
+    tx.run(RELEASE, **_key(leased), error=error, pause=pause, unstruck=0 if counts else 1)
 
 
 def _end(tx: Transaction, leased: LeasedExtraction, status: str, error: str = "") -> bool:

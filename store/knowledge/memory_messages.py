@@ -47,11 +47,11 @@ class MessageScope:
     session_id: str = ""
 
 
-ANYBODY = MessageScope()
+ANY_SCOPE = MessageScope()
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class MemoryMessage:
     """A stored message. `source` is the number of the message it was extracted from, 0 for a saved one."""
 
     memory_id: UUID
@@ -79,7 +79,7 @@ class SizeBudget:
     policy: str
 
 
-_SHOWN = [messages.c[column] for column in Message.__dataclass_fields__]
+_SHOWN = [messages.c[column] for column in MemoryMessage.__dataclass_fields__]
 _of_memories = (
     messages.c.tenant_id == bindparam("of_tenant"),
     messages.c.memory_id == func.any(bindparam("of_memories", type_=sa.ARRAY(sa.Uuid))),
@@ -89,13 +89,13 @@ _this_message = (
     messages.c.memory_id == bindparam("of_memory"),
     messages.c.number == bindparam("of_number"),
 )
-_is_alive = (messages.c.is_enabled, messages.c.forget_at.is_(None))
-_whose = tuple(
+_is_searchable = (messages.c.is_enabled, messages.c.forget_at.is_(None))
+_is_of_scope = tuple(
     sa.or_(bindparam(f"only_{name}", type_=sa.Text) == "", messages.c[name] == bindparam(f"only_{name}", type_=sa.Text))
     for name in ("user_id", "agent_id", "session_id")
 )
 
-HOLD = text("select bytes, most_bytes, policy from memories where tenant_id = :tenant_id and id = :id for update")
+LOCK = text("select bytes, most_bytes, policy from memories where tenant_id = :tenant_id and id = :id for update")
 SAVED = text("select number from memory_messages where tenant_id = :tenant_id and memory_id = :id and key = :key")
 MAKE_ROOM = text("""
     with gone as (
@@ -120,13 +120,13 @@ INSERT = text("""
 """)
 SEARCHABLE = (
     select(messages.c.memory_id, messages.c.number, messages.c.words, messages.c.vector)
-    .where(*_of_memories, *_is_alive, *_whose)
+    .where(*_of_memories, *_is_searchable, *_is_of_scope)
     .order_by(messages.c.valid_at.desc(), messages.c.number.desc())
 )
 SOME = select(*_SHOWN).where(*_of_memories, messages.c.number == func.any(bindparam("numbers")))
 RECENT = (
     select(*_SHOWN)
-    .where(*_of_memories, *_is_alive, *_whose)
+    .where(*_of_memories, *_is_searchable, *_is_of_scope)
     .order_by(messages.c.valid_at.desc(), messages.c.number.desc())
     .limit(bindparam("most"))
 )
@@ -149,7 +149,7 @@ EXTRACTED = (
     .order_by(messages.c.source, messages.c.number)
 )
 ONE = select(*_SHOWN).where(*_this_message)
-FORGET = sa.update(messages).where(*_this_message).values(forget_at=func.coalesce(messages.c.forget_at, func.now()))
+MARK_FORGOTTEN = sa.update(messages).where(*_this_message).values(forget_at=func.coalesce(messages.c.forget_at, func.now()))
 ENABLE = sa.update(messages).where(*_this_message).values(is_enabled=bindparam("enabled"))
 
 
@@ -159,7 +159,7 @@ def is_saved(tx: Transaction, tenant_id: UUID, memory_id: UUID, key: str) -> boo
     return bool(tx.rows(SAVED, tenant_id=tenant_id, id=memory_id, key=key))
 
 
-def add_said(
+def save_message(
     tx: Transaction,
     memory: Memory,
     message: NewMessage,
@@ -181,7 +181,7 @@ def add_said(
 
 def lock(tx: Transaction, memory: Memory) -> SizeBudget:
     """Lock a memory's row until the commit, so that only this transaction adds messages. Raises NotFound."""
-    row = tx.one_or_none(HOLD, tenant_id=memory.tenant_id, id=memory.id)
+    row = tx.one_or_none(LOCK, tenant_id=memory.tenant_id, id=memory.id)
     if row is None:
         raise NotFound(f"Memory '{memory.id.hex}' not found.")
     return SizeBudget(**row)
@@ -240,23 +240,23 @@ def _make_room(tx: Transaction, memory: Memory, room: SizeBudget, more: int) -> 
 
 
 # -- reading ---------------------------------------------------------------------------------------------------------
-def searchable(tx: Transaction, tenant_id: UUID, memory_ids: Sequence[UUID], whose: MessageScope) -> Sequence[Any]:
+def list_searchable(tx: Transaction, tenant_id: UUID, memory_ids: Sequence[UUID], whose: MessageScope) -> Sequence[Any]:
     """Return (memory_id, number, words, vector) of the messages that a search may find, newest first."""
-    return tx.rows(SEARCHABLE, **_narrowed(tenant_id, memory_ids, whose))
+    return tx.rows(SEARCHABLE, **_scope_values(tenant_id, memory_ids, whose))
 
 
-def get_many(tx: Transaction, tenant_id: UUID, places: Sequence[tuple[UUID, int]]) -> dict[tuple[UUID, int], Message]:
+def get_many(tx: Transaction, tenant_id: UUID, places: Sequence[tuple[UUID, int]]) -> dict[tuple[UUID, int], MemoryMessage]:
     """Return messages by memory and number; missing ones are left out."""
     ids, numbers = [memory_id for memory_id, _ in places], [number for _, number in places]
     rows = tx.rows(SOME, of_tenant=tenant_id, of_memories=list(set(ids)), numbers=numbers)
-    return {(row.memory_id, row.number): Message(*row) for row in rows}
+    return {(row.memory_id, row.number): MemoryMessage(*row) for row in rows}
 
 
-def recent(
+def list_recent(
     tx: Transaction, tenant_id: UUID, memory_ids: Sequence[UUID], whose: MessageScope, most: int
-) -> list[Message]:
+) -> list[MemoryMessage]:
     """Return the latest messages, newest first."""
-    return [Message(*row) for row in tx.rows(RECENT, **_narrowed(tenant_id, memory_ids, whose), most=most)]
+    return [MemoryMessage(*row) for row in tx.rows(RECENT, **_scope_values(tenant_id, memory_ids, whose), most=most)]
 
 
 def page(
@@ -268,7 +268,7 @@ def page(
     keywords: str = "",
     most: int = 50,
     skipped: int = 0,
-) -> tuple[list[Message], int]:
+) -> tuple[list[MemoryMessage], int]:
     """Return saved messages, newest first, and the number of all that match; of some agents or of all.
 
     `keywords` must be in the session id.
@@ -283,24 +283,24 @@ def page(
         most=most,
         skipped=skipped,
     )
-    return [Message(*row[:-1]) for row in rows], rows[0].total if rows else 0
+    return [MemoryMessage(*row[:-1]) for row in rows], rows[0].total if rows else 0
 
 
-def extracted_from(tx: Transaction, tenant_id: UUID, memory_id: UUID, sources: Sequence[int]) -> list[Message]:
+def list_extracted(tx: Transaction, tenant_id: UUID, memory_id: UUID, sources: Sequence[int]) -> list[MemoryMessage]:
     """Return the messages that were extracted from messages with these numbers, in order."""
     rows = tx.rows(EXTRACTED, of_tenant=tenant_id, of_memories=[memory_id], sources=list(sources))
-    return [Message(*row) for row in rows]
+    return [MemoryMessage(*row) for row in rows]
 
 
-def get(tx: Transaction, tenant_id: UUID, memory_id: UUID, number: int) -> Message:
+def get(tx: Transaction, tenant_id: UUID, memory_id: UUID, number: int) -> MemoryMessage:
     """Return a message. Raises NotFound."""
     row = tx.one_or_none(ONE, of_tenant=tenant_id, of_memory=memory_id, of_number=number)
     if row is None:
-        raise _absent(memory_id, number)
-    return Message(**row)
+        raise _not_found(memory_id, number)
+    return MemoryMessage(**row)
 
 
-def _narrowed(tenant_id: UUID, memory_ids: Sequence[UUID], whose: MessageScope) -> dict[str, Any]:
+def _scope_values(tenant_id: UUID, memory_ids: Sequence[UUID], whose: MessageScope) -> dict[str, Any]:
     return {
         "of_tenant": tenant_id,
         "of_memories": list(memory_ids),
@@ -313,20 +313,20 @@ def _narrowed(tenant_id: UUID, memory_ids: Sequence[UUID], whose: MessageScope) 
 # -- changing --------------------------------------------------------------------------------------------------------
 def forget(tx: Transaction, tenant_id: UUID, memory_id: UUID, number: int) -> None:
     """Exclude a message from searches; when room is needed, forgotten messages are deleted first. Raises NotFound."""
-    if not tx.run(FORGET, of_tenant=tenant_id, of_memory=memory_id, of_number=number):
-        raise _absent(memory_id, number)
+    if not tx.run(MARK_FORGOTTEN, of_tenant=tenant_id, of_memory=memory_id, of_number=number):
+        raise _not_found(memory_id, number)
 
 
 def enable(tx: Transaction, tenant_id: UUID, memory_id: UUID, number: int, *, enabled: bool) -> None:
     """Include a message in searches, or exclude it. Raises NotFound."""
     if not tx.run(ENABLE, of_tenant=tenant_id, of_memory=memory_id, of_number=number, enabled=enabled):
-        raise _absent(memory_id, number)
+        raise _not_found(memory_id, number)
 
 
-def _absent(memory_id: UUID, number: int) -> NotFound:
+def _not_found(memory_id: UUID, number: int) -> NotFound:
     return NotFound(f"Message '{number}' in memory '{memory_id.hex}' not found.")
 
 
-def type_of(bit: int) -> str:
+def type_name(bit: int) -> str:
     """Return the name of a type of messages."""
     return next(name for name, each in TYPES.items() if each == bit)

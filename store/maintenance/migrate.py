@@ -42,8 +42,8 @@ LOCK_TIMEOUT = 2.0  # seconds; below the statement limit, above the 1 s after wh
 PAUSES = (1.0, 2.0, 4.0, 8.0)  # seconds between the tries of a transaction that did not get its locks
 LOCK_NOT_AVAILABLE, DEADLOCK = "55P03", "40P01"
 ROLLED_BACK = "The revision was rolled back, and those before it stay applied."
-MOST_SHOWN = 3  # transactions named in a message
-MOST_OF_STATEMENT = 120  # characters of a statement shown in a message
+MAX_TRANSACTIONS_SHOWN = 3  # transactions named in a message
+MAX_STATEMENT_CHARS = 120  # characters of a statement shown in a message
 
 NO_LIMITS = text("""
     select set_config(name, '0', true) from pg_settings
@@ -52,7 +52,7 @@ NO_LIMITS = text("""
 SET_LOCK_TIMEOUT = text("select set_config('lock_timeout', :milliseconds, true)")
 TRY_LOCK = text("select pg_try_advisory_xact_lock(:lock)")
 LOCK = text("select pg_advisory_xact_lock(:lock)")
-STILL_LOCKED = text("select 1")  # fails if the connection is lost, and the lock with it
+CHECK_LOCK = text("select 1")  # fails if the connection is lost, and the lock with it
 HAS_REVISIONS = text("select to_regclass('alembic_version') is not null")
 REVISIONS = select(column("version_num")).select_from(table("alembic_version"))
 NOW = select(func.now())
@@ -85,25 +85,25 @@ def upgrade(
         database.refuse_pooler()
         engine = create_engine(database_url, poolclass=NullPool, connect_args={"application_name": _APPLICATION})
         with _lock(engine, on_wait) as lock:
-            for revision in _apply(engine, missing(database), lock):
+            for revision in _apply(engine, missing_revisions(database), lock):
                 applied.append(revision)
                 on_applied(revision)
-            _make_partitions(database)
+            _create_partitions(database)
     return applied
 
 
-def missing(database: Database) -> list[str]:
+def missing_revisions(database: Database) -> list[str]:
     """Return the revisions that the database lacks, oldest first; none if it is ahead of this release."""
     with database.transaction() as tx:
-        return _missing(tx)
+        return _missing_revisions(tx)
 
 
-def head() -> str:
+def newest_revision() -> str:
     """Return the newest revision of this release."""
     return _revisions()[-1]
 
 
-def _missing(tx: Transaction) -> list[str]:
+def _missing_revisions(tx: Transaction) -> list[str]:
     known = _revisions()
     if not tx.scalar(HAS_REVISIONS):
         return known
@@ -149,14 +149,14 @@ def _apply(engine: Engine, revisions: Sequence[str], lock: Connection) -> Genera
             config.attributes["connection"] = connection
             command.upgrade(config, revision)
 
-        with _explained(engine, revision):
-            for statement in _preparation(engine, scripts, revision):
-                _carry_out(engine, partial(Connection.exec_driver_sql, statement=statement), lock)
-            _carry_out(engine, migrate, lock)
+        with _explain_errors(engine, revision):
+            for statement in _preparing_statements(engine, scripts, revision):
+                _run_with_retry(engine, partial(Connection.exec_driver_sql, statement=statement), lock)
+            _run_with_retry(engine, migrate, lock)
         yield revision
 
 
-def _preparation(engine: Engine, scripts: "ScriptDirectory", revision: str) -> Sequence[str]:
+def _preparing_statements(engine: Engine, scripts: "ScriptDirectory", revision: str) -> Sequence[str]:
     """Return the statements that a revision has executed before its `upgrade`."""
     prepare = getattr(scripts.get_revision(revision).module, "prepare", None)
     if prepare is None:
@@ -165,10 +165,10 @@ def _preparation(engine: Engine, scripts: "ScriptDirectory", revision: str) -> S
         return prepare(connection)
 
 
-def _carry_out(engine: Engine, work: Callable[[Connection], object], lock: Connection) -> None:
+def _run_with_retry(engine: Engine, work: Callable[[Connection], object], lock: Connection) -> None:
     """Run work in a transaction; repeat it after a pause if it did not get its locks, or after a deadlock."""
     for pause in (*PAUSES, None):
-        lock.execute(STILL_LOCKED)
+        lock.execute(CHECK_LOCK)
         try:
             with engine.begin() as connection:
                 connection.execute(NO_LIMITS)
@@ -181,27 +181,27 @@ def _carry_out(engine: Engine, work: Callable[[Connection], object], lock: Conne
         time.sleep(pause)
 
 
-def _make_partitions(database: Database) -> None:
+def _create_partitions(database: Database) -> None:
     """Create the partitions of this week, each table's in a transaction of its own."""
     with database.transaction() as tx:
         now = tx.scalar(NOW)
-        tables = [table for table in PARTITIONED if partitions.lacking(tx, table, now, weeks=0)]
+        tables = [table for table in PARTITIONED if partitions.missing_weeks(tx, table, now, weeks=0)]
     for table_name in tables:  # a week takes 70 ms; the sweeper creates later ones
         database.carry_out(partial(partitions.ensure, now=now, weeks=0, tables=[table_name]))
 
 
 @contextmanager
-def _explained(engine: Engine, revision: str) -> Generator[None]:
+def _explain_errors(engine: Engine, revision: str) -> Generator[None]:
     """Convert an error that is not an outage into an ExecutorError that says what failed, why, and what to do."""
     try:
         yield
     except DBAPIError as error:
         reason = " ".join(str(error.orig).split())
-        statement = " ".join((error.statement or "").split())[:MOST_OF_STATEMENT]
+        statement = " ".join((error.statement or "").split())[:MAX_STATEMENT_CHARS]
         if sqlstate(error) in (LOCK_NOT_AVAILABLE, DEADLOCK):
             tries = f"{1 + len(PAUSES)} tries of {LOCK_TIMEOUT:g} s"
             raise ExecutorError(
-                f"Revision {revision} did not get a lock in {tries}: {reason}, at `{statement}`. {_holders(engine)}"
+                f"Revision {revision} did not get a lock in {tries}: {reason}, at `{statement}`. {_describe_open_transactions(engine)}"
                 f" {ROLLED_BACK} Run `easel migrate` again when the transaction in its way has ended."
             ) from error
         if is_outage(error):
@@ -209,10 +209,10 @@ def _explained(engine: Engine, revision: str) -> Generator[None]:
         raise ExecutorError(f"Revision {revision} failed: {reason}, at `{statement}`. {ROLLED_BACK}") from error
 
 
-def _holders(engine: Engine) -> str:
+def _describe_open_transactions(engine: Engine) -> str:
     """Return a text that names the transactions that have been open longest; they are likely to hold the lock."""
     with engine.connect() as connection:
-        rows = connection.execute(OPEN_TRANSACTIONS, {"own": _APPLICATION, "most": MOST_SHOWN}).all()
+        rows = connection.execute(OPEN_TRANSACTIONS, {"own": _APPLICATION, "most": MAX_TRANSACTIONS_SHOWN}).all()
     if not rows:
         return "No transaction has been open for longer than a second by now."
     return f"Open transactions: {', '.join(f'process {pid} ({name}, {seconds} s)' for pid, name, seconds in rows)}."

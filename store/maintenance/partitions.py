@@ -44,28 +44,28 @@ from store.primitives.ids import first_id_at
 from store.primitives.weeks import Week
 from store.tables.runs import PARTITIONED, metadata, runs
 
-OPEN = tuple(status.value for status in RunStatus if not status.is_over)
+OPEN_STATUSES = tuple(status.value for status in RunStatus if not status.is_over)
 """Statuses of a run that is not over (the same as in the index `ix_runs_open`)."""
 
-ROOM = {"runs": 70, "scopes": 70, "turns": 70}
+FILL_FACTORS = {"runs": 70, "scopes": 70, "turns": 70}
 """Fill factors in percent, for tables whose rows change with every advance. What is free fits a row of 2 KB, the
 longest.
 
 So a page has room for the next version of a row, or PostgreSQL makes room by removing old versions (migration 0012).
 """
 
-_OPEN = [literal_column(f"'{status}'") for status in OPEN]
-IS_OPEN = runs.c.status.in_(_OPEN)
+_OPEN_LITERALS = [literal_column(f"'{status}'") for status in OPEN_STATUSES]
+IS_OPEN = runs.c.status.in_(_OPEN_LITERALS)
 
 LOCK_BRIEFLY = text("set local lock_timeout = '500ms'")  # below deadlock_timeout, which is 1 s
 PARTITIONS = text(
     "select child.relname from pg_inherits join pg_class child on child.oid = inhrelid"
     " where inhparent = to_regclass(:table) order by 1"
 )
-MOST_LOCKED = 0.45  # seconds that others may wait while a week is created, including the wait for the lock
-WAIT_FOR_LOCK = 0.2
-SMALL = 32 * 1024 * 1024  # bytes of a default partition, which PostgreSQL reads in some 50 ms
-FEW = 2_000  # rows, which are moved in less than a tenth of a second
+MAX_BLOCKING_TIME = 0.45  # seconds that others may wait while a week is created, including the wait for the lock
+LOCK_WAIT = 0.2
+MAX_SMALL_BYTES = 32 * 1024 * 1024  # bytes of a default partition, which PostgreSQL reads in some 50 ms
+MAX_ROWS_TO_MOVE = 2_000  # rows, which are moved in less than a tenth of a second
 
 NO_LIMITS = text("""
     select set_config(name, '0', true) from pg_settings where name in ('statement_timeout', 'transaction_timeout')
@@ -96,14 +96,14 @@ def ensure(tx: Transaction, now: datetime, weeks: int = 4, tables: Iterable[str]
     for table in tables:
         existing = _partitions_of(tx, table)
         for week in [week for week in needed if week.partition(table) not in existing]:
-            if not is_small(tx, table) or rows_to_move(tx, table, week) > FEW:
+            if not is_small(tx, table) or count_rows_to_move(tx, table, week) > MAX_ROWS_TO_MOVE:
                 continue  # the sweeper creates it by the slower way, or reports why it cannot
-            _make(tx, table, week)
+            _create(tx, table, week)
             created.append(week.partition(table))
     return created
 
 
-def lacking(tx: Transaction, table: str, now: datetime, weeks: int = 4) -> list[Week]:
+def missing_weeks(tx: Transaction, table: str, now: datetime, weeks: int = 4) -> list[Week]:
     """Return those of this week and the next `weeks` for which a table has no partition."""
     existing = _partitions_of(tx, table)
     needed = (Week.of(now + timedelta(weeks=ahead)) for ahead in range(weeks + 1))
@@ -112,55 +112,55 @@ def lacking(tx: Transaction, table: str, now: datetime, weeks: int = 4) -> list[
 
 def is_small(tx: Transaction, table: str) -> bool:
     """Return whether the default partition of a table is so small that PostgreSQL reads it at once."""
-    return tx.scalar(text(f"select pg_relation_size('{table}_default')")) <= SMALL
+    return tx.scalar(text(f"select pg_relation_size('{table}_default')")) <= MAX_SMALL_BYTES
 
 
-def rows_to_move(tx: Transaction, table: str, week: Week) -> int:
+def count_rows_to_move(tx: Transaction, table: str, week: Week) -> int:
     """Return how many rows of a week the default partition has; counts up to MAX_ROWS_TO_MOVE + 1."""
-    default = _twin(table, f"{table}_default")
-    some = select(_run_id(default)).where(_run_id(default) >= week.first, _run_id(default) < week.end).limit(FEW + 1)
+    default = _table_like(table, f"{table}_default")
+    some = select(_run_id(default)).where(_run_id(default) >= week.first, _run_id(default) < week.end).limit(MAX_ROWS_TO_MOVE + 1)
     return tx.scalar(select(func.count()).select_from(some.subquery()))
 
 
-def make(tx: Transaction, table: str, week: Week) -> None:
+def create(tx: Transaction, table: str, week: Week) -> None:
     """Create a week of a table whose default partition is small; other transactions wait for less than half a second.
 
     Raises OperationalError if that does not suffice; nothing is created then.
     """
-    _make(tx, table, week, most=MOST_LOCKED)
+    _create(tx, table, week, max_blocking_time=MAX_BLOCKING_TIME)
 
 
-def keep_out(tx: Transaction, table: str, week: Week) -> None:
+def add_exclusion_check(tx: Transaction, table: str, week: Week) -> None:
     """Add a constraint that refuses rows of a week in the default partition from now on."""
-    tx.run(SET_LIMIT, limit="lock_timeout", milliseconds=_milliseconds(WAIT_FOR_LOCK))
+    tx.run(SET_LIMIT, limit="lock_timeout", milliseconds=_milliseconds(LOCK_WAIT))
     column = _run_id(metadata.tables[table]).name
     check = f"{column} < '{week.first}' or {column} >= '{week.end}'"
-    tx.run(text(f"alter table {table}_default add constraint {_check_of(table, week)} check ({check}) not valid"))
+    tx.run(text(f"alter table {table}_default add constraint {_check_name(table, week)} check ({check}) not valid"))
 
 
-def validate(tx: Transaction, table: str, week: Week) -> None:
+def validate_exclusion_check(tx: Transaction, table: str, week: Week) -> None:
     """Have PostgreSQL verify that the default partition has no row of the week. Other transactions do not wait."""
     tx.run(NO_LIMITS)
-    tx.run(text(f"alter table {table}_default validate constraint {_check_of(table, week)}"))
+    tx.run(text(f"alter table {table}_default validate constraint {_check_name(table, week)}"))
 
 
 def attach(tx: Transaction, table: str, week: Week) -> None:
     """Create a week of which the default partition is known to have no rows, without reading that partition."""
-    _make(tx, table, week, most=MOST_LOCKED, moves=False)
-    tx.run(text(f"alter table {table}_default drop constraint {_check_of(table, week)}"))
+    _create(tx, table, week, max_blocking_time=MAX_BLOCKING_TIME, moves_rows=False)
+    tx.run(text(f"alter table {table}_default drop constraint {_check_name(table, week)}"))
 
 
-def let_in(tx: Transaction, table: str) -> int:
+def drop_exclusion_checks(tx: Transaction, table: str) -> int:
     """Remove the constraints that `add_exclusion_check` left, here or in a killed process; return how many."""
     left = [name for (name,) in tx.rows(CHECKS, table=f"{table}_default")]
     if left:
-        tx.run(SET_LIMIT, limit="lock_timeout", milliseconds=_milliseconds(WAIT_FOR_LOCK))
+        tx.run(SET_LIMIT, limit="lock_timeout", milliseconds=_milliseconds(LOCK_WAIT))
     for name in left:
         tx.run(text(f"alter table {table}_default drop constraint {name}"))
     return len(left)
 
 
-def ended_by(tx: Transaction, moment: datetime) -> list[Week]:
+def weeks_ended_by(tx: Transaction, moment: datetime) -> list[Week]:
     """Return the weeks that ended by `moment` and still have partitions, oldest first."""
     names = [name for table in PARTITIONED for name in _partitions_of(tx, table)]
     return sorted({week for week in map(_week_of, names) if week is not None and week.ends <= moment})
@@ -191,27 +191,27 @@ def drop(tx: Transaction, table: str, week: Week) -> str | None:
     return name
 
 
-def drop_strays(tx: Transaction, moment: datetime) -> int:
+def delete_strays(tx: Transaction, moment: datetime) -> int:
     """Delete up to 100 runs that were accepted before `moment` and that no week covers; return how many.
 
     Their ids may contain any time, so the time of acceptance counts. Open runs stay, and so do runs that their
     conversation continues from.
     """
-    ids = [run_id for (run_id,) in tx.rows(STRAYS, before=moment, most=STRAYS_AT_ONCE)]
-    for delete_rows in _OF_STRAYS if ids else ():
+    ids = [run_id for (run_id,) in tx.rows(STRAYS, before=moment, most=STRAY_BATCH)]
+    for delete_rows in _DELETE_STRAYS if ids else ():
         tx.run(delete_rows, some=ids)
     return len(ids)
 
 
-def drop_left_over(tx: Transaction, table: str, moment: datetime) -> int:
+def delete_orphaned_rows(tx: Transaction, table: str, moment: datetime) -> int:
     """Delete the rows that up to 100 runs from before `moment` left in a default partition when their week was dropped.
 
     Returns how many rows. This happens if a week was created for `runs` and not for this table.
     """
-    return tx.run(text(_LEFT_OVER.format(table=table)), end=first_id_at(moment), most=STRAYS_AT_ONCE)
+    return tx.run(text(_DELETE_ORPHANED_ROWS.format(table=table)), end=first_id_at(moment), most=STRAY_BATCH)
 
 
-def _make(tx: Transaction, table: str, week: Week, *, most: float | None = None, moves: bool = True) -> None:
+def _create(tx: Transaction, table: str, week: Week, *, max_blocking_time: float | None = None, moves_rows: bool = True) -> None:
     """Create a week's partition as a separate table and attach it, which leaves the other weeks available meanwhile.
 
     `max_blocking_time`: seconds that other transactions may wait. `moves_rows` False: the default partition has no rows
@@ -219,23 +219,23 @@ def _make(tx: Transaction, table: str, week: Week, *, most: float | None = None,
     """
     name, first, end = week.partition(table), week.first, week.end
     tx.run(text(f"create table {name} (like {table} including all)"))
-    if table in ROOM:
-        tx.run(text(f"alter table {name} set (fillfactor = {ROOM[table]})"))
-    ends_at = time.monotonic() + most if most is not None else None
+    if table in FILL_FACTORS:
+        tx.run(text(f"alter table {name} set (fillfactor = {FILL_FACTORS[table]})"))
+    ends_at = time.monotonic() + max_blocking_time if max_blocking_time is not None else None
     if ends_at is not None:
-        tx.run(SET_LIMIT, limit="lock_timeout", milliseconds=_milliseconds(WAIT_FOR_LOCK))
+        tx.run(SET_LIMIT, limit="lock_timeout", milliseconds=_milliseconds(LOCK_WAIT))
     tx.run(text(f"lock table {table}_default in access exclusive mode"))
-    if moves:
-        default, partition = _twin(table, f"{table}_default"), _twin(table, name)
+    if moves_rows:
+        default, partition = _table_like(table, f"{table}_default"), _table_like(table, name)
         is_of_week = (_run_id(default).between(first, end), _run_id(default) != end)
         rows = delete(default).where(*is_of_week).returning(*default.c).cte("moved")
-        _limit(tx, ends_at)
+        _limit_statement(tx, ends_at)
         tx.run(insert(partition).from_select([column.name for column in partition.c], select(*rows.c)))
-    _limit(tx, ends_at)
+    _limit_statement(tx, ends_at)
     tx.run(text(f"alter table {table} attach partition {name} for values from ('{first}') to ('{end}')"))
 
 
-def _limit(tx: Transaction, ends_at: float | None) -> None:
+def _limit_statement(tx: Transaction, ends_at: float | None) -> None:
     """Limit the next statement to what is left of the time that others may wait."""
     if ends_at is not None:
         left = max(0.001, ends_at - time.monotonic())
@@ -246,7 +246,7 @@ def _milliseconds(seconds: float) -> str:
     return str(max(1, int(seconds * 1000)))
 
 
-def _check_of(table: str, week: Week) -> str:
+def _check_name(table: str, week: Week) -> str:
     return f"ck_{table}_keeps_out_{week.name}"
 
 
@@ -259,7 +259,7 @@ def _week_of(name: str) -> Week | None:
     return Week.named(match[1]) if match and match[1] else None
 
 
-def _twin(table: str, name: str) -> Table:
+def _table_like(table: str, name: str) -> Table:
     """Return a table with the same columns under a partition's name."""
     return Table(name, MetaData(), *(Column(column.name, column.type) for column in metadata.tables[table].c))
 
@@ -268,18 +268,18 @@ def _run_id(table: Table) -> Column[Any]:
     return table.c["run_id"] if "run_id" in table.c else table.c["id"]
 
 
-STRAYS_AT_ONCE = 100  # runs; each may have thousands of rows
+STRAY_BATCH = 100  # runs; each may have thousands of rows
 STRAYS = text(f"""
     select r.id from runs_default r
-    where r.created_at < :before and r.status not in ({", ".join(f"'{status}'" for status in OPEN)})
+    where r.created_at < :before and r.status not in ({", ".join(f"'{status}'" for status in OPEN_STATUSES)})
       and not exists (select from conversations c where c.id = r.conversation_id and c.last_run = r.id)
     order by r.created_at, r.id limit :most
 """)  # noqa: S608 (constants only)
-_OF_STRAYS = [
+_DELETE_STRAYS = [
     delete(table).where(_run_id(table) == func.any(bindparam("some", type_=ARRAY(Uuid))))
     for table in (metadata.tables[name] for name in reversed(PARTITIONED))  # runs last
 ]
-_LEFT_OVER = """
+_DELETE_ORPHANED_ROWS = """
     delete from {table}_default where run_id in (
         select distinct l.run_id from {table}_default l
         where l.run_id < :end and not exists (select from runs r where r.id = l.run_id) limit :most

@@ -33,7 +33,7 @@ STRAY_RUNS = text("""
     select id, conversation_id, created_at from runs_default
     where created_at < :before and (created_at, id) > (:after, :id) order by created_at, id limit :most
 """)
-IDLE = text("""
+IDLE_CONVERSATIONS = text("""
     select id from conversations c
     where id = any(cast(:ids as uuid[])) and updated_at < :before and active_run is null
       and not exists (
@@ -41,13 +41,13 @@ IDLE = text("""
       )
     order by id for update skip locked
 """)
-UNUSED = text("""
+UNUSED_CONVERSATIONS = text("""
     select id from conversations where last_run is null and active_run is null and created_at < :before
       and updated_at < :before
     order by created_at limit :most for update skip locked
 """)
-FORGET = text("delete from conversations where id = any(cast(:ids as uuid[]))")
-KEEP_ANSWERS = text("""
+DELETE_CONVERSATIONS = text("delete from conversations where id = any(cast(:ids as uuid[]))")
+COPY_ANSWERS = text("""
     update conversation_messages m set content = v.outputs, activation_id = null, node_id = null
     from node_values v
     where m.conversation_id = any(cast(:conversations as uuid[])) and m.run_id = any(cast(:ids as uuid[]))
@@ -61,19 +61,19 @@ LARGE_ANSWERS = text("""
     where m.conversation_id = any(cast(:conversations as uuid[])) and m.run_id = any(cast(:ids as uuid[]))
       and m.content is null and v.run_id = any(cast(:ids as uuid[])) and v.large is not null
 """)
-KEEP_ANSWER = text("""
+COPY_ANSWER = text("""
     update conversation_messages set content = cast(:content as json), activation_id = null, node_id = null
     where conversation_id = :conversation_id and number = :number and content is null
 """)
 TENANTS = text("select id from tenants")
 HAS_RUNS = text("select exists (select from runs where id >= :first and id < :end)")
-GO_ON = text("""
+ARE_CONTINUED = text("""
     select exists (
         select from conversations
         where id = any(cast(:conversations as uuid[])) and last_run = any(cast(:ids as uuid[]))
     )
 """)
-FILES_LEFT = text("""
+FILES_OF_RUNS = text("""
     select f.id, f.run_id, f.sha256,
       exists (select from runs r where r.id = f.run_id)
       or exists (select from conversation_messages m where m.run_id = f.run_id)
@@ -82,11 +82,11 @@ FILES_LEFT = text("""
       and f.created_at < :made_before
     order by f.run_id, f.id limit :most
 """)
-NAMED_BY_OTHERS = text("""
+SHARED_CONTENTS = text("""
     select distinct sha256 from files where sha256 = any(cast(:hashes as bytea[])) and id <> all(cast(:ids as uuid[]))
 """)
 DELETE_FILES = text("delete from files where id = any(cast(:ids as uuid[]))")
-DELETE_FILES_OF_OTHERS = text("""
+DELETE_SHARED_FILES = text("""
     delete from files f where f.id = any(cast(:ids as uuid[]))
       and exists (select from files o where o.sha256 = f.sha256 and o.id <> all(cast(:ids as uuid[])))
 """)
@@ -100,7 +100,7 @@ class DetachedBatch:
     can_go: bool
 
 
-class LargeAnswersLeft(Exception):
+class LargeAnswersPending(Exception):
     """Conversations that go on show answers that are in the file storage: call `copy_large_answers` first."""
 
     def __init__(self, conversations: Sequence[UUID], run_ids: Sequence[UUID]) -> None:
@@ -136,11 +136,11 @@ def detach_runs(tx: Transaction, first: UUID, end: UUID, before: datetime) -> De
     batch = tx.rows(RUNS, first=first, end=end, most=BATCH)
     if not batch:
         return DetachedBatch(None, True)
-    can_go = _part(tx, [(run_id, conversation_id) for run_id, conversation_id in batch], before)
+    can_go = _detach(tx, [(run_id, conversation_id) for run_id, conversation_id in batch], before)
     return DetachedBatch(UUID(int=batch[-1][0].int + 1) if len(batch) == BATCH else None, can_go)
 
 
-def part_strays(tx: Transaction, after: tuple[datetime, UUID], before: datetime) -> tuple[datetime, UUID] | None:
+def detach_strays(tx: Transaction, after: tuple[datetime, UUID], before: datetime) -> tuple[datetime, UUID] | None:
     """Detach up to 500 runs that no week covers, accepted before `before`; return where the next batch begins.
 
     None: there are no more. Their ids contain no useful time, so they are ordered by acceptance. Raises
@@ -148,25 +148,25 @@ def part_strays(tx: Transaction, after: tuple[datetime, UUID], before: datetime)
     """
     batch = tx.rows(STRAY_RUNS, after=after[0], id=after[1], before=before, most=BATCH)
     if batch:
-        _part(tx, [(run_id, conversation_id) for run_id, conversation_id, _ in batch], before)
+        _detach(tx, [(run_id, conversation_id) for run_id, conversation_id, _ in batch], before)
     return (batch[-1][2], batch[-1][0]) if len(batch) == BATCH else None
 
 
-def _part(tx: Transaction, batch: Sequence[tuple[UUID, UUID]], before: datetime) -> bool:
+def _detach(tx: Transaction, batch: Sequence[tuple[UUID, UUID]], before: datetime) -> bool:
     """Detach runs from their conversations; return whether all of them can be deleted. Raises LargeAnswersLeft."""
     ids = [run_id for run_id, _ in batch]
     conversations = sorted({conversation_id for _, conversation_id in batch})
-    idle = [conversation_id for (conversation_id,) in tx.rows(IDLE, ids=conversations, before=before)]
+    idle = [conversation_id for (conversation_id,) in tx.rows(IDLE_CONVERSATIONS, ids=conversations, before=before)]
     if idle:
-        tx.run(FORGET, ids=idle)
+        tx.run(DELETE_CONVERSATIONS, ids=idle)
     left = {row.conversation_id for row in tx.rows(LARGE_ANSWERS, conversations=conversations, ids=ids)}
     if left:
-        raise LargeAnswersLeft(sorted(left), ids)
-    tx.run(KEEP_ANSWERS, conversations=conversations, ids=ids)
-    return not tx.scalar(GO_ON, conversations=conversations, ids=ids)
+        raise LargeAnswersPending(sorted(left), ids)
+    tx.run(COPY_ANSWERS, conversations=conversations, ids=ids)
+    return not tx.scalar(ARE_CONTINUED, conversations=conversations, ids=ids)
 
 
-def keep_large_answers(database: Database, left: LargeAnswersLeft) -> None:
+def copy_large_answers(database: Database, left: LargeAnswersPending) -> None:
     """Copy answers that are in the file storage into their messages, because the storage is cleared with the week.
 
     Each one is read outside of a transaction and written by one statement. Raises OSError if the storage cannot be
@@ -184,7 +184,7 @@ def keep_large_answers(database: Database, left: LargeAnswersLeft) -> None:
             log.error("value_gone", error=error.message)
             content = outputs
         with database.statements() as tx:
-            tx.run(KEEP_ANSWER, content=encode(content), conversation_id=conversation_id, number=number)
+            tx.run(COPY_ANSWER, content=encode(content), conversation_id=conversation_id, number=number)
 
 
 def clear_values(tx: Transaction, before: datetime, now: datetime) -> int:
@@ -202,10 +202,10 @@ def clear_values(tx: Transaction, before: datetime, now: datetime) -> int:
     return sum(tx.large.clear(week, tenant) for week in gone for tenant in tx.large.tenants(week) if tenant in ours)
 
 
-def forget_unused(tx: Transaction, before: datetime) -> int:
+def delete_unused(tx: Transaction, before: datetime) -> int:
     """Delete up to 500 conversations without any message; return how many."""
-    unused = [conversation_id for (conversation_id,) in tx.rows(UNUSED, before=before, most=BATCH)]
-    return tx.run(FORGET, ids=unused) if unused else 0
+    unused = [conversation_id for (conversation_id,) in tx.rows(UNUSED_CONVERSATIONS, before=before, most=BATCH)]
+    return tx.run(DELETE_CONVERSATIONS, ids=unused) if unused else 0
 
 
 def find_unneeded_files(tx: Transaction, after: tuple[UUID, UUID], end: UUID, made_before: datetime) -> UnneededFiles:
@@ -213,7 +213,7 @@ def find_unneeded_files(tx: Transaction, after: tuple[UUID, UUID], end: UUID, ma
 
     Files created after `made_before` are needed.
     """
-    batch = tx.rows(FILES_LEFT, end=end, last_run=after[0], last_file=after[1], made_before=made_before, most=BATCH)
+    batch = tx.rows(FILES_OF_RUNS, end=end, last_run=after[0], last_file=after[1], made_before=made_before, most=BATCH)
     contents: dict[bytes, list[UUID]] = {}
     for file_id, _, sha256, is_needed in batch:
         if not is_needed:
@@ -221,7 +221,7 @@ def find_unneeded_files(tx: Transaction, after: tuple[UUID, UUID], end: UUID, ma
     others = frozenset[bytes]()
     if contents:
         ids = [file_id for files in contents.values() for file_id in files]
-        rows = tx.rows(NAMED_BY_OTHERS, hashes=sorted(contents), ids=ids)
+        rows = tx.rows(SHARED_CONTENTS, hashes=sorted(contents), ids=ids)
         others = frozenset(bytes(sha256) for (sha256,) in rows)
     return UnneededFiles((batch[-1][1], batch[-1][0]) if batch else None, contents, others)
 
@@ -235,4 +235,4 @@ def delete_files(tx: Transaction, files: UnneededFiles, discarded: Iterable[byte
     gone = [file_id for sha256 in discarded for file_id in files.contents[sha256]]
     shared = [file_id for sha256 in sorted(files.shared) for file_id in files.contents[sha256]]
     deleted = tx.run(DELETE_FILES, ids=gone) if gone else 0
-    return deleted + (tx.run(DELETE_FILES_OF_OTHERS, ids=shared) if shared else 0)
+    return deleted + (tx.run(DELETE_SHARED_FILES, ids=shared) if shared else 0)

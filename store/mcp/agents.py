@@ -90,23 +90,23 @@ def hide(tx: Transaction, tenant_id: UUID, canvas_id: UUID) -> None:
     tx.run(HIDE, of_tenant=tenant_id, of_canvas=canvas_id)
 
 
-def exposed_name(tx: Transaction, tenant_id: UUID, canvas_id: UUID) -> str | None:
+def tool_name_of(tx: Transaction, tenant_id: UUID, canvas_id: UUID) -> str | None:
     """Return the tool name of an agent; None if it is not offered."""
     return tx.scalar(NAME_OF, of_tenant=tenant_id, of_canvas=canvas_id)
 
 
-def exposed(tx: Transaction, tenant_id: UUID) -> list[ExposedAgent]:
+def list_exposed(tx: Transaction, tenant_id: UUID) -> list[ExposedAgent]:
     """Return a tenant's agents that are offered and have a published version, by name."""
     return [_agent(row) for row in tx.rows(EXPOSED, of_tenant=tenant_id)]
 
 
-def exposed_as(tx: Transaction, tenant_id: UUID, name: str) -> ExposedAgent | None:
+def find_exposed(tx: Transaction, tenant_id: UUID, name: str) -> ExposedAgent | None:
     """Return the agent that is offered under a tool name; None if there is none."""
     rows = tx.rows(EXPOSED_AS, of_tenant=tenant_id, named=name)
     return _agent(rows[0]) if rows else None
 
 
-def name_of(title: str, canvas_id: UUID) -> str:
+def make_tool_name(title: str, canvas_id: UUID) -> str:
     """Return a tool name made from an agent's title, or from its id if the title has no usable characters."""
     name = re.sub(r"[^A-Za-z0-9_-]+", "_", title).strip("_")[:64]
     return name or f"agent_{canvas_id.hex[-12:]}"

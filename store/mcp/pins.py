@@ -81,17 +81,17 @@ def approve(
     tx.run(APPROVE, **_values(tenant_id, server_id, name, description, schema))
 
 
-def pins(tx: Transaction, tenant_id: UUID, server_id: UUID) -> list[Pin]:
+def list_pins(tx: Transaction, tenant_id: UUID, server_id: UUID) -> list[Pin]:
     """Return the pins of a server's tools, by name."""
     return [Pin(*row) for row in tx.rows(PINS, of_tenant=tenant_id, of_server=server_id)]
 
 
-def forget(tx: Transaction, tenant_id: UUID, server_id: UUID) -> None:
+def delete_pins(tx: Transaction, tenant_id: UUID, server_id: UUID) -> None:
     """Delete the pins of a server, because its address has changed."""
     tx.run(FORGET, of_tenant=tenant_id, of_server=server_id)
 
 
-def pin_offers(tx: Transaction, tenant_id: UUID, dsl: Mapping[str, Any]) -> None:
+def pin_offered_tools(tx: Transaction, tenant_id: UUID, dsl: Mapping[str, Any]) -> None:
     """Pin the tools that the Agents of a published document offer and that have no pin yet."""
     for offer in offered_tools(dsl):
         try:

@@ -41,11 +41,11 @@ class ServerRow:
     updated_at: datetime
 
 
-_WRITTEN = (
+_FIELD_COLUMNS = (
     "name", "description", "server_type", "sealed_url", "sealed_headers", "sealed_variables", "call_seconds", "allowed",
 )  # fmt: skip
 _this = (servers.c.tenant_id == bindparam("of_tenant"), servers.c.id == bindparam("server_id"))
-_SHOWN = select(servers.c.id, *(servers.c[name] for name in _WRITTEN), servers.c.created_at, servers.c.updated_at)
+_SHOWN = select(servers.c.id, *(servers.c[name] for name in _FIELD_COLUMNS), servers.c.created_at, servers.c.updated_at)
 SERVER = _SHOWN.where(*_this)
 SERVERS = (
     _SHOWN.where(servers.c.tenant_id == bindparam("of_tenant"))
@@ -57,12 +57,12 @@ REGISTERED = select(servers.c.id).where(
     servers.c.tenant_id == bindparam("of_tenant"), servers.c.id == any_(bindparam("ids", type_=ARRAY(Uuid)))
 )
 INSERT = insert(servers).values(
-    {name: bindparam(name) for name in ("id", "tenant_id", *_WRITTEN)},
+    {name: bindparam(name) for name in ("id", "tenant_id", *_FIELD_COLUMNS)},
 )
 UPDATE = (
     update(servers)
     .where(*_this)
-    .values({name: bindparam(f"new_{name}", type_=servers.c[name].type) for name in _WRITTEN})
+    .values({name: bindparam(f"new_{name}", type_=servers.c[name].type) for name in _FIELD_COLUMNS})
     .values(updated_at=func.now())
 )
 DELETE = delete(servers).where(*_this)
@@ -76,7 +76,7 @@ def add(tx: Transaction, tenant_id: UUID, fields: ServerFields, key: EncryptionK
         with tx.savepoint():
             tx.run(INSERT, id=server_id, tenant_id=tenant_id, **values)
     except IntegrityError as error:
-        raise _is_taken(fields.name) from error
+        raise _name_conflict(fields.name) from error
     return server_id
 
 
@@ -88,7 +88,7 @@ def get(tx: Transaction, tenant_id: UUID, server_id: UUID, key: EncryptionKey) -
     return _server(tenant_id, rows[0], key)
 
 
-def registered(tx: Transaction, tenant_id: UUID, ids: Sequence[UUID]) -> set[UUID]:
+def filter_registered(tx: Transaction, tenant_id: UUID, ids: Sequence[UUID]) -> set[UUID]:
     """Return those of the ids that are servers of the tenant."""
     return {row.id for row in tx.rows(REGISTERED, of_tenant=tenant_id, ids=list(ids))}
 
@@ -99,7 +99,7 @@ def find(tx: Transaction, tenant_id: UUID, name: str, key: EncryptionKey) -> Ser
     return _server(tenant_id, rows[0], key) if rows else None
 
 
-def servers_of(tx: Transaction, tenant_id: UUID, key: EncryptionKey, keywords: str = "") -> list[ServerRow]:
+def list_servers(tx: Transaction, tenant_id: UUID, key: EncryptionKey, keywords: str = "") -> list[ServerRow]:
     """Return a tenant's servers whose names contain the keywords, newest first."""
     return [_server(tenant_id, row, key) for row in tx.rows(SERVERS, of_tenant=tenant_id, keywords=keywords.lower())]
 
@@ -111,7 +111,7 @@ def change(tx: Transaction, tenant_id: UUID, server_id: UUID, fields: ServerFiel
         with tx.savepoint():
             hit = tx.run(UPDATE, of_tenant=tenant_id, server_id=server_id, **values)
     except IntegrityError as error:
-        raise _is_taken(fields.name) from error
+        raise _name_conflict(fields.name) from error
     if not hit:
         raise NotFound("MCP server not found.")
 
@@ -123,7 +123,7 @@ def remove(tx: Transaction, tenant_id: UUID, server_id: UUID) -> None:
 
 
 def _columns(tenant_id: UUID, server_id: UUID, fields: ServerFields, key: EncryptionKey) -> dict[str, Any]:
-    place = _place(tenant_id, server_id)
+    place = _binding(tenant_id, server_id)
     return {
         "name": fields.name,
         "description": fields.description,
@@ -137,7 +137,7 @@ def _columns(tenant_id: UUID, server_id: UUID, fields: ServerFields, key: Encryp
 
 
 def _server(tenant_id: UUID, row: Row[Any], key: EncryptionKey) -> ServerRow:
-    place = _place(tenant_id, row.id)
+    place = _binding(tenant_id, row.id)
     try:
         fields = ServerFields(
             name=row.name,
@@ -154,10 +154,10 @@ def _server(tenant_id: UUID, row: Row[Any], key: EncryptionKey) -> ServerRow:
     return ServerRow(row.id, fields, row.created_at, row.updated_at)
 
 
-def _place(tenant_id: UUID, server_id: UUID) -> str:
+def _binding(tenant_id: UUID, server_id: UUID) -> str:
     """Return what a sealed text is bound to: it can be opened in this row only."""
     return f"mcp_servers/{tenant_id}/{server_id}"
 
 
-def _is_taken(name: str) -> Conflict:
+def _name_conflict(name: str) -> Conflict:
     return Conflict(f'An MCP server named "{name}" already exists. Pick another name.')

@@ -11,7 +11,7 @@ from sqlalchemy import text
 
 from store.db.transaction import Transaction
 
-CAME_BACK = text("""
+RECORD_RETURN = text("""
     insert into canaries (queue, sent_at)
     select :queue, cast(:sent_at as timestamptz) where cast(:sent_at as timestamptz) <= now()
     on conflict (queue) do update
@@ -20,8 +20,8 @@ CAME_BACK = text("""
 """A time in the future proves nothing, because the clock was ahead then; such a row is overwritten."""
 LATEST = text("select sent_at from canaries where queue = :queue")
 
-REMEMBERED = text("select queue, sent_at from canaries where queue in ('sweeper:since', 'sweeper:seen')")
-SEE = text("""
+OBSERVATION = text("select queue, sent_at from canaries where queue in ('sweeper:since', 'sweeper:seen')")
+SAVE_OBSERVATION = text("""
     with seen as (
         insert into canaries (queue, sent_at) values ('sweeper:since', :since), ('sweeper:seen', :now)
         on conflict (queue) do update set sent_at = excluded.sent_at
@@ -29,14 +29,14 @@ SEE = text("""
     select sent_at from canaries where queue = :queue and sent_at <= :now
 """)
 
-HOUSE_CLAIMED_FOR = timedelta(minutes=10)  # after that, the sweeper that made the claim is taken to be dead
-CLAIM_HOUSE = text("""
+MAINTENANCE_CLAIM = timedelta(minutes=10)  # after that, the sweeper that made the claim is taken to be dead
+CLAIM_MAINTENANCE = text("""
     insert into canaries (queue, sent_at) values ('sweeper:house', now())
     on conflict (queue) do update set sent_at = excluded.sent_at
     where canaries.sent_at < now() - :claimed_for or canaries.sent_at > now() + :claimed_for
     returning sent_at
 """)  # a claim from far ahead was made before the clock was set back; one slightly ahead began after this transaction
-RELEASE_HOUSE = text("delete from canaries where queue = 'sweeper:house' and sent_at = :claimed_at")
+RELEASE_MAINTENANCE = text("delete from canaries where queue = 'sweeper:house' and sent_at = :claimed_at")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,36 +49,36 @@ class SweeperObservation:
 
 def record_return(tx: Transaction, queue: str, sent_at: datetime) -> None:
     """Record that a probe sent at this time went through the queue. A time in the future is ignored."""
-    tx.run(CAME_BACK, queue=queue, sent_at=sent_at)
+    tx.run(RECORD_RETURN, queue=queue, sent_at=sent_at)
 
 
-def latest(tx: Transaction, queue: str) -> datetime | None:
+def latest_return(tx: Transaction, queue: str) -> datetime | None:
     """Return when the latest probe that returned was sent; None if none has returned."""
     return tx.scalar(LATEST, queue=queue)
 
 
 def last_observation(tx: Transaction) -> SweeperObservation | None:
     """Return what earlier sweepers have observed; None if there was none."""
-    rows: Mapping[str, datetime] = {row[0]: row[1] for row in tx.rows(REMEMBERED)}
+    rows: Mapping[str, datetime] = {row[0]: row[1] for row in tx.rows(OBSERVATION)}
     if len(rows) < 2:
         return None
     return SweeperObservation(rows["sweeper:since"], rows["sweeper:seen"])
 
 
-def save_observation(tx: Transaction, sight: SweeperObservation, queue: str) -> datetime | None:
+def save_observation(tx: Transaction, observation: SweeperObservation, queue: str) -> datetime | None:
     """Store an observation for the next sweeper, and return what `latest_return` returns, in one round trip."""
-    return tx.scalar(SEE, since=sight.since, now=sight.seen, queue=queue)
+    return tx.scalar(SAVE_OBSERVATION, since=observation.since, now=observation.seen, queue=queue)
 
 
-def claim_house(tx: Transaction) -> datetime | None:
+def claim_maintenance(tx: Transaction) -> datetime | None:
     """Claim the maintenance, which only one sweeper at a time does beside its ticks; return the claim's time.
 
     Returns None if another sweeper has claimed it. This is a row, not an advisory lock, because maintenance takes many
     transactions, and a pooler does not keep a lock between them.
     """
-    return tx.scalar(CLAIM_HOUSE, claimed_for=HOUSE_CLAIMED_FOR)
+    return tx.scalar(CLAIM_MAINTENANCE, claimed_for=MAINTENANCE_CLAIM)
 
 
-def release_house(tx: Transaction, claimed_at: datetime) -> None:
+def release_maintenance(tx: Transaction, claimed_at: datetime) -> None:
     """End a claim, unless it has expired and another sweeper has its own."""
-    tx.run(RELEASE_HOUSE, claimed_at=claimed_at)
+    tx.run(RELEASE_MAINTENANCE, claimed_at=claimed_at)

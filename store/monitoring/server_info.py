@@ -7,7 +7,7 @@ from sqlalchemy import text
 
 from store.db.transaction import Transaction
 
-ABOUT = text("""
+SERVER_FACTS = text("""
     select current_setting('server_version') as version, current_setting('server_version_num')::int / 10000 as major,
         current_setting('max_connections')::int as max_connections, clock_timestamp() as clock,
         pg_backend_pid() as backend_pid, current_setting('statement_timeout') <> '0' as has_time_limits
@@ -27,7 +27,7 @@ LOCKS = text("""
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
+class ServerInfo:
     """What a PostgreSQL server reports about itself."""
 
     version: str
@@ -40,17 +40,17 @@ class Server:
     """Whether statements have a time limit: the one that processes set when they connect, or that of the role."""
 
 
-def server_info(tx: Transaction) -> Server:
+def server_info(tx: Transaction) -> ServerInfo:
     """Return the facts about the server of this transaction."""
-    row = tx.one_or_none(ABOUT)
+    row = tx.one_or_none(SERVER_FACTS)
     assert row is not None
     facts = dict(row)
     is_pooled = facts.pop("backend_pid") != tx.connection.info.backend_pid
-    return Server(**facts, is_pooled=is_pooled)
+    return ServerInfo(**facts, is_pooled=is_pooled)
 
 
 @dataclass(frozen=True, slots=True)
-class Locks:
+class LockUse:
     """How many locks the statements take that cannot name a week: on every partition of a table and on its indexes.
 
     `capacity`: the size of the server's lock table; `of_runs`: for a list of runs; `of_all`: for a query of the
@@ -63,8 +63,8 @@ class Locks:
     of_all: int
 
 
-def locks(tx: Transaction) -> Locks:
+def lock_use(tx: Transaction) -> LockUse:
     """Return how much of the server's lock table the existing weeks may take."""
     row = tx.one_or_none(LOCKS)
     assert row is not None
-    return Locks(row["room"], row["weeks"] or 0, row["of_runs"], row["of_all"])
+    return LockUse(row["room"], row["weeks"] or 0, row["of_runs"], row["of_all"])

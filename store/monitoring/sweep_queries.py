@@ -14,11 +14,11 @@ from store.db.transaction import Transaction
 from store.runs.new_activations import TaskMessage
 
 BATCH = 500
-BEYOND_ANY_LEASE = timedelta(minutes=15)  # the settings of all processes limit leases to 10 minutes
+MAX_LEASE_AHEAD = timedelta(minutes=15)  # the settings of all processes limit leases to 10 minutes
 
 TRY_SWEEP = text("select pg_try_advisory_xact_lock(hashtextextended('easel:sweeper', 0)), now()")
 
-SILENT = text(f"""
+EXPIRE_LEASES = text(f"""
     update activations a
     set status = 'reported', strikes = strikes + 1, finished_at = now(),
         outcome = case when effect = 'unsafe'
@@ -37,7 +37,7 @@ SILENT = text(f"""
 """).bindparams(bindparam("longest", type_=Interval))  # noqa: S608 (constants only)
 """A lease further ahead than `longest` cannot be right: the clock was ahead when its worker last renewed it."""
 
-UNCLAIMED = text("""
+REDISPATCH_UNCLAIMED = text("""
     update activations a set hinted_at = now()
     from (
         select run_id, id from activations
@@ -50,7 +50,7 @@ UNCLAIMED = text("""
 """)
 """A message time in the future (by more than a transaction takes) was written while the clock was ahead: send again."""
 
-UNSEEN = text("select distinct run_id from activations where status = 'reported' limit :most")
+UNAPPLIED = text("select distinct run_id from activations where status = 'reported' limit :most")
 
 STUCK_QUEUED = text("""
     select r.id from runs r left join conversations c on c.id = r.conversation_id
@@ -66,7 +66,7 @@ INTERRUPTED = text("""
 """)
 EXPIRED_FORMS = text("select id, tenant_id from runs where status = 'waiting' and expires_at < now() limit :most")
 STOPPING = text("select id from runs where status = 'stopping' limit :most")
-STILL = text("""
+STALLED = text("""
     select id from runs r
     where status in ('running', 'stopping')
         and not exists (select from activations a where a.run_id = r.id and a.status = 'running')
@@ -88,30 +88,30 @@ def try_sweep(tx: Transaction) -> tuple[bool, datetime]:
     return row[0], row[1]
 
 
-def expire_leases(tx: Transaction, most: int = BATCH, longest: timedelta = BEYOND_ANY_LEASE) -> list[UUID]:
+def expire_leases(tx: Transaction, most: int = BATCH, longest: timedelta = MAX_LEASE_AHEAD) -> list[UUID]:
     """Report lost workers on their behalf; return the runs concerned.
 
     `longest`: longer than any worker's lease may last.
     """
-    return list(dict.fromkeys(row[0] for row in tx.rows(SILENT, most=most, longest=longest)))
+    return list(dict.fromkeys(row[0] for row in tx.rows(EXPIRE_LEASES, most=most, longest=longest)))
 
 
 def redispatch_unclaimed(tx: Transaction, sent_before: datetime, most: int = BATCH) -> Sequence[TaskMessage]:
     """Return the ready activations whose task message is lost or was never sent, and mark them as sent now."""
-    return [TaskMessage(row[0], row[1], row[2]) for row in tx.rows(UNCLAIMED, sent_before=sent_before, most=most)]
+    return [TaskMessage(row[0], row[1], row[2]) for row in tx.rows(REDISPATCH_UNCLAIMED, sent_before=sent_before, most=most)]
 
 
 def runs_with_unapplied_reports(tx: Transaction, most: int = BATCH) -> set[UUID]:
     """Return the runs that have a report that no advance has applied."""
-    return {row[0] for row in tx.rows(UNSEEN, most=most)}
+    return {row[0] for row in tx.rows(UNAPPLIED, most=most)}
 
 
-def stuck(tx: Transaction, most: int = BATCH) -> list[UUID]:
+def stuck_runs(tx: Transaction, most: int = BATCH) -> list[UUID]:
     """Return queued runs whose conversation is free or deleted, and stopping runs; an advance continues them."""
     return [row[0] for row in (*tx.rows(STUCK_QUEUED, most=most), *tx.rows(STOPPING, most=most))]
 
 
-def interrupted(tx: Transaction, most: int = BATCH) -> list[UUID]:
+def runs_to_interrupt(tx: Transaction, most: int = BATCH) -> list[UUID]:
     """Return runs that are still to be cancelled, in this order, because a later run interrupts them.
 
     The process that accepted the later run died before it cancelled them.
@@ -129,7 +129,7 @@ def stalled_runs(tx: Transaction, most: int = BATCH) -> list[UUID]:
 
     One statement, and so one snapshot, in which a run's row and its activations belong together.
     """
-    return [row[0] for row in tx.rows(STILL, most=most)]
+    return [row[0] for row in tx.rows(STALLED, most=most)]
 
 
 def open_runs(tx: Transaction, most: int = 10_000) -> dict[UUID, tuple[UUID, Collection[str]]]:

@@ -6,15 +6,15 @@ from uuid import UUID
 
 from sqlalchemy import text
 
-from canvas.events.explain import BlockingRun, Facts, OpenActivation
+from canvas.events.explain import BlockingRun, WaitFacts, OpenActivation
 from canvas.state.checkpoint import fill_run
-from canvas.state.run_state import RunState, RunStatus, Status
+from canvas.state.run_state import RunState, RunStatus, ActivationStatus
 from store.db.transaction import Transaction
 from store.monitoring import queue_probes
 
-MOST = 200  # activations that are listed one by one
+MAX_ACTIVATIONS = 200  # activations that are listed one by one
 
-ONE_MOMENT = text("set transaction isolation level repeatable read read only")
+USE_SNAPSHOT = text("set transaction isolation level repeatable read read only")
 RUN = text("""
     select id, version_id, conversation_id, status, engine, asked, error, state, created_at, finished_at, expires_at,
         now() as now
@@ -24,7 +24,7 @@ COUNTS = text("""
     select status, count(*) from activations
     where run_id = :run_id and status not in ('done', 'closed') group by status
 """)
-ALIVE = text("""
+OPEN_ACTIVATIONS = text("""
     select id, node_id, component, scope, status, attempt, strikes, worker, lease_until, not_before, hinted_at,
         created_at, started_at, finished_at,
         case when status = 'ready' and not_before > now() then outcome ->> 'error' end as postponed
@@ -32,27 +32,27 @@ ALIVE = text("""
     where run_id = :run_id and status in ('running', 'reported', 'ready', 'queued', 'waiting')
     order by array_position(array['running', 'reported', 'ready', 'waiting', 'queued'], status), place, id limit :most
 """)
-AHEAD = text("""
+BLOCKING_RUN = text("""
     select r.id, r.status from conversations c join runs r on r.conversation_id = c.id
     where c.id = :conversation_id and r.status in ('queued', 'running', 'waiting', 'stopping')
     order by r.id <> coalesce(c.active_run, r.id), r.id limit 1
 """)
 
 
-def load_facts(tx: Transaction, tenant_id: UUID, run_id: UUID) -> tuple[Facts, UUID] | None:
+def load_facts(tx: Transaction, tenant_id: UUID, run_id: UUID) -> tuple[WaitFacts, UUID] | None:
     """Return the facts about a run, and its version; None if the tenant has no such run.
 
     Call it first in a transaction: it reads everything in one snapshot. Otherwise a run that ends between two
     statements would look as if nothing moved it.
     """
-    tx.run(ONE_MOMENT)
+    tx.run(USE_SNAPSHOT)
     row = tx.one_or_none(RUN, run_id=run_id, tenant_id=tenant_id)
     if row is None:
         return None
     status = RunStatus(row["status"])
     state = fill_run(RunState(run_id, status), row["state"])
     sight = queue_probes.last_observation(tx)
-    return Facts(
+    return WaitFacts(
         run_id=run_id,
         status=status,
         engine=row["engine"],
@@ -64,20 +64,20 @@ def load_facts(tx: Transaction, tenant_id: UUID, run_id: UUID) -> tuple[Facts, U
         now=row["now"],
         max_running=state.max_running,
         forms={activation: (form.inputs, form.tips) for activation, form in state.forms.items()},
-        alive=[_alive(row._asdict()) for row in tx.rows(ALIVE, run_id=run_id, most=MOST)],
-        counts={Status(name): number for name, number in tx.rows(COUNTS, run_id=run_id)},
-        ahead=_ahead(tx, row["conversation_id"]) if status is RunStatus.QUEUED else None,
-        canary=queue_probes.latest(tx, "nodes"),
+        alive=[_open_activation(row._asdict()) for row in tx.rows(OPEN_ACTIVATIONS, run_id=run_id, most=MAX_ACTIVATIONS)],
+        counts={ActivationStatus(name): number for name, number in tx.rows(COUNTS, run_id=run_id)},
+        ahead=_blocking_run(tx, row["conversation_id"]) if status is RunStatus.QUEUED else None,
+        canary=queue_probes.latest_return(tx, "nodes"),
         swept_since=sight.since if sight else None,
         swept_at=sight.seen if sight else None,
     ), row["version_id"]
 
 
-def _alive(row: Mapping[str, Any]) -> OpenActivation:
-    fields: dict[str, Any] = {**row, "status": Status(row["status"])}
+def _open_activation(row: Mapping[str, Any]) -> OpenActivation:
+    fields: dict[str, Any] = {**row, "status": ActivationStatus(row["status"])}
     return OpenActivation(**fields)
 
 
-def _ahead(tx: Transaction, conversation_id: UUID) -> BlockingRun | None:
-    rows = tx.rows(AHEAD, conversation_id=conversation_id)
+def _blocking_run(tx: Transaction, conversation_id: UUID) -> BlockingRun | None:
+    rows = tx.rows(BLOCKING_RUN, conversation_id=conversation_id)
     return BlockingRun(rows[0][0], RunStatus(rows[0][1])) if rows else None

@@ -8,15 +8,15 @@ import re
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as NoConnectionFree
 
-from store.db.poolers import StatementsMixed, advice_of
+from store.db.poolers import StatementsMixed, advice_for
 
-_PASSING = ("40001", "40P01", "55P03")  # serialization failure, deadlock, lock timeout
-_AWAY = ("08", "53", "57", "58")  # connection; disk, memory or connections exhausted; operator action; system error
+_TRANSIENT = ("40001", "40P01", "55P03")  # serialization failure, deadlock, lock timeout
+_UNAVAILABLE = ("08", "53", "57", "58")  # connection; disk, memory or connections exhausted; operator action; system error
 READ_ONLY = "25006"
 QUERY_CANCELED = "57014"
-_TOO_LONG = ("25P03", "25P04")  # idle-in-transaction and transaction timeouts; the server closes the connection
-_NO_TABLE = "42P01"
-_CHECK = "23514"
+_TRANSACTION_TIMEOUTS = ("25P03", "25P04")  # idle-in-transaction and transaction timeouts; the server closes the connection
+_UNDEFINED_TABLE = "42P01"
+_CHECK_VIOLATION = "23514"
 _WEEK = re.compile(r"\w_p\d{4}w\d{2}\b")
 _OF_DEFAULT = re.compile(r'_default" violates partition constraint')
 _FILES = re.compile(r"could not (extend|write|create|open|read|seek|truncate|fsync|fdatasync|stat)\b")
@@ -37,21 +37,21 @@ def is_outage(error: BaseException) -> bool:
     state = sqlstate(error)
     if state is None:
         return isinstance(error, OperationalError | InterfaceError)
-    if names_a_week_that_is_gone(error):
+    if names_dropped_week(error):
         return True
-    return state[:2] in _AWAY or state in (*_PASSING, *_TOO_LONG, READ_ONLY) or _is_of_files(error)
+    return state[:2] in _UNAVAILABLE or state in (*_TRANSIENT, *_TRANSACTION_TIMEOUTS, READ_ONLY) or _is_file_system_error(error)
 
 
 def outage_reason(error: BaseException) -> str:
     """Return what is wrong with the database, as words that follow "the database" and do not reveal where it is."""
     if isinstance(error, NoConnectionFree):
         return "has no connection free for this process"
-    state, message = sqlstate(error) or "", _said(error)
+    state, message = sqlstate(error) or "", _message_of(error)
     if isinstance(getattr(error, "orig", None), StatementsMixed):
         return "is behind a pooler that mixes prepared statements up"
-    if advice_of(error):
+    if advice_for(error):
         return "is behind a pooler that refuses our options"
-    if state == "53100" or (_is_of_files(error) and re.search("too large|No space|quota", message)):
+    if state == "53100" or (_is_file_system_error(error) and re.search("too large|No space|quota", message)):
         return "has no room left on its disk"
     if state == READ_ONLY:
         return "is read-only"
@@ -61,11 +61,11 @@ def outage_reason(error: BaseException) -> str:
         return "takes no more connections"
     if state in ("57P01", "57P02", "57P03") or "the database system is" in message:
         return "is starting or shutting down"
-    if state[:2] == "58" or _is_of_files(error):
+    if state[:2] == "58" or _is_file_system_error(error):
         return "cannot read or write its files"
-    if names_a_week_that_is_gone(error):
+    if names_dropped_week(error):
         return "has just dropped a week of old runs"
-    if state == "57014" or state in _PASSING:
+    if state == "57014" or state in _TRANSIENT:
         return "is too busy"
     return "does not answer"
 
@@ -75,43 +75,43 @@ def sqlstate(error: BaseException) -> str | None:
     return getattr(getattr(error, "orig", None), "sqlstate", None)
 
 
-def _is_of_files(error: BaseException) -> bool:
+def _is_file_system_error(error: BaseException) -> bool:
     """Return whether PostgreSQL's unnamed error (XX000) comes from its file system, such as a quota or a size limit."""
-    return sqlstate(error) == "XX000" and _FILES.search(_said(error)) is not None
+    return sqlstate(error) == "XX000" and _FILES.search(_message_of(error)) is not None
 
 
-def _said(error: BaseException) -> str:
+def _message_of(error: BaseException) -> str:
     """Return the database's own message, without the statement and its values."""
     return str(getattr(error, "orig", None) or error)
 
 
-def took_too_long(error: BaseException) -> bool:
+def is_time_limit_error(error: BaseException) -> bool:
     """Return whether the database ended a statement or a transaction because of a time limit."""
-    return sqlstate(error) in (QUERY_CANCELED, *_TOO_LONG)
+    return sqlstate(error) in (QUERY_CANCELED, *_TRANSACTION_TIMEOUTS)
 
 
 def is_retryable(error: DBAPIError) -> bool:
     """Return whether a transaction that ended with this error may be repeated at once."""
     return (
         error.connection_invalidated
-        or sqlstate(error) in _PASSING
-        or names_a_week_that_is_gone(error)
-        or _missed_a_week_that_was_made(error)
+        or sqlstate(error) in _TRANSIENT
+        or names_dropped_week(error)
+        or _missed_new_week(error)
     )
 
 
-def names_a_week_that_is_gone(error: BaseException) -> bool:
+def names_dropped_week(error: BaseException) -> bool:
     """Return whether a statement named a week's partition that retention has dropped (`store.db.pruning`).
 
     When it is repeated, the statement names the tables themselves and finds what is there.
     """
-    return sqlstate(error) == _NO_TABLE and _WEEK.search(_said(error)) is not None
+    return sqlstate(error) == _UNDEFINED_TABLE and _WEEK.search(_message_of(error)) is not None
 
 
-def _missed_a_week_that_was_made(error: BaseException) -> bool:
+def _missed_new_week(error: BaseException) -> bool:
     """Return whether a row went to a default partition while the partition of its week was being attached.
 
     PostgreSQL chooses the partition before it waits for the lock (`store.maintenance.partitions`). When it is repeated,
     the statement finds the week's partition.
     """
-    return sqlstate(error) == _CHECK and _OF_DEFAULT.search(_said(error)) is not None
+    return sqlstate(error) == _CHECK_VIOLATION and _OF_DEFAULT.search(_message_of(error)) is not None

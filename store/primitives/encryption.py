@@ -18,8 +18,8 @@ from canvas.errors import ExecutorError, InvalidRequest
 MIN_SECRET = 16
 """Characters. The key is derived from the secret directly, so a guessable secret makes the encryption useless."""
 
-_FORM = b"\x01"
-_NONCE = 12
+_FORMAT = b"\x01"
+_NONCE_BYTES = 12
 
 
 class CannotUnseal(ExecutorError):
@@ -52,14 +52,14 @@ class EncryptionKey:
 
 def seal(key: EncryptionKey, plain: str, belongs_to: str) -> bytes:
     """Encrypt a text; sealing the same text twice gives different bytes."""
-    nonce = secrets.token_bytes(_NONCE)
-    return _FORM + nonce + AESGCM(key.key).encrypt(nonce, plain.encode(), belongs_to.encode())
+    nonce = secrets.token_bytes(_NONCE_BYTES)
+    return _FORMAT + nonce + AESGCM(key.key).encrypt(nonce, plain.encode(), belongs_to.encode())
 
 
 def unseal(key: EncryptionKey, sealed: bytes, belongs_to: str) -> str:
     """Decrypt a sealed text. Raises CannotUnseal, whose message says nothing about the content."""
-    form, nonce, body = sealed[:1], sealed[1 : 1 + _NONCE], sealed[1 + _NONCE :]
-    if form != _FORM or not body:
+    form, nonce, body = sealed[:1], sealed[1 : 1 + _NONCE_BYTES], sealed[1 + _NONCE_BYTES :]
+    if form != _FORMAT or not body:
         raise CannotUnseal("This is not a secret that Easel sealed.")
     try:
         return AESGCM(key.key).decrypt(nonce, body, belongs_to.encode()).decode()

@@ -33,7 +33,7 @@ def first_id_at(moment: datetime) -> UUID:
     return UUID(int=(moment - _EPOCH) // timedelta(milliseconds=1) << 80)
 
 
-def moment_of(id: UUID) -> datetime:  # noqa: A002 - what it is
+def created_at_of(id: UUID) -> datetime:  # noqa: A002 - what it is
     """Return when a UUIDv7 was created."""
     return _EPOCH + timedelta(milliseconds=id.int >> 80)
 

@@ -19,7 +19,7 @@ from canvas.outcome import (
     WaitingForInput,
 )
 
-STORED_AS: Mapping[type[Outcome], str] = {
+STORED_NAMES: Mapping[type[Outcome], str] = {
     Finished: "Finished",
     Routed: "Chose",
     ContainerOpened: "Expanded",
@@ -49,8 +49,8 @@ def encode_outcome(
     outcome: Outcome,
     *,
     error: str | None,
-    retake: bool,
-    spoke: bool,
+    restarts_text: bool,
+    has_written: bool,
     used: Mapping[str, int] | None = None,
     warnings: Sequence[Notice] = (),
 ) -> dict[str, Any]:
@@ -58,7 +58,7 @@ def encode_outcome(
     data = _members(outcome)
     if warnings:
         data[run_warnings.WARNINGS] = run_warnings.to_column(warnings)
-    data |= {"is": STORED_AS[type(outcome)], "retake": retake, "spoke": spoke, "used": used}
+    data |= {"is": STORED_NAMES[type(outcome)], "retake": restarts_text, "spoke": has_written, "used": used}
     if error is not None:
         data["told"] = error
     return {name: value for name, value in data.items() if value is not None and value is not False}

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from uuid import UUID
 
-from store.primitives.ids import first_id_at, moment_of
+from store.primitives.ids import first_id_at, created_at_of
 
 _NAME = re.compile(r"(\d{4})w(\d{2})")
 
@@ -27,7 +27,7 @@ class Week:
     def of_run(cls, run_id: UUID) -> "Week":
         """Return the week of a run; the last week of all for a later id (of an earlier release, not a UUIDv7)."""
         try:
-            return min(cls.of(moment_of(run_id)), cls(9999, 51))
+            return min(cls.of(created_at_of(run_id)), cls(9999, 51))
         except OverflowError:
             return cls(9999, 51)
 

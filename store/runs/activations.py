@@ -37,12 +37,12 @@ BY_KEY = (activations.c.run_id == bindparam("of_run"), activations.c.id == bindp
 BY_LEASE = (activations.c.lease_id == bindparam("of_lease"), STATUS_IS["running"])
 
 _lease = bindparam("lease", type_=Interval)
-_most_strikes = bindparam("most_strikes", type_=Integer)
+_max_crash_count = bindparam("most_strikes", type_=Integer)
 _new_lease = bindparam("new_lease", type_=activations.c.lease_id.type)
 
-_without_waiting = select(func.set_config("synchronous_commit", "off", True)).scalar_subquery() == "off"
+_async_commit = select(func.set_config("synchronous_commit", "off", True)).scalar_subquery() == "off"
 
-CLAIMED = (
+CLAIM_COLUMNS = (
     "run_id", "id", "lease_id", "node_id", "component", "scope", "ordinal", "wave", "trail", "region", "limits",
     "activated_rev", "attempt", "strikes", "turn", "answers", "usage",
 )  # fmt: skip
@@ -50,12 +50,12 @@ CLAIM = (  # its commit does not wait for the disk: a claim that is lost is made
     update(activations)
     .where(
         *BY_KEY,
-        _without_waiting,
+        _async_commit,
         or_(
             and_(
                 STATUS_IS["ready"],
                 activations.c.not_before <= func.now(),
-                or_(_most_strikes.is_(None), activations.c.strikes <= _most_strikes),
+                or_(_max_crash_count.is_(None), activations.c.strikes <= _max_crash_count),
             ),
             and_(  # this claim was made before, and its answer was lost
                 STATUS_IS["running"],
@@ -76,7 +76,7 @@ CLAIM = (  # its commit does not wait for the disk: a claim that is lost is made
         effect=None,
     )
     .returning(
-        *(activations.c[name] for name in CLAIMED),
+        *(activations.c[name] for name in CLAIM_COLUMNS),
         runs.c.tenant_id,
         runs.c.canvas_id,
         runs.c.version_id,
@@ -89,7 +89,7 @@ CLAIM = (  # its commit does not wait for the disk: a claim that is lost is made
     )
 )
 
-CLAIM_TOGETHER = text(f"""
+CLAIM_BATCH = text(f"""
     update activations a set status = 'running', attempt = a.attempt + 1, lease_id = m.lease_id,
         lease_until = now() + :lease, worker = :worker, started_at = now(), called_off = false, effect = null
     from (
@@ -101,18 +101,18 @@ CLAIM_TOGETHER = text(f"""
     ) m join runs r on r.id = m.run_id
     where a.run_id = m.run_id and a.id = m.id
       and (select set_config('synchronous_commit', 'off', true)) = 'off'
-    returning {", ".join(f"a.{name}" for name in CLAIMED)}, r.tenant_id, r.canvas_id, r.version_id, r.conversation_id,
+    returning {", ".join(f"a.{name}" for name in CLAIM_COLUMNS)}, r.tenant_id, r.canvas_id, r.version_id, r.conversation_id,
         r.message_id, r.first_event, r.history_upto, r.budgeted, r.created_at as run_created_at
 """).bindparams(bindparam("lease", type_=Interval))  # noqa: S608 (constants only)
 
-HELD_UNDER = select(activations.c.id).where(
+FIND_BY_LEASE = select(activations.c.id).where(
     activations.c.run_id == bindparam("of_run"), STATUS_IS["running"], activations.c.lease_id == bindparam("of_lease")
 )
 
 IS_READY = select(activations.c.id).where(*BY_KEY, STATUS_IS["ready"], activations.c.not_before <= func.now())
 
-FIRM = update(activations).where(*BY_KEY, *BY_LEASE).values(lease_until=func.now() + _lease)
-ACT = (
+MAKE_DURABLE = update(activations).where(*BY_KEY, *BY_LEASE).values(lease_until=func.now() + _lease)
+RECORD_EFFECT = (
     update(activations)
     .where(*BY_KEY, *BY_LEASE)
     .values(lease_until=func.now() + _lease, effect=bindparam("new_effect"))
@@ -131,14 +131,14 @@ RENEW = text("""
     where a.run_id = mine.run_id and a.id = mine.id
     returning a.lease_id
 """)
-STILL_HELD = text("""
+FIND_VALID = text("""
     select o.lease_id from activations o
     join unnest(cast(:run_ids as uuid[]), cast(:ids as uuid[]), cast(:leases as uuid[])) as m(run_id, id, lease_id)
       on o.run_id = m.run_id and o.id = m.id and o.lease_id = m.lease_id
     where o.status = 'running' and not o.called_off
 """)
 
-CALLED_OFF = text("""
+FIND_CANCELLED = text("""
     select o.lease_id from activations o
     join unnest(cast(:run_ids as uuid[]), cast(:ids as uuid[]), cast(:leases as uuid[])) as m(run_id, id, lease_id)
       on o.run_id = m.run_id and o.id = m.id and o.lease_id = m.lease_id
@@ -184,7 +184,7 @@ def claim(
     lease_id: UUID,
     lease: timedelta,
     worker: str,
-    most_strikes: int | None = None,
+    max_crash_count: int | None = None,
 ) -> Claim | None:
     """Acquire the lease on an activation; return None if another attempt has it, or it is over or not yet due.
 
@@ -198,26 +198,26 @@ def claim(
         new_lease=lease_id,
         lease=lease,
         worker_name=worker,
-        most_strikes=most_strikes,
+        most_strikes=max_crash_count,
     )
-    return claim_of(row, {**row, "created_at": row["run_created_at"]}) if row else None
+    return claim_from_rows(row, {**row, "created_at": row["run_created_at"]}) if row else None
 
 
-def claim_together(
-    tx: Transaction, wanted: Sequence[tuple[UUID, UUID, UUID]], *, lease: timedelta, worker: str, most_strikes: int
+def claim_batch(
+    tx: Transaction, tasks: Sequence[tuple[UUID, UUID, UUID]], *, lease: timedelta, worker: str, max_crash_count: int
 ) -> dict[UUID, Claim]:
     """Acquire leases on (run, activation, lease id) in one statement; return the claims by lease id.
 
     Activations that are claimed, locked, not yet due or have a higher crash count are left out. `claim` tells which.
     """
-    values = {"lease": lease, "worker": worker, "most_strikes": most_strikes}
-    found = [row._asdict() for row in _of_each_week(tx, CLAIM_TOGETHER, wanted, **values)]
-    return {row["lease_id"]: claim_of(row, {**row, "created_at": row["run_created_at"]}) for row in found}
+    values = {"lease": lease, "worker": worker, "most_strikes": max_crash_count}
+    found = [row._asdict() for row in _rows_by_week(tx, CLAIM_BATCH, tasks, **values)]
+    return {row["lease_id"]: claim_from_rows(row, {**row, "created_at": row["run_created_at"]}) for row in found}
 
 
 def find_by_lease(tx: Transaction, run_id: UUID, lease_id: UUID) -> UUID | None:
     """Return the activation that is running under a lease. A commit whose answer was lost may have claimed it."""
-    return tx.scalar(HELD_UNDER, of_run=run_id, of_lease=lease_id)
+    return tx.scalar(FIND_BY_LEASE, of_run=run_id, of_lease=lease_id)
 
 
 def is_ready(tx: Transaction, run_id: UUID, activation_id: UUID) -> bool:
@@ -225,9 +225,9 @@ def is_ready(tx: Transaction, run_id: UUID, activation_id: UUID) -> bool:
     return tx.scalar(IS_READY, of_run=run_id, of_activation=activation_id) is not None
 
 
-def claim_of(row: Mapping[str, Any], run: Mapping[str, Any]) -> Claim:
+def claim_from_rows(row: Mapping[str, Any], run: Mapping[str, Any]) -> Claim:
     """Return the claim of an activation's row; `run`: the columns of its run that a claim carries."""
-    place = place_of(row)
+    place = order_key_from_row(row)
     enclosing = tuple((bytes.fromhex(region), revision) for region, revision in row["limits"] or ())
     return Claim(
         run_id=row["run_id"],
@@ -257,14 +257,14 @@ def claim_of(row: Mapping[str, Any], run: Mapping[str, Any]) -> Claim:
     )
 
 
-def place_of(row: Mapping[str, Any]) -> OrderKey:
+def order_key_from_row(row: Mapping[str, Any]) -> OrderKey:
     """Return the order key in an activation's columns."""
     return OrderKey(row["wave"], tuple((w, p) for w, p in row["trail"]), bytes(row["region"]))
 
 
 def make_claim_durable(tx: Transaction, claimed: Claim, lease: timedelta) -> bool:
     """Make a claim durable before anything leaves the worker; return False if the lease is gone."""
-    count = tx.run(FIRM, of_run=claimed.run_id, of_activation=claimed.id, of_lease=claimed.lease_id, lease=lease)
+    count = tx.run(MAKE_DURABLE, of_run=claimed.run_id, of_activation=claimed.id, of_lease=claimed.lease_id, lease=lease)
     return count == 1
 
 
@@ -274,7 +274,7 @@ def record_effect(tx: Transaction, claimed: Claim, lease: timedelta, effect: str
     If the lease is gone, nothing is written and the result is None.
     """
     return tx.scalar(
-        ACT,
+        RECORD_EFFECT,
         of_run=claimed.run_id,
         of_activation=claimed.id,
         of_lease=claimed.lease_id,
@@ -289,18 +289,18 @@ def renew(tx: Transaction, leases: Sequence[tuple[UUID, UUID, UUID]], lease: tim
     An expired lease that was not swept yet is valid again. Locked rows are skipped, because their transaction may wait
     for a row locked here; their leases are only checked, and renewed the next time.
     """
-    kept = {row[0] for row in _of_each_week(tx, RENEW, leases, lease=lease)}
+    kept = {row[0] for row in _rows_by_week(tx, RENEW, leases, lease=lease)}
     if len(kept) < len(leases):
-        kept |= {row[0] for row in _of_each_week(tx, STILL_HELD, leases)}
+        kept |= {row[0] for row in _rows_by_week(tx, FIND_VALID, leases)}
     return kept
 
 
 def find_cancelled(tx: Transaction, leases: Sequence[tuple[UUID, UUID, UUID]]) -> set[UUID]:
     """Return the lease ids, of (run, activation, lease id), that are valid and whose cancel is requested."""
-    return {row[0] for row in _of_each_week(tx, CALLED_OFF, leases)}
+    return {row[0] for row in _rows_by_week(tx, FIND_CANCELLED, leases)}
 
 
-def _of_each_week(
+def _rows_by_week(
     tx: Transaction, statement: Executable, leases: Sequence[tuple[UUID, UUID, UUID]], **values: Any
 ) -> list[Any]:
     """Send a statement for the leases of each week, nearly always one; wait for all, and return their rows.

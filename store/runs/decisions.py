@@ -14,13 +14,13 @@ from sqlalchemy import bindparam, literal_column, select, text, update
 
 from canvas.routing.decision import Decision
 from canvas.state.checkpoint import run_to_json
-from canvas.state.run_state import RunStatus, Status
+from canvas.state.run_state import RunStatus, ActivationStatus
 from store.db.guards import RowGuard, expect_rows, failed_guard
 from store.db.transaction import Transaction
 from store.primitives.json_codec import decode, encode
 from store.runs import events, message_streams, reports, scopes, values
 from store.runs.new_activations import (
-    AT_ONCE_SINCE,
+    DUE_AT_ONCE,
     InlineReport,
     PendingClaim,
     PendingTaskMessages,
@@ -43,7 +43,7 @@ MOVE = text(f"""
 """)  # noqa: S608 (constants only)
 RETRY = text(f"""
     update activations set status = 'ready', lease_id = null, lease_until = null, outcome = null,
-        not_before = {AT_ONCE_SINCE}, hinted_at = now()
+        not_before = {DUE_AT_ONCE}, hinted_at = now()
     where run_id = :run_id and id = any(cast(:ids as uuid[])) and status = 'ready'
     returning id, component
 """)  # noqa: S608 (constants only)
@@ -54,14 +54,14 @@ POSTPONE = text("""
     where a.run_id = :run_id and a.id = m.id and a.status = 'ready'
 """)  # the outcome stays, because it tells people the reason; the sweeper sends the task message when it is due
 ANSWER = text(f"""
-    update activations set answers = :answers, lease_id = null, lease_until = null, not_before = {AT_ONCE_SINCE},
+    update activations set answers = :answers, lease_id = null, lease_until = null, not_before = {DUE_AT_ONCE},
         hinted_at = now()
     where run_id = :run_id and id = any(cast(:ids as uuid[])) and status = 'ready'
     returning id, component
 """).bindparams(  # noqa: S608
     bindparam("answers", type_=activations.c.answers.type)
 )
-CALL_OFF_ITEMS = text("""
+CANCEL_ITEMS = text("""
     update activations a
     set called_off = true, status = 'reported', finished_at = now(),
         outcome = json_build_object('is', 'Failed', 'error', 'An earlier item has failed.', 'code', 'called_off',
@@ -74,7 +74,7 @@ CALL_OFF_ITEMS = text("""
     ) working
     where a.run_id = :run_id and a.id = working.id and a.status = 'running'
 """)
-_at = (
+_unchanged_run = (
     select(runs.c.id)
     .where(
         runs.c.id == bindparam("of_run"),
@@ -84,7 +84,7 @@ _at = (
     .with_for_update(key_share=True, skip_locked=True)
     .subquery("at")
 )
-_saved = (
+_save_run = (
     update(runs)
     .values(
         status=bindparam("new_status"),
@@ -99,11 +99,11 @@ _saved = (
     )
     .returning(literal_column("1"))
 )
-SAVE = _saved.where(runs.c.id == bindparam("of_run"), runs.c.revision == bindparam("old_revision"))
-IS_SAVED = expect_rows(RowGuard.RUN_UNCHANGED)
-SAVE_AS_LEFT = _saved.where(runs.c.id == bindparam("of_run"), runs.c.id == _at.c.id)
+SAVE_RUN = _save_run.where(runs.c.id == bindparam("of_run"), runs.c.revision == bindparam("old_revision"))
+EXPECT_UNCHANGED = expect_rows(RowGuard.RUN_UNCHANGED)
+SAVE_CACHED_RUN = _save_run.where(runs.c.id == bindparam("of_run"), runs.c.id == _unchanged_run.c.id)
 """Also locks the run, unless another transaction has it locked."""
-IS_AS_LEFT = expect_rows(RowGuard.CACHE_FRESH)
+EXPECT_FRESH_CACHE = expect_rows(RowGuard.CACHE_FRESH)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +140,7 @@ class DecisionInput:
 
 
 def apply(
-    tx: Transaction, row: RunRow, decision: Decision, given: DecisionInput, form_expiry: timedelta
+    tx: Transaction, row: RunRow, decision: Decision, decision_input: DecisionInput, form_expiry: timedelta
 ) -> AppliedDecision:
     """Write a decision under the run's lock. Waits for nothing.
 
@@ -148,17 +148,17 @@ def apply(
     refuses if another transaction has the run locked (`is_stale_cache`).
     """
     revision = row.revision + 1
-    saved = _save(tx, row, decision, given, form_expiry)
-    for report in given.inline:
-        reports.complete(tx, report.claim, report.written, decision.moved[report.claim.id].value, revision)
-    again = _move(tx, row.id, revision, decision, given)
-    activated = activate(tx, row, revision, decision, given.inline)
+    saved = _save(tx, row, decision, decision_input, form_expiry)
+    for report in decision_input.inline:
+        reports.report_inline(tx, report.claim, report.written, decision.moved[report.claim.id].value, revision)
+    again = _move(tx, row.id, revision, decision, decision_input)
+    activated = activate(tx, row, revision, decision, decision_input.inline)
     _write_values(tx, row.id, decision)
     for entry, item in decision.called_off.items():
-        tx.later(CALL_OFF_ITEMS, run_id=row.id, entry=entry, item=item)
+        tx.later(CANCEL_ITEMS, run_id=row.id, entry=entry, item=item)
     if decision.run.status.is_over and decision.run.status is not RunStatus.SUCCEEDED:
         scopes.discard_deferred(tx, row.id)
-    scopes.put(tx, row.id, decision)
+    scopes.save_changes(tx, row.id, decision)
     _write_streams(tx, row.id, row.last_event, decision)
     events.append(tx, row.id, row.last_event + 1, decision.events)
     is_single = bool(activated.claims) and decision.run.live == 1
@@ -194,8 +194,8 @@ def _save(tx: Transaction, row: RunRow, decision: Decision, given: DecisionInput
     )
     cached = {} if given.is_locked else {"was_budgeted": row.budgeted}
     tx.write(
-        SAVE if given.is_locked else SAVE_AS_LEFT,
-        IS_SAVED if given.is_locked else IS_AS_LEFT,
+        SAVE_RUN if given.is_locked else SAVE_CACHED_RUN,
+        EXPECT_UNCHANGED if given.is_locked else EXPECT_FRESH_CACHE,
         of_run=row.id,
         old_revision=row.revision,
         new_status=status.value,
@@ -235,7 +235,7 @@ def _move(tx: Transaction, run_id: UUID, revision: int, decision: Decision, give
         tx.later(POSTPONE, run_id=run_id, ids=sorted(delays), seconds=[delays[each] for each in sorted(delays)])
     if given.answers is not None:
         retried = {*decision.retried, *decision.postponed}
-        answered = [each for each, status in moved.items() if status is Status.READY and each not in retried]
+        answered = [each for each, status in moved.items() if status is ActivationStatus.READY and each not in retried]
         again += tx.rows(ANSWER, run_id=run_id, ids=answered, answers=given.answers)
     return [TaskMessage(run_id, row.id, row.component) for row in again]
 
@@ -252,7 +252,7 @@ def _write_streams(tx: Transaction, run_id: UUID, before: int, decision: Decisio
     """Truncate, fill, open and close message streams. `before`: number of the last event before the decision's own."""
     for turn, offset in decision.taken_back.items():
         opened_now = turn in decision.opened
-        tx.later(message_streams.TAKE_BACK, run_id=run_id, turn=turn, number=None if opened_now else before + offset)
+        tx.later(message_streams.TRUNCATE, run_id=run_id, turn=turn, number=None if opened_now else before + offset)
     for turn, (node_id, text_of_stream) in decision.texts.items():  # after truncating: it replaces the text
         tx.later(message_streams.PUT_TEXT, run_id=run_id, turn=turn, node_id=node_id, said=text_of_stream)
     for turn, offset in decision.opened.items():

@@ -17,15 +17,15 @@ from store.primitives.json_codec import encode
 from store.tables.runs import run_events
 
 _COLUMNS = ("run_id", "number", "event", "activation_id", "node_id", "body")
-FEW = 4  # events of one advance; most have two or three
-AT_ONCE = 500
+MAX_SINGLE_ROWS = 4  # events of one advance; most have two or three
+APPEND_BATCH = 500
 
 APPEND = insert(run_events)
 APPEND_SOME = [  # one statement for each number of events from two on
     insert(run_events).values(
         [{name: bindparam(f"{name}_{at}", type_=run_events.c[name].type) for name in _COLUMNS} for at in range(count)]
     )
-    for count in range(2, FEW + 1)
+    for count in range(2, MAX_SINGLE_ROWS + 1)
 ]
 APPEND_MANY = text("""
     insert into run_events (run_id, number, event, activation_id, node_id, body)
@@ -46,7 +46,7 @@ AFTER = text("""
 
 
 @dataclass(frozen=True, slots=True)
-class StoredEvent:
+class EventRow:
     """An event as it is stored, with the values that it shows."""
 
     number: int
@@ -74,25 +74,25 @@ def append(tx: Transaction, run_id: UUID, first: int, events: Sequence[Event]) -
     ]
     if len(rows) == 1:
         tx.write(APPEND, **rows[0])
-    elif 1 < len(rows) <= FEW:
+    elif 1 < len(rows) <= MAX_SINGLE_ROWS:
         values = {f"{name}_{place}": value for place, row in enumerate(rows) for name, value in row.items()}
         tx.write(APPEND_SOME[len(rows) - 2], **values)
     else:
-        for at in range(0, len(rows), AT_ONCE):
-            some = [{**row, "body": encode(row["body"])} for row in rows[at : at + AT_ONCE]]
+        for at in range(0, len(rows), APPEND_BATCH):
+            some = [{**row, "body": encode(row["body"])} for row in rows[at : at + APPEND_BATCH]]
             columns = {name: [row[name] for row in some] for name in _COLUMNS if name != "run_id"}
             tx.write(APPEND_MANY, run_id=run_id, **columns)
 
 
-def after(tx: Transaction, run_id: UUID, number: int, *, upto: int = 2**31 - 1, most: int = 500) -> list[StoredEvent]:
+def read_after(tx: Transaction, run_id: UUID, number: int, *, upto: int = 2**31 - 1, most: int = 500) -> list[EventRow]:
     """Return the events with numbers above `number`, in order."""
     rows = tx.rows(AFTER, run_id=run_id, after=number, upto=upto, most=most)
-    return [stored(tx, row) for row in rows]
+    return [event_of_row(tx, row) for row in rows]
 
 
-def stored(tx: Transaction, row: Any) -> StoredEvent:
+def event_of_row(tx: Transaction, row: Any) -> EventRow:
     """Return the event of a row of AFTER."""
-    return StoredEvent(
+    return EventRow(
         number=row.number,
         name=row.event,
         activation=row.activation_id,

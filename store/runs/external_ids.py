@@ -22,13 +22,13 @@ from store.primitives.ids import new_id
 from store.tables.runs import runs
 from store.tables.tenants import external_ids
 
-LONGEST = 255  # characters
-NEAR = timedelta(days=1)
+MAX_LENGTH = 255  # characters
+OWN_ID_WINDOW = timedelta(days=1)
 BATCH = 500
 
 _UUID = re.compile(r"[0-9a-fA-F]{32}|[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_DAY = NEAR // timedelta(milliseconds=1)
+_DAY = OWN_ID_WINDOW // timedelta(milliseconds=1)
 
 _is_it = (external_ids.c.tenant_id == bindparam("of_tenant"), external_ids.c.key == bindparam("of_key"))
 LOCK = select(external_ids.c.run_id, external_ids.c.digest).where(*_is_it).with_for_update()
@@ -44,7 +44,7 @@ ADD = (
     .on_conflict_do_nothing()
     .returning(external_ids.c.run_id)
 )
-POINT = (
+REMAP = (
     update(external_ids)
     .where(*_is_it)
     .values(run_id=bindparam("new_run"), digest=bindparam("new_digest", type_=external_ids.c.digest.type))
@@ -54,9 +54,9 @@ _refused = literal_column(f"'{RunStatus.REFUSED}'")
 STARTED_RUN = select(runs.c.id, runs.c.canvas_id, runs.c.request, runs.c.first_event).where(
     runs.c.id == bindparam("of_run"), runs.c.tenant_id == bindparam("of_tenant"), runs.c.status != _refused
 )
-SHOWN = ("query", "inputs", "files", "user_id", "chat_template_kwargs")
+COMPARED_FIELDS = ("query", "inputs", "files", "user_id", "chat_template_kwargs")
 """What the row of a run has of the request that started it."""
-RUN = select(runs.c.tenant_id).where(runs.c.id == bindparam("of_run"))
+TENANT_OF_RUN = select(runs.c.tenant_id).where(runs.c.id == bindparam("of_run"))
 DROP_REFUSED = delete(runs).where(
     runs.c.id == bindparam("of_run"), runs.c.status == literal_column(f"'{RunStatus.REFUSED}'")
 )
@@ -67,7 +67,7 @@ OPEN_RUNS_NAMED = text("""
       and (r.id = :as_id or r.external_id = :written
         or exists (select from external_ids x where x.run_id = r.id and x.key = :key))
 """)
-_GONE = (
+_ORPHANED = (
     select(external_ids.c.tenant_id, external_ids.c.key)
     .where(
         external_ids.c.created_at < bindparam("before"),
@@ -77,11 +77,11 @@ _GONE = (
     .limit(BATCH)
     .with_for_update(skip_locked=True, of=external_ids)
 )
-FORGET = delete(external_ids).where(tuple_(external_ids.c.tenant_id, external_ids.c.key).in_(_GONE))
+DELETE_ORPHANED = delete(external_ids).where(tuple_(external_ids.c.tenant_id, external_ids.c.key).in_(_ORPHANED))
 
 
 @dataclass(frozen=True, slots=True)
-class External:
+class ExternalId:
     """An external id as its sender wrote it, and the request it came with: SHA-256, agent, and what runs show of it."""
 
     text: str
@@ -95,12 +95,12 @@ class External:
         return key_of(self.text)
 
 
-def checked(written: Any) -> str:
+def validate(written: Any) -> str:
     """Return a valid external id. Raises InvalidRequest."""
     if not isinstance(written, str):
         raise InvalidRequest(f"The run id must be a string, not {type(written).__name__}.")
-    if not written.strip() or len(written) > LONGEST or not written.isprintable():
-        raise InvalidRequest(f"The run id must have 1 to {LONGEST} printable characters. Send a UUID, or order-4711.")
+    if not written.strip() or len(written) > MAX_LENGTH or not written.isprintable():
+        raise InvalidRequest(f"The run id must have 1 to {MAX_LENGTH} printable characters. Send a UUID, or order-4711.")
     return written
 
 
@@ -115,7 +115,7 @@ def key_of(written: str) -> str:
     return str(parsed) if parsed is not None else written
 
 
-def own_id(written: str, now: datetime) -> UUID:
+def choose_run_id(written: str, now: datetime) -> UUID:
     """Return the id of a run that is to be started under this external id.
 
     A UUIDv7 of within a day of now is used itself; for any other text a new id is created.
@@ -131,23 +131,23 @@ def find_run(tx: Transaction, tenant_id: UUID, written: str) -> UUID | None:
     parsed = uuid_of(written)
     if parsed is not None and tx.scalar(RUN_OF_TENANT, of_run=parsed, of_tenant=tenant_id) is not None:
         return parsed
-    if not written or len(written) > LONGEST or not written.isprintable():
+    if not written or len(written) > MAX_LENGTH or not written.isprintable():
         return None
     return tx.scalar(READ, of_tenant=tenant_id, of_key=key_of(written))
 
 
-def started_before(tx: Transaction, tenant_id: UUID, external: External) -> UUID | None:
+def find_started_run(tx: Transaction, tenant_id: UUID, external: ExternalId) -> UUID | None:
     """Return the run that this request started before; None if its external id is new or that start was refused.
 
     Raises Conflict if another request has this external id.
     """
     existing = tx.one_or_none(READ, of_tenant=tenant_id, of_key=external.key)
     if existing is None:
-        return _started_by(tx, tenant_id, external)
-    return _compared(external, existing["run_id"], existing["digest"])
+        return _find_run_by_own_id(tx, tenant_id, external)
+    return _require_same_request(external, existing["run_id"], existing["digest"])
 
 
-def claim(tx: Transaction, tenant_id: UUID, external: External, run_id: UUID) -> UUID | None:
+def claim(tx: Transaction, tenant_id: UUID, external: ExternalId, run_id: UUID) -> UUID | None:
     """Map the external id to `run_id` and return None; or return the run that this request started before.
 
     A second request with this external id waits here until the first has committed or rolled back. The row of an
@@ -157,11 +157,11 @@ def claim(tx: Transaction, tenant_id: UUID, external: External, run_id: UUID) ->
         existing = tx.one_or_none(LOCK, of_tenant=tenant_id, of_key=external.key)
         if existing is not None:
             if existing["digest"] is not None:
-                return _compared(external, existing["run_id"], existing["digest"])
+                return _require_same_request(external, existing["run_id"], existing["digest"])
             tx.run(DROP_REFUSED, of_run=existing["run_id"])
-            point(tx, tenant_id, external, run_id)
+            remap(tx, tenant_id, external, run_id)
             return None
-        earlier = _started_by(tx, tenant_id, external)
+        earlier = _find_run_by_own_id(tx, tenant_id, external)
         if earlier is not None:
             return earlier
         values = {"tenant_id": tenant_id, "key": external.key, "run_id": run_id, "digest": external.digest}
@@ -175,7 +175,7 @@ def started_run(tx: Transaction, tenant_id: UUID, written: str) -> Mapping[str, 
     return tx.one_or_none(STARTED_RUN, of_run=parsed, of_tenant=tenant_id) if parsed is not None else None
 
 
-def _started_by(tx: Transaction, tenant_id: UUID, external: External) -> UUID | None:
+def _find_run_by_own_id(tx: Transaction, tenant_id: UUID, external: ExternalId) -> UUID | None:
     """Return the run whose own id is the external id, if this request may have started it. Raises Conflict if not.
 
     Such a run has no digest: the agent is compared and, in the run's first turn, what the row shows of the request.
@@ -184,49 +184,49 @@ def _started_by(tx: Transaction, tenant_id: UUID, external: External) -> UUID | 
     if row is None:
         return None
     is_first_turn = row["first_event"] <= 1
-    differs = any((row["request"].get(name) or None) != (external.request.get(name) or None) for name in SHOWN)
+    differs = any((row["request"].get(name) or None) != (external.request.get(name) or None) for name in COMPARED_FIELDS)
     if row["canvas_id"] != external.canvas_id or (is_first_turn and differs):
-        raise _is_of_another_request(external, row["id"])
+        raise _other_request_conflict(external, row["id"])
     return row["id"]
 
 
-def point(tx: Transaction, tenant_id: UUID, external: External, run_id: UUID) -> None:
+def remap(tx: Transaction, tenant_id: UUID, external: ExternalId, run_id: UUID) -> None:
     """Map an external id that this transaction has claimed to another run."""
-    tx.run(POINT, of_tenant=tenant_id, of_key=external.key, new_run=run_id, new_digest=external.digest)
+    tx.run(REMAP, of_tenant=tenant_id, of_key=external.key, new_run=run_id, new_digest=external.digest)
 
 
-def open_runs_named(tx: Transaction, written: str, besides: UUID) -> list[UUID]:
+def find_open_runs(tx: Transaction, written: str, excluded: UUID) -> list[UUID]:
     """Return the open runs of all tenants that an external id names, except one: a cancel key names no tenant.
 
     Reads all open runs, so use it only in the rare case that such a key is set.
     """
     named = {"written": written, "key": key_of(written), "as_id": uuid_of(written) or UUID(int=0)}
-    return [run_id for (run_id,) in tx.rows(OPEN_RUNS_NAMED, **named, besides=besides)]
+    return [run_id for (run_id,) in tx.rows(OPEN_RUNS_NAMED, **named, besides=excluded)]
 
 
 def is_free(tx: Transaction, run_id: UUID) -> bool:
     """Return whether no tenant has a run with this id."""
-    return tx.scalar(RUN, of_run=run_id) is None
+    return tx.scalar(TENANT_OF_RUN, of_run=run_id) is None
 
 
-def forget(tx: Transaction, before: datetime) -> int:
+def delete_orphaned(tx: Transaction, before: datetime) -> int:
     """Delete up to 500 external ids from before `before` whose runs are deleted; return how many."""
-    return tx.run(FORGET, before=before)
+    return tx.run(DELETE_ORPHANED, before=before)
 
 
 def _milliseconds(moment: datetime) -> int:
     return (moment - _EPOCH) // timedelta(milliseconds=1)
 
 
-def _compared(external: External, run_id: UUID, digest: bytes | None) -> UUID | None:
+def _require_same_request(external: ExternalId, run_id: UUID, digest: bytes | None) -> UUID | None:
     if digest is None:
         return None
     if digest != external.digest:
-        raise _is_of_another_request(external, run_id)
+        raise _other_request_conflict(external, run_id)
     return run_id
 
 
-def _is_of_another_request(external: External, run_id: UUID) -> Conflict:
+def _other_request_conflict(external: ExternalId, run_id: UUID) -> Conflict:
     return Conflict(
         f'The run id "{external.text}" belongs to another request. Use a new id for a new request.', run_id=str(run_id)
     )

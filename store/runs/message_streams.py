@@ -13,7 +13,7 @@ from sqlalchemy import bindparam, select, text
 from store.db.transaction import Transaction
 from store.tables.runs import turns
 
-TAKE = text("""
+CLAIM = text("""
     insert into turns (run_id, id, node_id, speaker, epoch, keep, text)
     values (:run_id, :turn, :node_id, :lease_id, 0, 0, '')
     on conflict (run_id, id) do update set speaker = :lease_id
@@ -32,7 +32,7 @@ OPEN = text("""
 
 CLOSE = text("update turns set closed_at = :number where run_id = :run_id and id = :turn")
 
-TAKE_BACK = text("""
+TRUNCATE = text("""
     update turns set epoch = epoch + 1, text = left(text, keep), epoch_at = coalesce(:number, epoch_at)
     where run_id = :run_id and id = :turn
 """)
@@ -50,7 +50,7 @@ OF_RUN = (
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class StreamRow:
     """The stored text of one Message node.
 
     `opened_at`, `epoch_at` and `closed_at` are event numbers; readers show the text between those events.
@@ -78,20 +78,20 @@ class StreamLease:
     keep: int
 
 
-def claim_stream(tx: Transaction, run_id: UUID, turn: UUID, node_id: str, lease_id: UUID) -> StreamLease:
+def claim_stream(tx: Transaction, run_id: UUID, stream_id: UUID, node_id: str, lease_id: UUID) -> StreamLease:
     """Claim a stream for the attempt with this lease; no other attempt can write to it afterwards."""
-    row = tx.rows(TAKE, run_id=run_id, turn=turn, node_id=node_id, lease_id=lease_id)[0]
+    row = tx.rows(CLAIM, run_id=run_id, turn=stream_id, node_id=node_id, lease_id=lease_id)[0]
     return StreamLease(row[0], row[1], row[2])
 
 
-def write(tx: Transaction, run_id: UUID, turn: UUID, lease_id: UUID, epoch: int, said: str) -> bool:
+def write(tx: Transaction, run_id: UUID, stream_id: UUID, lease_id: UUID, epoch: int, content: str) -> bool:
     """Store the text so far; return False if another attempt has claimed the stream, or its epoch has changed."""
-    return tx.run(WRITE, run_id=run_id, turn=turn, lease_id=lease_id, epoch=epoch, said=said) == 1
+    return tx.run(WRITE, run_id=run_id, turn=stream_id, lease_id=lease_id, epoch=epoch, said=content) == 1
 
 
-def opened(tx: Transaction, run_id: UUID) -> Sequence[Turn]:
+def list_opened(tx: Transaction, run_id: UUID) -> Sequence[StreamRow]:
     """Return the streams of a run that readers may show, in the order in which they were opened."""
     return [
-        Turn(r.id, r.node_id, r.epoch, r.keep, r.text, r.opened_at, r.epoch_at or r.opened_at, r.closed_at)
+        StreamRow(r.id, r.node_id, r.epoch, r.keep, r.text, r.opened_at, r.epoch_at or r.opened_at, r.closed_at)
         for r in tx.rows(OF_RUN, of_run=run_id)
     ]

@@ -14,55 +14,55 @@ from uuid import UUID
 from sqlalchemy import Interval, bindparam, func, insert, literal_column, text
 
 from canvas.routing.decision import Activation, Decision
-from canvas.state.run_state import RunStatus, Status, scope_text
+from canvas.state.run_state import RunStatus, ActivationStatus, scope_text
 from store.db.transaction import PendingResult, Transaction
 from store.primitives.json_codec import encode
-from store.runs.activations import CLAIMED, Claim, claim_of
+from store.runs.activations import CLAIM_COLUMNS, Claim, claim_from_rows
 from store.runs.reports import ReportPayload
 from store.runs.run_rows import RunRow
-from store.tables.runs import activations, beginning_of
+from store.tables.runs import activations, indexed_part_of
 
-AT_ONCE_SINCE = "to_timestamp(0)"
+DUE_AT_ONCE = "to_timestamp(0)"
 """`not_before` of activations that are due at once: the distant past, so that a clock set back delays nothing."""
 ACTIVATE = insert(activations).values(  # the task message follows the commit
-    hinted_at=func.now(), not_before=literal_column(AT_ONCE_SINCE)
+    hinted_at=func.now(), not_before=literal_column(DUE_AT_ONCE)
 )
 ACTIVATE_MANY = text(f"""
     insert into activations (run_id, activated_rev, hinted_at, not_before, id, node_id, component, scope, ordinal,
         place, region, wave, trail, limits, status, turn)
-    select :run_id, :revision, now(), {AT_ONCE_SINCE}, u.id, u.node_id, u.component, u.scope, u.ordinal, u.place,
+    select :run_id, :revision, now(), {DUE_AT_ONCE}, u.id, u.node_id, u.component, u.scope, u.ordinal, u.place,
         u.region, u.wave, cast(u.trail as json), cast(u.limits as json), u.status, u.turn
     from unnest(cast(:id as uuid[]), cast(:node_id as text[]), cast(:component as text[]), cast(:scope as text[]),
         cast(:ordinal as int[]), cast(:place as bytea[]), cast(:region as bytea[]), cast(:wave as int[]),
         cast(:trail as text[]), cast(:limits as text[]), cast(:status as text[]), cast(:turn as uuid[]))
       as u(id, node_id, component, scope, ordinal, place, region, wave, trail, limits, status, turn)
 """)  # noqa: S608 (constants only)
-MANY = 3  # from this number on, one statement for all costs less than one for each
-AT_ONCE = 500  # rows of one statement
-ACTIVATE_TAKEN = insert(activations).values(
+BATCH_FROM = 3  # from this number on, one statement for all costs less than one for each
+BATCH_SIZE = 500  # rows of one statement
+ACTIVATE_CLAIMED = insert(activations).values(
     attempt=1,
     lease_until=func.now() + bindparam("lease", type_=Interval),
     started_at=func.now(),
     hinted_at=func.now(),
-    not_before=literal_column(AT_ONCE_SINCE),
+    not_before=literal_column(DUE_AT_ONCE),
 )
 PROMOTE = text(f"""
-    update activations a set status = 'ready', not_before = {AT_ONCE_SINCE}, hinted_at = now()
+    update activations a set status = 'ready', not_before = {DUE_AT_ONCE}, hinted_at = now()
     from (
         select id from activations where run_id = :run_id and status = 'queued'
-        order by {beginning_of("place")}, place limit :most
+        order by {indexed_part_of("place")}, place limit :most
     ) next
     where a.run_id = :run_id and a.id = next.id returning a.id, a.component
 """)  # noqa: S608 (constants only)
 PROMOTE_CLAIMED = text(f"""
     update activations a set status = 'running', attempt = attempt + 1, lease_id = :lease_id,
         lease_until = now() + :lease, worker = :worker, started_at = now(), hinted_at = now(),
-        not_before = {AT_ONCE_SINCE}
+        not_before = {DUE_AT_ONCE}
     from (
         select id as next_id from activations where run_id = :run_id and status = 'queued'
-        order by {beginning_of("place")}, place limit 1
+        order by {indexed_part_of("place")}, place limit 1
     ) next
-    where a.run_id = :run_id and a.id = next_id returning {", ".join(CLAIMED)}
+    where a.run_id = :run_id and a.id = next_id returning {", ".join(CLAIM_COLUMNS)}
 """).bindparams(bindparam("lease", type_=Interval))  # noqa: S608 (constants only)
 
 
@@ -110,7 +110,7 @@ class PendingClaim:
         if self.promoted is None:
             return self.known
         columns = self.promoted.one_or_none()
-        return claim_of(columns, self.run.claim_columns()) if columns is not None else None
+        return claim_from_rows(columns, self.run.claim_columns()) if columns is not None else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,10 +145,10 @@ def activate(
     claims: dict[UUID, PendingClaim] = {}
     queued: list[Activation] = []
     for new in decision.activated:
-        if new.status is Status.READY and _activate_claimed(tx, row, revision, new, requests, claims):
+        if new.status is ActivationStatus.READY and _activate_claimed(tx, row, revision, new, requests, claims):
             continue
         queued.append(new)
-        if new.status is Status.READY:
+        if new.status is ActivationStatus.READY:
             task_messages.append(TaskMessage(row.id, new.id, new.component))
     _insert(tx, row.id, revision, queued)
     promoted = _promote(tx, row, decision.promote, requests, claims)
@@ -157,13 +157,13 @@ def activate(
 
 def _insert(tx: Transaction, run_id: UUID, revision: int, activated: Sequence[Activation]) -> None:
     rows = [_columns_of(run_id, revision, new) for new in activated]
-    if len(rows) < MANY:
+    if len(rows) < BATCH_FROM:
         tx.write_many(ACTIVATE, rows)
         return
-    for start in range(0, len(rows), AT_ONCE):
+    for start in range(0, len(rows), BATCH_SIZE):
         batch = [
             {**row, "trail": encode(row["trail"]), "limits": encode(row["limits"]) if row["limits"] else None}
-            for row in rows[start : start + AT_ONCE]
+            for row in rows[start : start + BATCH_SIZE]
         ]
         columns = {name: [row[name] for row in batch] for name in batch[0] if name not in ("run_id", "activated_rev")}
         tx.write(ACTIVATE_MANY, run_id=run_id, revision=revision, **columns)
@@ -181,9 +181,9 @@ def _activate_claimed(
     report, lease_id = _next_request(requests, new.id)
     if report is None or report.request is None:
         return False
-    columns = {**_columns_of(row.id, revision, new), "status": Status.RUNNING.value, "lease_id": lease_id}
-    tx.write(ACTIVATE_TAKEN, **columns, lease=report.request.lease, worker=report.request.worker)
-    claim = claim_of({**columns, "attempt": 1, "strikes": 0, "answers": None}, row.claim_columns())
+    columns = {**_columns_of(row.id, revision, new), "status": ActivationStatus.RUNNING.value, "lease_id": lease_id}
+    tx.write(ACTIVATE_CLAIMED, **columns, lease=report.request.lease, worker=report.request.worker)
+    claim = claim_from_rows({**columns, "attempt": 1, "strikes": 0, "answers": None}, row.claim_columns())
     claims[report.claim.id] = PendingClaim(row, known=claim)
     return True
 

@@ -18,13 +18,13 @@ from store.primitives.ids import new_id
 from store.runs import external_ids
 from store.tables.runs import runs
 
-NOBODY = UUID(int=0)
+NO_ID = UUID(int=0)
 """Stands in place of the ids that only a run has."""
 
 _REFUSED = literal_column(f"'{RunStatus.REFUSED}'")
 
 ADD = insert(runs).values(status=_REFUSED, created_at=func.clock_timestamp(), finished_at=func.clock_timestamp())
-REFUSED_AGAIN = (
+UPDATE_REFUSAL = (
     update(runs)
     .where(runs.c.id == bindparam("of_run"), runs.c.status == _REFUSED)
     .values(
@@ -36,7 +36,7 @@ REFUSED_AGAIN = (
 )
 
 
-def put(
+def save_refusal(
     tx: Transaction, tenant_id: UUID, external_id: str, canvas_id: UUID | None, request: Mapping[str, Any], reason: str
 ) -> UUID | None:
     """Store that a start was refused; return the id of the row, None if there is a run with this external id.
@@ -46,7 +46,7 @@ def put(
     while True:
         existing = tx.one_or_none(external_ids.LOCK, of_tenant=tenant_id, of_key=external_ids.key_of(external_id))
         if existing is not None:
-            return _again(tx, existing, canvas_id, request, reason)
+            return _update_refusal(tx, existing, canvas_id, request, reason)
         if external_ids.started_run(tx, tenant_id, external_id) is not None:
             return None
         row_id = new_id()
@@ -57,9 +57,9 @@ def put(
             ADD,
             id=row_id,
             tenant_id=tenant_id,
-            canvas_id=canvas_id or NOBODY,
-            version_id=NOBODY,
-            conversation_id=NOBODY,
+            canvas_id=canvas_id or NO_ID,
+            version_id=NO_ID,
+            conversation_id=NO_ID,
             message_id=row_id,
             engine=RULES_VERSION,
             state=run_to_json(RunState(row_id, RunStatus.REFUSED)),
@@ -72,11 +72,11 @@ def put(
         return row_id
 
 
-def _again(
+def _update_refusal(
     tx: Transaction, existing: Mapping[str, Any], canvas_id: UUID | None, request: Mapping[str, Any], reason: str
 ) -> UUID | None:
     if existing["digest"] is not None:
         return None
-    changed = {"new_canvas": canvas_id or NOBODY, "new_request": request, "new_error": reason}
-    tx.run(REFUSED_AGAIN, of_run=existing["run_id"], **changed)
+    changed = {"new_canvas": canvas_id or NO_ID, "new_request": request, "new_error": reason}
+    tx.run(UPDATE_REFUSAL, of_run=existing["run_id"], **changed)
     return existing["run_id"]

@@ -19,7 +19,7 @@ from store.db.guards import RowGuard, expect_rows, failed_guard
 from store.db.transaction import PendingResult, Transaction
 from store.primitives import outcome_codec
 from store.primitives.json_codec import encode
-from store.runs.activations import BY_KEY, BY_LEASE, STATUS_IS, Claim, place_of
+from store.runs.activations import BY_KEY, BY_LEASE, STATUS_IS, Claim, order_key_from_row
 from store.tables.runs import activations, node_values, turns, variables
 
 REPORT = (
@@ -34,7 +34,7 @@ REPORT = (
     )
 )
 
-SETTLE = (
+REPORT_INLINE = (
     update(activations)
     .where(*BY_KEY, *BY_LEASE)
     .values(
@@ -47,9 +47,9 @@ SETTLE = (
     )
     .returning(literal_column("1"))
 )
-IS_HELD = expect_rows(RowGuard.LEASE_HELD)
+EXPECT_LEASE = expect_rows(RowGuard.LEASE_HELD)
 
-TELL = (
+OVERWRITE_OUTCOME = (
     update(activations)
     .where(*BY_KEY, STATUS_IS["reported"])
     .values(outcome=bindparam("new_outcome"), finished_at=func.now())
@@ -64,14 +64,14 @@ PUT_VALUES = _values.on_conflict_do_update(  # a form writes twice: when it is s
     index_elements=["run_id", "activation_id", "node_id"],
     set_={name: _values.excluded[name] for name in ("outputs", "inputs", "names", "large")},
 )
-_turn = insert(turns)
-PUT_TURN = _turn.on_conflict_do_update(
+_stream = insert(turns)
+PUT_STREAM = _stream.on_conflict_do_update(
     index_elements=["run_id", "id"],
-    set_={name: _turn.excluded[name] for name in ("text", "speaker", "epoch", "keep")},
+    set_={name: _stream.excluded[name] for name in ("text", "speaker", "epoch", "keep")},
 )
-PUT_TURN_ANEW = _turn.on_conflict_do_update(  # for a writer that could not read the epoch
+PUT_STREAM_NEXT_EPOCH = _stream.on_conflict_do_update(  # for a writer that could not read the epoch
     index_elements=["run_id", "id"],
-    set_={**{name: _turn.excluded[name] for name in ("text", "speaker", "keep")}, "epoch": turns.c.epoch + 1},
+    set_={**{name: _stream.excluded[name] for name in ("text", "speaker", "keep")}, "epoch": turns.c.epoch + 1},
 )
 _variables = insert(variables)
 PUT_VARIABLES = _variables.on_conflict_do_update(
@@ -79,7 +79,7 @@ PUT_VARIABLES = _variables.on_conflict_do_update(
     set_={name: _variables.excluded[name] for name in ("value", "large")},
 )
 
-REPORTED = (
+UNAPPLIED = (
     select(
         activations.c.id,
         activations.c.node_id,
@@ -98,7 +98,7 @@ REPORTED = (
     .order_by(activations.c.id)
 )
 
-HAS_REPORTED = (
+HAS_UNAPPLIED = (
     select(activations.c.id).where(activations.c.run_id == bindparam("of_run"), STATUS_IS["reported"]).limit(1)
 )
 
@@ -116,24 +116,24 @@ class ReportPayload:
     size: int = 0  # characters in its rows, if they are so many that the database needs time for them
 
 
-def complete(tx: Transaction, claimed: Claim, written: ReportPayload, status: str, revision: int) -> None:
+def report_inline(tx: Transaction, claim: Claim, payload: ReportPayload, status: str, revision: int) -> None:
     """Store an inline report in the status that the decision gives its activation.
 
     If the lease is gone, the server refuses the report, and with it the whole transaction (`is_lease_lost`).
     """
     tx.write(
-        SETTLE,
-        IS_HELD,
-        of_run=claimed.run_id,
-        of_activation=claimed.id,
-        of_lease=claimed.lease_id,
+        REPORT_INLINE,
+        EXPECT_LEASE,
+        of_run=claim.run_id,
+        of_activation=claim.id,
+        of_lease=claim.lease_id,
         new_status=status,
         new_revision=revision,
-        new_outcome=written.outcome,
-        new_usage=written.usage,
-        new_strikes=written.strikes,
+        new_outcome=payload.outcome,
+        new_usage=payload.usage,
+        new_strikes=payload.strikes,
     )
-    _put(tx, written)
+    _write_values(tx, payload)
 
 
 def is_lease_lost(error: BaseException) -> bool:
@@ -141,7 +141,7 @@ def is_lease_lost(error: BaseException) -> bool:
     return failed_guard(error) is RowGuard.LEASE_HELD
 
 
-def report(tx: Transaction, run_id: UUID, activation_id: UUID, lease_id: UUID, written: ReportPayload) -> PendingResult:
+def report(tx: Transaction, run_id: UUID, activation_id: UUID, lease_id: UUID, payload: ReportPayload) -> PendingResult:
     """Send a report, guarded by its lease. The count of the result is 1, or 0 if the lease is gone.
 
     If it is 0, the caller must roll back: the report's values are sent without a guard of their own.
@@ -151,45 +151,45 @@ def report(tx: Transaction, run_id: UUID, activation_id: UUID, lease_id: UUID, w
         of_run=run_id,
         of_activation=activation_id,
         of_lease=lease_id,
-        new_outcome=written.outcome,
-        new_usage=written.usage,
-        new_strikes=written.strikes,
+        new_outcome=payload.outcome,
+        new_usage=payload.usage,
+        new_strikes=payload.strikes,
     )
-    _put(tx, written)
+    _write_values(tx, payload)
     return stored
 
 
-def _put(tx: Transaction, written: ReportPayload) -> None:
-    tx.write_many(PUT_VALUES, written.values)
-    tx.write_many(PUT_VARIABLES, written.variables)
-    if written.turn is not None:
-        epoch = written.turn["epoch"]
-        put = PUT_TURN if epoch is not None else PUT_TURN_ANEW
-        tx.write(put, **{**written.turn, "epoch": 1 if epoch is None else epoch})
+def _write_values(tx: Transaction, payload: ReportPayload) -> None:
+    tx.write_many(PUT_VALUES, payload.values)
+    tx.write_many(PUT_VARIABLES, payload.variables)
+    if payload.turn is not None:
+        epoch = payload.turn["epoch"]
+        put = PUT_STREAM if epoch is not None else PUT_STREAM_NEXT_EPOCH
+        tx.write(put, **{**payload.turn, "epoch": 1 if epoch is None else epoch})
 
 
-def report_from_claim(claimed: Claim, written: ReportPayload) -> Report:
+def report_from_claim(claim: Claim, payload: ReportPayload) -> Report:
     """Return an inline report as an advance would read it from its row."""
-    decoded = outcome_codec.decode_outcome(json.loads(encode(written.outcome)))
+    decoded = outcome_codec.decode_outcome(json.loads(encode(payload.outcome)))
     return Report(
-        activation=claimed.id,
-        node_id=claimed.node_id,
-        scope=claimed.scope,
-        ordinal=claimed.ordinal,
-        place=claimed.place,
+        activation=claim.id,
+        node_id=claim.node_id,
+        scope=claim.scope,
+        ordinal=claim.ordinal,
+        place=claim.place,
         outcome=decoded.outcome,
         error=decoded.error,
-        strikes=claimed.strikes + written.strikes,
-        turn=claimed.turn,
+        strikes=claim.strikes + payload.strikes,
+        turn=claim.turn,
         retake=decoded.retake,
         spoke=decoded.spoke,
-        usage=written.usage if decoded.used is None else decoded.used,
+        usage=payload.usage if decoded.used is None else decoded.used,
     )
 
 
 def overwrite_outcome(tx: Transaction, run_id: UUID, activation_id: UUID, outcome: Mapping[str, Any]) -> None:
     """Write the outcome that a person states of a `reported` activation. The caller has locked the run."""
-    tx.run(TELL, of_run=run_id, of_activation=activation_id, new_outcome=outcome)
+    tx.run(OVERWRITE_OUTCOME, of_run=run_id, of_activation=activation_id, new_outcome=outcome)
 
 
 def was_stored(tx: Transaction, run_id: UUID, activation_id: UUID, lease_id: UUID) -> bool:
@@ -202,11 +202,11 @@ def unapplied_reports(tx: Transaction, run_id: UUID) -> Callable[[], list[Report
 
     It must be a later statement than the one that locks the run, so that it sees what was committed before the lock.
     """
-    result = tx.later(REPORTED, of_run=run_id)
-    return lambda: _reports(result.rows())
+    result = tx.later(UNAPPLIED, of_run=run_id)
+    return lambda: _decode_reports(result.rows())
 
 
-def _reports(rows: Sequence[Any]) -> list[Report]:
+def _decode_reports(rows: Sequence[Any]) -> list[Report]:
     found: list[Report] = []
     for row in rows:
         fields = row._asdict()
@@ -220,7 +220,7 @@ def _reports(rows: Sequence[Any]) -> list[Report]:
                 node_id=fields["node_id"],
                 scope=scope_key(fields["scope"]),
                 ordinal=fields["ordinal"],
-                place=place_of(fields),
+                place=order_key_from_row(fields),
                 outcome=outcome,
                 error=decoded.error,
                 strikes=fields["strikes"],
@@ -235,15 +235,15 @@ def _reports(rows: Sequence[Any]) -> list[Report]:
 
 def has_unapplied_reports(tx: Transaction, run_id: UUID) -> bool:
     """The re-check: whether a report of the run is stored that no advance has applied."""
-    return tx.scalar(HAS_REPORTED, of_run=run_id) is not None
+    return tx.scalar(HAS_UNAPPLIED, of_run=run_id) is not None
 
 
-PLACES = select(activations.c.place, activations.c.region).where(*BY_KEY)
+ORDER_KEY = select(activations.c.place, activations.c.region).where(*BY_KEY)
 
 
 def put_variables(tx: Transaction, run_id: UUID, activation_id: UUID, values: Mapping[str, Any]) -> None:
     """Write variables as those of an activation, under the run's lock (the globals of a new turn)."""
-    row = tx.rows(PLACES, of_run=run_id, of_activation=activation_id)[0]
+    row = tx.rows(ORDER_KEY, of_run=run_id, of_activation=activation_id)[0]
     tx.write_many(
         PUT_VARIABLES,
         [

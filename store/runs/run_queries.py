@@ -14,14 +14,14 @@ from sqlalchemy.dialects.postgresql import ARRAY
 
 from store.db.transaction import Transaction
 from store.runs import external_ids
-from store.runs.events import AFTER, StoredEvent, stored
-from store.runs.message_streams import Turn
+from store.runs.events import AFTER, EventRow, event_of_row
+from store.runs.message_streams import StreamRow
 from store.tables.runs import activations, runs, turns
 
-READ_AT_ONCE = 500  # events per page
-MOST_STEPS = 2000  # activations shown of a run
+PAGE_SIZE = 500  # events per page
+MAX_STEPS = 2000  # activations shown of a run
 
-_shown = (
+_summary_columns = (
     runs.c.id,
     runs.c.canvas_id,
     runs.c.version_id,
@@ -39,8 +39,8 @@ _shown = (
     runs.c.external_id,
 )
 _of_tenant = runs.c.tenant_id == bindparam("of_tenant")
-GLANCE = select(*_shown).where(runs.c.id == bindparam("of_run"), _of_tenant)
-PAGE = select(*_shown).where(_of_tenant)
+SUMMARY = select(*_summary_columns).where(runs.c.id == bindparam("of_run"), _of_tenant)
+PAGE = select(*_summary_columns).where(_of_tenant)
 COUNT = select(func.count()).select_from(runs).where(_of_tenant)
 
 ACTIVATIONS = (
@@ -65,7 +65,7 @@ ACTIVATIONS = (
 
 STEPS = select(func.count()).select_from(activations).where(activations.c.run_id == bindparam("of_run"))
 
-TURNS_SINCE = (
+STREAMS_SINCE = (
     select(turns)
     .where(
         turns.c.run_id == bindparam("of_run"),
@@ -75,13 +75,13 @@ TURNS_SINCE = (
     .order_by(turns.c.opened_at)
 )
 
-SAID_IN = (
+STREAM_TEXTS = (
     select(turns.c.run_id, turns.c.text)
     .where(turns.c.run_id == func.any(bindparam("run_ids", type_=ARRAY(Uuid))), turns.c.opened_at.is_not(None))
     .order_by(turns.c.run_id, turns.c.opened_at)
 )
 
-MOVED = text("""
+PROGRESS = text("""
     select r.id, r.status, r.last_event, t.id as turn, t.epoch, char_length(t.text) as length
     from runs r left join turns t on t.run_id = r.id and t.id = r.turn
     where r.id = any(cast(:run_ids as uuid[]))
@@ -132,13 +132,13 @@ class EventPage:
     """A page of a run's events, with the run's summary and the message streams that the events may belong to."""
 
     run: RunSummary
-    events: Sequence[StoredEvent]
-    turns: Sequence[Turn]
+    events: Sequence[EventRow]
+    turns: Sequence[StreamRow]
 
     @property
     def is_whole(self) -> bool:
         """Return whether there are no more events to read."""
-        return len(self.events) < READ_AT_ONCE
+        return len(self.events) < PAGE_SIZE
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +155,7 @@ class RunProgress:
 
 def get_summary(tx: Transaction, tenant_id: UUID, run_id: UUID) -> RunSummary | None:
     """Return the summary of a tenant's run; None if the tenant has no such run."""
-    row = tx.one_or_none(GLANCE, of_tenant=tenant_id, of_run=run_id)
+    row = tx.one_or_none(SUMMARY, of_tenant=tenant_id, of_run=run_id)
     return RunSummary(**row) if row else None
 
 
@@ -186,34 +186,34 @@ def page(
     return [RunSummary(*row) for row in rows], max(total, offset + len(rows) if rows else 0)
 
 
-def step_count(tx: Transaction, run_id: UUID) -> int:
+def count_steps(tx: Transaction, run_id: UUID) -> int:
     """Return the number of a run's activations."""
     return int(tx.scalar(STEPS, of_run=run_id))
 
 
-def steps_of(tx: Transaction, run_id: UUID) -> list[ActivationRow]:
+def list_steps(tx: Transaction, run_id: UUID) -> list[ActivationRow]:
     """Return a run's activations in canonical order, the first MAX_STEPS of them."""
-    return [ActivationRow(*row) for row in tx.rows(ACTIVATIONS, of_run=run_id, most=MOST_STEPS)]
+    return [ActivationRow(*row) for row in tx.rows(ACTIVATIONS, of_run=run_id, most=MAX_STEPS)]
 
 
-def read(tx: Transaction, tenant_id: UUID, run_id: UUID, number: int) -> EventPage | None:
+def read_events(tx: Transaction, tenant_id: UUID, run_id: UUID, number: int) -> EventPage | None:
     """Return the events after a number, and the message streams that were open after it; None if there is no such run.
 
     The run is read first, then the events, then the streams: streams must not be older than the events
     (canvas/events/stream_sequencer.py), nor the events older than the run's status. The three statements take one round
     trip.
     """
-    run = tx.later(GLANCE, of_tenant=tenant_id, of_run=run_id)
-    events = tx.later(AFTER, run_id=run_id, after=number, upto=number + READ_AT_ONCE, most=READ_AT_ONCE)
-    streams = tx.later(TURNS_SINCE, of_run=run_id, number=number)
+    run = tx.later(SUMMARY, of_tenant=tenant_id, of_run=run_id)
+    events = tx.later(AFTER, run_id=run_id, after=number, upto=number + PAGE_SIZE, most=PAGE_SIZE)
+    streams = tx.later(STREAMS_SINCE, of_run=run_id, number=number)
     row = run.one_or_none()
     if row is None:
         return None
     return EventPage(
         RunSummary(**row),
-        [stored(tx, event) for event in events.rows()],
+        [event_of_row(tx, event) for event in events.rows()],
         [
-            Turn(r.id, r.node_id, r.epoch, r.keep, r.text, r.opened_at, r.epoch_at or r.opened_at, r.closed_at)
+            StreamRow(r.id, r.node_id, r.epoch, r.keep, r.text, r.opened_at, r.epoch_at or r.opened_at, r.closed_at)
             for r in streams.rows()
         ],
     )
@@ -221,12 +221,12 @@ def read(tx: Transaction, tenant_id: UUID, run_id: UUID, number: int) -> EventPa
 
 def progress_of(tx: Transaction, run_ids: Sequence[UUID]) -> list[RunProgress]:
     """Return how far some runs have advanced."""
-    return [RunProgress(*row) for row in tx.rows(MOVED, run_ids=list(run_ids))]
+    return [RunProgress(*row) for row in tx.rows(PROGRESS, run_ids=list(run_ids))]
 
 
-def answer_texts(tx: Transaction, run_ids: Sequence[UUID]) -> dict[UUID, str]:
+def load_answer_texts(tx: Transaction, run_ids: Sequence[UUID]) -> dict[UUID, str]:
     """Return the text of all message streams of each run, in the order in which they were opened."""
     texts: dict[UUID, str] = {}
-    for run_id, part in tx.rows(SAID_IN, run_ids=list(run_ids)):
+    for run_id, part in tx.rows(STREAM_TEXTS, run_ids=list(run_ids)):
         texts[run_id] = texts.get(run_id, "") + part
     return texts

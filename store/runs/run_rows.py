@@ -23,12 +23,12 @@ from store.tables.runs import runs
 
 LOCK_NOT_AVAILABLE = "55P03"
 
-_whose = select(*(column for column in runs.c if column.name not in ("base", "request"))).where(
+_lockable_columns = select(*(column for column in runs.c if column.name not in ("base", "request"))).where(
     runs.c.id == bindparam("of_run")
 )
-TRY_LOCK = _whose.with_for_update(key_share=True, skip_locked=True)
+TRY_LOCK = _lockable_columns.with_for_update(key_share=True, skip_locked=True)
 """Returns the row as it is once it is locked, whatever the statement saw when it began."""
-LOCK_SOON = _whose.with_for_update(key_share=True)
+LOCK_WITH_TIMEOUT = _lockable_columns.with_for_update(key_share=True)
 WAIT_LOCK = text("select id from runs where id = :run_id for no key update")
 READ = select(runs).where(runs.c.id == bindparam("of_run"))
 SELECT_INPUTS = select(runs.c.request, runs.c.base).where(runs.c.id == bindparam("of_run"))
@@ -46,7 +46,7 @@ CLOSE = text("""
     ) stopped
     where a.run_id = :run_id and a.id = stopped.id
 """)
-CALL_OFF = text("""
+REQUEST_CANCEL = text("""
     update activations a set called_off = true
     from (
         select id from activations where run_id = :run_id and status = 'running' and not called_off
@@ -62,7 +62,7 @@ CLOSE_ALL = text("""
     ) left_over
     where a.run_id = :run_id and a.id = left_over.id returning left_over.status
 """)
-BUSY = text("""
+COUNT_OPEN = text("""
     select count(*) filter (where status <> 'queued') as at_work, count(*) filter (where status = 'queued') as queued
     from activations
     where run_id = :run_id and status in ('queued', 'ready', 'running', 'reported')
@@ -71,7 +71,7 @@ BUSY = text("""
 CANCEL = "cancel"
 """The value of `asked` in the row of a run whose cancel is requested."""
 
-ASK = text("update runs set asked = 'cancel' where id = :run_id")
+MARK_CANCELLED = text("update runs set asked = 'cancel' where id = :run_id")
 
 DEFAULT_COLUMNS: Mapping[str, Any] = {
     "external_id": None,
@@ -89,7 +89,7 @@ CREATE = insert(runs).values(
     budgeted=or_(bindparam("has_budget", type_=Boolean), HAS_LIMIT),
 )
 
-PUT_BASE = (
+SET_BASELINE = (
     update(runs)
     .where(runs.c.id == bindparam("of_run"))
     .values(
@@ -223,7 +223,7 @@ def lock_with_timeout(tx: Transaction, run_id: UUID, timeout: timedelta) -> Call
     """
     milliseconds = str(max(1, int(timeout.total_seconds() * 1000)))  # 0 would mean: wait without a limit
     tx.later(SET_LIMIT, limit="lock_timeout", milliseconds=milliseconds)
-    row = tx.later(LOCK_SOON, of_run=run_id)
+    row = tx.later(LOCK_WITH_TIMEOUT, of_run=run_id)
     tx.later(SET_LIMIT, limit="lock_timeout", milliseconds="0")  # no limit for later statements
     return lambda: _readable(row)
 
@@ -233,9 +233,9 @@ def is_lock_timeout(error: BaseException) -> bool:
     return sqlstate(error) == LOCK_NOT_AVAILABLE
 
 
-def lock(tx: Transaction, run_id: UUID, *, patience: timedelta = timedelta(seconds=2)) -> RunRow | None:
+def lock(tx: Transaction, run_id: UUID, *, timeout: timedelta = timedelta(seconds=2)) -> RunRow | None:
     """Lock a run for a lifecycle operation; return its whole row, or None if there is no such run."""
-    tx.scalar(SET_LIMIT, limit="lock_timeout", milliseconds=str(int(patience.total_seconds() * 1000)))
+    tx.scalar(SET_LIMIT, limit="lock_timeout", milliseconds=str(int(timeout.total_seconds() * 1000)))
     if tx.scalar(WAIT_LOCK, run_id=run_id) is None:
         return None
     return _readable(tx.later(READ, of_run=run_id))
@@ -287,10 +287,10 @@ def state_of(
 
 def mark_cancelled(tx: Transaction, run_id: UUID) -> None:
     """Mark a locked run as cancelled; the decision that follows closes the activations that have not begun."""
-    tx.later(ASK, run_id=run_id)
+    tx.later(MARK_CANCELLED, run_id=run_id)
 
 
-def close(tx: Transaction, row: RunRow, *, after_wave: int | None, everything: bool) -> None:
+def close(tx: Transaction, row: RunRow, *, after_level: int | None, everything: bool) -> None:
     """Close activations that need not run: all that have not begun, or those of levels after the failing one.
 
     `everything`: open containers too.
@@ -299,7 +299,7 @@ def close(tx: Transaction, row: RunRow, *, after_wave: int | None, everything: b
         CLOSE,
         run_id=row.id,
         revision=row.revision + 1,
-        wave=-1 if after_wave is None else after_wave,
+        wave=-1 if after_level is None else after_level,
         all=everything,
     )
 
@@ -309,7 +309,7 @@ def request_cancel(tx: Transaction, run_id: UUID) -> bool:
 
     Sent in a later statement than `close`, so that no claim comes between the two.
     """
-    return tx.run(CALL_OFF, run_id=run_id) > 0
+    return tx.run(REQUEST_CANCEL, run_id=run_id) > 0
 
 
 def close_all(tx: Transaction, row: RunRow) -> bool:
@@ -324,15 +324,15 @@ def close_all(tx: Transaction, row: RunRow) -> bool:
 
 def count_open(tx: Transaction, run_id: UUID) -> tuple[int, int]:
     """Return how many activations are ready, running or reported, and how many wait for a slot of the run."""
-    row = tx.rows(BUSY, run_id=run_id)[0]
+    row = tx.rows(COUNT_OPEN, run_id=run_id)[0]
     return row[0], row[1]
 
 
-def set_base(
+def set_baseline(
     tx: Transaction, run_id: UUID, *, base: Mapping[str, Any], previous_run: UUID | None, history_upto: int
 ) -> None:
     """Write what a run begins with."""
-    tx.later(PUT_BASE, of_run=run_id, new_base=base, new_previous=previous_run, new_upto=history_upto)
+    tx.later(SET_BASELINE, of_run=run_id, new_base=base, new_previous=previous_run, new_upto=history_upto)
 
 
 def next_turn(

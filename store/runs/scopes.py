@@ -13,10 +13,10 @@ from canvas.state.checkpoint import scope_from_json, scope_to_json
 from canvas.state.run_state import Report, Scope, ScopeKey, container_entry, scope_key, scope_text
 from store.db.transaction import Transaction
 from store.primitives.json_codec import decode, encode
-from store.tables.runs import beginning_of, scopes
+from store.tables.runs import indexed_part_of, scopes
 
 SCOPES = select(scopes.c.key, scopes.c.state).where(scopes.c.run_id == bindparam("of_run"))
-SCOPES_NAMED = SCOPES.where(scopes.c.key == func.any(bindparam("keys")))
+SCOPES_BY_KEY = SCOPES.where(scopes.c.key == func.any(bindparam("keys")))
 _scope = insert(scopes)
 PUT_SCOPE = _scope.on_conflict_do_update(index_elements=["run_id", "key"], set_={"state": _scope.excluded["state"]})
 DROP_SCOPES = delete(scopes).where(scopes.c.run_id == bindparam("of_run"))
@@ -31,7 +31,7 @@ class PrefetchedScopes:
     found: Callable[[], Sequence[Any]]
 
 
-NONE = PrefetchedScopes(None, list)
+NO_SCOPES = PrefetchedScopes(None, list)
 """The scopes of a run that was created just now."""
 
 
@@ -39,19 +39,19 @@ def prefetch(tx: Transaction, run_id: UUID, keys: frozenset[str] | None) -> Pref
     """Query scopes by their keys (None: all of the run) without waiting for the rows."""
     if keys is None:
         return PrefetchedScopes(None, tx.later(SCOPES, of_run=run_id).rows)
-    return PrefetchedScopes(keys, tx.later(SCOPES_NAMED, of_run=run_id, keys=sorted(keys)).rows)
+    return PrefetchedScopes(keys, tx.later(SCOPES_BY_KEY, of_run=run_id, keys=sorted(keys)).rows)
 
 
 def read(
-    tx: Transaction, run_id: UUID, keys: frozenset[str] | None, known: PrefetchedScopes | None = None
+    tx: Transaction, run_id: UUID, keys: frozenset[str] | None, prefetched: PrefetchedScopes | None = None
 ) -> dict[ScopeKey, Scope]:
     """Return scopes by their keys (None: all of the run). Prefetched ones are not queried again."""
     rows: list[Any] = []
-    if known is not None and known.keys is None:
-        rows += [row for row in known.found() if keys is None or row[0] in keys]
-    elif known is not None and known.keys is not None and keys is not None:
-        rows += [row for row in known.found() if row[0] in keys]
-        missing = keys - known.keys
+    if prefetched is not None and prefetched.keys is None:
+        rows += [row for row in prefetched.found() if keys is None or row[0] in keys]
+    elif prefetched is not None and prefetched.keys is not None and keys is not None:
+        rows += [row for row in prefetched.found() if row[0] in keys]
+        missing = keys - prefetched.keys
         rows += prefetch(tx, run_id, missing).found() if missing else ()
     else:
         rows += prefetch(tx, run_id, keys).found()
@@ -74,7 +74,7 @@ def scopes_after(decision: Decision) -> PrefetchedScopes:
     return PrefetchedScopes(frozenset(key for key, _ in rows), lambda: rows)
 
 
-def put(tx: Transaction, run_id: UUID, decision: Decision) -> None:
+def save_changes(tx: Transaction, run_id: UUID, decision: Decision) -> None:
     """Write the scopes that a decision changed; at the end of a run, delete them all."""
     if decision.is_over:
         tx.write(DROP_SCOPES, of_run=run_id)
@@ -91,10 +91,10 @@ def put(tx: Transaction, run_id: UUID, decision: Decision) -> None:
 LAST_SCOPE = text(f"""
     select scope from activations where run_id = :run_id and node_id = :node_id
       and (folded_rev is not null or status not in ('done', 'closed'))
-    order by {beginning_of("place")} desc, place desc limit 1
+    order by {indexed_part_of("place")} desc, place desc limit 1
 """)  # noqa: S608 (constants only)
 
-HIDE = text("""
+MARK_NOT_APPLIED = text("""
     update activations set folded_rev = null
     where run_id = :run_id
       and case when starts_with(scope, :prefix) then substr(scope, length(:prefix) + 1)::int > :shown end
@@ -110,7 +110,7 @@ def discard_deferred(tx: Transaction, run_id: UUID) -> None:
                 continue
             node_id = tx.scalar(NODE_OF, run_id=run_id, activation_id=container.activation)
             entry = container_entry((*key, (node_id, container.ordinal, 0)))
-            tx.run(HIDE, run_id=run_id, prefix=f"{entry}.", shown=container.shown)
+            tx.run(MARK_NOT_APPLIED, run_id=run_id, prefix=f"{entry}.", shown=container.shown)
 
 
 def last_scope_of(tx: Transaction, run_id: UUID, node_id: str) -> str | None:

@@ -20,19 +20,19 @@ from canvas.state.order_key import OrderKey
 from canvas.state.run_state import container_entry, scope_key
 from store.db.transaction import Transaction
 from store.primitives.json_codec import encode
-from store.tables.runs import beginning_of, node_values
+from store.tables.runs import indexed_part_of, node_values
 
-_LATEST_FIRST = f"{beginning_of('v.place')} desc, v.place desc"
+_LATEST_FIRST = f"{indexed_part_of('v.place')} desc, v.place desc"
 """The order of the index. Order keys with the same indexed part are compared in full."""
 
 _WINDOWS = """
     unnest(cast(:regions as bytea[]), cast(:befores as bytea[]), cast(:edges as bytea[]), cast(:revisions as int[]))
       as r(region, before, edge, revision)
 """
-_VISIBLE = f"""
+_IS_VISIBLE = f"""
     join activations a on a.run_id = v.run_id and a.id = v.activation_id
     where v.run_id = :run_id and v.place >= r.region and v.place <= r.edge
-      and {beginning_of("v.place")} between {beginning_of("r.region")} and {beginning_of("r.edge")}
+      and {indexed_part_of("v.place")} between {indexed_part_of("r.region")} and {indexed_part_of("r.edge")}
       and (v.place < r.before or v.place = r.edge) and v.region = r.region and a.folded_rev <= r.revision
 """
 
@@ -44,26 +44,26 @@ LATEST_OUTPUTS = text(f"""
     cross join lateral (
         select seen.* from {_WINDOWS}
         cross join lateral (
-            select v.outputs, v.large, v.place, v.activation_id, {beginning_of("v.place")} as beginning
-            from node_values v {_VISIBLE}
+            select v.outputs, v.large, v.place, v.activation_id, {indexed_part_of("v.place")} as beginning
+            from node_values v {_IS_VISIBLE}
             and v.node_id = requested.node_id and v.pass_of <> :not_in order by {_LATEST_FIRST} limit 1
         ) seen order by seen.beginning desc, seen.place desc limit 1
     ) latest
 """)  # noqa: S608 (constants only)
 
-LATEST_OUTPUTS_HERE = text(f"""
+LATEST_OUTPUTS_IN_REGION = text(f"""
     select requested.node_id, latest.place, latest.activation_id, latest.outputs, latest.large
     from unnest(cast(:nodes as text[])) as requested(node_id)
     cross join lateral (
         select v.outputs, v.large, v.place, v.activation_id
         from node_values v join activations a on a.run_id = v.run_id and a.id = v.activation_id
         where v.run_id = :run_id and v.node_id = requested.node_id and v.region = :region and v.place <= :edge
-          and {beginning_of("v.place")} <= {beginning_of("cast(:edge as bytea)")} and a.folded_rev <= :revision
+          and {indexed_part_of("v.place")} <= {indexed_part_of("cast(:edge as bytea)")} and a.folded_rev <= :revision
         order by {_LATEST_FIRST} limit 1
     ) latest
 """)  # noqa: S608 (constants only)
 
-WAITED_OUTPUTS = text(f"""
+AWAITED_OUTPUTS = text(f"""
     select requested.node_id, latest.place, latest.activation_id, latest.outputs, latest.large
     from unnest(cast(:nodes as text[]), cast(:passes as text[]), cast(:items as int[]))
       as requested(node_id, pass_of, item)
@@ -86,21 +86,21 @@ LATEST_VARIABLES = text(f"""
     cross join lateral (
         select seen.* from {_WINDOWS}
         cross join lateral (
-            select v.value, v.large, v.place, v.activation_id, {beginning_of("v.place")} as beginning
-            from variables v {_VISIBLE}
+            select v.value, v.large, v.place, v.activation_id, {indexed_part_of("v.place")} as beginning
+            from variables v {_IS_VISIBLE}
             and v.name = requested.name order by {_LATEST_FIRST} limit 1
         ) seen order by seen.beginning desc, seen.place desc limit 1
     ) latest
 """)  # noqa: S608 (constants only)
 
-MOST_ITEMS = 2**31 - 1
+MAX_ITEM = 2**31 - 1
 
-OF_PASSES = text(f"""
+ITERATION_OUTPUTS = text(f"""
     select v.node_id, v.item, v.outputs, v.large
     from node_values v join activations a on a.run_id = v.run_id and a.id = v.activation_id
     where v.run_id = :run_id and v.pass_of = :pass_of and v.node_id = any(cast(:nodes as text[]))
       and v.item < :before and a.folded_rev <= :revision
-    order by v.item, {beginning_of("v.place")}, v.place
+    order by v.item, {indexed_part_of("v.place")}, v.place
 """)  # noqa: S608 (constants only)
 
 FINAL_OUTPUTS = text(f"""
@@ -117,14 +117,14 @@ FINAL_VARIABLES = text(f"""
     order by v.name, {_LATEST_FIRST}
 """)  # noqa: S608 (constants only)
 
-LEFT_BEFORE = text(f"""
+PREVIOUS_OUTPUTS = text(f"""
     select mine.node_id, mine.outputs, mine.large, before.outputs as left_before, before.large as large_before
     from node_values mine
     cross join lateral (
         select v.outputs, v.large
         from node_values v join activations a on a.run_id = v.run_id and a.id = v.activation_id
         where v.run_id = :run_id and v.node_id = mine.node_id and v.region = mine.region
-          and v.place < mine.place and {beginning_of("v.place")} <= {beginning_of("mine.place")}
+          and v.place < mine.place and {indexed_part_of("v.place")} <= {indexed_part_of("mine.place")}
           and a.folded_rev is not null
         order by {_LATEST_FIRST} limit 1
     ) before
@@ -140,7 +140,7 @@ PUT_OUTPUTS = (
     .values(outputs=bindparam("new_outputs"), names=bindparam("new_names"), large=bindparam("new_large"))
 )
 
-PUT_FOR = text("""
+PUT_ON_BEHALF = text("""
     insert into node_values (run_id, activation_id, node_id, pass_of, item, place, region, outputs, inputs, names)
     select a.run_id, a.id, a.node_id, :pass_of, :item, a.place, a.region, cast(:outputs as json), '{}',
       cast(:names as text[])
@@ -208,12 +208,12 @@ class StoredValue:
 PendingValues = Callable[[], dict[str, StoredValue]]
 """A query that was sent; the call waits for its values."""
 
-Kept = Mapping[str, StoredValue]
+CachedValues = Mapping[str, StoredValue]
 """Outputs by node, or values by variable, that the reader has cached. A stored value never changes."""
 
 
-def latest_outputs(
-    tx: Transaction, view: ReadView, nodes: Iterable[str], *, kept: Kept | None = None, not_in: str = "-"
+def query_outputs(
+    tx: Transaction, view: ReadView, nodes: Iterable[str], *, cached: CachedValues | None = None, not_in: str = "-"
 ) -> PendingValues:
     """Query the latest visible outputs of some nodes; the call of the result returns them by node.
 
@@ -223,17 +223,17 @@ def latest_outputs(
     node_ids = sorted(set(nodes))
     if not node_ids:
         return dict
-    if len(view.limits) == 1 and not kept and not_in == "-":  # one region: the reader is not in a parallel item
+    if len(view.limits) == 1 and not cached and not_in == "-":  # one region: the reader is not in a parallel item
         ((region, revision),) = view.limits
         here = {"region": region, "edge": view.place.wave_key, "revision": revision}
-        sent = tx.later(LATEST_OUTPUTS_HERE, run_id=view.run_id, nodes=node_ids, **here)
+        sent = tx.later(LATEST_OUTPUTS_IN_REGION, run_id=view.run_id, nodes=node_ids, **here)
     else:
-        ids = _ids(node_ids, kept)
+        ids = _activation_ids(node_ids, cached)
         sent = tx.later(LATEST_OUTPUTS, run_id=view.run_id, nodes=node_ids, kept=ids, not_in=not_in, **view.windows())
-    return lambda: _written(sent.rows(), kept or {}, tx.large.outputs)
+    return lambda: _read_values(sent.rows(), cached or {}, tx.large.outputs)
 
 
-def awaited_outputs(tx: Transaction, view: ReadView, nodes: Mapping[str, tuple[str, int] | None]) -> PendingValues:
+def query_awaited_outputs(tx: Transaction, view: ReadView, nodes: Mapping[str, tuple[str, int] | None]) -> PendingValues:
     """Query the latest outputs of nodes that the reader has waited for, wherever their order keys are.
 
     `nodes` maps a node to the iteration (entry of its container, item) that the reader shares with it; None: it is in
@@ -245,7 +245,7 @@ def awaited_outputs(tx: Transaction, view: ReadView, nodes: Mapping[str, tuple[s
     items = [shared[1] if shared else None for shared in nodes.values()]
     regions, revisions = [region for region, _ in view.limits], [revision for _, revision in view.limits]
     sent = tx.later(
-        WAITED_OUTPUTS,
+        AWAITED_OUTPUTS,
         run_id=view.run_id,
         nodes=list(nodes),
         passes=passes,
@@ -253,55 +253,55 @@ def awaited_outputs(tx: Transaction, view: ReadView, nodes: Mapping[str, tuple[s
         regions=regions,
         revisions=revisions,
     )
-    return lambda: _written(sent.rows(), {}, tx.large.outputs)
+    return lambda: _read_values(sent.rows(), {}, tx.large.outputs)
 
 
-def latest_variables(
-    tx: Transaction, view: ReadView, names: Iterable[str], *, kept: Kept | None = None
+def query_variables(
+    tx: Transaction, view: ReadView, names: Iterable[str], *, cached: CachedValues | None = None
 ) -> PendingValues:
     """Query the latest visible values of some variables by name; a cached value is not fetched again."""
     unique_names = sorted(set(names))
     if not unique_names:
         return dict
-    ids = _ids(unique_names, kept)
+    ids = _activation_ids(unique_names, cached)
     sent = tx.later(LATEST_VARIABLES, run_id=view.run_id, names=unique_names, kept=ids, **view.windows())
-    return lambda: _written(sent.rows(), kept or {}, tx.large.variable)
+    return lambda: _read_values(sent.rows(), cached or {}, tx.large.variable)
 
 
-def _ids(names: Sequence[str], cached: Kept | None) -> list[UUID | None]:
+def _activation_ids(names: Sequence[str], cached: CachedValues | None) -> list[UUID | None]:
     return [cached[name].activation if cached and name in cached else None for name in names]
 
 
-def _written(rows: Sequence[Any], cached: Kept, whole: Callable[[str, Any, Any], Any]) -> dict[str, StoredValue]:
+def _read_values(rows: Sequence[Any], cached: CachedValues, load: Callable[[str, Any, Any], Any]) -> dict[str, StoredValue]:
     values: dict[str, StoredValue] = {}
     for name, place, activation, value, large in rows:
         stored = cached.get(name)
         if stored is None or stored.activation != activation:
-            stored = StoredValue(bytes(place), activation, whole(name, value, large))
+            stored = StoredValue(bytes(place), activation, load(name, value, large))
         values[name] = stored
     return values
 
 
-def iteration_outputs(
-    tx: Transaction, run_id: UUID, entry: str, nodes: Iterable[str], revision: int, *, before: int = MOST_ITEMS
+def load_iteration_outputs(
+    tx: Transaction, run_id: UUID, entry: str, nodes: Iterable[str], revision: int, *, before: int = MAX_ITEM
 ) -> list[tuple[str, int, Mapping[str, Any]]]:
     """Return (node, item, outputs) of body nodes in the iterations of a container entry, in item order.
 
     `before`: only items with smaller numbers.
     """
     filters = {"pass_of": entry, "nodes": sorted(set(nodes)), "revision": revision, "before": before}
-    rows = tx.rows(OF_PASSES, run_id=run_id, **filters)
+    rows = tx.rows(ITERATION_OUTPUTS, run_id=run_id, **filters)
     return [(node, item, tx.large.outputs(node, outputs, large)) for node, item, outputs, large in rows]
 
 
-def final(tx: Transaction, run_id: UUID, *, is_whole: bool = True) -> RunValues:
+def load_final(tx: Transaction, run_id: UUID, *, with_large: bool = True) -> RunValues:
     """Return what a run has written so far outside of parallel items: the last outputs of each node, and the variables.
 
     `with_large` False: only the names of outputs are needed; values that are in files are null.
     """
     large = tx.large
     outputs = {
-        node: (large.outputs(node, outputs_row, aside) if is_whole else outputs_row, bytes(place))
+        node: (large.outputs(node, outputs_row, aside) if with_large else outputs_row, bytes(place))
         for node, outputs_row, place, aside in tx.rows(FINAL_OUTPUTS, run_id=run_id)
     }
     variables = {
@@ -311,7 +311,7 @@ def final(tx: Transaction, run_id: UUID, *, is_whole: bool = True) -> RunValues:
     return RunValues(outputs, variables)
 
 
-def inputs_of(tx: Transaction, run_id: UUID, node_id: str) -> dict[str, Any]:
+def load_inputs(tx: Transaction, run_id: UUID, node_id: str) -> dict[str, Any]:
     """Return a node's inputs from its last execution; {} if it has not run."""
     latest = tx.rows(INPUTS, run_id=run_id, node_id=node_id)
     return (tx.large.inputs(node_id, *latest[0]) or {}) if latest else {}
@@ -323,7 +323,7 @@ def copy_previous_outputs(tx: Transaction, run_id: UUID, activation_id: UUID) ->
     Any other node shows them too. Needed for overlapping items (canvas/graph/parallel_items.py), once the earlier ones
     have ended, in the advance that reports the failure.
     """
-    for node_id, mine, large, before, large_before in tx.rows(LEFT_BEFORE, run_id=run_id, activation_id=activation_id):
+    for node_id, mine, large, before, large_before in tx.rows(PREVIOUS_OUTPUTS, run_id=run_id, activation_id=activation_id):
         aside = (large or {}).get("outputs", {})
         left = {
             name: value
@@ -349,7 +349,7 @@ def put_outputs(tx: Transaction, run_id: UUID, activation_id: UUID, outputs: Map
     """Write an activation's outputs on behalf of its worker; the caller holds the run's lock."""
     scope = scope_key(tx.scalar(SCOPE, run_id=run_id, activation_id=activation_id))
     tx.run(
-        PUT_FOR,
+        PUT_ON_BEHALF,
         run_id=run_id,
         activation_id=activation_id,
         pass_of=container_entry(scope),

@@ -49,13 +49,13 @@ PARTITIONED = (
 )
 """Tables that are partitioned by RANGE of the run's id."""
 
-PLACE_INDEXED = 1024
+INDEXED_KEY_BYTES = 1024
 """Bytes of an order key that an index contains; with the rest of its row below PostgreSQL's limit of 2,704."""
 
 
-def beginning_of(place: str) -> str:
+def indexed_part_of(place: str) -> str:
     """Return SQL for the indexed part of an order key. Order by it first, then by the order key itself."""
-    return f"substr({place}, 1, {PLACE_INDEXED})"
+    return f"substr({place}, 1, {INDEXED_KEY_BYTES})"
 
 
 def created_timestamp(name: str, **options: Any) -> Column[Any]:
@@ -68,7 +68,7 @@ def timestamp(name: str) -> Column[Any]:
     return Column(name, DateTime(timezone=True))
 
 
-def of_tenant() -> Column[Any]:
+def tenant_id_column() -> Column[Any]:
     """Return a tenant id column without a foreign key."""
     return Column("tenant_id", Uuid, nullable=False)
 
@@ -77,7 +77,7 @@ runs = Table(
     "runs",
     metadata,
     Column("id", Uuid, primary_key=True),
-    of_tenant(),
+    tenant_id_column(),
     Column("canvas_id", Uuid, nullable=False),
     Column("version_id", Uuid, nullable=False),
     Column("conversation_id", Uuid, nullable=False),
@@ -169,7 +169,7 @@ activations = Table(
     Index(
         "ix_activations_queued_place",
         "run_id",
-        text(beginning_of("place")),
+        text(indexed_part_of("place")),
         postgresql_where=text("status = 'queued'"),
     ),
     postgresql_partition_by="RANGE (run_id)",
@@ -189,7 +189,7 @@ node_values = Table(
     Column("inputs", JSON),
     Column("names", ARRAY(Text), nullable=False),  # keys of outputs
     Column("large", JSON(none_as_null=True)),  # outputs and inputs that are in files; store/files/large_values.py
-    Index("ix_node_values_place", "run_id", "node_id", text(beginning_of("place"))),
+    Index("ix_node_values_place", "run_id", "node_id", text(indexed_part_of("place"))),
     postgresql_partition_by="RANGE (run_id)",
 )
 
@@ -203,7 +203,7 @@ variables = Table(
     Column("region", LargeBinary, nullable=False),
     Column("value", JSON),
     Column("large", JSON(none_as_null=True)),  # store/files/large_values.py
-    Index("ix_variables_place", "run_id", "name", text(beginning_of("place"))),
+    Index("ix_variables_place", "run_id", "name", text(indexed_part_of("place"))),
     postgresql_partition_by="RANGE (run_id)",
 )
 

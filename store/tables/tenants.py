@@ -20,7 +20,7 @@ from sqlalchemy import (
     text,
 )
 
-from store.tables.runs import created_timestamp, metadata, of_tenant, timestamp
+from store.tables.runs import created_timestamp, metadata, tenant_id_column, timestamp
 
 tenants = Table(
     "tenants",
@@ -86,7 +86,7 @@ conversations = Table(
     "conversations",
     metadata,
     Column("id", Uuid, primary_key=True),
-    of_tenant(),
+    tenant_id_column(),
     Column("canvas_id", Uuid, nullable=False),
     Column("version_id", Uuid, nullable=False),
     Column("user_id", Text, nullable=False, server_default=""),
@@ -164,7 +164,7 @@ files = Table(
     "files",
     metadata,
     Column("id", Uuid, primary_key=True),
-    of_tenant(),
+    tenant_id_column(),
     Column("name", Text, nullable=False),
     Column("mime_type", Text, nullable=False),
     Column("size", BigInteger, nullable=False),

@@ -103,7 +103,7 @@ SETTLE = text("""
 """)
 """Delete a reservation (`gone`), release the amounts it held (`parts`) and add what the call used. The rows are locked
 in the order that all transactions use (`mine`) before they are updated."""
-FREE = text("""
+RELEASE_ORPHANS = text("""
     with gone as (
         delete from budget_reservations r
         using (
@@ -315,10 +315,10 @@ def settle(tx: Transaction, reservation: UUID, used: Mapping[str, int]) -> None:
 
 def release_orphans(tx: Transaction, most: int = BATCH) -> int:
     """Release reservations whose attempts have lost their leases or are over; return the number of budgets changed."""
-    return tx.run(FREE, most=most, used="{}")
+    return tx.run(RELEASE_ORPHANS, most=most, used="{}")
 
 
-def put(tx: Transaction, tenant_id: UUID, written: BudgetLimits, *, is_asked: bool = False) -> None:
+def put_limits(tx: Transaction, tenant_id: UUID, written: BudgetLimits, *, is_of_request: bool = False) -> None:
     """Set limits; limits of the same budget in other measures stay.
 
     `is_of_request`: the limits come with the request to start a run, which may lower the tenant's default limit of each
@@ -332,12 +332,12 @@ def put(tx: Transaction, tenant_id: UUID, written: BudgetLimits, *, is_asked: bo
             scope=written.scope,
             measure=measure,
             amount=amount,
-            is_asked=is_asked,
+            is_asked=is_of_request,
             each=DEFAULT_SCOPE_ID,
         )
 
 
-def remove(tx: Transaction, tenant_id: UUID, scope: Scope, scope_id: UUID) -> bool:
+def remove_limits(tx: Transaction, tenant_id: UUID, scope: Scope, scope_id: UUID) -> bool:
     """Remove all limits of a budget; return whether there were any."""
     return tx.run(REMOVE_LIMITS, tenant_id=tenant_id, scope=scope, scope_id=scope_id) > 0
 
@@ -359,7 +359,7 @@ def flag_run(tx: Transaction, tenant_id: UUID, run_id: UUID) -> None:
     tx.later(FLAG, run_id=run_id, tenant_id=tenant_id)
 
 
-def is_marked(tx: Transaction, tenant_id: UUID, run_id: UUID) -> bool:
+def is_flagged(tx: Transaction, tenant_id: UUID, run_id: UUID) -> bool:
     """Return whether a run is flagged as budgeted."""
     return bool(tx.scalar(IS_FLAGGED, run_id=run_id, tenant_id=tenant_id))
 
@@ -380,7 +380,7 @@ def clear_deadlines(tx: Transaction) -> None:
     tx.later(CLEAR_DEADLINES)
 
 
-def forget(tx: Transaction, before: datetime, most: int = BATCH) -> int:
+def delete_old(tx: Transaction, before: datetime, most: int = BATCH) -> int:
     """Delete limits of deleted runs, and amounts of runs, sessions and days in which nothing was spent since `before`.
 
     Returns the larger of both numbers of rows; at most `most` of each go at once.

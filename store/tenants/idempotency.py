@@ -18,9 +18,9 @@ from canvas.errors import Conflict, InvalidRequest
 from store.db.transaction import Transaction
 from store.tables.tenants import idempotency_keys as keys
 
-KEPT = timedelta(hours=24)
+KEY_LIFETIME = timedelta(hours=24)
 BATCH = 500
-LONGEST = 255  # characters
+MAX_LENGTH = 255  # characters
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class FirstResponse:
     reply: Mapping[str, Any] | None
 
 
-_offered = insert(keys).values(
+_insert = insert(keys).values(
     tenant_id=bindparam("tenant_id"),
     route=bindparam("route"),
     key=bindparam("key"),
@@ -39,37 +39,37 @@ _offered = insert(keys).values(
     run_id=bindparam("run_id"),
     reply=bindparam("reply"),
 )
-CLAIM = _offered.on_conflict_do_update(
+CLAIM = _insert.on_conflict_do_update(
     index_elements=[keys.c.tenant_id, keys.c.route, keys.c.key],
     set_={
-        **{name: _offered.excluded[name] for name in ("digest", "run_id", "reply")},
+        **{name: _insert.excluded[name] for name in ("digest", "run_id", "reply")},
         "created_at": func.now(),
     },
-    where=keys.c.created_at < func.now() - KEPT,
+    where=keys.c.created_at < func.now() - KEY_LIFETIME,
 ).returning(keys.c.key)
 _is_it = (
     keys.c.tenant_id == bindparam("of_tenant"),
     keys.c.route == bindparam("of_route"),
     keys.c.key == bindparam("of_key"),
 )
-FIRST = select(keys.c.digest, keys.c.run_id, keys.c.reply).where(*_is_it, keys.c.created_at >= func.now() - KEPT)
-KEEP = update(keys).where(*_is_it).values(reply=bindparam("first_reply", type_=keys.c.reply.type))
+FIRST = select(keys.c.digest, keys.c.run_id, keys.c.reply).where(*_is_it, keys.c.created_at >= func.now() - KEY_LIFETIME)
+STORE_REPLY = update(keys).where(*_is_it).values(reply=bindparam("first_reply", type_=keys.c.reply.type))
 _EXPIRED = (
     select(keys.c.tenant_id, keys.c.route, keys.c.key)
-    .where(keys.c.created_at < func.now() - KEPT)
+    .where(keys.c.created_at < func.now() - KEY_LIFETIME)
     .order_by(keys.c.created_at)
     .limit(BATCH)
     .with_for_update(skip_locked=True)
 )
-FORGET_EXPIRED = delete(keys).where(tuple_(keys.c.tenant_id, keys.c.route, keys.c.key).in_(_EXPIRED))
+DELETE_EXPIRED = delete(keys).where(tuple_(keys.c.tenant_id, keys.c.route, keys.c.key).in_(_EXPIRED))
 
 
 def validate_key(key: Any) -> str:
     """Return a valid key: 1 to 255 printable ASCII characters. Raises InvalidRequest."""
     if not isinstance(key, str) or not key.strip():
         raise InvalidRequest("The idempotency key is empty. Leave it out, or send a new random one for each request.")
-    if len(key) > LONGEST:
-        raise InvalidRequest(f"The idempotency key has more than {LONGEST} characters.")
+    if len(key) > MAX_LENGTH:
+        raise InvalidRequest(f"The idempotency key has more than {MAX_LENGTH} characters.")
     if not (key.isascii() and key.isprintable()):
         raise InvalidRequest("The idempotency key may hold printable ASCII characters only.")
     return key
@@ -108,11 +108,11 @@ def find(tx: Transaction, tenant_id: UUID, route: str, key: str, digest: bytes) 
     return FirstResponse(first["run_id"], first["reply"])
 
 
-def keep(tx: Transaction, tenant_id: UUID, route: str, key: str, reply: Mapping[str, Any]) -> None:
+def store_reply(tx: Transaction, tenant_id: UUID, route: str, key: str, reply: Mapping[str, Any]) -> None:
     """Store the reply of a request that has claimed this key, in the same transaction."""
-    tx.run(KEEP, of_tenant=tenant_id, of_route=route, of_key=key, first_reply=reply)
+    tx.run(STORE_REPLY, of_tenant=tenant_id, of_route=route, of_key=key, first_reply=reply)
 
 
-def forget_expired(tx: Transaction) -> int:
+def delete_expired(tx: Transaction) -> int:
     """Delete up to 500 expired keys; return how many."""
-    return tx.run(FORGET_EXPIRED)
+    return tx.run(DELETE_EXPIRED)

@@ -32,16 +32,16 @@ class AccountRow:
 
 
 _COLUMNS = ("base_url", "sealed_key", "models", "extra", "status")
-_offered = insert(accounts).values(
+_insert = insert(accounts).values(
     id=bindparam("id"),
     tenant_id=bindparam("tenant_id"),
     factory=bindparam("factory"),
     instance=bindparam("instance"),
     **{name: bindparam(name) for name in _COLUMNS},
 )
-PUT = _offered.on_conflict_do_update(
+PUT = _insert.on_conflict_do_update(
     index_elements=[accounts.c.tenant_id, accounts.c.factory, accounts.c.instance],
-    set_={name: _offered.excluded[name] for name in _COLUMNS},
+    set_={name: _insert.excluded[name] for name in _COLUMNS},
 )
 ACCOUNTS_OF = (
     select(accounts.c.factory, accounts.c.instance, *(accounts.c[name] for name in _COLUMNS))
@@ -55,9 +55,9 @@ REMOVE = delete(accounts).where(
 )
 
 
-def put(tx: Transaction, tenant_id: UUID, account: AccountRow, key: EncryptionKey) -> None:
+def put_account(tx: Transaction, tenant_id: UUID, account: AccountRow, key: EncryptionKey) -> None:
     """Store an account; it replaces the one with the same vendor and instance."""
-    place = _place(tenant_id, account.factory, account.instance)
+    place = _binding(tenant_id, account.factory, account.instance)
     tx.run(
         PUT,
         id=new_id(),
@@ -72,7 +72,7 @@ def put(tx: Transaction, tenant_id: UUID, account: AccountRow, key: EncryptionKe
     )
 
 
-def accounts_of(tx: Transaction, tenant_id: UUID, key: EncryptionKey | None = None) -> list[AccountRow]:
+def list_accounts(tx: Transaction, tenant_id: UUID, key: EncryptionKey | None = None) -> list[AccountRow]:
     """Return a tenant's accounts by vendor and instance; without an encryption key their `api_key` is empty.
 
     Raises CannotUnseal, naming the account, if a key was sealed under another encryption key.
@@ -80,7 +80,7 @@ def accounts_of(tx: Transaction, tenant_id: UUID, key: EncryptionKey | None = No
     return [_account(tenant_id, row, key) for row in tx.rows(ACCOUNTS_OF, tenant_id=tenant_id)]
 
 
-def closed(tx: Transaction, tenant_id: UUID, key: EncryptionKey) -> list[tuple[str, str]]:
+def list_unreadable(tx: Transaction, tenant_id: UUID, key: EncryptionKey) -> list[tuple[str, str]]:
     """Return the accounts, as vendor and instance, whose keys cannot be opened with this encryption key."""
     unreadable: list[tuple[str, str]] = []
     for row in tx.rows(ACCOUNTS_OF, tenant_id=tenant_id):
@@ -101,12 +101,12 @@ def _account(tenant_id: UUID, row: Row[Any], key: EncryptionKey | None) -> Accou
     api_key = ""
     if row.sealed_key is not None and key is not None:
         try:
-            api_key = unseal(key, row.sealed_key, _place(tenant_id, row.factory, row.instance))
+            api_key = unseal(key, row.sealed_key, _binding(tenant_id, row.factory, row.instance))
         except CannotUnseal as error:
             raise CannotUnseal(f'The key of model account "{row.factory}" ({row.instance}): {error.message}') from error
     return AccountRow(row.factory, row.instance, row.base_url, api_key, row.models, row.extra, row.status)
 
 
-def _place(tenant_id: UUID, factory: str, instance: str) -> str:
+def _binding(tenant_id: UUID, factory: str, instance: str) -> str:
     """Return what a sealed key is bound to: it can be opened in this row only."""
     return f"model_accounts/{tenant_id}/{factory}/{instance}"

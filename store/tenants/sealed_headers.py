@@ -12,22 +12,22 @@ OPTION = "sealed_header"
 """The option of a run's request that has them."""
 
 
-def sealed(key: EncryptionKey, tenant_id: UUID, headers: Mapping[str, Any]) -> dict[str, str]:
+def seal_headers(key: EncryptionKey, tenant_id: UUID, headers: Mapping[str, Any]) -> dict[str, str]:
     """Return the option with these headers; {} if there are none."""
     texts = {str(name): str(value) for name, value in headers.items() if value is not None}
     if not texts:
         return {}
-    return {OPTION: b64encode(seal(key, json.dumps(texts), _place(tenant_id))).decode()}
+    return {OPTION: b64encode(seal(key, json.dumps(texts), _binding(tenant_id))).decode()}
 
 
-def unsealed(key: EncryptionKey, tenant_id: UUID, request: Mapping[str, Any]) -> dict[str, str]:
+def unseal_headers(key: EncryptionKey, tenant_id: UUID, request: Mapping[str, Any]) -> dict[str, str]:
     """Return the headers that came with a run's request. Raises CannotUnseal."""
     text = (request.get("options") or {}).get(OPTION)
     if not isinstance(text, str):
         return {}
-    headers: dict[str, str] = json.loads(unseal(key, b64decode(text), _place(tenant_id)))
+    headers: dict[str, str] = json.loads(unseal(key, b64decode(text), _binding(tenant_id)))
     return headers
 
 
-def _place(tenant_id: UUID) -> str:
+def _binding(tenant_id: UUID) -> str:
     return f"custom_header/{tenant_id}"

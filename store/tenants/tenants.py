@@ -81,7 +81,7 @@ TOKENS_OF = (
     .where(tokens.c.tenant_id == bindparam("tenant_id"))
     .order_by(tokens.c.id)
 )
-_is_unseen_for_a_minute = or_(
+_is_use_unrecorded = or_(
     tokens.c.last_used_at.is_(None), tokens.c.last_used_at < func.now() - text("interval '1 minute'")
 )
 _is_valid = and_(tokens.c.revoked_at.is_(None), or_(tokens.c.expires_at.is_(None), tokens.c.expires_at > func.now()))
@@ -90,7 +90,7 @@ PRINCIPAL = select(
     tokens.c.id.label("token_id"),
     tokens.c.kind,
     tokens.c.canvas_id,
-    _is_unseen_for_a_minute.label("is_unseen"),
+    _is_use_unrecorded.label("is_unseen"),
 ).where(tokens.c.hash == bindparam("hash"), _is_valid)
 VALID = select(tokens.c.id).where(tokens.c.id == any_(bindparam("token_ids", type_=ARRAY(Uuid))), _is_valid)
 HAS_CANVAS = select(canvases.c.id).where(
@@ -104,12 +104,12 @@ BIND = (
     )
     .values(canvas_id=bindparam("new_canvas"))
 )
-_UNSEEN_FOR_A_MINUTE = (
+_UNRECORDED = (
     select(tokens.c.id)
-    .where(tokens.c.id == bindparam("token_id"), _is_unseen_for_a_minute)
+    .where(tokens.c.id == bindparam("token_id"), _is_use_unrecorded)
     .with_for_update(skip_locked=True, key_share=True)  # of concurrent requests one stores the time, and none waits
 )
-NOTE_USE = update(tokens).where(tokens.c.id.in_(_UNSEEN_FOR_A_MINUTE)).values(last_used_at=func.now())
+RECORD_USE = update(tokens).where(tokens.c.id.in_(_UNRECORDED)).values(last_used_at=func.now())
 REVOKE = (
     update(tokens)
     .where(tokens.c.tenant_id == bindparam("of_tenant"), tokens.c.id == bindparam("token_id"))
@@ -117,7 +117,7 @@ REVOKE = (
 )
 
 
-def id_of(tx: Transaction, written: str) -> UUID | None:
+def find_tenant_id(tx: Transaction, written: str) -> UUID | None:
     """Return the id of the tenant with this id (with or without hyphens) or name; None if there is none."""
     parsed = uuid_of(written)
     if parsed is not None and tx.scalar(TENANT_BY_ID, of_tenant=parsed) is not None:
@@ -149,7 +149,7 @@ def find_tenant(tx: Transaction, name: str) -> Tenant | None:
     return Tenant(**row) if row else None
 
 
-def all_tenants(tx: Transaction) -> list[Tenant]:
+def list_tenants(tx: Transaction) -> list[Tenant]:
     """Return all tenants by name."""
     return [Tenant(*row) for row in tx.rows(ALL_TENANTS)]
 
@@ -198,7 +198,7 @@ def bind_token(tx: Transaction, tenant_id: UUID, token_id: UUID, canvas_id: UUID
         raise NotFound(f"There is no share link {token_id}. See the list of this tenant's tokens.")
 
 
-def principal_of(tx: Transaction, plain: str) -> Principal | None:
+def find_principal(tx: Transaction, plain: str) -> Principal | None:
     """Return the tenant and kind of a token; None if it is unknown, revoked or expired.
 
     The text is hashed before it is compared, so the time that the search takes reveals nothing about a token. Nothing
@@ -208,21 +208,21 @@ def principal_of(tx: Transaction, plain: str) -> Principal | None:
     if row is None:
         return None
     if row["is_unseen"]:
-        tx.run(NOTE_USE, token_id=row["token_id"])
+        tx.run(RECORD_USE, token_id=row["token_id"])
     return Principal(row["tenant_id"], row["token_id"], row["kind"], row["canvas_id"])
 
 
-def valid_tokens(tx: Transaction, token_ids: Collection[UUID]) -> set[UUID]:
+def filter_valid(tx: Transaction, token_ids: Collection[UUID]) -> set[UUID]:
     """Return those of the tokens that are neither revoked nor expired."""
     return {token_id for (token_id,) in tx.rows(VALID, token_ids=list(token_ids))}
 
 
-def tokens_of(tx: Transaction, tenant_id: UUID) -> list[Token]:
+def list_tokens(tx: Transaction, tenant_id: UUID) -> list[Token]:
     """Return a tenant's tokens, including revoked ones, oldest first."""
     return [Token(*row) for row in tx.rows(TOKENS_OF, tenant_id=tenant_id)]
 
 
-def unbound_links(tx: Transaction) -> int:
+def count_unbound_links(tx: Transaction) -> int:
     """Return how many share links of all tenants name no agent, and so give access to nothing."""
     return int(tx.scalar(UNBOUND_LINKS))
 

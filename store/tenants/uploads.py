@@ -74,7 +74,7 @@ PUT = _put.on_conflict_do_update(
 FILE = select(*_FILE).where(files.c.tenant_id == bindparam("tenant_id"), files.c.id == bindparam("file_id"))
 
 
-def _came_by(link: ColumnElement[UUID]) -> ColumnElement[bool]:
+def _is_of_link(link: ColumnElement[UUID]) -> ColumnElement[bool]:
     """Return whether a share link uploaded a file, or a conversation that the link began produced it."""
     begun = conversations.alias("begun")
     its_run = select(runs.c.conversation_id).where(runs.c.id == files.c.run_id).correlate(files)
@@ -93,7 +93,7 @@ def _came_by(link: ColumnElement[UUID]) -> ColumnElement[bool]:
     )
 
 
-FILE_OF_LINK = FILE.where(_came_by(bindparam("token_id")))
+FILE_OF_LINK = FILE.where(_is_of_link(bindparam("token_id")))
 _reader = runs.alias("reader")
 _link_of_reader = (
     select(conversations.c.token_id)
@@ -110,7 +110,7 @@ _is_of_no_link = exists().where(
     == select(_reader.c.conversation_id).where(_reader.c.id == bindparam("reader")).scalar_subquery(),
     conversations.c.token_id.is_(None),
 )
-FILE_FOR_RUN = FILE.where(or_(_is_of_no_link, _came_by(_link_of_reader), _is_named_by_author))
+FILE_FOR_RUN = FILE.where(or_(_is_of_no_link, _is_of_link(_link_of_reader), _is_named_by_author))
 """A file as far as a run may read it. A share link's run may read the link's files and those its version names."""
 
 
@@ -139,7 +139,7 @@ def register(
     return StoredFile(*row)
 
 
-def put(tx: Transaction, tenant_id: UUID, file_id: UUID, ref: StoredRef, *, run_id: UUID) -> None:
+def put_row(tx: Transaction, tenant_id: UUID, file_id: UUID, ref: StoredRef, *, run_id: UUID) -> None:
     """Insert the row of a file whose bytes are stored under an id that the caller chose; replace an existing row."""
     tx.run(
         PUT,
@@ -161,8 +161,8 @@ def get(tx: Transaction, tenant_id: UUID, file_id: UUID, *, token_id: UUID | Non
     """
     file = {"tenant_id": tenant_id, "file_id": file_id}
     if token_id is None:
-        return _found(tx.one_or_none(FILE, **file))
-    return _found(tx.one_or_none(FILE_OF_LINK, **file, token_id=token_id))
+        return _require_file(tx.one_or_none(FILE, **file))
+    return _require_file(tx.one_or_none(FILE_OF_LINK, **file, token_id=token_id))
 
 
 def get_for_run(tx: Transaction, tenant_id: UUID, file_id: UUID, run_id: UUID) -> StoredFile:
@@ -170,15 +170,15 @@ def get_for_run(tx: Transaction, tenant_id: UUID, file_id: UUID, run_id: UUID) -
 
     A run of a share link may read the files of that link, and those that its version's document names.
     """
-    return _found(tx.one_or_none(FILE_FOR_RUN, tenant_id=tenant_id, file_id=file_id, reader=run_id))
+    return _require_file(tx.one_or_none(FILE_FOR_RUN, tenant_id=tenant_id, file_id=file_id, reader=run_id))
 
 
-def store(blobs: Blobs, name: str, mime_type: str, data: bytes) -> StoredRef:
+def store_content(blobs: Blobs, name: str, mime_type: str, data: bytes) -> StoredRef:
     """Store the bytes of a file. Do not call it inside a transaction: the storage may be slow."""
     return StoredRef(name, mime_type, len(data), blobs.put(data))
 
 
-def _found(row: Mapping[str, Any] | None) -> StoredFile:
+def _require_file(row: Mapping[str, Any] | None) -> StoredFile:
     if row is None:
         raise NotFound("document not found")
     return StoredFile(**row)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.compare.workloads import QUICK, workloads
+from bench.compare.workloads import QUICK, build_workloads
 
 SERVERS = ("DATABASE_URL", "REDIS_URL", "CELERY_BROKER_URL")
 SHORT_LEASE = {"EASEL_LEASE": "3", "EASEL_RENEW_EVERY": "1"}  # what the killed workers' nodes wait for
@@ -40,7 +40,7 @@ def test_quick_bench_reports_every_workload_and_leaves_no_files(short_folder: Pa
 
     assert done.returncode == 0, done.stderr + done.stdout
     told = json.loads(file.read_text())["workloads"]
-    known = workloads(QUICK)
+    known = build_workloads(QUICK)
     assert [each["name"] for each in told] == list(known)
     assert all(len(each["rows"]) == len(known[each["name"]].rows) for each in told)
     assert all(f"| {name} | {each.title}" in done.stdout for name, each in known.items())

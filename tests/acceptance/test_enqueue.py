@@ -37,7 +37,7 @@ def run_as_documented(code: str, environment: dict[str, str]) -> str:
 
 
 def test_another_service_starts_runs_and_learns_what_became_of_them(easel: Easel, up: Path):
-    known = home.running_up(up)
+    known = home.find_running_up(up)
     assert known is not None
     environment = {
         "PATH": os.environ["PATH"],

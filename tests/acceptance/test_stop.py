@@ -18,39 +18,39 @@ from uuid import UUID
 import pytest
 import redis
 
-from bench.fixtures.stage import Stage, stage_on, until
+from bench.fixtures.stage import Deployment, run_deployment, wait_until
 
 SOON = 5.0  # seconds
 OVER = ("succeeded", "failed", "cancelled")
 
 
 @pytest.fixture(scope="module")
-def stage() -> Iterator[Stage]:
+def stage() -> Iterator[Deployment]:
     folder = Path(tempfile.mkdtemp(prefix="easel-stop-"))
     folder.chmod(0o711)
     try:
-        with stage_on(folder) as stage:
+        with run_deployment(folder) as stage:
             yield stage
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def status(stage: Stage, run_id: str) -> str:
+def status(stage: Deployment, run_id: str) -> str:
     body = stage.client.get(f"/runs/{run_id}").json()
     return body.get("data", body)["status"]
 
 
-def ends(stage: Stage, run_id: str) -> str:
+def ends(stage: Deployment, run_id: str) -> str:
     """The status of a run once it is over."""
-    until(lambda: status(stage, run_id) in OVER, f"{run_id} does not end")
+    wait_until(lambda: status(stage, run_id) in OVER, f"{run_id} does not end")
     return status(stage, run_id)
 
 
-def cancelled(stage: Stage, run_id: str) -> Any:
+def cancelled(stage: Deployment, run_id: str) -> Any:
     return stage.client.post(f"/runs/{run_id}/cancel").json()["status"]
 
 
-def silence(stage: Stage, name: str, accepted: float) -> None:
+def silence(stage: Deployment, name: str, accepted: float) -> None:
     """The stream is closed soon after the cancel was accepted, and stays so."""
     stream = stage.closes(name)
     assert stream["closed"] - accepted < SOON
@@ -69,7 +69,7 @@ def stopped(pid: int) -> Generator[None]:
 
 # -- every way -------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("way", ["http", "by task", "command", "run key", "run key in hex", "session key"])
-def test_a_cancel_closes_the_providers_socket(stage: Stage, way: str):
+def test_a_cancel_closes_the_providers_socket(stage: Deployment, way: str):
     run_id, session_id, name = stage.streaming_run()
 
     with redis.Redis.from_url(stage.redis_url()) as client:
@@ -91,7 +91,7 @@ def test_a_cancel_closes_the_providers_socket(stage: Stage, way: str):
     assert ends(stage, run_id) == "cancelled"
 
 
-def test_disconnect_cancels_the_run_if_the_client_requested_it(stage: Stage):
+def test_disconnect_cancels_the_run_if_the_client_requested_it(stage: Deployment):
     name = stage.name()
     question = {"agent_id": stage.agent_id, "query": name, "stream": True, "cancel_on_disconnect": True}
 
@@ -104,7 +104,7 @@ def test_disconnect_cancels_the_run_if_the_client_requested_it(stage: Stage):
 
 
 # -- when something is missing ---------------------------------------------------------------------------------------
-def test_a_cancel_holds_while_redis_takes_connections_and_answers_nothing(stage: Stage):
+def test_a_cancel_holds_while_redis_takes_connections_and_answers_nothing(stage: Deployment):
     run_id, _, name = stage.streaming_run()
 
     with stopped(stage.redis_pid()):
@@ -120,7 +120,7 @@ def test_a_cancel_holds_while_redis_takes_connections_and_answers_nothing(stage:
     silence(stage, name, monotonic())
 
 
-def test_redis_may_die_without_what_is_in_flight_and_a_cancel_holds_all_the_same(stage: Stage):
+def test_redis_may_die_without_what_is_in_flight_and_a_cancel_holds_all_the_same(stage: Deployment):
     worker = stage.process("worker.tasks")
     (lives, _, goes_on), (run_id, _, name) = stage.streaming_run(), stage.streaming_run()
 
@@ -129,7 +129,7 @@ def test_redis_may_die_without_what_is_in_flight_and_a_cancel_holds_all_the_same
     silence(stage, name, monotonic())
 
     assert ends(stage, run_id) == "cancelled"
-    until(stage.redis_answers, "Redis does not come back")
+    wait_until(stage.redis_answers, "Redis does not come back")
     third, _, _ = stage.streaming_run()  # the worker hears of new work again
     cancelled(stage, third)
     assert stage.stream(goes_on)["closed"] is None
@@ -138,7 +138,7 @@ def test_redis_may_die_without_what_is_in_flight_and_a_cancel_holds_all_the_same
     assert ends(stage, lives) == "cancelled"
 
 
-def test_a_cancel_holds_for_a_worker_that_was_frozen_when_it_was_given(stage: Stage):
+def test_a_cancel_holds_for_a_worker_that_was_frozen_when_it_was_given(stage: Deployment):
     run_id, _, name = stage.streaming_run()
 
     with stopped(stage.process("worker.tasks")):
@@ -148,7 +148,7 @@ def test_a_cancel_holds_for_a_worker_that_was_frozen_when_it_was_given(stage: St
     assert ends(stage, run_id) == "cancelled"
 
 
-def test_cancel_takes_effect_while_no_worker_is_running(stage: Stage):
+def test_cancel_takes_effect_while_no_worker_is_running(stage: Deployment):
     run_id, _, name = stage.streaming_run()
 
     os.kill(stage.process("worker.tasks"), signal.SIGKILL)

@@ -13,24 +13,24 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, cast
 
-from api.http.errors import Refused
-from api.http.uploads import fetched
+from api.http.errors import RequestRefused
+from api.http.uploads import fetch_file
 from canvas.errors import ExecutorError, ToolError
 from canvas.outcome import Failed
 from components import tools
-from components.browsing.uploads import collected, sources_of
+from components.browsing.uploads import fetch_files, read_sources
 from components.context import NodeContext
-from components.nodes.agent.tool_set import entry_of, of_tool
+from components.nodes.agent.tool_set import parse_entry, tool_function
 from components.nodes.data.invoke import InvokeParams, invoke
-from components.tools.framework.tool_node import on_canvas
-from providers.databases.databases import Servers
+from components.tools.framework.tool_node import tool_component
+from providers.databases.databases import DatabaseServers
 from providers.databases.drivers import Target
 from providers.http.address_policy import Guard
-from providers.http.browser_proxy import Egress
-from providers.http.client import Outgoing
+from providers.http.browser_proxy import BrowserProxy
+from providers.http.client import HttpClient
 from providers.interfaces import Services
 from providers.mail import MailServers
-from providers.mcp.session import McpServer, Session
+from providers.mcp.session import McpServer, McpSession
 from tests.attacks.wire import Wire, tls
 from tests.fakes import FakeContext
 
@@ -56,9 +56,9 @@ class Way:
     base_urls: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def __post_init__(self) -> None:
-        self.http = Outgoing(self.guard, tls=tls(), resolve=self.wire.resolve)
+        self.http = HttpClient(self.guard, tls=tls(), resolve=self.wire.resolve)
         self.mail = MailServers(self.guard, tls=tls(), resolve=self.wire.resolve)
-        self.databases = Servers(self.guard, resolve=self.wire.resolve, open_session=self._dial)
+        self.databases = DatabaseServers(self.guard, resolve=self.wire.resolve, open_session=self._dial)
 
     @property
     def services(self) -> Services:
@@ -104,8 +104,8 @@ async def by_a_models_crawler(url: str, way: Way) -> str:
 
 async def by_upload(url: str, way: Way) -> str:
     try:
-        await fetched(way.http, url)
-    except Refused as refused:
+        await fetch_file(way.http, url)
+    except RequestRefused as refused:
         cause = refused.__cause__
         return cause.code if isinstance(cause, ExecutorError) else "refused"
     return ""
@@ -116,7 +116,7 @@ async def by_upload_of_browser(url: str, way: Way) -> str:
     log = Log()
     ctx = FakeContext(services=way.services, log=log)
     with TemporaryDirectory() as folder:
-        files = await collected(sources_of([{"url": url}], _as_context(ctx)), Path(folder), 1000, _as_context(ctx))
+        files = await fetch_files(read_sources([{"url": url}], _as_context(ctx)), Path(folder), 1000, _as_context(ctx))
     if files:
         return ""
     return REFUSED if any(_is_refusal(reason) for reason in log.reasons) else "skipped"
@@ -188,7 +188,7 @@ async def _node(name: str, params: Mapping[str, Any], way: Way) -> str:
         else:
             tool = tools.find(name)
             assert tool is not None
-            outcome = await cast(Any, on_canvas(tool).run(tool.params.model_validate(stored), _as_context(ctx)))
+            outcome = await cast(Any, tool_component(tool).run(tool.params.model_validate(stored), _as_context(ctx)))
     except ExecutorError as error:
         return error.code
     except ValueError:
@@ -197,15 +197,15 @@ async def _node(name: str, params: Mapping[str, Any], way: Way) -> str:
 
 
 async def _function(name: str, params: Mapping[str, Any], arguments: Mapping[str, Any], way: Way) -> str:
-    entry = entry_of({"component_name": name, "name": name, "params": {"max_retries": 0, **params}}, lambda _: None)
+    entry = parse_entry({"component_name": name, "name": name, "params": {"max_retries": 0, **params}}, lambda _: None)
     ctx = FakeContext(services=way.services, limits={name: 5.0})
-    run = await of_tool(entry, 0).call(arguments, _as_context(ctx))
+    run = await tool_function(entry, 0).call(arguments, _as_context(ctx))
     return run.code if run.error is not None else ""
 
 
 async def _mcp(url: str, server_type: str, way: Way) -> str:
     """A session of the SDK's; what it says of an error is less than what our transport has noted."""
-    session = Session(McpServer.of("id", "name", url, server_type, headers={}, variables={}), way.http)
+    session = McpSession(McpServer.of("id", "name", url, server_type, headers={}, variables={}), way.http)
     try:
         await session.open()
     except ExecutorError as error:
@@ -220,7 +220,7 @@ async def _mcp(url: str, server_type: str, way: Way) -> str:
 
 async def _through_egress(head: str, way: Way) -> str:
     """The proxy's own answer; its connection is fed by hand, for no socket connects here."""
-    egress = Egress(way.guard, resolve=way.wire.resolve)
+    egress = BrowserProxy(way.guard, resolve=way.wire.resolve)
     reader = asyncio.StreamReader()
     reader.feed_data(head.encode("utf-8", "surrogateescape"))
     reader.feed_eof()

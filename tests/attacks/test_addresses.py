@@ -8,8 +8,8 @@ from pydantic import SecretStr
 
 from canvas.errors import ToolError
 from components.browsing.loop import ActionFailed
-from components.browsing.page import web_address
-from providers.interfaces import Call, Program
+from components.browsing.page import parse_web_address
+from providers.interfaces import HttpCall, Program
 from providers.sandboxes.ssh import SshSandbox, SshSettings
 from tests.attacks import doors, hosts, urls
 from tests.attacks.doors import Door, Way
@@ -76,7 +76,7 @@ def test_no_door_of_the_web_leads_to_ports_where_something_else_is_spoken(door: 
 @pytest.mark.parametrize("url", [url for url in urls.OTHER_SCHEMES if "://" in url and url.isprintable()])
 def test_a_model_sends_its_browser_to_addresses_of_the_web_only(url: str):
     with pytest.raises(ActionFailed, match=r"not a (valid|web) address"):
-        web_address(url)
+        parse_web_address(url)
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_a_proxy_that_the_environment_names_is_no_way_for_tools(
 async def by_a_base_url(host: str, way: Way) -> str:
     """As tools ask at `TOOL_*_BASE_URL`, and sandboxes and RAGFlow where the settings say."""
     try:
-        await way.http.send(Call("GET", f"http://{host}/", trusted=True))
+        await way.http.send(HttpCall("GET", f"http://{host}/", trusted=True))
     except ToolError as error:
         return error.code
     return ""

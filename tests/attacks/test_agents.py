@@ -11,10 +11,10 @@ from canvas.errors import UnresolvedReference
 from canvas.outcome import Finished
 from components import tools
 from components.context import THINK_END, THINK_START, NodeContext
-from components.nodes.agent.tool_set import Entry, of_tool
+from components.nodes.agent.tool_set import ToolEntry, tool_function
 from components.nodes.flow.message import message
 from components.tools.framework.base import Tool, ToolParams, ToolResult
-from providers.interfaces import Call, Reply, Services
+from providers.interfaces import HttpCall, HttpResponse, Services
 from providers.models.chat.scripted import Script
 from tests.fakes import FakeContext, FakeHttp, run
 from tests.unit.components.nodes.agent.agents import ECHO, Calls, ask, calls, echo_tool, known
@@ -67,7 +67,7 @@ def test_a_model_gives_a_tool_its_arguments_and_nothing_else(tool: Tool[Any]):
 
     params = tool.params.model_construct(max_retries=0)
     before = dict(params.__dict__)
-    function = of_tool(Entry("T", tool.name, params, replace(tool, call=note)), 0)
+    function = tool_function(ToolEntry("T", tool.name, params, replace(tool, call=note)), 0)
     evil = {name: "evil" for name in (*SMUGGLED, *tool.params.model_fields) if name not in tool.arguments}
 
     asyncio.run(function.call({**filled(tool, "x"), **evil}, as_context(FakeContext())))
@@ -91,13 +91,13 @@ def test_no_parameter_that_is_secret_can_be_an_argument(tool: Tool[Any]):
 def test_what_looks_like_a_reference_in_a_models_argument_is_text(tool: Tool[Any]):
     asked: list[str] = []
 
-    def answer(call: Call) -> Reply:
+    def answer(call: HttpCall) -> HttpResponse:
         asked.append(f"{call.url} {call.params} {call.json} {call.form} {call.content} {call.headers}")
-        return Reply(200, {"content-type": "application/json"}, b"{}", call.url)
+        return HttpResponse(200, {"content-type": "application/json"}, b"{}", call.url)
 
     ctx = Closed(globals={"env.KEY": SECRET, "sys.query": SECRET}, values={"begin": {"x": SECRET}})
     ctx.services = Services(FakeHttp(answer))
-    function = of_tool(Entry("T", tool.name, tool.params.model_construct(max_retries=0), tool), 0)
+    function = tool_function(ToolEntry("T", tool.name, tool.params.model_construct(max_retries=0), tool), 0)
 
     done = asyncio.run(function.call(filled(tool, REFERENCES), as_context(ctx)))
 

@@ -11,8 +11,8 @@ import pytest
 
 from canvas.errors import AddressRefused, HttpFailed
 from providers.http.address_policy import Guard
-from providers.http.client import Outgoing
-from providers.interfaces import Call, Reply
+from providers.http.client import HttpClient
+from providers.interfaces import HttpCall, HttpResponse
 from tests.attacks import doors, hosts, urls
 from tests.attacks.doors import Way
 from tests.attacks.wire import HERE, Answer, Asked, Served, Wire, reply, served, tls
@@ -33,15 +33,15 @@ def carried_out(work: Callable[[], Awaitable[Any]]) -> Any:
     return asyncio.run(bounded())
 
 
-def answered(answer: Answer | bytes, **call: Any) -> tuple[Reply | HttpFailed | AddressRefused, Served]:
+def answered(answer: Answer | bytes, **call: Any) -> tuple[HttpResponse | HttpFailed | AddressRefused, Served]:
     """What becomes of one call to a server that answers so."""
 
     async def work() -> Any:
-        http = Outgoing(ADMITTED, tls=tls())
+        http = HttpClient(ADMITTED, tls=tls())
         async with served(answer) as server:
             try:
                 made = {"method": "GET", "url": server.url(), **call}
-                return await http.send(Call(**made)), server
+                return await http.send(HttpCall(**made)), server
             except (HttpFailed, AddressRefused) as error:
                 return error, server
             finally:
@@ -86,9 +86,9 @@ def test_a_redirect_to_another_origin_takes_no_secret_along(status: int):
     secrets = {"Authorization": "Bearer s3cret", "Cookie": "s=s3cret", "X-Api-Key": "s3cret", "Host": "s3cret.example"}
 
     async def work() -> Any:
-        http = Outgoing(ADMITTED, tls=tls())
+        http = HttpClient(ADMITTED, tls=tls())
         async with served(reply(b"ok")) as other, served(reply(status=status, Location=other.url("/there"))) as first:
-            await http.send(Call("GET", first.url(), headers=secrets, redirects=5))
+            await http.send(HttpCall("GET", first.url(), headers=secrets, redirects=5))
             await http.aclose()
             return first, other
 
@@ -103,10 +103,10 @@ def test_a_redirect_to_another_origin_takes_no_secret_along(status: int):
 @pytest.mark.parametrize("status", [307, 308])
 def test_a_body_is_never_redirected_to_another_origin(status: int):
     async def work() -> Any:
-        http = Outgoing(ADMITTED, tls=tls())
+        http = HttpClient(ADMITTED, tls=tls())
         async with served(reply(b"ok")) as other, served(reply(status=status, Location=other.url())) as first:
             with pytest.raises(HttpFailed, match="to another server"):
-                await http.send(Call("POST", first.url(), json={"k": "s3cret"}, redirects=5))
+                await http.send(HttpCall("POST", first.url(), json={"k": "s3cret"}, redirects=5))
             await http.aclose()
             return other.asked
 
@@ -233,9 +233,9 @@ def test_no_failure_shows_what_an_address_holds_beside_its_place():
     url = "http://ann:s3cret-pass@public.example:1/s3cret-path?key=s3cret-key&token=s3cret-token"
 
     async def work() -> str:
-        http = Outgoing(Guard(), timeout=0.2)
+        http = HttpClient(Guard(), timeout=0.2)
         with pytest.raises((HttpFailed, AddressRefused)) as failed:
-            await http.send(Call("GET", url))
+            await http.send(HttpCall("GET", url))
         await http.aclose()
         return f"{failed.value} {failed.value.details} {failed.value!r}"
 

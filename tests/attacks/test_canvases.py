@@ -11,7 +11,7 @@ from canvas.document import parsing, references
 from canvas.errors import InvalidCanvas, UnresolvedReference
 from canvas.graph.canvas import compile_canvas
 from canvas.validation import check
-from components.nodes.llm.json_in_text import read_json, repaired
+from components.nodes.llm.json_in_text import read_json, parse_repaired
 from components.text.templates import templates
 from providers.errors import classify
 
@@ -179,7 +179,7 @@ def test_a_value_is_put_in_once_and_never_read_again():
 def test_json_of_a_model_is_read_in_time_or_not_at_all(text: str):
     began = process_time()
 
-    repaired(text)
+    parse_repaired(text)
     read_json(text)
 
     assert process_time() - began < MOST_SECONDS

@@ -12,11 +12,11 @@ from time import process_time
 
 import pytest
 
-from api.http.uploads import LONGEST_NAME, file_name
+from api.http.uploads import MAX_NAME_CHARS, file_name
 from canvas.errors import NodeFailure
-from components.browsing.files import fit_name, name_from
+from components.browsing.files import fit_name, name_from_response
 from components.text.extraction.file_kinds import FileUnreadable
-from components.text.extraction.file_texts import MOST_CHARACTERS, UnreadFile, file_text
+from components.text.extraction.file_texts import MAX_CHARACTERS, UnparsedFile, file_text
 from components.text.extraction.page_text import SMALL_PAGE
 from components.tools.framework.xml_tree import parse
 from providers.isolation import limited_process
@@ -48,7 +48,7 @@ def _read(name: str, answers: "Queue[tuple[str, float]]") -> None:
         text = f"refused: {failure.message}"
     except BaseException as error:  # the test shows it
         text = f"BROKEN: {type(error).__name__}: {error}"
-    answers.put((text[: 2 * MOST_CHARACTERS], process_time() - began))
+    answers.put((text[: 2 * MAX_CHARACTERS], process_time() - began))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is bounded and measured as Linux does it")
@@ -66,7 +66,7 @@ def test_no_file_takes_more_time_or_memory_than_a_large_one(name: str):
 
     assert not text.startswith("BROKEN")
     assert seconds < MOST_SECONDS
-    assert len(text) < MOST_CHARACTERS + 1000
+    assert len(text) < MAX_CHARACTERS + 1000
     assert not any(told in text for told in OUTSIDE)
 
 
@@ -74,18 +74,18 @@ def test_no_file_takes_more_time_or_memory_than_a_large_one(name: str):
 def impatient(monkeypatch: pytest.MonkeyPatch) -> Iterator[ProcessPool]:
     """Processes that give a file one second."""
     pool = ProcessPool(2, ProcessLimits(seconds=1.0))
-    monkeypatch.setattr(limited_process, "pool", lambda: pool)
+    monkeypatch.setattr(limited_process, "process_pool", lambda: pool)
     yield pool
     pool.close()
 
 
 def test_a_page_that_evades_the_look_at_its_tags_is_ended_by_its_limits(impatient: ProcessPool):
-    file = UnreadFile("evasive.html", "text/html", evasive_html(5 * MIB // 2))
+    file = UnparsedFile("evasive.html", "text/html", evasive_html(5 * MIB // 2))
 
     with pytest.raises(FileUnreadable, match=r'"evasive.html" \(HTML page\) cannot be read within its limits'):
         asyncio.run(file.text())
     with pytest.raises(FileUnreadable, match=r"longer than 1 s"):
-        asyncio.run(file.whole(MOST_CHARACTERS))
+        asyncio.run(file.whole(MAX_CHARACTERS))
     with pytest.raises(FileUnreadable, match=r"longer than 1 s"):
         file.text_blocking()
 
@@ -93,13 +93,13 @@ def test_a_page_that_evades_the_look_at_its_tags_is_ended_by_its_limits(impatien
 def test_files_that_take_all_their_time_keep_nobody_else_waiting(impatient: ProcessPool):
     async def read() -> tuple[str, int]:
         OWNER.set("attacker")
-        hostile = UnreadFile("evasive.html", "text/html", evasive_html(5 * MIB // 2))
+        hostile = UnparsedFile("evasive.html", "text/html", evasive_html(5 * MIB // 2))
         attack = [asyncio.create_task(hostile.text()) for _ in range(7)]
         OWNER.set("somebody else")
         page = b"<p>" + b"hello " * SMALL_PAGE
         while not impatient.is_busy:
             await asyncio.sleep(0.001)
-        text = await UnreadFile("honest.html", "text/html", page).text()
+        text = await UnparsedFile("honest.html", "text/html", page).text()
         still = sum(not each.done() for each in attack)
         for each in attack:
             each.cancel()
@@ -131,14 +131,14 @@ def test_answers_in_xml_have_no_entities_of_their_own(declarations: str):
 @pytest.mark.parametrize("written", NAMES, ids=ascii)
 def test_a_files_name_leads_to_no_other_folder(written: str, tmp_path: Path):
     said = {"content-disposition": f'attachment; filename="{written}"'}
-    by_address = (name_from(f"http://x.example/{written}", {}), name_from("http://x.example/", said))
+    by_address = (name_from_response(f"http://x.example/{written}", {}), name_from_response("http://x.example/", said))
     for name in (file_name(written), fit_name(written), *by_address):
         assert name not in ("", ".", "..")
         assert Path(name).name == name
         assert "\\" not in name
         assert not any(ord(letter) < 32 for letter in name)
         assert (tmp_path / name).resolve().parent == tmp_path.resolve()
-        assert len(name) <= LONGEST_NAME
+        assert len(name) <= MAX_NAME_CHARS
 
 
 @pytest.mark.parametrize("name", ["many members.docx", "many members.xlsx", "many members"])

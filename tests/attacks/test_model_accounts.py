@@ -14,7 +14,7 @@ import pytest
 from canvas.errors import ModelError
 from providers.errors import ProviderError
 from providers.http.address_policy import Guard
-from providers.http.client import Outgoing
+from providers.http.client import HttpClient
 from providers.models.audio.transcription import Recording, open_transcriber
 from providers.models.audio.tts import OpenAISpeech
 from providers.models.chat.catalogue import Limits, open_chat, resolve
@@ -23,7 +23,7 @@ from providers.models.embeddings.factory import open_embedder, open_reranker
 from providers.models.transport.clients import close_connections
 from providers.models.transport.connect import ModelAddressPolicy
 from providers.models.types.chat import ChatRequest, ModelSpec
-from providers.models.vendors.accounts import Account, AccountModel
+from providers.models.vendors.accounts import VendorAccount, AccountModel
 from tests.attacks import hosts
 from tests.attacks.wire import HERE, KNOWN, Wire, reply, served, tls
 
@@ -38,7 +38,7 @@ Door = Callable[[str, Limits], Awaitable[str]]
 
 
 def spec_of(base_url: str, dialect: str, kind: str) -> ModelSpec:
-    account = Account(
+    account = VendorAccount(
         "OpenAI-API-Compatible",
         base_url=base_url,
         api_key="" if dialect == "bedrock" else "sk-s3cret-key",
@@ -52,7 +52,7 @@ def chat(dialect: str) -> Door:
     async def door(base_url: str, limits: Limits) -> str:
         spec = spec_of(base_url, dialect, "chat")
         request = ChatRequest([{"role": "user", "content": "the prompt"}], retries=0)
-        said = await open_chat(spec, limits, pace=AT_ONCE).complete(request)
+        said = await open_chat(spec, limits, retry_policy=AT_ONCE).complete(request)
         return str(said.error or "")
 
     return door
@@ -72,7 +72,7 @@ async def transcription(base_url: str, limits: Limits) -> str:
 
 
 async def speech(base_url: str, limits: Limits) -> str:
-    http = Outgoing(limits.hosts.guard, tls=tls())
+    http = HttpClient(limits.hosts.guard, tls=tls())
     spoken = OpenAISpeech(spec_of(base_url, "openai", "tts"), http, "t", trusted=limits.hosts.private)
     try:
         return await _told(spoken.synthesize(base_url))

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from api.agents.files import _named
+from api.agents.files import _disposition_name
 from canvas.errors import ToolError
 from components.nodes.data.invoke import InvokeParams, invoke
-from components.tools.email.message import Letter, address_of, addresses_in, written
+from components.tools.email.message import OutgoingEmail, parse_address, parse_addresses, encode_message
 from providers.http.address_policy import Guard
-from providers.http.client import Outgoing
+from providers.http.client import HttpClient
 from providers.interfaces import Services
 from providers.models.chat.catalogue import Account, AccountModel, open_chat, resolve
 from providers.models.transport.clients import close_connections
@@ -36,7 +36,7 @@ def sent(**params: Any) -> tuple[str, list[bytes]]:
 
     async def work() -> tuple[str, Served]:
         async with served(reply(b"ok")) as server:
-            http = Outgoing(ADMITTED, tls=tls())
+            http = HttpClient(ADMITTED, tls=tls())
             stored = {"url": server.url(), **params}
             stored["url"] = stored["url"].replace("http://here", server.url()[:-1])
             ctx = FakeContext(services=Services(http), globals={"sys.query": "q"})
@@ -124,9 +124,9 @@ def test_a_model_that_redirects_is_not_followed_and_gets_no_second_look_at_the_p
 
 
 # -- letters ----------------------------------------------------------------------------------------------------------
-def letter(**more: Any) -> Letter:
+def letter(**more: Any) -> OutgoingEmail:
     fields = {"sender": "a@x.test", "sender_name": "A", "subject": "S", "html": "H", "key": "k", **more}
-    return Letter(to=["b@x.test"], cc=[], **fields)
+    return OutgoingEmail(to=["b@x.test"], cc=[], **fields)
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def letter(**more: Any) -> Letter:
 )
 @pytest.mark.parametrize("field", ["subject", "sender_name"])
 def test_nothing_that_is_written_begins_a_line_of_a_letters_head(text: str, field: str):
-    whole = written(letter(**{field: text}), datetime(2026, 1, 1, tzinfo=UTC))
+    whole = encode_message(letter(**{field: text}), datetime(2026, 1, 1, tzinfo=UTC))
 
     head = message_from_bytes(whole)
     assert set(head.keys()) == {"Content-Type", "MIME-Version", "From", "To", "Subject", "Date", "Message-ID"}
@@ -153,13 +153,13 @@ def test_nothing_that_is_written_begins_a_line_of_a_letters_head(text: str, fiel
 )  # fmt: skip
 def test_an_address_is_one_address_or_none(address: str):
     with pytest.raises(ToolError, match="Invalid email address"):
-        address_of(address)
+        parse_address(address)
 
 
 def test_a_list_of_addresses_has_only_addresses():
     with pytest.raises(ToolError):
-        addresses_in("a@x.test, b@x.test\r\nBcc evil")
-    assert addresses_in('"x, y" <a@x.test>; b@x.test\n c@x.test') == ["a@x.test", "b@x.test", "c@x.test"]
+        parse_addresses("a@x.test, b@x.test\r\nBcc evil")
+    assert parse_addresses('"x, y" <a@x.test>; b@x.test\n c@x.test') == ["a@x.test", "b@x.test", "c@x.test"]
 
 
 # -- downloads --------------------------------------------------------------------------------------------------------
@@ -167,7 +167,7 @@ def test_a_list_of_addresses_has_only_addresses():
     "name", [*BREAKS, 'a"; filename="b.exe', "a; x=y", "a\\", "../../a", "é\r\n", "%0d%0a"], ids=ascii
 )
 def test_a_files_name_stays_within_its_quotes(name: str):
-    said = _named(name)
+    said = _disposition_name(name)
 
     assert said.startswith('; filename="')
     plain = said.removeprefix('; filename="').partition('"')[0]

@@ -11,8 +11,8 @@ from canvas.errors import HttpFailed
 from canvas.outcome import Failed, Finished
 from components import tools
 from components.context import NodeContext
-from components.tools.framework.tool_node import on_canvas
-from providers.interfaces import Call, Reply, Services
+from components.tools.framework.tool_node import tool_component
+from providers.interfaces import HttpCall, HttpResponse, Services
 from tests.fakes import FakeContext, FakeHttp
 
 KEY = 's3cret/k3y+"0123&456=789é'
@@ -30,14 +30,14 @@ TOOLS: dict[str, tuple[str, dict[str, Any]]] = {
     "Jin10": ("secret_key", {}),
 }
 ECHOES = {
-    "as an error": lambda text: Reply(401, {"content-type": "text/plain"}, text.encode(), "https://vendor.test/"),
-    "as a server's error": lambda text: Reply(500, {}, text.encode(), "https://vendor.test/"),
-    "cut in the middle": lambda text: Reply(400, {}, b"x" * 185 + text.encode(), "https://vendor.test/"),
-    "as no JSON": lambda text: Reply(200, {}, text.encode(), "https://vendor.test/"),
-    "as a message": lambda text: Reply(
+    "as an error": lambda text: HttpResponse(401, {"content-type": "text/plain"}, text.encode(), "https://vendor.test/"),
+    "as a server's error": lambda text: HttpResponse(500, {}, text.encode(), "https://vendor.test/"),
+    "cut in the middle": lambda text: HttpResponse(400, {}, b"x" * 185 + text.encode(), "https://vendor.test/"),
+    "as no JSON": lambda text: HttpResponse(200, {}, text.encode(), "https://vendor.test/"),
+    "as a message": lambda text: HttpResponse(
         200, {}, json.dumps({"error": text, "message": text, "msg": text, "code": 7}).encode(), ""
     ),
-    "as a result": lambda text: Reply(
+    "as a result": lambda text: HttpResponse(
         200,
         {},
         json.dumps({"results": [{"title": text, "url": text, "content": text, text: text}], "code": 0}).encode(),
@@ -55,18 +55,18 @@ def test_a_key_that_comes_back_is_not_shown(name: str, echo: str):
     assert tool is not None
     reply = ECHOES[echo]
 
-    def answer(call: Call) -> Reply:
+    def answer(call: HttpCall) -> HttpResponse:
         asked.append(call)
         if reply is None:
             raise HttpFailed(f"https://vendor.test: cannot connect with {' '.join(SPELLINGS)}")
         return reply(" ".join(SPELLINGS))
 
-    asked: list[Call] = []
+    asked: list[HttpCall] = []
     ctx = FakeContext(services=Services(FakeHttp(answer)), limits={name: 5.0})
     params = {"query": "x", "text": "x", "max_retries": 0, "delay_after_error": 0, field: KEY, **more}
 
     outcome: Any = asyncio.run(
-        cast(Any, on_canvas(tool).run(tool.params.model_validate(params), cast(NodeContext, ctx)))
+        cast(Any, tool_component(tool).run(tool.params.model_validate(params), cast(NodeContext, ctx)))
     )
 
     assert asked

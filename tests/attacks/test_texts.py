@@ -10,9 +10,9 @@ from canvas.document import component_names
 from components.context import THINK_END, THINK_START
 from components.nodes.data.string_transform import string_transform
 from components.nodes.flow.message import message
-from components.text.extraction.page_text import text_of_page
-from components.text.splitting import replaced, split_at
-from providers.models.chat.echo import echo_of
+from components.text.extraction.page_text import extract_page_text
+from components.text.splitting import replace_words, split_at
+from providers.models.chat.echo import echo_answer
 from providers.models.text.context_window import count_tokens
 from tests.fakes import FakeContext, run
 
@@ -41,7 +41,7 @@ def said(text: str) -> None:
 def asked(text: str) -> None:
     """What the built-in model looks for in a question to a Categorize."""
     system = "Categories:\n- a\n- b\n" + "JSON schema:\n" * (LONG // 20)
-    echo_of([{"role": "system", "content": system}, {"role": "user", "content": text}])
+    echo_answer([{"role": "system", "content": system}, {"role": "user", "content": text}])
 
 
 WORK: dict[str, Callable[[], Any]] = {
@@ -49,14 +49,14 @@ WORK: dict[str, Callable[[], Any]] = {
     "899 delimiters": lambda: split("a" * LONG, ["a" * (n // 9 + 1) + "b" * (n % 9 + 1) for n in range(899)]),
     "20,000 delimiters": lambda: split("0" * LONG, [f"{number:05}x" for number in range(16_000)]),
     "long delimiters": lambda: split_at("a" * LONG, ["a" * 40_000 + "b", "a" * 40_000 + "c"]),
-    "many marks": lambda: replaced("mark_1" * (LONG // 6), {f"mark_{number}_": "x" for number in range(8_000)}),
+    "many marks": lambda: replace_words("mark_1" * (LONG // 6), {f"mark_{number}_": "x" for number in range(8_000)}),
     "thoughts that never end": lambda: said(f"a{THINK_START}" * (LONG // 2)),
     "thoughts": lambda: said(f"a{THINK_START}b{THINK_END}" * (LONG // 4)),
     "quoted turns": lambda: asked('USER: "' * (LONG // 7)),
     "quotes and blanks": lambda: asked('USER: "' + '" ' * (LONG // 2) + "x"),
     "ids of edges": edge_with_long_ids,
     "punctuation": lambda: count_tokens("{" * 10 * LONG),
-    "small page": lambda: text_of_page("<p " + "a=<" * 5_000),
+    "small page": lambda: extract_page_text("<p " + "a=<" * 5_000),
 }
 
 

@@ -8,7 +8,7 @@ from pydantic import SecretStr
 
 import embedded
 from cli.conformance.cases import Case
-from cli.conformance.play.runner import Fixtures, judge, stage
+from cli.conformance.play.runner import Fixtures, judge, start_engine
 from cli.conformance.report import Verdict
 from local_engine import Engine
 from settings import Settings
@@ -43,7 +43,7 @@ def engine(
         secret_key=SecretStr("a secret that is long"),
         **switches,
     )
-    with stage(settings, fixtures, jobs=1) as engine:
+    with start_engine(settings, fixtures, jobs=1) as engine:
         yield engine
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 import pytest
 
 from cli.conformance.cases import Case, load_case
-from cli.conformance.report import Passed, Verdict
+from cli.conformance.report import PassedCase, Verdict
 from local import Engine
 from tests.compatibility.conftest import RECORDINGS
 from tests.compatibility.test_recordings import undisputed
@@ -27,7 +27,7 @@ def switches(request: pytest.FixtureRequest) -> Mapping[str, bool]:
 def test_a_recorded_canvas_runs_as_it_is(name: str, verdict_of: Callable[[Case], Verdict]):
     case = load_case(RECORDINGS / "cases" / f"{name}.json", RECORDINGS)
 
-    assert verdict_of(case) == Passed(name)
+    assert verdict_of(case) == PassedCase(name)
 
 
 def test_the_engine_has_the_fast_path_that_its_settings_say(engine: Engine, switches: Mapping[str, bool]):

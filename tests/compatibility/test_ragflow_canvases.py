@@ -15,8 +15,8 @@ import pytest
 from canvas.document import parsing
 from canvas.validation import check
 from cli.conformance.cases import load_case
-from cli.conformance.compare.compare import Observed, Played, Refusal
-from cli.conformance.play.runner import Fixtures, play
+from cli.conformance.compare.compare import ObservedRun, ObservedCase, Refusal
+from cli.conformance.play.runner import Fixtures, run_case
 from components.checks.check import findings_of
 from local_engine import Engine
 from providers.interfaces import Program, ProgramResult, RetrievalQuery, Services
@@ -166,7 +166,7 @@ def dsl_of(written: Any) -> Any:
             return written
 
 
-def played(engine: Engine, fixtures: Fixtures, folder: Path, name: str, *turns: Mapping[str, Any]) -> list[Observed]:
+def played(engine: Engine, fixtures: Fixtures, folder: Path, name: str, *turns: Mapping[str, Any]) -> list[ObservedRun]:
     """The turns of one conversation with a canvas."""
     nothing = {"events": [], "outputs": {}, "answer": "", "globals": {}, "history": []}
     written = {
@@ -182,6 +182,6 @@ def played(engine: Engine, fixtures: Fixtures, folder: Path, name: str, *turns: 
     }
     file = folder / "case.json"
     file.write_text(json.dumps(written), encoding="utf-8")
-    seen = play(engine, fixtures, load_case(file, RECORDINGS))
-    assert isinstance(seen, Played), seen.message if isinstance(seen, Refusal) else seen
+    seen = run_case(engine, fixtures, load_case(file, RECORDINGS))
+    assert isinstance(seen, ObservedCase), seen.message if isinstance(seen, Refusal) else seen
     return list(seen.runs)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cli.conformance.cases import Case, load_case
-from cli.conformance.report import Passed, Verdict
+from cli.conformance.report import PassedCase, Verdict
 
 RECORDINGS = Path(__file__).parents[1] / "recordings"
 
@@ -22,4 +22,4 @@ def undisputed() -> list[str]:
 def test_a_recorded_canvas_runs_as_it_is(name: str, verdict_of: Callable[[Case], Verdict]):
     case = load_case(RECORDINGS / "cases" / f"{name}.json", RECORDINGS)
 
-    assert verdict_of(case) == Passed(name)
+    assert verdict_of(case) == PassedCase(name)

@@ -21,7 +21,7 @@ def stage(services: Services, template: str) -> Iterator[Stage]:
     fixtures = runner.Fixtures()
     with test_services.fresh_database(services.database_url, template) as database_url:
         settings = Settings(database_url=database_url, redis_url=redis_url)
-        with runner.stage(settings, fixtures, JOBS) as engine:
+        with runner.start_engine(settings, fixtures, JOBS) as engine:
             yield Stage(engine, fixtures)
 
 

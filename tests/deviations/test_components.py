@@ -12,17 +12,17 @@ from sqlalchemy import select
 from canvas.errors import AddressRefused
 from canvas.outcome import Finished, Routed, WaitingForInput
 from cli.conformance.play import runner
-from components.browsing.uploads import Source, collected
+from components.browsing.uploads import UploadSource, fetch_files
 from components.nodes.data.data_operations import data_operations
 from components.nodes.data.excel_processor import excel_processor
 from components.nodes.data.list_operations import list_operations
 from components.nodes.data.variable_aggregator import variable_aggregator
 from components.nodes.flow.message import message
-from components.nodes.flow.message_file import wanted
+from components.nodes.flow.message_file import parse_format
 from components.nodes.flow.switch import switch
 from components.nodes.flow.user_fill_up import user_fill_up
-from providers.interfaces import Call, Reply, Services
-from scheduler.coordinator.run_start import Request
+from providers.interfaces import HttpCall, HttpResponse, Services
+from scheduler.coordinator.run_start import RunRequest
 from store.tables.runs import metadata
 from tests.deviations.told import Stage, Told, drawn, says, states, switches
 from tests.fakes import FakeContext, FakeHttp, run
@@ -169,7 +169,7 @@ def test_a_second_attempt_says_the_same_and_another_visit_may_say_something_else
 @states("E24")
 @pytest.mark.parametrize(("output_format", "made"), [("PDF", "pdf"), ("Markdown", "markdown"), ("xLsX", "xlsx")])
 def test_the_format_of_a_file_is_understood_in_any_case(output_format: str, made: str):
-    assert wanted(output_format) == made
+    assert parse_format(output_format) == made
 
 
 # -- E14: spreadsheets -----------------------------------------------------------------------------------------------
@@ -206,7 +206,7 @@ SECRET = "s3cret-of-the-caller"
 def tables(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> set[str]:
     """The tables in whose rows a header stands that the caller of a run has sent along."""
     options = {"custom_header": {"Authorization": SECRET}}
-    monkeypatch.setattr(runner, "Request", partial(Request, options=options))
+    monkeypatch.setattr(runner, "Request", partial(RunRequest, options=options))
     stage.play(drawn("begin -> Message:Out", {"Message:Out": says("hi")}))
     with stage.engine.database.transaction() as tx:
         return {table.name for table in metadata.sorted_tables if SECRET in str(tx.rows(select(table)))}
@@ -240,16 +240,16 @@ def test_fields_in_a_list_are_known_by_key_else_by_name():
 
 @states("E25")
 def test_files_for_a_browser_are_fetched_under_guard_and_left_out_where_it_refuses(tmp_path: Path):
-    def answer(call: Call) -> Reply:
+    def answer(call: HttpCall) -> HttpResponse:
         if "private" in call.url:
             raise AddressRefused("URL resolves to a non-public address (10.0.0.1), which is not allowed.")
-        return Reply(200, {}, b"bytes", call.url)
+        return HttpResponse(200, {}, b"bytes", call.url)
 
     http = FakeHttp(answer)
-    sources = [Source("http://private.test/a.txt"), Source("https://public.test/b.txt")]
+    sources = [UploadSource("http://private.test/a.txt"), UploadSource("https://public.test/b.txt")]
     ctx = FakeContext(services=Services(http), log=Log())
 
-    files = asyncio.run(collected(sources, tmp_path, 1000, ctx))
+    files = asyncio.run(fetch_files(sources, tmp_path, 1000, ctx))
 
     assert [file.name for file in files] == ["b.txt"]
     assert [call.trusted for call in http.calls] == [False, False]

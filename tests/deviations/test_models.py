@@ -7,8 +7,8 @@ import pytest
 
 from canvas.outcome import Finished
 from components.nodes.llm.llm import llm
-from components.nodes.llm.model_call import GenerationParams, pause
-from providers.models.types.chat import ChatRequest, Completion, Delta, ModelSpec, TextDelta
+from components.nodes.llm.model_call import GenerationParams, retry_wait
+from providers.models.types.chat import ChatRequest, Completion, Delta, ModelSpec, ContentDelta
 from tests.deviations.told import Stage, Told, asks, drawn, makes, rest_differs, says, states, visible_only
 from tests.fakes import FakeContext, run
 
@@ -143,7 +143,7 @@ def test_a_model_is_asked_once_more_for_each_retry_and_never_more(
 def test_waiting_times_double_and_end_at_a_minute():
     params = GenerationParams(delay_after_error=2)
 
-    assert [pause(params, attempt) for attempt in (0, 1, 2, 4, 5, 40)] == [2, 4, 8, 32, 60, 60]
+    assert [retry_wait(params, attempt) for attempt in (0, 1, 2, 4, 5, 40)] == [2, 4, 8, 32, 60, 60]
 
 
 # -- E21: structured answers -----------------------------------------------------------------------------------------
@@ -184,8 +184,8 @@ class Stutterer:
         return Completion("haha")
 
     async def stream(self, request: ChatRequest) -> AsyncIterator[Delta]:
-        yield TextDelta("ha")
-        yield TextDelta("ha")
+        yield ContentDelta("ha")
+        yield ContentDelta("ha")
 
 
 @states("E22")

@@ -15,14 +15,14 @@ from components.tools.finance.jin10 import JIN10
 from components.tools.finance.tushare import TUSHARE
 from components.tools.finance.wencai import WENCAI
 from components.tools.framework.base import Tool, ToolParams, ToolResult
-from components.tools.framework.tool_node import on_canvas
+from components.tools.framework.tool_node import tool_component
 from components.tools.qweather import QWEATHER
 from components.tools.web_search import tavily
 from components.tools.web_search.duckduckgo import DUCKDUCKGO
 from components.tools.web_search.google import GOOGLE
 from components.tools.web_search.wikipedia import WIKIPEDIA
-from providers.interfaces import McpCall, McpWords, Services
-from providers.mcp.headers import filled
+from providers.interfaces import McpCall, McpToolDescription, Services
+from providers.mcp.headers import fill_headers
 from providers.mcp.results import text_of
 from providers.models.chat.scripted import Script
 from tests.deviations.told import states
@@ -60,7 +60,7 @@ def test_a_tool_that_fails_leaves_nothing_of_its_last_round():
     tool, _ = failing(ToolError("down"))
     ctx = FakeContext(previous={"formalized_content": "of the last round"})
 
-    outcome = run(on_canvas(tool), {"outputs": {"json": {}}}, ctx)
+    outcome = run(tool_component(tool), {"outputs": {"json": {}}}, ctx)
 
     assert isinstance(outcome, Failed)
     assert outcome.outputs["formalized_content"] is None
@@ -96,7 +96,7 @@ def test_a_tool_has_its_time_once():
 
     tool = Tool("Slow", "slow", ToolParams, "Waits.", {}, call, effect="idempotent", empty=None)
 
-    outcome = run(on_canvas(tool), {"max_retries": 3}, FakeContext(limits={"Slow": 0.02}))
+    outcome = run(tool_component(tool), {"max_retries": 3}, FakeContext(limits={"Slow": 0.02}))
 
     assert isinstance(outcome, Failed)
     assert outcome.error.startswith(
@@ -134,7 +134,7 @@ def test_the_default_of_a_failed_tool_is_its_result():
     tool, _ = failing(ToolError("down"))
     policy = {"exception_method": "comment", "exception_default_value": "later"}
 
-    outcome = run(on_canvas(tool), policy, FakeContext())
+    outcome = run(tool_component(tool), policy, FakeContext())
 
     assert isinstance(outcome, Finished)
     assert outcome.outputs == {"formalized_content": "later", "result": "later", "_SUPPRESSED_ERROR": "down"}
@@ -224,7 +224,7 @@ def test_the_weather_is_json():
 @states("T17")
 @pytest.mark.parametrize(("value", "is_sent"), [("Bearer abra", True), ("rare", True), ("Bearer ", False), ("", False)])
 def test_only_a_header_that_carries_nothing_is_left_out(value: str, is_sent: bool):
-    assert filled({"Authorization": value}, {}, {}).headers == ({"Authorization": value} if is_sent else {})
+    assert fill_headers({"Authorization": value}, {}, {}).headers == ({"Authorization": value} if is_sent else {})
 
 
 @states("T17")
@@ -256,7 +256,7 @@ class Servers:
         self.seen.append(call.tool)
         return "3"
 
-    async def pinned(self, server: str, tool: str) -> McpWords | None:
+    async def pinned(self, server: str, tool: str) -> McpToolDescription | None:
         return None
 
     async def close(self) -> None:

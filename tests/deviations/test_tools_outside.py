@@ -12,22 +12,22 @@ from canvas.errors import AddressRefused, ToolError
 from canvas.outcome import Failed, Finished
 from components.tools.code.code_exec import CODE_EXEC
 from components.tools.email.send import EMAIL
-from components.tools.framework.tool_node import on_canvas
+from components.tools.framework.tool_node import tool_component
 from components.tools.retrieval import RETRIEVAL
 from components.tools.sql.exesql import EXESQL
 from components.tools.web_search.crawler import CRAWLER
 from components.tools.web_search.searxng import SEARXNG
-from knowledge.retriever import looked_of
+from knowledge.retriever import memory_query_of
 from providers.http.address_policy import Guard
-from providers.http.client import Outgoing
+from providers.http.client import HttpClient
 from providers.interfaces import (
-    Call,
-    Connection,
+    HttpCall,
+    DatabaseSession,
     DeliveryUnknown,
     MailAccount,
     Program,
     ProgramResult,
-    Reply,
+    HttpResponse,
     RetrievalQuery,
     Rows,
     Services,
@@ -56,7 +56,7 @@ class Box:
 
 def program_in(box: Box, **params: Any) -> Finished | Failed:
     ctx = FakeContext(globals={"env.v": "'); boom('"}, services=Services(FakeHttp(no_network), sandbox=box))
-    outcome = run(on_canvas(CODE_EXEC), {"lang": "python", "script": "def main(): ...", **params}, ctx)
+    outcome = run(tool_component(CODE_EXEC), {"lang": "python", "script": "def main(): ...", **params}, ctx)
     assert isinstance(outcome, Finished | Failed)
     return outcome
 
@@ -86,7 +86,7 @@ class Tables:
         self.asked: list[str] = []
 
     @asynccontextmanager
-    async def connect(self, params: Mapping[str, Any]) -> AsyncGenerator[Connection]:
+    async def connect(self, params: Mapping[str, Any]) -> AsyncGenerator[DatabaseSession]:
         yield self
 
     async def execute(self, sql: str, most_rows: int) -> Rows:
@@ -99,7 +99,7 @@ class Tables:
 def queried(tables: Tables, sql: str) -> Mapping[str, Any]:
     target = {"db_type": "mysql", "database": "d", "username": "u", "password": "pass-1234", "host": "db.test"}
     ctx = FakeContext(services=Services(FakeHttp(no_network), databases=tables))
-    outcome = run(on_canvas(EXESQL), {**target, "sql": sql}, ctx)
+    outcome = run(tool_component(EXESQL), {**target, "sql": sql}, ctx)
     assert isinstance(outcome, Finished), outcome
     return outcome.outputs
 
@@ -142,7 +142,7 @@ def test_only_a_speakers_name_is_taken_off_a_question(query: str, question: str)
     books = Books()
     ctx = FakeContext(services=Services(FakeHttp(no_network), retriever=books))
 
-    run(on_canvas(RETRIEVAL), {"query": query, "dataset_ids": ["d1"]}, ctx)
+    run(tool_component(RETRIEVAL), {"query": query, "dataset_ids": ["d1"]}, ctx)
 
     assert [search.question for search in books.asked] == [question]
 
@@ -176,7 +176,7 @@ def test_a_letter_that_may_have_been_sent_is_sent_once_to_each_of_its_recipients
     account = {"smtp_server": "smtp.test", "email": "me@x.test", "password": "pass-1234", "sender_name": "Ann"}
     ctx = FakeContext(services=Services(FakeHttp(no_network), mail=office))
 
-    outcome = run(on_canvas(EMAIL), {**account, "to_email": "a@x.test; b@x.test", "max_retries": 3}, ctx)
+    outcome = run(tool_component(EMAIL), {**account, "to_email": "a@x.test; b@x.test", "max_retries": 3}, ctx)
 
     assert isinstance(outcome, Failed)
     assert outcome.error == "delivery state unknown"
@@ -188,7 +188,7 @@ def test_a_letter_that_may_have_been_sent_is_sent_once_to_each_of_its_recipients
 def test_in_memories_the_weight_of_words_weighs_the_words():
     options = {"keywords_similarity_weight": 0.9, "similarity_threshold": 0.1, "top_n": 3, "user_id": "ann"}
 
-    looked = looked_of(RetrievalQuery("tea", memory_ids=["m1"], options=options))
+    looked = memory_query_of(RetrievalQuery("tea", memory_ids=["m1"], options=options))
 
     assert (looked.by_words, looked.threshold, looked.most, looked.whose.user_id) == (0.9, 0.1, 3, "ann")
 
@@ -207,7 +207,7 @@ def test_a_host_that_an_author_names_is_reached_under_guard():
 
 @states("T19")
 def test_a_page_and_a_mail_server_are_reached_under_guard():
-    http = vendor(Reply(200, {"content-type": "text/html"}, b"<p>x", "https://site.test/"))
+    http = vendor(HttpResponse(200, {"content-type": "text/html"}, b"<p>x", "https://site.test/"))
     account = MailAccount("127.0.0.1", 465, "me", "pass-1234", tls=True, timeout=5.0)
 
     async def greeted() -> None:
@@ -224,10 +224,10 @@ def test_a_page_and_a_mail_server_are_reached_under_guard():
 @states("T19", "E25")
 @pytest.mark.parametrize("url", ["http://127.0.0.1/", "http://169.254.169.254/latest", "http://[::ffff:10.0.0.1]/"])
 def test_a_private_address_is_refused_on_the_first_hop_and_on_every_other(url: str):
-    async def asked() -> Reply:
-        http = Outgoing(Guard())
+    async def asked() -> HttpResponse:
+        http = HttpClient(Guard())
         try:
-            return await http.send(Call("GET", url, redirects=5))
+            return await http.send(HttpCall("GET", url, redirects=5))
         finally:
             await http.aclose()
 
@@ -243,12 +243,12 @@ def test_a_redirect_to_a_private_address_is_refused():
         await writer.drain()
         writer.close()
 
-    async def asked() -> Reply:
+    async def asked() -> HttpResponse:
         server = await asyncio.start_server(redirecting, "127.0.0.1", 0)
-        http = Outgoing(Guard(allowed=("127.0.0.1",)))
+        http = HttpClient(Guard(allowed=("127.0.0.1",)))
         try:
             port = server.sockets[0].getsockname()[1]
-            return await http.send(Call("GET", f"http://127.0.0.1:{port}/", redirects=5))
+            return await http.send(HttpCall("GET", f"http://127.0.0.1:{port}/", redirects=5))
         finally:
             await http.aclose()
             server.close()

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 import local_engine
-from cli.conformance.cases import Case, CaseRun, HttpRoute, Recording, load_case
-from cli.conformance.compare.compare import Difference, Observed, Played, Refusal, compare
-from cli.conformance.compare.normalise import plain, plain_events
+from cli.conformance.cases import Case, CaseRun, HttpRoute, CaseRecording, load_case
+from cli.conformance.compare.compare import Difference, ObservedRun, ObservedCase, Refusal, compare
+from cli.conformance.compare.normalise import normalise, normalise_events
 from cli.conformance.play import runner
 
 RECORDINGS = Path(__file__).parent.parent / "recordings"
@@ -50,10 +50,10 @@ class Told:
     """A case that was played. What is asked about one run is asked about the last, unless `run` says otherwise."""
 
     case: Case
-    played: Played
+    played: ObservedCase
 
     @property
-    def runs(self) -> Sequence[Observed]:
+    def runs(self) -> Sequence[ObservedRun]:
         return self.played.runs
 
     @property
@@ -76,13 +76,13 @@ class Told:
 
     def outputs(self, node: str, run: int = -1) -> dict[str, Any]:
         """A node's outputs without its times."""
-        return plain(self.runs[run].outputs[node], self.played.http_base)
+        return normalise(self.runs[run].outputs[node], self.played.http_base)
 
     def story(self, run: int = -1) -> list[str]:
         """The events in a short form: "+node" started, "-node" finished, what was said is left out."""
         return [
             f"{_SHORT[event.name]}{event.node_id}" if event.name in _SHORT else event.name
-            for event in plain_events(self.runs[run].events)
+            for event in normalise_events(self.runs[run].events)
             if event.name not in ("message", "message_end")
         ]
 
@@ -98,14 +98,14 @@ class Told:
 
 def rest_differs(told: Told, recorded_text: Texts, our_text: Texts = str) -> Difference | None:
     """The first difference from the recording that is left when its texts, and ours, are seen in another way."""
-    recording = Recording.model_validate(_seen(told.case.expect.model_dump(), recorded_text))
+    recording = CaseRecording.model_validate(_seen(told.case.expect.model_dump(), recorded_text))
     runs = [_run_seen(run, our_text) for run in told.runs]
     played = replace(told.played, runs=runs, llm_requests=_seen(told.requests, our_text))
     return compare(replace(told.case, expect=recording), played)
 
 
-def _run_seen(run: Observed, text: Texts) -> Observed:
-    return Observed(**{name: _seen(getattr(run, name), text) for name in Observed.__slots__})
+def _run_seen(run: ObservedRun, text: Texts) -> ObservedRun:
+    return ObservedRun(**{name: _seen(getattr(run, name), text) for name in ObservedRun.__slots__})
 
 
 def without_blanks(text: str) -> str:
@@ -247,7 +247,7 @@ class Stage:
                 deviations=frozenset(),
                 document=document,
                 runs=tuple(CaseRun.model_validate(run) for run in runs or ({"query": "q"},)),
-                expect=Recording(runs=[]),
+                expect=CaseRecording(runs=[]),
                 llm=tuple(llm),
                 http=tuple(HttpRoute.model_validate(route) for route in http),
             )
@@ -255,6 +255,6 @@ class Stage:
 
     def carried_out(self, case: Case) -> Told:
         """A case whose document is accepted."""
-        played = runner.play(self.engine, self.fixtures, case)
+        played = runner.run_case(self.engine, self.fixtures, case)
         assert not isinstance(played, Refusal), played.message
         return Told(case, played)

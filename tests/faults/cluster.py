@@ -23,7 +23,7 @@ from sqlalchemy import text
 from sqlalchemy.exc import SQLAlchemyError
 
 from scheduler.coordinator.coordinator import Coordinator
-from scheduler.coordinator.run_start import Request
+from scheduler.coordinator.run_start import RunRequest
 from scheduler.coordinator.version_cache import VersionCache
 from scheduler.lifecycle.accept import Start
 from scheduler.lifecycle.lifecycle import Lifecycle
@@ -112,7 +112,7 @@ class Cluster:
         with self.database.transaction() as tx:
             self.tenant_id = tenants.create_tenant(tx, f"tenant {new_id()}")
             self.canvas_id = canvases.create(tx, self.tenant_id, "two ways", document)
-            self.version_id = versions.snapshot(tx, self.tenant_id, self.canvas_id).id
+            self.version_id = versions.lock_draft_version(tx, self.tenant_id, self.canvas_id).id
             self.token = tenants.create_token(tx, self.tenant_id, "tests")[1]
         self.mark = f"m{self.tenant_id.hex[-8:]}"
         self.outside.forget()
@@ -173,7 +173,7 @@ class Cluster:
         """Start so many runs; the number of each is in its question."""
         return [
             self.lifecycle.start_run(
-                Start(self.tenant_id, self.canvas_id, self.version_id, Request(query=self.question(number)))
+                Start(self.tenant_id, self.canvas_id, self.version_id, RunRequest(query=self.question(number)))
             ).run_id
             for number in range(count)
         ]

@@ -129,7 +129,7 @@ def _at_commits(passing: _Passing) -> None:
 
     setattr(Database, "transaction", transaction)  # noqa: B010 (a method of production code, from outside)
     _noting(reports, "report", "a report", lambda stored: stored.count() > 0)
-    _noting(reports, "complete", "a report")
+    _noting(reports, "report_inline", "a report")
     _noting(decisions, "apply", "a fold")
     _noting(run_rows, "create", "a start")
     _noting(sweep_queries, "expire_leases", "a repair", lambda found: bool(found))

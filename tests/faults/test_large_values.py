@@ -27,7 +27,7 @@ def test_no_row_names_a_file_that_is_not_there_when_its_worker_is_killed_in_betw
     )
     with cluster.database.transaction() as tx:
         cluster.canvas_id = canvases.create(tx, cluster.tenant_id, "large", document)
-        cluster.version_id = versions.snapshot(tx, cluster.tenant_id, cluster.canvas_id).id
+        cluster.version_id = versions.lock_draft_version(tx, cluster.tenant_id, cluster.canvas_id).id
     query = "x" * 1024
     monkeypatch.setattr(cluster, "question", lambda number: query)
 

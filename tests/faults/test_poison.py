@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-from scheduler.coordinator.run_start import Request
+from scheduler.coordinator.run_start import RunRequest
 from scheduler.lifecycle.accept import Start
 from store.agents import canvases, versions
 from store.primitives.ids import new_id
@@ -21,8 +21,8 @@ def test_what_kills_three_workers_fails_and_everything_else_goes_on(cluster: Clu
     with cluster.database.transaction() as tx:
         document = dsl_of("begin -> poison", poison={"component": "Poison"})
         canvas_id = canvases.create(tx, cluster.tenant_id, f"poisoned {new_id()}", document)
-        version_id = versions.snapshot(tx, cluster.tenant_id, canvas_id).id
-    cluster.lifecycle.start_run(Start(cluster.tenant_id, canvas_id, version_id, Request(query="x")))
+        version_id = versions.lock_draft_version(tx, cluster.tenant_id, canvas_id).id
+    cluster.lifecycle.start_run(Start(cluster.tenant_id, canvas_id, version_id, RunRequest(query="x")))
     cluster.wait_for(lambda: cluster.statuses == {"succeeded": HONEST, "failed": 1}, 60)
 
     assert sorted(worker.poll() is None for worker in workers) == [False, False, False, True]

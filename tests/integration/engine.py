@@ -28,9 +28,9 @@ from components import registry
 from components.base import Component, Params
 from components.context import NodeContext
 from providers.models.chat.scripted import Script
-from providers.models.vendors.accounts import Account
+from providers.models.vendors.accounts import VendorAccount
 from scheduler.coordinator.coordinator import Coordinator
-from scheduler.coordinator.run_start import Request
+from scheduler.coordinator.run_start import RunRequest
 from scheduler.coordinator.version_cache import VersionCache
 from scheduler.lifecycle.accept import Start, Started
 from scheduler.lifecycle.lifecycle import Lifecycle
@@ -50,7 +50,7 @@ from store.tables.runs import node_values
 from store.tenants import tenants
 from tests import builders
 from worker.bootstrap import Environment, assemble
-from worker.reporter import LeaseLost, Reporter
+from worker.reporter import AttemptLeaseLost, Reporter
 from worker.worker import Worker
 
 PATIENCE = 60.0  # seconds for a fact that other threads or processes bring about
@@ -164,7 +164,7 @@ class Bench:
     acts: Acts
     outbox: Outbox = field(default_factory=Outbox)
     script: Script | None = None
-    accounts: Sequence[Account] = ()
+    accounts: Sequence[VendorAccount] = ()
     _open: ExitStack = field(default_factory=ExitStack)
     _worker: Worker | None = None
 
@@ -192,7 +192,7 @@ class Bench:
         tenant = tenant_id or self.tenant_id
         with self.database.transaction() as tx:
             canvas_id = canvases.create(tx, tenant, f"canvas {new_id()}", dsl_of(*parts, **params))
-            return canvas_id, versions.snapshot(tx, tenant, canvas_id).id
+            return canvas_id, versions.lock_draft_version(tx, tenant, canvas_id).id
 
     def a_start(self, *parts: str, query: Any = "hello", **options: Any) -> Start:
         """A start of a new canvas, or of the one given as `drawn`. Mappings are params of nodes."""
@@ -200,7 +200,7 @@ class Bench:
         given = {name: value for name, value in options.items() if name not in params}
         tenant = given.pop("tenant_id", self.tenant_id)
         canvas_id, version_id = given.pop("drawn", None) or self.draw(*parts, tenant_id=tenant, **params)
-        request = Request(query=query, inputs=given.pop("inputs", None), files=given.pop("files", ()))
+        request = RunRequest(query=query, inputs=given.pop("inputs", None), files=given.pop("files", ()))
         return Start(tenant, canvas_id, version_id, request, **given)
 
     def start(self, *parts: str, **options: Any) -> "Run":
@@ -262,10 +262,10 @@ class Bench:
 
     def report(self, claimed: Claim, outcome: str = "Finished", **written: Any) -> bool:
         """Store a report by hand, without any fold; whether it was taken."""
-        with suppress(LeaseLost), self.database.transaction() as tx:
+        with suppress(AttemptLeaseLost), self.database.transaction() as tx:
             stored = reports.report(tx, claimed.run_id, claimed.id, claimed.lease_id, told(outcome, **written))
             if not stored.count():
-                raise LeaseLost
+                raise AttemptLeaseLost
             return True
         return False
 
@@ -361,8 +361,8 @@ class Run:
         return {row.node_id: row.status for row in self.activations}
 
     @property
-    def events(self) -> list[events.StoredEvent]:
-        return self._read(lambda tx: events.after(tx, self.id, 0, most=10_000))
+    def events(self) -> list[events.EventRow]:
+        return self._read(lambda tx: events.read_after(tx, self.id, 0, most=10_000))
 
     @property
     def told(self) -> list[str]:
@@ -380,8 +380,8 @@ class Run:
         return [row[0] for row in self._read(lambda tx: tx.rows(wanted.order_by(node_values.c.place)))]
 
     @property
-    def turns(self) -> Sequence[message_streams.Turn]:
-        return self._read(lambda tx: message_streams.opened(tx, self.id))
+    def turns(self) -> Sequence[message_streams.StreamRow]:
+        return self._read(lambda tx: message_streams.list_opened(tx, self.id))
 
     @property
     def said(self) -> str:

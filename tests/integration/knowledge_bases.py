@@ -13,18 +13,18 @@ from pytest_httpserver import HTTPServer
 from werkzeug import Request, Response
 
 from knowledge.bases.ingestion import Ingestion, storage_of
-from knowledge.bases.search import Library, Wanted
-from knowledge.index.index_cache import Shelf
+from knowledge.bases.search import KnowledgeBaseSearch, SearchQuery
+from knowledge.index.index_cache import IndexCache
 from knowledge.models import TenantModels
 from providers.models.chat.catalogue import Limits
 from providers.models.embeddings.stand_in import vector_of
 from providers.models.transport.clients import close_connections
-from providers.models.vendors.accounts import Account, AccountModel
+from providers.models.vendors.accounts import VendorAccount, AccountModel
 from store.db.database import Database
 from store.files.blobs import LocalBlobs
 from store.knowledge import bases as knowledge_bases
 from store.knowledge import documents
-from store.knowledge.documents import Document
+from store.knowledge.documents import KnowledgeDocument
 
 EMBEDDING = "vectors@OpenAI-API-Compatible"
 RANKS = "ranks@OpenAI-API-Compatible"
@@ -44,13 +44,13 @@ class Vendor:
     refusals: int = 0  # requests for vectors that are answered with 400 from now on
 
     @property
-    def account(self) -> Account:
+    def account(self) -> VendorAccount:
         models = {
             "vectors": AccountModel(kinds=frozenset({"embedding"})),
             "ranks": AccountModel(kinds=frozenset({"rerank"})),
             "talk": AccountModel(is_tools=True),
         }
-        return Account("OpenAI-API-Compatible", base_url=f"{self.url}/v1", api_key="sk-secret", models=models)
+        return VendorAccount("OpenAI-API-Compatible", base_url=f"{self.url}/v1", api_key="sk-secret", models=models)
 
     def forget(self) -> None:
         """Begin anew for another test."""
@@ -100,14 +100,14 @@ class Shop:
     database: Database
     tenant_id: UUID
     folder: Path
-    accounts: Sequence[Account] = ()
+    accounts: Sequence[VendorAccount] = ()
     memory: int = 10**9
 
     def __post_init__(self) -> None:
         self.blobs = LocalBlobs(self.folder)
         self.models = TenantModels(self.database, self.accounts, Limits(), None)
-        self.shelf = Shelf(self.database, self.memory)
-        self.library = Library(self.database, self.shelf, self.models)
+        self.shelf = IndexCache(self.database, self.memory)
+        self.library = KnowledgeBaseSearch(self.database, self.shelf, self.models)
 
     def base(self, name: str = "Policies", model: str = "echo", tokens: int = 64, language: str = "English") -> UUID:
         parser = {"chunk_token_num": tokens, "overlapped_percent": 0}
@@ -116,7 +116,7 @@ class Shop:
                 tx, self.tenant_id, name, embedding_model=model, parser=parser, language=language
             )
 
-    def add(self, base_id: UUID, name: str, text: str | bytes, **metadata: Any) -> Document:
+    def add(self, base_id: UUID, name: str, text: str | bytes, **metadata: Any) -> KnowledgeDocument:
         """A document that waits to be read."""
         data = text.encode() if isinstance(text, str) else text
         sha256 = storage_of(self.blobs, base_id).put(data)
@@ -151,7 +151,7 @@ class Shop:
 
         return asyncio.run(read())
 
-    def document(self, document: Document) -> Document:
+    def document(self, document: KnowledgeDocument) -> KnowledgeDocument:
         with self.database.transaction() as tx:
             (found,) = documents.get_many(tx, self.tenant_id, document.base_id, [document.id])
         return found
@@ -163,7 +163,7 @@ class Shop:
         async def find() -> dict[str, Any]:
             try:
                 bases = await self.library.bases(whose, names or ["Policies"])
-                return await self.library.search(whose, list(bases.values()), Wanted(question, **given))
+                return await self.library.search(whose, list(bases.values()), SearchQuery(question, **given))
             finally:
                 await close_connections()
 

@@ -8,15 +8,15 @@ from typing import Any
 from uuid import UUID
 
 from knowledge.memory.extraction import Extraction
-from knowledge.memory.memories import Looked, Memories
+from knowledge.memory.memories import MemoryQuery, MemoryStore
 from knowledge.models import TenantModels
 from providers.models.chat.catalogue import Limits
 from providers.models.transport.clients import close_connections
-from providers.models.vendors.accounts import Account
+from providers.models.vendors.accounts import VendorAccount
 from store.db.database import Database
 from store.knowledge import memories, memory_messages
 from store.knowledge.memories import Memory
-from store.knowledge.memory_messages import ANYBODY, Message, MessageScope
+from store.knowledge.memory_messages import ANY_SCOPE, MemoryMessage, MessageScope
 
 
 def extracted(**by_type: Sequence[str]) -> str:
@@ -33,12 +33,12 @@ class Notebook:
 
     database: Database
     tenant_id: UUID
-    accounts: Sequence[Account] = ()
+    accounts: Sequence[VendorAccount] = ()
 
     def __post_init__(self) -> None:
         self.models = TenantModels(self.database, self.accounts, Limits(), None)
         self.told = 0
-        self.memories = Memories(self.database, self.models, self._tell)
+        self.memories = MemoryStore(self.database, self.models, self._tell)
 
     def _tell(self) -> None:
         self.told += 1
@@ -78,13 +78,13 @@ class Notebook:
     def find(self, question: str, *chosen: Memory, **given: Any) -> list[str]:
         """What is found, the nearest first."""
         whose = MessageScope(**given.pop("whose", {}))
-        looked = Looked(question, whose=whose, **{"threshold": 0.0, **given})
+        looked = MemoryQuery(question, whose=whose, **{"threshold": 0.0, **given})
         return [message.content for message, _ in _run(self.memories.search(self.tenant_id, chosen, looked))]
 
-    def messages(self, memory: Memory) -> list[Message]:
+    def messages(self, memory: Memory) -> list[MemoryMessage]:
         """Everything that is alive in a memory, the newest first."""
         with self.database.transaction() as tx:
-            return memory_messages.recent(tx, self.tenant_id, [memory.id], ANYBODY, 1000)
+            return memory_messages.list_recent(tx, self.tenant_id, [memory.id], ANY_SCOPE, 1000)
 
 
 def _run(work: Any) -> Any:

@@ -114,7 +114,7 @@ def product_on(database_url: str, redis_url: str, home: Path, monkeypatch: pytes
     with database.transaction() as tx:
         tenant_id = tenants.create_tenant(tx, f"tenant {new_id()}")
         _, token = tenants.create_token(tx, tenant_id, "test", "api")
-    with local_engine.engine(given, database_url, redis_url, threads=8), serving(config) as url:
+    with local_engine.run_engine(given, database_url, redis_url, threads=8), serving(config) as url:
         client = Server(url, database, config).client_of(tenant_id, token)
         try:
             yield Product(client, url, database, gate, client.agent(HELD_UP))

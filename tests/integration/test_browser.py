@@ -20,8 +20,8 @@ from werkzeug import Request, Response
 from canvas.errors import NodeFailure
 from canvas.outcome import Failed, Finished
 from components.browsing.browser import browser
-from components.browsing.session import Wanted, opened
-from components.tools.framework.tool_node import on_canvas
+from components.browsing.session import BrowserOptions, open_browser
+from components.tools.framework.tool_node import tool_component
 from components.tools.web_search.crawler import CRAWLER
 from providers.http.address_policy import Guard
 from providers.interfaces import BrowserSettings, Services
@@ -298,7 +298,7 @@ def test_a_browser_is_gone_when_the_attempt_is_called_off_even_if_playwright_han
         is_open = asyncio.Event()
 
         async def work() -> None:
-            async with opened(settings(), Wanted(scratch=scratch), Log()):
+            async with open_browser(settings(), BrowserOptions(scratch=scratch), Log()):
                 is_open.set()
                 await asyncio.Event().wait()
 
@@ -327,7 +327,7 @@ def test_a_browser_is_gone_when_the_attempt_is_called_off_even_if_playwright_han
 def test_a_browser_that_is_still_starting_is_gone_as_well(scratch: Path):
     async def called_off() -> None:
         async def work() -> None:
-            async with opened(settings(), Wanted(scratch=scratch), Log()):
+            async with open_browser(settings(), BrowserOptions(scratch=scratch), Log()):
                 raise AssertionError("it should not have come to this")
 
         task = asyncio.create_task(work())
@@ -344,7 +344,7 @@ def test_a_browser_that_is_still_starting_is_gone_as_well(scratch: Path):
 def crawled(server: HTTPServer, path: str, **params: Any) -> Finished | Failed:
     ctx = FakeContext(services=Services(FakeHttp(no_network), browser=settings()), log=Log())
     stored = {"query": path if "://" in path else server.url_for(path), "engine": "browser", **params}
-    outcome = run(on_canvas(CRAWLER), stored, ctx)
+    outcome = run(tool_component(CRAWLER), stored, ctx)
     assert isinstance(outcome, Finished | Failed)
     return outcome
 

@@ -20,7 +20,7 @@ from providers.models.types.chat import (
     Delta,
     ErrorDelta,
     ReasoningDelta,
-    TextDelta,
+    ContentDelta,
     ToolCall,
     Usage,
     UsageDelta,
@@ -78,7 +78,7 @@ class Server:
             models={"m": AccountModel(is_tools=True, **model)},
         )
         spec = resolve("m@OpenAI-API-Compatible", [account])
-        return open_chat(spec, Limits(timedelta(seconds=timeout)), pace=RetryPolicy(at_once, lambda: 0.0))
+        return open_chat(spec, Limits(timedelta(seconds=timeout)), retry_policy=RetryPolicy(at_once, lambda: 0.0))
 
 
 waits: list[float] = []
@@ -173,7 +173,7 @@ def test_a_streamed_answer_arrives_with_reasoning_and_usage():
 
     deltas, request = within_seconds(steps())
 
-    assert deltas == [ReasoningDelta("a"), TextDelta("Hel"), TextDelta("lo"), UsageDelta(Usage(7, 2, 9, 1))]
+    assert deltas == [ReasoningDelta("a"), ContentDelta("Hel"), ContentDelta("lo"), UsageDelta(Usage(7, 2, 9, 1))]
     assert request["line"] == "POST /v1/chat/completions HTTP/1.1"
     assert request["headers"]["authorization"] == f"Bearer {KEY}"
     assert request["body"] == {
@@ -287,7 +287,7 @@ def test_a_stream_that_breaks_off_is_not_begun_again():
 
     deltas, requests = within_seconds(steps())
 
-    assert deltas[0] == TextDelta("half")
+    assert deltas[0] == ContentDelta("half")
     assert isinstance(deltas[1], ErrorDelta)
     assert deltas[1].code == "CONNECTION_ERROR"
     assert requests == 1
@@ -299,7 +299,7 @@ def test_an_error_in_the_middle_of_a_stream_ends_the_answer():
         async with serving(events(piece(content="half"), error)) as server:
             return await listened(server.model(), retries=3)
 
-    assert within_seconds(steps())[:2] == [TextDelta("half"), ErrorDelta("SERVER_ERROR", "key servers are busy")]
+    assert within_seconds(steps())[:2] == [ContentDelta("half"), ErrorDelta("SERVER_ERROR", "key servers are busy")]
 
 
 def test_a_connection_that_is_cut_before_the_answer_is_tried_again():
@@ -309,7 +309,7 @@ def test_a_connection_that_is_cut_before_the_answer_is_tried_again():
 
     deltas, requests = within_seconds(steps())
 
-    assert (deltas[0], requests) == (TextDelta("hi"), 2)
+    assert (deltas[0], requests) == (ContentDelta("hi"), 2)
 
 
 def test_a_server_that_is_not_there_is_named_without_the_key():

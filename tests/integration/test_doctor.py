@@ -8,8 +8,8 @@ import pytest
 from sqlalchemy import text
 
 from cli.server import checks
-from cli.server.checks import Finding, Level
-from cli.shell.servers import Found
+from cli.server.checks import CheckResult, Level
+from cli.shell.servers import CommandServers
 from settings import Settings
 from store.db.database import Database
 from store.monitoring import queue_probes
@@ -56,5 +56,5 @@ def seen_by_a_sweeper(database: Database, ago: timedelta) -> None:
         queue_probes.record_return(tx, "nodes", seen)
 
 
-def sweeper(database: Database) -> Finding:
-    return checks.sweeper(database, Found(Settings()))
+def sweeper(database: Database) -> CheckResult:
+    return checks.sweeper(database, CommandServers(Settings()))

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import pytest
 
 from providers.http.address_policy import Guard
-from providers.http.browser_proxy import Egress
+from providers.http.browser_proxy import BrowserProxy
 
 T = TypeVar("T")
 PATIENCE = 5.0  # seconds
@@ -47,7 +47,7 @@ async def ok(head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWr
     await reader.read()
 
 
-async def asked(egress: Egress, request: bytes, *, most: int = -1) -> bytes:
+async def asked(egress: BrowserProxy, request: bytes, *, most: int = -1) -> bytes:
     """All that comes back for a request; with `most`, the beginning of it."""
     reader, writer = await asyncio.open_connection("127.0.0.1", int(egress.url.rpartition(":")[2]))
     writer.write(request)
@@ -71,7 +71,7 @@ def test_a_request_is_made_and_answered():
         await ok(head, reader, writer)
 
     async def work() -> bytes:
-        async with server(answer) as port, Egress(HERE) as egress:
+        async with server(answer) as port, BrowserProxy(HERE) as egress:
             return await asked(
                 egress, f"POST http://127.0.0.1:{port}/x HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabc".encode()
             )
@@ -87,7 +87,7 @@ def test_a_tunnel_carries_bytes_both_ways():
         writer.write(head.upper())
 
     async def work() -> bytes:
-        async with server(answer) as port, Egress(HERE) as egress:
+        async with server(answer) as port, BrowserProxy(HERE) as egress:
             return await asked(egress, f"CONNECT 127.0.0.1:{port} HTTP/1.1\r\n\r\nhello\r\n\r\n".encode())
 
     assert carried_out(work()) == b"HTTP/1.1 200 Connection established\r\n\r\nHELLO\r\n\r\n"
@@ -107,7 +107,7 @@ def test_a_tunnel_carries_bytes_both_ways():
 )
 def test_addresses_that_may_not_be_reached_are_refused_with_the_reason(request_line: str, host: str, reason: str):
     async def work() -> tuple[bytes, dict[str, str]]:
-        async with Egress(Guard(), resolve=here) as egress:
+        async with BrowserProxy(Guard(), resolve=here) as egress:
             answer = await asked(egress, f"{request_line.format(host)}\r\n\r\n".encode())
             return answer, dict(egress.refused)
 
@@ -126,7 +126,7 @@ def test_the_connection_goes_to_the_address_that_was_checked():
         return ["127.0.0.1"] if len(names) == 1 else ["10.0.0.1"]
 
     async def work() -> bytes:
-        async with server(ok) as port, Egress(HERE, resolve=resolve) as egress:
+        async with server(ok) as port, BrowserProxy(HERE, resolve=resolve) as egress:
             return await asked(egress, f"GET http://rebinding.example:{port}/ HTTP/1.1\r\n\r\n".encode())
 
     assert carried_out(work()).endswith(b"\r\n\r\nok")
@@ -135,7 +135,7 @@ def test_the_connection_goes_to_the_address_that_was_checked():
 
 def test_a_host_that_answers_again_is_no_longer_refused():
     async def work() -> tuple[list[str], list[str]]:
-        async with Egress(HERE) as egress:
+        async with BrowserProxy(HERE) as egress:
             async with server(ok) as port:
                 pass
             await asked(egress, f"GET http://127.0.0.1:{port}/ HTTP/1.1\r\n\r\n".encode())
@@ -156,7 +156,7 @@ def test_a_server_that_speaks_no_http_is_refused(answer: bytes, status: bytes):
         await writer.drain()
 
     async def work() -> bytes:
-        async with server(reply) as port, Egress(HERE) as egress:
+        async with server(reply) as port, BrowserProxy(HERE) as egress:
             return await asked(egress, f"GET http://127.0.0.1:{port}/ HTTP/1.1\r\n\r\n".encode())
 
     assert carried_out(work()).startswith(b"HTTP/1.1 " + status)
@@ -164,7 +164,7 @@ def test_a_server_that_speaks_no_http_is_refused(answer: bytes, status: bytes):
 
 def test_nonsense_is_refused_and_the_proxy_goes_on():
     async def work() -> tuple[bytes, bytes, bytes]:
-        async with server(ok) as port, Egress(HERE) as egress:
+        async with server(ok) as port, BrowserProxy(HERE) as egress:
             nonsense = await asked(egress, b"\x16\x03\x01 hello\r\n\r\n")
             nothing = await asked(egress, b"")
             return nonsense, nothing, await asked(egress, f"GET http://127.0.0.1:{port}/ HTTP/1.1\r\n\r\n".encode())
@@ -184,7 +184,7 @@ def test_a_browser_can_bring_in_only_so_much():
             await writer.drain()
 
     async def work() -> tuple[bytes, bytes]:
-        async with server(flood) as port, Egress(HERE, most_bytes=50_000) as egress:
+        async with server(flood) as port, BrowserProxy(HERE, max_bytes=50_000) as egress:
             request = f"GET http://127.0.0.1:{port}/ HTTP/1.1\r\n\r\n".encode()
             return await asked(egress, request), await asked(egress, request)
 
@@ -204,7 +204,7 @@ def test_everything_ends_when_the_browser_does():
 
     async def work() -> None:
         async with server(silent) as port:
-            async with Egress(HERE) as egress:
+            async with BrowserProxy(HERE) as egress:
                 reader, writer = await asyncio.open_connection("127.0.0.1", int(egress.url.rpartition(":")[2]))
                 writer.write(f"CONNECT 127.0.0.1:{port} HTTP/1.1\r\n\r\nhi\r\n\r\n".encode())
                 await reader.readuntil(b"there")

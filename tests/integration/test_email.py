@@ -11,10 +11,10 @@ import pytest
 from canvas.errors import AddressRefused, ToolError
 from canvas.outcome import Failed, Finished
 from components.tools.email.send import EMAIL
-from components.tools.framework.tool_node import on_canvas
+from components.tools.framework.tool_node import tool_component
 from providers.http.address_policy import Guard
 from providers.interfaces import DeliveryUnknown, MailAccount, Services
-from providers.mail import REFUSED_LOGIN, MailServers
+from providers.mail import LOGIN_REFUSED, MailServers
 from tests.certificates import self_signed
 from tests.fakes import FakeContext, FakeHttp, no_network
 from tests.smtp import SmtpServer
@@ -82,7 +82,7 @@ async def sent(mail: MailServers, server: SmtpServer, ctx: FakeContext | None = 
     ctx.services = Services(FakeHttp(no_network), mail=mail, base_urls=named)
     ctx.params = node(server, **params)
     ctx.component = "Email"
-    outcome = on_canvas(EMAIL).run(EMAIL.params.model_validate(ctx.params), ctx)
+    outcome = tool_component(EMAIL).run(EMAIL.params.model_validate(ctx.params), ctx)
     return await outcome  # type: ignore[misc]  # a tool's component is async
 
 
@@ -111,7 +111,7 @@ def test_wrong_login_is_an_error_and_not_retried(servers: Servers, tls: ssl.SSLC
         async with SmtpServer(tls, users={}) as server:
             outcome = await sent(servers(), server, max_retries=3)
 
-            assert (outcome.error, outcome.outputs) == (REFUSED_LOGIN, {"success": False})
+            assert (outcome.error, outcome.outputs) == (LOGIN_REFUSED, {"success": False})
             assert server.connections == 1
 
     carried_out(work())

@@ -19,7 +19,7 @@ from api.knowledge.datasets import delete_base
 from api.knowledge.documents import _delete  # pyright: ignore[reportPrivateUsage]
 from canvas.errors import ToolError
 from knowledge.bases.ingestion import storage_of
-from knowledge.bases.search import Wanted
+from knowledge.bases.search import SearchQuery
 from knowledge.models import TenantModels
 from providers.models.transport.clients import close_connections
 from providers.models.types.embeddings import EmbeddingResult
@@ -133,7 +133,7 @@ def test_ingestion_after_a_lost_process_continues_from_the_stored_chunks(shop: S
     assert (left.status, shop.document(added).status) == ("pending", "done")
     assert 0 < left.chunks < shop.document(added).chunks
     with shop.database.transaction() as tx:
-        stored = [row.text for row in chunks.of_document(tx, shop.tenant_id, added.id, most=999, skipped=0)]
+        stored = [row.text for row in chunks.list_of_document(tx, shop.tenant_id, added.id, most=999, skipped=0)]
     assert "".join("".join(stored).split()) == "".join(RULES.split())
     assert paid == left.chunks
     assert list(chain(*served.embedded)) == stored
@@ -144,7 +144,7 @@ def test_partly_stored_document_is_not_found(shop: Shop) -> None:
     added = shop.add(base, "rules.txt", RULES)
     shop.read()
     with shop.database.transaction() as tx:
-        knowledge_documents.begin(tx, shop.tenant_id, base, [added.id])
+        knowledge_documents.start_processing(tx, shop.tenant_id, base, [added.id])
 
     assert shop.names("rule") == []
     shop.read()
@@ -171,7 +171,7 @@ def test_cancelled_document_is_abandoned_by_its_reader(shop: Shop, served: Vendo
         while not served.embedded:
             await asyncio.sleep(0.002)
         with shop.database.transaction() as tx:
-            knowledge_documents.stop(tx, shop.tenant_id, base, [added.id])
+            knowledge_documents.stop_processing(tx, shop.tenant_id, base, [added.id])
         await reading
         await close_connections()
 
@@ -216,7 +216,7 @@ def test_error_of_the_model_is_stored_with_the_document(shop: Shop, served: Vend
 def test_document_that_kills_every_worker_fails(shop: Shop) -> None:
     base = shop.base()
     added = shop.add(base, "a.txt", "Something.")
-    for _ in range(knowledge_documents.MOST_TRIES):
+    for _ in range(knowledge_documents.MAX_TRIES):
         with shop.database.transaction() as tx:
             assert knowledge_documents.claim_next(tx, new_id(), timedelta(0), shop.tenant_id)
 
@@ -423,10 +423,10 @@ def test_a_graph_that_nobody_has_configured_is_an_error(library: Shop) -> None:
 
 def test_deleted_and_added_documents_are_seen_by_the_next_search(library: Shop) -> None:
     with library.database.transaction() as tx:
-        (base,) = knowledge_bases.find_by_name(tx, library.tenant_id, [], ["policies"])
+        (base,) = knowledge_bases.find_by_id_or_name(tx, library.tenant_id, [], ["policies"])
         found, _ = knowledge_documents.page(tx, library.tenant_id, base.id, name="2019.txt")
         library.names("refunds")
-        gone = knowledge_documents.contents(tx, library.tenant_id, base.id, [found[0].id])
+        gone = knowledge_documents.list_contents(tx, library.tenant_id, base.id, [found[0].id])
         knowledge_documents.delete(tx, library.tenant_id, base.id, [found[0].id])
     library.add(base.id, "2026.txt", "Refunds take no time.")
     library.read()
@@ -449,7 +449,7 @@ def test_index_is_loaded_although_the_first_caller_gives_up(library: Shop) -> No
             tx.run(text("lock table knowledge_chunks in access exclusive mode"))
             bases = await library.library.bases(library.tenant_id, ["Policies"])
             asking = asyncio.create_task(
-                library.library.search(library.tenant_id, list(bases.values()), Wanted("refunds"))
+                library.library.search(library.tenant_id, list(bases.values()), SearchQuery("refunds"))
             )
             with library.database.statements() as looking:
                 while not looking.scalar(WAITS):
@@ -482,22 +482,22 @@ def test_least_recently_used_index_is_evicted(library: Shop) -> None:
 def test_another_tenant_finds_nothing_by_name_id_or_document(library: Shop, served: Vendor, tmp_path: Path) -> None:
     stranger = a_shop(library.database, served, tmp_path)
     with library.database.transaction() as tx:
-        (base,) = knowledge_bases.find_by_name(tx, library.tenant_id, [], ["policies"])
+        (base,) = knowledge_bases.find_by_id_or_name(tx, library.tenant_id, [], ["policies"])
         documents, _ = knowledge_documents.page(tx, library.tenant_id, base.id)
         ids = [document.id for document in documents]
 
-        assert knowledge_bases.find_by_name(tx, stranger.tenant_id, [base.id], ["policies"]) == []
+        assert knowledge_bases.find_by_id_or_name(tx, stranger.tenant_id, [base.id], ["policies"]) == []
         assert knowledge_documents.get_many(tx, stranger.tenant_id, base.id, ids) == []
-        assert knowledge_documents.contents(tx, stranger.tenant_id, base.id, ids) == []
+        assert knowledge_documents.list_contents(tx, stranger.tenant_id, base.id, ids) == []
         knowledge_documents.delete(tx, stranger.tenant_id, base.id, ids)
         assert knowledge_documents.page(tx, library.tenant_id, base.id)[0] == documents
-        assert knowledge_documents.begin(tx, stranger.tenant_id, base.id, ids) == 0
+        assert knowledge_documents.start_processing(tx, stranger.tenant_id, base.id, ids) == 0
         assert knowledge_documents.claim_next(tx, new_id(), timedelta(seconds=1), stranger.tenant_id) is None
-        assert chunks.searchable(tx, stranger.tenant_id, base.id) == {}
-        assert chunks.shown(tx, stranger.tenant_id, [(ids[0], 0)]) == {}
-        assert chunks.metadata_of(tx, stranger.tenant_id, [base.id]) == {}
+        assert chunks.list_searchable(tx, stranger.tenant_id, base.id) == {}
+        assert chunks.load_chunks(tx, stranger.tenant_id, [(ids[0], 0)]) == {}
+        assert chunks.load_metadata(tx, stranger.tenant_id, [base.id]) == {}
         assert chunks.filter_owned(tx, stranger.tenant_id, [base.id], ids) == set()
-    assert list(chunks.read(library.database, stranger.tenant_id, dict.fromkeys(ids, 1))) == []
+    assert list(chunks.read_blocks(library.database, stranger.tenant_id, dict.fromkeys(ids, 1))) == []
     assert library.names("refunds")
 
 
@@ -505,7 +505,7 @@ def test_bytes_of_documents_are_deleted_while_no_transaction_is_open(library: Sh
     bucket = SlowStorage(library.blobs, library.database.url)
     edge: Any = SimpleNamespace(database=library.database, blobs=bucket)
     with library.database.transaction() as tx:
-        (base,) = knowledge_bases.find_by_name(tx, library.tenant_id, [], ["policies"])
+        (base,) = knowledge_bases.find_by_id_or_name(tx, library.tenant_id, [], ["policies"])
         base = knowledge_bases.get(tx, library.tenant_id, base.id)
         found, _ = knowledge_documents.page(tx, library.tenant_id, base.id)
 
@@ -515,4 +515,4 @@ def test_bytes_of_documents_are_deleted_while_no_transaction_is_open(library: Sh
     assert bucket.record.calls == ["discard", "discard", "clear", "clear"]
     assert bucket.record.open == []
     with library.database.transaction() as tx:
-        assert knowledge_bases.find_by_name(tx, library.tenant_id, [base.id], []) == []
+        assert knowledge_bases.find_by_id_or_name(tx, library.tenant_id, [base.id], []) == []

@@ -120,12 +120,12 @@ def test_an_agent_is_offered_as_a_tool_and_hidden_again(easel: Easel, database: 
 
     offered = easel("expose", "My agent")
     with database.transaction() as tx:
-        shown = [agent.name for agent in agents.exposed(tx, tenant)]
+        shown = [agent.name for agent in agents.list_exposed(tx, tenant)]
     easel("hide", "My agent")
 
     assert (offered[1], shown) == ("My_agent\n", ["My_agent"])
     with database.transaction() as tx:
-        assert agents.exposed(tx, tenant) == []
+        assert agents.list_exposed(tx, tenant) == []
 
 
 # -- in other words --------------------------------------------------------------------------------------------------

@@ -15,12 +15,12 @@ from knowledge.index import vector_codec
 from knowledge.memory.extraction import Extraction
 from knowledge.memory_router import TenantMemories
 from knowledge.models import TenantModels
-from providers.models.embeddings.stand_in import PLACES
+from providers.models.embeddings.stand_in import VECTOR_LENGTH
 from providers.models.types.chat import ChatModel
 from store.db.database import Database
 from store.knowledge import memories, memory_extractions, memory_messages
 from store.knowledge.memories import TYPES
-from store.knowledge.memory_extractions import MOST_TRIES
+from store.knowledge.memory_extractions import MAX_TRIES
 from store.primitives.ids import new_id
 from store.tenants import tenants
 from tests.integration.engine import until
@@ -32,7 +32,7 @@ TEA = "User Input: I like green tea.\nAgent Response: Noted."
 ROME = "User Input: I live in Rome.\nAgent Response: Noted."
 
 
-ELSEWHERE = vector_codec.vector([0.0] * (PLACES - 1) + [1.0])
+ELSEWHERE = vector_codec.encode_vector([0.0] * (VECTOR_LENGTH - 1) + [1.0])
 
 
 class Killed(BaseException):
@@ -252,7 +252,7 @@ def test_what_was_extracted_by_two_at_once_is_stored_once(book: Notebook, served
     slow = _taken(book)
     until(lambda: book.extract() == 1)
     with book.database.transaction() as tx:
-        stored = memory_extractions.extracted(tx, memory, slow, [])
+        stored = memory_extractions.complete(tx, memory, slow, [])
 
     assert stored is False
     assert len([message for message in book.messages(memory) if message.source]) == 1
@@ -285,7 +285,7 @@ def test_conversation_that_kills_every_worker_fails(book: Notebook) -> None:
     memory = book.memory(types=ALL, model="", chat=CHAT)
     book.say(memory, "A conversation that kills.")
 
-    for _ in range(MOST_TRIES):
+    for _ in range(MAX_TRIES):
         with pytest.raises(Killed):
             book.extract(models=Dying(book.models), lease=timedelta(0))
     book.extract(models=Dying(book.models))
@@ -372,6 +372,6 @@ def save(book: Notebook, memory_ids: list[str]) -> None:
 
 def _taken(book: Notebook) -> memory_extractions.LeasedExtraction:
     with book.database.transaction() as tx:
-        taken = memory_extractions.take(tx, new_id(), timedelta(0), book.tenant_id)
+        taken = memory_extractions.claim_next(tx, new_id(), timedelta(0), book.tenant_id)
     assert taken is not None
     return taken

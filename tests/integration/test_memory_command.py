@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from cli.__main__ import main
-from cli.shell.options import LOCAL
+from cli.shell.options import LOCAL_TENANT
 from store.db.database import Database
 from store.knowledge import memories
 from store.tenants import tenants
@@ -22,7 +22,7 @@ def book(
     monkeypatch.setenv("DATABASE_URL", module_database_url)
     monkeypatch.setenv("REDIS_URL", redis_url)
     with database.transaction() as tx:
-        return Notebook(database, tenants.ensure_tenant(tx, LOCAL))
+        return Notebook(database, tenants.ensure_tenant(tx, LOCAL_TENANT))
 
 
 def easel(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:

@@ -12,8 +12,8 @@ import pytest
 
 from canvas.errors import AddressRefused, HttpFailed
 from providers.http.address_policy import Guard
-from providers.http.client import Outgoing
-from providers.interfaces import Call, Reply
+from providers.http.client import HttpClient
+from providers.interfaces import HttpCall, HttpResponse
 from tests.certificates import self_signed
 
 T = TypeVar("T")
@@ -113,14 +113,14 @@ def carried_out(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
 
 def asked_of(
     answer: Answer, path: str = "/", *, guard: Guard = HERE, **call: Any
-) -> tuple[Reply | Exception, list[Asked]]:
+) -> tuple[HttpResponse | Exception, list[Asked]]:
     """What becomes of one call to a server, and what the server saw."""
 
-    async def work() -> tuple[Reply | Exception, list[Asked]]:
-        http = Outgoing(guard, user_agent="easel/test")
+    async def work() -> tuple[HttpResponse | Exception, list[Asked]]:
+        http = HttpClient(guard, user_agent="easel/test")
         async with Server(answer) as server:
             try:
-                return await http.send(Call(call.pop("method", "GET"), server.url(path), **call)), server.asked
+                return await http.send(HttpCall(call.pop("method", "GET"), server.url(path), **call)), server.asked
             except (AddressRefused, HttpFailed) as error:
                 return error, server.asked
             finally:
@@ -144,7 +144,7 @@ def test_an_answer_of_any_status_is_read_whole():
         json={"b": 2},
     )
 
-    assert isinstance(got, Reply)
+    assert isinstance(got, HttpResponse)
     assert (got.status, got.content, got.headers["x-y"], got.is_success) == (410, b"gone", "1", False)
     assert (asked.line, asked.body) == ("POST /x?a=1 HTTP/1.1", b'{"b": 2}')
     assert asked.headers["user-agent"] == "easel/test"
@@ -161,9 +161,9 @@ def test_an_answer_of_any_status_is_read_whole():
 )
 def test_request_says_who_sends_it(said: str | None, contact: str | None, as_browser: bool, sent: str):
     async def work() -> Asked:
-        http = Outgoing(HERE, user_agent=said, contact=contact)
+        http = HttpClient(HERE, user_agent=said, contact=contact)
         async with Server(answers({"/": reply(b"")})) as server:
-            await http.send(Call("GET", server.url(), as_browser=as_browser))
+            await http.send(HttpCall("GET", server.url(), as_browser=as_browser))
             await http.aclose()
             return server.asked[0]
 
@@ -174,9 +174,9 @@ def test_the_connection_goes_to_the_address_that_was_checked():
     resolve, names = resolver(["127.0.0.1"], ["10.255.255.1"])
 
     async def work() -> Asked:
-        http = Outgoing(HERE, resolve=resolve)
+        http = HttpClient(HERE, resolve=resolve)
         async with Server(answers({})) as server:
-            await http.send(Call("GET", server.url(host="rebinding.example")))
+            await http.send(HttpCall("GET", server.url(host="rebinding.example")))
             await http.aclose()
             assert server.asked[0].headers["host"] == f"rebinding.example:{server.port}"
             return server.asked[0]
@@ -189,10 +189,10 @@ def test_the_connection_goes_to_the_address_that_was_checked():
 def test_a_host_is_reached_at_the_first_address_that_answers():
     resolve, _ = resolver(["127.0.0.2", "127.0.0.1"])
 
-    async def work() -> Reply:
-        http = Outgoing(HERE, resolve=resolve)
+    async def work() -> HttpResponse:
+        http = HttpClient(HERE, resolve=resolve)
         async with Server(answers({})) as server:
-            got = await http.send(Call("GET", server.url(host="two.example")))
+            got = await http.send(HttpCall("GET", server.url(host="two.example")))
             await http.aclose()
             return got
 
@@ -201,12 +201,12 @@ def test_a_host_is_reached_at_the_first_address_that_answers():
 
 def test_a_connection_is_used_again_but_never_one_of_a_trusted_call():
     async def work() -> tuple[int, int]:
-        http = Outgoing(Guard())
+        http = HttpClient(Guard())
         async with Server(answers({"/c": reply(b"", Set_Cookie="c=1")})) as server:
             for path in ("/c", "/d"):
-                await http.send(Call("GET", server.url(path), trusted=True))
+                await http.send(HttpCall("GET", server.url(path), trusted=True))
             with pytest.raises(AddressRefused):
-                await http.send(Call("GET", server.url("/e")))
+                await http.send(HttpCall("GET", server.url("/e")))
             await http.aclose()
             assert "cookie" not in server.asked[1].headers
             return server.connections, len(server.asked)
@@ -227,8 +227,8 @@ def test_redirects_are_followed_as_far_as_the_caller_allows():
     followed, asked = asked_of(chain, "/1", method="POST", content=b"b", redirects=2)
     looping = failure_of(chain, "/4", redirects=5)
 
-    assert isinstance(stayed, Reply)
-    assert isinstance(followed, Reply)
+    assert isinstance(stayed, HttpResponse)
+    assert isinstance(followed, HttpResponse)
     assert (stayed.status, stayed.content, stayed.headers["location"]) == (302, b"moved", "/2")
     assert (followed.content, followed.url.rpartition("/")[2]) == (b"ok", "3?x")
     assert [each.line.split()[0] for each in asked] == ["POST", "GET", "GET"]
@@ -288,10 +288,10 @@ def test_a_call_that_says_no_time_takes_the_clients():
         await server.left.wait()
 
     async def work() -> HttpFailed:
-        http = Outgoing(HERE, timeout=0.05)
+        http = HttpClient(HERE, timeout=0.05)
         async with Server(never) as server:
             with pytest.raises(HttpFailed) as failed:
-                await http.send(Call("GET", server.url()))
+                await http.send(HttpCall("GET", server.url()))
             await http.aclose()
             server.left.set()
             return failed.value
@@ -306,9 +306,9 @@ def test_a_server_that_hangs_up_or_is_not_there_may_be_asked_again():
     async def nobody() -> HttpFailed:
         async with Server(hang_up) as server:
             url = server.url()
-        http = Outgoing(HERE)
+        http = HttpClient(HERE)
         with pytest.raises(HttpFailed) as failed:
-            await http.send(Call("GET", url))
+            await http.send(HttpCall("GET", url))
         return failed.value
 
     hung_up, away = failure_of(hang_up), carried_out(nobody)
@@ -324,9 +324,9 @@ def test_cancelling_a_call_closes_its_connection():
         writer.write(b"HTTP/1.1 200 X\r\nContent-Length: 10\r\n\r\n.")
 
     async def work() -> bool:
-        http = Outgoing(HERE)
+        http = HttpClient(HERE)
         async with Server(never) as server:
-            sending = asyncio.create_task(http.send(Call("GET", server.url())))
+            sending = asyncio.create_task(http.send(HttpCall("GET", server.url())))
             await server.has_asked.wait()
             sending.cancel()
             with pytest.raises(asyncio.CancelledError):
@@ -344,11 +344,11 @@ def test_a_proxy_is_used_where_it_is_asked_for_and_nowhere_else(monkeypatch: pyt
 
     async def work() -> tuple[bytes, Asked, bytes]:
         resolve, _ = resolver(["93.184.216.34"])
-        http = Outgoing(HERE, resolve=resolve)
+        http = HttpClient(HERE, resolve=resolve)
         async with Server(answers({})) as server:
-            direct = await http.send(Call("GET", server.url()))
+            direct = await http.send(HttpCall("GET", server.url()))
             proxy = f"http://ann:pw@127.0.0.1:{server.port}"
-            through = await http.send(Call("GET", "http://far.example/x?y=1", proxy=proxy))
+            through = await http.send(HttpCall("GET", "http://far.example/x?y=1", proxy=proxy))
             await http.aclose()
             return direct.content, server.asked[-1], through.content
 
@@ -363,10 +363,10 @@ def test_a_proxy_is_used_where_it_is_asked_for_and_nowhere_else(monkeypatch: pyt
 def test_without_a_guard_only_the_proxy_needs_to_know_the_name():
     resolve, names = resolver(["127.0.0.1"])
 
-    async def work() -> Reply:
-        http = Outgoing(Guard(allow_any=True), resolve=resolve)
+    async def work() -> HttpResponse:
+        http = HttpClient(Guard(allow_any=True), resolve=resolve)
         async with Server(answers({})) as server:
-            return await http.send(Call("GET", "http://inside/", proxy=server.url(host="proxy.example")))
+            return await http.send(HttpCall("GET", "http://inside/", proxy=server.url(host="proxy.example")))
 
     assert carried_out(work).content == b"ok"
     assert names == ["proxy.example"]
@@ -375,10 +375,10 @@ def test_without_a_guard_only_the_proxy_needs_to_know_the_name():
 def test_a_proxy_that_opens_no_tunnel_fails_the_call():
     async def work() -> tuple[HttpFailed, Asked]:
         resolve, _ = resolver(["93.184.216.34"])
-        http = Outgoing(HERE, resolve=resolve)
+        http = HttpClient(HERE, resolve=resolve)
         async with Server(answers({"far.example:443": reply(b"", 403)})) as server:
             with pytest.raises(HttpFailed) as failed:
-                await http.send(Call("GET", "https://far.example/x", proxy=server.url()))
+                await http.send(HttpCall("GET", "https://far.example/x", proxy=server.url()))
             return failed.value, server.asked[0]
 
     failed, asked = carried_out(work)
@@ -400,12 +400,12 @@ def test_the_certificate_is_held_against_the_name_and_not_the_address(certificat
     serving.sni_callback = lambda _, name, __: asked_for.append(name)
     resolve, _ = resolver(["127.0.0.1"])
 
-    async def work() -> tuple[Reply, HttpFailed]:
-        http = Outgoing(HERE, resolve=resolve, tls=ssl.create_default_context(cafile=str(certificate)))
+    async def work() -> tuple[HttpResponse, HttpFailed]:
+        http = HttpClient(HERE, resolve=resolve, tls=ssl.create_default_context(cafile=str(certificate)))
         async with Server(answers({}), tls=serving) as server:
-            got = await http.send(Call("GET", server.url(host="vendor.example")))
+            got = await http.send(HttpCall("GET", server.url(host="vendor.example")))
             with pytest.raises(HttpFailed) as failed:
-                await http.send(Call("GET", server.url(host="other.example")))
+                await http.send(HttpCall("GET", server.url(host="other.example")))
             await http.aclose()
             return got, failed.value
 

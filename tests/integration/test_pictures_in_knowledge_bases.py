@@ -63,7 +63,7 @@ RETRY = text("update knowledge_documents set status = 'pending', tries = 0, leas
 
 def begin(shop: Shop, base_id: UUID, document_id: UUID) -> None:
     with shop.database.transaction() as tx:
-        documents.begin(tx, shop.tenant_id, base_id, [document_id])
+        documents.start_processing(tx, shop.tenant_id, base_id, [document_id])
 
 
 def shown(uri: str) -> Image.Image:
@@ -199,7 +199,7 @@ def test_a_picture_on_which_nothing_is_found_fails(seeing: Shop, served: Vendor)
 def test_a_scan_of_too_many_pages_says_how_many_may_be(
     seeing: Shop, served: Vendor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(page_transcripts, "MOST_PAGES", 2)
+    monkeypatch.setattr(page_transcripts, "MAX_PAGES", 2)
     added = seeing.add(seeing.base(), "scan.pdf", scan("one", "two", "three"))
 
     seeing.read()

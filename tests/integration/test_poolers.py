@@ -115,7 +115,7 @@ def test_pool_that_is_used_up_is_not_tried_again_with_each_connection(
 def test_pool_that_was_used_up_is_tried_again_after_a_while(
     tmp_path: Path, database_url: str, tries: list[bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(poolers, "TRY_AGAIN_AFTER", 0.0)
+    monkeypatch.setattr(poolers, "RETRY_AFTER", 0.0)
     behind = pgbouncer.running(tmp_path, database_url, pool_mode="session", default_pool_size="2")
 
     with behind as url, closing(Database(url, pool_size=2)) as database:

@@ -131,14 +131,14 @@ def test_keys_that_were_stored_in_the_clear_are_sealed_by_a_command(easel: Easel
     with database.transaction() as tx:
         tenant_id = tenants.ensure_tenant(tx, "local")
         agent = canvases.create(tx, tenant_id, "old", document(), release=True)
-        released = versions.latest_released(tx, tenant_id, agent).id
+        released = versions.lock_latest_released(tx, tenant_id, agent).id
 
     first, second = easel("secrets", "seal"), easel("secrets", "seal")
     _, plain, _ = easel("export", "old", "--release", "--with-secrets")
 
     with database.transaction() as tx:
-        version = versions.latest_released(tx, tenant_id, agent)
-        assert (version.id, versions.snapshot(tx, tenant_id, agent).id) == (released, released)
+        version = versions.lock_latest_released(tx, tenant_id, agent)
+        assert (version.id, versions.lock_draft_version(tx, tenant_id, agent).id) == (released, released)
         assert version.digest == versions.digest_of(version.dsl)
         assert KEY not in json.dumps(version.dsl)
     assert KEY not in drafted(database, agent)
@@ -185,9 +185,9 @@ def _offered(monkeypatch: pytest.MonkeyPatch) -> Generator[None]:
     before = [dict(each) for each in known]
     entry = EntryPoint("keyed", f"{__name__}:KEYED", plugins.GROUP)
     monkeypatch.setattr(plugins, "entry_points", lambda group: [entry])
-    drafts._know_plugins.cache_clear()
+    drafts._load_plugins.cache_clear()
     yield
-    drafts._know_plugins.cache_clear()
+    drafts._load_plugins.cache_clear()
     for each, was in zip(known, before, strict=True):
         each.clear()
         each.update(was)
@@ -211,7 +211,7 @@ def test_the_doctor_tries_whether_secrets_open_with_this_key(
 def test_doctor_searches_only_the_canvases_that_were_changed_last(
     easel: Easel, database: Database, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(checks, "MOST_DRAFTS", 1)
+    monkeypatch.setattr(checks, "MAX_DRAFTS", 1)
     easel("import", str(file))
     with_secret = checks.secrets_of_canvases(database)
     plain = document()

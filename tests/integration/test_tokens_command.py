@@ -67,7 +67,7 @@ def test_a_share_link_that_names_no_agent_is_bound_to_one(easel: Easel, agent: U
     code, _, err = easel("tokens", "bind", made["id"], "--agent", "Helper")
 
     with database.transaction() as tx:
-        principal = tenants.principal_of(tx, made["token"])
+        principal = tenants.find_principal(tx, made["token"])
     assert (code, err) == (0, f'Share link {made["id"]} opens "Helper" from now on.\n')
     assert principal is not None
     assert principal.canvas_id == agent
@@ -86,7 +86,7 @@ def test_a_token_expires_when_its_time_is_over(easel: Easel, agent: UUID, databa
     easel("tokens", "create", "--expires", "30d")
 
     with database.transaction() as tx:
-        (token,) = tenants.tokens_of(tx, tenants.ensure_tenant(tx, "local"))
+        (token,) = tenants.list_tokens(tx, tenants.ensure_tenant(tx, "local"))
 
     assert token.expires_at is not None
     assert abs(token.expires_at - datetime.now(UTC) - timedelta(days=30)) < timedelta(minutes=10)

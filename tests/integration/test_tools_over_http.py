@@ -13,9 +13,9 @@ from werkzeug import Request, Response
 
 from canvas.outcome import Failed, Finished
 from components.tools import find
-from components.tools.framework.tool_node import on_canvas
+from components.tools.framework.tool_node import tool_component
 from providers.http.address_policy import Guard
-from providers.http.client import Outgoing
+from providers.http.client import HttpClient
 from providers.interfaces import Services
 from tests.fakes import FakeContext
 from tests.integration.engine import until
@@ -107,11 +107,11 @@ def outcome_of(server: HTTPServer, vendor: Vendor, *, limit: float = 10.0, **par
     stored = {"query": query, "delay_after_error": 0, **(secrets if not is_page else {}), **params}
 
     async def work() -> Any:
-        http = Outgoing(Guard(allowed=("127.0.0.1",) if is_page else ()))
+        http = HttpClient(Guard(allowed=("127.0.0.1",) if is_page else ()))
         named = {} if is_page else {vendor.tool.upper(): server.url_for("/").rstrip("/")}
         ctx = FakeContext(services=Services(http, base_urls=named), limits={vendor.tool: limit}, params=stored)
         try:
-            return await on_canvas(tool).run(tool.params.model_validate(stored), ctx)  # type: ignore[misc]  # async
+            return await tool_component(tool).run(tool.params.model_validate(stored), ctx)  # type: ignore[misc]  # async
         finally:
             await http.aclose()
 

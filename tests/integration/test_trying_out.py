@@ -8,32 +8,32 @@ from typing import Any
 import pytest
 
 from canvas.errors import InvalidRequest, ModelError
-from cli.models.model_test import SILENCE, Told, Tried, chosen, silence
+from cli.models.model_test import RECORDING_SECONDS, ModelTestResult, ModelTest, resolve_model, make_silent_recording
 from providers.http.address_policy import Guard
-from providers.http.client import Outgoing
+from providers.http.client import HttpClient
 from providers.models.billing.metering import Meter
 from providers.models.chat.catalogue import Limits
 from providers.models.transport.clients import close_connections
-from providers.models.vendors.accounts import Account, AccountModel
+from providers.models.vendors.accounts import VendorAccount, AccountModel
 from tests.vendor_server import Play, VendorServer, vendor_server, whole
 
 FACTORY = "OpenAI-API-Compatible"
 MODEL = f"m@{FACTORY}"
 
 
-def account(url: str = "http://model.test/v1", *kinds: str, instance: str = "default") -> Account:
+def account(url: str = "http://model.test/v1", *kinds: str, instance: str = "default") -> VendorAccount:
     models = {"m": AccountModel(kinds=frozenset(kinds or ("chat",)))}
-    return Account(FACTORY, instance, base_url=url, api_key="sk-a-secret-key", models=models)
+    return VendorAccount(FACTORY, instance, base_url=url, api_key="sk-a-secret-key", models=models)
 
 
-def tried(kind: str, *plays: Play, model: str = MODEL, instance: str = "default") -> tuple[Told, VendorServer]:
-    async def ask() -> tuple[Told, VendorServer]:
+def tried(kind: str, *plays: Play, model: str = MODEL, instance: str = "default") -> tuple[ModelTestResult, VendorServer]:
+    async def ask() -> tuple[ModelTestResult, VendorServer]:
         async with vendor_server(*plays) as server:
-            spec, found = chosen(model, [account(server.url, kind, instance=instance)])
+            spec, found = resolve_model(model, [account(server.url, kind, instance=instance)])
             assert found == kind
-            http = Outgoing(Guard.parse())
+            http = HttpClient(Guard.parse())
             try:
-                return await Tried(spec, kind, Limits(), Meter(spec, kind), http).answer(), server
+                return await ModelTest(spec, kind, Limits(), Meter(spec, kind), http).answer(), server
             finally:
                 await http.aclose()
                 await close_connections()
@@ -83,9 +83,9 @@ def test_a_model_of_transcripts_hears_silence():
     told, server = tried("asr", whole({"text": ""}))
 
     assert (told.error, told.figures) == (None, {"transcript": ""})
-    assert silence() in server.requests[0].content
-    with wave.open(io.BytesIO(silence())) as recording:
-        assert recording.getnframes() / recording.getframerate() == SILENCE
+    assert make_silent_recording() in server.requests[0].content
+    with wave.open(io.BytesIO(make_silent_recording())) as recording:
+        assert recording.getnframes() / recording.getframerate() == RECORDING_SECONDS
 
 
 CALLS = [{"id": "c", "type": "function", "function": {"name": "report_ready", "arguments": "{}"}}]
@@ -143,14 +143,14 @@ def test_server_of_a_model_that_ragflow_stored_with_a_suffix_sees_the_name_witho
 
 def test_a_kind_that_nothing_asks_and_a_model_that_is_not_so_are_refused():
     with pytest.raises(InvalidRequest, match="Easel does not use models of the kind ocr"):
-        chosen(MODEL, [account()], "ocr")
+        resolve_model(MODEL, [account()], "ocr")
     with pytest.raises(ModelError, match="cannot be used as rerank"):
-        chosen(MODEL, [account()], "rerank")
+        resolve_model(MODEL, [account()], "rerank")
     with pytest.raises(ModelError, match="cannot be used as chat"):
-        chosen(MODEL, [account("http://model.test/v1", "ocr")])
+        resolve_model(MODEL, [account("http://model.test/v1", "ocr")])
 
 
 def test_what_a_model_is_tried_as_is_what_its_account_says_else_chat():
     accounts = [account("http://m.test/v1", *kinds) for kinds in ((), ("asr",), ("rerank", "tts"))]
 
-    assert [chosen(MODEL, [each])[1] for each in accounts] == ["chat", "asr", "rerank"]
+    assert [resolve_model(MODEL, [each])[1] for each in accounts] == ["chat", "asr", "rerank"]

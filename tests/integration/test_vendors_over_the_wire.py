@@ -17,10 +17,10 @@ from werkzeug import Request, Response
 
 from canvas.outcome import Failed, Finished
 from components import tools
-from components.tools.framework.base import LONGEST_WAIT, Tool
-from components.tools.framework.tool_node import on_canvas
+from components.tools.framework.base import MAX_RETRY_DELAY, Tool
+from components.tools.framework.tool_node import tool_component
 from providers.http.address_policy import Guard
-from providers.http.client import Outgoing
+from providers.http.client import HttpClient
 from providers.interfaces import Services
 from tests.fakes import FakeContext
 
@@ -138,10 +138,10 @@ def node_of(vendor: Vendor, base_url: str, **more: Any) -> tuple[Finished | Fail
     params = {vendor.asked: "https://e.test/?q=tea", "delay_after_error": 0, **vendor.params, **more}
 
     async def outcome() -> Any:
-        http = Outgoing(Guard())
+        http = HttpClient(Guard())
         ctx.services = Services(http, base_urls={vendor.tool.upper(): base_url})
         try:
-            work: Any = on_canvas(vendor.own).run(vendor.own.params.model_validate(params), ctx)
+            work: Any = tool_component(vendor.own).run(vendor.own.params.model_validate(params), ctx)
             return await work
         finally:
             await http.aclose()
@@ -205,7 +205,7 @@ def test_a_vendor_that_refuses_is_asked_once_and_its_echo_of_the_key_is_taken_ou
 def test_a_crowded_vendor_is_asked_again_when_it_says(vendor: Vendor, httpserver: HTTPServer):
     httpserver.expect_oneshot_request(ANYWHERE).respond_with_data("busy", 429, {"Retry-After": "0"})
 
-    outcome, _ = node_of(vendor, serve(httpserver, vendor.found), max_retries=1, delay_after_error=LONGEST_WAIT)
+    outcome, _ = node_of(vendor, serve(httpserver, vendor.found), max_retries=1, delay_after_error=MAX_RETRY_DELAY)
 
     assert isinstance(outcome, Finished), outcome  # and not out of time
 

@@ -6,7 +6,7 @@ from typing import Any
 from uuid import UUID
 
 from canvas.outcome import UNKNOWN_OUTCOME
-from canvas.state.run_state import ACTIVATION_MOVES, RUN_MOVES, RunStatus, Status, scope_key
+from canvas.state.run_state import ACTIVATION_MOVES, RUN_MOVES, RunStatus, ActivationStatus, scope_key
 from tests.simulator import stories
 from tests.simulator.stories import Play
 from tests.simulator.tables import Change, Data, Row, Server, Watch, Work
@@ -67,8 +67,8 @@ class Invariants(Watch):
             _check(seen["asked"] != "cancel", "a node is activated after a cancel")
             return
         if before["status"] != after["status"]:
-            was, now = Status(before["status"]), Status(after["status"])
-            is_forced = now is Status.CLOSED and seen["version_id"] in self.server.versions_gone
+            was, now = ActivationStatus(before["status"]), ActivationStatus(after["status"])
+            is_forced = now is ActivationStatus.CLOSED and seen["version_id"] in self.server.versions_gone
             _check(is_forced or now in ACTIVATION_MOVES[was], f"{after['node_id']} moves from {was} to {now}")
         if before["status"] == "running" and after["status"] != "running":
             _check(before["lease_id"] == after["lease_id"], "a report under another lease is taken")

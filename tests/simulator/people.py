@@ -6,7 +6,7 @@ from uuid import UUID
 from sqlalchemy.exc import SQLAlchemyError
 
 from canvas.errors import Conflict, InvalidRequest
-from scheduler.coordinator.run_start import Request
+from scheduler.coordinator.run_start import RunRequest
 from scheduler.lifecycle.accept import Start
 from scheduler.lifecycle.lifecycle import Lifecycle
 from store.agents.versions import VersionGone
@@ -42,7 +42,7 @@ class Errand:
             TENANT,
             CANVAS,
             UUID(int=self.play),
-            Request(query="hello", inputs={"answer": "yes"} if self.after is not None else None),
+            RunRequest(query="hello", inputs={"answer": "yes"} if self.after is not None else None),
             run_id=self.run_id,
             conversation_id=session,
             on_busy=self.on_busy,
@@ -116,7 +116,7 @@ class People:
             lifecycle.cancel_run(TENANT, run_id)
         elif row["status"] == "waiting":
             try:
-                lifecycle.resume_run(TENANT, run_id, Request(query="yes", inputs={"answer": "yes"}))
+                lifecycle.resume_run(TENANT, run_id, RunRequest(query="yes", inputs={"answer": "yes"}))
                 errand.answers += 1
             except Conflict:
                 return

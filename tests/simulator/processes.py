@@ -24,9 +24,9 @@ from providers.models.types.chat import Usage
 from scheduler.coordinator.coordinator import Coordinator
 from scheduler.coordinator.decision_writer import Advance
 from scheduler.coordinator.run_snapshots import RunSnapshot
-from scheduler.coordinator.version_cache import Compiled, VersionCache
+from scheduler.coordinator.version_cache import CompiledVersion, VersionCache
 from scheduler.lifecycle.lifecycle import Lifecycle
-from scheduler.messaging.celery_app import ADVANCE, CANARY, NODES, RUNS
+from scheduler.messaging.celery_app import ADVANCE, QUEUE_PROBE, NODES, RUNS
 from scheduler.messaging.dispatch import Dispatch
 from scheduler.sweeper.sweeper import Sweeper
 from store.agents.versions import VersionGone
@@ -113,11 +113,11 @@ class Installation:
 class Plays(VersionCache):
     """Versions are plays; they never change, so there is no row to read. No process remembers one that is gone."""
 
-    def get(self, tx: Transaction, version_id: UUID) -> Compiled:
+    def get(self, tx: Transaction, version_id: UUID) -> CompiledVersion:
         if isinstance(tx, SimulatedTransaction) and version_id in tx.server.versions_gone:
             raise VersionGone("This version is gone.")
         play = stories.named(version_id)
-        return Compiled(play.document, play.canvas)
+        return CompiledVersion(play.document, play.canvas)
 
     def canvas(self, tx: Transaction, version_id: UUID) -> Canvas:
         return self.get(tx, version_id).canvas
@@ -371,7 +371,7 @@ class WorkerProcess:
             coordinator.dispatch.bus,
             loop,
             LeaseTimes(),
-            on_key=lambda run_id: cancel_by_key(coordinator, run_id),
+            cancel_run=lambda run_id: cancel_by_key(coordinator, run_id),
         )
         unused: Any = None
         given: dict[str, Any] = {
@@ -401,7 +401,7 @@ class WorkerProcess:
             me = world.current.name if world.current else ""
             self.held[me] = message
             try:
-                if message.task == CANARY:
+                if message.task == QUEUE_PROBE:
                     with database.transaction() as tx:
                         queue_probes.record_return(tx, NODES, datetime.fromisoformat(message.args[0]))
                 elif not self._carry_out(execution, UUID(message.args[0]), UUID(message.args[1])):

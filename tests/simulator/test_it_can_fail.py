@@ -51,13 +51,13 @@ def a_report_needs_no_lease(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def a_thread_goes_on_without_looking_for_budgets(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a step has left is taken to be so still, though somebody has set a budget."""
-    _, save_as_left, _ = TWINS[id(decisions.SAVE_AS_LEFT)]
+    _, save_as_left, _ = TWINS[id(decisions.SAVE_CACHED_RUN)]
 
     def save(work: Work, of_run: UUID, was_budgeted: bool, **given: Any) -> Any:
         run = work.server["runs"].rows[of_run].committed
         return save_as_left(work, of_run=of_run, was_budgeted=run["budgeted"] if run else was_budgeted, **given)
 
-    instead(monkeypatch, decisions.SAVE_AS_LEFT, save)
+    instead(monkeypatch, decisions.SAVE_CACHED_RUN, save)
 
 
 def the_sweeper_ignores_outages(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,7 +90,7 @@ def lost_hints_stay_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     def unclaimed(work: Work, sent_before: datetime, most: int) -> list[Any]:
         return []
 
-    instead(monkeypatch, sweep_queries.UNCLAIMED, unclaimed)
+    instead(monkeypatch, sweep_queries.REDISPATCH_UNCLAIMED, unclaimed)
 
 
 def two_fold_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,7 +100,7 @@ def two_fold_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def nobody_writes_down_what_he_does(monkeypatch: pytest.MonkeyPatch) -> None:
     """A node acts outside, and its row does not say so."""
-    instead(monkeypatch, activations.ACT, lambda work, **_: [{"called_off": False}])  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
+    instead(monkeypatch, activations.RECORD_EFFECT, lambda work, **_: [{"called_off": False}])  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
 
 
 def a_step_trusts_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,7 +109,7 @@ def a_step_trusts_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     def save(work: Work, of_run: UUID, old_revision: int, **changes: Any) -> Any:
         return twins_runs.save(work, of_run, work.server["runs"].rows[of_run].committed["revision"], **changes)
 
-    instead(monkeypatch, decisions.SAVE_AS_LEFT, save)
+    instead(monkeypatch, decisions.SAVE_CACHED_RUN, save)
 
 
 BREAKS = {

@@ -11,7 +11,7 @@ import pytest
 from canvas.outcome import Finished
 from canvas.state.run_state import activation_id
 from scheduler.coordinator import run_snapshots
-from scheduler.coordinator.run_start import Request
+from scheduler.coordinator.run_start import RunRequest
 from scheduler.lifecycle.accept import Start
 from scheduler.lifecycle.lifecycle import Lifecycle
 from scheduler.messaging.celery_app import EXECUTE, NODES
@@ -94,7 +94,7 @@ class Theatre:
     def start(self) -> None:
         """Somebody starts the run."""
         lifecycle = Lifecycle(self.installation.coordinator())
-        start = Start(TENANT, CANVAS, UUID(int=number_of(self.play)), Request(query="hello"), run_id=RUN)
+        start = Start(TENANT, CANVAS, UUID(int=number_of(self.play)), RunRequest(query="hello"), run_id=RUN)
         self.ends(self.somebody("api", lambda: lifecycle.start_run(start)))
 
     def claim(self, node: str) -> Claim:
@@ -441,7 +441,7 @@ def test_a_start_whose_answer_got_lost_starts_one_run(theatre: Opened):
         TENANT,
         CANVAS,
         UUID(int=number_of(scene.play)),
-        Request(query="hello"),
+        RunRequest(query="hello"),
         run_id=RUN,
         idempotency=("runs", "key", b"digest"),
     )

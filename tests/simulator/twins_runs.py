@@ -11,7 +11,7 @@ from store.agents import conversation_runs, conversations, versions
 from store.db import transaction
 from store.db.guards import RowGuard
 from store.runs import decisions, events, message_streams, new_activations, run_rows, scopes
-from store.runs.activations import CLAIMED
+from store.runs.activations import CLAIM_COLUMNS
 from store.tenants import budgets, idempotency
 from tests.simulator.database import twin
 from tests.simulator.tables import STATEMENT_AT_MOST, Data, Row, Work, guard_failed
@@ -107,7 +107,7 @@ def try_lock(work: Work, of_run: UUID) -> list[dict[str, Any]]:
     return [{name: value for name, value in _run(data).items() if name not in HIDDEN}] if data is not None else []
 
 
-@twin(run_rows.LOCK_SOON)
+@twin(run_rows.LOCK_WITH_TIMEOUT)
 def lock_soon(work: Work, of_run: UUID) -> list[dict[str, Any]]:
     row = work.server["runs"].rows.get(of_run)
     data = work.take(row, anything) if row is not None and work.sees(row) is not None else None
@@ -173,7 +173,7 @@ def _change_run(work: Work, run_id: UUID, holds: Holds, **changes: Any) -> int:
     return 1
 
 
-@twin(decisions.SAVE)
+@twin(decisions.SAVE_RUN)
 def save(
     work: Work,
     of_run: UUID,
@@ -205,7 +205,7 @@ def save(
     return [{"case": 0}]
 
 
-@twin(decisions.SAVE_AS_LEFT)
+@twin(decisions.SAVE_CACHED_RUN)
 def save_as_left(
     work: Work, of_run: UUID, old_revision: int, was_budgeted: bool, **changes: Any
 ) -> list[dict[str, Any]]:
@@ -222,7 +222,7 @@ def save_as_left(
     return save(work, of_run, old_revision, **changes)
 
 
-@twin(run_rows.ASK)
+@twin(run_rows.MARK_CANCELLED)
 def ask(work: Work, run_id: UUID) -> int:
     return _change_run(work, run_id, anything, asked="cancel")
 
@@ -232,7 +232,7 @@ def mark(work: Work, run_id: UUID, tenant_id: UUID) -> int:
     return _change_run(work, run_id, lambda run: run["tenant_id"] == tenant_id, budgeted=True)
 
 
-@twin(run_rows.PUT_BASE)
+@twin(run_rows.SET_BASELINE)
 def put_base(work: Work, of_run: UUID, new_base: Any, new_previous: UUID | None, new_upto: int) -> int:
     changes = {"base": packed(new_base), "previous_run": new_previous, "history_upto": new_upto}
     return _change_run(work, of_run, anything, **changes, started_at=work.now)
@@ -266,7 +266,7 @@ def activate_many(work: Work, run_id: UUID, revision: int, **columns: list[Any])
     return len(columns["id"])
 
 
-@twin(new_activations.ACTIVATE_TAKEN)
+@twin(new_activations.ACTIVATE_CLAIMED)
 def activate_taken(work: Work, lease: timedelta, **row: Any) -> int:
     return activate(work, **row, attempt=1, lease_until=work.now + lease, started_at=work.now)
 
@@ -348,7 +348,7 @@ def promote_taken(work: Work, run_id: UUID, lease_id: UUID, lease: timedelta, wo
                 "hinted_at": work.now,
             }
             work.put(row, new)
-            return [{name: unpacked(new[name]) if name in JSON_CLAIMED else new[name] for name in CLAIMED}]
+            return [{name: unpacked(new[name]) if name in JSON_CLAIMED else new[name] for name in CLAIM_COLUMNS}]
     return []
 
 
@@ -375,12 +375,12 @@ def _change_all(work: Work, run_id: UUID, holds: Holds, **changes: Any) -> int:
     return hit
 
 
-@twin(run_rows.CALL_OFF)
+@twin(run_rows.REQUEST_CANCEL)
 def call_off(work: Work, run_id: UUID) -> int:
     return _change_all(work, run_id, lambda a: a["status"] == "running" and not a["called_off"], called_off=True)
 
 
-@twin(decisions.CALL_OFF_ITEMS)
+@twin(decisions.CANCEL_ITEMS)
 def call_off_items(work: Work, run_id: UUID, entry: str, item: int) -> int:
     def holds(a: Data) -> bool:
         if a["status"] != "running" or not a["scope"].startswith(f"{entry}."):
@@ -403,7 +403,7 @@ def close_all(work: Work, run_id: UUID, revision: int) -> list[dict[str, Any]]:
     return was
 
 
-@twin(run_rows.BUSY)
+@twin(run_rows.COUNT_OPEN)
 def busy(work: Work, run_id: UUID) -> list[dict[str, Any]]:
     found = [
         data["status"]
@@ -422,7 +422,7 @@ def all_scopes(work: Work, of_run: UUID) -> list[dict[str, Any]]:
     return [{"key": data["key"], "state": unpacked(data["state"])} for _, data in found]
 
 
-@twin(scopes.SCOPES_NAMED)
+@twin(scopes.SCOPES_BY_KEY)
 def named_scopes(work: Work, of_run: UUID, keys: list[str]) -> list[dict[str, Any]]:
     found = work.found(work.server["scopes"], of_run, lambda scope: scope["key"] in keys)
     return [{"key": data["key"], "state": unpacked(data["state"])} for _, data in found]
@@ -454,7 +454,7 @@ def _drop(work: Work, run_id: UUID, holds: Holds) -> int:
     return hit
 
 
-@twin(scopes.HIDE)
+@twin(scopes.MARK_NOT_APPLIED)
 def hide(work: Work, run_id: UUID, prefix: str, shown: int) -> int:
     def holds(a: Data) -> bool:
         rest = a["scope"][len(prefix) :]
@@ -524,7 +524,7 @@ def _change_turn(work: Work, run_id: UUID, turn: UUID, holds: Holds, change: Cha
     return 1
 
 
-@twin(message_streams.TAKE)
+@twin(message_streams.CLAIM)
 def take(work: Work, run_id: UUID, turn: UUID, node_id: str, lease_id: UUID) -> list[dict[str, Any]]:
     new = {"node_id": node_id, "speaker": lease_id}
     data = _put_turn(work, run_id, turn, new, {"speaker": lease_id})
@@ -551,7 +551,7 @@ def close_turn(work: Work, run_id: UUID, turn: UUID, number: int) -> int:
     return _change_turn(work, run_id, turn, anything, lambda _: {"closed_at": number})
 
 
-@twin(message_streams.TAKE_BACK)
+@twin(message_streams.TRUNCATE)
 def take_back(work: Work, run_id: UUID, turn: UUID, number: int | None) -> int:
     def change(t: Data) -> dict[str, Any]:
         at = number if number is not None else t["epoch_at"]
@@ -567,7 +567,7 @@ def put_text(work: Work, run_id: UUID, turn: UUID, node_id: str, said: str) -> i
 
 
 # -- conversations, and the versions they are on ---------------------------------------------------------------------
-@twin(versions.HOLD)
+@twin(versions.LOCK)
 def hold_version(work: Work, tenant_id: UUID, canvas_id: UUID, version_id: UUID) -> list[dict[str, Any]]:
     if version_id in work.server.versions_gone:
         raise guard_failed(RowGuard.VERSION_EXISTS)
@@ -612,7 +612,7 @@ def _change_conversation(work: Work, conversation_id: UUID, holds: Holds, change
     return new
 
 
-@twin(conversation_runs.OCCUPY)
+@twin(conversation_runs.SET_ACTIVE_RUN)
 def occupy(work: Work, run_id: UUID, conversation_id: UUID) -> int:
     def holds(c: Data) -> bool:
         return c["active_run"] in (None, run_id)
@@ -639,7 +639,7 @@ def put_message(work: Work, **row: Any) -> int:
     return 1
 
 
-@twin(conversation_runs.HOLD)
+@twin(conversation_runs.LOCK_QUEUE)
 def hold(work: Work, conversation_id: UUID) -> list[dict[str, Any]]:
     row = work.server["conversations"].rows.get(conversation_id)
     seen = work.sees(row) if row is not None else None
@@ -647,7 +647,7 @@ def hold(work: Work, conversation_id: UUID) -> list[dict[str, Any]]:
     return [{"id": data["id"], "has_queue": data["has_queue"]}] if data is not None else []
 
 
-@twin(conversation_runs.QUEUE)
+@twin(conversation_runs.SET_HAS_QUEUE)
 def queue(work: Work, conversation_id: UUID) -> int:
     changed = _change_conversation(work, conversation_id, lambda c: not c["has_queue"], lambda _: {"has_queue": True})
     return int(changed is not None)
@@ -674,7 +674,7 @@ def next_queued(work: Work, conversation_id: UUID) -> list[dict[str, Any]]:
     return [{"id": first["id"]}] if first is not None else []
 
 
-@twin(conversation_runs.NOT_OVER)
+@twin(conversation_runs.OPEN_RUNS)
 def not_over(work: Work, conversation_id: UUID) -> list[dict[str, Any]]:
     found = _runs_of(work, conversation_id, ("queued", "running", "waiting", "stopping"))
     found.sort(key=lambda run: (run["created_at"], run["id"]), reverse=True)
@@ -713,7 +713,7 @@ def claim_key(work: Work, tenant_id: UUID, route: str, key: str, **offered: Any)
     if row.holder is not None and row.holder is not work:
         work.wait_for(row)
     old = work.sees(row)
-    if old is not None and old["created_at"] >= work.now - idempotency.KEPT:
+    if old is not None and old["created_at"] >= work.now - idempotency.KEY_LIFETIME:
         return []
     kept = {**offered, "reply": packed(offered["reply"]), "created_at": work.now}
     work.put(row, {"tenant_id": tenant_id, "route": route, "key": key, **kept})
@@ -724,6 +724,6 @@ def claim_key(work: Work, tenant_id: UUID, route: str, key: str, **offered: Any)
 def first_of_key(work: Work, of_tenant: UUID, of_route: str, of_key: str) -> list[dict[str, Any]]:
     row = work.server["idempotency_keys"].rows.get((of_tenant, of_route, of_key))
     data = work.sees(row) if row is not None else None
-    if data is None or data["created_at"] < work.now - idempotency.KEPT:
+    if data is None or data["created_at"] < work.now - idempotency.KEY_LIFETIME:
         return []
     return [{"digest": data["digest"], "run_id": data["run_id"], "reply": unpacked(data["reply"])}]

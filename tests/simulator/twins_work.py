@@ -72,7 +72,7 @@ def claim(
     return [_with_run(claimed, of_run_seen)] if claimed is not None else []
 
 
-@twin(activations.CLAIM_TOGETHER)
+@twin(activations.CLAIM_BATCH)
 def claim_together(
     work: Work,
     run_ids: list[UUID],
@@ -120,7 +120,7 @@ def _with_run(claimed: Data, run: Data) -> dict[str, Any]:
     return {**plain(claimed), **of_the_run, "run_created_at": run["created_at"]}
 
 
-@twin(activations.HELD_UNDER)
+@twin(activations.FIND_BY_LEASE)
 def held_under(work: Work, of_run: UUID, of_lease: UUID) -> list[dict[str, Any]]:
     found = work.found(work.server["activations"], of_run, lambda a: a["status"] == "running")
     return [{"id": a["id"]} for _, a in found if a["lease_id"] == of_lease]
@@ -137,7 +137,7 @@ def _held(lease_id: UUID) -> Holds:
     return lambda a: a["lease_id"] == lease_id and a["status"] == "running"
 
 
-@twin(activations.FIRM)
+@twin(activations.MAKE_DURABLE)
 def firm(work: Work, of_run: UUID, of_activation: UUID, of_lease: UUID, lease: timedelta) -> int:
     changed = _change(
         work,
@@ -149,7 +149,7 @@ def firm(work: Work, of_run: UUID, of_activation: UUID, of_lease: UUID, lease: t
     return int(changed is not None)
 
 
-@twin(activations.ACT)
+@twin(activations.RECORD_EFFECT)
 def act(
     work: Work, of_run: UUID, of_activation: UUID, of_lease: UUID, lease: timedelta, new_effect: str
 ) -> list[dict[str, Any]]:
@@ -158,7 +158,7 @@ def act(
     return [{"called_off": changed["called_off"]}] if changed is not None else []
 
 
-@twin(activations.CALLED_OFF)
+@twin(activations.FIND_CANCELLED)
 def called_off(work: Work, run_ids: list[UUID], ids: list[UUID], leases: list[UUID]) -> list[dict[str, Any]]:
     table, found = work.server["activations"], list[dict[str, Any]]()
     for run_id, activation_id, lease_id in zip(run_ids, ids, leases, strict=True):
@@ -170,7 +170,7 @@ def called_off(work: Work, run_ids: list[UUID], ids: list[UUID], leases: list[UU
     return found
 
 
-@twin(reports.SETTLE)
+@twin(reports.REPORT_INLINE)
 def settle(
     work: Work,
     of_run: UUID,
@@ -192,7 +192,7 @@ def settle(
     return [{"count": 1}]
 
 
-@twin(reports.TELL)
+@twin(reports.OVERWRITE_OUTCOME)
 def tell(work: Work, of_run: UUID, of_activation: UUID, new_outcome: Any) -> int:
     changed = _change(
         work,
@@ -231,7 +231,7 @@ def renew(
     return kept
 
 
-@twin(activations.STILL_HELD)
+@twin(activations.FIND_VALID)
 def still_held(work: Work, run_ids: list[UUID], ids: list[UUID], leases: list[UUID]) -> list[dict[str, Any]]:
     return [{"lease_id": data["lease_id"]} for _, data in _mine(work, run_ids, ids, leases)]
 
@@ -282,7 +282,7 @@ def put_variables(work: Work, **row: Any) -> int:
     return 1
 
 
-@twin(reports.PUT_TURN)
+@twin(reports.PUT_STREAM)
 def put_turn(work: Work, **row: Any) -> int:
     new = {**LIVE_TURN, **row}
     changes = {name: new[name] for name in ("text", "speaker", "epoch", "keep")}
@@ -291,7 +291,7 @@ def put_turn(work: Work, **row: Any) -> int:
     return 1
 
 
-@twin(reports.PUT_TURN_ANEW)
+@twin(reports.PUT_STREAM_NEXT_EPOCH)
 def put_turn_anew(work: Work, **row: Any) -> int:
     new = {**LIVE_TURN, **row}
     changes = {name: new[name] for name in ("text", "speaker", "keep")}
@@ -302,7 +302,7 @@ def put_turn_anew(work: Work, **row: Any) -> int:
     return 1
 
 
-@twin(reports.REPORTED)
+@twin(reports.UNAPPLIED)
 def reported(work: Work, of_run: UUID) -> list[dict[str, Any]]:
     names = ["id", "node_id", "scope", "ordinal", "wave", "trail", "region", "outcome", "usage"]
     names += ["strikes", "effect", "turn"]
@@ -311,7 +311,7 @@ def reported(work: Work, of_run: UUID) -> list[dict[str, Any]]:
     return [{name: row[name] for name in names} for row in rows]
 
 
-@twin(reports.HAS_REPORTED)
+@twin(reports.HAS_UNAPPLIED)
 def has_reported(work: Work, of_run: UUID) -> list[dict[str, Any]]:
     return [{"id": a["id"]} for _, a in work.found(work.server["activations"], of_run, _is_reported)][:1]
 
@@ -320,7 +320,7 @@ def _is_reported(a: Data) -> bool:
     return a["status"] == "reported"
 
 
-@twin(reports.PLACES)
+@twin(reports.ORDER_KEY)
 def places(work: Work, of_run: UUID, of_activation: UUID) -> list[dict[str, Any]]:
     row = work.server["activations"].rows.get((of_run, of_activation))
     a = work.sees(row) if row is not None else None
@@ -365,7 +365,7 @@ def inputs_of(work: Work, run_id: UUID, node_id: str) -> list[dict[str, Any]]:
     return [{"inputs": unpacked(v["inputs"]), "large": v["large"]} for v in last]
 
 
-@twin(values.LEFT_BEFORE)
+@twin(values.PREVIOUS_OUTPUTS)
 def left_before(work: Work, run_id: UUID, activation_id: UUID) -> list[dict[str, Any]]:
     result: list[dict[str, Any]] = []
     for _, mine in work.found(work.server["node_values"], run_id, lambda v: v["activation_id"] == activation_id):
@@ -418,7 +418,7 @@ def scope_of(work: Work, run_id: UUID, activation_id: UUID) -> list[dict[str, An
     return [{"scope": a["scope"]}] if a is not None else []
 
 
-@twin(values.PUT_FOR)
+@twin(values.PUT_ON_BEHALF)
 def put_for(
     work: Work, run_id: UUID, activation_id: UUID, pass_of: str, item: int, outputs: str, names: list[str]
 ) -> int:
@@ -459,7 +459,7 @@ def try_sweep(work: Work) -> list[dict[str, Any]]:
     return [{"is_ours": work.try_advisory("sweeper"), "now": work.now}]
 
 
-@twin(sweep_queries.SILENT)
+@twin(sweep_queries.EXPIRE_LEASES)
 def silent(work: Work, most: int, longest: timedelta) -> list[dict[str, Any]]:
     def holds(a: Data) -> bool:
         return a["status"] == "running" and not work.now <= a["lease_until"] <= work.now + longest
@@ -478,7 +478,7 @@ def silent(work: Work, most: int, longest: timedelta) -> list[dict[str, Any]]:
     return hit
 
 
-@twin(sweep_queries.UNCLAIMED)
+@twin(sweep_queries.REDISPATCH_UNCLAIMED)
 def unclaimed(work: Work, sent_before: datetime, most: int) -> list[dict[str, Any]]:
     def holds(a: Data) -> bool:
         is_due = a["status"] == "ready" and a["not_before"] <= work.now
@@ -509,7 +509,7 @@ def waiting_messages(work: Work) -> list[dict[str, Any]]:
     return [{"count": 0}]
 
 
-@twin(sweep_queries.UNSEEN)
+@twin(sweep_queries.UNAPPLIED)
 def unseen(work: Work, most: int) -> list[dict[str, Any]]:
     found = dict.fromkeys(data["run_id"] for _, data in _everywhere(work, "activations", _is_reported))
     return [{"run_id": run_id} for run_id in list(found)[:most]]
@@ -525,7 +525,7 @@ def overtime(work: Work, **_: Any) -> list[dict[str, Any]]:
     return []  # no run of the simulator has a budget
 
 
-@twin(budgets.FREE)
+@twin(budgets.RELEASE_ORPHANS)
 def free(work: Work, **_: Any) -> int:
     return 0
 
@@ -569,7 +569,7 @@ def interrupted(work: Work, most: int) -> list[dict[str, Any]]:
 MOVING = ("running", "ready", "reported", "queued")
 
 
-@twin(sweep_queries.STILL)
+@twin(sweep_queries.STALLED)
 def still(work: Work, most: int) -> list[dict[str, Any]]:
     moving = {data["run_id"] for _, data in _everywhere(work, "activations", lambda a: a["status"] in MOVING)}
     return _runs(work, most, lambda r: r["status"] in ("running", "stopping") and r["id"] not in moving, "id")
@@ -599,7 +599,7 @@ def keys_of_run(work: Work, run_id: UUID) -> list[dict[str, Any]]:
     return [{"keys": []}]
 
 
-@twin(queue_probes.CAME_BACK)
+@twin(queue_probes.RECORD_RETURN)
 def came_back(work: Work, queue: str, sent_at: datetime) -> int:
     if sent_at > work.now:
         return 0
@@ -612,7 +612,7 @@ def came_back(work: Work, queue: str, sent_at: datetime) -> int:
     return 1
 
 
-@twin(queue_probes.REMEMBERED)
+@twin(queue_probes.OBSERVATION)
 def remembered(work: Work) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for queue in ("sweeper:since", "sweeper:seen"):
@@ -623,7 +623,7 @@ def remembered(work: Work) -> list[dict[str, Any]]:
     return found
 
 
-@twin(queue_probes.SEE)
+@twin(queue_probes.SAVE_OBSERVATION)
 def see(work: Work, since: datetime, now: datetime, queue: str) -> list[dict[str, Any]]:
     came = latest_canary(work, queue)
     found = [

@@ -23,7 +23,7 @@ from sqlalchemy import func, select
 from canvas.state.run_state import RULES_VERSION
 from embedded import Services
 from providers.models.chat.scripted import Script
-from scheduler.coordinator.run_start import Request
+from scheduler.coordinator.run_start import RunRequest
 from store.db.database import Database
 from store.files.blobs import LocalBlobs
 from store.maintenance.migrate import upgrade
@@ -125,7 +125,7 @@ def begin_what_rests(stage: Stage) -> None:
     bench.play()
     bench.lifecycle.cancel_run(bench.tenant_id, stage.runs["cancelled"].id)
     for name in ("asking in an iteration", "asking in a loop"):
-        bench.lifecycle.resume_run(bench.tenant_id, stage.runs[name].id, Request(query=SCENES[name].answers[0]))
+        bench.lifecycle.resume_run(bench.tenant_id, stage.runs[name].id, RunRequest(query=SCENES[name].answers[0]))
     bench.play()
     statuses = {name: run.status for name, run in stage.runs.items()}
     assert statuses == {
@@ -215,8 +215,8 @@ def leave_beside(bench: Bench, runs: Mapping[str, Run]) -> dict[str, Any]:
     with TemporaryDirectory() as folder, bench.database.transaction() as tx:
         _, token = tenants.create_token(tx, tenant, "recorded")
         account = model_accounts.AccountRow("OpenAI", api_key=API_KEY, models={"m": {"kinds": ["chat"]}})
-        model_accounts.put(tx, tenant, account, EncryptionKey.of(SECRET))
-        file = uploads.register(tx, tenant, uploads.store(LocalBlobs(Path(folder)), "note.txt", "text/plain", FILE))
+        model_accounts.put_account(tx, tenant, account, EncryptionKey.of(SECRET))
+        file = uploads.register(tx, tenant, uploads.store_content(LocalBlobs(Path(folder)), "note.txt", "text/plain", FILE))
         attempt_records.add_citations(
             tx, finished.id, message_id, finished.activation("model").id, [FOUND], [{"doc_name": "Prices"}]
         )

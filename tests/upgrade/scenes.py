@@ -14,7 +14,7 @@ import pytest
 
 from canvas.errors import Conflict
 from providers.models.chat.scripted import Script
-from scheduler.coordinator.run_start import Request
+from scheduler.coordinator.run_start import RunRequest
 from scheduler.lifecycle.accept import Started
 from scheduler.messaging.celery_app import NODES
 from scheduler.sweeper import sweeper as sweeping
@@ -164,7 +164,7 @@ def answer_in_turn(bench: Bench, scene: Scene, run: Run) -> None:
         return
     given = run.told.count("user_inputs") - 1
     try:
-        bench.lifecycle.resume_run(row["tenant_id"], run.id, Request(query=scene.answers[given]))
+        bench.lifecycle.resume_run(row["tenant_id"], run.id, RunRequest(query=scene.answers[given]))
     except Conflict as error:
         raise AssertionError(f"{run.id} takes no answer: {error}") from error
     bench.play()

@@ -10,7 +10,7 @@ from sqlalchemy import text
 
 from canvas.state.run_state import RULES_VERSION
 from embedded import Services
-from scheduler.coordinator.run_start import Request
+from scheduler.coordinator.run_start import RunRequest
 from scheduler.lifecycle.accept import Start
 from store.db.database import Database
 from store.maintenance import migrate
@@ -117,8 +117,8 @@ def test_data_beside_the_runs_is_found_after_the_upgrade(recording: Recording, u
 
     with this_release_on(url, redis_url) as bench, bench.database.transaction() as tx:
         finished = found(bench, UUID(recording.release["runs"]["finished"]))
-        principal = tenants.principal_of(tx, facts["token"])
-        (account,) = model_accounts.accounts_of(tx, tenant, EncryptionKey.of(facts["sealing_key"]))
+        principal = tenants.find_principal(tx, facts["token"])
+        (account,) = model_accounts.list_accounts(tx, tenant, EncryptionKey.of(facts["sealing_key"]))
         file = uploads.get(tx, tenant, UUID(facts["file"][0]))
         references = attempt_records.load_citations(tx, finished.id, finished.row["message_id"])
 
@@ -137,7 +137,7 @@ def test_a_request_that_an_earlier_release_has_answered_is_not_carried_out_again
 
     with this_release_on(url, redis_url) as bench:
         first = found(bench, UUID(recording.release["runs"]["finished"]))
-        row, request = first.row, Request(query="hello")
+        row, request = first.row, RunRequest(query="hello")
         start = Start(row["tenant_id"], row["canvas_id"], row["version_id"], request, idempotency=IDEMPOTENCY)
         again = bench.lifecycle.start_run(start)
 
@@ -147,4 +147,4 @@ def test_a_request_that_an_earlier_release_has_answered_is_not_carried_out_again
 @every_release
 def test_a_recording_is_of_rules_that_this_release_can_decide_by(recording: Recording):
     assert recording.release["engine"] <= RULES_VERSION
-    assert recording.release["revision"] <= migrate.head()
+    assert recording.release["revision"] <= migrate.newest_revision()

@@ -12,8 +12,8 @@ V = TypeVar("V")
 class LruCache(Generic[K, V]):
     """Values by key, for all threads. Callers must not change a value they get. `most` is in units of `size_of`."""
 
-    def __init__(self, most: int) -> None:
-        self.most = most
+    def __init__(self, max_size: int) -> None:
+        self.most = max_size
         self._size = 0
         self._entries: OrderedDict[K, tuple[V, int]] = OrderedDict()
         self._lock = Lock()
@@ -44,11 +44,11 @@ class LruCache(Generic[K, V]):
             self._size -= entry[1]
 
 
-def size_of(value: Any, most: int) -> int:
+def size_of(value: Any, max_size: int) -> int:
     """Return the size of a JSON value: its code points, and eight for each value. Stops counting above `most`."""
     size = 0
     stack = [value]
-    while stack and size <= most:
+    while stack and size <= max_size:
         top = stack.pop()
         size += 8
         if isinstance(top, str):

@@ -56,9 +56,9 @@ class AttemptStorage:
         name = outcomes.sanitize_json(name)
         file_id = uuid5(self.claim.id, f"{place}/{name}")
         claim = self.claim
-        kept = uploads.store(self._storage(), name, mime_type, data)
+        kept = uploads.store_content(self._storage(), name, mime_type, data)
         with self.database.transaction() as tx:
-            uploads.put(tx, claim.tenant_id, file_id, kept, run_id=claim.run_id)
+            uploads.put_row(tx, claim.tenant_id, file_id, kept, run_id=claim.run_id)
         return {"doc_id": file_id.hex, "filename": name, "mime_type": mime_type, "size": len(data)}
 
     def _storage(self) -> Blobs:

@@ -11,7 +11,7 @@ import structlog
 from canvas.errors import ToolError
 from canvas.events.run_warnings import Notice
 from canvas.graph.uncertain_outcomes import OnUnknown
-from components.text.extraction.file_texts import UnreadFile
+from components.text.extraction.file_texts import UnparsedFile
 from providers.interfaces import Services
 from providers.models.billing.budgeted_model import BudgetedModel
 from providers.models.billing.metering import BillingContext
@@ -22,7 +22,7 @@ from store.db.database import Database
 from worker.caches.history import HistoryCache
 from worker.context import outcomes
 from worker.context.attempt_storage import AttemptStorage
-from worker.context.rate_limit_wait import RateLimitWait
+from worker.context.rate_limit_wait import AttemptRateLimitWait
 from worker.context.readable_context import ReadableContext
 from worker.context.run_budget import RunBudget
 from worker.context.side_effects import SideEffectGuard
@@ -44,10 +44,10 @@ class WorkerContext(ReadableContext):
     voice: MessageStreamWriter
     database: Database
     open_model: Callable[[str], Awaitable[ChatModel]]
-    read_text: Callable[[Mapping[str, Any], str], str | UnreadFile]
+    read_text: Callable[[Mapping[str, Any], str], str | UnparsedFile]
     keeping: AttemptStorage
     acting: SideEffectGuard
-    patience: RateLimitWait
+    patience: AttemptRateLimitWait
     services: Services
     limit_of: TimeLimit
     histories: HistoryCache = field(default_factory=HistoryCache)
@@ -106,11 +106,11 @@ class WorkerContext(ReadableContext):
             return []
         known = self.histories.get(self.claim, 2 * window)
         entries = known if known is not None else await asyncio.to_thread(self._history, 2 * window)
-        return [{"role": entry["role"], "content": _content(entry)} for entry in entries]
+        return [{"role": entry["role"], "content": _plain_content(entry)} for entry in entries]
 
     def _history(self, limit: int) -> list[Mapping[str, Any]]:
         with self.database.statements() as tx:
-            entries = conversations.history(tx, self.claim.conversation_id, self.claim.history_upto, limit)
+            entries = conversations.load_history(tx, self.claim.conversation_id, self.claim.history_upto, limit)
         self.histories.put(self.claim, limit, entries)
         return entries
 
@@ -122,7 +122,7 @@ class WorkerContext(ReadableContext):
 
     async def file_text(self, descriptor: Mapping[str, Any], layout_recognize: str) -> str:
         found = await asyncio.to_thread(self.read_text, descriptor, layout_recognize)
-        return await found.text() if isinstance(found, UnreadFile) else found
+        return await found.text() if isinstance(found, UnparsedFile) else found
 
     async def read_file(self, descriptor: Mapping[str, Any]) -> bytes:
         return await self.keeping.read(descriptor)
@@ -174,7 +174,7 @@ class WorkerContext(ReadableContext):
         await self.record(MEMORY_SAVED, True)
 
 
-def _content(entry: Mapping[str, Any]) -> Any:
+def _plain_content(entry: Mapping[str, Any]) -> Any:
     """Return the plain content of a history entry: the member `content` of an object, else the value; null gives ""."""
     content = entry["content"]
     if isinstance(content, Mapping) and entry["role"] == "assistant":

@@ -12,10 +12,10 @@ from components.base import Component
 from components.nodes.data.variable_assigner import AssignmentFailed
 
 CANCELLED = "Task has been canceled"
-_BAD = str.maketrans(dict.fromkeys("\x00\ufdd0\ufdd1\ufdd2\ufdd3", "\ufffd"))
-_LONE = re.compile("[\ud800-\udfff]")
+_REPLACED_CHARACTERS = str.maketrans(dict.fromkeys("\x00\ufdd0\ufdd1\ufdd2\ufdd3", "\ufffd"))
+_LONE_SURROGATES = re.compile("[\ud800-\udfff]")
 MAX_DEPTH = 200  # levels of an output: 100 that a request may have, and what is put around it; encoders take 250
-_LARGEST = 10**4300 - 1  # Python does not convert longer integers to text
+_MAX_INTEGER = 10**4300 - 1  # Python does not convert longer integers to text
 
 
 def outcome_of_exception(error: BaseException, node: Node, component: Component[Any]) -> Outcome:
@@ -25,17 +25,17 @@ def outcome_of_exception(error: BaseException, node: Node, component: Component[
     failed = Failed(text, code)
     if isinstance(error, AssignmentFailed):
         failed = Failed(text, code, outputs={})
-    return failed if component.owns_errors else with_default(failed, node)
+    return failed if component.owns_errors else apply_default(failed, node)
 
 
 def apply_failure_policy(failed: Failed, node: Node, component: Component[Any]) -> Outcome:
     """Return the outcome for a returned failure. Model nodes have applied their default value already."""
     if component.owns_errors or node.kind is NodeKind.MODEL:
         return failed
-    return with_default(failed, node)
+    return apply_default(failed, node)
 
 
-def with_default(failed: Failed, node: Node) -> Outcome:
+def apply_default(failed: Failed, node: Node) -> Outcome:
     """Return the default value as `result` under the policy `comment`, so that the run continues; else the failure."""
     policy = node.failure
     if policy.method != "comment" or not policy.default:
@@ -51,7 +51,7 @@ def assignments_before_failure(error: BaseException) -> Mapping[str, Any]:
     return error.assigned if isinstance(error, AssignmentFailed) else {}
 
 
-def timed_out(component: str, seconds: float) -> NodeTimeout:
+def timeout_error(component: str, seconds: float) -> NodeTimeout:
     """Return the error of a node whose time limit is over."""
     return NodeTimeout(f"{component}: timeout after {seconds:g}s. Raise COMPONENT_EXEC_TIMEOUT_{component.upper()}.")
 
@@ -61,40 +61,40 @@ def sanitize_json(value: Any) -> Any:
 
     Raises NodeFailure for a value that contains itself or is nested too deeply, and for integers above 4,300 digits.
     """
-    return _plain(value)
+    return _to_json(value)
 
 
 def sanitize_text(text: str) -> str:
     """Return a text as the row of a message stream can hold it: no NUL or lone surrogates. Reasoning markers stay."""
-    return _LONE.sub("\ufffd", text.replace("\x00", "\ufffd"))
+    return _LONE_SURROGATES.sub("\ufffd", text.replace("\x00", "\ufffd"))
 
 
-def _plain(value: Any, levels: int = MAX_DEPTH) -> Any:
+def _to_json(value: Any, levels: int = MAX_DEPTH) -> Any:
     if levels < 0:
         raise NodeFailure(f"An output is nested deeper than {MAX_DEPTH} levels. Return it flat, or as a text.")
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, int):
-        if abs(value) > _LARGEST:
+        if abs(value) > _MAX_INTEGER:
             raise NodeFailure("An output is a number of more than 4,300 digits, which cannot be stored.")
         return value
     if isinstance(value, str):
-        return _text(value)
+        return _clean_text(value)
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
         return {
-            _text(name if isinstance(name, str) else str(name)): _plain(item, levels - 1)
+            _clean_text(name if isinstance(name, str) else str(name)): _to_json(item, levels - 1)
             for name, item in value.items()
         }
     if isinstance(value, list | tuple):
-        return [_plain(item, levels - 1) for item in value]
+        return [_to_json(item, levels - 1) for item in value]
     if isinstance(value, set | frozenset):
-        return sorted((_plain(item, levels - 1) for item in value), key=str)
-    return _text(str(value))
+        return sorted((_to_json(item, levels - 1) for item in value), key=str)
+    return _clean_text(str(value))
 
 
-def _text(text: str) -> str:
+def _clean_text(text: str) -> str:
     if text.isascii() and "\x00" not in text:
         return text
-    return sanitize_text(text.translate(_BAD))
+    return sanitize_text(text.translate(_REPLACED_CHARACTERS))

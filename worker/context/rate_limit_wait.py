@@ -21,7 +21,7 @@ RETRY_INTERVAL = 1.0  # seconds after which a wait in place asks again
 
 
 @dataclass(eq=False)
-class RateLimitWait:
+class AttemptRateLimitWait:
     """The waits of one attempt. `stop` stops it, with a reason."""
 
     attempt: Attempt

@@ -58,7 +58,7 @@ def compute_read_set(canvas: Canvas, node: Node) -> ReadSet:
     if is_visit and parent is not None:
         nodes.add(parent.id)
         names |= _outputs(parent)
-    if _starts_afresh(canvas, node):
+    if _resets_outputs(canvas, node):
         nodes.discard(node.id)
         names -= _outputs(node)
     for container in canvas.containers_of(node.number):
@@ -74,14 +74,14 @@ def compute_read_set(canvas: Canvas, node: Node) -> ReadSet:
         names=frozenset(names),
         mentions=frozenset(node_id for node_id, _ in own.nodes),
         waits_for=frozenset(other.id for other in canvas.nodes if canvas.reach.waited_for[node.number] & other.bit),
-        collects=_collects(canvas, node, nodes),
+        collects=_collected_refs(canvas, node, nodes),
         items=_items(canvas, parent) if node.kind is NodeKind.ITERATION_ITEM and parent is not None else frozenset(),
         uses_history="sys.history" in names,
         uses_files="sys.files" in names,
     )
 
 
-def _starts_afresh(canvas: Canvas, node: Node) -> bool:
+def _resets_outputs(canvas: Canvas, node: Node) -> bool:
     """Return whether a node must not read its outputs of the previous pass: where items overlap, they may be missing.
 
     The node does not need them, because it sets all its outputs in every pass.
@@ -90,7 +90,7 @@ def _starts_afresh(canvas: Canvas, node: Node) -> bool:
     return parent is not None and parallel_items.pipelined_levels(canvas, parent) > 0
 
 
-def _collects(canvas: Canvas, node: Node, nodes: Collection[str]) -> dict[str, Collected]:
+def _collected_refs(canvas: Canvas, node: Node, nodes: Collection[str]) -> dict[str, Collected]:
     """Return what the sequential Iterations around a node collect, where the node reads it while it grows."""
     found: dict[str, Collected] = {}
     for number in canvas.containers_of(node.number):
@@ -98,7 +98,7 @@ def _collects(canvas: Canvas, node: Node, nodes: Collection[str]) -> dict[str, C
         is_visit = canvas.items[number] == node.number
         is_watched = container.id in nodes and parallel_items.requested_concurrency(container.params) <= 1
         if container.kind is NodeKind.ITERATION and (is_visit or is_watched):
-            found[container.id] = container_outputs.collected_by(canvas, container)
+            found[container.id] = container_outputs.collected_refs(canvas, container)
     return found
 
 

@@ -8,7 +8,7 @@ from canvas.document import references
 from canvas.document.references import Ref
 from canvas.errors import UnresolvedReference
 from canvas.graph.canvas import Canvas, Node, NodeKind
-from scheduler.coordinator.version_cache import Compiled
+from scheduler.coordinator.version_cache import CompiledVersion
 from store.runs.activations import Claim
 from worker.context.variables import NodeVariables
 
@@ -20,7 +20,7 @@ class ReadableContext:
     """One attempt's view of its node and of the values that were read for it."""
 
     claim: Claim
-    compiled: Compiled
+    compiled: CompiledVersion
     node: Node
     slots: NodeVariables
     inputs: dict[str, Any] = field(default_factory=dict[str, Any])  # what the component noted

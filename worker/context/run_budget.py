@@ -18,7 +18,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from canvas import budget
 from canvas.budget import CostEstimate, Deferred, Denied, Granted
 from canvas.errors import BudgetExceeded
-from providers.models.billing.cost_estimates import CostModel, amounts_of, asked_of
+from providers.models.billing.cost_estimates import CostModel, amounts_of, estimates_for
 from providers.models.billing.prices import Price
 from providers.models.types.chat import ModelSpec, Usage
 from store.db.database import Database
@@ -57,21 +57,21 @@ class RunBudget:
         self._has_asked = True
         return self.known
 
-    async def reserve(self, spec: ModelSpec, asks: Mapping[str, CostEstimate], price: Price | None) -> UUID | None:
+    async def reserve(self, spec: ModelSpec, estimates: Mapping[str, CostEstimate], price: Price | None) -> UUID | None:
         """Reserve what a call may need; return the reservation, None if no limit applies.
 
         Waits while running calls hold what it needs. Raises BudgetExceeded if the call must not begin.
         """
         reservation, pause, looks = new_id(), FIRST_PAUSE, 0
         while True:
-            verdict = await asyncio.to_thread(self._try, reservation, asks, price)
+            verdict = await asyncio.to_thread(self._try, reservation, estimates, price)
             match verdict:
                 case Granted(amounts):
                     return reservation if amounts else None
                 case Denied() as refused:
                     log.info("budget_refused", scope=refused.account.scope, measure=refused.account.measure)
                     self.count(refused.account.scope, refused.account.measure)
-                    raise BudgetExceeded(budget.sentence(refused, spec.id), **budget.details(refused, spec.id))
+                    raise BudgetExceeded(budget.denial_message(refused, spec.id), **budget.denial_json(refused, spec.id))
                 case Deferred():
                     looks += 1
                     if looks % RELEASE_ORPHANS_EVERY == 0:
@@ -86,7 +86,7 @@ class RunBudget:
 
     def _look(self) -> bool:
         with self.database.statements() as tx:
-            return budgets.is_marked(tx, self.claim.tenant_id, self.claim.run_id)
+            return budgets.is_flagged(tx, self.claim.tenant_id, self.claim.run_id)
 
     def _try(
         self, reservation: UUID, asks: Mapping[str, CostEstimate], price: Price | None
@@ -95,7 +95,7 @@ class RunBudget:
         with self.database.transaction() as tx:
             kept = budgets.lock_for_attempt(tx, self.claim, today)
             accounts = [each.account for each in kept]
-            verdict = budget.authorize(accounts, asked_of(accounts, asks, price))
+            verdict = budget.authorize(accounts, estimates_for(accounts, asks, price))
             if isinstance(verdict, Granted) and kept:
                 budgets.reserve(tx, reservation, self.claim, kept, verdict.amounts)
         return verdict

@@ -8,8 +8,8 @@ from canvas.document.document import Entry
 from canvas.graph import container_outputs, parallel_items
 from canvas.graph.canvas import Node, NodeKind
 from canvas.state.run_state import ScopeKey, container_entry
-from components.text.extraction.file_texts import UnreadFile
-from scheduler.coordinator.version_cache import Compiled
+from components.text.extraction.file_texts import UnparsedFile
+from scheduler.coordinator.version_cache import CompiledVersion
 from scheduler.views.run_view import history_line
 from store.agents import conversations
 from store.db.transaction import Transaction
@@ -20,10 +20,10 @@ from worker.caches.outputs import read_view_of
 from worker.caches.run_inputs import RunInputs
 from worker.caches.value_caches import ValueCaches
 from worker.context.read_set import Collected, ReadSet, items_ref
-from worker.fastpath.admission import ADMISSION
+from worker.fastpath.admission import COMPUTING_THREADS
 
 Declared = Callable[[Entry], tuple[str, ...]]
-ReadFile = Callable[[Mapping[str, Any], str], str | UnreadFile]
+ReadFile = Callable[[Mapping[str, Any], str], str | UnparsedFile]
 
 
 class NodeVariables:
@@ -33,7 +33,7 @@ class NodeVariables:
         self,
         tx: Transaction,
         claim: Claim,
-        compiled: Compiled,
+        compiled: CompiledVersion,
         reads: ReadSet,
         caches: ValueCaches,
         *,
@@ -49,10 +49,10 @@ class NodeVariables:
         is_first_visit = not claim.ordinal and not claim.scope and claim.answers is None
         nodes = reads.nodes - {claim.node_id} if is_first_visit else reads.nodes
         at_hand = caches.outputs.get_visible(self._view, nodes - reads.items)
-        outputs = self._latest(values.latest_outputs, tx, nodes - at_hand.keys(), reads)
-        waited = values.awaited_outputs(tx, self._view, {node: self._shared(node) for node in reads.waits_for})
+        outputs = self._latest(values.query_outputs, tx, nodes - at_hand.keys(), reads)
+        waited = values.query_awaited_outputs(tx, self._view, {node: self._shared(node) for node in reads.waits_for})
         names = reads.names if may_be_assigned else frozenset[str]()
-        variables = self._latest(values.latest_variables, tx, names, reads)
+        variables = self._latest(values.query_variables, tx, names, reads)
         self.given = asked()
         found = outputs()
         caches.outputs.put_read(self._view, found)
@@ -60,7 +60,7 @@ class NodeVariables:
         self.globals: dict[str, Any] = dict(self.given.base["globals"])
         self.globals |= {name: found.value for name, found in self._variables.items() if "@" not in name}
         if reads.uses_history and "sys.history" not in self.globals:
-            self.globals["sys.history"] = _history(tx, claim)
+            self.globals["sys.history"] = _read_history(tx, claim)
         self._shows_uploads = reads.uses_files and "sys.files" not in self._variables
         self.globals.setdefault("sys.history", [])
         self.globals.setdefault("sys.files", [])
@@ -70,7 +70,7 @@ class NodeVariables:
     def read_files(self, read_file: ReadFile) -> None:
         """Set `sys.files` to the texts of the turn's uploads, if the node reads it. Opens transactions of its own."""
         if self._shows_uploads:
-            self.globals["sys.files"] = _files(self.given, self._compiled, read_file)
+            self.globals["sys.files"] = _read_uploads(self.given, self._compiled, read_file)
 
     def outputs(self, node_id: str) -> dict[str, Any]:
         """Return a node's outputs; a declared output that was not set yet is null."""
@@ -157,13 +157,13 @@ class NodeVariables:
         claim, canvas = self._claim, self._compiled.canvas
         container = canvas.node(container_id)
         is_side_by_side = parallel_items.requested_concurrency(container.params) > 1
-        children = container_outputs.children_collected(refs)
+        children = container_outputs.collected_children(refs)
         if is_side_by_side:
             children = [child.id for child in canvas.children(container.number)]
         if not children:
             return {}
         count, entry = scope[-1][2], container_entry(scope)
-        passes = values.iteration_outputs(tx, claim.run_id, entry, children, claim.activated_rev, before=count)
+        passes = values.load_iteration_outputs(tx, claim.run_id, entry, children, claim.activated_rev, before=count)
         before = None if is_side_by_side else self._before(tx, entry, children)
         collected: dict[str, list[Any]] = container_outputs.collect(refs, passes, count, before)
         if is_side_by_side:
@@ -173,7 +173,7 @@ class NodeVariables:
 
     def _before(self, tx: Transaction, entry: str, children: Sequence[str]) -> dict[str, dict[str, Any]]:
         """Return the outputs that the children had before the container was entered."""
-        earlier = values.latest_outputs(tx, self._view, children, not_in=entry)()
+        earlier = values.query_outputs(tx, self._view, children, not_in=entry)()
         held: dict[str, dict[str, Any]] = {}
         for child in children:
             entries = self._compiled.document.entries
@@ -184,12 +184,12 @@ class NodeVariables:
         return held
 
 
-def _history(tx: Transaction, claim: Claim) -> list[str]:
-    entries = conversations.history(tx, claim.conversation_id, claim.history_upto, claim.history_upto)
+def _read_history(tx: Transaction, claim: Claim) -> list[str]:
+    entries = conversations.load_history(tx, claim.conversation_id, claim.history_upto, claim.history_upto)
     return [history_line(entry["role"], entry["content"]) for entry in entries]
 
 
-def _files(of_the_turn: RunInputs, compiled: Compiled, read_file: ReadFile) -> list[str]:
+def _read_uploads(of_the_turn: RunInputs, compiled: CompiledVersion, read_file: ReadFile) -> list[str]:
     begin = compiled.document.entries["begin"].params
     layout = begin.get("layout_recognize")
     texts: list[str] = []
@@ -197,6 +197,6 @@ def _files(of_the_turn: RunInputs, compiled: Compiled, read_file: ReadFile) -> l
         "files", ()
     ):  # one by one, so that they are not all in memory at the same time
         file = read_file(descriptor, layout if isinstance(layout, str) else "")
-        with ADMISSION.waits():  # a child process reads it
-            texts.append(file.text_blocking() if isinstance(file, UnreadFile) else file)
+        with COMPUTING_THREADS.waits():  # a child process reads it
+            texts.append(file.text_blocking() if isinstance(file, UnparsedFile) else file)
     return texts

@@ -71,7 +71,7 @@ class ComputingThreads:
             call()
 
 
-ADMISSION = ComputingThreads()
+COMPUTING_THREADS = ComputingThreads()
 """The computing threads of this process. Like a thread-local it belongs to threads and not to a worker object."""
 
 

@@ -14,13 +14,13 @@ from uuid import UUID
 from store.runs.activations import Claim
 from worker.leases.attempt_handle import Attempt
 
-Alone = Callable[[Attempt], Claim | None]
-Together = Callable[[Sequence[Attempt]], Mapping[UUID, Claim]]
+ClaimOne = Callable[[Attempt], Claim | None]
+ClaimMany = Callable[[Sequence[Attempt]], Mapping[UUID, Claim]]
 """Claims for some attempts; returns those that succeeded, by lease id."""
 
 
 @dataclass(eq=False)
-class _Wanted:
+class _PendingClaim:
     """A claim that waits in line."""
 
     attempt: Attempt
@@ -35,22 +35,22 @@ class ClaimBatcher:
         self._batches = batches
         self._places = threading.BoundedSemaphore(places)
         self._lock = threading.Lock()
-        self._line: list[_Wanted] = []
+        self._line: list[_PendingClaim] = []
 
-    def claim(self, attempt: Attempt, alone: Alone, together: Together) -> Claim | None:
+    def claim(self, attempt: Attempt, claim_one: ClaimOne, claim_many: ClaimMany) -> Claim | None:
         """Return the claim that a batch made for the attempt, else what `alone` returns. Raises what `alone` raises."""
         if not self._places.acquire(blocking=False):
-            claim = self._in_line(attempt, together) if self._batches else None
+            claim = self._in_line(attempt, claim_many) if self._batches else None
             if claim is not None:
                 return claim
             self._places.acquire()
         try:
-            return alone(attempt)
+            return claim_one(attempt)
         finally:
             self._places.release()
 
-    def _in_line(self, attempt: Attempt, together: Together) -> Claim | None:
-        wanted = _Wanted(attempt)
+    def _in_line(self, attempt: Attempt, together: ClaimMany) -> Claim | None:
+        wanted = _PendingClaim(attempt)
         with self._lock:
             if self._line:
                 wanted.done = threading.Event()
@@ -61,7 +61,7 @@ class ClaimBatcher:
             self._claim_all(together)
         return wanted.claim
 
-    def _claim_all(self, together: Together) -> None:
+    def _claim_all(self, together: ClaimMany) -> None:
         """Claim for the whole line, once a place is free. Called by the first in line."""
         self._places.acquire()
         with self._lock:

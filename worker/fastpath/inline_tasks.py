@@ -31,7 +31,7 @@ from celery.worker.request import Request
 from scheduler.messaging.celery_app import NODES
 from scheduler.messaging.celery_message import task_body, task_headers
 from scheduler.messaging.dispatch import flower_task_name
-from worker.fastpath.admission import ADMISSION
+from worker.fastpath.admission import COMPUTING_THREADS
 from worker.fastpath.continuation import Continuation, LocalContinuation
 from worker.fastpath.switches import FastPath
 
@@ -90,7 +90,7 @@ class InlineTaskRequest(Request):
 
     def on_accepted(self, pid: int, time_accepted: float) -> None:
         """Note that a thread of the pool begins. A pool of processes calls this in the parent."""
-        ADMISSION.begins()
+        COMPUTING_THREADS.begins()
         _thread.process_id = os.getpid()
         super().on_accepted(pid, time_accepted)
 
@@ -100,7 +100,7 @@ class InlineTaskRequest(Request):
             return
         continuation = _thread.continuation
         if continuation is None:
-            ADMISSION.ends()
+            COMPUTING_THREADS.ends()
             return
         _thread.is_continuing = True
         try:
@@ -113,7 +113,7 @@ class InlineTaskRequest(Request):
         finally:
             continuation.let_go()
             _thread.continuation, _thread.is_continuing = None, False
-            ADMISSION.ends()
+            COMPUTING_THREADS.ends()
 
     def _follow(self, claimed: Continuation) -> None:
         """Execute a claimed activation as a task of its own."""

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from store.runs.new_activations import InlineReport
-from worker.fastpath.admission import ADMISSION
+from worker.fastpath.admission import COMPUTING_THREADS
 from worker.fastpath.continuation import Continuation
 
-MOST = 64  # reports of one transaction, which must be over within a moment
+MAX_BATCH = 64  # reports of one transaction, which must be over within a moment
 
 
 @dataclass(eq=False)
@@ -44,14 +44,14 @@ class PendingReport:
         self._called.wait()
 
 
-class BatchLease:
+class ReportBatch:
     """The reports that one reporter stores, while no other reporter of this process stores reports of the run."""
 
-    def __init__(self, joint: "ReportBatcher", run_id: UUID, batch: Sequence[PendingReport]) -> None:
-        self.batch = batch
-        self._joint = joint
+    def __init__(self, batcher: "ReportBatcher", run_id: UUID, reports: Sequence[PendingReport]) -> None:
+        self.batch = reports
+        self._joint = batcher
         self._run_id = run_id
-        self._is_over = not batch
+        self._is_over = not reports
 
     def end(self) -> None:
         """Let the next reporter begin. A second call does nothing."""
@@ -73,30 +73,30 @@ class ReportBatcher:
         self._waiting: dict[UUID, list[PendingReport]] = {}  # of runs for which a reporter is storing
 
     @contextmanager
-    def turn(self, part: PendingReport) -> Generator[BatchLease]:
+    def turn(self, report: PendingReport) -> Generator[ReportBatch]:
         """Wait until a report may be stored, alone or with others: its batch has the report itself first.
 
         The batch is empty if another reporter has had this report in its own batch.
         """
-        run_id = part.own.claim.run_id
+        run_id = report.own.claim.run_id
         with self._lock:
             waiting = self._waiting.get(run_id)
             if waiting is None:
                 self._waiting[run_id] = []
-                part.batch = (part,)
+                report.batch = (report,)
             else:
-                part.will_wait()
-                waiting.append(part)
+                report.will_wait()
+                waiting.append(report)
         if waiting is not None:
-            with ADMISSION.waits():
-                part.wait()
-        batch = BatchLease(self, run_id, part.batch)
+            with COMPUTING_THREADS.waits():
+                report.wait()
+        batch = ReportBatch(self, run_id, report.batch)
         try:
             yield batch
         finally:
             batch.end()
             batch.call_others()
-            part.batch = ()  # it holds the report itself: a reference cycle
+            report.batch = ()  # it holds the report itself: a reference cycle
 
     def pass_on(self, run_id: UUID) -> None:
         """Give the turn to the first waiting reporter, for all that wait."""
@@ -113,5 +113,5 @@ class ReportBatcher:
 
 def _batch_size(waiting: Sequence[PendingReport]) -> int:
     """Return how many of the first reports are stored together. A large report takes long, so it is stored alone."""
-    large = next((at for at, pending in enumerate(waiting[:MOST]) if pending.own.written.size), MOST)
+    large = next((at for at, pending in enumerate(waiting[:MAX_BATCH]) if pending.own.written.size), MAX_BATCH)
     return max(1, min(large, len(waiting)))

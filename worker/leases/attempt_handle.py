@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from canvas.errors import AttemptStopped
-from worker.event_loop import Loop
+from worker.event_loop import WorkerLoop
 
 
 @dataclass(eq=False)
@@ -46,13 +46,13 @@ class Attempt:
         """Return whether the attempt was stopped, for whatever reason."""
         return self.stopped is not None
 
-    def insist(self, loop: Loop) -> None:
+    def insist(self, loop: WorkerLoop) -> None:
         """Cancel the coroutine; once more if it has swallowed its cancellation."""
         task = self._task
         if task is not None:
             loop.call(task.cancel)
 
-    def stop(self, reason: str, loop: Loop) -> None:
+    def stop(self, reason: str, loop: WorkerLoop) -> None:
         """Stop the work. Only the first reason counts."""
         with self._lock:
             if self.stopped is not None or self.is_reported:

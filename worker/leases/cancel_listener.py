@@ -71,14 +71,14 @@ class CancelKeyPoller:
         *,
         interval: float,
         runs: Callable[[], Mapping[UUID, UUID]],
-        on_key: Callable[[UUID], None],
+        cancel_run: Callable[[UUID], None],
         stop_run: Callable[[UUID], None],
     ) -> None:
         self._bus = bus
         self._ending = ending
         self._interval = interval  # seconds
         self._runs = runs
-        self._on_key = on_key
+        self._on_key = cancel_run
         self._stop_run = stop_run
         self._poll_now = threading.Event()
         self.thread = threading.Thread(target=self._poll, name="easel-keys", daemon=True)

@@ -19,8 +19,8 @@ from sqlalchemy.exc import SQLAlchemyError
 from scheduler.messaging.redis_bus import Bus
 from store.db.database import Database
 from store.runs import activations
-from worker.event_loop import Loop
-from worker.fastpath.admission import ADMISSION
+from worker.event_loop import WorkerLoop
+from worker.fastpath.admission import COMPUTING_THREADS
 from worker.leases.attempt_handle import Attempt
 from worker.leases.cancel_listener import CancelKeyPoller, CancelListener, pause_after_failure
 
@@ -51,10 +51,10 @@ class LeaseKeeper:
         self,
         database: Database,
         bus: Bus,
-        loop: Loop,
+        loop: WorkerLoop,
         settings: LeaseSettings,
         *,
-        on_key: Callable[[UUID], None],
+        cancel_run: Callable[[UUID], None],
     ) -> None:
         self._database = database
         self._loop = loop
@@ -77,7 +77,7 @@ class LeaseKeeper:
             self._ending,
             interval=settings.cancel_poll.total_seconds(),
             runs=self._active_runs,
-            on_key=on_key,
+            cancel_run=cancel_run,
             stop_run=lambda run_id: self.stop_run(run_id),
         )
         renewing = threading.Thread(target=self._keep, name="easel-leases", daemon=True)
@@ -219,7 +219,7 @@ class LeaseKeeper:
                 self._attempts.pop(attempt.lease_id, None)
                 if not attempt.is_over:
                     self._left_behind.add(attempt.lease_id)
-                    ADMISSION.was_left_behind(attempt.thread)
+                    COMPUTING_THREADS.was_left_behind(attempt.thread)
                 self._changed.notify_all()
 
     def _active_runs(self) -> dict[UUID, UUID]:

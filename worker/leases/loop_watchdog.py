@@ -17,7 +17,7 @@ from typing import Any
 import structlog
 from structlog.contextvars import STRUCTLOG_KEY_PREFIX
 
-from worker.event_loop import Loop
+from worker.event_loop import WorkerLoop
 from worker.leases.attempt_handle import Attempt
 from worker.leases.leases import LeaseKeeper
 
@@ -30,7 +30,7 @@ WARN_AFTER = 5.0  # seconds; parsing a large document may take that long, a coro
 class EventLoopWatchdog:
     """Checks that the loop executes callbacks."""
 
-    loop: Loop
+    loop: WorkerLoop
     leases: LeaseKeeper
     blocked_after: float  # seconds
     _still: float = 0.0
@@ -64,10 +64,10 @@ class EventLoopWatchdog:
         """Return what the loop executes: the log fields of its attempt, and the line of code."""
         frame = self._frame()
         line = traceback.extract_stack(frame, limit=1)[0] if frame is not None else None
-        return {**_told(frame), "at": f"{line.filename}:{line.lineno} {line.name}" if line else None}
+        return {**_bound_log_fields(frame), "at": f"{line.filename}:{line.lineno} {line.name}" if line else None}
 
     def _at_fault(self) -> Attempt | None:
-        activation = _told(self._frame()).get("activation_id")
+        activation = _bound_log_fields(self._frame()).get("activation_id")
         return next((held for held in self.leases.held() if str(held.activation_id) == activation), None)
 
     def _frame(self) -> FrameType | None:
@@ -75,7 +75,7 @@ class EventLoopWatchdog:
         return frames.get(self.loop.thread_id or 0)
 
 
-def _told(frame: FrameType | None) -> dict[str, Any]:
+def _bound_log_fields(frame: FrameType | None) -> dict[str, Any]:
     """Return the log fields of the attempt whose callback a thread's loop executes; {} if it executes none.
 
     A loop executes handles. Each has the context variables of the attempt that started its task, as do tasks that this

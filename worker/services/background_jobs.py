@@ -8,7 +8,7 @@ from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 from typing import Protocol
 
-from worker.event_loop import Loop
+from worker.event_loop import WorkerLoop
 
 
 class BackgroundJob(Protocol):
@@ -19,10 +19,10 @@ class BackgroundJob(Protocol):
         ...
 
 
-class SingleRunner:
+class SingleJobRunner:
     """Executes the jobs of one kind, one at a time per process."""
 
-    def __init__(self, work: BackgroundJob, loop: Loop) -> None:
+    def __init__(self, work: BackgroundJob, loop: WorkerLoop) -> None:
         self._work = work
         self._loop = loop
         self._place = threading.Lock()

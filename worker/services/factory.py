@@ -9,19 +9,19 @@ from uuid import UUID
 
 from pydantic import SecretStr
 
-from knowledge.bases.search import Library
-from knowledge.memory.memories import Memories
+from knowledge.bases.search import KnowledgeBaseSearch
+from knowledge.memory.memories import MemoryStore
 from knowledge.memory_router import TenantMemories
 from knowledge.retriever import TenantRetriever
 from providers.databases import databases
 from providers.http.address_policy import Guard
-from providers.http.client import Outgoing
+from providers.http.client import HttpClient
 from providers.interfaces import BrowserSettings, Sandbox, Services
 from providers.mail import MailServers
-from providers.ragflow import RagflowServer
-from providers.sandboxes.factory import sandbox_of
+from providers.ragflow import RagflowClient
+from providers.sandboxes.factory import create_sandbox
 from worker.services.mcp import McpServers
-from worker.services.tts import SpeechOf
+from worker.services.tts import FindSpeech
 
 
 class ServiceSettings(Protocol):
@@ -77,9 +77,9 @@ class ServiceFactory:
         self,
         settings: ServiceSettings,
         config: ServiceConfig,
-        speech: SpeechOf,
-        library: Library,
-        memories: Memories,
+        speech: FindSpeech,
+        library: KnowledgeBaseSearch,
+        memories: MemoryStore,
         mcp: McpServers,
     ) -> None:
         self._settings = settings
@@ -88,14 +88,14 @@ class ServiceFactory:
         self._library = library
         self._memories = memories
         self._mcp = mcp
-        self._http = Outgoing(
+        self._http = HttpClient(
             config.guard,
             timeout=settings.http_timeout.total_seconds(),
             user_agent=settings.http_user_agent,
             contact=settings.contact,
         )
         self._ragflow = (
-            RagflowServer(self._http, settings.ragflow_url, _reveal(settings.ragflow_api_key))
+            RagflowClient(self._http, settings.ragflow_url, _reveal(settings.ragflow_api_key))
             if settings.ragflow_url
             else None
         )
@@ -103,7 +103,7 @@ class ServiceFactory:
             self._http,
             retriever=self._ragflow,
             sandbox=self._sandbox(),
-            databases=databases.reached(config.guard, config.own_database, trino_use_tls=settings.trino_use_tls),
+            databases=databases.database_servers(config.guard, config.own_database, trino_use_tls=settings.trino_use_tls),
             base_urls=config.base_urls,
             vendor_keys=config.vendor_keys,
             mail=MailServers(config.guard, ports=settings.mail_ports),
@@ -139,7 +139,7 @@ class ServiceFactory:
         else:
             options = {"endpoint": settings.sandbox_url}
         config = _reveal(settings.sandbox_config)
-        return sandbox_of(settings.sandbox, config, self._http, self._config.guard, options)
+        return create_sandbox(settings.sandbox, config, self._http, self._config.guard, options)
 
 
 def _reveal(secret: SecretStr | None) -> str:

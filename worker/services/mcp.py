@@ -15,9 +15,9 @@ import structlog
 
 from canvas.document.mcp_tools import digest_of
 from canvas.errors import ExecutorError, NotFound, ToolError
-from providers.http.client import Outgoing
-from providers.interfaces import McpCall, McpWords
-from providers.mcp.session import CLOSED, LiveTool, McpServer, Session
+from providers.http.client import HttpClient
+from providers.interfaces import McpCall, McpToolDescription
+from providers.mcp.session import CLOSED, LiveTool, McpServer, McpSession
 from store.db.database import Database
 from store.mcp import pins as mcp_pins
 from store.mcp import servers
@@ -53,33 +53,33 @@ class McpServers:
         if self.sealing_key is None:
             return {}
         try:
-            return sealed_headers.unsealed(self.sealing_key, tenant_id, request)
+            return sealed_headers.unseal_headers(self.sealing_key, tenant_id, request)
         except CannotUnseal as error:
             raise ToolError(f"The request's custom_header: {error.message}") from error
 
-    def of(self, tenant_id: UUID, http: Outgoing) -> "AttemptMcpClient":
+    def of(self, tenant_id: UUID, http: HttpClient) -> "AttemptMcpClient":
         """Return the servers of a tenant, for one attempt."""
         return AttemptMcpClient(tenant_id, self.database, self.sealing_key, http)
 
 
 @dataclass
-class _Known:
+class _OpenSession:
     """A session, and the tools that were checked in it."""
 
-    session: Session
+    session: McpSession
     checked: set[tuple[str, bytes]] = field(default_factory=set[tuple[str, bytes]])
 
 
 class AttemptMcpClient:
     """Implements `providers.interfaces.Mcp` for concurrent callers on one event loop."""
 
-    def __init__(self, tenant_id: UUID, database: Database, key: EncryptionKey | None, http: Outgoing) -> None:
+    def __init__(self, tenant_id: UUID, database: Database, key: EncryptionKey | None, http: HttpClient) -> None:
         self._tenant_id = tenant_id
         self._database = database
         self._key = key
         self._http = http
         self._rows: dict[str, asyncio.Future[ServerRow]] = {}
-        self._sessions: dict[tuple[str, frozenset[tuple[str, str]]], _Known] = {}
+        self._sessions: dict[tuple[str, frozenset[tuple[str, str]]], _OpenSession] = {}
         self._is_closed = False
 
     async def call(self, call: McpCall) -> str:
@@ -94,14 +94,14 @@ class AttemptMcpClient:
         await self._check(known, row, call)
         return await known.session.call(call.tool, call.arguments)
 
-    async def pinned(self, server: str, tool: str) -> McpWords | None:
+    async def pinned(self, server: str, tool: str) -> McpToolDescription | None:
         row = await self._row(server)
         pins = await asyncio.to_thread(self._pins, row.id)
-        return next((McpWords(pin.description, pin.schema) for pin in pins if pin.name == tool), None)
+        return next((McpToolDescription(pin.description, pin.schema) for pin in pins if pin.name == tool), None)
 
     def _pins(self, server_id: UUID) -> list[Pin]:
         with self._database.transaction() as tx:
-            return mcp_pins.pins(tx, self._tenant_id, server_id)
+            return mcp_pins.list_pins(tx, self._tenant_id, server_id)
 
     async def close(self) -> None:
         self._is_closed = True
@@ -126,12 +126,12 @@ class AttemptMcpClient:
         with self._database.transaction() as tx:
             return servers.get(tx, self._tenant_id, UUID(server), self._key)
 
-    def _session(self, row: ServerRow, headers: Mapping[str, str]) -> _Known:
+    def _session(self, row: ServerRow, headers: Mapping[str, str]) -> _OpenSession:
         """Return the session for these headers; a new one if the last has ended."""
         key = row.id.hex, frozenset(headers.items())
         known = self._sessions.get(key)
         if known is None or known.session.is_over:
-            known = self._sessions[key] = _Known(Session(self._reached(row, headers), self._http))
+            known = self._sessions[key] = _OpenSession(McpSession(self._reached(row, headers), self._http))
         return known
 
     def _reached(self, row: ServerRow, headers: Mapping[str, str]) -> McpServer:
@@ -150,7 +150,7 @@ class AttemptMcpClient:
             log.warning("mcp_headers_dropped", server=row.id.hex, count=len(server.dropped))
         return server
 
-    async def _check(self, known: _Known, row: ServerRow, call: McpCall) -> None:
+    async def _check(self, known: _OpenSession, row: ServerRow, call: McpCall) -> None:
         """Raise ToolError if a tool has changed since it was approved, or is not offered."""
         offered = digest_of(call.description, call.schema)
         if (call.tool, offered) in known.checked:

@@ -11,7 +11,7 @@ import structlog
 
 from canvas.errors import ModelError
 from providers.interfaces import Http, Speech
-from providers.models.audio.tts import KIND, OpenAISpeech, voicing_of
+from providers.models.audio.tts import KIND, OpenAISpeech, speech_settings_of
 from providers.models.chat.catalogue import resolve
 from providers.models.types.chat import ModelSpec
 from scheduler.messaging.circuit_breaker import CircuitBreaker
@@ -21,7 +21,7 @@ from worker.services.models import CachedTenantModels
 log = structlog.get_logger()
 
 
-class AudioCache:
+class RedisAudioCache:
     """Caches the audio of sentences in Redis. Without Redis, audio is requested from the model again."""
 
     def __init__(self, url: str) -> None:
@@ -72,7 +72,7 @@ class TtsModels:
     """
 
     models: CachedTenantModels
-    cache: AudioCache
+    cache: RedisAudioCache
     preferred: str | None = None
     ttl: int = 7 * 86400
     voices: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -87,7 +87,7 @@ class TtsModels:
             spec,
             http,
             tenant_id.hex,
-            voicing=voicing_of(spec, self.voices.get(spec.factory, "")),
+            speech_settings=speech_settings_of(spec, self.voices.get(spec.factory, "")),
             cache=self.cache,
             ttl=timedelta(seconds=self.ttl),
             trusted=self.private,
@@ -113,4 +113,4 @@ class TtsModels:
             return None
 
 
-SpeechOf = Callable[[UUID, Http], Speech | None]
+FindSpeech = Callable[[UUID, Http], Speech | None]

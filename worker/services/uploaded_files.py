@@ -6,12 +6,12 @@ from typing import Any
 from uuid import UUID
 
 from canvas.errors import NodeFailure, NotFound
-from components.text.extraction.file_texts import UnreadFile
+from components.text.extraction.file_texts import UnparsedFile
 from store.db.database import Database
 from store.files.blobs import Blobs
 from store.tenants import uploads
 
-ReadFile = Callable[[UUID, UUID, Mapping[str, Any], str], str | UnreadFile]
+ReadFile = Callable[[UUID, UUID, Mapping[str, Any], str], str | UnparsedFile]
 """(tenant, run, descriptor, layout) -> the text of a file, or its bytes."""
 
 
@@ -22,7 +22,7 @@ class UploadedFiles:
     database: Database
     blobs: Blobs | None
 
-    def read(self, tenant_id: UUID, run_id: UUID, descriptor: Mapping[str, Any], layout_recognize: str) -> UnreadFile:
+    def read(self, tenant_id: UUID, run_id: UUID, descriptor: Mapping[str, Any], layout_recognize: str) -> UnparsedFile:
         """Return an upload, which becomes a data URI (images) or one text block. Raises NodeFailure if it is gone."""
         if self.blobs is None:
             raise NodeFailure("This worker has no file storage. Set EASEL_FILES_DIR.")
@@ -34,4 +34,4 @@ class UploadedFiles:
             data = self.blobs.get(stored.sha256)
         except (NotFound, ValueError) as error:
             raise NodeFailure(f'The file "{name}" is not there. Upload it again.') from error
-        return UnreadFile(name, str(descriptor.get("mime_type") or stored.mime_type), data)
+        return UnparsedFile(name, str(descriptor.get("mime_type") or stored.mime_type), data)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
 
-from cli.conformance.compare.normalise import Event
+from cli.conformance.compare.normalise import NormalisedEvent
 
 
 class _Nothing:
@@ -102,7 +102,7 @@ def errors_differ(expected: str | None, got: str | None, path: str = "error") ->
     return Mismatch(path, expected, got)
 
 
-def events_differ(expected: Event, got: Event) -> Mismatch | None:
+def events_differ(expected: NormalisedEvent, got: NormalisedEvent) -> Mismatch | None:
     """Compare the data of two events of the same name and node."""
     match expected.name:
         case "node_finished":
@@ -122,7 +122,7 @@ def globals_differ(expected: Mapping[str, Any], got: Mapping[str, Any]) -> Misma
     if not isinstance(recorded, list) or not isinstance(observed, list):
         return differ(dict(expected), dict(got))
     rest = differ({**expected, history: None}, {**got, history: None})
-    return rest or _lists_differ(recorded, observed, history, _spoken_lines_differ)
+    return rest or _lists_differ(recorded, observed, history, _history_lines_differ)
 
 
 def histories_differ(expected: list[Any], got: list[Any]) -> Mismatch | None:
@@ -159,7 +159,7 @@ def _finishes_differ(expected: Mapping[str, Any], got: Mapping[str, Any]) -> Mis
     return outputs_differ(outputs, got["outputs"], "outputs")
 
 
-def _spoken_lines_differ(expected: Any, got: Any, path: str) -> Mismatch | None:
+def _history_lines_differ(expected: Any, got: Any, path: str) -> Mismatch | None:
     role = "assistant: "
     if isinstance(expected, str) and isinstance(got, str) and expected.startswith(role):
         return None if got.startswith(role) else Mismatch(path, expected, got)

@@ -19,15 +19,15 @@ from cli.conformance.compare.agreement import (
     outputs_differ,
 )
 from cli.conformance.compare.graph import dependencies_of
-from cli.conformance.compare.normalise import plain, plain_events
-from cli.conformance.compare.order import accounts_differ
-from cli.conformance.compare.requests import unmatched
+from cli.conformance.compare.normalise import normalise, normalise_events
+from cli.conformance.compare.order import runs_differ
+from cli.conformance.compare.requests import find_unmatched
 
 _RETRIES_COUNTED_DIFFERENTLY = "E12"
 
 
 @dataclass(frozen=True, slots=True)
-class Observed:
+class ObservedRun:
     """The observations of one run.
 
     `events` are {event, data} as sent; `outputs` of every node of the canvas at the end, by id; `globals`, `history`
@@ -47,14 +47,14 @@ class Observed:
 
 
 @dataclass(frozen=True, slots=True)
-class Played:
+class ObservedCase:
     """The observations of a case: its runs in order, and the requests that it sent.
 
     `llm_requests` are {model, messages, tools, params} of all runs in any order, the provider layer's retries included;
     `http_requests` are (method, path with query). None: not recorded, so not compared.
     """
 
-    runs: Sequence[Observed]
+    runs: Sequence[ObservedRun]
     llm_requests: Sequence[Mapping[str, Any]] | None = None
     http_requests: Sequence[Sequence[str]] | None = None
     http_base: str = field(default="")  # of the fixture server; replaced by its placeholder
@@ -77,7 +77,7 @@ class Difference:
     got: Any
 
 
-def compare(case: Case, seen: Played | Refusal) -> Difference | None:
+def compare(case: Case, seen: ObservedCase | Refusal) -> Difference | None:
     """Return the first difference from the recording, or None."""
     if case.match == "load_error":
         return None if isinstance(seen, Refusal) else Difference(None, "loading", "a refusal", "accepted")
@@ -90,9 +90,9 @@ def compare(case: Case, seen: Played | Refusal) -> Difference | None:
         observed = seen.runs[number - 1]
         found = (
             _errors(recorded, observed)
-            or accounts_differ(
-                plain_events(recorded.events),
-                plain_events(observed.events, seen.http_base),
+            or runs_differ(
+                normalise_events(recorded.events),
+                normalise_events(observed.events, seen.http_base),
                 dependencies,
                 recorded.schedule,
                 in_sequence=case.match == "sequence",
@@ -105,28 +105,28 @@ def compare(case: Case, seen: Played | Refusal) -> Difference | None:
     return _model_requests(case, seen) or _http_requests(case, seen)
 
 
-def _errors(recorded: RecordedRun, observed: Observed) -> Mismatch | None:
+def _errors(recorded: RecordedRun, observed: ObservedRun) -> Mismatch | None:
     if recorded.raised is not None:
         return None if observed.error else Mismatch("error", str(recorded.raised.get("message") or "any"), NOTHING)
     return errors_differ(recorded.error, observed.error)
 
 
-def _results(recorded: RecordedRun, observed: Observed, http_base: str) -> Mismatch | None:
+def _results(recorded: RecordedRun, observed: ObservedRun, http_base: str) -> Mismatch | None:
     """Compare the results of a run: answer, open form, outputs, variables, history, references."""
-    answer: str = plain(observed.answer, http_base)
+    answer: str = normalise(observed.answer, http_base)
     return (
-        _under("answer", differ(recorded.answer, answer))
-        or _under("waiting", differ(recorded.waiting, _asked(observed.waiting, http_base)))
-        or _under("outputs", _all_outputs_differ(recorded, plain(observed.outputs, http_base)))
-        or _under("globals", globals_differ(recorded.globals, plain(observed.globals, http_base)))
-        or _under("history", histories_differ(recorded.history, plain(observed.history, http_base)))
-        or _under("reference", _references_differ(recorded, plain(observed.reference, http_base)))
+        _prefix_path("answer", differ(recorded.answer, answer))
+        or _prefix_path("waiting", differ(recorded.waiting, _plain_form(observed.waiting, http_base)))
+        or _prefix_path("outputs", _all_outputs_differ(recorded, normalise(observed.outputs, http_base)))
+        or _prefix_path("globals", globals_differ(recorded.globals, normalise(observed.globals, http_base)))
+        or _prefix_path("history", histories_differ(recorded.history, normalise(observed.history, http_base)))
+        or _prefix_path("reference", _references_differ(recorded, normalise(observed.reference, http_base)))
     )
 
 
-def _asked(waiting: Mapping[str, Any] | None, http_base: str) -> Any:
+def _plain_form(waiting: Mapping[str, Any] | None, http_base: str) -> Any:
     """Return an open form like a recorded one, which has no `forms`."""
-    return None if waiting is None else plain({key: waiting[key] for key in waiting if key != "forms"}, http_base)
+    return None if waiting is None else normalise({key: waiting[key] for key in waiting if key != "forms"}, http_base)
 
 
 def _all_outputs_differ(recorded: RecordedRun, got: Mapping[str, Any]) -> Mismatch | None:
@@ -145,13 +145,13 @@ def _references_differ(recorded: RecordedRun, got: Any) -> Mismatch | None:
     return None if recorded.reference is None or got is None else differ(recorded.reference, got)
 
 
-def _model_requests(case: Case, seen: Played) -> Difference | None:
+def _model_requests(case: Case, seen: ObservedCase) -> Difference | None:
     if seen.llm_requests is None:
         return None
     recorded = [request for run in case.expect.runs for request in run.llm_requests]
-    missing, new = unmatched(
+    missing, new = find_unmatched(
         recorded,
-        plain(seen.llm_requests, seen.http_base),
+        normalise(seen.llm_requests, seen.http_base),
         is_count_free=_RETRIES_COUNTED_DIFFERENTLY in case.deviations,
     )
     if missing is None and new is None:
@@ -159,7 +159,7 @@ def _model_requests(case: Case, seen: Played) -> Difference | None:
     return Difference(None, "llm_requests", missing or NOTHING, new or NOTHING)
 
 
-def _http_requests(case: Case, seen: Played) -> Difference | None:
+def _http_requests(case: Case, seen: ObservedCase) -> Difference | None:
     if seen.http_requests is None:
         return None
     recorded = sorted(list(call) for call in case.expect.http_requests)
@@ -167,7 +167,7 @@ def _http_requests(case: Case, seen: Played) -> Difference | None:
     return Difference(None, f"http_requests{found.path}", found.expected, found.got) if found else None
 
 
-def _under(name: str, found: Mismatch | None) -> Mismatch | None:
+def _prefix_path(name: str, found: Mismatch | None) -> Mismatch | None:
     if found is None:
         return None
     separator = "." if found.path and not found.path.startswith("[") else ""

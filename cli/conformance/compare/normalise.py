@@ -32,11 +32,11 @@ _IF_SET = {
     "message": ("start_to_think", "end_to_think"),
     "message_end": ("status", "attachment", "downloads", "reference"),
 }
-_OURS = frozenset({"run_failed"})  # Easel's last event of a failed run; the recorded events just stop
+_EASEL_EVENTS = frozenset({"run_failed"})  # Easel's last event of a failed run; the recorded events just stop
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class NormalisedEvent:
     """One normalised event. `put_off`: the recording announced the node, and then did not run it in that batch."""
 
     name: str
@@ -49,7 +49,7 @@ class Event:
         return str(self.data.get("component_id") or "")
 
 
-def plain(value: Any, http_base: str = "") -> Any:
+def normalise(value: Any, http_base: str = "") -> Any:
     """Return a value as plain JSON without times, with the placeholder of the fixture server's address."""
     if isinstance(value, str):
         return _plain_text(value, http_base)
@@ -57,49 +57,49 @@ def plain(value: Any, http_base: str = "") -> Any:
         return "<NaN>"
     if isinstance(value, Mapping):
         return {
-            _plain_text(str(key), http_base): plain(item, http_base) for key, item in value.items() if key not in _TIMES
+            _plain_text(str(key), http_base): normalise(item, http_base) for key, item in value.items() if key not in _TIMES
         }
     if isinstance(value, list | tuple):
-        return [plain(item, http_base) for item in value]
+        return [normalise(item, http_base) for item in value]
     return value
 
 
-def plain_events(events: Iterable[Mapping[str, Any]], http_base: str = "") -> list[Event]:
+def normalise_events(events: Iterable[Mapping[str, Any]], http_base: str = "") -> list[NormalisedEvent]:
     """Return normalised events: known members only, consecutive text deltas joined."""
-    normalised = [_plain_event(event, http_base) for event in events if event.get("event") not in _OURS]
-    return joined(normalised)
+    normalised = [_plain_event(event, http_base) for event in events if event.get("event") not in _EASEL_EVENTS]
+    return join_texts(normalised)
 
 
-def joined(events: Sequence[Event]) -> list[Event]:
+def join_texts(events: Sequence[NormalisedEvent]) -> list[NormalisedEvent]:
     """Join successive messages that have only content, and drop empty ones."""
-    result: list[Event] = []
+    result: list[NormalisedEvent] = []
     for event in events:
         if not _is_text(event):
             result.append(event)
         elif not event.data["content"]:
             continue
         elif result and _is_text(result[-1]):
-            result[-1] = Event("message", {"content": result[-1].data["content"] + event.data["content"]})
+            result[-1] = NormalisedEvent("message", {"content": result[-1].data["content"] + event.data["content"]})
         else:
             result.append(event)
     return result
 
 
-def _is_text(event: Event) -> bool:
+def _is_text(event: NormalisedEvent) -> bool:
     return event.name == "message" and set(event.data) == {"content"}
 
 
-def _plain_event(event: Mapping[str, Any], http_base: str) -> Event:
+def _plain_event(event: Mapping[str, Any], http_base: str) -> NormalisedEvent:
     name = str(event.get("event"))
-    data: Mapping[str, Any] = plain(event.get("data") or {}, http_base)
+    data: Mapping[str, Any] = normalise(event.get("data") or {}, http_base)
     put_off = bool(event.get("put_off"))
     if name == "message":
-        return Event(name, {"content": data.get("content") or ""} | _set_members(name, data))
+        return NormalisedEvent(name, {"content": data.get("content") or ""} | _set_members(name, data))
     if name in _IF_SET:
-        return Event(name, _set_members(name, data))
+        return NormalisedEvent(name, _set_members(name, data))
     if name in _ALWAYS:
-        return Event(name, {key: data.get(key) for key in _ALWAYS[name]}, put_off)
-    return Event(name, data)
+        return NormalisedEvent(name, {key: data.get(key) for key in _ALWAYS[name]}, put_off)
+    return NormalisedEvent(name, data)
 
 
 def _set_members(name: str, data: Mapping[str, Any]) -> dict[str, Any]:

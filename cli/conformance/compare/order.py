@@ -21,24 +21,24 @@ from itertools import zip_longest
 
 from cli.conformance.compare.agreement import NOTHING, Mismatch, events_differ
 from cli.conformance.compare.graph import Dependencies
-from cli.conformance.compare.normalise import Event
-from cli.conformance.compare.story import Key, Step, Story, end_of, first_piece, label, story_of
+from cli.conformance.compare.normalise import NormalisedEvent
+from cli.conformance.compare.story import Key, Step, Story, end_of_text, start_of_text, label, build_story
 
 _MODEL_NODES = frozenset({"LLM", "Agent"})
 _RUN_ENDS = frozenset({"workflow_finished", "user_inputs"})
 
 
 @dataclass(frozen=True, slots=True)
-class Before:
+class OrderRule:
     """A rule: at least one of `any_of` comes before `then`."""
 
     any_of: tuple[Key, ...]
     then: Key
 
 
-def accounts_differ(
-    recorded: Sequence[Event],
-    observed: Sequence[Event],
+def runs_differ(
+    recorded: Sequence[NormalisedEvent],
+    observed: Sequence[NormalisedEvent],
     dependencies: Dependencies,
     schedule: Sequence[Sequence[str]],
     *,
@@ -46,23 +46,23 @@ def accounts_differ(
     open_end: bool = False,
 ) -> Mismatch | None:
     """Return the first difference; `open_end`: the observed run may have further events."""
-    baseline = story_of(_without_put_off(recorded, observed))
-    seen = story_of(observed)
+    baseline = build_story(_without_put_off(recorded, observed))
+    seen = build_story(observed)
     openings = _early_openings(baseline, dependencies)
     if in_sequence:
         found = _sequences_differ(baseline, _with_openings_in_place(baseline, seen, openings), seen, open_end)
-        rules = _speech_rules(baseline)
+        rules = _stream_rules(baseline)
     else:
         found = _sets_differ(baseline, seen, open_end)
         rules = _rules(baseline, dependencies, schedule, openings)
     return found or _last_turn_differs(baseline, seen, open_end) or _first_broken(rules, baseline, seen)
 
 
-def _without_put_off(recorded: Sequence[Event], observed: Sequence[Event]) -> list[Event]:
+def _without_put_off(recorded: Sequence[NormalisedEvent], observed: Sequence[NormalisedEvent]) -> list[NormalisedEvent]:
     """Return the recording without announcements of nodes that did not run then, unless they are observed too."""
     spare = Counter(event.node_id for event in observed if event.name == "node_started")
     spare.subtract(event.node_id for event in recorded if event.name == "node_started" and not event.put_off)
-    kept: list[Event] = []
+    kept: list[NormalisedEvent] = []
     for event in recorded:
         if event.put_off:
             spare[event.node_id] -= 1
@@ -123,9 +123,9 @@ def _sequences_differ(baseline: Story, steps: Sequence[Step], seen: Story, open_
     turn = 0
     for number, (expected, got) in enumerate(zip_longest(baseline.steps, steps), start=1):
         if expected is None:
-            return None if open_end else Mismatch(f"event {number}", NOTHING, _shown(got))
+            return None if open_end else Mismatch(f"event {number}", NOTHING, _step_label(got))
         if got is None or expected.key != got.key:
-            return Mismatch(f"event {number}", _shown(expected), _shown(got))
+            return Mismatch(f"event {number}", _step_label(expected), _step_label(got))
         if expected.event.name == "message_end":
             found = _turns_differ(baseline, seen, turn)
             if found:
@@ -137,7 +137,7 @@ def _sequences_differ(baseline: Story, steps: Sequence[Step], seen: Story, open_
     return None
 
 
-def _shown(step: Step | None) -> object:
+def _step_label(step: Step | None) -> object:
     return NOTHING if step is None else label(step.key)
 
 
@@ -150,7 +150,7 @@ def _sets_differ(baseline: Story, seen: Story, open_end: bool) -> Mismatch | Non
     turn = 0
     for step in baseline.steps:
         if step.key not in observed:
-            return Mismatch("events", _shown(step), NOTHING)
+            return Mismatch("events", _step_label(step), NOTHING)
         if step.event.name == "message_end":
             found = _turns_differ(baseline, seen, turn)
             if found:
@@ -160,12 +160,12 @@ def _sets_differ(baseline: Story, seen: Story, open_end: bool) -> Mismatch | Non
         if found:
             return found
     extra = next((step for step in seen.steps if step.key not in baseline.position), None)
-    return None if extra is None or open_end else Mismatch("events", NOTHING, _shown(extra))
+    return None if extra is None or open_end else Mismatch("events", NOTHING, _step_label(extra))
 
 
 def _rules(
     baseline: Story, dependencies: Dependencies, schedule: Sequence[Sequence[str]], openings: dict[Key, tuple[Key, ...]]
-) -> Iterator[Before]:
+) -> Iterator[OrderRule]:
     """Yield the rules of order. A rule that the recording breaks itself is ignored later."""
     turn_of = {_owner_of(baseline, turn): turn for turn in range(len(baseline.turns))}
     batch_of = _batches(baseline, schedule)
@@ -175,36 +175,36 @@ def _rules(
         finish = baseline.finish_of.get(step.key)
         if step.event.name == "node_started":
             if finish:
-                yield Before((step.key,), finish)
+                yield OrderRule((step.key,), finish)
             due = step.key
             if step.key in openings:
-                yield Before(openings[step.key], step.key)
-                end = end_of(turn_of[step.key]) if step.key in turn_of else None
+                yield OrderRule(openings[step.key], step.key)
+                end = end_of_text(turn_of[step.key]) if step.key in turn_of else None
                 due = end or finish or step.key
-                yield from _held_rules(baseline, openings[step.key], end, finish)
+                yield from _early_start_rules(baseline, openings[step.key], end, finish)
             for source in sorted(dependencies.before.get(node, ())):
                 if source in latest and batch_of.get(latest[source]) != batch_of.get(step.key):
-                    yield Before((_last_event_before(baseline, latest[source], step.key),), due)
+                    yield OrderRule((_last_event_before(baseline, latest[source], step.key),), due)
             latest[node] = step.key
         elif step.event.name == "node_finished" and step.key in baseline.start_of:
             opened = baseline.position[baseline.start_of[step.key]]
             for member in sorted(dependencies.inside.get(node, ())):
                 if member in latest and baseline.position[latest[member]] > opened:
-                    yield Before((_last_event_before(baseline, latest[member], step.key),), step.key)
+                    yield OrderRule((_last_event_before(baseline, latest[member], step.key),), step.key)
     if baseline.steps and baseline.steps[0].key[0] == "workflow_started":
-        yield from (Before((baseline.steps[0].key,), step.key) for step in baseline.steps[1:])
+        yield from (OrderRule((baseline.steps[0].key,), step.key) for step in baseline.steps[1:])
     if baseline.steps and baseline.steps[-1].key[0] in _RUN_ENDS:
-        yield from (Before((step.key,), baseline.steps[-1].key) for step in baseline.steps[:-1])
-    yield from _speech_rules(baseline)
+        yield from (OrderRule((step.key,), baseline.steps[-1].key) for step in baseline.steps[:-1])
+    yield from _stream_rules(baseline)
 
 
-def _held_rules(baseline: Story, speakers: tuple[Key, ...], end: Key | None, finish: Key | None) -> Iterator[Before]:
+def _early_start_rules(baseline: Story, speakers: tuple[Key, ...], end: Key | None, finish: Key | None) -> Iterator[OrderRule]:
     for speaker in speakers:
         released = baseline.finish_of.get(speaker)
         if released and end and baseline.position[end] < baseline.position[released]:
-            yield Before((end,), released)
+            yield OrderRule((end,), released)
         if released and finish and baseline.position[released] < baseline.position[finish]:
-            yield Before((released,), finish)
+            yield OrderRule((released,), finish)
 
 
 def _last_event_before(baseline: Story, start: Key, then: Key) -> Key:
@@ -232,17 +232,17 @@ def _batches(baseline: Story, schedule: Sequence[Sequence[str]]) -> dict[Key, in
 # -- speech --------------------------------------------------------------------------------------------------------
 
 
-def _speech_rules(baseline: Story) -> Iterator[Before]:
+def _stream_rules(baseline: Story) -> Iterator[OrderRule]:
     """Yield the rules that a turn lies between its owner's start and finish."""
     for turn in range(len(baseline.turns)):
         start = _owner_of(baseline, turn)
         if start is None:
             continue
-        for point in (first_piece(turn), end_of(turn)):
+        for point in (start_of_text(turn), end_of_text(turn)):
             if point in baseline.position:
-                yield Before((start,), point)
+                yield OrderRule((start,), point)
                 if start in baseline.finish_of:
-                    yield Before((point,), baseline.finish_of[start])
+                    yield OrderRule((point,), baseline.finish_of[start])
 
 
 def _owner_of(baseline: Story, turn: int) -> Key | None:
@@ -252,10 +252,10 @@ def _owner_of(baseline: Story, turn: int) -> Key | None:
     has a default text streams it itself: then its own finish follows.
     """
     keys = [step.key for step in baseline.steps]
-    if end_of(turn) not in baseline.position:
+    if end_of_text(turn) not in baseline.position:
         return None
     finishes: list[Step] = []
-    for step in baseline.steps[keys.index(end_of(turn)) + 1 :]:
+    for step in baseline.steps[keys.index(end_of_text(turn)) + 1 :]:
         if step.event.name != "node_finished":
             break
         finishes.append(step)
@@ -269,24 +269,24 @@ def _turns_differ(baseline: Story, seen: Story, turn: int) -> Mismatch | None:
     ours = seen.turns[turn] if turn < len(seen.turns) else ()
     for expected, got in zip_longest(baseline.turns[turn], ours):
         if expected is None or got is None:
-            return Mismatch(where, _said(expected), _said(got))
+            return Mismatch(where, _text_of(expected), _text_of(got))
         found = events_differ(expected, got)
         if found:
-            return Mismatch(where, _said(expected), _said(got))
+            return Mismatch(where, _text_of(expected), _text_of(got))
     return None
 
 
 def _last_turn_differs(baseline: Story, seen: Story, open_end: bool) -> Mismatch | None:
     """Compare a last turn without an end, in either run."""
-    if len(baseline.turns) and end_of(len(baseline.turns) - 1) not in baseline.position:
+    if len(baseline.turns) and end_of_text(len(baseline.turns) - 1) not in baseline.position:
         return _turns_differ(baseline, seen, len(baseline.turns) - 1)
     if len(seen.turns) > len(baseline.turns) and not open_end:
         delta = next(iter(seen.turns[len(baseline.turns)]), None)
-        return Mismatch(f"speech of turn {len(baseline.turns) + 1}", NOTHING, _said(delta))
+        return Mismatch(f"speech of turn {len(baseline.turns) + 1}", NOTHING, _text_of(delta))
     return None
 
 
-def _said(event: Event | None) -> object:
+def _text_of(event: NormalisedEvent | None) -> object:
     if event is None:
         return NOTHING
     return event.data["content"] or next(key for key in event.data if key != "content")
@@ -303,7 +303,7 @@ def _steps_differ(expected: Step, got: Step) -> Mismatch | None:
     return Mismatch(path, found.expected, found.got)
 
 
-def _first_broken(rules: Iterator[Before], baseline: Story, seen: Story) -> Mismatch | None:
+def _first_broken(rules: Iterator[OrderRule], baseline: Story, seen: Story) -> Mismatch | None:
     broken = [rule for rule in rules if _holds(rule, baseline) and not _holds(rule, seen)]
     if not broken:
         return None
@@ -312,7 +312,7 @@ def _first_broken(rules: Iterator[Before], baseline: Story, seen: Story) -> Mism
     return Mismatch("order of events", f"{before} before {label(first.then)}", "the other way round")
 
 
-def _holds(rule: Before, story: Story) -> bool:
+def _holds(rule: OrderRule, story: Story) -> bool:
     then = story.position.get(rule.then)
     if then is None:
         return True

@@ -13,7 +13,7 @@ _OWN_WORDING = re.compile("<(?:STRUCTURED_OUTPUT|CITATION|CITATION_PLUS|FULL_QUE
 _DROPPED_BY_REFERENCE = frozenset({"max_tokens", "max_completion_tokens"})  # Easel sends it, since the author set it
 
 
-def unmatched(
+def find_unmatched(
     recorded: Sequence[Mapping[str, Any]], observed: Sequence[Mapping[str, Any]], *, is_count_free: bool
 ) -> tuple[Mapping[str, Any] | None, Mapping[str, Any] | None]:
     """Return a recorded request that was not observed, and an observed one that was not recorded; or None for each.

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from cli.conformance.compare.normalise import Event, joined
+from cli.conformance.compare.normalise import NormalisedEvent, join_texts
 
 Key: TypeAlias = tuple[str, str, int]
 
@@ -19,7 +19,7 @@ class Step:
     """One event that is not a text delta."""
 
     key: Key
-    event: Event
+    event: NormalisedEvent
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,18 +27,18 @@ class Story:
     """The events of a run. `position` has every step by its key, and the first text of turn n by `first_piece(n)`."""
 
     steps: tuple[Step, ...]
-    turns: tuple[tuple[Event, ...], ...]  # text of each turn, joined; the last turn may lack its end
+    turns: tuple[tuple[NormalisedEvent, ...], ...]  # text of each turn, joined; the last turn may lack its end
     position: Mapping[Key, int]
     finish_of: Mapping[Key, Key]  # node_started -> its node_finished
     start_of: Mapping[Key, Key]  # node_finished -> its node_started
 
 
-def first_piece(turn: int) -> Key:
+def start_of_text(turn: int) -> Key:
     """Return the key of the first text of a turn."""
     return ("message", "", turn)
 
 
-def end_of(turn: int) -> Key:
+def end_of_text(turn: int) -> Key:
     """Return the key of a turn's `message_end`."""
     return ("message_end", "", turn)
 
@@ -50,11 +50,11 @@ def label(key: Key) -> str:
     return f"{text} (no. {number + 1})" if number else text
 
 
-def story_of(events: Sequence[Event]) -> Story:
+def build_story(events: Sequence[NormalisedEvent]) -> Story:
     """Return the story of events, which are in the order in which they were sent."""
     seen: Counter[tuple[str, str]] = Counter()
     steps: list[Step] = []
-    turns: list[list[Event]] = []
+    turns: list[list[NormalisedEvent]] = []
     position: dict[Key, int] = {}
     finish_of: dict[Key, Key] = {}
     running: dict[str, list[Key]] = {}
@@ -62,7 +62,7 @@ def story_of(events: Sequence[Event]) -> Story:
     for at, event in enumerate(events):
         if event.name == "message":
             if not is_speaking:
-                position[first_piece(len(turns))] = at
+                position[start_of_text(len(turns))] = at
                 turns.append([])
                 is_speaking = True
             turns[-1].append(event)
@@ -83,7 +83,7 @@ def story_of(events: Sequence[Event]) -> Story:
             )
     return Story(
         tuple(steps),
-        tuple(tuple(joined(deltas)) for deltas in turns),
+        tuple(tuple(join_texts(deltas)) for deltas in turns),
         position,
         finish_of,
         {finish: start for start, finish in finish_of.items()},

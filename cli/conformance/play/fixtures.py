@@ -111,7 +111,7 @@ class HttpFixture:
 
             def _echoed(self, route: HttpRoute, body: bytes) -> dict[str, Any]:
                 headers = {name: self.headers.get(name) for name in route.echo_headers}
-                return echo(self.command, self.path, self.headers.get("Content-Type") or "", headers, body)
+                return describe_request(self.command, self.path, self.headers.get("Content-Type") or "", headers, body)
 
             def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  # the name it is called by
                 """Log nothing: `calls` is the log."""
@@ -119,7 +119,7 @@ class HttpFixture:
         return Handler
 
 
-def echo(method: str, target: str, content_type: str, headers: Mapping[str, str | None], body: bytes) -> dict[str, Any]:
+def describe_request(method: str, target: str, content_type: str, headers: Mapping[str, str | None], body: bytes) -> dict[str, Any]:
     """Return a description of a request, with its body as `json`, as sorted pairs of a `form`, or as text."""
     split = urlsplit(target)
     text = body.decode("utf-8", "replace")
@@ -145,7 +145,7 @@ def _pairs(encoded: str) -> list[list[str]]:
     return sorted([name, value] for name, value in parse_qsl(encoded, keep_blank_values=True))
 
 
-def retrieved(entries: Sequence[Mapping[str, Any]], query: str) -> dict[str, Any]:
+def find_chunks(entries: Sequence[Mapping[str, Any]], query: str) -> dict[str, Any]:
     """Return the result of dataset search: {"chunks", "doc_aggs"} of the first entry whose text the query contains."""
     entry = _first_contained(entries, query)
     chunks = [dict(chunk) for chunk in entry.get("chunks", ())] if entry else []
@@ -157,7 +157,7 @@ def retrieved(entries: Sequence[Mapping[str, Any]], query: str) -> dict[str, Any
     }
 
 
-def searched(entries: Sequence[Mapping[str, Any]], query: str) -> list[dict[str, Any]]:
+def find_results(entries: Sequence[Mapping[str, Any]], query: str) -> list[dict[str, Any]]:
     """Return the result of web search, by the same rule. Raises ToolError if the entry has an error."""
     entry = _first_contained(entries, query) or {}
     if "error" in entry:

@@ -22,11 +22,11 @@ from canvas.errors import ExecutorError, InvalidCanvas
 from canvas.state.run_state import RunStatus
 from canvas.validation import check
 from cli.conformance.cases import Case, CaseRun
-from cli.conformance.compare.compare import Observed, Played, Refusal, compare
-from cli.conformance.play.event_watcher import Watcher
+from cli.conformance.compare.compare import ObservedRun, ObservedCase, Refusal, compare
+from cli.conformance.play.event_watcher import EventWatcher
 from cli.conformance.play.fixtures import HttpFixture
 from cli.conformance.play.services import services_of
-from cli.conformance.report import FailedCase, Passed, Skipped, Verdict
+from cli.conformance.report import FailedCase, PassedCase, SkippedCase, Verdict
 from components import registry
 from components.checks.check import findings_of
 from components.text.extraction import file_texts
@@ -34,7 +34,7 @@ from providers.http.address_policy import Guard
 from providers.interfaces import Services
 from providers.models.chat.retrying_model import RetryPolicy
 from providers.models.chat.scripted import Script
-from scheduler.coordinator.run_start import Request
+from scheduler.coordinator.run_start import RunRequest
 from scheduler.lifecycle.accept import Start, Started
 from scheduler.views import run_view
 from settings import Settings
@@ -44,11 +44,11 @@ from store.primitives.ids import new_id
 from store.runs import run_rows
 from store.tenants import tenants
 
-PATIENCE = 60.0  # seconds for one run
-LOOK_EVERY = 0.005
+RUN_TIMEOUT = 60.0  # seconds for one run
+POLL_INTERVAL = 0.005
 
 
-async def _at_once(_: float) -> None:
+async def _skip_delay(_: float) -> None:
     """Skip the delay between a provider's retries, as in the recordings."""
 
 
@@ -69,12 +69,12 @@ class Fixtures:
         text = self.files[tenant_id][str(descriptor["id"])]
         mime_type = str(descriptor.get("mime_type") or "")
         if "image" in mime_type:
-            return file_texts.image(mime_type, text.encode())
+            return file_texts.image_data_uri(mime_type, text.encode())
         return text
 
 
 @contextmanager
-def stage(settings: Settings, fixtures: Fixtures, jobs: int) -> Generator[local_engine.Engine]:
+def start_engine(settings: Settings, fixtures: Fixtures, jobs: int) -> Generator[local_engine.Engine]:
     """Start an engine for cases, on the servers that are named or on temporary embedded ones."""
     with TemporaryDirectory(prefix="easel-conformance-") as home:
         needs_database, needs_redis = settings.database_url is None, settings.redis_url is None
@@ -84,13 +84,13 @@ def stage(settings: Settings, fixtures: Fixtures, jobs: int) -> Generator[local_
             database_url = settings.database_url or services.database_url
             redis_url = settings.redis_url or services.redis_url
             migrate.upgrade(database_url)
-            with local_engine.engine(
+            with local_engine.run_engine(
                 settings,
                 database_url,
                 redis_url,
                 threads=max(16, 8 * jobs),
                 script=fixtures.scripts.get,
-                pace=RetryPolicy(sleep=_at_once),
+                retry_policy=RetryPolicy(sleep=_skip_delay),
                 read_file=fixtures.read_file,
                 of_tenant=fixtures.of_tenant,
                 guard=Guard(allow_any=True),
@@ -98,7 +98,7 @@ def stage(settings: Settings, fixtures: Fixtures, jobs: int) -> Generator[local_
                 yield engine
 
 
-def play_all(engine: local_engine.Engine, fixtures: Fixtures, cases: Sequence[Case], jobs: int) -> Iterable[Verdict]:
+def judge_all(engine: local_engine.Engine, fixtures: Fixtures, cases: Sequence[Case], jobs: int) -> Iterable[Verdict]:
     """Run cases in threads and yield the verdicts in the order of the cases."""
     with ThreadPoolExecutor(max_workers=jobs) as pool:
         yield from pool.map(partial(judge, engine, fixtures), cases)
@@ -108,15 +108,15 @@ def judge(engine: local_engine.Engine, fixtures: Fixtures, case: Case) -> Verdic
     """Run one case and compare it with its recording."""
     missing = sorted(name for name in case.component_names if registry.find(name) is None)
     if missing and case.match != "load_error":
-        return Skipped(case.name, f"missing component: {', '.join(missing)}")
+        return SkippedCase(case.name, f"missing component: {', '.join(missing)}")
     try:
-        difference = compare(case, play(engine, fixtures, case))
+        difference = compare(case, run_case(engine, fixtures, case))
     except (ExecutorError, TimeoutError) as error:
         return FailedCase(case.name, f"{type(error).__name__}: {error}")
-    return Passed(case.name) if difference is None else FailedCase(case.name, difference)
+    return PassedCase(case.name) if difference is None else FailedCase(case.name, difference)
 
 
-def play(engine: local_engine.Engine, fixtures: Fixtures, case: Case) -> Played | Refusal:
+def run_case(engine: local_engine.Engine, fixtures: Fixtures, case: Case) -> ObservedCase | Refusal:
     """Load the document and execute the runs, one after another."""
     with HttpFixture(case.http) as http:
         try:
@@ -129,31 +129,31 @@ def play(engine: local_engine.Engine, fixtures: Fixtures, case: Case) -> Played 
         with engine.database.transaction() as tx:
             tenant_id = tenants.ensure_tenant(tx, f"conformance-{new_id()}")
             canvas_id = canvases.create(tx, tenant_id, case.name, document.raw)
-            version_id = versions.snapshot(tx, tenant_id, canvas_id).id
+            version_id = versions.lock_draft_version(tx, tenant_id, canvas_id).id
         script = fixtures.scripts[tenant_id] = Script(case.llm)
         fixtures.files[tenant_id] = case.file_store
         fixtures.cases[tenant_id] = case
         bus = engine.coordinator.dispatch.bus
-        watcher = Watcher(engine.database, engine.coordinator.versions, bus.url)
-        player = _Player(engine, tenant_id, canvas_id, version_id, fixtures.read_file, watcher)
+        watcher = EventWatcher(engine.database, engine.coordinator.versions, bus.url)
+        player = _CaseRunner(engine, tenant_id, canvas_id, version_id, fixtures.read_file, watcher)
         seen = [player.run(case.start_of(index), run) for index, run in enumerate(case.runs)]
         requests = [
             {"model": s.model, "messages": s.messages, "tools": s.tools, "params": s.params} for s in script.requests
         ]
-        return Played(seen, requests, [list(call) for call in http.calls], http.base)
+        return ObservedCase(seen, requests, [list(call) for call in http.calls], http.base)
 
 
 @dataclass
-class _Player:
+class _CaseRunner:
     engine: local_engine.Engine
     tenant_id: UUID
     canvas_id: UUID
     version_id: UUID
     read_file: Callable[[UUID, UUID, Mapping[str, Any], str], str]
-    watcher: Watcher
+    watcher: EventWatcher
     conversation_id: UUID | None = None
 
-    def run(self, start: str, wanted: CaseRun) -> Observed:
+    def run(self, start: str, wanted: CaseRun) -> ObservedRun:
         """Execute one run of a case. Every start except `continue` begins a new conversation."""
         if start != "continue":
             self.conversation_id = None
@@ -163,7 +163,7 @@ class _Player:
                 self.tenant_id,
                 self.canvas_id,
                 self.version_id,
-                Request(
+                RunRequest(
                     query=wanted.query,
                     inputs=None if is_webhook else wanted.inputs,
                     files=() if is_webhook else tuple(_descriptors(wanted.files)),
@@ -177,7 +177,7 @@ class _Player:
         return self._observed(started, self._ended(started, wanted))
 
     def _ended(self, started: Started, wanted: CaseRun) -> Mapping[str, Any]:
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + RUN_TIMEOUT
         is_cancelled = False
         while time.monotonic() < deadline:
             with self.engine.database.transaction() as tx:
@@ -192,10 +192,10 @@ class _Player:
                 is_cancelled = any(_is(event, on.event, on.component_id) for event in seen)
                 if is_cancelled:
                     self.engine.coordinator.dispatch.bus.set_cancel_key(started.run_id)
-            time.sleep(LOOK_EVERY)
-        raise TimeoutError(f"The run {started.run_id} did not end within {PATIENCE:g} s.")
+            time.sleep(POLL_INTERVAL)
+        raise TimeoutError(f"The run {started.run_id} did not end within {RUN_TIMEOUT:g} s.")
 
-    def _observed(self, started: Started, row: Mapping[str, Any]) -> Observed:
+    def _observed(self, started: Started, row: Mapping[str, Any]) -> ObservedRun:
         with self.engine.database.statements() as tx:
             outputs = run_view.outputs_of(tx, self.engine.coordinator.versions, row, registry.default_outputs)
             known = run_view.globals_of(tx, row)
@@ -209,10 +209,10 @@ class _Player:
         if row["status"] == RunStatus.FAILED:
             error = self.watcher.error_of(self.tenant_id, started.run_id, started.after)
         waiting = next((event["data"] for event in shown if event["event"] == "user_inputs"), None)
-        return Observed(
+        return ObservedRun(
             error=error,
             events=shown,
-            answer="".join(map(_spoken, shown)),
+            answer="".join(map(_message_text, shown)),
             outputs=outputs,
             globals=known,
             history=history,
@@ -228,7 +228,7 @@ def _is(event: Mapping[str, Any], name: str, node_id: str | None) -> bool:
     return event["event"] == name and (node_id is None or event["data"].get("component_id") == node_id)
 
 
-def _spoken(event: Mapping[str, Any]) -> str:
+def _message_text(event: Mapping[str, Any]) -> str:
     if event["event"] != "message":
         return ""
     data = event["data"]

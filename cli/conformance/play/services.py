@@ -12,7 +12,7 @@ import orjson
 from canvas.errors import ToolError
 from cli.conformance.cases import Case
 from cli.conformance.play import fixtures
-from providers.interfaces import Call, Http, Reply, RetrievalQuery, Services
+from providers.interfaces import HttpCall, Http, HttpResponse, RetrievalQuery, Services
 from providers.sandboxes.local import LocalSandbox
 
 TAVILY = "http://tavily.invalid"
@@ -37,15 +37,15 @@ class _Http:
     real: Http
     tavily: Sequence[Mapping[str, Any]]
 
-    async def send(self, call: Call) -> Reply:
+    async def send(self, call: HttpCall) -> HttpResponse:
         if not call.url.startswith(TAVILY):
             return await self.real.send(call)
         query = str(call.json["query"]) if isinstance(call.json, Mapping) else ""
         try:
-            body, status = {"results": fixtures.searched(self.tavily, query)}, 200
+            body, status = {"results": fixtures.find_results(self.tavily, query)}, 200
         except ToolError as error:
             body, status = {"detail": {"error": error.message}}, 400
-        return Reply(status, {"content-type": "application/json"}, orjson.dumps(body), call.url)
+        return HttpResponse(status, {"content-type": "application/json"}, orjson.dumps(body), call.url)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,4 +55,4 @@ class _Retriever:
     entries: Sequence[Mapping[str, Any]]
 
     async def search(self, search: RetrievalQuery) -> Mapping[str, Any]:
-        return fixtures.retrieved(self.entries, search.question)
+        return fixtures.find_chunks(self.entries, search.question)

@@ -5,7 +5,7 @@ from html import escape
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from components.documents.blocks import markdown
+from components.documents.blocks import markdown_parser
 from components.documents.page.layout import Layout
 
 if TYPE_CHECKING:
@@ -32,13 +32,13 @@ img {{ max-width: 100%; }}
 UNTITLED = "Document"
 
 
-def html(text: str, layout: Layout) -> bytes:
+def render_html(text: str, layout: Layout) -> bytes:
     """Return a web page in UTF-8. HTML in the text is shown as text, and links that would run scripts stay text.
 
     The page's title is the first heading of the text.
     """
-    reader = markdown()
-    tokens = reader.parse(_stamped(text, layout))
+    reader = markdown_parser()
+    tokens = reader.parse(_prepend_timestamp(text, layout))
     if not tokens:
         return b""
     body = reader.renderer.render(tokens, reader.options, {})
@@ -55,16 +55,16 @@ def _title(tokens: "Sequence[Token]") -> str:
     return UNTITLED
 
 
-def normalised(text: str, layout: Layout) -> bytes:
+def render_markdown(text: str, layout: Layout) -> bytes:
     """Return the Markdown in UTF-8, without trailing spaces (except two at a line break) and with one final newline."""
-    lines = "\n".join(map(_trimmed, _stamped(text, layout).split("\n"))).strip("\n")
+    lines = "\n".join(map(_trim_line, _prepend_timestamp(text, layout).split("\n"))).strip("\n")
     return f"{lines}\n".encode() if lines else b""
 
 
-def _trimmed(line: str) -> str:
+def _trim_line(line: str) -> str:
     words = line.rstrip(" \t")
     return f"{words}  " if words and line.startswith("  ", len(words)) else words
 
 
-def _stamped(text: str, layout: Layout) -> str:
+def _prepend_timestamp(text: str, layout: Layout) -> str:
     return f"{layout.timestamp}\n\n{text}" if layout.timestamp else text

@@ -8,42 +8,42 @@ from typing import assert_never
 from components.documents.blocks import (
     Alignment,
     Block,
-    Code,
-    Heading,
+    CodeBlock,
+    HeadingBlock,
     Inlines,
-    Listing,
-    Paragraph,
-    Quote,
-    Rule,
+    ListBlock,
+    ParagraphBlock,
+    QuoteBlock,
+    RuleBlock,
     Span,
-    Table,
+    TableBlock,
 )
 from components.documents.page.layout import HEADING_GROWTH, Layout
-from components.documents.page.lines import Cell, Run, broken, natural_width
-from components.documents.page.paper import BOTTOM, MARGIN, TOP, WIDTH, Paper, length
-from components.documents.page.pictures import Picture
+from components.documents.page.lines import Cell, TextRun, break_lines, natural_width
+from components.documents.page.paper import BOTTOM, MARGIN, TOP, WIDTH, PdfPages, to_millimetres
+from components.documents.page.pictures import EmbeddedImage
 
 _LEADING = 1.45 * 25.4 / 72  # line height in millimetres for a point of font size
 _STEP = 7.0  # millimetres by which a list or quote is indented
-_DEEPEST = 12  # indents; deeper blocks are not indented further
+_MAX_INDENTS = 12  # indents; deeper blocks are not indented further
 _PIXEL = 25.4 / 96  # millimetres
-_NARROWEST = 4.0  # points; the font size in a very wide table
+_MIN_TABLE_SIZE = 4.0  # points; the font size in a very wide table
 _PADDING = 1.2  # millimetres; of a table's cells
 _SHIFTS: Mapping[Alignment, float] = {"left": 0.0, "center": 0.5, "right": 1.0}  # share of free space before a line
 
 
-def pdf(blocks: Sequence[Block], layout: Layout) -> bytes:
+def render_pdf(blocks: Sequence[Block], layout: Layout) -> bytes:
     """Return the blocks as a PDF document."""
-    writer = _Writer(layout)
+    writer = _PdfWriter(layout)
     writer.blocks(blocks)
     return writer.paper.output()
 
 
-class _Writer:
+class _PdfWriter:
     """Writes blocks to pages. The state is the indent, the bars of open quotes, and the list mark of the next line."""
 
     def __init__(self, layout: Layout) -> None:
-        self.paper = Paper(layout)
+        self.paper = PdfPages(layout)
         self._size = float(layout.font_size)
         self._depth = 0
         self._bars: list[float] = []
@@ -51,7 +51,7 @@ class _Writer:
 
     @property
     def _left(self) -> float:
-        return MARGIN + min(self._depth, _DEEPEST) * _STEP
+        return MARGIN + min(self._depth, _MAX_INDENTS) * _STEP
 
     @property
     def _width(self) -> float:
@@ -63,24 +63,24 @@ class _Writer:
 
     def _block(self, block: Block) -> None:
         match block:
-            case Heading(level, content):
+            case HeadingBlock(level, content):
                 self._heading(level, content)
-            case Paragraph(content, tight):
+            case ParagraphBlock(content, tight):
                 self._content(content, self._size)
                 self._gap(0.1 if tight else 0.5)
-            case Code(text):
+            case CodeBlock(text):
                 self._code(text)
-            case Rule():
+            case RuleBlock():
                 self._rule()
-            case Quote(blocks):
+            case QuoteBlock(blocks):
                 with self._indented():
                     self._bars.append(self._left - _STEP * 0.6)
                     self.blocks(blocks)
                     self._bars.pop()
                 self._gap(0.3)
-            case Listing():
+            case ListBlock():
                 self._listing(block)
-            case Table():
+            case TableBlock():
                 self._table(block)
             case _:
                 assert_never(block)
@@ -92,7 +92,7 @@ class _Writer:
         self._content([replace(part, bold=True) if isinstance(part, Span) else part for part in content], size)
         self._gap(0.3)
 
-    def _content(self, content: Sequence[Span | Picture], size: float) -> None:
+    def _content(self, content: Sequence[Span | EmbeddedImage], size: float) -> None:
         spans: list[Span] = []
         for part in content:
             if isinstance(part, Span):
@@ -106,10 +106,10 @@ class _Writer:
     def _text(self, spans: Sequence[Span], size: float) -> None:
         if not spans:
             return
-        for runs in broken(self.paper.cells(spans), self._width / length(1, size)):
+        for runs in break_lines(self.paper.cells(spans), self._width / to_millimetres(1, size)):
             self._line(runs, size)
 
-    def _line(self, runs: Sequence[Run], size: float, shade: int | None = None) -> None:
+    def _line(self, runs: Sequence[TextRun], size: float, shade: int | None = None) -> None:
         """Draw one line with its list mark, its quote bars, and a shaded background."""
         height = size * _LEADING
         self.paper.make_room(height)
@@ -129,8 +129,8 @@ class _Writer:
     def _draw_mark(self, size: float) -> None:
         if not self._mark:
             return
-        runs = broken(self.paper.cells([Span(self._mark)]), float("inf"))[0]
-        width = sum(length(run.width, size) for run in runs)
+        runs = break_lines(self.paper.cells([Span(self._mark)]), float("inf"))[0]
+        width = sum(to_millimetres(run.width, size) for run in runs)
         self.paper.write(runs, self._left - width - 2.0, size)
         self._mark = ""
 
@@ -141,7 +141,7 @@ class _Writer:
             self._draw_bars(min(height, max(0.0, BOTTOM - self.paper.y)))
             self.paper.y += height
 
-    def _picture(self, picture: Picture) -> None:
+    def _picture(self, picture: EmbeddedImage) -> None:
         width, height = max(1, picture.width) * _PIXEL, max(1, picture.height) * _PIXEL
         scale = min(1.0, self._width / width, (BOTTOM - TOP) * 0.8 / height)
         self.paper.make_room(height * scale)
@@ -153,7 +153,7 @@ class _Writer:
     def _code(self, text: str) -> None:
         size = self._size * 0.85
         cells = self.paper.cells([Span(text.replace("\t", "    "), code=True)])
-        for runs in broken(cells, self._width / length(1, size), verbatim=True):
+        for runs in break_lines(cells, self._width / to_millimetres(1, size), verbatim=True):
             self._line(runs, size, shade=242)
         self._gap(0.5)
 
@@ -163,7 +163,7 @@ class _Writer:
         self.paper.shade(self._left, self._width, 0.3, 180)
         self._gap(0.6)
 
-    def _listing(self, listing: Listing) -> None:
+    def _listing(self, listing: ListBlock) -> None:
         for position, item in enumerate(listing.items):
             with self._indented():
                 self._mark = listing.mark(position)
@@ -178,9 +178,9 @@ class _Writer:
         yield
         self._depth -= 1
 
-    def _table(self, table: Table) -> None:
+    def _table(self, table: TableBlock) -> None:
         columns = len(table.header)
-        size = max(_NARROWEST, self._size * min(1.0, 7 / columns))
+        size = max(_MIN_TABLE_SIZE, self._size * min(1.0, 7 / columns))
         header = [self._cells(cell, bold=True) for cell in table.header]
         rows = [[self._cells(cell) for cell in row] for row in table.rows]
         widths = _widths([header, *rows], size, self._width)
@@ -206,7 +206,7 @@ class _Writer:
         shade: int | None = None,
     ) -> None:
         lines = [
-            broken(cell, (width - 2 * _PADDING) / length(1, size)) for cell, width in zip(row, widths, strict=True)
+            break_lines(cell, (width - 2 * _PADDING) / to_millimetres(1, size)) for cell, width in zip(row, widths, strict=True)
         ]
         self._draw_mark(self._size)
         for number in range(max(map(len, lines), default=0)):
@@ -217,7 +217,7 @@ class _Writer:
             x = self._left
             for cell, width, shift in zip(lines, widths, shifts, strict=True):
                 if number < len(cell):
-                    free = width - 2 * _PADDING - sum(length(run.width, size) for run in cell[number])
+                    free = width - 2 * _PADDING - sum(to_millimetres(run.width, size) for run in cell[number])
                     self.paper.write(cell[number], x + _PADDING + max(0.0, free) * shift, size)
                 x += width
             self.paper.y += size * _LEADING
@@ -228,7 +228,7 @@ class _Writer:
 def _widths(rows: Sequence[Sequence[Sequence[Cell]]], size: float, width: float) -> list[float]:
     """Return the widths of a table's columns: the widths of their texts, but the widest columns share what is left."""
     natural = [
-        length(max(natural_width(row[column]) for row in rows), size) + 2 * _PADDING + 0.1
+        to_millimetres(max(natural_width(row[column]) for row in rows), size) + 2 * _PADDING + 0.1
         for column in range(len(rows[0]))
     ]
     widths = [0.0] * len(natural)

@@ -6,23 +6,23 @@ from typing import assert_never
 
 from components.documents.blocks import (
     Block,
-    Code,
-    Heading,
-    Listing,
-    Paragraph,
-    Quote,
-    Rule,
-    Table,
+    CodeBlock,
+    HeadingBlock,
+    ListBlock,
+    ParagraphBlock,
+    QuoteBlock,
+    RuleBlock,
+    TableBlock,
     plain_text,
 )
 from components.documents.page.layout import Layout
 
 _RULE = "-" * 40
-_WIDEST = 40  # characters; the columns of a table are padded up to this width
+_MAX_COLUMN_WIDTH = 40  # characters; the columns of a table are padded up to this width
 _GAP = "  "
 
 
-def plain(blocks: Sequence[Block], layout: Layout) -> bytes:
+def render_plain(blocks: Sequence[Block], layout: Layout) -> bytes:
     """Return the blocks as UTF-8 text, after the timestamp."""
     stamp = f"{layout.timestamp}\n\n" if layout.timestamp else ""
     text = "\n".join(_lines(blocks))
@@ -41,23 +41,23 @@ def _lines(blocks: Sequence[Block]) -> Iterator[str]:
 
 def _block(block: Block) -> Iterator[str]:
     match block:
-        case Heading(_, content) | Paragraph(content):
+        case HeadingBlock(_, content) | ParagraphBlock(content):
             yield from plain_text(content).split("\n")
-        case Code(text):
+        case CodeBlock(text):
             yield from (f"    {line}".rstrip() for line in text.split("\n"))
-        case Rule():
+        case RuleBlock():
             yield _RULE
-        case Quote(blocks):
+        case QuoteBlock(blocks):
             yield from (f"> {line}".rstrip() for line in _lines(blocks))
-        case Listing():
+        case ListBlock():
             yield from _listing(block)
-        case Table():
+        case TableBlock():
             yield from _table(block)
         case _:
             assert_never(block)
 
 
-def _listing(listing: Listing) -> Iterator[str]:
+def _listing(listing: ListBlock) -> Iterator[str]:
     for position, item in enumerate(listing.items):
         mark = "-" if listing.start is None else listing.mark(position)
         indent = " " * (len(mark) + 1)
@@ -67,23 +67,23 @@ def _listing(listing: Listing) -> Iterator[str]:
             yield ""
 
 
-def _table(table: Table) -> Iterator[str]:
+def _table(table: TableBlock) -> Iterator[str]:
     rows = [[" ".join(plain_text(cell).split()) for cell in row] for row in (table.header, *table.rows)]
-    widths = [min(_WIDEST, max(_columns(row[column]) for row in rows)) for column in range(len(table.header))]
+    widths = [min(_MAX_COLUMN_WIDTH, max(_display_width(row[column]) for row in rows)) for column in range(len(table.header))]
     for number, row in enumerate(rows):
-        yield _GAP.join(_padded(cell, width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        yield _GAP.join(_pad(cell, width) for cell, width in zip(row, widths, strict=True)).rstrip()
         if number == 0:
             yield _GAP.join("-" * max(1, width) for width in widths)
 
 
 def _is_tight(block: Block) -> bool:
-    return isinstance(block, Paragraph) and block.tight
+    return isinstance(block, ParagraphBlock) and block.tight
 
 
-def _padded(text: str, width: int) -> str:
-    return text + " " * max(0, width - _columns(text))
+def _pad(text: str, width: int) -> str:
+    return text + " " * max(0, width - _display_width(text))
 
 
-def _columns(text: str) -> int:
+def _display_width(text: str) -> int:
     """Return the display width of a text; Chinese, Japanese and Korean characters count twice."""
     return sum(2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in text)

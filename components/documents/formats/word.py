@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING, Any, assert_never
 from canvas.errors import NodeFailure
 from components.documents.blocks import (
     Block,
-    Code,
-    Heading,
+    CodeBlock,
+    HeadingBlock,
     Inlines,
-    Listing,
-    Paragraph,
-    Quote,
-    Rule,
+    ListBlock,
+    ParagraphBlock,
+    QuoteBlock,
+    RuleBlock,
     Span,
-    Table,
+    TableBlock,
     plain_text,
 )
 from components.documents.page.layout import Layout
-from components.documents.page.pictures import Picture
+from components.documents.page.pictures import EmbeddedImage
 
 if TYPE_CHECKING:
     from docx.document import Document
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 
 _FONT, _WIDE_FONT, _CODE_FONT = "Arial", "Microsoft YaHei", "Consolas"
 _INDENT = 0.75  # centimetres by which a list or quote is indented
-_DEEPEST = 12  # indents; deeper blocks are not indented further
+_MAX_INDENTS = 12  # indents; deeper blocks are not indented further
 _TEXT_WIDTH = 16.0  # centimetres between the margins
-_MOST_COLUMNS = 63  # Word cannot open a table with more
-_MOST_LINKS = 2000  # python-docx searches all links for each new one; later links show their URL as text
+_MAX_COLUMNS = 63  # Word cannot open a table with more
+_MAX_LINKS = 2000  # python-docx searches all links for each new one; later links show their URL as text
 
 
-def word(blocks: Sequence[Block], layout: Layout) -> bytes:
+def render_word(blocks: Sequence[Block], layout: Layout) -> bytes:
     """Return the blocks as a DOCX document."""
     try:
         import docx
@@ -45,14 +45,14 @@ def word(blocks: Sequence[Block], layout: Layout) -> bytes:
         raise NodeFailure('Making a DOCX needs the extra "docs": pip install easel[docs].') from missing
     document = docx.Document()
     word_frame.prepare(document, layout, _FONT, _WIDE_FONT, _CODE_FONT)
-    writer = _Writer(document)
+    writer = _WordWriter(document)
     writer.blocks(blocks)
     stream = io.BytesIO()
     document.save(stream)
     return stream.getvalue()
 
 
-class _Writer:
+class _WordWriter:
     """Appends blocks to a document. `_depth` is the current indent, `_mark` the list mark of the next paragraph."""
 
     def __init__(self, document: "Document") -> None:
@@ -73,19 +73,19 @@ class _Writer:
 
     def _block(self, block: Block) -> None:
         match block:
-            case Heading(level, content):
+            case HeadingBlock(level, content):
                 self._content(content, f"Heading{level}")
-            case Paragraph(content, tight):
+            case ParagraphBlock(content, tight):
                 self._content(content, self._style, tight=tight)
-            case Code(text):
+            case CodeBlock(text):
                 self._paragraph("Code").add_run(text)
-            case Rule():
+            case RuleBlock():
                 self._rule()
-            case Quote(blocks):
+            case QuoteBlock(blocks):
                 self._quote(blocks)
-            case Listing():
+            case ListBlock():
                 self._listing(block)
-            case Table():
+            case TableBlock():
                 self._table(block)
             case _:
                 assert_never(block)
@@ -97,7 +97,7 @@ class _Writer:
         self._depth -= 1
         self._style = before
 
-    def _listing(self, listing: Listing) -> None:
+    def _listing(self, listing: ListBlock) -> None:
         number = None if listing.start is None else self._numbered(listing.start)
         self._depth += 1
         for item in listing.items:
@@ -142,38 +142,38 @@ class _Writer:
         if style:
             element.get_or_add_pPr().style = style
         if self._depth:
-            paragraph.paragraph_format.left_indent = Cm(_INDENT * min(self._depth, _DEEPEST))
+            paragraph.paragraph_format.left_indent = Cm(_INDENT * min(self._depth, _MAX_INDENTS))
             paragraph.paragraph_format.first_line_indent = Cm(-_INDENT) if mark else Cm(0)
         return paragraph
 
     def _inlines(self, paragraph: "WordParagraph", content: Inlines, bold: bool = False) -> None:
         for part in content:
-            if isinstance(part, Picture):
+            if isinstance(part, EmbeddedImage):
                 self._picture(paragraph, part)
             elif part.link.startswith(("http://", "https://", "mailto:")):
                 self._link(paragraph, part, bold)
             else:
-                _dress(paragraph.add_run(part.text), part, bold)
+                _apply_style(paragraph.add_run(part.text), part, bold)
 
     def _link(self, paragraph: "WordParagraph", span: Span, bold: bool) -> None:
         from docx.opc.constants import RELATIONSHIP_TYPE
         from docx.oxml.ns import qn
         from docx.oxml.parser import OxmlElement
 
-        if span.link not in self._addresses and len(self._addresses) >= _MOST_LINKS:
-            _dress(paragraph.add_run(plain_text((span,))), span, bold)
+        if span.link not in self._addresses and len(self._addresses) >= _MAX_LINKS:
+            _apply_style(paragraph.add_run(plain_text((span,))), span, bold)
             return
         if span.link not in self._addresses:
             related = self._document.part.relate_to(span.link, RELATIONSHIP_TYPE.HYPERLINK, is_external=True)
             self._addresses[span.link] = related
         run = paragraph.add_run(span.text)
-        _dress(run, span, bold)
+        _apply_style(run, span, bold)
         link: BaseOxmlElement = OxmlElement("w:hyperlink")
         link.set(qn("r:id"), self._addresses[span.link])
         link.append(run._r)  # pyright: ignore[reportPrivateUsage] - python-docx cannot make links
         paragraph._p.append(link)  # pyright: ignore[reportPrivateUsage]
 
-    def _picture(self, paragraph: "WordParagraph", picture: Picture) -> None:
+    def _picture(self, paragraph: "WordParagraph", picture: EmbeddedImage) -> None:
         from docx.shared import Cm
 
         width = min(_TEXT_WIDTH, picture.width * 2.54 / 96)
@@ -188,14 +188,14 @@ class _Writer:
         rule: Any = parse_xml(f"<w:pBdr {nsdecls('w')}>{border}</w:pBdr>")
         properties.insert_element_before(rule, "w:spacing", "w:ind")
 
-    def _table(self, table: Table) -> None:
+    def _table(self, table: TableBlock) -> None:
         from docx.enum.text import WD_ALIGN_PARAGRAPH
         from docx.oxml.table import CT_Tbl
         from docx.shared import Cm
         from docx.text.paragraph import Paragraph as WordParagraph
 
         rows = (table.header, *table.rows)
-        if len(table.header) > _MOST_COLUMNS:
+        if len(table.header) > _MAX_COLUMNS:
             for row in rows:
                 self._paragraph(self._style).add_run(" | ".join(map(plain_text, row)))
             return
@@ -212,7 +212,7 @@ class _Writer:
         self._paragraph("NoSpacing")  # Word would merge two adjacent tables
 
 
-def _dress(run: "Run", span: Span, bold: bool) -> None:
+def _apply_style(run: "Run", span: Span, bold: bool) -> None:
     """Apply a span's style to a run."""
     if span.bold or bold:
         run.bold = True

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from docx.styles.style import CharacterStyle, ParagraphStyle
     from docx.text.paragraph import Paragraph
 
-_RIM_SIZE = 9  # points
+_SMALL_SIZE = 9  # points
 _GREY = RGBColor(128, 128, 128)
 _WATERMARK_LENGTH = 480  # points, along the diagonal
 _WATERMARK_HEIGHT = 110
@@ -43,7 +43,7 @@ _TEXT_SHAPE = """
 """
 
 
-def prepare(document: "Document", layout: Layout, font: str, wide_font: str, code_font: str) -> None:
+def prepare_document(document: "Document", layout: Layout, font: str, wide_font: str, code_font: str) -> None:
     """Set up the page, the styles, the header, the footer and the watermark of an empty document."""
     section = document.sections[0]
     section.page_width, section.page_height = Cm(21.0), Cm(29.7)
@@ -52,7 +52,7 @@ def prepare(document: "Document", layout: Layout, font: str, wide_font: str, cod
     _set_styles(document, layout, font, wide_font, code_font)
     header, footer = section.header.paragraphs[0], section.footer.paragraphs[0]
     if text := one_line(layout.header):
-        _small(header, text)
+        _add_small_text(header, text)
     if text := one_line(layout.watermark):
         _watermark(header, text, wide_font)
     _footer(footer, layout)
@@ -97,19 +97,19 @@ def _footer(paragraph: "Paragraph", layout: Layout) -> None:
     stops.add_tab_stop(Cm(16.0), WD_TAB_ALIGNMENT.RIGHT)
     left, middle = one_line(layout.footer), one_line(layout.timestamp or "")
     if left or middle or layout.page_numbers:
-        _small(paragraph, f"{left}\t{middle}\t{'Page ' if layout.page_numbers else ''}")
+        _add_small_text(paragraph, f"{left}\t{middle}\t{'Page ' if layout.page_numbers else ''}")
     if layout.page_numbers:
         field = OxmlElement("w:fldSimple")
         field.set(qn("w:instr"), "PAGE")
-        number = _small(paragraph, "1")
+        number = _add_small_text(paragraph, "1")
         field.append(number)
         paragraph._p.append(field)  # pyright: ignore[reportPrivateUsage] - python-docx cannot make fields
 
 
-def _small(paragraph: "Paragraph", text: str) -> Any:
+def _add_small_text(paragraph: "Paragraph", text: str) -> Any:
     """Append a run of small grey text to a paragraph, and return its XML element."""
     run = paragraph.add_run(text)
-    run.font.size = Pt(_RIM_SIZE)
+    run.font.size = Pt(_SMALL_SIZE)
     run.font.color.rgb = _GREY
     return run._r  # pyright: ignore[reportPrivateUsage]
 

@@ -26,7 +26,7 @@ _FILES = {
     ("code", ""): "DejaVuSansMono.ttf",
     ("wide", ""): "DroidSansFallback.ttf",
 }
-_UNSEEN = ("Cf", "Mn", "Me")  # joiners, variation selectors, accents: not drawn if no face has them
+_INVISIBLE = ("Cf", "Mn", "Me")  # joiners, variation selectors, accents: not drawn if no face has them
 _SKIN_TONES = range(0x1F3FB, 0x1F400)
 
 
@@ -67,7 +67,7 @@ class Fonts:
         for face in _candidates(span):
             if (width := self._width(face, char)) is not None:
                 return Glyph(char, face, width, unicodedata.east_asian_width(char) in "WF")
-        if unicodedata.category(char) in _UNSEEN or ord(char) in _SKIN_TONES:
+        if unicodedata.category(char) in _INVISIBLE or ord(char) in _SKIN_TONES:
             return None
         return self._found(MISSING, span)
 

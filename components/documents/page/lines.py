@@ -19,7 +19,7 @@ _NEVER_LAST = frozenset("（([{【「『〈《“‘$¥￥")
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class TextRun:
     """Adjacent characters of one style. `width` is as in Glyph."""
 
     text: str
@@ -28,7 +28,7 @@ class Run:
     width: float
 
 
-def cells_of(spans: Iterable[Span], glyph_of: GlyphOf) -> list[Cell]:
+def to_cells(spans: Iterable[Span], glyph_of: GlyphOf) -> list[Cell]:
     """Return the characters of a paragraph as glyphs; line feeds stay, tabs and unusual spaces become spaces."""
     cells: list[Cell] = []
     for span in spans:
@@ -40,19 +40,19 @@ def cells_of(spans: Iterable[Span], glyph_of: GlyphOf) -> list[Cell]:
     return cells
 
 
-def broken(cells: Sequence[Cell], width: float, *, verbatim: bool = False) -> list[list[Run]]:
+def break_lines(cells: Sequence[Cell], width: float, *, verbatim: bool = False) -> list[list[TextRun]]:
     """Break a paragraph into lines of at most `width` (in thousandths of the font size) where possible.
 
     Verbatim text keeps its spaces and is broken exactly at the width.
     """
-    lines: list[list[Run]] = []
+    lines: list[list[TextRun]] = []
     start, used, cut = 0, 0.0, 0  # this line's start, its width so far, its last possible break (0: none yet)
     for position, (glyph, _) in enumerate(cells):
         if glyph is _LINE_FEED:
             lines.append(_runs(cells[start:position], verbatim))
             start, used, cut = position + 1, 0.0, 0
             continue
-        if position > start and not verbatim and _may_part(cells[position - 1][0], glyph):
+        if position > start and not verbatim and _can_break(cells[position - 1][0], glyph):
             cut = position
         used += glyph.width
         while used > width and position > start and (verbatim or glyph.char != " "):
@@ -73,11 +73,11 @@ def natural_width(cells: Sequence[Cell]) -> float:
     return widest
 
 
-def shortened(cells: Sequence[Cell], width: float, glyph_of: GlyphOf) -> list[Run]:
+def cut_to_width(cells: Sequence[Cell], width: float, glyph_of: GlyphOf) -> list[TextRun]:
     """Return the text as one line; an end that does not fit is replaced by an ellipsis."""
     if natural_width(cells) <= width:
         return _runs(cells, verbatim=False)
-    dots = cells_of([Span("…")], glyph_of)
+    dots = to_cells([Span("…")], glyph_of)
     left = width - natural_width(dots)
     count = 0
     while count < len(cells) and (left := left - cells[count][0].width) >= 0:
@@ -88,7 +88,7 @@ def shortened(cells: Sequence[Cell], width: float, glyph_of: GlyphOf) -> list[Ru
 _LINE_FEED = Glyph("\n", Face("text"), 0.0, False)
 
 
-def _may_part(before: Glyph, after: Glyph) -> bool:
+def _can_break(before: Glyph, after: Glyph) -> bool:
     if before.char == " ":
         return after.char != " "
     if after.char == " " or before.char in _NEVER_LAST or after.char in _NEVER_FIRST:
@@ -96,7 +96,7 @@ def _may_part(before: Glyph, after: Glyph) -> bool:
     return before.wide or after.wide
 
 
-def _runs(cells: Sequence[Cell], verbatim: bool) -> list[Run]:
+def _runs(cells: Sequence[Cell], verbatim: bool) -> list[TextRun]:
     """Join adjacent characters of one style; spaces at the ends of a line are removed unless it is verbatim."""
     start, end = 0, len(cells)
     if not verbatim:
@@ -104,13 +104,13 @@ def _runs(cells: Sequence[Cell], verbatim: bool) -> list[Run]:
             end -= 1
         while start < end and cells[start][0].char == " ":
             start += 1
-    runs: list[Run] = []
+    runs: list[TextRun] = []
     while start < end:
         (glyph, span), stop = cells[start], start
         while stop < end and cells[stop][0].face == glyph.face and cells[stop][1] is span:
             stop += 1
         group = cells[start:stop]
         text = "".join(part.char for part, _ in group)
-        runs.append(Run(text, glyph.face, span, sum(part.width for part, _ in group)))
+        runs.append(TextRun(text, glyph.face, span, sum(part.width for part, _ in group)))
         start = stop
     return runs

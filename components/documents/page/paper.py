@@ -13,16 +13,16 @@ from components.documents.blocks import Span
 from components.documents.cleaning import one_line
 from components.documents.page.fonts import Fonts
 from components.documents.page.layout import Layout
-from components.documents.page.lines import Cell, Run, cells_of, natural_width, shortened
-from components.documents.page.pictures import Picture
+from components.documents.page.lines import Cell, TextRun, to_cells, natural_width, cut_to_width
+from components.documents.page.pictures import EmbeddedImage
 
 MARGIN = 20.0
 TOP, BOTTOM = 22.0, 275.0  # vertical bounds of the text on a page
 WIDTH = 170.0  # between the margins
-MOST_PAGES = 5000
+MAX_PAGES = 5000
 
 _MILLIMETRES = 25.4 / 72  # of a point
-_RIM_SIZE = 9.0
+_SMALL_SIZE = 9.0
 _HEADER_LINE, _FOOTER_LINE = 14.0, 285.0
 _CENTRE = (105.0, 148.5)
 _WATERMARK_SIZE = 64.0
@@ -30,7 +30,7 @@ _WATERMARK_LENGTH = 230.0
 _BLACK, _GREY, _BLUE = (0, 0, 0), (128, 128, 128), (5, 80, 180)
 
 
-class Paper:
+class PdfPages:
     """The pages of a PDF; `y` is the vertical position of the next line."""
 
     def __init__(self, layout: Layout) -> None:
@@ -50,12 +50,12 @@ class Paper:
         return bytes(self._pdf.output())
 
     def cells(self, spans: Sequence[Span]) -> list[Cell]:
-        return cells_of(spans, self._fonts.glyph)
+        return to_cells(spans, self._fonts.glyph)
 
     def turn(self) -> None:
         """Begin a new page, and move to its top."""
-        if self._pdf.page_no() >= MOST_PAGES:
-            raise NodeFailure(f"The document would have more than {MOST_PAGES} pages. Split it into several documents.")
+        if self._pdf.page_no() >= MAX_PAGES:
+            raise NodeFailure(f"The document would have more than {MAX_PAGES} pages. Split it into several documents.")
         self._pdf.add_page()
         self.y = TOP
         self._watermark()
@@ -68,11 +68,11 @@ class Paper:
         self.turn()
         return True
 
-    def write(self, runs: Sequence[Run], x: float, size: float, *, grey: bool = False) -> None:
+    def write(self, runs: Sequence[TextRun], x: float, size: float, *, grey: bool = False) -> None:
         """Draw a line of text at the current position, which does not change. Links are blue and clickable."""
         baseline = self.y + size * _MILLIMETRES
         for run in runs:
-            width = length(run.width, size)
+            width = to_millimetres(run.width, size)
             self._pdf.set_text_color(*(_BLUE if run.span.link else _GREY if grey else _BLACK))
             self._run(run, x, baseline, size)
             if run.span.strike:
@@ -89,10 +89,10 @@ class Paper:
         self._pdf.set_fill_color(grey)
         self._pdf.rect(x, self.y, width, height, style="F")
 
-    def place(self, picture: Picture, x: float, width: float, height: float) -> None:
+    def place(self, picture: EmbeddedImage, x: float, width: float, height: float) -> None:
         self._pdf.image(io.BytesIO(picture.data), x, self.y, width, height)
 
-    def _run(self, run: Run, x: float, baseline: float, size: float) -> None:
+    def _run(self, run: TextRun, x: float, baseline: float, size: float) -> None:
         self._pdf.set_font(run.face.family, run.face.style, size)
         if run.face.heavy:
             from fpdf.enums import TextMode
@@ -113,27 +113,27 @@ class Paper:
     def _note(self, text: str, y: float, width: float, shift: float) -> None:
         """Draw a grey line in a margin, cut to `width`: left (shift 0), centred (0.5) or right (1)."""
         cells = self.cells([Span(one_line(text))])
-        runs = shortened(cells, width / length(1, _RIM_SIZE), self._fonts.glyph)
-        drawn_width = sum(length(run.width, _RIM_SIZE) for run in runs)
+        runs = cut_to_width(cells, width / to_millimetres(1, _SMALL_SIZE), self._fonts.glyph)
+        drawn_width = sum(to_millimetres(run.width, _SMALL_SIZE) for run in runs)
         before, self.y = self.y, y
-        self.write(runs, MARGIN + (WIDTH - drawn_width) * shift, _RIM_SIZE, grey=True)
+        self.write(runs, MARGIN + (WIDTH - drawn_width) * shift, _SMALL_SIZE, grey=True)
         self.y = before
 
     def _watermark(self) -> None:
         cells = self.cells([Span(one_line(self._layout.watermark), bold=True)])
         if not cells:
             return
-        size = max(12.0, min(_WATERMARK_SIZE, _WATERMARK_LENGTH / length(natural_width(cells), 1)))
-        runs = shortened(cells, _WATERMARK_LENGTH / length(1, size), self._fonts.glyph)
-        x = _CENTRE[0] - sum(length(run.width, size) for run in runs) / 2
+        size = max(12.0, min(_WATERMARK_SIZE, _WATERMARK_LENGTH / to_millimetres(natural_width(cells), 1)))
+        runs = cut_to_width(cells, _WATERMARK_LENGTH / to_millimetres(1, size), self._fonts.glyph)
+        x = _CENTRE[0] - sum(to_millimetres(run.width, size) for run in runs) / 2
         with self._pdf.local_context(fill_opacity=0.15, stroke_opacity=0.15), self._pdf.rotation(45, *_CENTRE):
             self._pdf.set_text_color(*_GREY)
             self._pdf.set_draw_color(*_GREY)
             for run in runs:
                 self._run(run, x, _CENTRE[1], size)
-                x += length(run.width, size)
+                x += to_millimetres(run.width, size)
 
 
-def length(width: float, size: float) -> float:
+def to_millimetres(width: float, size: float) -> float:
     """Return a width in thousandths of a font size as millimetres."""
     return width * size * _MILLIMETRES / 1000

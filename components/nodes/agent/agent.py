@@ -19,23 +19,23 @@ from canvas.document.drawing import MAX_AGENT_DEPTH
 from canvas.outcome import Failed, Finished, Outcome
 from components.base import Effect, component
 from components.context import NodeContext
-from components.nodes.agent.answering import AgentAnswer, Answering
-from components.nodes.agent.deep_research import USUAL_DEPTH, depth_of
+from components.nodes.agent.answering import AgentAnswer, AnswerSettings
+from components.nodes.agent.deep_research import DEFAULT_DEPTH, parse_depth
 from components.nodes.agent.tool_set import (
     AGENT,
-    Entry,
+    ToolEntry,
     Function,
-    by_name,
-    entry_of,
-    mcp_tools,
-    numbered,
-    of_mcp,
-    of_tool,
-    schema_of,
+    index_by_name,
+    parse_entry,
+    parse_mcp_tools,
+    numbered_name,
+    mcp_function,
+    tool_function,
+    build_schema,
     with_pinned_schema,
 )
-from components.nodes.llm.llm import answer_schema, answer_to
-from components.nodes.llm.model_call import PromptParams, assemble
+from components.nodes.llm.llm import answer_schema, ask_model
+from components.nodes.llm.model_call import PromptParams, assemble_prompt
 from components.text.templates import templates
 from components.text.templates.templates import value_text
 from components.tools.framework.base import ToolRun
@@ -77,28 +77,28 @@ class AgentParams(PromptParams):
             raise ValueError("[Agent] Tools must be a list")
         if _levels(stored) > MAX_AGENT_DEPTH:
             raise ValueError(f"[Agent] Tools: sub-agents are nested deeper than {MAX_AGENT_DEPTH} levels")
-        return [entry_of(tool, AgentParams.model_validate) for tool in stored or ()]
+        return [parse_entry(tool, AgentParams.model_validate) for tool in stored or ()]
 
     @field_validator("mcp", mode="before")
     @classmethod
     def _known_servers(cls, stored: Any) -> list[Any]:
         if stored is not None and not isinstance(stored, list):
             raise ValueError("[Agent] MCP must be a list")
-        return list(mcp_tools(stored or ()))
+        return list(parse_mcp_tools(stored or ()))
 
     @field_validator("deep_research")
     @classmethod
     def _researches_something(cls, value: Any, info: ValidationInfo) -> int:
         """Return the depth: 0 for no research, the usual depth for `true`."""
-        depth = value.get("depth", USUAL_DEPTH) if isinstance(value, Mapping) else value
+        depth = value.get("depth", DEFAULT_DEPTH) if isinstance(value, Mapping) else value
         if depth in (None, "", False):
             return 0
-        entries: list[Entry] = info.data.get("tools", [])
+        entries: list[ToolEntry] = info.data.get("tools", [])
         if "tools" in info.data and not any(_brings_sources(entry) for entry in entries):
             raise ValueError(
                 "[Agent] Deep research needs a tool that brings sources, such as Retrieval or TavilySearch"
             )
-        return depth_of(USUAL_DEPTH if depth is True else depth, "Agent")
+        return parse_depth(DEFAULT_DEPTH if depth is True else depth, "Agent")
 
     @field_validator("max_rounds")
     @classmethod
@@ -115,12 +115,12 @@ class AgentParams(PromptParams):
         return value
 
 
-def effect_here(params: AgentParams) -> Effect:
+def effect_for(params: AgentParams) -> Effect:
     """Return `idempotent` without tools, when the node only asks a model; with tools its calls are in the journal."""
     return "keyed" if params.tools or params.mcp else "idempotent"
 
 
-@component("Agent", AgentParams, effect="keyed", owns_errors=True, effect_here=effect_here)
+@component("Agent", AgentParams, effect="keyed", owns_errors=True, effect_for=effect_for)
 async def agent(params: AgentParams, ctx: NodeContext) -> Outcome:
     if not ctx.heard:
         return Finished()
@@ -131,24 +131,24 @@ async def agent(params: AgentParams, ctx: NodeContext) -> Outcome:
             await ctx.services.mcp.close()
 
 
-def functions_of(params: AgentParams) -> dict[str, Function]:
+def build_functions(params: AgentParams) -> dict[str, Function]:
     """Return the functions that the Agent offers to its model, by the name that the model sees."""
-    entries: list[Entry] = params.tools
-    own = [of_tool(it, n) if it.tool is not None else _of_agent(it, n) for n, it in enumerate(entries)]
+    entries: list[ToolEntry] = params.tools
+    own = [tool_function(it, n) if it.tool is not None else _agent_function(it, n) for n, it in enumerate(entries)]
     headers = _headers(params.custom_header)
-    return by_name([*own, *(of_mcp(tool, number, headers) for number, tool in enumerate(params.mcp, len(own)))])
+    return index_by_name([*own, *(mcp_function(tool, number, headers) for number, tool in enumerate(params.mcp, len(own)))])
 
 
 async def _answer(params: AgentParams, ctx: NodeContext, question: str | None = None) -> Outcome:
     """Answer the node's own prompts, or the question of the Agent above."""
     if params.mcp:
         params = params.model_copy(update={"mcp": [await with_pinned_schema(tool, ctx) for tool in params.mcp]})
-    functions = functions_of(params)
+    functions = build_functions(params)
     if not functions:
-        return await answer_to(params, ctx, await assemble(params, ctx, question=question))
-    prompt = await assemble(params, ctx, question=question, cites=False)
+        return await ask_model(params, ctx, await assemble_prompt(params, ctx, question=question))
+    prompt = await assemble_prompt(params, ctx, question=question, cites=False)
     model = await ctx.model(params.llm_id)
-    how = Answering(
+    how = AnswerSettings(
         params,
         params.max_rounds,
         in_prompts=params.tool_mode == "prompt",
@@ -164,16 +164,16 @@ async def _answer(params: AgentParams, ctx: NodeContext, question: str | None = 
 # -- as the tool of another Agent ------------------------------------------------------------------------------------
 
 
-def _of_agent(entry: Entry, number: int) -> Function:
+def _agent_function(entry: ToolEntry, number: int) -> Function:
     """Return the function that gives a task to a sub-agent."""
     params: AgentParams = entry.params
-    name = numbered(entry.name, number)
+    name = numbered_name(entry.name, number)
 
     async def call(arguments: Mapping[str, Any], ctx: NodeContext) -> ToolRun:
-        return _told(await _answer(params, ctx, _question(params, arguments, ctx)))
+        return _to_tool_run(await _answer(params, ctx, _question(params, arguments, ctx)))
 
-    schema = schema_of(name, str(params.description or _DESCRIPTION), _parameters(params))
-    return Function(name, entry.name, AGENT, schema, call, effect=effect_here(params))
+    schema = build_schema(name, str(params.description or _DESCRIPTION), _parameters(params))
+    return Function(name, entry.name, AGENT, schema, call, effect=effect_for(params))
 
 
 def _parameters(params: AgentParams) -> dict[str, Any]:
@@ -200,7 +200,7 @@ def _question(params: AgentParams, arguments: Mapping[str, Any], ctx: NodeContex
     return "".join(f"\n{title}:\n{text}\n" for title, text in blocks if text)
 
 
-def _told(outcome: Outcome) -> ToolRun:
+def _to_tool_run(outcome: Outcome) -> ToolRun:
     """Return the result for the Agent above: the structured answer, the text, or the error."""
     match outcome:
         case Finished(outputs=outputs):
@@ -219,8 +219,8 @@ def _headers(custom_header: Any) -> dict[str, str]:
     return {str(name): value_text(value) for name, value in custom_header.items() if value is not None}
 
 
-def _brings_sources(entry: Entry) -> bool:
-    return entry.tool is not None and of_tool(entry, 0).brings_sources
+def _brings_sources(entry: ToolEntry) -> bool:
+    return entry.tool is not None and tool_function(entry, 0).brings_sources
 
 
 def _levels(tools: Any) -> int:

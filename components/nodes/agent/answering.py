@@ -20,7 +20,7 @@ from canvas.outcome import Failed, Finished, Outcome
 from components.context import NodeContext
 from components.nodes.agent import prompts
 from components.nodes.agent.artifacts import artifact_links
-from components.nodes.agent.deep_research import answering_from, researched
+from components.nodes.agent.deep_research import evidence_prompt, gather_evidence
 from components.nodes.agent.rounds import (
     PARALLEL_CALLS_IN_PROMPTS,
     RoundsInPrompts,
@@ -28,22 +28,22 @@ from components.nodes.agent.rounds import (
     load_reply,
     record_reply,
 )
-from components.nodes.agent.tool_calls import AT_ONCE, ToolCalls
+from components.nodes.agent.tool_calls import PARALLEL_CALLS, ToolCalls
 from components.nodes.agent.tool_set import AGENT, Function
-from components.nodes.llm.answer_stream import Aloud, Listener, Quietly, unless_empty
+from components.nodes.llm.answer_stream import StreamedAnswer, AnswerListener, BufferedAnswer, optional_output
 from components.nodes.llm.json_in_text import read_json
-from components.nodes.llm.model_call import NoAnswer, Prompt, PromptParams, base_delay, fallback, request
+from components.nodes.llm.model_call import NoAnswer, Prompt, PromptParams, base_delay, default_answer, build_request
 from components.nodes.llm.prompts import citation_guide, structured_output_guide
 from providers.isolation.untrusted_threads import in_untrusted_thread
 from providers.models.text.sanitizer import without_reasoning
 from providers.models.types.chat import ChatModel, ChatRequest, Completion, ModelSpec
 
-_COMPLETED_FROM = 4  # messages; in a conversation of this length the last question is completed
-_CITED_AFTERWARDS_FROM = 7  # messages with the system message; from this length on, a second request adds citations
+_MIN_MESSAGES_TO_COMPLETE = 4  # messages; in a conversation of this length the last question is completed
+_MIN_MESSAGES_TO_CITE_AFTERWARDS = 7  # messages with the system message; from this length on, a second request adds citations
 
 
 @dataclass(frozen=True, slots=True)
-class Answering:
+class AnswerSettings:
     """The author's settings for the answer. With a `schema` the answer is JSON and never streamed."""
 
     params: PromptParams
@@ -62,25 +62,25 @@ class AgentAnswer:
 
     def __init__(
         self,
-        how: Answering,
+        settings: AnswerSettings,
         ctx: NodeContext,
         model: ChatModel,
         prompt: Prompt,
         functions: Mapping[str, Function],
     ) -> None:
-        self._how = how
-        self._params = how.params
+        self._how = settings
+        self._params = settings.params
         self._ctx = ctx
         self._model = model
         self._prompt = prompt
         self._sources = [function for function in functions.values() if function.brings_sources]
         self._calls = self._calls_with(functions)
-        self._rounds = self._rounds_of(how)
+        self._rounds = self._rounds_of(settings)
 
     # -- streamed -----------------------------------------------------------------------------------------------
     async def aloud(self) -> Outcome:
         """Stream the answer. An error, or the default value in its place, is written last."""
-        stream = Aloud(self._ctx, self._model)
+        stream = StreamedAnswer(self._ctx, self._model)
         try:
             await self._say_answer(stream)
             await stream.say(artifact_links(stream.content, self._calls.artifacts))
@@ -89,24 +89,24 @@ class AgentAnswer:
         outcome = await stream.end(self._params)
         return replace(outcome, outputs={**outcome.outputs, **self._used()})
 
-    async def _say_answer(self, stream: Aloud) -> None:
+    async def _say_answer(self, stream: StreamedAnswer) -> None:
         prompt = await self._researched(await self._with_whole_question(), stream)
         call = await self._request(prompt)
         if not await self._may_cite():
             await self._answered(call, stream)
-        elif _size(call.messages) < _CITED_AFTERWARDS_FROM:
+        elif _count_messages(call.messages) < _MIN_MESSAGES_TO_CITE_AFTERWARDS:
             await self._answered(await self._request(prompt.with_system(self._citing())), stream)
         else:
             uncited = await self._answered(call, self._quiet(), is_final=False)
             await self._say_cited(without_reasoning(uncited), stream)
 
-    async def _say_cited(self, text: str, stream: Aloud) -> None:
+    async def _say_cited(self, text: str, stream: StreamedAnswer) -> None:
         """Add citations to a finished answer and write it; write it unchanged if there is nothing to cite."""
         chunks = (await self._ctx.references()).get("chunks")
         cited = ""
         if chunks:
             sources = await in_untrusted_thread(prompts.source_blocks, chunks, self._model.spec.context_tokens)
-            citing = Prompt(prompts.cite_afterwards(self._citing(), sources), _turn(text))
+            citing = Prompt(prompts.cite_afterwards(self._citing(), sources), _user_messages(text))
             cited = (await self._aside(await self._request(citing), stream)).text
         if not cited:
             await stream.say(text)
@@ -114,19 +114,19 @@ class AgentAnswer:
     async def _with_whole_question(self) -> Prompt:
         """Return the prompt; in a conversation, its last question is completed so that it can be read on its own."""
         messages = self._prompt.messages
-        if len(messages) < _COMPLETED_FROM:
+        if len(messages) < _MIN_MESSAGES_TO_COMPLETE:
             return self._prompt
         question = await load_reply(self._ctx, "question")
         if question is None:
             question = await self._whole_question()
             await record_reply(self._ctx, "question", question)
-        return replace(self._prompt, messages=[*messages[:-1], *_turn(question.text)])
+        return replace(self._prompt, messages=[*messages[:-1], *_user_messages(question.text)])
 
     async def _whole_question(self) -> Completion:
         messages = self._prompt.messages
         clock = asyncio.get_running_loop()
         began = clock.time()
-        completing = Prompt(prompts.full_question(messages, today(self._ctx)), _turn(prompts.FULL_QUESTION_TURN))
+        completing = Prompt(prompts.full_question(messages, run_date(self._ctx)), _user_messages(prompts.FULL_QUESTION_TURN))
         answer = await self._aside(replace(await self._request(completing), params={}), self._quiet())
         completed = without_reasoning(answer.text).strip()
         is_useless = not completed or answer.error or completed == prompts.FULL_QUESTION_TURN.strip()
@@ -142,16 +142,16 @@ class AgentAnswer:
         )
         return Completion(question, usage=answer.usage)
 
-    async def _researched(self, prompt: Prompt, listener: Listener) -> Prompt:
+    async def _researched(self, prompt: Prompt, listener: AnswerListener) -> Prompt:
         """Return the prompt with the evidence for its question, if the author set `deep_research`."""
         depth, question = self._how.research_depth, str(prompt.messages[-1]["content"]) if prompt.messages else ""
         if not depth or not question.strip():
             return prompt
         try:
-            _, text = await researched(question, depth, self._ctx, self._model, self._sources, listener)
+            _, text = await gather_evidence(question, depth, self._ctx, self._model, self._sources, listener)
         except NodeFailure as failure:
             raise NoAnswer(failure.message) from failure
-        return prompt.with_system(await in_untrusted_thread(answering_from, text, self._model))
+        return prompt.with_system(await in_untrusted_thread(evidence_prompt, text, self._model))
 
     async def _may_cite(self) -> bool:
         """Return whether there are sources to cite, or a tool that may bring some."""
@@ -175,23 +175,23 @@ class AgentAnswer:
             answer = await self._answered(await self._request(prompt), listener)
             outputs = await self._as_json(answer, schema, listener) if schema else self._as_text(answer)
         except NoAnswer as failure:
-            default = fallback(self._params)
+            default = default_answer(self._params)
             if default is None or isinstance(failure, _NotJson):
                 return Failed(failure.message, ModelError.code)
             return Finished(outputs={"content": default, **self._used()})
-        return Finished(outputs={**outputs, **self._used(), **unless_empty(self._ctx, "thinking", listener.reasoning)})
+        return Finished(outputs={**outputs, **self._used(), **optional_output(self._ctx, "thinking", listener.reasoning)})
 
     def _as_text(self, answer: str) -> dict[str, Any]:
         text = without_reasoning(answer)
         return {"content": text + artifact_links(text, self._calls.artifacts)}
 
-    async def _as_json(self, answer: str, schema: Mapping[str, Any], listener: Listener) -> dict[str, Any]:
+    async def _as_json(self, answer: str, schema: Mapping[str, Any], listener: AnswerListener) -> dict[str, Any]:
         """Read the answer as JSON; ask the model to rewrite an unreadable one, at most max_retries + 1 times."""
         structured = read_json(answer)
         for _ in range(self._params.max_retries + 1):
             if structured is not None:
                 break
-            rewriting = Prompt(prompts.reformat(schema), _turn(answer))
+            rewriting = Prompt(prompts.reformat(schema), _user_messages(answer))
             reply = await self._aside(await self._request(rewriting), listener)
             answer = answer if reply.error else reply.text or answer
             structured = read_json(answer)
@@ -202,48 +202,48 @@ class AgentAnswer:
         return {"structured": structured}
 
     # -- both ---------------------------------------------------------------------------------------------------
-    async def _answered(self, call: ChatRequest, listener: Listener, *, is_final: bool = True) -> str:
+    async def _answered(self, call: ChatRequest, listener: AnswerListener, *, is_final: bool = True) -> str:
         """Run the rounds and return the answer's text. Raises NoAnswer with the error of a failed request."""
         answer = await self._rounds.answer(call, listener, is_final=is_final)
         if answer.error:
             raise NoAnswer(answer.text, kind=answer.error.code)
         return answer.text
 
-    async def _aside(self, call: ChatRequest, listener: Listener) -> Completion:
+    async def _aside(self, call: ChatRequest, listener: AnswerListener) -> Completion:
         """Send a request outside the rounds. Like upstream, it offers the tools, but calls are not carried out."""
         schemas: Sequence[Mapping[str, Any]] = () if self._how.in_prompts else self._calls.schemas
         return await listener.ask(replace(call, tools=schemas))
 
     async def _request(self, prompt: Prompt) -> ChatRequest:
         params = self._params
-        return await request(
+        return await build_request(
             prompt, params, self._model.spec, retries=params.max_retries, retry_delay=base_delay(params)
         )
 
-    def _quiet(self) -> Quietly:
-        return Quietly(self._ctx, self._model)
+    def _quiet(self) -> BufferedAnswer:
+        return BufferedAnswer(self._ctx, self._model)
 
     def _used(self) -> dict[str, Any]:
         used = [{"name": one.name, "arguments": one.arguments, "results": one.result} for one in self._calls.used]
-        return unless_empty(self._ctx, "use_tools", used)
+        return optional_output(self._ctx, "use_tools", used)
 
     def _calls_with(self, functions: Mapping[str, Function]) -> ToolCalls:
         spec, in_prompts = self._model.spec, self._how.in_prompts
         if not in_prompts and not spec.is_tools:
             names = ", ".join(functions)
-            self._ctx.warn("tools_not_offered", f"The Agent works without its tools ({names}). {without_tools(spec)}.")
+            self._ctx.warn("tools_not_offered", f"The Agent works without its tools ({names}). {explain_missing_tools(spec)}.")
             functions = {}
         ends_at = asyncio.get_running_loop().time() + self._ctx.time_limit(AGENT)
-        return ToolCalls(self._ctx, functions, ends_at, PARALLEL_CALLS_IN_PROMPTS if in_prompts else AT_ONCE)
+        return ToolCalls(self._ctx, functions, ends_at, PARALLEL_CALLS_IN_PROMPTS if in_prompts else PARALLEL_CALLS)
 
-    def _rounds_of(self, how: Answering) -> ToolRounds | RoundsInPrompts:
-        if not how.in_prompts:
-            return ToolRounds(self._ctx, self._model.spec, self._calls, how.max_rounds)
+    def _rounds_of(self, settings: AnswerSettings) -> ToolRounds | RoundsInPrompts:
+        if not settings.in_prompts:
+            return ToolRounds(self._ctx, self._model.spec, self._calls, settings.max_rounds)
         guides = self._prompt.guides
-        return RoundsInPrompts(self._ctx, self._model, self._calls, how.max_rounds, guides, today(self._ctx))
+        return RoundsInPrompts(self._ctx, self._model, self._calls, settings.max_rounds, guides, run_date(self._ctx))
 
 
-def without_tools(spec: ModelSpec) -> str:
+def explain_missing_tools(spec: ModelSpec) -> str:
     """Return why a model is not offered any tools, and what to do about it."""
     if spec.stand_in:
         return f'The built-in model "{spec.id}" calls no tools. Choose a model that does'
@@ -254,7 +254,7 @@ def without_tools(spec: ModelSpec) -> str:
     )
 
 
-def today(ctx: NodeContext) -> date:
+def run_date(ctx: NodeContext) -> date:
     """Return the run's date from `sys.date`, the same for every attempt; today's date if the run has none."""
     value = ctx.lookup("sys.date") if ctx.exists("sys.date") else None
     try:
@@ -263,10 +263,10 @@ def today(ctx: NodeContext) -> date:
         return date.today()
 
 
-def _turn(text: str) -> list[dict[str, str]]:
+def _user_messages(text: str) -> list[dict[str, str]]:
     return [{"role": "user", "content": text}]
 
 
-def _size(messages: Sequence[Mapping[str, Any]]) -> int:
+def _count_messages(messages: Sequence[Mapping[str, Any]]) -> int:
     """Return the number of messages, counting a system message even if there is none."""
     return 1 + sum(1 for message in messages if message.get("role") != "system")

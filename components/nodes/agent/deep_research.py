@@ -19,19 +19,19 @@ from canvas.outcome import Finished, Outcome
 from components.base import component
 from components.context import NodeContext
 from components.nodes.agent import research_prompts
-from components.nodes.agent.research import BREAK, END, START, Bounds, Chunk, Research, cited
-from components.nodes.agent.tool_set import Entry, Function, entry_of, of_tool
-from components.nodes.llm.answer_stream import Aloud, Listener, Quietly, unless_empty
-from components.nodes.llm.model_call import NoAnswer, PromptParams, assemble, base_delay, fallback, request
+from components.nodes.agent.research import BREAK, END, START, ResearchLimits, Chunk, Research, cite_evidence
+from components.nodes.agent.tool_set import ToolEntry, Function, parse_entry, tool_function
+from components.nodes.llm.answer_stream import StreamedAnswer, AnswerListener, BufferedAnswer, optional_output
+from components.nodes.llm.model_call import NoAnswer, PromptParams, assemble_prompt, base_delay, default_answer, build_request
 from components.text.templates import templates
 from components.text.templates.templates import value_text
 from providers.isolation.untrusted_threads import in_untrusted_thread
 from providers.models.text.context_window import truncate_to_tokens
 from providers.models.types.chat import ChatModel, Completion
 
-USUAL_DEPTH, DEEPEST = 3, 4
+DEFAULT_DEPTH, MAX_DEPTH = 3, 4
 
-_SHOWN: Mapping[str, str] = {START + BREAK: "<retrieving>", END + BREAK: "</retrieving>"}
+_PROGRESS_TAGS: Mapping[str, str] = {START + BREAK: "<retrieving>", END + BREAK: "</retrieving>"}
 
 
 class DeepResearchParams(PromptParams):
@@ -43,7 +43,7 @@ class DeepResearchParams(PromptParams):
 
     query: Any = "{sys.query}"
     tools: list[Any] = Field(default=[], repr=False, validate_default=True)
-    depth: Any = USUAL_DEPTH
+    depth: Any = DEFAULT_DEPTH
     answers: Any = True
     empty_response: Any = ""
 
@@ -52,9 +52,9 @@ class DeepResearchParams(PromptParams):
     def _sources(cls, stored: Any) -> list[Any]:
         if not isinstance(stored, list):
             raise ValueError("[DeepResearch] Tools must be a list")
-        entries = [entry_of(tool, _no_agent) for tool in stored]
+        entries = [parse_entry(tool, _refuse_agent) for tool in stored]
         for number, entry in enumerate(entries):
-            if not of_tool(entry, number).brings_sources:
+            if not tool_function(entry, number).brings_sources:
                 raise ValueError(f"[DeepResearch] Tools: {entry.component} brings no sources that could be cited")
         if not entries:
             raise ValueError("[DeepResearch] Tools are empty; add a tool that searches")
@@ -63,7 +63,7 @@ class DeepResearchParams(PromptParams):
     @field_validator("depth")
     @classmethod
     def _is_a_depth(cls, value: Any) -> int:
-        return depth_of(value, "DeepResearch")
+        return parse_depth(value, "DeepResearch")
 
     @field_validator("answers")
     @classmethod
@@ -81,81 +81,81 @@ async def deep_research(params: DeepResearchParams, ctx: NodeContext) -> Outcome
     is_aloud = (
         params.answers and ctx.speaks and ctx.heard
     )  # without an answer `content` stays empty, so no progress is streamed
-    listener = Aloud(ctx, model) if is_aloud else Quietly(ctx, model)
+    listener = StreamedAnswer(ctx, model) if is_aloud else BufferedAnswer(ctx, model)
     try:
-        outputs = await _carried_out(question, params, ctx, model, listener)
+        outputs = await _research_and_answer(question, params, ctx, model, listener)
     except NodeFailure as failure:
-        return await _failed(failure, params, listener)
-    if isinstance(listener, Aloud):
+        return await _end_failed(failure, params, listener)
+    if isinstance(listener, StreamedAnswer):
         return replace(ended := await listener.end(params), outputs={**outputs, **ended.outputs})
-    return Finished(outputs={**outputs, **unless_empty(ctx, "thinking", listener.reasoning)})
+    return Finished(outputs={**outputs, **optional_output(ctx, "thinking", listener.reasoning)})
 
 
-async def researched(
-    question: str, depth: int, ctx: NodeContext, model: ChatModel, sources: Sequence[Function], listener: Listener
+async def gather_evidence(
+    question: str, depth: int, ctx: NodeContext, model: ChatModel, sources: Sequence[Function], listener: AnswerListener
 ) -> tuple[list[Chunk], str]:
     """Return all evidence for a question, and its text. Progress goes to the listener as reasoning."""
 
     async def report_progress(line: str) -> None:
-        await listener.retell(Completion("", _SHOWN.get(line, line)))
+        await listener.retell(Completion("", _PROGRESS_TAGS.get(line, line)))
 
-    found = await Research(ctx, model, sources, report_progress, Bounds(depth=depth)).carry_out(question)
-    return found, await cited(found, ctx)
+    found = await Research(ctx, model, sources, report_progress, ResearchLimits(depth=depth)).carry_out(question)
+    return found, await cite_evidence(found, ctx)
 
 
-def answering_from(text: str, model: ChatModel) -> str:
+def evidence_prompt(text: str, model: ChatModel) -> str:
     """Return the text that tells a model to answer from the evidence; it takes at most half of the context window."""
-    return research_prompts.answering(truncate_to_tokens(text, model.spec.context_tokens // 2))
+    return research_prompts.answer_prompt(truncate_to_tokens(text, model.spec.context_tokens // 2))
 
 
-def depth_of(value: Any, component: str) -> int:
+def parse_depth(value: Any, component: str) -> int:
     """Return the depth of a research. Raises ValueError unless it is an integer from 1 to MAX_DEPTH."""
     if isinstance(value, str) and value.strip().isdecimal():
         value = int(value)
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= DEEPEST:
-        raise ValueError(f"[{component}] Depth {value} not supported, should be from 1 to {DEEPEST}")
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MAX_DEPTH:
+        raise ValueError(f"[{component}] Depth {value} not supported, should be from 1 to {MAX_DEPTH}")
     return value
 
 
-async def _carried_out(
-    question: str, params: DeepResearchParams, ctx: NodeContext, model: ChatModel, listener: Aloud | Quietly
+async def _research_and_answer(
+    question: str, params: DeepResearchParams, ctx: NodeContext, model: ChatModel, listener: StreamedAnswer | BufferedAnswer
 ) -> dict[str, Any]:
     """Research and answer; return the outputs."""
     empty = value_text(params.empty_response)
     found, text = list[Chunk](), ""
     if question:
-        entries: list[Entry] = params.tools
-        sources = [of_tool(entry, number) for number, entry in enumerate(entries)]
-        found, text = await researched(question, params.depth, ctx, model, sources, listener)
+        entries: list[ToolEntry] = params.tools
+        sources = [tool_function(entry, number) for number, entry in enumerate(entries)]
+        found, text = await gather_evidence(question, params.depth, ctx, model, sources, listener)
     outputs = {"formalized_content": text or empty, "json": [dict(chunk) for chunk in found]}
     if not question or (empty and not found):
         await listener.say(empty)
         return {**outputs, "content": empty}
     if not params.answers or not ctx.heard:
         return {**outputs, "content": ""}
-    prompt = await assemble(params, ctx, question=question)
-    system = await in_untrusted_thread(answering_from, text, model)
+    prompt = await assemble_prompt(params, ctx, question=question)
+    system = await in_untrusted_thread(evidence_prompt, text, model)
     retries, delay = params.max_retries, base_delay(params)
-    call = await request(prompt.with_system(system), params, model.spec, retries=retries, retry_delay=delay)
+    call = await build_request(prompt.with_system(system), params, model.spec, retries=retries, retry_delay=delay)
     answer = await listener.ask(call)
-    if answer.error and isinstance(listener, Quietly):
+    if answer.error and isinstance(listener, BufferedAnswer):
         raise NoAnswer(answer.text, kind=answer.error.code)
     return {**outputs, "content": answer.text}
 
 
-async def _failed(failure: NodeFailure, params: DeepResearchParams, listener: Aloud | Quietly) -> Outcome:
+async def _end_failed(failure: NodeFailure, params: DeepResearchParams, listener: StreamedAnswer | BufferedAnswer) -> Outcome:
     """End a failed research: write the error or the author's default value to a stream, else output the default.
 
     Without a default value, a node that does not stream fails.
     """
-    if isinstance(listener, Aloud):
+    if isinstance(listener, StreamedAnswer):
         listener.error = listener.error or failure.message
         return await listener.end(params)
-    default = fallback(params)
+    default = default_answer(params)
     if default is None:
         raise failure
     return Finished(outputs={"content": default})
 
 
-def _no_agent(_: Any) -> Any:
+def _refuse_agent(_: Any) -> Any:
     raise ValueError("a sub-agent cannot be a source")

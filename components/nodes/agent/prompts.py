@@ -104,13 +104,13 @@ def reformat(schema: Mapping[str, Any]) -> str:
 
 def analyse_task(own: str, agent: str, functions: Sequence[Mapping[str, Any]]) -> str:
     """Return the prompt that asks for a judgement of the task and a plan; `own` is the author's guide."""
-    return _sections((own or _ANALYSE, ""), (agent, "The agent"), (_described(functions), "Its functions"))
+    return _sections((own or _ANALYSE, ""), (agent, "The agent"), (_list_functions(functions), "Its functions"))
 
 
 def next_step(own: str, agent: str, analysis: str, functions: Sequence[Mapping[str, Any]], today: date) -> str:
     """Return the prompt that asks for the next calls; `own` is the author's guide."""
     form = _NEXT_STEP.format(today=today.isoformat(), stop=STOP, complete=COMPLETE)
-    return _sections((agent, ""), (form, ""), (own, "Rules"), (_described(functions), "Functions"), (analysis, "Plan"))
+    return _sections((agent, ""), (form, ""), (own, "Rules"), (_list_functions(functions), "Functions"), (analysis, "Plan"))
 
 
 def reflect(own: str, goal: str, results: str) -> str:
@@ -118,12 +118,12 @@ def reflect(own: str, goal: str, results: str) -> str:
     return _sections((own or _REFLECT, ""), (goal, "Goal"), (results, "Results"))
 
 
-def observed(results: str, reflection: str) -> str:
+def observation(results: str, reflection: str) -> str:
     """Return the message with a step's results and the model's reflection on them."""
     return _sections((results, "Observation"), (reflection, "Reflection"))
 
 
-def _described(functions: Sequence[Mapping[str, Any]]) -> str:
+def _list_functions(functions: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join(json_text(function["function"]) for function in functions)
 
 

@@ -21,12 +21,12 @@ from components.context import NodeContext
 from components.nodes.agent import research_prompts
 from components.nodes.agent.research_prompts import FollowUp
 from components.nodes.agent.rounds import load_reply, record_reply
-from components.nodes.agent.tool_calls import figures
+from components.nodes.agent.tool_calls import usage_entry
 from components.nodes.agent.tool_context import ToolContext
 from components.nodes.agent.tool_set import Function
-from components.nodes.llm.answer_stream import Quietly
+from components.nodes.llm.answer_stream import BufferedAnswer
 from components.tools.framework import evidence
-from components.tools.framework.time_limits import timed_out
+from components.tools.framework.time_limits import timeout_text
 from providers.isolation.untrusted_threads import in_untrusted_thread
 from providers.models.billing.metering import count_usage
 from providers.models.limits.pausable_timeout import PausableTimeout
@@ -38,12 +38,12 @@ BREAK = "<br/>"  # at the end of every line of progress
 WEB_RESULTS = 6  # results of a web search; knowledge bases return as many as the author configured
 
 Chunk: TypeAlias = Mapping[str, Any]  # in the form in which the run's references store it
-Tell = Callable[[str], Awaitable[None]]
+ReportProgress = Callable[[str], Awaitable[None]]
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class ResearchLimits:
     """The limits of a research, whatever the model asks for. `depth` counts the levels of questions."""
 
     depth: int = 3
@@ -55,7 +55,7 @@ class Bounds:
 
 
 @dataclass
-class _Question:
+class _ResearchQuestion:
     """A question and its follow-up questions. `path` is its position in the tree: 0, 0.2, 0.2.1."""
 
     question: str
@@ -64,7 +64,7 @@ class _Question:
     found: Sequence[Chunk] = ()
     calls: int = 0  # requests to the model
     asked_for: Sequence[FollowUp] = ()
-    followers: "list[_Question]" = field(default_factory=list["_Question"])
+    followers: "list[_ResearchQuestion]" = field(default_factory=list["_ResearchQuestion"])
 
     def evidence(self) -> Iterator[Chunk]:
         """Yield the question's own evidence, then that of its follow-ups, in their order."""
@@ -81,14 +81,14 @@ class Research:
         ctx: NodeContext,
         model: ChatModel,
         sources: Sequence[Function],
-        tell: Tell,
-        bounds: Bounds | None = None,
+        report_progress: ReportProgress,
+        limits: ResearchLimits | None = None,
     ) -> None:
         self._ctx = ctx
         self._model = model
         self._sources = sources
-        self._tell = tell
-        self._bounds = bounds or Bounds()
+        self._tell = report_progress
+        self._bounds = limits or ResearchLimits()
         self._searches = 0
         self._calls = 0
         self._known = set[str]()
@@ -97,8 +97,8 @@ class Research:
 
     async def carry_out(self, question: str) -> list[Chunk]:
         """Return all evidence for a question, each chunk once. Raises ToolError if all searches failed."""
-        root = _Question(question, " ".join(question.split())[: research_prompts.LONGEST], "0")
-        self._known.add(normalised(root.query))
+        root = _ResearchQuestion(question, " ".join(question.split())[: research_prompts.MAX_QUESTION_CHARS], "0")
+        self._known.add(normalise_question(root.query))
         await self._say(START)
         try:
             async with PausableTimeout(self._bounds.seconds):
@@ -106,19 +106,19 @@ class Research:
         except TimeoutError:
             self._ctx.log.warning("research_out_of_time", seconds=self._bounds.seconds)
         await self._say(END)
-        found = _each_once(root.evidence())
+        found = _deduplicate(root.evidence())
         if not found and self._errors:
             raise ToolError(self._errors[0])
-        return await in_untrusted_thread(_within, found, self._bounds.tokens)
+        return await in_untrusted_thread(_cut_to_tokens, found, self._bounds.tokens)
 
-    async def _levels(self, root: _Question) -> None:
+    async def _levels(self, root: _ResearchQuestion) -> None:
         level = [root]
         for depth in range(self._bounds.depth, 0, -1):
             level = level[: max(0, self._bounds.searches - self._searches)]
             self._searches += len(level)
             left, each_needs = self._bounds.calls - self._calls, 2 if depth > 1 else 1
             calls = [max(0, min(each_needs, left - each_needs * before)) for before in range(len(level))]
-            await _together(self._look_into(each, most) for each, most in zip(level, calls, strict=True))
+            await _run_in_parallel(self._look_into(each, most) for each, most in zip(level, calls, strict=True))
             self._calls += sum(each.calls for each in level)
             for each in level:
                 each.followers = list(self._new(each))
@@ -126,37 +126,37 @@ class Research:
             if not level:
                 return
 
-    def _new(self, parent: _Question) -> Sequence[_Question]:
+    def _new(self, parent: _ResearchQuestion) -> Sequence[_ResearchQuestion]:
         """Return the follow-up questions that have not been researched before."""
-        found = list[_Question]()
+        found = list[_ResearchQuestion]()
         for number, each in enumerate(parent.asked_for, 1):
-            if normalised(each.query) not in self._known:
-                self._known.add(normalised(each.query))
-                found.append(_Question(each.question, each.query, f"{parent.place}.{number}"))
+            if normalise_question(each.query) not in self._known:
+                self._known.add(normalise_question(each.query))
+                found.append(_ResearchQuestion(each.question, each.query, f"{parent.place}.{number}"))
         return found
 
     # -- one question -----------------------------------------------------------------------------------------------
-    async def _look_into(self, this: _Question, most_calls: int) -> None:
+    async def _look_into(self, this: _ResearchQuestion, max_calls: int) -> None:
         """Search, ask the model whether that suffices and what to search next, with `max_calls` requests at most."""
         async with self._room:
             await self._say(f"Searching by `{this.query}`...")
             this.found, elapsed = await self._gathered(this.query)
             await self._say(f"Retrieval {len(this.found)} results in {elapsed:.1f}ms")
-            if this.calls == most_calls:
+            if this.calls == max_calls:
                 return
             this.calls += 1
             await self._say("Checking the sufficiency for retrieved information.")
-            text = await in_untrusted_thread(blocks, this.found, self._model.spec.context_tokens // 2)
-            answer = await self._asked(f"check:{this.place}", research_prompts.check(this.question, text))
-            verdict = research_prompts.verdict_in(answer)
+            text = await in_untrusted_thread(evidence_text, this.found, self._model.spec.context_tokens // 2)
+            answer = await self._asked(f"check:{this.place}", research_prompts.check_prompt(this.question, text))
+            verdict = research_prompts.parse_verdict(answer)
             if verdict.is_sufficient:
                 await self._say(f"Yes, the retrieved information is sufficient for '{this.question}'.")
                 return
-            if this.calls == most_calls:
+            if this.calls == max_calls:
                 return
             this.calls += 1
-            messages = research_prompts.follow_ups(this.question, this.query, verdict.missing, text)
-            this.asked_for = research_prompts.follow_ups_in(await self._asked(f"follow:{this.place}", messages))
+            messages = research_prompts.follow_up_prompt(this.question, this.query, verdict.missing, text)
+            this.asked_for = research_prompts.parse_follow_ups(await self._asked(f"follow:{this.place}", messages))
             if this.asked_for:
                 listed = "".join(f"</br> - {each.question}" for each in this.asked_for)
                 await self._say("Next step is to search for the following questions:" + listed)
@@ -166,7 +166,7 @@ class Research:
         key = f"research/{key}"
         reply: Completion | None = await load_reply(self._ctx, key)
         if reply is None:
-            reply = await Quietly(self._ctx, self._model).ask(ChatRequest(messages, retries=None))
+            reply = await BufferedAnswer(self._ctx, self._model).ask(ChatRequest(messages, retries=None))
             await record_reply(self._ctx, key, reply)
         if reply.error:
             self._ctx.log.warning("research_not_checked", error=str(reply.error))
@@ -175,9 +175,9 @@ class Research:
 
     async def _gathered(self, query: str) -> tuple[list[Chunk], float]:
         """Search all sources; return their results in the sources' order, and the milliseconds of the slowest one."""
-        searches = await _together(self._searched(query, number) for number in range(len(self._sources)))
+        searches = await _run_in_parallel(self._searched(query, number) for number in range(len(self._sources)))
         self._errors += [search["error"] for search in searches if search["error"]]
-        found = _each_once(chunk for search in searches for chunk in search["chunks"])
+        found = _deduplicate(chunk for search in searches for chunk in search["chunks"])
         return found, max((search["elapsed_ms"] for search in searches), default=0.0)
 
     async def _searched(self, query: str, number: int) -> Mapping[str, Any]:
@@ -190,7 +190,7 @@ class Research:
         clock = asyncio.get_running_loop()
         began = clock.time()
         source = self._sources[number]
-        inner = Gathering(self._ctx, source, key)
+        inner = CitationCollector(self._ctx, source, key)
         error = await self._called(source, query, inner)
         found = inner.chunks if source.component == "Retrieval" else inner.chunks[:WEB_RESULTS]
         elapsed = clock.time() - began
@@ -198,39 +198,39 @@ class Research:
             "chunks": found,
             "error": error,
             "elapsed_ms": elapsed * 1000,
-            "usage": figures(inner.usage),
+            "usage": usage_entry(inner.usage),
         }
         await self._ctx.record(key, search)
         await self._ctx.trace(
             {
                 "path": self._ctx.name or self._ctx.node_id,
                 "tool_name": source.name,
-                "arguments": {argument_of(source): query},
+                "arguments": {query_argument(source): query},
                 "result": error or f"{len(found)} results",
                 "elapsed_time": elapsed,
             }
         )
         return search
 
-    async def _called(self, source: Function, query: str, inner: "Gathering") -> str:
+    async def _called(self, source: Function, query: str, inner: "CitationCollector") -> str:
         """Call a source's function within its time limit; return the error, "" if there is none."""
         limit = source.limit if source.limit is not None else self._ctx.time_limit(source.component)
         time = PausableTimeout(limit)
         try:
             async with time:
                 with count_usage(inner.spent):
-                    run = await source.call({argument_of(source): query}, inner.as_node_context())
+                    run = await source.call({query_argument(source): query}, inner.as_node_context())
         except TimeoutError:
             if not time.expired():
                 raise
-            return timed_out(limit, "" if source.limit is not None else source.component)
+            return timeout_text(limit, "" if source.limit is not None else source.component)
         return run.error or ""
 
     async def _say(self, line: str) -> None:
         await self._tell(line + BREAK)
 
 
-class Gathering(ToolContext):
+class CitationCollector(ToolContext):
     """The context of one search of a research: it collects citations, which are added later, in the right order."""
 
     def __init__(self, ctx: NodeContext, function: Function, place: str) -> None:
@@ -242,7 +242,7 @@ class Gathering(ToolContext):
         return list(range(len(chunks)))
 
 
-async def cited(found: Sequence[Chunk], ctx: NodeContext) -> str:
+async def cite_evidence(found: Sequence[Chunk], ctx: NodeContext) -> str:
     """Add the evidence to the run's references, in its order; return its text for a model."""
     documents = [
         {
@@ -256,22 +256,22 @@ async def cited(found: Sequence[Chunk], ctx: NodeContext) -> str:
     return await evidence.cite_chunks(found, documents, ctx)
 
 
-def argument_of(source: Function) -> str:
+def query_argument(source: Function) -> str:
     """Return the name of a search function's argument for the query."""
     return str(source.schema["function"]["parameters"]["required"][0])
 
 
-def normalised(question: str) -> str:
+def normalise_question(question: str) -> str:
     """Return a question without case, punctuation and extra spaces; two with the same result are searched once."""
     return " ".join("".join(letter if letter.isalnum() else " " for letter in question.casefold()).split())
 
 
-def blocks(found: Sequence[Chunk], tokens: int) -> str:
+def evidence_text(found: Sequence[Chunk], tokens: int) -> str:
     """Return the evidence as text for the model, at most `tokens` tokens of it."""
-    return "\n".join(evidence.block(number, chunk) for number, chunk in enumerate(_within(found, tokens), 1))
+    return "\n".join(evidence.chunk_text(number, chunk) for number, chunk in enumerate(_cut_to_tokens(found, tokens), 1))
 
 
-def _within(found: Sequence[Chunk], tokens: int) -> list[Chunk]:
+def _cut_to_tokens(found: Sequence[Chunk], tokens: int) -> list[Chunk]:
     """Return the chunks up to the first one that does not fit into `tokens`."""
     fitting, used = list[Chunk](), 0
     for chunk in found:
@@ -282,7 +282,7 @@ def _within(found: Sequence[Chunk], tokens: int) -> list[Chunk]:
     return fitting
 
 
-def _each_once(chunks: Iterable[Chunk]) -> list[Chunk]:
+def _deduplicate(chunks: Iterable[Chunk]) -> list[Chunk]:
     """Return the chunks in order without duplicates, which have the same chunk id and document id."""
     found = dict[tuple[str, str], Chunk]()
     for chunk in chunks:
@@ -290,7 +290,7 @@ def _each_once(chunks: Iterable[Chunk]) -> list[Chunk]:
     return list(found.values())
 
 
-async def _together(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+async def _run_in_parallel(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
     """Run coroutines in parallel and return their results in order. Raise the first error, and cancel the others."""
     try:
         async with asyncio.TaskGroup() as group:

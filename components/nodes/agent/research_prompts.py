@@ -10,8 +10,8 @@ from typing import Any
 from components.nodes.llm.json_in_text import read_json
 from components.text.templates.templates import value_text
 
-MOST_FOLLOWING = 3  # follow-up questions of one question
-LONGEST = 1000  # characters of a question
+MAX_FOLLOW_UPS = 3  # follow-up questions of one question
+MAX_QUESTION_CHARS = 1000  # characters of a question
 
 _CHECK = (
     "You judge whether gathered information is enough to answer a question completely and correctly. Answer with JSON "
@@ -47,24 +47,24 @@ class FollowUp:
     query: str
 
 
-def check(question: str, evidence: str) -> list[dict[str, str]]:
+def check_prompt(question: str, evidence: str) -> list[dict[str, str]]:
     """Return the messages that ask whether the evidence is sufficient."""
     return _messages(_CHECK, _sections(Question=question, Information=evidence or _NOTHING))
 
 
-def follow_ups(question: str, query: str, missing: tuple[str, ...], evidence: str) -> list[dict[str, str]]:
+def follow_up_prompt(question: str, query: str, missing: tuple[str, ...], evidence: str) -> list[dict[str, str]]:
     """Return the messages that ask what to search for next."""
     gaps = "\n".join(f"- {each}" for each in missing) or "(not told)"
     parts = {"Question": question, "Searched for": query, "Missing": gaps, "Information": evidence or _NOTHING}
     return _messages(_FOLLOW, _sections(**parts))
 
 
-def answering(evidence: str) -> str:
+def answer_prompt(evidence: str) -> str:
     """Return the text that tells a model to answer from the evidence, for its system message."""
     return f"{_ANSWER}\n\nGathered information:\n{evidence or _NOTHING}"
 
 
-def verdict_in(answer: str) -> Verdict:
+def parse_verdict(answer: str) -> Verdict:
     """Parse the answer to `check_prompt`."""
     found = read_json(answer)
     if not isinstance(found, Mapping) or _truth(found.get("is_sufficient")) is not False:
@@ -74,12 +74,12 @@ def verdict_in(answer: str) -> Verdict:
     return Verdict(False, tuple(text for each in listed if (text := _text(each))))
 
 
-def follow_ups_in(answer: str) -> list[FollowUp]:
+def parse_follow_ups(answer: str) -> list[FollowUp]:
     """Parse the answer to `follow_up_prompt`: at most MAX_FOLLOW_UPS questions."""
     found = read_json(answer)
     listed = found.get("questions") if isinstance(found, Mapping) else found
     questions = [_follow_up(each) for each in listed] if isinstance(listed, list) else []
-    return [each for each in questions if each is not None][:MOST_FOLLOWING]
+    return [each for each in questions if each is not None][:MAX_FOLLOW_UPS]
 
 
 def _follow_up(item: Any) -> FollowUp | None:
@@ -90,7 +90,7 @@ def _follow_up(item: Any) -> FollowUp | None:
 
 
 def _text(value: Any) -> str:
-    return " ".join(value_text(value).split())[:LONGEST] if isinstance(value, str | int | float) else ""
+    return " ".join(value_text(value).split())[:MAX_QUESTION_CHARS] if isinstance(value, str | int | float) else ""
 
 
 def _truth(value: Any) -> bool | None:

@@ -22,9 +22,9 @@ from typing import Any
 from components.context import NodeContext
 from components.nodes.agent import prompts
 from components.nodes.agent.prompts import COMPLETE, STOP
-from components.nodes.agent.tool_calls import ToolCalls, figures
-from components.nodes.llm.answer_stream import Listener, Quietly
-from components.nodes.llm.json_in_text import repaired
+from components.nodes.agent.tool_calls import ToolCalls, usage_entry
+from components.nodes.llm.answer_stream import AnswerListener, BufferedAnswer
+from components.nodes.llm.json_in_text import parse_repaired
 from components.text.templates.templates import json_text, value_text
 from providers.models.text.context_window import text_of
 from providers.models.text.sanitizer import without_reasoning
@@ -51,7 +51,7 @@ class ToolRounds:
         self._calls = calls
         self._max_rounds = max_rounds
 
-    async def answer(self, question: ChatRequest, listener: Listener, *, is_final: bool = True) -> Completion:
+    async def answer(self, question: ChatRequest, listener: AnswerListener, *, is_final: bool = True) -> Completion:
         """Return the answer to the question, or the error of a request. A non-final answer is recorded as well."""
         messages = list(question.messages)
         with_tools = replace(question, tools=self._calls.schemas)
@@ -70,7 +70,7 @@ class ToolRounds:
         messages.append({"role": "user", "content": f"Exceed max rounds: {self._max_rounds}"})
         return await self._round(replace(question, messages=messages), listener, self._max_rounds + 1, is_final)
 
-    async def _round(self, request: ChatRequest, listener: Listener, number: int, is_final: bool) -> Completion:
+    async def _round(self, request: ChatRequest, listener: AnswerListener, number: int, is_final: bool) -> Completion:
         key = f"round:{number}"
         reply = await load_reply(self._ctx, key)
         if reply is not None:
@@ -112,9 +112,9 @@ class RoundsInPrompts:
         self._max_rounds = max_rounds
         self._guides = guides
         self._today = today
-        self._quietly = Quietly(ctx, model)
+        self._quietly = BufferedAnswer(ctx, model)
 
-    async def answer(self, question: ChatRequest, listener: Listener, *, is_final: bool = True) -> Completion:
+    async def answer(self, question: ChatRequest, listener: AnswerListener, *, is_final: bool = True) -> Completion:
         """Return the answer to the question, or the error of a request. All replies but a final one are recorded."""
         agent = "\n\n".join(text_of(m.get("content")) for m in question.messages if m.get("role") == "system")
         history: list[Message] = [m for m in question.messages if m.get("role") != "system"]
@@ -147,7 +147,7 @@ class RoundsInPrompts:
         return await self._ask_for_thoughts("analysis", self._with(question, system, [*history, turn]))
 
     async def _call_tools(
-        self, question: ChatRequest, calls: Sequence[ToolCall], listener: Listener, number: int, goal: str
+        self, question: ChatRequest, calls: Sequence[ToolCall], listener: AnswerListener, number: int, goal: str
     ) -> str:
         """Carry out a round's calls; return the message that tells the model their results and its reflection."""
         for call in calls:
@@ -157,7 +157,7 @@ class RoundsInPrompts:
         system = prompts.reflect(self._guides.get("reflection", ""), goal, results)
         turn: Message = {"role": "user", "content": prompts.REFLECT_TURN}
         reflection = await self._ask_for_thoughts(f"reflection:{number}", self._with(question, system, [turn]))
-        return prompts.observed(results, reflection)
+        return prompts.observation(results, reflection)
 
     async def _ask_for_thoughts(self, key: str, request: ChatRequest) -> str:
         """Return the text of an optional reply: "" if the request fails."""
@@ -180,7 +180,7 @@ class RoundsInPrompts:
 
 def _read_calls(text: str, number: int) -> list[ToolCall] | str:
     """Return the calls in a reply, or a text for the model that says what is wrong with the reply."""
-    found = repaired(without_reasoning(text).partition(STOP)[0].rpartition("```json")[2].strip().removesuffix("```"))
+    found = parse_repaired(without_reasoning(text).partition(STOP)[0].rpartition("```json")[2].strip().removesuffix("```"))
     items: list[Any] = [found] if isinstance(found, dict) else found if isinstance(found, list) else []
     if not items:
         return f"Tool call error: that was no JSON array of calls. Answer with the array alone, followed by {STOP}."
@@ -195,7 +195,7 @@ def _read_calls(text: str, number: int) -> list[ToolCall] | str:
 
 
 def _answer_of(completed: ToolCall) -> str:
-    arguments = repaired(completed.arguments)
+    arguments = parse_repaired(completed.arguments)
     return value_text(arguments.get("answer")) if isinstance(arguments, dict) else value_text(arguments)
 
 
@@ -214,7 +214,7 @@ async def record_reply(ctx: NodeContext, key: str, reply: Completion) -> None:
         "text": reply.text,
         "reasoning": reply.reasoning,
         "calls": [_call_entry(call) for call in reply.calls],
-        "usage": figures(reply.usage),
+        "usage": usage_entry(reply.usage),
     }
     await ctx.record(key, entry)
 

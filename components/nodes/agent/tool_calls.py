@@ -14,25 +14,25 @@ from canvas.errors import BudgetExceeded, NodeFailure
 from components.context import NodeContext
 from components.nodes.agent.tool_context import ToolContext
 from components.nodes.agent.tool_set import AGENT, Function
-from components.nodes.llm.json_in_text import plain, repaired
+from components.nodes.llm.json_in_text import to_storable_json, parse_repaired
 from components.text.templates.templates import json_text
 from components.tools.framework.base import ToolRun
-from components.tools.framework.time_limits import timed_out
+from components.tools.framework.time_limits import timeout_text
 from providers.models.billing.metering import count_usage
 from providers.models.limits.pausable_timeout import PausableTimeout
 from providers.models.types.chat import ToolCall, Usage
 
-AT_ONCE = 8  # calls of one round that run at the same time
-MOST_BYTES = 64 * 1024  # of one result
+PARALLEL_CALLS = 8  # calls of one round that run at the same time
+MAX_RESULT_BYTES = 64 * 1024  # of one result
 _CUT = "\n[The result was too long and ends here.]"
 
 
-class _BadCall(Exception):
+class _InvalidCall(Exception):
     """Raised when a call cannot be carried out as the model wrote it. The message is its result."""
 
 
 @dataclass(frozen=True, slots=True)
-class Used:
+class FinishedCall:
     """A finished call. `result` is JSON, or the cut text of a result that is too long."""
 
     name: str
@@ -52,8 +52,8 @@ class ToolCalls:
     ctx: NodeContext
     functions: Mapping[str, Function]
     ends_at: float
-    at_once: int = AT_ONCE
-    used: list[Used] = field(default_factory=list[Used])
+    at_once: int = PARALLEL_CALLS
+    used: list[FinishedCall] = field(default_factory=list[FinishedCall])
     artifacts: list[Mapping[str, Any]] = field(default_factory=list[Mapping[str, Any]])
 
     @property
@@ -61,7 +61,7 @@ class ToolCalls:
         """The schemas of the functions, as the model is offered them."""
         return [function.schema for function in self.functions.values()]
 
-    async def carry_out(self, calls: Sequence[ToolCall], place: str) -> list[Used]:
+    async def carry_out(self, calls: Sequence[ToolCall], place: str) -> list[FinishedCall]:
         """Carry out a round's calls and return their results, in order. `place` identifies the round in the journal."""
         slots = asyncio.Semaphore(self.at_once)
         refused: list[BudgetExceeded] = []
@@ -83,7 +83,7 @@ class ToolCalls:
             raise refused[0]
         entries = [task.result() for task in tasks]
         used = [
-            Used(call.name, entry["arguments"], entry["result"]) for call, entry in zip(calls, entries, strict=True)
+            FinishedCall(call.name, entry["arguments"], entry["result"]) for call, entry in zip(calls, entries, strict=True)
         ]
         self.used += used
         self.artifacts += [artifact for entry in entries for artifact in entry["artifacts"]]
@@ -109,7 +109,7 @@ class ToolCalls:
         usage, artifacts = Usage(), list[Any]()
         try:
             if function is None:
-                raise _BadCall(f"LLM tool {call.name} does not exist")
+                raise _InvalidCall(f"LLM tool {call.name} does not exist")
             arguments = _arguments(call)
             inner = ToolContext(self.ctx, function, place)
             try:
@@ -117,14 +117,14 @@ class ToolCalls:
                     run = await self._in_time(function, arguments, inner.as_node_context())
             finally:
                 usage = inner.usage
-            result, artifacts = _short(_plain(run.answer)), _artifacts(run)
-        except (_BadCall, NodeFailure) as failure:
-            result = _short(plain(str(failure)))
+            result, artifacts = _cut_result(_plain(run.answer)), _artifacts(run)
+        except (_InvalidCall, NodeFailure) as failure:
+            result = _cut_result(to_storable_json(str(failure)))
         entry = {
             "arguments": arguments,
             "result": result,
             "artifacts": artifacts,
-            "usage": figures(usage),
+            "usage": usage_entry(usage),
         }
         await self.ctx.record(f"call:{place}", entry)
         await self.ctx.trace(
@@ -150,12 +150,12 @@ class ToolCalls:
             if not limit.expired():
                 raise
             limited = "" if function.limit is not None else function.component
-            raise _BadCall(timed_out(round(seconds, 1), limited if own <= left else AGENT)) from None
+            raise _InvalidCall(timeout_text(round(seconds, 1), limited if own <= left else AGENT)) from None
         finally:
             self.ends_at += limit.stood_still  # paused time does not count (worker/context/rate_limit_wait.py)
 
 
-def figures(usage: Usage) -> list[Any]:
+def usage_entry(usage: Usage) -> list[Any]:
     """Return the usage in the form of journal entries; entries of an older release end after the first four items."""
     counted = [usage.prompt_tokens, usage.completion_tokens, usage.total_tokens, usage.calls]
     further = [usage.cached_tokens, dict(usage.costs), usage.unpriced_calls, usage.characters, dict(usage.kinds)]
@@ -164,29 +164,29 @@ def figures(usage: Usage) -> list[Any]:
 
 def _arguments(call: ToolCall) -> dict[str, Any]:
     """Parse the arguments of a call. An empty text means no arguments, as models write it."""
-    found = repaired(call.arguments) if call.arguments.strip() else {}
+    found = parse_repaired(call.arguments) if call.arguments.strip() else {}
     if not isinstance(found, dict):
-        raise _BadCall(f"Tool arguments for {call.name} must be an object, got {type(found).__name__}")
+        raise _InvalidCall(f"Tool arguments for {call.name} must be an object, got {type(found).__name__}")
     return found
 
 
 def _plain(answer: Any) -> Any:
     try:
-        return plain(answer)
+        return to_storable_json(answer)
     except RecursionError:
-        raise _BadCall("The result is nested too deeply to be shown.") from None
+        raise _InvalidCall("The result is nested too deeply to be shown.") from None
 
 
 def _artifacts(run: ToolRun) -> list[Any]:
     """Return the files that a call produced: {name, url, mime_type}."""
     listed = run.outputs.get("_ARTIFACTS")
-    return [plain(item) for item in listed if isinstance(item, Mapping)] if isinstance(listed, list) else []
+    return [to_storable_json(item) for item in listed if isinstance(item, Mapping)] if isinstance(listed, list) else []
 
 
-def _short(result: Any) -> Any:
+def _cut_result(result: Any) -> Any:
     """Return the result, or the beginning of its text with a note if it is longer than MAX_RESULT_BYTES."""
     text = result if isinstance(result, str) else json_text(result)
     whole = text.encode()
-    if len(whole) <= MOST_BYTES:
+    if len(whole) <= MAX_RESULT_BYTES:
         return result
-    return whole[: MOST_BYTES - len(_CUT)].decode(errors="ignore") + _CUT
+    return whole[: MAX_RESULT_BYTES - len(_CUT)].decode(errors="ignore") + _CUT

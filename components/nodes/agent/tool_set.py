@@ -19,7 +19,7 @@ from components import tools
 from components.base import Effect
 from components.context import NodeContext
 from components.tools.framework.base import Tool, ToolParams, ToolRun
-from components.tools.framework.tool_node import resolved
+from components.tools.framework.tool_node import resolve_argument
 from providers.interfaces import McpCall
 
 AGENT = "Agent"
@@ -30,7 +30,7 @@ CallFunction: TypeAlias = Callable[[Mapping[str, Any], NodeContext], Awaitable[T
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ToolEntry:
     """A tool that an author added to an Agent. Without a `tool` it is a sub-agent with these `params`."""
 
     name: str
@@ -66,7 +66,7 @@ class McpTool:
     schema: Mapping[str, Any] | None
 
 
-def entry_of(stored: Any, check_agent: Callable[[Any], Any]) -> Entry:
+def parse_entry(stored: Any, check_agent: Callable[[Any], Any]) -> ToolEntry:
     """Validate a stored tool and return it. Raises ValueError with the text of the load error."""
     if isinstance(stored, str):
         stored = {"component_name": stored}
@@ -81,11 +81,11 @@ def entry_of(stored: Any, check_agent: Callable[[Any], Any]) -> Entry:
     try:
         params = check_agent(fields) if tool is None else tool.params.model_validate(fields)
     except ValidationError as invalid:
-        raise ValueError(f"{component} configuration error: {_reason(invalid)}") from None
-    return Entry(name, component, params, tool)
+        raise ValueError(f"{component} configuration error: {_first_error(invalid)}") from None
+    return ToolEntry(name, component, params, tool)
 
 
-def mcp_tools(stored: Any) -> list[McpTool]:
+def parse_mcp_tools(stored: Any) -> list[McpTool]:
     """Validate the stored tools of MCP servers and return them in order. Raises ValueError for an invalid one."""
     found: list[McpTool] = []
     for server in stored or ():
@@ -104,15 +104,15 @@ def mcp_tools(stored: Any) -> list[McpTool]:
     return found
 
 
-def of_tool(entry: Entry, number: int) -> Function:
+def tool_function(entry: ToolEntry, number: int) -> Function:
     """Return the function that calls an entry's tool."""
     tool = entry.tool
     assert tool is not None  # agent.py builds the functions of sub-agents
     params = tool.for_models(entry.params)
-    name = numbered(str(getattr(params, "function_name", None) or tool.function), number)
+    name = numbered_name(str(getattr(params, "function_name", None) or tool.function), number)
 
     async def call(arguments: Mapping[str, Any], ctx: NodeContext) -> ToolRun:
-        return await tool.run(params, _given(tool, params, arguments, ctx), ctx)
+        return await tool.run(params, _complete_arguments(tool, params, arguments, ctx), ctx)
 
     return Function(
         name=name,
@@ -139,28 +139,28 @@ async def with_pinned_schema(tool: McpTool, ctx: NodeContext) -> McpTool:
     return replace(tool, description=tool.description or pinned.description, schema=pinned.schema)
 
 
-def of_mcp(tool: McpTool, number: int, headers: Mapping[str, str] | None = None) -> Function:
+def mcp_function(tool: McpTool, number: int, headers: Mapping[str, str] | None = None) -> Function:
     """Return the function that calls a tool of an MCP server, with the Agent's own headers."""
-    name = numbered(tool.name, number)
+    name = numbered_name(tool.name, number)
 
     async def call(arguments: Mapping[str, Any], ctx: NodeContext) -> ToolRun:
         return await _call_mcp(tool, arguments, {**(headers or {}), **ctx.caller_headers()}, ctx)
 
-    schema = schema_of(name, tool.description, tool.schema or NO_ARGUMENTS)
+    schema = build_schema(name, tool.description, tool.schema or NO_ARGUMENTS)
     return Function(name, tool.name, "MCP", schema, call, limit=MCP_SECONDS, effect="unsafe")
 
 
-def by_name(functions: Iterable[Function]) -> dict[str, Function]:
+def index_by_name(functions: Iterable[Function]) -> dict[str, Function]:
     """Return the functions by name; their numbers make the names unique."""
     return {function.name: function for function in functions}
 
 
-def numbered(name: str, number: int) -> str:
+def numbered_name(name: str, number: int) -> str:
     """Return the name that the model sees for the function at this position."""
     return f"{name.replace(' ', '_')}_{number}"
 
 
-def schema_of(name: str, description: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
+def build_schema(name: str, description: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
     """Return the JSON schema by which a model is offered a function."""
     return {
         "type": "function",
@@ -183,7 +183,7 @@ async def _call_mcp(
         return ToolRun({}, failure.message, failure.message, failure.code)
 
 
-def _given(tool: Tool[Any], params: ToolParams, arguments: Mapping[str, Any], ctx: NodeContext) -> dict[str, Any]:
+def _complete_arguments(tool: Tool[Any], params: ToolParams, arguments: Mapping[str, Any], ctx: NodeContext) -> dict[str, Any]:
     """Return the arguments that the tool knows. A missing optional argument gets the author's stored value.
 
     Raises UnresolvedReference if that value refers to something that the canvas does not have.
@@ -191,11 +191,11 @@ def _given(tool: Tool[Any], params: ToolParams, arguments: Mapping[str, Any], ct
     values = {name: arguments.get(name) for name in (*tool.arguments, *params.further_arguments)}
     for name, argument in tool.arguments.items():
         if not argument.required and argument.is_left_out(values[name]):
-            values[name] = resolved(argument, tool.stored(params, name, argument), ctx)
+            values[name] = resolve_argument(argument, tool.stored(params, name, argument), ctx)
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _reason(invalid: ValidationError) -> str:
+def _first_error(invalid: ValidationError) -> str:
     """Return the first error of the params, without their values."""
     details = invalid.errors(include_url=False, include_input=False)[0]
     error = details.get("ctx", {}).get("error")

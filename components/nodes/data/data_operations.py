@@ -16,7 +16,7 @@ from canvas.errors import NodeFailure
 from canvas.outcome import Finished
 from components.base import Params, component
 from components.context import NodeContext
-from components.nodes.data.python_text import literal, matches
+from components.nodes.data.python_text import read_literal, matches
 from components.text.templates import templates
 
 Row: TypeAlias = Mapping[str, Any]
@@ -50,17 +50,17 @@ class DataOperationsParams(Params):
     @field_validator("query")
     @classmethod
     def _references(cls, query: Any) -> tuple[str, ...]:
-        return tuple(str(reference) for reference in values_of(_listed(query), "input"))
+        return tuple(str(reference) for reference in values_of(_as_list(query), "input"))
 
     @field_validator("select_keys", "remove_keys")
     @classmethod
     def _keys(cls, keys: Any) -> frozenset[str]:
-        return frozenset(key for key in values_of(_listed(keys), "name") if isinstance(key, str))
+        return frozenset(key for key in values_of(_as_list(keys), "name") if isinstance(key, str))
 
     @field_validator("filter_values", "updates", "rename_keys")
     @classmethod
     def _rules(cls, rules: Any) -> tuple[Row, ...]:
-        return tuple(rule if isinstance(rule, Mapping) else {} for rule in _listed(rules))
+        return tuple(rule if isinstance(rule, Mapping) else {} for rule in _as_list(rules))
 
 
 @component("DataOperations", DataOperationsParams, effect="pure")
@@ -72,7 +72,7 @@ def data_operations(params: DataOperationsParams, ctx: NodeContext) -> Finished:
         raise NodeFailure(f"{params.operations}: a row is nested too deeply.") from None
 
 
-def _listed(value: Any) -> list[Any]:
+def _as_list(value: Any) -> list[Any]:
     """Return the value as a list; a single value becomes a list of one, an empty value an empty list."""
     if isinstance(value, list | tuple):
         return list(value)
@@ -94,18 +94,18 @@ def _remove_keys(rows: Rows, params: DataOperationsParams, ctx: NodeContext) -> 
 
 
 def _literal_eval(rows: Rows, params: DataOperationsParams, ctx: NodeContext) -> list[Row]:
-    return [_read(row) for row in rows]
+    return [_read_literals(row) for row in rows]
 
 
-def _read(value: Any) -> Any:
+def _read_literals(value: Any) -> Any:
     """Return the value with every text in it read as a literal. Texts inside a literal are not read again."""
     match value:
         case str():
-            return literal(value)
+            return read_literal(value)
         case Mapping():
-            return {key: _read(item) for key, item in value.items()}
+            return {key: _read_literals(item) for key, item in value.items()}
         case list() | tuple():
-            return [_read(item) for item in value]
+            return [_read_literals(item) for item in value]
         case _:
             return value
 
@@ -144,25 +144,25 @@ def _operator(rule: Row) -> str:
 def _operand(rule: Row, ctx: NodeContext) -> str:
     """Return the text to compare with. A text whose references are all empty stays as it is written."""
     value = rule.get("value")
-    return str(_filled(value, ctx)) if isinstance(value, str) else templates.plain_text(value)
+    return str(_fill(value, ctx)) if isinstance(value, str) else templates.plain_text(value)
 
 
 def _append_or_update(rows: Rows, params: DataOperationsParams, ctx: NodeContext) -> list[Row]:
     pairs = ((_name(rule, "key"), rule.get("value")) for rule in params.updates)
-    updates = {key: _filled(value, ctx) for key, value in pairs if key}
+    updates = {key: _fill(value, ctx) for key, value in pairs if key}
     return [{**row, **updates} for row in rows]
 
 
-def _filled(value: Any, ctx: NodeContext) -> Any:
+def _fill(value: Any, ctx: NodeContext) -> Any:
     return (templates.format_text(value, ctx.lookup) or value) if isinstance(value, str) else value
 
 
 def _rename_keys(rows: Rows, params: DataOperationsParams, ctx: NodeContext) -> list[Row]:
     pairs = [(_name(rule, "old_key"), _name(rule, "new_key")) for rule in params.rename_keys]
-    return [_renamed(row, ((old, new) for old, new in pairs if old and new and old != new)) for row in rows]
+    return [_rename(row, ((old, new) for old, new in pairs if old and new and old != new)) for row in rows]
 
 
-def _renamed(row: Row, pairs: Iterable[tuple[str, str]]) -> Row:
+def _rename(row: Row, pairs: Iterable[tuple[str, str]]) -> Row:
     """Rename the row's keys, one after the other. A new key comes last, unless the row already has it."""
     result = dict(row)
     for old, new in pairs:

@@ -25,12 +25,12 @@ from components.produced_links import links_to_file
 from components.text.templates import templates
 
 FORMATS = ("pdf", "docx", "txt", "markdown", "html")
-SMALLEST_FONT = 12
-LONGEST_NAME = 180  # characters, without the extension
+MIN_FONT_SIZE = 12
+MAX_NAME_CHARS = 180  # characters, without the extension
 INLINE_BYTES = 256 * 1024  # a larger file is not embedded in the output `download`
 
 _NOT_IN_NAMES = re.compile(r'[\\/?#%*:|<>"\x00-\x1f\x7f-\x9f\ud800-\udfff]')
-_BEGUN = "begun"  # journal key: when the first attempt began
+_BEGUN_KEY = "begun"  # journal key: when the first attempt began
 
 
 class DocGeneratorParams(Params):
@@ -68,16 +68,16 @@ class DocGeneratorParams(Params):
     @classmethod
     def _readable(cls, size: Any) -> Any:
         is_number = isinstance(size, int | float) and not isinstance(size, bool) and math.isfinite(size)
-        if not is_number or size < SMALLEST_FONT:
-            raise ValueError(f"[DocGenerator] Font size {size!r} must be a number of {SMALLEST_FONT} or more.")
+        if not is_number or size < MIN_FONT_SIZE:
+            raise ValueError(f"[DocGenerator] Font size {size!r} must be a number of {MIN_FONT_SIZE} or more.")
         return size
 
 
 @component("DocGenerator", DocGeneratorParams, effect="idempotent")
 async def doc_generator(params: DocGeneratorParams, ctx: NodeContext) -> Finished:
-    text = _resolved(params.content, ctx)
+    text = _fill_references(params.content, ctx)
     ctx.note_input("content", text)
-    begun = await _begun(ctx)
+    begun = await _first_attempt_time(ctx)
     name = file_name(templates.value_text(params.filename), params.output_format) or _default_name(params, ctx, begun)
     mime_type = MIME_TYPES[params.output_format]
     try:
@@ -95,13 +95,13 @@ def file_name(authored: str, output_format: str) -> str:
     """Return the author's file name, fit for any file system and with the format's extension; "" if there is none."""
     if not authored:
         return ""
-    name = _trimmed(_NOT_IN_NAMES.sub(" ", authored))
+    name = _trim(_NOT_IN_NAMES.sub(" ", authored))
     base, dot, _ = name.rpartition(".")
-    base = _trimmed(_trimmed(base if dot else name)[:LONGEST_NAME])
+    base = _trim(_trim(base if dot else name)[:MAX_NAME_CHARS])
     return f"{base or 'file'}.{EXTENSIONS[output_format]}"
 
 
-def _trimmed(name: str) -> str:
+def _trim(name: str) -> str:
     return " ".join(name.split()).strip(" .")
 
 
@@ -110,10 +110,10 @@ def _default_name(params: DocGeneratorParams, ctx: NodeContext, begun: datetime)
     return f"document_{begun:%Y%m%d_%H%M%S}_{number}.{EXTENSIONS[params.output_format]}"
 
 
-def _resolved(content: str, ctx: NodeContext) -> str:
+def _fill_references(content: str, ctx: NodeContext) -> str:
     """Fill the references: null as empty, text unchanged, other values as JSON, an unresolved one as an error text."""
     texts: dict[str, str] = {}
-    for found in templates.mentions([content]):
+    for found in templates.find_references([content]):
         if found.expression in texts:
             continue
         try:
@@ -121,16 +121,16 @@ def _resolved(content: str, ctx: NodeContext) -> str:
         except UnresolvedReference as missing:
             if not found.ref.is_alias:
                 texts[found.expression] = f"[ERROR: {missing.message}]"
-    return templates.filled(content, texts)
+    return templates.fill(content, texts)
 
 
-async def _begun(ctx: NodeContext) -> datetime:
+async def _first_attempt_time(ctx: NodeContext) -> datetime:
     """Return the time at which the first attempt began, to the second."""
-    recorded = await ctx.recall(_BEGUN)
+    recorded = await ctx.recall(_BEGUN_KEY)
     if recorded is not None:
         return datetime.fromisoformat(recorded)
     now = datetime.now().astimezone().replace(microsecond=0)
-    await ctx.record(_BEGUN, now.isoformat())
+    await ctx.record(_BEGUN_KEY, now.isoformat())
     return now
 
 

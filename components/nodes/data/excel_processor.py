@@ -31,7 +31,7 @@ FORMATS: Mapping[str, str] = {"xlsx": spreadsheets.XLSX, "csv": spreadsheets.CSV
 ROWS_SHOWN = 10  # of each table
 MERGED_ROWS_SHOWN = 20
 NAMES_SHOWN = 5
-SHOWN_OF_VALUE = 200  # characters, in an error
+MAX_SHOWN_CHARS = 200  # characters, in an error
 _DATA_URI = re.compile(r"data:([^;,]*)(?:;[^;,]*)*;base64,", re.IGNORECASE)
 _FENCED = re.compile(r"```(?:json)?[ \t]*\n(.*?)```", re.DOTALL | re.IGNORECASE)
 _NOT_IN_A_NAME = re.compile(r'[\\/:*?"<>|\x00-\x1f]')
@@ -101,13 +101,13 @@ async def _read(params: ExcelProcessorParams, ctx: NodeContext) -> dict[str, Any
     found: dict[str, Table] = {}
     for name, sheets in files:
         for sheet, table in sheets.items():
-            found[_free(name if len(sheets) == 1 else f"{name}_{sheet}", found)] = table
+            found[_free_key(name if len(sheets) == 1 else f"{name}_{sheet}", found)] = table
     if not found:
         return {"summary": "No Excel files found", "markdown": "No data", **errors}
     return {
         "data": {key: table.rows for key, table in found.items()},
-        "summary": "\n".join(_described(key, table) for key, table in found.items()),
-        "markdown": _shown(found),
+        "summary": "\n".join(_describe(key, table) for key, table in found.items()),
+        "markdown": _to_markdown(found),
         **errors,
     }
 
@@ -118,40 +118,40 @@ async def _merge(params: ExcelProcessorParams, ctx: NodeContext) -> dict[str, An
     if not sources:
         return {"summary": "No data to merge", **errors}
     on = str(params.join_on or "") if params.merge_strategy == "join" else ""
-    merged = await in_untrusted_thread(_merged, sources, on)
+    merged = await in_untrusted_thread(_merge_tables, sources, on)
     size = f"{len(merged.rows)} rows, {len(merged.columns)} columns"
     return {
         "data": {"merged": merged.rows},
         "summary": f"Merged {len(sources)} sources into {size}",
-        "markdown": tables.markdown(merged, MERGED_ROWS_SHOWN),
+        "markdown": tables.to_markdown(merged, MERGED_ROWS_SHOWN),
         **errors,
     }
 
 
-def _merged(sources: Sequence[tuple[str, Table]], on: str) -> Table:
+def _merge_tables(sources: Sequence[tuple[str, Table]], on: str) -> Table:
     non_empty = [(name, table) for name, table in sources if table.columns]
     if not on or not non_empty:
-        return tables.stacked([table for _, table in non_empty])
+        return tables.stack([table for _, table in non_empty])
     for name, table in non_empty:
         if on not in table.columns:
             raise NodeFailure(f'Column "{on}" to join on is missing in {name}. Choose another column, or use concat.')
     merged = non_empty[0][1]
     for _, table in non_empty[1:]:
-        merged = tables.joined(merged, table, on)
+        merged = tables.join(merged, table, on)
     return merged
 
 
 def _transform(value: Any) -> dict[str, Any]:
     if value is None:
         return {"summary": "No data to transform"}
-    found = tables.of_value(value)
+    found = tables.from_value(value)
     if found is None:
         data, markdown = {"raw": tables.text_of(value)}, ""
     elif tables.has_sheets(value):
-        data, markdown = value, _shown(found)
+        data, markdown = value, _to_markdown(found)
     else:
         table = found[tables.ONLY_SHEET]
-        data, markdown = table.rows, tables.markdown(table, ROWS_SHOWN)
+        data, markdown = table.rows, tables.to_markdown(table, ROWS_SHOWN)
     return {"data": data, "summary": "Transformed data ready for processing", "markdown": markdown}
 
 
@@ -160,7 +160,7 @@ async def _write(params: ExcelProcessorParams, ctx: NodeContext) -> dict[str, An
     ending = str(params.output_format)
     name = f"{_file_name(str(params.output_filename or ''), ending)}.{ending}"
     try:
-        sheets = await in_untrusted_thread(tables.of_value, value)
+        sheets = await in_untrusted_thread(tables.from_value, value)
         if not sheets:
             return _not_written("No data to write: rows, or an object with lists of rows, are needed.", value)
         if list(sheets) == [tables.ONLY_SHEET] and params.sheet_name:
@@ -197,12 +197,12 @@ def _not_written(reason: str, value: Any) -> dict[str, Any]:
     if value is None or value == "":
         return {"summary": reason}
     text = tables.text_of(value)
-    beginning = text[:SHOWN_OF_VALUE] + ("..." if len(text) > SHOWN_OF_VALUE else "")
+    beginning = text[:MAX_SHOWN_CHARS] + ("..." if len(text) > MAX_SHOWN_CHARS else "")
     return {"summary": reason, "errors": [f"No file was made of this value, which has no rows: {beginning}"]}
 
 
 def _content(sheets: Mapping[str, Table], ending: str) -> bytes:
-    return spreadsheets.csv_of(next(iter(sheets.values()))) if ending == "csv" else spreadsheets.xlsx_of(sheets)
+    return spreadsheets.write_csv(next(iter(sheets.values()))) if ending == "csv" else spreadsheets.write_xlsx(sheets)
 
 
 # -- inputs -----------------------------------------------------------------------------------------------------------
@@ -210,14 +210,14 @@ def _content(sheets: Mapping[str, Table], ending: str) -> bytes:
 
 async def _data(params: ExcelProcessorParams, ctx: NodeContext) -> Any:
     """Return the value to transform or to write. A text that is JSON, as models write it, is parsed."""
-    value = _given(params, ctx)
+    value = _lookup_data(params, ctx)
     if not isinstance(value, str):
         return value
-    found = await in_untrusted_thread(_json_in, value)
+    found = await in_untrusted_thread(_parse_json, value)
     return value if found is None else found
 
 
-def _json_in(text: str) -> Any:
+def _parse_json(text: str) -> Any:
     """Return the object or array in a text, without a fence around it and reasoning before it; None for other texts."""
     bare = without_reasoning(text).strip()
     fenced = _FENCED.search(bare)
@@ -225,7 +225,7 @@ def _json_in(text: str) -> Any:
     return read_json(bare) if bare.startswith(("{", "[")) else None
 
 
-def _given(params: ExcelProcessorParams, ctx: NodeContext) -> Any:
+def _lookup_data(params: ExcelProcessorParams, ctx: NodeContext) -> Any:
     """Return the value of `transform_data`: of its reference, or the value that the canvas itself holds."""
     source = params.transform_data
     if not isinstance(source, str):
@@ -243,7 +243,7 @@ async def _tables(
     """Return the sheets of each input file that has any, and `{"errors": [...]}` if files could not be read."""
     found: list[tuple[str, dict[str, Table]]] = []
     errors: list[str] = []
-    cells_left = tables.MOST_CELLS
+    cells_left = tables.MAX_CELLS
     for file in _files(params, ctx):
         try:
             content = await _bytes(file, ctx)
@@ -253,7 +253,7 @@ async def _tables(
             continue
         cells_left -= sum(len(table.columns) * len(table.rows) for table in sheets.values())
         if cells_left < 0:
-            raise NodeFailure(f"The input files have more than {tables.MOST_CELLS:,} cells together. Use fewer files.")
+            raise NodeFailure(f"The input files have more than {tables.MAX_CELLS:,} cells together. Use fewer files.")
         if sheets:
             found.append((file.name, sheets))
     return found, {"errors": errors} if errors else {}
@@ -291,7 +291,7 @@ def _files_in(value: Any) -> list[_File]:
 
 async def _bytes(file: _File, ctx: NodeContext) -> bytes:
     try:
-        data = await in_untrusted_thread(_decoded, file) if file.uri else await ctx.read_file(file.descriptor)
+        data = await in_untrusted_thread(_decode_data_uri, file) if file.uri else await ctx.read_file(file.descriptor)
     except NodeFailure as failure:
         if failure.retryable or isinstance(failure, FileUnreadable):
             raise
@@ -300,7 +300,7 @@ async def _bytes(file: _File, ctx: NodeContext) -> bytes:
     return data
 
 
-def _decoded(file: _File) -> bytes:
+def _decode_data_uri(file: _File) -> bytes:
     try:
         return base64.b64decode(file.uri.partition(",")[2])
     except ValueError as error:
@@ -310,16 +310,16 @@ def _decoded(file: _File) -> bytes:
 # -- texts of the result ----------------------------------------------------------------------------------------------
 
 
-def _described(key: str, table: Table) -> str:
+def _describe(key: str, table: Table) -> str:
     names = ", ".join(table.columns[:NAMES_SHOWN]) + ("..." if len(table.columns) > NAMES_SHOWN else "")
     return f"**{key}**: {len(table.rows)} rows, {len(table.columns)} columns ({names})"
 
 
-def _shown(found: Mapping[str, Table]) -> str:
-    return "\n\n".join(f"### {key}\n\n{tables.markdown(table, ROWS_SHOWN)}" for key, table in found.items())
+def _to_markdown(found: Mapping[str, Table]) -> str:
+    return "\n\n".join(f"### {key}\n\n{tables.to_markdown(table, ROWS_SHOWN)}" for key, table in found.items())
 
 
-def _free(key: str, used: Mapping[str, Any]) -> str:
+def _free_key(key: str, used: Mapping[str, Any]) -> str:
     """Return the key, or the first of `key (2)` and so on that is not in use: files may have the same name."""
     number, free = 1, key
     while free in used:

@@ -24,18 +24,18 @@ from canvas.graph import uncertain_outcomes
 from canvas.outcome import Finished
 from components.base import Effect, Params, component
 from components.context import NodeContext
-from components.text.extraction.page_text import read_page, text_of_reply
+from components.text.extraction.page_text import read_page, extract_body_text
 from components.text.templates import templates
-from components.tools.framework.refused_addresses import not_valid
-from providers.http.redirects import REDIRECTS, masked
-from providers.interfaces import Call, Reply
+from components.tools.framework.refused_addresses import refused_address_text
+from providers.http.redirects import REDIRECT_STATUSES, mask_secrets
+from providers.interfaces import HttpCall, HttpResponse
 
 METHODS = ("get", "post", "put", "patch", "delete")
 DATATYPES = ("json", "formdata")
 SERVER_ERROR = 500  # statuses from here on are errors of the server, which may be temporary
-LEAST_SECONDS = 3.0  # the node's shortest time limit
-TO_SPARE = 5.0  # seconds of the time limit beyond requests and pauses
-LONGEST = 86_400.0  # seconds; the limit for a request's timeout and for a pause
+MIN_SECONDS = 3.0  # the node's shortest time limit
+RESERVE_SECONDS = 5.0  # seconds of the time limit beyond requests and pauses
+MAX_SECONDS = 86_400.0  # seconds; the limit for a request's timeout and for a pause
 
 _SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://")
 _NO_PROXY = re.compile(r"(?:[a-zA-Z][a-zA-Z0-9+.-]*:)?/*")
@@ -93,63 +93,63 @@ class InvokeParams(Params):
 def time_limit(params: InvokeParams) -> float:
     """Return the node's time limit in seconds: all its requests, all its pauses, and a reserve."""
     each = _number(params.timeout) + _number(params.delay_after_error)
-    return max(LEAST_SECONDS, each * _tries(params) + TO_SPARE)
+    return max(MIN_SECONDS, each * _max_attempts(params) + RESERVE_SECONDS)
 
 
-def effect_here(params: InvokeParams) -> Effect:
+def effect_for(params: InvokeParams) -> Effect:
     """Return `unsafe` if the author set `on_unknown`, because the server then ignores idempotency keys."""
     if not uncertain_outcomes.is_unset((params.model_extra or {}).get(uncertain_outcomes.FIELD)):
         return "unsafe"
     return "idempotent" if params.method == "get" else "keyed"
 
 
-@component("Invoke", InvokeParams, effect="keyed", owns_errors=True, asks_for=time_limit, effect_here=effect_here)
+@component("Invoke", InvokeParams, effect="keyed", owns_errors=True, needed_seconds=time_limit, effect_for=effect_for)
 async def invoke(params: InvokeParams, ctx: NodeContext) -> Finished:
-    call = _call(params, ctx)
-    reply = await _answer(call, params, ctx)
-    if reply.status in REDIRECTS and reply.headers.get("location"):
-        ctx.warn("redirect_not_followed", _redirect(reply))
+    call = _build_call(params, ctx)
+    reply = await _send(call, params, ctx)
+    if reply.status in REDIRECT_STATUSES and reply.headers.get("location"):
+        ctx.warn("redirect_not_followed", _redirect_warning(reply))
     kind = reply.headers.get("content-type", "")
     size = (
         len(reply.content) if params.clean_html else 0
     )  # without HTML cleaning a text of any size is read quickly, so not in a child process
-    text = await read_page(size, text_of_reply, reply.content, kind, is_page=bool(params.clean_html))
+    text = await read_page(size, extract_body_text, reply.content, kind, is_page=bool(params.clean_html))
     return Finished(outputs={"result": text, "status_code": reply.status})
 
 
-async def _answer(call: Call, params: InvokeParams, ctx: NodeContext) -> Reply:
+async def _send(call: HttpCall, params: InvokeParams, ctx: NodeContext) -> HttpResponse:
     """Send the request, retry it as often as the author allows, and return the response.
 
     An error that a retry cannot mend is raised at once. The last response counts, whatever its status. A request that
     must not be sent twice is not repeated because of its status.
     """
-    left = _tries(params)
+    left = _max_attempts(params)
     while True:
         left -= 1
         try:
             reply = await ctx.services.http.send(call)
-            if not left or reply.status < SERVER_ERROR or effect_here(params) == "unsafe":
+            if not left or reply.status < SERVER_ERROR or effect_for(params) == "unsafe":
                 return reply
         except AddressRefused as error:
-            raise AddressRefused(not_valid(error), reason=error.message) from error
+            raise AddressRefused(refused_address_text(error), reason=error.message) from error
         except HttpFailed as error:
             if not left or not error.retryable:
                 raise
         await asyncio.sleep(_number(params.delay_after_error))
 
 
-def _call(params: InvokeParams, ctx: NodeContext) -> Call:
+def _build_call(params: InvokeParams, ctx: NodeContext) -> HttpCall:
     is_get = params.method == "get"
     arguments = _arguments(params, ctx)
     headers = _headers(params.headers, ctx)
     content = _raw_body(params, ctx) if not is_get and not params.variables else None
-    if content is not None and not _has(headers, "Content-Type"):
+    if content is not None and not _has_header(headers, "Content-Type"):
         headers["Content-Type"] = "application/json" if _is_json(content) else "text/plain; charset=utf-8"
-    if not is_get and not _has(headers, "Idempotency-Key"):
+    if not is_get and not _has_header(headers, "Idempotency-Key"):
         headers["Idempotency-Key"] = sha256(ctx.activation_id.encode()).hexdigest()
     is_json = not is_get and content is None and params.datatype == "json"
     is_form = not is_get and content is None and params.datatype == "formdata"
-    return Call(
+    return HttpCall(
         params.method.upper(),
         _url(params, ctx),
         params=[(key, text) for key, value in arguments.items() for text in _texts(value)] if is_get else None,
@@ -257,31 +257,31 @@ def _headers(headers: Any, ctx: NodeContext) -> dict[str, str]:
 def _header_text(text: str, ctx: NodeContext) -> str:
     """Fill the references of a header like upstream: globals and outputs by name; ids with a colon stay unchanged."""
     return "".join(
-        _with_names(part, ctx) if isinstance(part, str) else _header_piece(text, part, ctx)
-        for part in templates.pieces(text)
+        _fill_names(part, ctx) if isinstance(part, str) else _header_reference(text, part, ctx)
+        for part in templates.split_references(text)
     )
 
 
-def _header_piece(text: str, found: references.ReferenceMatch, ctx: NodeContext) -> str:
+def _header_reference(text: str, found: references.ReferenceMatch, ctx: NodeContext) -> str:
     is_foreign = ":" in found.expression or (found.ref.is_alias and not ctx.exists(found.expression))
     return text[found.start : found.end] if is_foreign else templates.plain_text(ctx.lookup(found.expression))
 
 
-def _with_names(text: str, ctx: NodeContext) -> str:
+def _fill_names(text: str, ctx: NodeContext) -> str:
     def value_of(found: re.Match[str]) -> str:
         return templates.plain_text(ctx.lookup(found[1])) if ctx.exists(found[1]) else found[0]
 
     return _HEADER_NAME.sub(value_of, text)
 
 
-def _has(headers: Mapping[str, str], name: str) -> bool:
+def _has_header(headers: Mapping[str, str], name: str) -> bool:
     return any(header.strip().lower() == name.lower() for header in headers)
 
 
 # -- the response -----------------------------------------------------------------------------------------------
-def _redirect(reply: Reply) -> str:
+def _redirect_warning(reply: HttpResponse) -> str:
     """Return the warning about a redirect, without the parts of its URL that may be secret."""
-    target = masked(reply.headers["location"]).partition("?")[0]
+    target = mask_secrets(reply.headers["location"]).partition("?")[0]
     return (
         f"HTTP {reply.status} redirects to {target}, but Invoke does not follow redirects: `result` is the body of the "
         f"redirect itself ({len(reply.content)} bytes). Set `url` to the address that it redirects to."
@@ -289,7 +289,7 @@ def _redirect(reply: Reply) -> str:
 
 
 # -- numbers and choices ----------------------------------------------------------------------------------------
-def _tries(params: InvokeParams) -> int:
+def _max_attempts(params: InvokeParams) -> int:
     return 1 + int(_number(params.max_retries))
 
 
@@ -298,10 +298,10 @@ def _number(value: Any) -> float:
     try:
         number = float(value or 0)
     except OverflowError:  # an integer that is too large for a float
-        return LONGEST if value > 0 else 0.0
+        return MAX_SECONDS if value > 0 else 0.0
     except (TypeError, ValueError):
         return 0.0
-    return 0.0 if math.isnan(number) else min(max(number, 0.0), LONGEST)
+    return 0.0 if math.isnan(number) else min(max(number, 0.0), MAX_SECONDS)
 
 
 def _one_of(choices: tuple[str, ...], value: Any, label: str) -> str:

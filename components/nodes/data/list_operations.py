@@ -129,26 +129,26 @@ def _sort(items: list[Any], params: ListOperationsParams) -> list[Any]:
     by_object = isinstance(items[0], Mapping)
     stray = next((item for item in items if isinstance(item, Mapping) != by_object), None)
     if stray is not None:
-        raise _no_order(items[0], stray)
+        raise _not_comparable(items[0], stray)
     try:
-        return sorted(items, key=_order(params.sort_by) if by_object else None, reverse=params.sort_method == "desc")
+        return sorted(items, key=_sort_key_by(params.sort_by) if by_object else None, reverse=params.sort_method == "desc")
     except TypeError as error:
         raise NodeFailure(f"sort: the items cannot be compared: {error}.") from error
 
 
-def _order(keys: Sequence[str]) -> Callable[[Mapping[str, Any]], Any]:
+def _sort_key_by(keys: Sequence[str]) -> Callable[[Mapping[str, Any]], Any]:
     if keys:
-        return lambda item: tuple(_ordered(item.get(key)) for key in keys)
-    return _ordered
+        return lambda item: tuple(_sort_key(item.get(key)) for key in keys)
+    return _sort_key
 
 
-def _ordered(value: Any) -> Any:
+def _sort_key(value: Any) -> Any:
     """Return a value's sort key, in which an object is a tuple of its pairs, sorted by key."""
     match value:
         case Mapping():
-            return tuple((key, _ordered(value[key])) for key in sorted(value))
+            return tuple((key, _sort_key(value[key])) for key in sorted(value))
         case list() | tuple():
-            return tuple(_ordered(item) for item in value)
+            return tuple(_sort_key(item) for item in value)
         case _:
             return value
 
@@ -171,7 +171,7 @@ def _identity(value: Any) -> Any:
             return value
 
 
-def _no_order(one: Any, other: Any) -> NodeFailure:
+def _not_comparable(one: Any, other: Any) -> NodeFailure:
     return NodeFailure(f"sort: a {type(one).__name__} cannot be compared with a {type(other).__name__}.")
 
 

@@ -11,9 +11,9 @@ from typing import Any
 from components.nodes.flow.comparison import TEXT_OPERATORS
 from components.text.templates import templates
 
-LONGEST_LITERAL = 200_000  # characters; reading a text takes up to 500 bytes of memory for each of its characters
-DEEPEST_LITERAL = 100
-LARGEST_NUMBER = 10**4300 - 1  # Python neither prints nor reads longer integers
+MAX_LITERAL_CHARS = 200_000  # characters; reading a text takes up to 500 bytes of memory for each of its characters
+MAX_LITERAL_LEVELS = 100
+MAX_INTEGER = 10**4300 - 1  # Python neither prints nor reads longer integers
 
 _PART_OPERATORS = ("contains", "start with", "end with")
 _QUOTES_AND_BRACKETS = ("{", "[", "(", "'", '"')
@@ -28,12 +28,12 @@ def matches(value: Any, operator: Any, text: str) -> bool:
     return operator in _PART_OPERATORS and TEXT_OPERATORS[operator](templates.plain_text(value), text)
 
 
-def literal(text: str) -> Any:
+def read_literal(text: str) -> Any:
     """Return the value of a Python literal; return the text itself if it is not one, or JSON has no such value."""
-    if not _looks_like_a_literal(text) or len(text) > LONGEST_LITERAL:
+    if not _looks_like_a_literal(text) or len(text) > MAX_LITERAL_CHARS:
         return text
     try:
-        return _as_json(ast.literal_eval(text), DEEPEST_LITERAL)
+        return _as_json(ast.literal_eval(text), MAX_LITERAL_LEVELS)
     except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):  # all errors of the parser
         return text
 
@@ -57,8 +57,8 @@ def _as_json(value: Any, levels: int) -> Any:
         case None | bool():
             return value
         case str():
-            return _whole_text(value)
-        case int() if abs(value) <= LARGEST_NUMBER:
+            return _join_surrogates(value)
+        case int() if abs(value) <= MAX_INTEGER:
             return value
         case float() if math.isfinite(value):
             return value
@@ -76,7 +76,7 @@ def _key(key: Any, levels: int) -> str:
     return key_text if isinstance(key_text := _as_json(key, levels - 1), str) else templates.json_text(key_text)
 
 
-def _whole_text(text: str) -> str:
+def _join_surrogates(text: str) -> str:
     """Return the text with its surrogate pairs joined. Raises ValueError for a lone surrogate or U+0000."""
     if "\x00" in text:
         raise ValueError("a text holds U+0000")

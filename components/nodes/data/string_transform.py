@@ -16,7 +16,7 @@ from components.text.splitting import split_at
 from components.text.templates import templates
 
 METHODS = ("split", "merge")
-MOST_JOINED = 16 * 1024 * 1024  # characters that delimiters may add to a list
+MAX_JOINED_CHARS = 16 * 1024 * 1024  # characters that delimiters may add to a list
 
 
 class StringTransformParams(Params):
@@ -59,14 +59,14 @@ def _split(params: StringTransformParams, ctx: NodeContext) -> list[str]:
 
 def _merge(params: StringTransformParams, ctx: NodeContext) -> str:
     script = templates.value_text(params.script)
-    values = templates.values_of([script], ctx.lookup)
+    values = templates.resolve_values([script], ctx.lookup)
     delimiter = params.delimiters[0]
     for expression, value in values.items():
-        if isinstance(value, list) and len(value) * len(delimiter) > MOST_JOINED:
+        if isinstance(value, list) and len(value) * len(delimiter) > MAX_JOINED_CHARS:
             raise NodeFailure(
                 f"{expression}: its {len(value):,} items, joined with the delimiter, make too long a text."
             )
-    texts = {name: templates.shown(value, delimiter=delimiter) for name, value in values.items()}
+    texts = {name: templates.display_text(value, delimiter=delimiter) for name, value in values.items()}
     for expression, text in texts.items():
         ctx.note_input(expression, text)
-    return templates.rendered(script, texts) if templates.looks_like_jinja(script) else templates.filled(script, texts)
+    return templates.render(script, texts) if templates.looks_like_jinja(script) else templates.fill(script, texts)

@@ -23,7 +23,7 @@ PARAMETER_NOT_LIST = "ERROR:PARAMETER_NOT_LIST"
 OTHER_ELEMENT_TYPE = "ERROR:PARAMETER_NOT_LIST_ELEMENT_TYPE"
 NOT_NUMBER = "ERROR:VARIABLE_NOT_NUMBER or PARAMETER_NOT_NUMBER"
 DIVIDE_BY_ZERO = "ERROR:DIVIDE_BY_ZERO"
-LONGEST_NUMBER = 4096  # bits; Python refuses to print much longer integers
+MAX_INTEGER_BITS = 4096  # bits; Python refuses to print much longer integers
 
 
 class VariableAssignerParams(Params):
@@ -37,9 +37,9 @@ class AssignmentFailed(NodeFailure):
 
     code = "assignment_failed"
 
-    def __init__(self, message: str, assigned: Mapping[str, Any]) -> None:
+    def __init__(self, message: str, assignments: Mapping[str, Any]) -> None:
         super().__init__(message)
-        self.assigned = assigned
+        self.assigned = assignments
 
 
 @component("VariableAssigner", VariableAssignerParams, effect="pure", assigns=True)
@@ -72,49 +72,49 @@ class _Assignment:
         value = self._changed(self.lookup(str(variable)), str(operator), parameter)
         if isinstance(value, str) and value.startswith("ERROR:") and operator not in ("overwrite", "set"):
             self.errors.append(value)
-        self.written[_whole(ref)] = references.assign_path(self._root(ref), ref.path, value)
+        self.written[_root_name(ref)] = references.assign_path(self._root(ref), ref.path, value)
 
     def lookup(self, expression: str) -> Any:
         """Return a reference's value after the assignments so far. Raises UnresolvedReference like `ctx.lookup`."""
         ref = references.parse_reference(expression)
-        if _whole(ref) in self.written:
-            return references.get_path(self.written[_whole(ref)], ref.path)
+        if _root_name(ref) in self.written:
+            return references.get_path(self.written[_root_name(ref)], ref.path)
         return self._ctx.lookup(expression)
 
     def _root(self, ref: references.Ref) -> Any:
-        return self.lookup(_whole(ref)) if ref.path else None
+        return self.lookup(_root_name(ref)) if ref.path else None
 
     def _changed(self, value: Any, operator: str, parameter: Any) -> Any:
         match operator:
             case "overwrite":
                 return self.lookup(str(parameter))
             case "clear":
-                return _cleared(value)
+                return _clear(value)
             case "set":
                 fill = isinstance(parameter, str) and (value is None or isinstance(value, str))
                 return templates.format_text(parameter, self.lookup) if fill else parameter
             case "append":
-                return _appended(value, self.lookup(str(parameter)))
+                return _append(value, self.lookup(str(parameter)))
             case "extend":
-                return _extended(value, self.lookup(str(parameter)))
+                return _extend(value, self.lookup(str(parameter)))
             case "remove_first" | "remove_last":
                 kept = slice(1, None) if operator == "remove_first" else slice(None, -1)
                 return value[kept] if isinstance(value, list) else NOT_LIST
             case "+=" | "-=" | "*=" | "/=":
-                return _calculated(value, operator, parameter)
+                return _calculate(value, operator, parameter)
             case _:
                 return None
 
 
-def _whole(ref: references.Ref) -> str:
+def _root_name(ref: references.Ref) -> str:
     return ref.root if ref.node is None else f"{ref.node}@{ref.root}"
 
 
-def _cleared(value: Any) -> Any:
+def _clear(value: Any) -> Any:
     return type(value)() if isinstance(value, list | str | dict | bool | int | float) else None
 
 
-def _appended(value: Any, element: Any) -> Any:
+def _append(value: Any, element: Any) -> Any:
     items = [] if value is None else value
     if not isinstance(items, list):
         return NOT_LIST
@@ -123,7 +123,7 @@ def _appended(value: Any, element: Any) -> Any:
     return [*items, element]
 
 
-def _extended(value: Any, more: Any) -> Any:
+def _extend(value: Any, more: Any) -> Any:
     items = [] if value is None else value
     if not isinstance(items, list):
         return NOT_LIST
@@ -134,7 +134,7 @@ def _extended(value: Any, more: Any) -> Any:
     return [*items, *more]
 
 
-def _calculated(value: Any, operator: str, parameter: Any) -> Any:
+def _calculate(value: Any, operator: str, parameter: Any) -> Any:
     if not _is_number(value) or not _is_number(parameter):
         return NOT_NUMBER
     if operator == "/=" and parameter == 0:
@@ -153,7 +153,7 @@ def _calculated(value: Any, operator: str, parameter: Any) -> Any:
         raise NodeFailure(f"The result of '{operator}' is too large.") from error
     if isinstance(result, float):
         return result if math.isfinite(result) else None  # JSON has no infinity
-    if result.bit_length() > LONGEST_NUMBER:
+    if result.bit_length() > MAX_INTEGER_BITS:
         raise NodeFailure(f"The result of '{operator}' is too large.")
     return result
 

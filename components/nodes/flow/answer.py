@@ -26,7 +26,7 @@ class AnswerParams(Params):
 
 @component("Answer", AnswerParams, effect="pure", assigns=True)
 async def answer(params: AnswerParams, ctx: NodeContext) -> Finished | WaitingForInput:
-    unwritten = list(_unsaid(params, ctx))
+    unwritten = list(_unwritten_texts(params, ctx))
     if ctx.answers is None:
         await ctx.say("\n".join(text for _, text in unwritten))
         return WaitingForInput(inputs={})
@@ -37,7 +37,7 @@ async def answer(params: AnswerParams, ctx: NodeContext) -> Finished | WaitingFo
     return Finished(outputs={"answer": query, "content": query}, assign={mark: True for mark, _ in unwritten})
 
 
-def _unsaid(params: AnswerParams, ctx: NodeContext) -> Iterator[tuple[str, str]]:
+def _unwritten_texts(params: AnswerParams, ctx: NodeContext) -> Iterator[tuple[str, str]]:
     """Yield the mark and the text of every earlier node whose text has not been written yet."""
     for source in params.says:
         text = templates.value_text(ctx.lookup(source["text"])).translate(_NO_MARKERS)

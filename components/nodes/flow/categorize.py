@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from canvas.outcome import Outcome, Routed
 from components.base import component
 from components.context import NodeContext
-from components.nodes.llm.model_call import GenerationParams, Message, NoAnswer, Prompt, is_error, request, window
+from components.nodes.llm.model_call import GenerationParams, Message, NoAnswer, Prompt, is_error, build_request, history_window
 from components.nodes.llm.prompts import categorize_guide, conversation_line
 from components.text.templates.templates import value_text
 from providers.models.text.sanitizer import without_reasoning
@@ -88,17 +88,17 @@ async def categorize(params: CategorizeParams, ctx: NodeContext) -> Outcome:
     question: Message = {"role": "user", "content": conversation_line(conversation)}
     prompt = Prompt(categorize_guide(params.category_description), [question])
 
-    answer = await model.complete(await request(prompt, params, model.spec, retries=None))
+    answer = await model.complete(await build_request(prompt, params, model.spec, retries=None))
     ctx.spent(answer.usage)
     if is_error(answer.text):
         raise NoAnswer(answer.text, kind=answer.error.code if answer.error else None)
 
-    name = chosen(list(params.category_description), without_reasoning(answer.text), params.default_category)
+    name = choose_category(list(params.category_description), without_reasoning(answer.text), params.default_category)
     targets = params.category_description[name].to
     return Routed(to=targets, outputs={"category_name": name, "category": name, "_next": list(targets)})
 
 
-def chosen(names: Sequence[str], answer: str, default: Any = None) -> str:
+def choose_category(names: Sequence[str], answer: str, default: Any = None) -> str:
     """Return the name that the answer mentions most often, in any case; if none, the default or the last name."""
     lowered = answer.lower()
     mentions = {name: lowered.count(name.lower()) for name in names}
@@ -113,7 +113,7 @@ async def _conversation(params: CategorizeParams, ctx: NodeContext) -> list[Mess
     reference = str(params.query or "sys.query")
     query = value_text(ctx.lookup(reference))
     ctx.note_input(reference.strip("{} "), query)
-    entries = await ctx.history(window(params))
+    entries = await ctx.history(history_window(params))
     messages = [{"role": str(entry["role"]), "content": value_text(entry["content"])} for entry in entries]
     role = messages[-1]["role"] if messages else "user"
     return [*messages[:-1], {"role": role, "content": query}]

@@ -10,7 +10,7 @@ from typing import Any
 
 from canvas.errors import NodeFailure
 
-SAME_AS = {
+OPERATOR_ALIASES = {
     "==": "=", "eq": "=", "!=": "≠", "<>": "≠", "ne": "≠", ">=": "≥", "ge": "≥", "<=": "≤", "le": "≤",
     "gt": ">", "lt": "<",
 }  # fmt: skip
@@ -31,7 +31,7 @@ ORDER_OPERATORS: Mapping[str, Callable[[Any, Any], bool]] = {
 
 def switch_holds(left: Any, operator: Any, operand: Any) -> bool:
     """Return whether one item of a Switch's condition holds. Raises NodeFailure if the values cannot be compared."""
-    operator = _canonical(operator)
+    operator = _canonical_operator(operator)
     if operator in ("empty", "not empty"):
         return bool(left) == (operator == "not empty")
     incomparable = False
@@ -44,7 +44,7 @@ def switch_holds(left: Any, operator: Any, operand: Any) -> bool:
     if operator in ORDER_OPERATORS:
         if incomparable:
             raise _cannot_order(left, operator, operand)
-        return _ordered(left, operator, operand)
+        return _compare_order(left, operator, operand)
     raise NodeFailure(f"Not supported operator: {operator}", operator=str(operator))
 
 
@@ -83,7 +83,7 @@ def _text_condition(left: str, operator: Any, operand: Any) -> bool:
 
 
 def _number_condition(left: float, operator: Any, operand: Any) -> bool:
-    operator = _canonical(operator)
+    operator = _canonical_operator(operator)
     if operator in ORDER_OPERATORS:
         number = operand if _is_number(operand, bools=True) else _float(operand) if isinstance(operand, str) else None
         if number is None:
@@ -108,7 +108,7 @@ def _as_number(left: Any, operand: Any) -> tuple[Any, bool]:
     return operand, True
 
 
-def _ordered(left: Any, operator: str, operand: Any) -> bool:
+def _compare_order(left: Any, operator: str, operand: Any) -> bool:
     """Compare by order: as numbers if both values can be read as numbers, else unconverted (texts alphabetically)."""
     one, other = _float(left), _float(operand)
     try:
@@ -119,8 +119,8 @@ def _ordered(left: Any, operator: str, operand: Any) -> bool:
         raise _cannot_order(left, operator, operand) from error
 
 
-def _canonical(operator: Any) -> Any:
-    return SAME_AS.get(operator, operator) if isinstance(operator, str) else str(operator)
+def _canonical_operator(operator: Any) -> Any:
+    return OPERATOR_ALIASES.get(operator, operator) if isinstance(operator, str) else str(operator)
 
 
 def _is_number(value: Any, *, bools: bool) -> bool:

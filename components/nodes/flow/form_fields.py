@@ -15,7 +15,7 @@ from components.context import NodeContext
 FILES = "_files"  # the output with the descriptors
 
 
-def schema(inputs: Any) -> dict[str, Any]:
+def fields_of(inputs: Any) -> dict[str, Any]:
     """Return the fields of a form by name, in order. A list of fields is keyed by `key`, else by `name`."""
     if isinstance(inputs, Mapping):
         return dict(inputs)
@@ -32,7 +32,7 @@ def is_file(field: Any) -> bool:
 
 def descriptors(answers: Mapping[str, Any]) -> dict[str, list[Any]]:
     """Return the file descriptors in the answers, by field; fields without files are left out."""
-    files = {name: _described(answer.get("value")) for name, answer in answers.items() if is_file(answer)}
+    files = {name: _as_list(answer.get("value")) for name, answer in answers.items() if is_file(answer)}
     return {name: listed for name, listed in files.items() if listed}
 
 
@@ -44,7 +44,7 @@ async def resolve(name: str, answer: Any, layout_recognize: str, ctx: NodeContex
     if is_file(answer):
         return await _file_texts(name, answer, value, layout_recognize, ctx)
     if answer.get("type") == "object" and isinstance(value, str) and value.strip():
-        return _decoded(value)
+        return _decode_json(value)
     return value
 
 
@@ -55,21 +55,21 @@ async def _file_texts(
         if answer.get("optional") is True:
             return None
         raise NodeFailure(f'Field "{name}" needs a file. Upload one, or make the field optional.', field=name)
-    described = _described(value)
+    described = _as_list(value)
     for descriptor in described:
         if not isinstance(descriptor, Mapping):
             raise NodeFailure(f'Field "{name}": a file is an object {{id, name, mime_type, created_by}}.', field=name)
     return [await ctx.file_text(descriptor, layout_recognize) for descriptor in described]
 
 
-def _described(value: Any) -> list[Any]:
+def _as_list(value: Any) -> list[Any]:
     """Return one descriptor or several as a list."""
     if value is None or value == "":
         return []
     return value if isinstance(value, list) else [value]
 
 
-def _decoded(text: str) -> Any:
+def _decode_json(text: str) -> Any:
     try:
         return json.loads(text, parse_constant=lambda _: None)
     except (ValueError, RecursionError):

@@ -64,42 +64,42 @@ class MessageParams(Params):
         return stream
 
 
-def effect_here(params: MessageParams) -> Effect:
+def effect_for(params: MessageParams) -> Effect:
     """Return `keyed` for a Message that saves to memories: they recognise a repetition by the activation's id."""
     return "keyed" if params.memory_ids else "idempotent"
 
 
-@component("Message", MessageParams, effect="keyed", effect_here=effect_here)
+@component("Message", MessageParams, effect="keyed", effect_for=effect_for)
 async def message(params: MessageParams, ctx: NodeContext) -> Finished:
-    values = templates.values_of(params.content, ctx.lookup)
+    values = templates.resolve_values(params.content, ctx.lookup)
     for expression, value in values.items():
-        ctx.note_input(expression, templates.shown(value))
-    text = _alternative(params.content, ctx)
-    mentioned = {found.expression: found.ref for found in templates.mentions([text]) if found.expression in values}
+        ctx.note_input(expression, templates.display_text(value))
+    text = _choose_alternative(params.content, ctx)
+    mentioned = {found.expression: found.ref for found in templates.find_references([text]) if found.expression in values}
     files: list[dict[str, Any]] = []
     texts = {
-        expression: _spoken(ref, templates.shown(values[expression], files), ctx.listens_to)
+        expression: _written_text(ref, templates.display_text(values[expression], files), ctx.listens_to)
         for expression, ref in mentioned.items()
     }
-    parts = _pieces(text, texts) if _is_piecewise(params, text) else [await _rendered(text, texts)]
+    parts = _fill_parts(text, texts) if _is_streamed(params, text) else [await _render(text, texts)]
     for part in parts:
         if part:
             await ctx.say(part)
     written = "".join(parts)
-    content = _without_thoughts(written)
+    content = _without_reasoning(written)
     if params.stream and params.auto_play:
         await read_aloud(ctx, content)
-    file_format = message_file.wanted(params.output_format)
-    attachment = await message_file.exported(ctx, file_format, content) if file_format else None
-    extras = {"attachment": attachment, "memory_error": await _remembered(params, ctx, written)}
+    file_format = message_file.parse_format(params.output_format)
+    attachment = await message_file.export_file(ctx, file_format, content) if file_format else None
+    extras = {"attachment": attachment, "memory_error": await _save_to_memories(params, ctx, written)}
     downloads = _distinct(files)
     return Finished(
-        outputs={"content": content, "downloads": downloads, **_told(extras, ctx)},
-        end=MessageEnd(params.status or None, attachment, tuple(downloads), await _reference(ctx)),
+        outputs={"content": content, "downloads": downloads, **_set_outputs(extras, ctx)},
+        end=MessageEnd(params.status or None, attachment, tuple(downloads), await _run_references(ctx)),
     )
 
 
-def _without_thoughts(written: str) -> str:
+def _without_reasoning(written: str) -> str:
     """Return the written text without the reasoning between its markers. Reasoning without an end marker stays."""
     parts: list[str] = []
     position = 0
@@ -109,12 +109,12 @@ def _without_thoughts(written: str) -> str:
     return "".join([*parts, written[position:]])
 
 
-def opening(
+def leading_text(
     params: Mapping[str, Any] | MessageParams,
     node_id: str,
     lookup: Lookup,
-    known: Callable[[Ref], bool],
-    listens_to: Callable[[str], bool] = lambda _: False,
+    is_known: Callable[[Ref], bool],
+    streams_from: Callable[[str], bool] = lambda _: False,
 ) -> str | None:
     """Return the text of a Message before the content of a node, so that the node can write it in advance.
 
@@ -123,24 +123,24 @@ def opening(
     """
     if not isinstance(params, MessageParams):
         params = MessageParams.model_validate(dict(params))
-    if len(params.content) != 1 or not _is_piecewise(params, params.content[0]):
+    if len(params.content) != 1 or not _is_streamed(params, params.content[0]):
         return None
     parts: list[str] = []
-    for part in templates.pieces(params.content[0]):
+    for part in templates.split_references(params.content[0]):
         if isinstance(part, str):
             parts.append(part)
             continue
         if part.ref == Ref(node_id, "content"):
             return "".join(parts)
-        if part.ref.node == node_id or not known(part.ref):
+        if part.ref.node == node_id or not is_known(part.ref):
             return None
-        values = templates.values_of([part.expression.join("{}")], lookup)
-        texts = {name: _spoken(part.ref, templates.shown(value), listens_to) for name, value in values.items()}
-        parts.extend(_pieces(params.content[0][part.start : part.end], texts))
+        values = templates.resolve_values([part.expression.join("{}")], lookup)
+        texts = {name: _written_text(part.ref, templates.display_text(value), streams_from) for name, value in values.items()}
+        parts.extend(_fill_parts(params.content[0][part.start : part.end], texts))
     return None
 
 
-async def _remembered(params: MessageParams, ctx: NodeContext, written: str) -> str | None:
+async def _save_to_memories(params: MessageParams, ctx: NodeContext, written: str) -> str | None:
     """Save the answer, with its reasoning in think tags, to the memories; return an error message if that fails."""
     listed = [params.memory_ids] if isinstance(params.memory_ids, str) else params.memory_ids
     memory_ids = [str(memory_id) for memory_id in listed if memory_id] if isinstance(listed, list) else []
@@ -148,31 +148,31 @@ async def _remembered(params: MessageParams, ctx: NodeContext, written: str) -> 
         return None
     try:
         answer = written.replace(THINK_START, "<think>").replace(THINK_END, "</think>")
-        await ctx.remember(memory_ids, _user(params.user_id, ctx), answer)
+        await ctx.remember(memory_ids, _memory_user(params.user_id, ctx), answer)
     except ExecutorError as error:
         ctx.log.warning("memory_not_saved", memory_ids=memory_ids, error=error.message)
         return error.message
     return None
 
 
-def _user(user_id: Any, ctx: NodeContext) -> str:
+def _memory_user(user_id: Any, ctx: NodeContext) -> str:
     """Return the user id for the memory: the text, or the reference's value if the text is a single reference."""
     is_reference = isinstance(user_id, str) and _REFERENCE.fullmatch(user_id)
     return templates.value_text(ctx.lookup(user_id) if is_reference else user_id)
 
 
-def _told(extras: Mapping[str, Any], ctx: NodeContext) -> dict[str, Any]:
+def _set_outputs(extras: Mapping[str, Any], ctx: NodeContext) -> dict[str, Any]:
     """Return the outputs of this activation, with null for those that only an earlier activation has set."""
     return {name: value for name, value in extras.items() if value is not None or ctx.previous_output(name) is not None}
 
 
-async def _reference(ctx: NodeContext) -> Mapping[str, Any] | None:
+async def _run_references(ctx: NodeContext) -> Mapping[str, Any] | None:
     """Return the sources that the run has found, or None if there are none."""
     found = await ctx.references()
     return found if found.get("chunks") or found.get("doc_aggs") else None
 
 
-def _alternative(texts: Sequence[str], ctx: NodeContext) -> str:
+def _choose_alternative(texts: Sequence[str], ctx: NodeContext) -> str:
     """Choose one of the texts whose nodes have all run, or one of all texts if there is none.
 
     The choice differs between iterations of a container and between activations.
@@ -183,29 +183,29 @@ def _alternative(texts: Sequence[str], ctx: NodeContext) -> str:
 
 
 def _nodes(text: str) -> set[str]:
-    return {found.ref.node for found in templates.mentions([text]) if found.ref.node is not None}
+    return {found.ref.node for found in templates.find_references([text]) if found.ref.node is not None}
 
 
-def _is_piecewise(params: MessageParams, text: str) -> bool:
+def _is_streamed(params: MessageParams, text: str) -> bool:
     return params.stream and not templates.looks_like_jinja(text)
 
 
-def _pieces(text: str, texts: Mapping[str, str]) -> list[str]:
+def _fill_parts(text: str, texts: Mapping[str, str]) -> list[str]:
     def fill(part: str | ReferenceMatch) -> str:
         return part if isinstance(part, str) else texts.get(part.expression, text[part.start : part.end])
 
-    return [fill(part) for part in templates.pieces(text)]
+    return [fill(part) for part in templates.split_references(text)]
 
 
-async def _rendered(text: str, texts: Mapping[str, str]) -> str:
+async def _render(text: str, texts: Mapping[str, str]) -> str:
     """Render the whole text with Jinja, off the event loop, because a template may take almost a second."""
-    return await in_untrusted_thread(templates.rendered, text, texts)
+    return await in_untrusted_thread(templates.render, text, texts)
 
 
-def _spoken(ref: Ref, text: str, listens_to: Callable[[str], bool]) -> str:
+def _written_text(ref: Ref, text: str, streams_from: Callable[[str], bool]) -> str:
     """Return a value's text as it is written: without markers, except around the reasoning of a node that streams."""
     text = text.translate(_NO_MARKERS)
-    if ref.node is None or ref.root != "content" or ref.path or not listens_to(ref.node):
+    if ref.node is None or ref.root != "content" or ref.path or not streams_from(ref.node):
         return text
     return _with_markers(text)
 

@@ -9,18 +9,18 @@ from components.context import NodeContext
 from components.documents import MIME_TYPES, make_document, without_reasoning
 
 FORMATS = ("markdown", "html", "pdf", "docx", "xlsx")
-OTHERWISE = "markdown"  # for any other value of `output_format`
+DEFAULT_FORMAT = "markdown"  # for any other value of `output_format`
 
 
-def wanted(output_format: Any) -> str | None:
+def parse_format(output_format: Any) -> str | None:
     """Return the file format of a Message, matched in any case; None if it asks for no file."""
     if not isinstance(output_format, str) or not output_format.strip():
         return None
     name = output_format.strip().lower()
-    return name if name in FORMATS else OTHERWISE
+    return name if name in FORMATS else DEFAULT_FORMAT
 
 
-async def exported(ctx: NodeContext, output_format: str, text: str) -> dict[str, Any] | None:
+async def export_file(ctx: NodeContext, output_format: str, text: str) -> dict[str, Any] | None:
     """Make and store the file; return {doc_id, format, file_name}, or None if that fails.
 
     A second attempt stores the same file again.

@@ -36,18 +36,18 @@ class UserFillUpParams(Params):
 
 @component("UserFillUp", UserFillUpParams, effect="pure")
 async def user_fill_up(params: UserFillUpParams, ctx: NodeContext) -> Finished | WaitingForInput:
-    form = form_fields.schema(params.inputs)
+    form = form_fields.fields_of(params.inputs)
     tips = _tips(params, ctx)
     shown = {"tips": tips} if params.enable_tips else {}
     for name, field in form.items():
-        ctx.note_input(name, _kept(name, field, ctx))
+        ctx.note_input(name, _previous_value(name, field, ctx))
     if not ctx.answers:
         return _ask(form, tips, shown, ctx)
-    outputs: dict[str, Any] = {**_emptied(form), **shown}  # a field without an answer keeps no earlier value
+    outputs: dict[str, Any] = {**_clear_values(form), **shown}  # a field without an answer keeps no earlier value
     for name, answer in ctx.answers.items():
         outputs[name] = await form_fields.resolve(name, answer, str(params.layout_recognize or ""), ctx)
         ctx.note_input(name, outputs[name])
-    earlier = {name: files for name, files in _kept_files(form, ctx).items() if name not in ctx.answers}
+    earlier = {name: files for name, files in _previous_files(form, ctx).items() if name not in ctx.answers}
     outputs |= _files({**earlier, **form_fields.descriptors(ctx.answers)}, ctx)
     return Finished(outputs=outputs)
 
@@ -60,14 +60,14 @@ def _tips(params: UserFillUpParams, ctx: NodeContext) -> str:
 
 def _ask(form: Mapping[str, Any], tips: str, shown: Mapping[str, Any], ctx: NodeContext) -> Finished | WaitingForInput:
     """Clear the form's values and wait for its open fields; finish at once if no field is open."""
-    outputs: dict[str, Any] = {**_emptied(form), **shown, **_files(_kept_files(form, ctx), ctx)}
+    outputs: dict[str, Any] = {**_clear_values(form), **shown, **_files(_previous_files(form, ctx), ctx)}
     open_fields = {name: _question(field) for name, field in form.items() if _is_open(name, field, ctx)}
     if not open_fields:
         return Finished(outputs=outputs)
     return WaitingForInput(inputs=open_fields, tips=tips, outputs=outputs)
 
 
-def _emptied(form: Mapping[str, Any]) -> dict[str, Any]:
+def _clear_values(form: Mapping[str, Any]) -> dict[str, Any]:
     return {name: None for name, field in form.items() if isinstance(field, Mapping) and not _is_optional_file(field)}
 
 
@@ -83,11 +83,11 @@ def _is_optional_file(field: Any) -> bool:
     return form_fields.is_file(field) and field.get("optional") is True
 
 
-def _kept(name: str, field: Any, ctx: NodeContext) -> Any:
+def _previous_value(name: str, field: Any, ctx: NodeContext) -> Any:
     return ctx.previous_output(name) if _is_optional_file(field) else None
 
 
-def _kept_files(form: Mapping[str, Any], ctx: NodeContext) -> dict[str, Any]:
+def _previous_files(form: Mapping[str, Any], ctx: NodeContext) -> dict[str, Any]:
     """Return the descriptors of earlier files in optional file fields, whose texts are kept as well."""
     earlier = ctx.previous_output(form_fields.FILES)
     by_field: Mapping[str, Any] = earlier if isinstance(earlier, Mapping) else {}

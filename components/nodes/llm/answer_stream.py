@@ -11,9 +11,9 @@ from typing import Any, Protocol
 from canvas.outcome import Finished
 from components.base import Params
 from components.context import THINK_END, THINK_START, NodeContext
-from components.nodes.llm.model_call import fallback, is_error
+from components.nodes.llm.model_call import default_answer, is_error
 from components.text.templates.templates import value_text
-from providers.errors import Code
+from providers.errors import ErrorCode
 from providers.models.types.chat import (
     CallsDelta,
     ChatModel,
@@ -21,14 +21,14 @@ from providers.models.types.chat import (
     Completion,
     ErrorDelta,
     ReasoningDelta,
-    TextDelta,
+    ContentDelta,
     ToolCall,
     Usage,
     UsageDelta,
 )
 
 
-class Listener(Protocol):
+class AnswerListener(Protocol):
     """The receiver of a model's answers."""
 
     async def ask(self, call: ChatRequest) -> Completion:
@@ -48,7 +48,7 @@ class Listener(Protocol):
         ...
 
 
-class Quietly:
+class BufferedAnswer:
     """Answers as a whole, which are not streamed."""
 
     def __init__(self, ctx: NodeContext, model: ChatModel) -> None:
@@ -64,7 +64,7 @@ class Quietly:
         answer = await self._model.complete(call)
         self._ctx.spent(answer.usage)
         await self.retell(answer)
-        return replace(answer, error=answer.error or _marked(answer.text))
+        return replace(answer, error=answer.error or _find_error(answer.text))
 
     async def retell(self, answer: Completion) -> None:
         self._reasoning.append(answer.reasoning)
@@ -76,7 +76,7 @@ class Quietly:
         pass
 
 
-class Aloud:
+class StreamedAnswer:
     """Answers as they are streamed to the user, and as they are stored: with reasoning inside `<think>..</think>`.
 
     Reasoning continues until a text is written, also across several answers. After an error nothing more is written.
@@ -109,7 +109,7 @@ class Aloud:
         try:
             async for delta in stream:
                 match delta:
-                    case TextDelta(text):
+                    case ContentDelta(text):
                         texts.append(text)
                         await self.say(text)
                     case ReasoningDelta(text):
@@ -126,7 +126,7 @@ class Aloud:
         finally:
             if isinstance(stream, AsyncGenerator):  # close the connection also if writing fails
                 await stream.aclose()
-        return Completion(self.error or "".join(texts), "".join(thoughts), calls, usage, error or _marked(self.error))
+        return Completion(self.error or "".join(texts), "".join(thoughts), calls, usage, error or _find_error(self.error))
 
     async def retell(self, answer: Completion) -> None:
         await self._reason(answer.reasoning)
@@ -148,9 +148,9 @@ class Aloud:
         """Return what was written, as an outcome. An error, or the default value in its place, is written last."""
         await self._end_thinking()
         if not self.error:
-            outputs = {"content": self.content, **unless_empty(self._ctx, "thinking", self.reasoning)}
+            outputs = {"content": self.content, **optional_output(self._ctx, "thinking", self.reasoning)}
             return Finished(outputs=outputs)
-        default = fallback(params)
+        default = default_answer(params)
         if default is not None:
             await self._ctx.say(value_text(default))
             return Finished(outputs={"content": default})
@@ -176,12 +176,12 @@ class Aloud:
             await self._ctx.say(THINK_END)
 
 
-def _marked(text: str) -> ErrorDelta | None:
+def _find_error(text: str) -> ErrorDelta | None:
     """Return the error that an answer's text carries the mark of, or None."""
-    return ErrorDelta(Code.GENERIC_ERROR, text) if is_error(text) else None
+    return ErrorDelta(ErrorCode.GENERIC_ERROR, text) if is_error(text) else None
 
 
-def unless_empty(ctx: NodeContext, name: str, value: Any) -> dict[str, Any]:
+def optional_output(ctx: NodeContext, name: str, value: Any) -> dict[str, Any]:
     """Return the output if it is not empty; return null for it if only an earlier activation has set it."""
     if value or ctx.previous_output(name) is not None:
         return {name: value or None}

@@ -26,12 +26,12 @@ def without_images(value: Any) -> Any:
         case str():
             return None if is_image(value) else value
         case list():
-            items = [left for item in value for left in _remaining(item)]
+            items = [left for item in value for left in _remove_images(item)]
             return items if items or not value else None
         case dict():
             if value.get("type") in _IMAGE_TYPES and images_in(value):
                 return None
-            members = {key: left for key, item in value.items() for left in _remaining(item)}
+            members = {key: left for key, item in value.items() for left in _remove_images(item)}
             return members if members or not value else None
         case _:
             return value
@@ -42,7 +42,7 @@ def is_image(text: str) -> bool:
     return text.lstrip().startswith("data:image/")
 
 
-def _remaining(item: Any) -> Iterator[Any]:
+def _remove_images(item: Any) -> Iterator[Any]:
     """Yield the item without its images; yield nothing if the item held nothing else."""
     left = without_images(item)
     if left is not None or item is None:

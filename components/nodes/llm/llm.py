@@ -18,18 +18,18 @@ from canvas.graph.canvas import structured_schema
 from canvas.outcome import Failed, Finished, Outcome
 from components.base import component
 from components.context import NodeContext
-from components.nodes.llm.answer_stream import Aloud, unless_empty
+from components.nodes.llm.answer_stream import StreamedAnswer, optional_output
 from components.nodes.llm.json_in_text import read_json
 from components.nodes.llm.model_call import (
     NoAnswer,
     Prompt,
     PromptParams,
-    assemble,
+    assemble_prompt,
     base_delay,
-    fallback,
+    default_answer,
     is_error,
-    pause,
-    request,
+    retry_wait,
+    build_request,
 )
 from components.nodes.llm.prompts import structured_output_guide
 from providers.models.text.sanitizer import without_reasoning
@@ -47,18 +47,18 @@ class LLMParams(PromptParams):
 async def llm(params: LLMParams, ctx: NodeContext) -> Outcome:
     if not ctx.heard:
         return Finished()
-    return await answer_to(params, ctx, await assemble(params, ctx))
+    return await ask_model(params, ctx, await assemble_prompt(params, ctx))
 
 
-async def answer_to(params: PromptParams, ctx: NodeContext, prompt: Prompt) -> Outcome:
+async def ask_model(params: PromptParams, ctx: NodeContext, prompt: Prompt) -> Outcome:
     """Ask in the way that fits the node. An Agent without tools uses this as well."""
     model = await ctx.model(params.llm_id)
     schema = answer_schema(params.outputs)
     if schema is not None:
         return await _ask_for_json(params, ctx, model, prompt, schema)
     if ctx.speaks:
-        return await _ask_aloud(params, ctx, model, prompt)
-    return await _ask_plainly(params, ctx, model, prompt)
+        return await _stream_answer(params, ctx, model, prompt)
+    return await _ask_for_text(params, ctx, model, prompt)
 
 
 def answer_schema(outputs: Any) -> Mapping[str, Any] | None:
@@ -79,54 +79,54 @@ async def _ask_for_json(
     """Ask until an answer contains an object or array. The author's default value is not used here."""
     guided = prompt.with_system(structured_output_guide(schema))
     try:
-        call = await request(guided, params, model.spec)
+        call = await build_request(guided, params, model.spec)
     except NoAnswer as error:
-        return _failed(error.message)
+        return _failure(error.message)
     reason = ""
     for attempt in range(params.max_retries + 1):
         if attempt:
-            await asyncio.sleep(pause(params, attempt - 1))
+            await asyncio.sleep(retry_wait(params, attempt - 1))
         answer = await _complete(ctx, model, call)
         if is_error(answer.text):
             reason = answer.text
             continue
         structured = read_json(answer.text)
         if structured is not None:
-            return Finished(outputs={"structured": structured, **unless_empty(ctx, "thinking", answer.reasoning)})
+            return Finished(outputs={"structured": structured, **optional_output(ctx, "thinking", answer.reasoning)})
         reason = "The model's answer cannot be parsed as JSON; ask for it more plainly or choose another model."
-    return _failed(reason)
+    return _failure(reason)
 
 
-async def _ask_plainly(params: PromptParams, ctx: NodeContext, model: ChatModel, prompt: Prompt) -> Outcome:
+async def _ask_for_text(params: PromptParams, ctx: NodeContext, model: ChatModel, prompt: Prompt) -> Outcome:
     """Ask until an answer is not an error; if all fail, finish with the author's default value, if there is one."""
     try:
-        answer = await _answer(params, ctx, model, await request(prompt, params, model.spec))
+        answer = await _ask_with_retries(params, ctx, model, await build_request(prompt, params, model.spec))
     except NoAnswer:
-        default = fallback(params)
+        default = default_answer(params)
         if default is None:
             raise
         return Finished(outputs={"content": default})
     text = without_reasoning(answer.text)
-    return Finished(outputs={"content": text, **unless_empty(ctx, "thinking", answer.reasoning)})
+    return Finished(outputs={"content": text, **optional_output(ctx, "thinking", answer.reasoning)})
 
 
-async def _answer(params: PromptParams, ctx: NodeContext, model: ChatModel, call: ChatRequest) -> Completion:
+async def _ask_with_retries(params: PromptParams, ctx: NodeContext, model: ChatModel, call: ChatRequest) -> Completion:
     answer = await _complete(ctx, model, call)
     for attempt in range(params.max_retries):
         if not is_error(answer.text):
             break
-        await asyncio.sleep(pause(params, attempt))
+        await asyncio.sleep(retry_wait(params, attempt))
         answer = await _complete(ctx, model, call)
     if is_error(answer.text):
         raise NoAnswer(answer.text, kind=answer.error.code if answer.error else None)
     return answer
 
 
-async def _ask_aloud(params: PromptParams, ctx: NodeContext, model: ChatModel, prompt: Prompt) -> Outcome:
+async def _stream_answer(params: PromptParams, ctx: NodeContext, model: ChatModel, prompt: Prompt) -> Outcome:
     """Stream the answer to the user. An error, or the default value in its place, is written last."""
-    stream = Aloud(ctx, model)
+    stream = StreamedAnswer(ctx, model)
     try:
-        call = await request(prompt, params, model.spec, retries=params.max_retries, retry_delay=base_delay(params))
+        call = await build_request(prompt, params, model.spec, retries=params.max_retries, retry_delay=base_delay(params))
         await stream.ask(call)
     except NoAnswer as error:
         stream.error = error.message
@@ -139,6 +139,6 @@ async def _complete(ctx: NodeContext, model: ChatModel, call: ChatRequest) -> Co
     return answer
 
 
-def _failed(error: str) -> Failed:
+def _failure(error: str) -> Failed:
     """Return the failure instead of raising it: a raised error would get the default value as its result."""
     return Failed(error=error, code=ModelError.code)

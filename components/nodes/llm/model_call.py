@@ -25,9 +25,9 @@ from providers.models.text.context_window import fit_messages, message_budget
 from providers.models.types.chat import ChatRequest, ModelSpec
 
 ERROR_MARK = "**ERROR**"
-LONGEST_WAIT = 60.0  # seconds between two attempts
-_MOST_TURNS = 1_000_000  # turns of a conversation to read at most; more than any conversation has
-_QUICKLY_COUNTED = 50_000  # characters; counting their tokens takes about ten milliseconds
+MAX_RETRY_WAIT = 60.0  # seconds between two attempts
+_MAX_TURNS = 1_000_000  # turns of a conversation to read at most; more than any conversation has
+_SHORT_PROMPT_CHARS = 50_000  # characters; counting their tokens takes about ten milliseconds
 
 Message = dict[str, str]  # {role, content}
 
@@ -86,7 +86,7 @@ class PromptParams(GenerationParams):
     @field_validator("temperature", "top_p", "presence_penalty", "frequency_penalty")
     @classmethod
     def _is_a_fraction(cls, value: Any, info: ValidationInfo) -> Any:
-        amount = number(value)
+        amount = to_number(value)
         if amount is None or not 0 <= amount <= 1:
             raise ValueError(f"[Agent] {_label(info)} {value} is not a number from 0 to 1")
         return value
@@ -123,22 +123,22 @@ def is_error(answer: str) -> bool:
     return ERROR_MARK in answer
 
 
-def fallback(params: Params) -> Any | None:
+def default_answer(params: Params) -> Any | None:
     """Return the author's answer to a failed call: the default value under `comment`, None if there is none."""
     return (params.exception_default_value or None) if params.exception_method == "comment" else None
 
 
-def pause(params: Params, attempt: int) -> float:
+def retry_wait(params: Params, attempt: int) -> float:
     """Return the seconds to wait after the given attempt; `attempt` is 0 for the first one."""
-    return min(LONGEST_WAIT, base_delay(params) * 2.0 ** min(attempt, 32))  # 2**32 s is far above MAX_RETRY_WAIT
+    return min(MAX_RETRY_WAIT, base_delay(params) * 2.0 ** min(attempt, 32))  # 2**32 s is far above MAX_RETRY_WAIT
 
 
 def base_delay(params: Params) -> float:
     """Return the seconds to wait after the first failed request."""
-    return float(min(max(0, number(params.delay_after_error) or 0), LONGEST_WAIT))
+    return float(min(max(0, to_number(params.delay_after_error) or 0), MAX_RETRY_WAIT))
 
 
-def number(value: Any) -> float | int | None:
+def to_number(value: Any) -> float | int | None:
     """Return the value as a number, also if it is written as text; None for anything else, NaN and infinities."""
     if isinstance(value, str):
         try:
@@ -150,18 +150,18 @@ def number(value: Any) -> float | int | None:
     return value if isinstance(value, int) or math.isfinite(value) else None
 
 
-def window(params: Params) -> int:
+def history_window(params: Params) -> int:
     """Return how many turns of the conversation the node includes in its prompt."""
-    return int(min(number(params.message_history_window_size) or 0, _MOST_TURNS))
+    return int(min(to_number(params.message_history_window_size) or 0, _MAX_TURNS))
 
 
-def generation(params: GenerationParams) -> dict[str, Any]:
+def generation_params(params: GenerationParams) -> dict[str, Any]:
     """Return the generation parameters to send, under their upstream names."""
     sent: dict[str, Any] = {}
-    limit = number(params.max_tokens)
+    limit = to_number(params.max_tokens)
     if params.max_tokens_enabled and limit is not None and limit >= 1:
         sent["max_tokens"] = int(limit)
-    temperature = number(params.temperature)
+    temperature = to_number(params.temperature)
     if params.temperature_enabled and temperature is not None:
         sent["temperature"] = temperature
     for name, enabled, value in (
@@ -169,7 +169,7 @@ def generation(params: GenerationParams) -> dict[str, Any]:
         ("presence_penalty", params.presence_penalty_enabled, params.presence_penalty),
         ("frequency_penalty", params.frequency_penalty_enabled, params.frequency_penalty),
     ):
-        amount = number(value)
+        amount = to_number(value)
         if enabled and amount is not None and amount > 0:
             sent[name] = amount
     if params.thinking in ("enabled", "disabled"):
@@ -177,7 +177,7 @@ def generation(params: GenerationParams) -> dict[str, Any]:
     return sent
 
 
-async def assemble(
+async def assemble_prompt(
     params: PromptParams, ctx: NodeContext, *, question: str | None = None, cites: bool = True
 ) -> Prompt:
     """Return the node's prompt with every reference filled in; the values are noted as the node's inputs.
@@ -187,7 +187,7 @@ async def assemble(
     """
     authored = params.prompts if question is None else []
     texts = [str(params.sys_prompt or ""), *(m["content"] for m in authored)]
-    filled = _Filling(ctx)
+    filled = _ReferenceFiller(ctx)
     for reference in _references_to_images(params.visual_files_var):
         filled.images += images_in(ctx.lookup(reference))
     system, *contents = (templates.format_text(text, filled.text_of) for text in texts)
@@ -197,13 +197,13 @@ async def assemble(
     if ctx.exists(_FILES):
         files = ctx.lookup(_FILES)
         filled.images += images_in(files)
-        if not any(found.expression == _FILES for found in templates.mentions(texts)):
-            prompts = _with_files(prompts, files)
+        if not any(found.expression == _FILES for found in templates.find_references(texts)):
+            prompts = _append_files(prompts, files)
     system, guides = cut_guides(system)
     if cites and params.cite and (await ctx.references()).get("chunks"):
         system = join_sections(system, citation_guide(guides.get("citation_guidelines", "")))
-    messages = continue_history(await history(params, ctx), prompts)
-    return Prompt(system, messages, tuple(dict.fromkeys(filled.images)), template_kwargs(ctx), guides)
+    messages = continue_history(await load_history(params, ctx), prompts)
+    return Prompt(system, messages, tuple(dict.fromkeys(filled.images)), load_template_kwargs(ctx), guides)
 
 
 def join_sections(*texts: str) -> str:
@@ -211,9 +211,9 @@ def join_sections(*texts: str) -> str:
     return "\n\n".join(text for text in texts if text)
 
 
-async def history(params: Params, ctx: NodeContext) -> list[Message]:
+async def load_history(params: Params, ctx: NodeContext) -> list[Message]:
     """Return the conversation before this run's question, which is the last entry and left out."""
-    entries = await ctx.history(window(params))
+    entries = await ctx.history(history_window(params))
     return [{"role": str(entry["role"]), "content": value_text(entry["content"])} for entry in entries[:-1]]
 
 
@@ -228,7 +228,7 @@ def continue_history(before: Sequence[Message], prompts: Sequence[Message]) -> l
     return messages
 
 
-async def request(
+async def build_request(
     prompt: Prompt, params: GenerationParams, spec: ModelSpec, *, retries: int | None = 0, retry_delay: float = 2.0
 ) -> ChatRequest:
     """Return the prompt as a request that fits the model. A model without vision gets no images.
@@ -237,10 +237,10 @@ async def request(
     `**ERROR**` text if no question is left.
     """
     length = len(prompt.system) + sum(len(message["content"]) for message in prompt.messages)
-    is_short = length <= _QUICKLY_COUNTED
+    is_short = length <= _SHORT_PROMPT_CHARS
     return ChatRequest(
-        messages=_fitted(prompt, spec) if is_short else await in_untrusted_thread(_fitted, prompt, spec),
-        params=generation(params),
+        messages=_fit_prompt(prompt, spec) if is_short else await in_untrusted_thread(_fit_prompt, prompt, spec),
+        params=generation_params(params),
         images=prompt.images if "vision" in spec.kinds else (),
         chat_template_kwargs=prompt.template_kwargs,
         retries=retries,
@@ -248,7 +248,7 @@ async def request(
     )
 
 
-def template_kwargs(ctx: NodeContext) -> Mapping[str, Any] | None:
+def load_template_kwargs(ctx: NodeContext) -> Mapping[str, Any] | None:
     """Return `sys.chat_template_kwargs`: an object or its JSON text. Anything else is ignored with a warning."""
     value = ctx.lookup(_TEMPLATE_KWARGS) if ctx.exists(_TEMPLATE_KWARGS) else None
     if value in (None, ""):
@@ -263,7 +263,7 @@ def template_kwargs(ctx: NodeContext) -> Mapping[str, Any] | None:
     return None
 
 
-class _Filling:
+class _ReferenceFiller:
     """Fills the references in the texts of one prompt, and collects the images in their values."""
 
     def __init__(self, ctx: NodeContext) -> None:
@@ -284,7 +284,7 @@ def _references_to_images(stored: Any) -> list[str]:
     return [reference for reference in listed if isinstance(reference, str) and reference.strip()]
 
 
-def _with_files(prompts: list[Message], files: Any) -> list[Message]:
+def _append_files(prompts: list[Message], files: Any) -> list[Message]:
     """Append the texts of uploaded files to the last user message."""
     texts = [file for file in files if isinstance(file, str) and not is_image(file)] if isinstance(files, list) else []
     if not texts:
@@ -296,7 +296,7 @@ def _with_files(prompts: list[Message], files: Any) -> list[Message]:
     return [*prompts[:last], {"role": "user", "content": content}, *prompts[last + 1 :]]
 
 
-def _fitted(prompt: Prompt, spec: ModelSpec) -> list[dict[str, Any]]:
+def _fit_prompt(prompt: Prompt, spec: ModelSpec) -> list[dict[str, Any]]:
     """Return the messages to send, cut to the context window, without an empty system message."""
     system: Message = {"role": "system", "content": prompt.system}
     fitted = fit_messages([system, *prompt.messages], message_budget(spec.context_tokens))

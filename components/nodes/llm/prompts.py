@@ -45,7 +45,7 @@ JSON schema:
 """
 
 
-class Described(Protocol):
+class CategoryTexts(Protocol):
     """The fields of a category that the prompt uses."""
 
     @property
@@ -75,7 +75,7 @@ def structured_output_guide(schema: Mapping[str, Any]) -> str:
     return _ANSWER_IN_JSON + json.dumps(schema, ensure_ascii=False, indent=2)
 
 
-def categorize_guide(categories: Mapping[str, Described]) -> str:
+def categorize_guide(categories: Mapping[str, CategoryTexts]) -> str:
     """Return the guide that asks for the name of one category, in the author's order, which decides ties."""
     described = [f"{_line(name)}: {_line(c.description)}" for name, c in categories.items() if c.description.strip()]
     examples = [

@@ -8,12 +8,12 @@ removed, and a sentence with nothing left is skipped.
 import re
 from collections.abc import Iterator
 
-LONGEST = 500  # code points of one sentence
-MOST_TEXT = 100_000  # code points of an answer that are read aloud: more than an hour of speech
+MAX_SENTENCE_CHARS = 500  # code points of one sentence
+MAX_TEXT_CHARS = 100_000  # code points of an answer that are read aloud: more than an hour of speech
 
 _END = re.compile(r"[。！？!?；;\n][”’\"』」】》）)]*|(?<=[.!?])(?=\s|$)")
 _THOUGHT = re.compile("<think>.*?(?:</think>|$)", re.DOTALL)
-_SILENT = re.compile(
+_INAUDIBLE = re.compile(
     "["
     "\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f"  # control characters but tab, line feed and carriage return
     "\ud800-\udfff\ufdd0-\ufdef\ufffd-\uffff"  # replacement characters and noncharacters
@@ -26,15 +26,15 @@ _TAG = re.compile("<[^<>]+>")
 _BLANKS = re.compile(r"\s+")
 
 
-def sentences(text: str) -> Iterator[str]:
+def spoken_sentences(text: str) -> Iterator[str]:
     """Yield the sentences of an answer as they are read aloud, without its reasoning."""
-    for piece in cut(_THOUGHT.sub("", text)[:MOST_TEXT]):
-        sentence = cleaned(piece)
+    for piece in split_sentences(_THOUGHT.sub("", text)[:MAX_TEXT_CHARS]):
+        sentence = clean_sentence(piece)
         if any(map(str.isalnum, sentence)):
             yield sentence
 
 
-def cut(text: str) -> Iterator[str]:
+def split_sentences(text: str) -> Iterator[str]:
     """Yield the text in parts that end where a sentence ends; joined, they are the text again."""
     start = 0
     for end in _END.finditer(text):
@@ -45,7 +45,7 @@ def cut(text: str) -> Iterator[str]:
         yield text[start:]
 
 
-def cleaned(sentence: str) -> str:
+def clean_sentence(sentence: str) -> str:
     """Return a sentence without tags, emoji and control characters, with single spaces, cut to MAX_SENTENCE_CHARS."""
-    audible = _TAG.sub("", _SILENT.sub("", sentence))
-    return _BLANKS.sub(" ", audible).strip()[:LONGEST].rstrip()
+    audible = _TAG.sub("", _INAUDIBLE.sub("", sentence))
+    return _BLANKS.sub(" ", audible).strip()[:MAX_SENTENCE_CHARS].rstrip()

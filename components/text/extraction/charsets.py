@@ -22,13 +22,13 @@ _KNOWN = re.compile(
 )
 _NAMED = re.compile(r"charset\s*=\s*[\"']?([A-Za-z0-9_.:-]{1,40})", re.IGNORECASE)
 _NO_CHARSETS = frozenset({"idna", "punycode", "unicode-escape", "raw-unicode-escape"})  # codecs, but not charsets
-_LOOKED_AT = 1024  # bytes that are searched for a declaration
+_DECLARATION_BYTES = 1024  # bytes that are searched for a declaration
 _SAMPLE = 65536  # bytes in which high bytes are counted
 _HIGH = re.compile(rb"[\x80-\xff]+")
 _BEYOND_ASCII = re.compile(r"[^\x00-\x7f]")
 
 
-def decoded(data: bytes, *, may_declare: bool = False) -> str:
+def decode(data: bytes, *, may_declare: bool = False) -> str:
     """Decode bytes. Never raises; an invalid byte becomes U+FFFD.
 
     `may_declare`: the bytes are XML or HTML, which may declare their charset.
@@ -36,15 +36,15 @@ def decoded(data: bytes, *, may_declare: bool = False) -> str:
     for mark, encoding in _MARKS:
         if data.startswith(mark):
             return data.decode(encoding, "replace")
-    for encoding in (*(_declared(data) if may_declare else ()), "utf-8"):
+    for encoding in (*(_find_declared(data) if may_declare else ()), "utf-8"):
         try:
             return data.decode(encoding)
         except (UnicodeDecodeError, LookupError):
             continue
-    return data.decode("utf-8" if _is_damaged_utf8(data) else _guessed(data), "replace")
+    return data.decode("utf-8" if _is_damaged_utf8(data) else _guess(data), "replace")
 
 
-def named(content_type: str) -> str | None:
+def find_charset(content_type: str) -> str | None:
     """Return the charset that a content type names; None if it names none, or an unknown one."""
     found = _NAMED.search(content_type)
     try:
@@ -61,13 +61,13 @@ def _is_damaged_utf8(data: bytes) -> bool:
     return 10 * text.count("\ufffd") < len(_BEYOND_ASCII.findall(text))
 
 
-def _declared(data: bytes) -> tuple[str, ...]:
-    found = _DECLARED.search(data[:_LOOKED_AT])
+def _find_declared(data: bytes) -> tuple[str, ...]:
+    found = _DECLARED.search(data[:_DECLARATION_BYTES])
     name = found[1].decode("ascii") if found else ""
     return (name,) if _KNOWN.fullmatch(name) else ()
 
 
-def _guessed(data: bytes) -> str:
+def _guess(data: bytes) -> str:
     """Return `gb18030` if single high bytes are rare; the accents of western languages are single high bytes."""
     runs = [len(run) for run in _HIGH.findall(data[:_SAMPLE])]
     alone = sum(1 for length in runs if length == 1)

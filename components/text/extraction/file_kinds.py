@@ -12,11 +12,11 @@ from io import BytesIO
 
 from canvas.errors import NodeFailure
 
-MOST_BYTES = 64 * 1024 * 1024  # of a file, as for an upload
-MOST_MEMBERS = 10_000  # files in an archive
-MOST_UNPACKED = 512 * 1024 * 1024  # bytes of all files in an archive together, images included
+MAX_FILE_BYTES = 64 * 1024 * 1024  # of a file, as for an upload
+MAX_MEMBERS = 10_000  # files in an archive
+MAX_UNPACKED_BYTES = 512 * 1024 * 1024  # bytes of all files in an archive together, images included
 _MEMBER = b"PK\x01\x02"  # the first bytes of each entry in an archive's directory
-_LOOKED_AT = 8192  # bytes that are searched for NUL, to tell text from binary files
+_SNIFFED_BYTES = 8192  # bytes that are searched for NUL, to tell text from binary files
 
 
 class Kind(StrEnum):
@@ -126,21 +126,21 @@ def kind_of(name: str, mime_type: str, data: bytes) -> Kind:
     """Return the kind of a file. A file of no other kind that looks like text is text."""
     if image_type(name, mime_type, data):
         return Kind.IMAGE
-    mime = _bare(mime_type)
+    mime = _without_parameters(mime_type)
     if mime in _BY_MIME:
         return _BY_MIME[mime]
     if mime.startswith(("audio/", "video/")):
         return Kind.MEDIA
     if mime.startswith("text/") or mime.endswith(("+json", "+xml")):
         return Kind.TEXT
-    return _BY_EXTENSION.get(_extension(name)) or _by_bytes(data)
+    return _BY_EXTENSION.get(_extension(name)) or _sniff_kind(data)
 
 
 def image_type(name: str, mime_type: str, data: bytes) -> str:
     """Return the MIME type of an image, "" for any other file."""
     if "image" in mime_type:
         return mime_type
-    mime, extension = _bare(mime_type), _extension(name)
+    mime, extension = _without_parameters(mime_type), _extension(name)
     if mime in _BY_MIME or mime.startswith("text/") or extension in _BY_EXTENSION:
         return ""
     if extension in _IMAGE_EXTENSIONS:
@@ -162,17 +162,17 @@ def too_large(name: str, kind: Kind, why: str) -> FileTooLarge:
 
 def check_size(name: str, kind: Kind, data: bytes) -> None:
     """Raise FileTooLarge for a file that is larger than an upload may be."""
-    if len(data) > MOST_BYTES:
-        raise too_large(name, kind, f"is larger than {MOST_BYTES // 1024 // 1024} MiB")
+    if len(data) > MAX_FILE_BYTES:
+        raise too_large(name, kind, f"is larger than {MAX_FILE_BYTES // 1024 // 1024} MiB")
 
 
-def lacking(extra: str, what: str) -> LibraryMissing:
+def library_missing(extra: str, what: str) -> LibraryMissing:
     """Build the error for a missing optional library: which files need it, and which extra installs it."""
     return LibraryMissing(f'{what} need the extra "{extra}" on every worker: pip install easel[{extra}]')
 
 
 @contextmanager
-def reading(name: str, kind: Kind) -> Generator[None]:
+def wrap_parser_errors(name: str, kind: Kind) -> Generator[None]:
     """Convert any error of a library inside the block to FileUnreadable."""
     try:
         yield
@@ -183,7 +183,7 @@ def reading(name: str, kind: Kind) -> Generator[None]:
         raise unreadable(name, kind, why, "Open it where it was made, save it again, and upload that.") from error
 
 
-def check_unpacked(name: str, kind: Kind, data: bytes, most_xml: int) -> None:
+def check_unpacked(name: str, kind: Kind, data: bytes, max_xml: int) -> None:
     """Raise FileTooLarge for an Office file that would unpack to more than the limits, or to more XML than `max_xml`.
 
     The sizes that an archive declares can be trusted, because reading stops there. Its files are counted before it is
@@ -191,17 +191,17 @@ def check_unpacked(name: str, kind: Kind, data: bytes, most_xml: int) -> None:
     """
     if data.startswith(b"\xd0\xcf\x11\xe0"):
         raise unreadable(name, kind, "is locked by a password, or in an old format", REMEDIES[Kind.OLD_OFFICE])
-    if data.count(_MEMBER) > MOST_MEMBERS:
+    if data.count(_MEMBER) > MAX_MEMBERS:
         raise too_large(name, kind, "unpacks to more than can be read")
-    with reading(name, kind), zipfile.ZipFile(BytesIO(data)) as archive:
+    with wrap_parser_errors(name, kind), zipfile.ZipFile(BytesIO(data)) as archive:
         members = archive.infolist()
         unpacked = sum(member.file_size for member in members)
         xml = sum(member.file_size for member in members if member.filename.lower().endswith((".xml", ".rels")))
-    if len(members) > MOST_MEMBERS or unpacked > MOST_UNPACKED or xml > most_xml:
+    if len(members) > MAX_MEMBERS or unpacked > MAX_UNPACKED_BYTES or xml > max_xml:
         raise too_large(name, kind, "unpacks to more than can be read")
 
 
-def _bare(mime_type: str) -> str:
+def _without_parameters(mime_type: str) -> str:
     return mime_type.partition(";")[0].strip().lower()
 
 
@@ -209,21 +209,21 @@ def _extension(name: str) -> str:
     return name.lower().rpartition(".")[2] if "." in name else ""
 
 
-def _by_bytes(data: bytes) -> Kind:
+def _sniff_kind(data: bytes) -> Kind:
     for begin, kind in _BEGINNINGS.items():
         if data.startswith(begin):
             return kind
     if data.startswith(b"PK\x03\x04"):
-        return _by_members(data)
-    start = data[:_LOOKED_AT]
+        return _sniff_archive(data)
+    start = data[:_SNIFFED_BYTES]
     if start.lstrip(b"\xef\xbb\xbf \t\r\n").lower().startswith((b"<!doctype html", b"<html")):
         return Kind.HTML
     is_wide = start.startswith((b"\xff\xfe", b"\xfe\xff"))  # UTF-16 and UTF-32
     return Kind.TEXT if is_wide or b"\x00" not in start else Kind.UNKNOWN
 
 
-def _by_members(data: bytes) -> Kind:
-    if data.count(_MEMBER) > MOST_MEMBERS:
+def _sniff_archive(data: bytes) -> Kind:
+    if data.count(_MEMBER) > MAX_MEMBERS:
         return Kind.ARCHIVE
     try:
         with zipfile.ZipFile(BytesIO(data)) as archive:

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from canvas.errors import NodeFailure
 from components.text.extraction import spreadsheets
-from components.text.extraction.charsets import decoded
+from components.text.extraction.charsets import decode
 from components.text.extraction.file_kinds import (
     REMEDIES,
     FileUnreadable,
@@ -19,12 +19,12 @@ from components.text.extraction.file_kinds import (
     check_size,
     image_type,
     kind_of,
-    reading,
+    wrap_parser_errors,
     too_large,
     unreadable,
 )
 from components.text.extraction.page_pictures import count_pages, pages_as_images
-from components.text.extraction.page_text import SMALL_PAGE, text_of_page
+from components.text.extraction.page_text import SMALL_PAGE, extract_page_text
 from components.text.extraction.pdf import WITHOUT_TEXT, pdf_parts
 from components.text.extraction.word import word_parts
 from providers.isolation.limited_process import ResourceLimitExceeded, in_limited_process, in_limited_process_blocking
@@ -32,12 +32,12 @@ from providers.isolation.untrusted_threads import in_untrusted_thread
 
 T = TypeVar("T")
 
-MOST_CHARACTERS = 2_000_000  # of a file's text; more than the context window of any model
-CUT = f"\n[The rest of the file is left out: a file reads as {MOST_CHARACTERS:,} characters at most.]"
+MAX_CHARACTERS = 2_000_000  # of a file's text; more than the context window of any model
+CUT_NOTE = f"\n[The rest of the file is left out: a file reads as {MAX_CHARACTERS:,} characters at most.]"
 
 
 @dataclass(frozen=True, slots=True)
-class UnreadFile:
+class UnparsedFile:
     """A file that has not been parsed yet."""
 
     name: str
@@ -48,9 +48,9 @@ class UnreadFile:
         """Return the result of `file_text`, computed where it cannot harm this process."""
         return await self._read(file_text)
 
-    async def whole(self, most: int) -> str:
+    async def whole(self, max_chars: int) -> str:
         """Return the result of `full_text`, computed where it cannot harm this process."""
-        return await self._read(whole_text, most)
+        return await self._read(full_text, max_chars)
 
     async def count_pages(self) -> int:
         """Return how many pages an image or a PDF has."""
@@ -101,12 +101,12 @@ class UnreadFile:
         return unreadable(self.name, kind, why, "Split it, or save it as text, and upload that.")
 
 
-def block(name: str, text: str) -> str:
+def text_block(name: str, text: str) -> str:
     """Return a file's text under its name, in upstream's format."""
     return f"\n -----------------\nFile: {name}\nContent as following: \n{text}"
 
 
-def image(mime_type: str, data: bytes) -> str:
+def image_data_uri(mime_type: str, data: bytes) -> str:
     """Return an image as a data URI."""
     return f"data:{mime_type};base64,{base64.b64encode(data).decode()}"
 
@@ -120,12 +120,12 @@ def file_text(name: str, mime_type: str, data: bytes) -> str:
     kind = kind_of(name, mime_type, data)
     check_size(name, kind, data)
     if kind is Kind.IMAGE:
-        return image(image_type(name, mime_type, data), data)
-    text = _shortened(_parts(kind, name, data))
-    return block(name, WITHOUT_TEXT if kind is Kind.PDF and not text else text)
+        return image_data_uri(image_type(name, mime_type, data), data)
+    text = _join_cut(_parts(kind, name, data))
+    return text_block(name, WITHOUT_TEXT if kind is Kind.PDF and not text else text)
 
 
-def whole_text(name: str, mime_type: str, data: bytes, most: int) -> str:
+def full_text(name: str, mime_type: str, data: bytes, max_chars: int) -> str:
     """Return all of a file's text, without its name; "" for a scanned PDF. Some files take long: see
     `UnparsedFile.full_text`.
 
@@ -133,12 +133,12 @@ def whole_text(name: str, mime_type: str, data: bytes, most: int) -> str:
     """
     kind = kind_of(name, mime_type, data)
     check_size(name, kind, data)
-    parts, left = list[str](), most
+    parts, left = list[str](), max_chars
     for part in _parts(kind, name, data):
         left -= len(part)
         if left < 0:
-            raise too_large(name, kind, f"has more than {most:,} characters in it")
-        parts.append(_whole(part))
+            raise too_large(name, kind, f"has more than {max_chars:,} characters in it")
+        parts.append(_storable_text(part))
     return "".join(parts)
 
 
@@ -146,9 +146,9 @@ def _parts(kind: Kind, name: str, data: bytes) -> Iterator[str]:
     """Yield a file's text in parts, so that only as much is computed as is used."""
     match kind:
         case Kind.TEXT:
-            yield decoded(data, may_declare=data[:5] == b"<?xml")
+            yield decode(data, may_declare=data[:5] == b"<?xml")
         case Kind.HTML:
-            yield _page_text(name, decoded(data, may_declare=True))
+            yield _page_text(name, decode(data, may_declare=True))
         case Kind.PDF:
             yield from pdf_parts(name, data)
         case Kind.WORD:
@@ -161,27 +161,27 @@ def _parts(kind: Kind, name: str, data: bytes) -> Iterator[str]:
 
 def _page_text(name: str, html: str) -> str:
     try:
-        with reading(name, Kind.HTML):
-            return text_of_page(html)
+        with wrap_parser_errors(name, Kind.HTML):
+            return extract_page_text(html)
     except FileUnreadable:
         raise
     except NodeFailure as failure:
         raise NodeFailure(f'The file "{name}" ({Kind.HTML}): {failure.message}', file=name) from failure
 
 
-def _shortened(parts: Iterable[str]) -> str:
+def _join_cut(parts: Iterable[str]) -> str:
     texts: list[str] = []
-    left = MOST_CHARACTERS
+    left = MAX_CHARACTERS
     for part in parts:
-        texts.append(_whole(part[:left]))
+        texts.append(_storable_text(part[:left]))
         left -= len(part)
         if left < 0:
-            texts.append(CUT)
+            texts.append(CUT_NOTE)
             break
     return "".join(texts)
 
 
-def _whole(text: str) -> str:
+def _storable_text(text: str) -> str:
     """Return the text without NUL and lone surrogates, which damaged PDFs often contain and which cannot be stored."""
     text = text.replace("\x00", "")
     try:

@@ -9,13 +9,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from components.text.extraction.page_markdown import is_unspoken
+from components.text.extraction.page_markdown import is_invisible
 
 if TYPE_CHECKING:
     from selectolax.lexbor import LexborNode
 
-ENOUGH = 200  # characters that a main element must have
-_AROUND = frozenset({"nav", "footer", "aside", "form", "button", "dialog", "menu"})
+MIN_CONTENT_CHARS = 200  # characters that a main element must have
+_BOILERPLATE_TAGS = frozenset({"nav", "footer", "aside", "form", "button", "dialog", "menu"})
 _ROLES = frozenset(
     {"navigation", "banner", "contentinfo", "complementary", "search", "dialog", "alert", "menu", "menubar"}
 )
@@ -25,24 +25,24 @@ _NAMES = re.compile(
     r"(?:$|[\s_-])",
     re.IGNORECASE,
 )
-_MAY_BE_IT = re.compile(r"article|body|content|main|page|post|story|text", re.IGNORECASE)
+_CONTENT_NAMES = re.compile(r"article|body|content|main|page|post|story|text", re.IGNORECASE)
 _NEVER_DROPPED = frozenset({"html", "body", "main", "article"})
 _PARAGRAPHS = frozenset({"p", "pre", "blockquote", "td", "li", "dd"})
-_SHORTEST = 25  # characters; shorter paragraphs do not score
+_MIN_PARAGRAPH_CHARS = 25  # characters; shorter paragraphs do not score
 
 
-def main_part(body: "LexborNode") -> "LexborNode":
+def find_main_part(body: "LexborNode") -> "LexborNode":
     """Return the element with the page's main content, after removing the parts around it from the tree."""
-    for node in list(_around(body)):
+    for node in list(_iter_boilerplate(body)):
         node.decompose()
-    return _marked(body) or _best(body) or body
+    return _find_marked(body) or _find_best(body) or body
 
 
-def _around(body: "LexborNode") -> Iterator["LexborNode"]:
+def _iter_boilerplate(body: "LexborNode") -> Iterator["LexborNode"]:
     """Yield the elements that are not main content; of nested ones, only the outermost."""
     node = body.child
     while node is not None and node.mem_id != body.mem_id:
-        dropped = not (node.tag or "").startswith("-") and _is_around(node)
+        dropped = not (node.tag or "").startswith("-") and _is_boilerplate(node)
         if dropped:
             yield node
         following = None if dropped else node.child
@@ -56,11 +56,11 @@ def _around(body: "LexborNode") -> Iterator["LexborNode"]:
         node = following
 
 
-def _is_around(node: "LexborNode") -> bool:
+def _is_boilerplate(node: "LexborNode") -> bool:
     tag = node.tag or ""
     if tag in _NEVER_DROPPED:
         return False
-    if is_unspoken(node) or tag in _AROUND:
+    if is_invisible(node) or tag in _BOILERPLATE_TAGS:
         return True
     attributes = node.attributes
     if (attributes.get("role") or "").lower() in _ROLES:
@@ -68,7 +68,7 @@ def _is_around(node: "LexborNode") -> bool:
     if tag == "header":
         return not _is_within(node, "article")
     names = " ".join(attributes.get(name) or "" for name in ("class", "id"))
-    return bool(_NAMES.search(names)) and not _MAY_BE_IT.search(names)
+    return bool(_NAMES.search(names)) and not _CONTENT_NAMES.search(names)
 
 
 def _is_within(node: "LexborNode", tag: str) -> bool:
@@ -78,22 +78,22 @@ def _is_within(node: "LexborNode", tag: str) -> bool:
     return parent is not None
 
 
-def _marked(body: "LexborNode") -> "LexborNode | None":
+def _find_marked(body: "LexborNode") -> "LexborNode | None":
     """Return the element that the page itself marks as its main part, if there is a single one with enough text."""
     for selector in ("main article", "main, [role=main]", "article"):
         found = body.css(selector)
-        if len(found) == 1 and len(found[0].text(deep=True).strip()) >= ENOUGH:
+        if len(found) == 1 and len(found[0].text(deep=True).strip()) >= MIN_CONTENT_CHARS:
             return found[0]
     return None
 
 
-def _best(body: "LexborNode") -> "LexborNode | None":
+def _find_best(body: "LexborNode") -> "LexborNode | None":
     """Return the element with the highest score. Each text counts once, for the innermost paragraph around it."""
     scores: dict[int, float] = {}
     nodes: dict[int, LexborNode] = {}
     open_ones: list[_Paragraph] = []
     links = 0
-    for node, is_end in _walked(body):
+    for node, is_end in _walk(body):
         tag = node.tag or ""
         if tag == "-text" and open_ones and not is_end:
             open_ones[-1].add(node.text_content or "", is_linked=links > 0)
@@ -125,10 +125,10 @@ class _Paragraph:
 
     @property
     def score(self) -> float:
-        return 0.0 if self.said < _SHORTEST else 1 + self.commas + min(self.said / 100, 3)
+        return 0.0 if self.said < _MIN_PARAGRAPH_CHARS else 1 + self.commas + min(self.said / 100, 3)
 
 
-def _walked(top: "LexborNode") -> "Iterator[tuple[LexborNode, bool]]":
+def _walk(top: "LexborNode") -> "Iterator[tuple[LexborNode, bool]]":
     """Yield every node of a tree twice: (node, False) at its start and (node, True) at its end."""
     node = top
     while True:

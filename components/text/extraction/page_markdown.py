@@ -12,11 +12,11 @@ from urllib.parse import quote, urljoin, urlsplit
 if TYPE_CHECKING:
     from selectolax.lexbor import LexborNode
 
-MOST_NODES = 300_000  # elements and texts that are read; far more than usual pages have
-LONGEST_ADDRESS = 2000  # characters; a longer URL is dropped, also because a long base URL is repeated in every link
-MOST_ADDRESSES = 5_000  # links of a page; later ones become plain text
+MAX_NODES = 300_000  # elements and texts that are read; far more than usual pages have
+MAX_URL_CHARS = 2000  # characters; a longer URL is dropped, also because a long base URL is repeated in every link
+MAX_LINKS = 5_000  # links of a page; later ones become plain text
 
-UNSPOKEN = frozenset(
+INVISIBLE_TAGS = frozenset(
     {
         "script", "style", "template", "noscript", "head", "svg", "canvas", "iframe", "object", "embed", "audio",
         "video", "select", "datalist", "input", "textarea",
@@ -41,11 +41,11 @@ _HEADING = re.compile(r"^#{1,6} ", re.MULTILINE)
 _LINKED = frozenset({"http", "https", "mailto", "tel"})
 
 
-def markdown_of(top: "LexborNode", base: str, *, with_links: bool = True) -> str:
+def to_markdown(top: "LexborNode", base: str, *, with_links: bool = True) -> str:
     """Return an element as Markdown. `base` is the URL of its page; without links the result is plain words."""
-    page = _Page(base, with_links)
+    page = _MarkdownBuilder(base, with_links)
     node = top
-    for _ in range(MOST_NODES):
+    for _ in range(MAX_NODES):
         following = page.enter(node)
         while following is None:
             page.leave(node)
@@ -57,9 +57,9 @@ def markdown_of(top: "LexborNode", base: str, *, with_links: bool = True) -> str
     return page.text()
 
 
-def absolute(base: str, address: str) -> str:
+def absolute_url(base: str, address: str) -> str:
     """Return a link's absolute URL; "" for a URL that cannot be linked to."""
-    if len(base) > LONGEST_ADDRESS or len(address) > LONGEST_ADDRESS:
+    if len(base) > MAX_URL_CHARS or len(address) > MAX_URL_CHARS:
         return ""
     try:
         whole = urljoin(base, address.strip())
@@ -70,7 +70,7 @@ def absolute(base: str, address: str) -> str:
 
 
 @dataclass
-class _Frame:
+class _OpenElement:
     """The content read so far of an element that adds Markdown around its content."""
 
     node: "LexborNode"
@@ -91,15 +91,15 @@ class _Frame:
         return between.join(self.blocks)
 
 
-class _Page:
+class _MarkdownBuilder:
     """The state of the traversal: a stack of open elements."""
 
     def __init__(self, base: str, with_links: bool) -> None:
         self._base = base
         self._with_links = with_links
-        self._frames: list[_Frame] = []
+        self._frames: list[_OpenElement] = []
         self._result = ""
-        self._addresses_left = MOST_ADDRESSES if with_links else 0
+        self._addresses_left = MAX_LINKS if with_links else 0
         self._open_marks: list[tuple[int, int]] = []  # open emphasis: (frame, parts of its line before it)
 
     def text(self) -> str:
@@ -113,7 +113,7 @@ class _Page:
         """Read the start of an element; return its first child if its content is to be read, else None."""
         tag = node.tag or ""
         if not self._frames:
-            self._frames.append(_Frame(node))
+            self._frames.append(_OpenElement(node))
             return node.child
         frame = self._frames[-1]
         if tag == "-text":
@@ -127,19 +127,19 @@ class _Page:
             frame.line.append(self._image(node))
         elif tag == "pre":
             frame.end_line()
-            frame.blocks.append(_fenced(node.text(deep=True)))
-        elif tag.startswith("-") or is_unspoken(node):
+            frame.blocks.append(_fence(node.text(deep=True)))
+        elif tag.startswith("-") or is_invisible(node):
             return None
         else:
             self._open(tag, node, frame)
             return node.child
         return None
 
-    def _open(self, tag: str, node: "LexborNode", frame: _Frame) -> None:
+    def _open(self, tag: str, node: "LexborNode", frame: _OpenElement) -> None:
         if tag in _OWN_TEXT:
             if tag != "a":
                 frame.end_line()
-            self._frames.append(_Frame(node))
+            self._frames.append(_OpenElement(node))
         elif tag in _BLOCKS:
             frame.end_line()
         elif tag in _MARKS and node.child is not None:
@@ -152,12 +152,12 @@ class _Page:
         if frame.node.mem_id == node.mem_id:
             self._frames.pop()
             self._close(tag, node, frame)
-        elif tag in _BLOCKS and not is_unspoken(node):
+        elif tag in _BLOCKS and not is_invisible(node):
             frame.end_line()
-        elif tag in _MARKS and node.child is not None and not is_unspoken(node):
+        elif tag in _MARKS and node.child is not None and not is_invisible(node):
             self._mark(_MARKS[tag], frame)
 
-    def _mark(self, mark: str, frame: _Frame) -> None:
+    def _mark(self, mark: str, frame: _OpenElement) -> None:
         """Put emphasis around the text since its opening mark, if the text is on one line."""
         depth, before = self._open_marks.pop()
         if depth != len(self._frames) or before > len(frame.line):
@@ -169,7 +169,7 @@ class _Page:
             text = f"{text[:start]}{mark}{inner}{mark}{text[start + len(inner) :]}"
         frame.line[before:] = [text]
 
-    def _close(self, tag: str, node: "LexborNode", frame: _Frame) -> None:
+    def _close(self, tag: str, node: "LexborNode", frame: _OpenElement) -> None:
         if not self._frames:
             self._result = frame.text()
             return
@@ -195,7 +195,7 @@ class _Page:
                 outer.blocks.append(f"{_HEADINGS[tag]} {text}" if text else "")
         outer.blocks = outer.blocks if outer.blocks and outer.blocks[-1] else outer.blocks[:-1]
 
-    def _link(self, node: "LexborNode", frame: _Frame) -> str:
+    def _link(self, node: "LexborNode", frame: _OpenElement) -> str:
         before = " " if frame.line and frame.line[0].startswith(" ") else ""
         after = " " if frame.line and frame.line[-1].endswith(" ") else ""
         text = " ".join(_HEADING.sub("", frame.text("\n")).split())
@@ -213,29 +213,29 @@ class _Page:
         if not address or self._addresses_left == 0:
             return ""
         self._addresses_left -= 1
-        return absolute(self._base, address)
+        return absolute_url(self._base, address)
 
 
-def is_unspoken(node: "LexborNode") -> bool:
+def is_invisible(node: "LexborNode") -> bool:
     """Return whether an element is hidden or has no text for readers."""
-    if (node.tag or "") in UNSPOKEN:
+    if (node.tag or "") in INVISIBLE_TAGS:
         return True
     attributes = node.attributes
     return "hidden" in attributes or bool(HIDDEN.search(attributes.get("style") or ""))
 
 
-def _item(text: str, of: _Frame) -> str:
+def _item(text: str, of: _OpenElement) -> str:
     """Return a list item; its further lines are indented below the first."""
     mark = f"{_first_number(of) + of.count - 1}." if of.node.tag == "ol" else "-"
     return f"{mark} {text}".replace("\n", "\n" + " " * (len(mark) + 1)) if text else ""
 
 
-def _first_number(of: _Frame) -> int:
+def _first_number(of: _OpenElement) -> int:
     start = of.node.attributes.get("start") or "1"
     return int(start) if start.isascii() and start.isdigit() and len(start) < 9 else 1
 
 
-def _fenced(text: str) -> str:
+def _fence(text: str) -> str:
     longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
     stripped = text.strip("\n")

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from io import BytesIO
 from typing import TYPE_CHECKING
 
-from components.text.extraction.file_kinds import Kind, kind_of, lacking, reading, too_large, unreadable
+from components.text.extraction.file_kinds import Kind, kind_of, library_missing, wrap_parser_errors, too_large, unreadable
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -25,30 +25,30 @@ def count_pages(name: str, mime_type: str, data: bytes) -> int:
     """Return how many pages an image or a PDF has. Raises FileUnreadable."""
     if kind_of(name, mime_type, data) is Kind.PDF:
         pdfium = _pdfium()
-        with reading(name, Kind.PDF), pdfium.PdfDocument(data) as pdf:
+        with wrap_parser_errors(name, Kind.PDF), pdfium.PdfDocument(data) as pdf:
             return len(pdf)
-    with reading(name, Kind.IMAGE), _opened(name, data) as picture:
-        return _frames(picture)
+    with wrap_parser_errors(name, Kind.IMAGE), _open(name, data) as picture:
+        return _count_frames(picture)
 
 
 def pages_as_images(name: str, mime_type: str, data: bytes, first: int, count: int) -> Sequence[str]:
     """Return pages as data URIs, `count` of them from the page `first` (0 is the first one). Raises FileUnreadable."""
     if kind_of(name, mime_type, data) is Kind.PDF:
         return list(_pdf_pages(name, data, first, count))
-    with reading(name, Kind.IMAGE), _opened(name, data) as picture:
-        return [_frame(picture, at) for at in range(first, min(first + count, _frames(picture)))]
+    with wrap_parser_errors(name, Kind.IMAGE), _open(name, data) as picture:
+        return [_page_image(picture, at) for at in range(first, min(first + count, _count_frames(picture)))]
 
 
 def _pdf_pages(name: str, data: bytes, first: int, count: int) -> Iterator[str]:
     pdfium = _pdfium()
-    with reading(name, Kind.PDF), pdfium.PdfDocument(data) as pdf:
+    with wrap_parser_errors(name, Kind.PDF), pdfium.PdfDocument(data) as pdf:
         for at in range(first, min(first + count, len(pdf))):
             page = pdf[at]
             scale = LONGEST_SIDE / max(*page.get_size(), 1.0)
             yield _uri(page.render(scale=scale).to_pil())
 
 
-def _frame(picture: "Image", at: int) -> str:
+def _page_image(picture: "Image", at: int) -> str:
     from PIL import ImageOps
 
     picture.seek(at)
@@ -69,16 +69,16 @@ def _uri(picture: "Image") -> str:
     return f"data:image/jpeg;base64,{base64.b64encode(file.getvalue()).decode()}"
 
 
-def _frames(picture: "Image") -> int:
+def _count_frames(picture: "Image") -> int:
     """Return the number of pages of a TIFF; 1 for other formats, because only an animation's first frame is used."""
     return int(getattr(picture, "n_frames", 1)) if picture.format == "TIFF" else 1
 
 
-def _opened(name: str, data: bytes) -> "Image":
+def _open(name: str, data: bytes) -> "Image":
     try:
         from PIL import Image, UnidentifiedImageError
     except ImportError as error:
-        raise lacking("docs", "Pictures") from error
+        raise library_missing("docs", "Pictures") from error
     try:
         return Image.open(BytesIO(data), formats=_FORMATS)
     except UnidentifiedImageError as error:
@@ -92,5 +92,5 @@ def _pdfium() -> "ModuleType":
     try:
         import pypdfium2
     except ImportError as error:
-        raise lacking("docs", "Scanned PDF files") from error
+        raise library_missing("docs", "Scanned PDF files") from error
     return pypdfium2

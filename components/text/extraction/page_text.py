@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 T = TypeVar("T")
 
-DEEPEST = 512  # nested elements; browsers show no deeper ones, and the cost of a page grows with its depth
+MAX_NESTING = 512  # nested elements; browsers show no deeper ones, and the cost of a page grows with its depth
 SMALL_PAGE = 16 * 1024  # bytes or characters; any page of this size takes less than 0.1 s, so a thread may read it
-MOST_TAGS = 300_000  # opening and closing tags
-MOST_ATTRIBUTES = 1000  # of a tag; the cost of a tag grows with the square of their number
+MAX_TAGS = 300_000  # opening and closing tags
+MAX_ATTRIBUTES = 1000  # of a tag; the cost of a tag grows with the square of their number
 
-_UNSPOKEN = frozenset({"script", "style", "template"})
+_INVISIBLE_TAGS = frozenset({"script", "style", "template"})
 _HEADINGS = {f"h{level}": "#" * level for level in range(1, 7)}
 _BLOCKS = frozenset(
     {
@@ -57,7 +57,7 @@ _PLAIN = frozenset(
     }
 )  # fmt: skip
 """A closing tag of these does not end an element around an open block."""
-_WALLS = frozenset(
+_BARRIERS = frozenset(
     {
         "applet", "caption", "marquee", "object", "select", "table", "template",
     }
@@ -78,23 +78,23 @@ async def read_page(size: int, read: Callable[P, T], *arguments: P.args, **named
     return await place(read, *arguments, **named)
 
 
-def text_of_reply(content: bytes, content_type: str, *, is_page: bool) -> str:
+def extract_body_text(content: bytes, content_type: str, *, is_page: bool) -> str:
     """Return the text of an HTTP body; with `is_page` the text of the web page."""
-    declared = charsets.named(content_type)
+    declared = charsets.find_charset(content_type)
     if declared:
         text = content.decode(declared, "replace")
     else:
         is_marked_up = is_page or "html" in content_type or "xml" in content_type
-        text = charsets.decoded(content, may_declare=is_marked_up)
-    return text_of_page(text) if is_page else text
+        text = charsets.decode(content, may_declare=is_marked_up)
+    return extract_page_text(text) if is_page else text
 
 
-def text_of_page(html: str) -> str:
+def extract_page_text(html: str) -> str:
     """Return the text of a page, "" if it has none. Large pages take long, so do not call this on an event loop.
 
     Raises NodeFailure for a page that is nested too deeply, and if the library is not installed.
     """
-    page = tree_of(html, remedy=" Use it without clean_html.")
+    page = parse_page(html, remedy=" Use it without clean_html.")
     if page.body is None:
         return ""
     blocks = _Blocks()
@@ -102,7 +102,7 @@ def text_of_page(html: str) -> str:
     return "\n".join([*blocks.lines, *blocks.tables])
 
 
-def tree_of(html: str, *, remedy: str = "") -> "LexborHTMLParser":
+def parse_page(html: str, *, remedy: str = "") -> "LexborHTMLParser":
     """Parse a page. Raises NodeFailure like `extract_page_text`; `remedy` is appended to the message of that error."""
     try:
         from selectolax.lexbor import LexborHTMLParser
@@ -166,12 +166,12 @@ def _enter(node: "LexborNode", blocks: _Blocks) -> "LexborNode | None":
         return None
     elif tag in _BLOCKS:
         blocks.begin(_HEADINGS.get(tag, ""))
-    return None if tag in _UNSPOKEN or tag.startswith("-") else node.child
+    return None if tag in _INVISIBLE_TAGS or tag.startswith("-") else node.child
 
 
 def _table(node: "LexborNode") -> str:
     """Return a table as HTML, without scripts, styles and comments."""
-    for unspoken in node.css(", ".join(sorted(_UNSPOKEN))):
+    for unspoken in node.css(", ".join(sorted(_INVISIBLE_TAGS))):
         unspoken.decompose()
     for each in list(node.traverse(include_text=True)):
         if each.is_comment_node:
@@ -186,7 +186,7 @@ def _check(html: str, remedy: str) -> None:
     """
     open_names: list[str] = []
     position = 0
-    for _ in range(MOST_TAGS):
+    for _ in range(MAX_TAGS):
         tag = _TAG.search(html, position)
         if tag is None:
             return
@@ -196,10 +196,10 @@ def _check(html: str, remedy: str) -> None:
             if position < 0:
                 return
             continue
-        if len(tag["attributes"]) > MOST_ATTRIBUTES:
+        if len(tag["attributes"]) > MAX_ATTRIBUTES:
             count = sum(1 for _ in _ATTRIBUTE.finditer(tag["attributes"]))
-            if count > MOST_ATTRIBUTES:
-                raise NodeFailure(f"A tag of the page has more than {MOST_ATTRIBUTES:,} attributes.{remedy}")
+            if count > MAX_ATTRIBUTES:
+                raise NodeFailure(f"A tag of the page has more than {MAX_ATTRIBUTES:,} attributes.{remedy}")
         name = tag["name"].lower()
         if tag["closing"]:
             _close(name, open_names)
@@ -210,9 +210,9 @@ def _check(html: str, remedy: str) -> None:
             position = end.start()
         elif name not in _NEVER_NESTED:
             open_names.append(name)
-            if len(open_names) > DEEPEST:
-                raise NodeFailure(f"The page nests its elements deeper than {DEEPEST}.{remedy}")
-    raise NodeFailure(f"The page has more than {MOST_TAGS:,} tags.{remedy}")
+            if len(open_names) > MAX_NESTING:
+                raise NodeFailure(f"The page nests its elements deeper than {MAX_NESTING}.{remedy}")
+    raise NodeFailure(f"The page has more than {MAX_TAGS:,} tags.{remedy}")
 
 
 def _close(name: str, open_names: list[str]) -> None:
@@ -227,5 +227,5 @@ def _close(name: str, open_names: list[str]) -> None:
             else:
                 del open_names[index:]
             return
-        if each in _WALLS or (name in _PLAIN and each not in _PLAIN | _FORMATTING):
+        if each in _BARRIERS or (name in _PLAIN and each not in _PLAIN | _FORMATTING):
             return

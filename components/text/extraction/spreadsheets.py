@@ -14,28 +14,28 @@ from itertools import islice
 from typing import Any
 
 from canvas.errors import NodeFailure
-from components.text.extraction.charsets import decoded
+from components.text.extraction.charsets import decode
 from components.text.extraction.file_kinds import (
     FileTooLarge,
     Kind,
     check_unpacked,
-    lacking,
-    reading,
+    library_missing,
+    wrap_parser_errors,
     too_large,
     unreadable,
 )
-from components.text.extraction.tables import MOST_CELLS, ONLY_SHEET, Table, of_grid, size_of, text_of
+from components.text.extraction.tables import MAX_CELLS, ONLY_SHEET, Table, from_grid, count_cells, text_of
 from providers.isolation.limited_process import ResourceLimitExceeded, in_limited_process
 from providers.isolation.untrusted_threads import in_untrusted_thread
 
 XLSX = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
 CSV = "text/csv"
 
-MOST_XML = 256 * 1024 * 1024  # bytes; a workbook is read cell by cell, but its shared texts are held in memory
-MOST_ROWS = 1_048_576  # of a file, including empty rows; Excel's limit for a sheet
-LONGEST_CELL = 32_767  # characters, Excel's own limit
-LONGEST_TITLE = 31
-MOST_COLUMNS = 16_384
+MAX_XML_BYTES = 256 * 1024 * 1024  # bytes; a workbook is read cell by cell, but its shared texts are held in memory
+MAX_ROWS = 1_048_576  # of a file, including empty rows; Excel's limit for a sheet
+MAX_CELL_CHARS = 32_767  # characters, Excel's own limit
+MAX_TITLE_CHARS = 31
+MAX_COLUMNS = 16_384
 _EXACT = 10**15  # integers from here on lose digits in a workbook
 
 _NO_VALUE = frozenset([
@@ -53,39 +53,39 @@ _UNTITLED = re.compile(r"[\\/*?:\[\]\x00-\x1f]")
 _UNWRITABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff\ud800-\udfff]")
 
 
-def tables_of(name: str, data: bytes, selection: str = "all") -> dict[str, Table]:
+def parse_tables(name: str, data: bytes, selection: str = "all") -> dict[str, Table]:
     """Return the sheets of a file by name, as tables. A file name that ends in `.csv` means one sheet.
 
     `selection`: `all`, `first`, or names separated by commas; unknown names are ignored. Raises FileUnreadable.
     """
-    return {sheet: of_grid(grid) for sheet, grid in grids_of(name, data, selection).items()}
+    return {sheet: from_grid(grid) for sheet, grid in parse_grids(name, data, selection).items()}
 
 
 async def read_tables(name: str, data: bytes, selection: str = "all") -> dict[str, Table]:
     """Return the same as `parse_tables`; the file is read in a process with limits."""
     try:
-        grids = await in_limited_process(grids_of, name, data, selection)
+        grids = await in_limited_process(parse_grids, name, data, selection)
     except ResourceLimitExceeded as limit:
         if limit.retryable:
             raise
         why = f"cannot be read within its limits. {limit.message.rstrip('.')}"
         raise unreadable(name, Kind.EXCEL, why, "Split it, and upload the parts.") from limit
-    return await in_untrusted_thread(lambda: {sheet: of_grid(grid) for sheet, grid in grids.items()})
+    return await in_untrusted_thread(lambda: {sheet: from_grid(grid) for sheet, grid in grids.items()})
 
 
-def grids_of(name: str, data: bytes, selection: str = "all") -> dict[str, list[list[Any]]]:
+def parse_grids(name: str, data: bytes, selection: str = "all") -> dict[str, list[list[Any]]]:
     """Return the sheets of a file by name, as lists of rows of cells. Raises FileUnreadable."""
     grids: dict[str, list[list[Any]]] = {}
-    cells_left = MOST_CELLS
+    cells_left = MAX_CELLS
     for sheet, rows in _sheets(name, data):
         if not _is_selected(sheet, selection, is_first=not grids):
             continue
-        grid = _trimmed(
+        grid = _trim(
             [[_value(cell) if number else _heading(cell) for cell in row] for number, row in enumerate(rows)]
         )
-        cells_left -= size_of(grid)
+        cells_left -= count_cells(grid)
         if cells_left < 0:
-            raise too_large(name, Kind.EXCEL, f"has more than {MOST_CELLS:,} cells")
+            raise too_large(name, Kind.EXCEL, f"has more than {MAX_CELLS:,} cells")
         grids[sheet] = grid
     return grids
 
@@ -98,7 +98,7 @@ def text_parts(name: str, data: bytes) -> Iterator[str]:
         is_first = False
         try:
             for row in rows:
-                line = "\t".join(" ".join(_shown(cell).split()) for cell in row).rstrip("\t")
+                line = "\t".join(" ".join(_display_text(cell).split()) for cell in row).rstrip("\t")
                 if line:
                     yield f"{line}\n"
         except FileTooLarge:
@@ -106,21 +106,21 @@ def text_parts(name: str, data: bytes) -> Iterator[str]:
             return
 
 
-def xlsx_of(sheets: Mapping[str, Table]) -> bytes:
+def write_xlsx(sheets: Mapping[str, Table]) -> bytes:
     """Return a workbook with these sheets, named as Excel allows. Raises NodeFailure if Excel cannot hold them."""
     try:
         from openpyxl import Workbook
         from openpyxl.cell import WriteOnlyCell
     except ImportError as error:
-        raise lacking("docs", "Excel workbooks") from error
+        raise library_missing("docs", "Excel workbooks") from error
     workbook = Workbook(write_only=True)
     titles: set[str] = set()
     for name, table in sheets.items():
-        if len(table.columns) > MOST_COLUMNS:
-            raise NodeFailure(f'Sheet "{name}" has more than {MOST_COLUMNS:,} columns, the maximum of Excel.')
+        if len(table.columns) > MAX_COLUMNS:
+            raise NodeFailure(f'Sheet "{name}" has more than {MAX_COLUMNS:,} columns, the maximum of Excel.')
         page: Any = workbook.create_sheet(_title(name, titles))
         for row in (dict(zip(table.columns, table.columns, strict=True)), *table.rows):
-            cells: list[Any] = [_written(row[column]) for column in table.columns]
+            cells: list[Any] = [_cell_value(row[column]) for column in table.columns]
             for position, cell in enumerate(cells):
                 if isinstance(cell, str) and cell.startswith("="):
                     cells[position] = WriteOnlyCell(page, cell)
@@ -131,7 +131,7 @@ def xlsx_of(sheets: Mapping[str, Table]) -> bytes:
     return file.getvalue()
 
 
-def csv_of(table: Table) -> bytes:
+def write_csv(table: Table) -> bytes:
     """Return a CSV file in UTF-8. A text that a spreadsheet would read as a formula is prefixed with an apostrophe."""
     file = io.StringIO(newline="")
     writer = csv.writer(file, lineterminator="\n")
@@ -155,27 +155,27 @@ def _workbook(name: str, data: bytes) -> Iterator[tuple[str, Iterator[Sequence[A
     try:
         from openpyxl import load_workbook
     except ImportError as error:
-        raise lacking("docs", "Excel workbooks") from error
-    check_unpacked(name, Kind.EXCEL, data, MOST_XML)
-    with reading(name, Kind.EXCEL):
+        raise library_missing("docs", "Excel workbooks") from error
+    check_unpacked(name, Kind.EXCEL, data, MAX_XML_BYTES)
+    with wrap_parser_errors(name, Kind.EXCEL):
         workbook = load_workbook(io.BytesIO(data), read_only=True, data_only=True, keep_links=False)
-        room = _Room(name)
+        room = _ReadLimit(name)
         for sheet in workbook.worksheets:
             page: Any = sheet
             page.reset_dimensions()  # the size that a file declares is often wrong
             yield str(page.title), room.taken(page.iter_rows(values_only=True))
 
 
-class _Room:
+class _ReadLimit:
     """The rows and cells of a file that may still be read: a few bytes of a workbook can mean millions of cells."""
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._rows = MOST_ROWS
-        self._cells = 4 * MOST_CELLS
+        self._rows = MAX_ROWS
+        self._cells = 4 * MAX_CELLS
 
     def taken(self, rows: Iterator[Sequence[Any]]) -> Iterator[Sequence[Any]]:
-        with reading(self._name, Kind.EXCEL):
+        with wrap_parser_errors(self._name, Kind.EXCEL):
             for row in rows:
                 self._rows -= 1
                 self._cells -= len(row)
@@ -186,19 +186,19 @@ class _Room:
 
 def _csv_grid(name: str, data: bytes) -> list[list[Any]]:
     """Return the non-blank lines. A column with only numbers, or only booleans, is converted to that type."""
-    with reading(name, Kind.TEXT):
-        text = decoded(data)
-        delimiter, text = _delimited(text)
+    with wrap_parser_errors(name, Kind.TEXT):
+        text = decode(data)
+        delimiter, text = _detect_delimiter(text)
         lines = [line for line in csv.reader(io.StringIO(text, newline=""), delimiter=delimiter) if line]
-    if sum(map(len, lines)) > MOST_CELLS:
-        raise too_large(name, Kind.TEXT, f"has more than {MOST_CELLS:,} cells")
+    if sum(map(len, lines)) > MAX_CELLS:
+        raise too_large(name, Kind.TEXT, f"has more than {MAX_CELLS:,} cells")
     width = max(map(len, lines), default=0)
     columns = [[line[at] if at < len(line) else "" for line in lines[1:]] for at in range(width)]
-    body = [_typed(texts, delimiter) for texts in columns]
+    body = [_convert_column(texts, delimiter) for texts in columns]
     return [*lines[:1], *map(list, zip(*body, strict=True))]
 
 
-def _delimited(text: str) -> tuple[str, str]:
+def _detect_delimiter(text: str) -> tuple[str, str]:
     """Return the delimiter of a CSV file, and its text without Excel's line `sep=;`, which declares one.
 
     The delimiter is the first one with which all of the first lines have the same number of cells, more than one; a
@@ -215,7 +215,7 @@ def _delimited(text: str) -> tuple[str, str]:
     return ",", text
 
 
-def _typed(texts: list[str], delimiter: str) -> list[Any]:
+def _convert_column(texts: list[str], delimiter: str) -> list[Any]:
     values = [text for text in texts if text not in _NO_VALUE]
     if values and all(text in _TRUTH for text in values):
         return [_TRUTH.get(text) for text in texts]
@@ -255,14 +255,14 @@ def _number(value: float) -> int | float | None:
     return int(value) if value.is_integer() and abs(value) < _EXACT else value
 
 
-def _shown(cell: Any) -> str:
+def _display_text(cell: Any) -> str:
     """Return a cell as text for readers."""
     if isinstance(cell, datetime) and cell.time() == time():
         return cell.date().isoformat()
     return str(cell).upper() if isinstance(cell, bool) else text_of(_number(cell) if isinstance(cell, float) else cell)
 
 
-def _trimmed(grid: list[list[Any]]) -> list[list[Any]]:
+def _trim(grid: list[list[Any]]) -> list[list[Any]]:
     """Remove the empty cells at the end of lines, and the empty lines at the end."""
     for line in grid:
         while line and line[-1] is None:
@@ -287,22 +287,22 @@ def _is_selected(sheet: str, selection: str, *, is_first: bool) -> bool:
 
 def _title(name: str, used: set[str]) -> str:
     """Return a sheet's name as Excel allows it: short, without forbidden characters, unique in any case."""
-    title = _UNTITLED.sub("_", _UNWRITABLE.sub("", name)).strip("' ")[:LONGEST_TITLE] or "Sheet"
+    title = _UNTITLED.sub("_", _UNWRITABLE.sub("", name)).strip("' ")[:MAX_TITLE_CHARS] or "Sheet"
     number, free = 0, title
     while free.lower() in used:
         number += 1
-        free = f"{title[: LONGEST_TITLE - 1 - len(str(number))]}_{number}"
+        free = f"{title[: MAX_TITLE_CHARS - 1 - len(str(number))]}_{number}"
     used.add(free.lower())
     return free
 
 
-def _written(value: Any) -> Any:
+def _cell_value(value: Any) -> Any:
     """Return a value in a type that a workbook can hold."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, int | float) and abs(value) < _EXACT:
         return value
-    return _UNWRITABLE.sub("", text_of(value))[:LONGEST_CELL]
+    return _UNWRITABLE.sub("", text_of(value))[:MAX_CELL_CHARS]
 
 
 def _as_text(value: Any) -> str:

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from io import BytesIO
 from typing import Any
 
-from components.text.extraction.file_kinds import Kind, check_unpacked, lacking, reading
+from components.text.extraction.file_kinds import Kind, check_unpacked, library_missing, wrap_parser_errors
 
-MOST_XML = 64 * 1024 * 1024  # bytes; a document's whole XML is held in memory, where it is several times as large
+MAX_XML_BYTES = 64 * 1024 * 1024  # bytes; a document's whole XML is held in memory, where it is several times as large
 _WORD = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
 _PARAGRAPH = f"{_WORD}p"
 _FALLBACK = (
@@ -24,9 +24,9 @@ def word_parts(name: str, data: bytes) -> Iterator[str]:
     try:
         from docx import Document
     except ImportError as error:
-        raise lacking("docs", "Word documents") from error
-    check_unpacked(name, Kind.WORD, data, MOST_XML)
-    with reading(name, Kind.WORD):
+        raise library_missing("docs", "Word documents") from error
+    check_unpacked(name, Kind.WORD, data, MAX_XML_BYTES)
+    with wrap_parser_errors(name, Kind.WORD):
         for line in _lines(Document(BytesIO(data)).element.body):
             yield f"{line}\n"
 

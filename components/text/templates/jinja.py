@@ -28,17 +28,17 @@ from jinja2.visitor import NodeTransformer
 from markupsafe import Markup
 
 from canvas.errors import NodeFailure
-from components.text.splitting import Words
-from components.text.templates.jinja_cost import each_costs, more_for, widest
+from components.text.splitting import WordSearch
+from components.text.templates.jinja_cost import cost_per_item, extra_cost, max_width
 
 BUDGET = 4_000_000  # characters read or written: well under a second, and far more than any useful text needs
-ITEM = 10  # the cost of a loop's item, or of a call, in characters
-DEEPEST = 100  # levels of nested values, or of filters in a chain
-SOURCE = 10  # the cost of compiling one character of source
-TAG = 1000  # the cost of compiling a tag, or a value in the source: Python's compiler holds the interpreter's lock
-PART = 150  # the cost of compiling an operand, an argument or an item
-_NOTHING = re.compile(r"\{\{[+-]?\s*+[+-]?\}\}")
-_PARTING = re.compile(r"[-,(\[|~+*/.:=<>]")
+ITEM_COST = 10  # the cost of a loop's item, or of a call, in characters
+MAX_LEVELS = 100  # levels of nested values, or of filters in a chain
+SOURCE_COST = 10  # the cost of compiling one character of source
+TAG_COST = 1000  # the cost of compiling a tag, or a value in the source: Python's compiler holds the interpreter's lock
+PART_COST = 150  # the cost of compiling an operand, an argument or an item
+_EMPTY_BRACES = re.compile(r"\{\{[+-]?\s*+[+-]?\}\}")
+_SEPARATORS = re.compile(r"[-,(\[|~+*/.:=<>]")
 
 
 class TemplateTooCostly(NodeFailure):
@@ -58,9 +58,9 @@ def render(source: str, markers: Mapping[str, str], names: Mapping[str, str]) ->
     environment = _Environment()
     try:
         environment.text_length = len(source)
-        environment.spend(_compiling(source))
-        tree = _parsed(environment, source)
-        _Instrumented(markers, environment.spend).visit(tree)
+        environment.spend(_compile_cost(source))
+        tree = _parse(environment, source)
+        _CostInstrumenter(markers, environment.spend).visit(tree)
         template = Template.from_code(environment, environment.compile(tree), {**environment.globals})
     except TemplateSyntaxError as error:
         raise NodeFailure(error.message or "The template does not parse.", line=error.lineno) from error
@@ -76,18 +76,18 @@ def render(source: str, markers: Mapping[str, str], names: Mapping[str, str]) ->
         raise RenderFailed(str(error)) from error
 
 
-def _compiling(source: str) -> int:
+def _compile_cost(source: str) -> int:
     """Return the cost of compiling a source: by its length, its tags, and the separators in its expressions."""
     tags = source.count("{{") + source.count("{%")
-    return SOURCE * len(source) + TAG * tags + PART * len(_PARTING.findall(source))
+    return SOURCE_COST * len(source) + TAG_COST * tags + PART_COST * len(_SEPARATORS.findall(source))
 
 
-def _parsed(environment: "_Environment", source: str) -> nodes.Template:
+def _parse(environment: "_Environment", source: str) -> nodes.Template:
     """Parse a template. Empty braces are not an error: they are removed."""
     try:
         return environment.parse(source)
     except TemplateSyntaxError:
-        without_empty = _NOTHING.sub("", source)
+        without_empty = _EMPTY_BRACES.sub("", source)
         if without_empty == source:
             raise
         return environment.parse(without_empty)
@@ -134,7 +134,7 @@ class _Environment(ImmutableSandboxedEnvironment):
                         total += len(text)
                     case int() as number:
                         total += 1 + number.bit_length() // 3
-                    case _Series():
+                    case _LazySeries():
                         total += 1
                         deepest = max(deepest, levels + each.levels)
                     case range() as numbers:
@@ -149,19 +149,19 @@ class _Environment(ImmutableSandboxedEnvironment):
                     return total, deepest
             levels += bool(below)
             deepest = max(deepest, levels)
-            if deepest > DEEPEST:
-                raise TemplateTooCostly(f"The template makes values of more than {DEEPEST} levels. Make them flatter.")
+            if deepest > MAX_LEVELS:
+                raise TemplateTooCostly(f"The template makes values of more than {MAX_LEVELS} levels. Make them flatter.")
             level = below
         return total, deepest
 
     def call(self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:
-        self.spend(ITEM)
+        self.spend(ITEM_COST)
         if isinstance(__obj, Macro | LoopContext):
             self.spend(self.text_length)  # the body may write the whole template text again
         owner, name = getattr(__obj, "__self__", None), getattr(__obj, "__name__", "")
         levels = self._pay(name, args if owner is None else (owner, *args), kwargs)
-        metered = (self._metered(value, _size_of(owner)) for value in args)
-        return _limited(super().call(__context, __obj, *metered, **kwargs), levels)
+        metered = (self._metered(value, _separator_length(owner)) for value in args)
+        return _wrap_series(super().call(__context, __obj, *metered, **kwargs), levels)
 
     def getitem(self, obj: Any, argument: Any) -> Any:
         self.spend(self.weight(argument))  # the lookup reads the whole argument
@@ -180,9 +180,9 @@ class _Environment(ImmutableSandboxedEnvironment):
             case "**" if isinstance(left, int) and isinstance(right, int):
                 heavy *= 1 + abs(right)
             case "%" if isinstance(left, str):
-                heavy += widest(left, right)
+                heavy += max_width(left, right)
             case "%" if isinstance(left, bytes):
-                heavy += widest(left.decode("latin-1"), right)
+                heavy += max_width(left.decode("latin-1"), right)
             case _:
                 pass
         self.spend(heavy)
@@ -193,7 +193,7 @@ class _Environment(ImmutableSandboxedEnvironment):
         if formatting is None:
             return None
         pattern = value.__self__
-        formatter = _escaping(self, pattern) if isinstance(pattern, Markup) else _Formatter(self)
+        formatter = _escape_formatter(self, pattern) if isinstance(pattern, Markup) else _Formatter(self)
 
         def paid(*args: Any, **kwargs: Any) -> Any:
             self._pay("", (pattern, *args), kwargs)
@@ -209,7 +209,7 @@ class _Environment(ImmutableSandboxedEnvironment):
         measured = [self._measured(value) for value in values]
         weights = [weight for weight, _ in measured]
         levels = max((levels for _, levels in measured), default=0)
-        self.spend(sum(weights) + more_for(name, values, weights, levels))
+        self.spend(sum(weights) + extra_cost(name, values, weights, levels))
         return levels
 
     def _guarded(self, name: str, call: Any) -> Any:
@@ -218,10 +218,10 @@ class _Environment(ImmutableSandboxedEnvironment):
         @wraps(call)
         def guarded(*args: Any, **kwargs: Any) -> Any:
             values = args[own:]
-            self.spend(ITEM)
+            self.spend(ITEM_COST)
             levels = self._pay(name, values, kwargs)
-            each = each_costs(name, [*values, *kwargs.values()])
-            return _limited(call(*args[:own], *(self._metered(value, each) for value in values), **kwargs), levels)
+            each = cost_per_item(name, [*values, *kwargs.values()])
+            return _wrap_series(call(*args[:own], *(self._metered(value, each) for value in values), **kwargs), levels)
 
         return guarded
 
@@ -229,7 +229,7 @@ class _Environment(ImmutableSandboxedEnvironment):
         """Return the value; a lazy series is wrapped, so that each item pays when it is read."""
         if not isinstance(value, Iterator) or isinstance(value, LoopContext):
             return value
-        return _Series(self._paying(value, each), value.levels if isinstance(value, _Series) else 0)
+        return _LazySeries(self._paying(value, each), value.levels if isinstance(value, _LazySeries) else 0)
 
     def _paying(self, items: Iterator[Any], each: int) -> Iterator[Any]:
         for item in items:
@@ -239,7 +239,7 @@ class _Environment(ImmutableSandboxedEnvironment):
     def _counted(self, items: Iterable[Any], text: int) -> Iterator[Any]:
         """Yield the items of a loop, and pay for each the `text` characters that the body writes itself."""
         for item in items:
-            self.spend(ITEM + text)
+            self.spend(ITEM_COST + text)
             yield item
 
     def _joined(self, items: list[Any]) -> str:
@@ -251,7 +251,7 @@ class _Environment(ImmutableSandboxedEnvironment):
         return value
 
 
-class _Series(Iterator[Any]):
+class _LazySeries(Iterator[Any]):
     """A lazy series of items from a filter. `levels` counts the filters of a chain."""
 
     def __init__(self, items: Iterator[Any], levels: int) -> None:
@@ -262,10 +262,10 @@ class _Series(Iterator[Any]):
         return next(self._items)
 
 
-def _limited(value: Any, levels: int) -> Any:
+def _wrap_series(value: Any, levels: int) -> Any:
     """Return the result of a call; a lazy series gets one level more than the call's arguments."""
-    is_series = isinstance(value, Iterator) and not isinstance(value, LoopContext | _Series)
-    return _Series(value, levels + 1) if is_series else value
+    is_series = isinstance(value, Iterator) and not isinstance(value, LoopContext | _LazySeries)
+    return _LazySeries(value, levels + 1) if is_series else value
 
 
 def _parts(value: Any) -> Sequence[Collection[Any]]:
@@ -287,11 +287,11 @@ def _parts(value: Any) -> Sequence[Collection[Any]]:
             return ()
 
 
-class _Instrumented(NodeTransformer):
+class _CostInstrumenter(NodeTransformer):
     """Replaces markers by values in the syntax tree, and makes loops, comparisons and concatenations pay."""
 
     def __init__(self, markers: Mapping[str, str], spend: Callable[[int], None]) -> None:
-        self.markers = Words(list(markers))
+        self.markers = WordSearch(list(markers))
         self.spend = spend
 
     def visit_TemplateData(self, node: nodes.TemplateData) -> Any:
@@ -324,20 +324,20 @@ class _Instrumented(NodeTransformer):
 
     def visit_Compare(self, node: nodes.Compare) -> nodes.Node:
         self.generic_visit(node)
-        node.expr = _weighed(node.expr)
+        node.expr = _charge(node.expr)
         for operand in node.ops:
-            operand.expr = _weighed(operand.expr)
+            operand.expr = _charge(operand.expr)
         return node
 
     def visit_Pair(self, node: nodes.Pair) -> nodes.Node:
         self.generic_visit(node)
-        node.key = _weighed(node.key)
+        node.key = _charge(node.key)
         return node
 
     def visit_Getitem(self, node: nodes.Getitem) -> nodes.Node:
         self.generic_visit(node)
         if isinstance(node.arg, nodes.Slice):  # a slice copies
-            node.node = _weighed(node.node)
+            node.node = _charge(node.node)
         return node
 
     def _pieces(self, text: str) -> Iterator[tuple[bool, str]]:
@@ -346,14 +346,14 @@ class _Instrumented(NodeTransformer):
         for start, marker in self.markers.places(text):
             if start > position:
                 yield False, text[position:start]
-            self.spend(TAG)
+            self.spend(TAG_COST)
             yield True, marker
             position = start + len(marker)
         if position < len(text):
             yield False, text[position:]
 
 
-def _weighed(value: nodes.Expr) -> nodes.Expr:
+def _charge(value: nodes.Expr) -> nodes.Expr:
     """Return the expression, wrapped so that it pays for its whole value; a constant has been paid for."""
     if isinstance(value, nodes.Const):
         return value
@@ -365,7 +365,7 @@ def _join(parts: list[nodes.Expr], at: nodes.Node) -> nodes.Filter:
     return nodes.Filter(items, "easel_joined", [], [], None, None, lineno=at.lineno)
 
 
-def _size_of(owner: Any) -> int:
+def _separator_length(owner: Any) -> int:
     """Return the length of the separator that `join` writes: its receiver, if that is a text."""
     return len(owner) if isinstance(owner, str | bytes) else 0
 
@@ -374,42 +374,42 @@ class _Formatter(SandboxedFormatter):
     """Pays for every width once it is known, because several arguments may make up a width."""
 
     def format_field(self, value: Any, format_spec: str) -> str:
-        cast(_Environment, self._env).spend(widest(format_spec, ()))
+        cast(_Environment, self._env).spend(max_width(format_spec, ()))
         return super().format_field(value, format_spec)
 
 
 class _EscapeFormatter(SandboxedEscapeFormatter):
     def format_field(self, value: Any, format_spec: str) -> str:
-        cast(_Environment, self._env).spend(widest(format_spec, ()))
+        cast(_Environment, self._env).spend(max_width(format_spec, ()))
         return super().format_field(value, format_spec)
 
 
-def _escaping(environment: _Environment, pattern: Markup) -> _EscapeFormatter:
+def _escape_formatter(environment: _Environment, pattern: Markup) -> _EscapeFormatter:
     return _EscapeFormatter(environment, escape=pattern.escape)
 
 
 @pass_environment
-def _summed(environment: Any, items: Iterable[Any], attribute: Any = None, start: Any = 0) -> Any:
+def _sum(environment: Any, items: Iterable[Any], attribute: Any = None, start: Any = 0) -> Any:
     """Implement the filter `sum`, concatenating lists without a copy at each step."""
     found = items if attribute is None else map(make_attrgetter(environment, attribute), items)
     if isinstance(start, list | tuple):
-        return type(start)([*start, *(inner for item in found for inner in _like(start, item))])
+        return type(start)([*start, *(inner for item in found for inner in _require_same_type(start, item))])
     return sum(found, start)
 
 
-def _like(start: Any, item: Any) -> Any:
+def _require_same_type(start: Any, item: Any) -> Any:
     """Return the item if it has the type of `start`. Raises TypeError otherwise, like `+`."""
     if not isinstance(item, type(start)):
         raise TypeError(f"a {type(item).__name__} cannot be added to a {type(start).__name__}")
     return item
 
 
-def _chosen(items: Any) -> Any:
+def _choose(items: Any) -> Any:
     """Implement the filter `random` repeatably: the same items give the same choice in every attempt."""
     choices = list(items)
     return choices[zlib.crc32(repr(choices).encode(errors="replace")) % len(choices)] if choices else ""
 
 
 FILTERS: dict[str, Any] = {name: call for name, call in JINJA_FILTERS.items() if name not in ("urlize", "random")}
-FILTERS["random"] = _chosen
-FILTERS["sum"] = _summed
+FILTERS["random"] = _choose
+FILTERS["sum"] = _sum

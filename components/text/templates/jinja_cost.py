@@ -22,18 +22,18 @@ STRIPPING = {"strip", "lstrip", "rstrip", "trim"}
 FROM_THE_END = {"rfind", "rindex", "rsplit", "rpartition"}  # a forward search reads each character once
 PLAIN_CODECS = {"utf8", "ascii", "latin1", "iso88591", "cp1252", "utf16", "utf32"}
 
-A_DIGIT = 10  # the cost of each digit of precision in `round`
-A_SEARCH = 8  # characters that a search passes in the time of one cost unit
-A_COPY = 2500  # bytes that are copied in the time of one cost unit
-A_LOOK = 4  # the cost of one character in `pprint`, plus 1 for each level
-A_NAME = 100  # characters that a codec's error handler may write for one
+DIGIT_COST = 10  # the cost of each digit of precision in `round`
+CHARS_SEARCHED_PER_UNIT = 8  # characters that a search passes in the time of one cost unit
+BYTES_COPIED_PER_UNIT = 2500  # bytes that are copied in the time of one cost unit
+PPRINT_CHAR_COST = 4  # the cost of one character in `pprint`, plus 1 for each level
+MAX_ESCAPE_CHARS = 100  # characters that a codec's error handler may write for one
 
 _WIDTH = re.compile(r"\d+")
 _WRAPPED_AT = re.compile("[\t\n\x0b\x0c\r ]+")  # the whitespace at which textwrap splits words; there is more
-_BEYOND = 10**9  # the width assumed for a number of very many digits
+_HUGE_WIDTH = 10**9  # the width assumed for a number of very many digits
 
 
-def more_for(name: str, values: Sequence[Any], weights: Sequence[int], levels: int = 0) -> int:
+def extra_cost(name: str, values: Sequence[Any], weights: Sequence[int], levels: int = 0) -> int:
     """Return the cost of a call beyond its values' weights; the first value is the receiver or the filter's input.
 
     `levels` is the depth of the deepest value.
@@ -46,12 +46,12 @@ def more_for(name: str, values: Sequence[Any], weights: Sequence[int], levels: i
         numbers = [abs(value) for value in values[1:] if isinstance(value, int)]
         price += sum(weights) * max([0, *sorted(texts)[:-1], *numbers])
     if name in BY_ATTRIBUTE:
-        price += _size(values[0]) * each_costs(name, values)
+        price += _size(values[0]) * cost_per_item(name, values)
     match name:
         case "round":
-            price += A_DIGIT * max([0, *(abs(value) for value in values[1:] if isinstance(value, int))])
+            price += DIGIT_COST * max([0, *(abs(value) for value in values[1:] if isinstance(value, int))])
         case "format" if isinstance(values[0], str):
-            price += widest(values[0], values[1:])
+            price += max_width(values[0], values[1:])
         case "translate":
             tables = [table for table in values[1:] if isinstance(table, dict)]
             price += (
@@ -60,21 +60,21 @@ def more_for(name: str, values: Sequence[Any], weights: Sequence[int], levels: i
         case "join":
             price += _size(values[0]) * _size(values[1]) if len(values) > 1 else 0
         case "striptags" if isinstance(values[0], str):
-            price += len(values[0]) * values[0].count("<") * 2 // A_COPY
+            price += len(values[0]) * values[0].count("<") * 2 // BYTES_COPIED_PER_UNIT
         case "wordwrap" if isinstance(values[0], str):
-            price += sum(map(_wrapping, _WRAPPED_AT.split(values[0])))
+            price += sum(map(_wrap_cost, _WRAPPED_AT.split(values[0])))
         case "pprint":
-            price += weights[0] * (A_LOOK + levels)
+            price += weights[0] * (PPRINT_CHAR_COST + levels)
         case "encode" | "decode":
-            price += _coding(values)
+            price += _codec_cost(values)
         case _ if name in STRIPPING | FROM_THE_END and len(texts) > 1:
-            price += texts[0] * texts[1] // A_SEARCH
+            price += texts[0] * texts[1] // CHARS_SEARCHED_PER_UNIT
         case _:
             pass
     return price
 
 
-def each_costs(name: str, values: Sequence[Any]) -> int:
+def cost_per_item(name: str, values: Sequence[Any]) -> int:
     """Return the cost for each item of a series in a filter that reads its attributes, or writes between items."""
     if name not in BY_ATTRIBUTE:
         return 0
@@ -84,9 +84,9 @@ def each_costs(name: str, values: Sequence[Any]) -> int:
     return sum(1 + text.count(".") + text.count(",") for text in texts)
 
 
-def widest(pattern: str, arguments: Any) -> int:
+def max_width(pattern: str, arguments: Any) -> int:
     """Return the largest width in a format such as `%5d`; a star takes the width from the arguments."""
-    widths = [_BEYOND if len(digits) > 9 else int(digits) for digits in _WIDTH.findall(pattern)]
+    widths = [_HUGE_WIDTH if len(digits) > 9 else int(digits) for digits in _WIDTH.findall(pattern)]
     values = arguments if isinstance(arguments, list | tuple) else [arguments]
     return max([0, *widths, *(abs(value) for value in values if isinstance(value, int) and "*" in pattern)])
 
@@ -95,15 +95,15 @@ def _size(value: Any) -> int:
     return len(value) if isinstance(value, str | bytes | list | tuple | dict | set | range) else 1
 
 
-def _wrapping(word: str) -> int:
+def _wrap_cost(word: str) -> int:
     """Return the cost of wrapping a word: a copy for each line, and a search if it contains whitespace."""
     has_blanks = word[:1].isspace() or word[-1:].isspace() or len(word.split(maxsplit=1)) > 1
-    return len(word) ** 2 // (A_SEARCH if has_blanks else A_COPY)
+    return len(word) ** 2 // (CHARS_SEARCHED_PER_UNIT if has_blanks else BYTES_COPIED_PER_UNIT)
 
 
-def _coding(values: Sequence[Any]) -> int:
+def _codec_cost(values: Sequence[Any]) -> int:
     """Return the cost of a codec: some search the text for every character, some error handlers write long names."""
     codec = values[1] if len(values) > 1 and isinstance(values[1], str) else "utf8"
     is_plain = codec.lower().replace("-", "").replace("_", "") in PLAIN_CODECS
     size = _size(values[0])
-    return size * A_NAME * (len(values) > 2) + (0 if is_plain else size * size // A_SEARCH)
+    return size * MAX_ESCAPE_CHARS * (len(values) > 2) + (0 if is_plain else size * size // CHARS_SEARCHED_PER_UNIT)

@@ -25,8 +25,8 @@ from components.text.templates import jinja
 Lookup: TypeAlias = Callable[[str], Any]
 TextForm: TypeAlias = Callable[[Any], str]
 
-SHOW = "include_download_info_in_content"
-_UNNAMEABLE = re.compile(r"[@:.]")
+DOWNLOAD_INFO_KEY = "include_download_info_in_content"
+_NOT_IN_JINJA_NAMES = re.compile(r"[@:.]")
 
 
 def json_text(value: Any) -> str:
@@ -53,7 +53,7 @@ def tips_text(value: Any) -> str:
     return value if isinstance(value, str) else json_text(value)
 
 
-def shown(value: Any, files: list[dict[str, Any]] | None = None, *, delimiter: str | None = None) -> str:
+def display_text(value: Any, files: list[dict[str, Any]] | None = None, *, delimiter: str | None = None) -> str:
     """Return a value's text form in Messages: like `value_text`, but file descriptors give "" and are added to `files`.
 
     If any of the descriptors has `include_download_info_in_content`, they are text as well, without that key. With a
@@ -65,31 +65,31 @@ def shown(value: Any, files: list[dict[str, Any]] | None = None, *, delimiter: s
             return delimiter.join(str(item) for item in value)
         return value_text(value)
     described, single = found
-    bare = [{key: part for key, part in file.items() if key != SHOW} for file in described]
+    bare = [{key: part for key, part in file.items() if key != DOWNLOAD_INFO_KEY} for file in described]
     if files is not None:
         files.extend(bare)
-    if not any(file.get(SHOW) for file in described):
+    if not any(file.get(DOWNLOAD_INFO_KEY) for file in described):
         return ""
     return json_text(bare[0] if single else bare)
 
 
 def format_text(text: str, lookup: Lookup, to_text: TextForm = value_text) -> str:
     """Return the text with every reference replaced by the text form of its value."""
-    return filled(text, texts_of([text], lookup, to_text))
+    return fill(text, resolve_texts([text], lookup, to_text))
 
 
-def texts_of(texts: Iterable[str], lookup: Lookup, to_text: TextForm = value_text) -> dict[str, str]:
+def resolve_texts(texts: Iterable[str], lookup: Lookup, to_text: TextForm = value_text) -> dict[str, str]:
     """Return the text form of every reference in the texts, by expression, in order of first mention."""
-    return {expression: to_text(value) for expression, value in values_of(texts, lookup).items()}
+    return {expression: to_text(value) for expression, value in resolve_values(texts, lookup).items()}
 
 
-def values_of(texts: Iterable[str], lookup: Lookup) -> dict[str, Any]:
+def resolve_values(texts: Iterable[str], lookup: Lookup) -> dict[str, Any]:
     """Return the value of every reference in the texts, each looked up once.
 
     Raises UnresolvedReference for an unknown node or global. An alias outside of an Iteration is not a reference.
     """
     values: dict[str, Any] = {}
-    for found in mentions(texts):
+    for found in find_references(texts):
         if found.expression in values:
             continue
         try:
@@ -107,13 +107,13 @@ def input_value(param: Any, lookup: Lookup, is_reference: Callable[[str], bool])
     return lookup(param) if is_reference(param) else format_text(param, lookup)
 
 
-def mentions(texts: Iterable[str]) -> Iterator[ReferenceMatch]:
+def find_references(texts: Iterable[str]) -> Iterator[ReferenceMatch]:
     """Yield every reference and alias in the texts, each as often as it occurs."""
     for text in texts:
         yield from references.find(text, with_aliases=True)
 
 
-def pieces(text: str) -> Iterator[str | ReferenceMatch]:
+def split_references(text: str) -> Iterator[str | ReferenceMatch]:
     """Yield the parts of a text in order: non-empty literal texts, and references."""
     position = 0
     for found in references.find(text, with_aliases=True):
@@ -125,22 +125,22 @@ def pieces(text: str) -> Iterator[str | ReferenceMatch]:
         yield text[position:]
 
 
-def filled(text: str, texts: Mapping[str, str]) -> str:
+def fill(text: str, texts: Mapping[str, str]) -> str:
     """Return the text with the references in `texts` replaced; other references stay unchanged."""
     return "".join(
         part if isinstance(part, str) else texts.get(part.expression, text[part.start : part.end])
-        for part in pieces(text)
+        for part in split_references(text)
     )
 
 
 def looks_like_jinja(text: str) -> bool:
     """Return whether a text contains Jinja: a block in `{% %}`, or double braces beside references."""
-    rest = " ".join(part for part in pieces(text) if isinstance(part, str))
+    rest = " ".join(part for part in split_references(text) if isinstance(part, str))
     block = rest.find("{%")
     return "{{" in rest or "}}" in rest or (block >= 0 and rest.find("%}", block + 2) >= 0)
 
 
-def rendered(text: str, texts: Mapping[str, str]) -> str:
+def render(text: str, texts: Mapping[str, str]) -> str:
     """Render the text as a Jinja template, with its references bound to their text forms.
 
     References may occur anywhere, also in expressions, where they can also be written with underscores (`begin@x` as
@@ -152,7 +152,7 @@ def rendered(text: str, texts: Mapping[str, str]) -> str:
         prefix += "_"
     markers: dict[str, str] = {}
     source: list[str] = []
-    for part in pieces(text):
+    for part in split_references(text):
         if isinstance(part, str):
             source.append(part)
         elif part.expression in texts:
@@ -161,11 +161,11 @@ def rendered(text: str, texts: Mapping[str, str]) -> str:
             source.append(marker)
         else:
             source.append(text[part.start : part.end])
-    names = {_UNNAMEABLE.sub("_", expression): value for expression, value in texts.items()}
+    names = {_NOT_IN_JINJA_NAMES.sub("_", expression): value for expression, value in texts.items()}
     try:
         return jinja.render("".join(source), markers, names)
     except jinja.RenderFailed:
-        return filled(text, texts)
+        return fill(text, texts)
 
 
 def _files_in(value: Any) -> tuple[list[dict[str, Any]], bool] | None:

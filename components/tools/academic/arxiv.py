@@ -15,14 +15,14 @@ from components.tools.framework.base import Argument, Tool, ToolParams, ToolResu
 from components.tools.framework.evidence import Hit
 from components.tools.framework.parameters import one_of, positive
 from components.tools.framework.xml_tree import text_of
-from providers.interfaces import Call, Reply
+from providers.interfaces import HttpCall, HttpResponse
 from providers.isolation.untrusted_threads import in_untrusted_thread
 from providers.models.types.rate_limits import VendorRateLimit
 
 SEARCH = "https://export.arxiv.org/api/query"
 ORDERS = ("submittedDate", "lastUpdatedDate", "relevance")
-MOST_TRIES = 3  # the most that the vendor accepts
-PACE = VendorRateLimit(requests=1, seconds=3.0)
+MAX_TRIES = 3  # the most that the vendor accepts
+RATE_LIMIT = VendorRateLimit(requests=1, seconds=3.0)
 _ATOM = "{http://www.w3.org/2005/Atom}"
 _ERROR = "api/errors"  # in the id of an entry that is an error and not an article
 
@@ -41,30 +41,30 @@ async def search(params: ArXivParams, arguments: Mapping[str, Any], ctx: NodeCon
         "start": 0,
         "max_results": params.top_n,
     }
-    feed = await _feed(await http.ask(ctx, "ArXiv", Call("GET", SEARCH, params=query_params)))
-    rows = [_row(entry) for entry in feed.iterfind(f"{_ATOM}entry")]
+    feed = await _parse_feed(await http.send(ctx, "ArXiv", HttpCall("GET", SEARCH, params=query_params)))
+    rows = [_article(entry) for entry in feed.iterfind(f"{_ATOM}entry")]
     hits = (Hit(row["title"], row["pdf_url"], row["summary"]) for row in rows)
     formalized = await evidence.cite_hits(hits, ctx)
     return ToolResult({"formalized_content": formalized, "json": rows}, answer=formalized)
 
 
-async def _feed(reply: Reply) -> Element:
+async def _parse_feed(reply: HttpResponse) -> Element:
     """Return the vendor's feed. Raises ToolError if it is not one, and for an error with the text of its entry."""
     try:
         feed = await in_untrusted_thread(xml_tree.parse, reply.content)
     except ToolError:
         if reply.is_success:
             raise
-        raise http.refusal(reply) from None
+        raise http.error_from_reply(reply) from None
     if reply.is_success and feed.tag != f"{_ATOM}feed":
-        raise ToolError(f"The answer is not a feed: {http.text_of(reply)[: http.SHOWN]}")
+        raise ToolError(f"The answer is not a feed: {http.decode_text(reply)[: http.MAX_ERROR_BODY]}")
     if not reply.is_success:
         messages = (_summary(entry) for entry in feed.iterfind(f"{_ATOM}entry") if _ERROR in _member(entry, "id"))
-        raise http.refusal(reply, next(messages, ""))
+        raise http.error_from_reply(reply, next(messages, ""))
     return feed
 
 
-def _row(entry: Element) -> dict[str, Any]:
+def _article(entry: Element) -> dict[str, Any]:
     """Return an article: {title, summary, authors, pdf_url, entry_id, published, updated}."""
     entry_id, summary = _member(entry, "id"), _summary(entry)
     if _ERROR in entry_id:
@@ -98,6 +98,6 @@ ARXIV = Tool(
     call=search,
     effect="idempotent",
     brings_sources=True,
-    most_tries=MOST_TRIES,
-    pace=PACE,
+    most_tries=MAX_TRIES,
+    pace=RATE_LIMIT,
 )

@@ -16,12 +16,12 @@ from components.text.templates.templates import plain_text, value_text
 from components.tools.framework import evidence, http
 from components.tools.framework.base import Argument, Tool, ToolParams, ToolResult
 from components.tools.framework.evidence import Hit
-from components.tools.framework.parameters import positive, whole
-from providers.interfaces import Call, Reply
+from components.tools.framework.parameters import positive, whole_number
+from providers.interfaces import HttpCall, HttpResponse
 
 SEARCH = "https://bgpt.pro/api/mcp-search"
-SECONDS = 25.0
-MISSING = "-"
+TIMEOUT_SECONDS = 25.0
+MISSING_TEXT = "-"
 
 _LINES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("Title", ("title",)),
@@ -45,9 +45,9 @@ _LINES: tuple[tuple[str, tuple[str, ...]], ...] = (
 """The lines that a model gets of a paper: each line's label, and the members that may hold its text."""
 
 
-def _days(value: Any) -> int | None:
+def _parse_days(value: Any) -> int | None:
     """Return a number of days; None for no value and for 0. Raises ValueError for anything else."""
-    number = 0 if value is None or value == "" else whole(value)
+    number = 0 if value is None or value == "" else whole_number(value)
     if number is None or number < 0:
         raise ValueError(f"BGPT days back {value} not supported, should be positive integer")
     return number or None
@@ -58,7 +58,7 @@ class BGPTParams(ToolParams):
 
     top_n: Annotated[int, positive("Top N")] = 10
     api_key: Any = ""
-    days_back: Annotated[int | None, BeforeValidator(_days)] = None
+    days_back: Annotated[int | None, BeforeValidator(_parse_days)] = None
 
 
 async def search(params: BGPTParams, arguments: Mapping[str, Any], ctx: NodeContext) -> ToolResult:
@@ -67,14 +67,14 @@ async def search(params: BGPTParams, arguments: Mapping[str, Any], ctx: NodeCont
         body["api_key"] = params.api_key
     if params.days_back:
         body["days_back"] = params.days_back
-    rows = _rows(await _answer(body, ctx))
+    rows = _parse_rows(await _fetch(body, ctx))
     formalized = await evidence.cite_hits((_hit(row) for row in rows if isinstance(row, Mapping)), ctx)
     return ToolResult({"formalized_content": formalized, "json": rows}, answer=formalized)
 
 
-async def _answer(body: Mapping[str, Any], ctx: NodeContext) -> Reply:
+async def _fetch(body: Mapping[str, Any], ctx: NodeContext) -> HttpResponse:
     try:
-        return await http.fetch(ctx, "BGPT", Call("POST", SEARCH, json=body, timeout=SECONDS))
+        return await http.fetch(ctx, "BGPT", HttpCall("POST", SEARCH, json=body, timeout=TIMEOUT_SECONDS))
     except HttpFailed as failed:
         status = failed.details.get("status", 0)
         for_good = 400 <= status < 500 and status != HTTPStatus.TOO_MANY_REQUESTS
@@ -82,8 +82,8 @@ async def _answer(body: Mapping[str, Any], ctx: NodeContext) -> Reply:
         raise HttpFailed(text, retryable=failed.retryable and not for_good, **failed.details) from failed
 
 
-def _rows(reply: Reply) -> list[Any]:
-    body = http.json_of(reply)
+def _parse_rows(reply: HttpResponse) -> list[Any]:
+    body = http.parse_json(reply)
     if not isinstance(body, dict):
         raise ToolError("Invalid response from BGPT")
     rows = body.get("results")
@@ -93,11 +93,11 @@ def _rows(reply: Reply) -> list[Any]:
 
 
 def _hit(row: Mapping[str, Any]) -> Hit:
-    lines = (f"{label}: {_first(row, names) or MISSING}" for label, names in _LINES)
-    return Hit(_first(row, ("title",)) or "Untitled", _first(row, ("url", "doi")), "\n".join(lines))
+    lines = (f"{label}: {_first_text(row, names) or MISSING_TEXT}" for label, names in _LINES)
+    return Hit(_first_text(row, ("title",)) or "Untitled", _first_text(row, ("url", "doi")), "\n".join(lines))
 
 
-def _first(row: Mapping[str, Any], names: tuple[str, ...]) -> str:
+def _first_text(row: Mapping[str, Any], names: tuple[str, ...]) -> str:
     """Return the first member that is not blank; a list or an object as its Python `repr`, as upstream."""
     found = (plain_text(row.get(name)).strip() for name in names)
     return next((text for text in found if text), "")

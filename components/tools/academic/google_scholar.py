@@ -15,15 +15,15 @@ from components.text.templates.templates import value_text
 from components.tools.framework import evidence, http
 from components.tools.framework.base import Argument, Tool, ToolParams, ToolResult
 from components.tools.framework.evidence import Hit
-from components.tools.framework.parameters import flag, one_of, positive, whole
-from providers.interfaces import Call
+from components.tools.framework.parameters import flag, one_of, positive, whole_number
+from providers.interfaces import HttpCall
 from providers.isolation.untrusted_threads import in_untrusted_thread
 
 SEARCH = "https://scholar.google.com/scholar"
-ROWS_A_PAGE = 10
-MOST_PAGES = 10
+ROWS_PER_PAGE = 10
+MAX_PAGES = 10
 
-_RIDDLES = ("gs_captcha", "/sorry/", "g-recaptcha", "not a robot")
+_CAPTCHA_MARKS = ("gs_captcha", "/sorry/", "g-recaptcha", "not a robot")
 _YEAR = re.compile(r"\b(?:1[5-9]|20)\d\d\b")
 _CITED = re.compile(r"Cited by (\d{1,9})")
 _MARKS = re.compile(r"^(?:\[[^\]]{1,20}\]\s*)+")
@@ -43,33 +43,33 @@ async def search(params: GoogleScholarParams, arguments: Mapping[str, Any], ctx:
         "q": value_text(arguments["query"]),
         "as_vis": 0,
         "as_sdt": "0,33" if params.patents else "1,33",
-        "as_ylo": whole(params.year_low),
-        "as_yhi": whole(params.year_high),
+        "as_ylo": whole_number(params.year_low),
+        "as_yhi": whole_number(params.year_high),
         "scisbd": 1 if params.sort_by == "date" else None,
     }
     query_params = {name: value for name, value in options.items() if value is not None}
     rows: list[dict[str, Any]] = []
-    for page in range(MOST_PAGES):
-        found = await _page({**query_params, "start": page * ROWS_A_PAGE}, ctx)
+    for page in range(MAX_PAGES):
+        found = await _fetch_page({**query_params, "start": page * ROWS_PER_PAGE}, ctx)
         rows += found
-        if len(rows) >= params.top_n or len(found) < ROWS_A_PAGE:
+        if len(rows) >= params.top_n or len(found) < ROWS_PER_PAGE:
             break
     rows = rows[: params.top_n]
     formalized = await evidence.cite_hits(map(_hit, rows), ctx)
     return ToolResult({"formalized_content": formalized, "json": rows}, answer=formalized)
 
 
-async def _page(query_params: Mapping[str, Any], ctx: NodeContext) -> list[dict[str, Any]]:
-    reply = await http.ask(ctx, "GoogleScholar", Call("GET", SEARCH, params=query_params))
-    page = http.text_of(reply)
-    if reply.status == HTTPStatus.TOO_MANY_REQUESTS or any(riddle in page for riddle in _RIDDLES):
+async def _fetch_page(query_params: Mapping[str, Any], ctx: NodeContext) -> list[dict[str, Any]]:
+    reply = await http.send(ctx, "GoogleScholar", HttpCall("GET", SEARCH, params=query_params))
+    page = http.decode_text(reply)
+    if reply.status == HTTPStatus.TOO_MANY_REQUESTS or any(riddle in page for riddle in _CAPTCHA_MARKS):
         raise HttpFailed("Google Scholar refuses programs for now.", retryable=False, status=reply.status)
     if not reply.is_success:
-        raise http.refusal(reply)
-    return await in_untrusted_thread(_rows_in, page)
+        raise http.error_from_reply(reply)
+    return await in_untrusted_thread(_parse_rows, page)
 
 
-def _rows_in(page: str) -> list[dict[str, Any]]:
+def _parse_rows(page: str) -> list[dict[str, Any]]:
     """Return the articles of a page: {bib: {title, author, abstract, pub_year, venue}, pub_url, num_citations}."""
     try:
         from selectolax.lexbor import LexborHTMLParser
@@ -81,7 +81,7 @@ def _rows_in(page: str) -> list[dict[str, Any]]:
         if title is None:
             continue
         link, cited = title.css_first("a"), _CITED.search(article.text())
-        authors, venue, year = _byline(_one_line(byline.text())) if byline is not None else ([], "", "")
+        authors, venue, year = _parse_byline(_one_line(byline.text())) if byline is not None else ([], "", "")
         rows.append(
             {
                 "bib": {
@@ -98,7 +98,7 @@ def _rows_in(page: str) -> list[dict[str, Any]]:
     return rows
 
 
-def _byline(text: str) -> tuple[list[str], str, str]:
+def _parse_byline(text: str) -> tuple[list[str], str, str]:
     """Parse authors, venue and year of `A Lee, B Li - Journal of Widgets, 2024 - example.org`."""
     names, _, rest = text.partition(" - ")
     where = rest.partition(" - ")[0]

@@ -18,13 +18,13 @@ from components.tools.framework.base import Argument, Tool, ToolParams, ToolResu
 from components.tools.framework.evidence import Hit
 from components.tools.framework.parameters import positive
 from components.tools.framework.xml_tree import text_of
-from providers.interfaces import Call, Reply
+from providers.interfaces import HttpCall, HttpResponse
 from providers.isolation.untrusted_threads import in_untrusted_thread
 from providers.models.types.rate_limits import VendorRateLimit
 
 SEARCH = "https://eutils.ncbi.nlm.nih.gov/entrez/eutils/esearch.fcgi"
 FETCH = "https://eutils.ncbi.nlm.nih.gov/entrez/eutils/efetch.fcgi"
-PACE = VendorRateLimit(requests=3, seconds=1.0, with_key=10)
+RATE_LIMIT = VendorRateLimit(requests=3, seconds=1.0, with_key=10)
 ARTICLE = "https://pubmed.ncbi.nlm.nih.gov/"
 
 
@@ -45,41 +45,41 @@ async def search(params: PubMedParams, arguments: Mapping[str, Any], ctx: NodeCo
     if params.shown_key:
         caller["api_key"] = params.shown_key
     query_params = {**caller, "term": value_text(arguments["query"]), "retmax": params.top_n}
-    ids = _ids(await http.fetch(ctx, "PubMed", Call("GET", SEARCH, params=query_params)))[: params.top_n]
+    ids = _parse_ids(await http.fetch(ctx, "PubMed", HttpCall("GET", SEARCH, params=query_params)))[: params.top_n]
     rows: list[dict[str, str]] = []
     if ids:
-        reply = await http.fetch(ctx, "PubMed", Call("GET", FETCH, params={**caller, "id": ",".join(ids)}))
-        found = await in_untrusted_thread(_tree, reply, "PubmedArticleSet")
+        reply = await http.fetch(ctx, "PubMed", HttpCall("GET", FETCH, params={**caller, "id": ",".join(ids)}))
+        found = await in_untrusted_thread(_parse_tree, reply, "PubmedArticleSet")
         rows = [_row(article) for article in found.iter("PubmedArticle")]
     hits = (Hit(row["title"], row["url"], _content(row)) for row in rows)
     formalized = await evidence.cite_hits(hits, ctx)
     return ToolResult({"formalized_content": formalized, "json": rows}, answer=formalized)
 
 
-def _ids(reply: Reply) -> list[str]:
+def _parse_ids(reply: HttpResponse) -> list[str]:
     """Return the ids of the articles found, from XML or, as some mirrors send it, JSON.
 
     Raises ToolError for an error.
     """
     if reply.content.lstrip().startswith(b"{"):
-        body = http.object_of(reply)
+        body = http.parse_object(reply)
         result = body.get("esearchresult")
         found: Mapping[str, Any] = result if isinstance(result, dict) else {}
-        _refused_if(value_text(found.get("ERROR") or body.get("error")))
-        return [str(number) for number in http.rows_of(found.get("idlist"), "idlist")]
-    return [text_of(number) for number in _tree(reply, "eSearchResult").iterfind("IdList/Id")]
+        _raise_if_error(value_text(found.get("ERROR") or body.get("error")))
+        return [str(number) for number in http.require_list(found.get("idlist"), "idlist")]
+    return [text_of(number) for number in _parse_tree(reply, "eSearchResult").iterfind("IdList/Id")]
 
 
-def _tree(reply: Reply, name: str) -> Element:
+def _parse_tree(reply: HttpResponse, name: str) -> Element:
     """Return the root of an answer, which must have this name. Raises ToolError for an error and any other root."""
     tree = xml_tree.parse(reply.content)
-    _refused_if(text_of(tree.find("ERROR")))
+    _raise_if_error(text_of(tree.find("ERROR")))
     if tree.tag != name:
-        raise ToolError(f"The answer is not of type {name}: {http.text_of(reply)[: http.SHOWN]}")
+        raise ToolError(f"The answer is not of type {name}: {http.decode_text(reply)[: http.MAX_ERROR_BODY]}")
     return tree
 
 
-def _refused_if(error: str) -> None:
+def _raise_if_error(error: str) -> None:
     if error:
         raise ToolError(error)
 
@@ -139,5 +139,5 @@ PUBMED = Tool(
     call=search,
     effect="idempotent",
     brings_sources=True,
-    pace=PACE,
+    pace=RATE_LIMIT,
 )

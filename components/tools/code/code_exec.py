@@ -19,9 +19,9 @@ from canvas.errors import ToolError
 from components.context import NodeContext
 from components.text.templates.templates import value_text
 from components.tools.code import output_contract, output_files
-from components.tools.code.output_contract import Contract
+from components.tools.code.output_contract import OutputContract
 from components.tools.framework.base import Argument, Tool, ToolParams, ToolResult
-from components.tools.framework.parameters import filled, one_of
+from components.tools.framework.parameters import not_empty, one_of
 from providers.interfaces import Program, ProgramResult, Sandbox
 from providers.isolation.untrusted_threads import in_untrusted_thread
 from providers.models.text.sanitizer import clean
@@ -38,11 +38,11 @@ NO_SANDBOX = (
     "No sandbox is configured to run code. Set EASEL_SANDBOX on the workers, for example EASEL_SANDBOX=local, "
     "and start them again."
 )
-LONGEST_ERROR = 4000  # characters; of a longer stderr, the end is kept
+MAX_ERROR_LENGTH = 4000  # characters; of a longer stderr, the end is kept
 _DEFAULT_SCRIPT = 'def main(arg1: str, arg2: str) -> dict:\n    return {"result": arg1 + arg2}\n'
-_DONE = "code:done"
-_MOST_PRINTED = 16_000  # characters of a program's output that a model gets beside its result
-_RETURNS = "It defines `main`, without parameters, which returns a JSON value"
+_RESULT_KEY = "code:done"
+_MAX_PRINTED = 16_000  # characters of a program's output that a model gets beside its result
+_MAIN_RETURNS = "It defines `main`, without parameters, which returns a JSON value"
 
 
 def _default_outputs() -> dict[str, Any]:
@@ -53,7 +53,7 @@ class CodeExecParams(ToolParams):
     null_counts: ClassVar[tuple[str, ...]] = ("script",)
 
     lang: Annotated[str, one_of("Support languages", tuple(LANGUAGES))] = "python"
-    script: Annotated[Any, filled("Script")] = _DEFAULT_SCRIPT
+    script: Annotated[Any, not_empty("Script")] = _DEFAULT_SCRIPT
     arguments: Any = Field(default_factory=dict[str, Any])
     outputs: Any = Field(default_factory=_default_outputs)
 
@@ -70,16 +70,16 @@ async def execute(params: CodeExecParams, arguments: Mapping[str, Any], ctx: Nod
     if sandbox is None:
         raise ToolError(NO_SANDBOX)
     if sandbox.repeatable:
-        return _judged(await _carried_out(sandbox, program, contract, ctx), contract)
-    recorded = await ctx.recall(_DONE)
+        return _check_result(await _run_program(sandbox, program, contract, ctx), contract)
+    recorded = await ctx.recall(_RESULT_KEY)
     if recorded is None:
         async with ctx.unrepeatable():
-            recorded = await _carried_out(sandbox, program, contract, ctx)
-            await ctx.record(_DONE, recorded)  # before the result is used
-    return _judged(recorded, contract)
+            recorded = await _run_program(sandbox, program, contract, ctx)
+            await ctx.record(_RESULT_KEY, recorded)  # before the result is used
+    return _check_result(recorded, contract)
 
 
-async def _carried_out(sandbox: Sandbox, program: Program, contract: Contract, ctx: NodeContext) -> Mapping[str, Any]:
+async def _run_program(sandbox: Sandbox, program: Program, contract: OutputContract, ctx: NodeContext) -> Mapping[str, Any]:
     """Run the program; return {"outputs"} or {"error"}, and "printed" with its output beside the result."""
     printed = ""
     try:
@@ -91,10 +91,10 @@ async def _carried_out(sandbox: Sandbox, program: Program, contract: Contract, c
     return {"outputs": outputs, "printed": printed if result.has_value else ""}
 
 
-async def _outputs(result: ProgramResult, contract: Contract, ctx: NodeContext) -> dict[str, Any]:
+async def _outputs(result: ProgramResult, contract: OutputContract, ctx: NodeContext) -> dict[str, Any]:
     """Return all outputs of a run, the program's own under the contract's name. Raises ToolError if it failed."""
-    value, kind, text = await in_untrusted_thread(_told, result)
-    stored = await output_files.keep(result.files, ctx)
+    value, kind, text = await in_untrusted_thread(_describe_value, result)
+    stored = await output_files.store_files(result.files, ctx)
     return {
         contract.name: value,
         "raw_result": value,
@@ -103,37 +103,37 @@ async def _outputs(result: ProgramResult, contract: Contract, ctx: NodeContext) 
         "attachments": stored.links,
         "_ARTIFACTS": stored.artifacts or None,
         "_ATTACHMENT_CONTENT": stored.content,
-    } | _skipped(result)
+    } | _skipped_files_output(result)
 
 
-def _skipped(result: ProgramResult) -> dict[str, Any]:
+def _skipped_files_output(result: ProgramResult) -> dict[str, Any]:
     """Return the output that lists the skipped files; {} if there are none."""
     skipped = [{"name": clean(file.name), "reason": file.reason} for file in result.skipped]
     return {"_SKIPPED_ARTIFACTS": skipped} if skipped else {}
 
 
-def _told(result: ProgramResult) -> tuple[Any, str, str]:
+def _describe_value(result: ProgramResult) -> tuple[Any, str, str]:
     """Return a program's value, its type and its text. Raises ToolError with the program's stderr if it failed."""
-    value = _value(result)
+    value = _program_value(result)
     return value, output_contract.type_of(value), output_contract.content_text(value)
 
 
-def _value(result: ProgramResult) -> Any:
+def _program_value(result: ProgramResult) -> Any:
     if result.has_value:
-        return output_contract.json_value(result.value)
+        return output_contract.to_json_value(result.value)
     has_said_nothing = not result.files and not result.stdout.strip()
     if result.exit_code != 0 or (result.stderr.strip() and has_said_nothing):
-        stderr = result.stderr.strip()[-LONGEST_ERROR:]
+        stderr = result.stderr.strip()[-MAX_ERROR_LENGTH:]
         raise ToolError(stderr or f"The program ended with exit code {result.exit_code}.")
-    return output_contract.printed_value(result.stdout)
+    return output_contract.parse_printed(result.stdout)
 
 
-def _judged(recorded: Mapping[str, Any], contract: Contract) -> ToolResult:
+def _check_result(recorded: Mapping[str, Any], contract: OutputContract) -> ToolResult:
     """Return the result if it fulfils the contract.
 
     Raises ToolError otherwise: the node gets the other outputs, and the model gets the value, the output and the error.
     """
-    printed = _shown_print(recorded.get("printed") or "")  # records of older releases have none
+    printed = _printed_output(recorded.get("printed") or "")  # records of older releases have none
     failure = recorded.get("error")
     if failure:
         answer = {"error": f"{CODE_EXEC.name} error: {failure}", **printed} if printed else None
@@ -147,13 +147,13 @@ def _judged(recorded: Mapping[str, Any], contract: Contract) -> ToolResult:
     return ToolResult(outputs, answer=shown)
 
 
-def _shown_print(text: str) -> dict[str, str]:
+def _printed_output(text: str) -> dict[str, str]:
     """Return what a program printed, for a model; of a long text the end."""
-    shown = text if len(text) <= _MOST_PRINTED else f"[...]{text[-_MOST_PRINTED:]}"
+    shown = text if len(text) <= _MAX_PRINTED else f"[...]{text[-_MAX_PRINTED:]}"
     return {"printed": shown} if text else {}
 
 
-def for_models(params: CodeExecParams) -> CodeExecParams:
+def adapt_for_models(params: CodeExecParams) -> CodeExecParams:
     """Return the parameters for calls by a model.
 
     Outputs that still have their default type are turned into type Any, because the model writes the program and the
@@ -173,7 +173,7 @@ def _own_outputs(params: CodeExecParams) -> Mapping[str, Any]:
     return params.outputs if isinstance(params.outputs, Mapping) else {}
 
 
-def _arguments_told(params: CodeExecParams) -> Mapping[str, Argument]:
+def _schema_arguments(params: CodeExecParams) -> Mapping[str, Argument]:
     """Return the arguments for the schema; the description of `script` names the author's type, if there is one."""
     try:
         contract = output_contract.contract_of(params.outputs)
@@ -182,7 +182,7 @@ def _arguments_told(params: CodeExecParams) -> Mapping[str, Argument]:
     if contract.promises_nothing:
         return CODE_EXEC.arguments
     script = CODE_EXEC.arguments["script"]
-    described = f"The whole program. {_RETURNS} of type {contract.type_name}."
+    described = f"The whole program. {_MAIN_RETURNS} of type {contract.type_name}."
     return {**CODE_EXEC.arguments, "script": replace(script, description=described)}
 
 
@@ -194,13 +194,13 @@ def _program(params: CodeExecParams, arguments: Mapping[str, Any], ctx: NodeCont
     return Program(
         language=LANGUAGES[language.strip().lower()],
         script=value_text(arguments.get("script")) or value_text(params.script),
-        arguments=_arguments(params, arguments, ctx),
+        arguments=_program_arguments(params, arguments, ctx),
         timeout=ctx.time_limit(CODE_EXEC.name),
         key=f"{ctx.run_id}:{ctx.node_id}:{ctx.scope_item}:{ctx.visit}",
     )
 
 
-def _arguments(params: CodeExecParams, passed: Mapping[str, Any], ctx: NodeContext) -> dict[str, Any]:
+def _program_arguments(params: CodeExecParams, passed: Mapping[str, Any], ctx: NodeContext) -> dict[str, Any]:
     declared = params.arguments if isinstance(params.arguments, Mapping) else {}
     values: dict[str, Any] = {}
     for name, reference in declared.items():
@@ -225,7 +225,7 @@ CODE_EXEC = Tool(
         "lang": Argument("string", "The program's language.", required=True, enum=("python", "javascript")),
         "script": Argument(
             "string",
-            f"The whole program. {_RETURNS}.",
+            f"The whole program. {_MAIN_RETURNS}.",
             required=True,
         ),
     },
@@ -234,8 +234,8 @@ CODE_EXEC = Tool(
     empty=None,
     main_output="content",
     retries=0,
-    for_models=for_models,
-    arguments_told=_arguments_told,
+    for_models=adapt_for_models,
+    arguments_told=_schema_arguments,
     outputs=(
         "result",
         "raw_result",

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from canvas.errors import ToolError
-from components.nodes.data.python_text import literal
+from components.nodes.data.python_text import read_literal
 from providers.models.text.sanitizer import clean
 
 ANY = "Any"
@@ -28,15 +28,15 @@ RESERVED = frozenset(
 )  # fmt: skip
 """Outputs that every code node has; an author's own output must have another name."""
 
-DEEPEST = 100  # levels of a value, and of Array<Array<...>>
-LARGEST = 10**4300 - 1  # Python does not convert longer numbers to text
+MAX_DEPTH = 100  # levels of a value, and of Array<Array<...>>
+MAX_INTEGER = 10**4300 - 1  # Python does not convert longer numbers to text
 
 _TYPES: Mapping[str, str] = {name.lower(): name for name in ("String", "Number", "Boolean", "Object", "Null", ANY)}
 _ARRAY = re.compile(r"array\s*<(.*)>", re.IGNORECASE | re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
-class Contract:
+class OutputContract:
     """The name and type of a node's own output: `array_depth` levels of arrays around `base_type`."""
 
     name: str
@@ -58,7 +58,7 @@ class Contract:
         return _mismatch(value, self.of, self.items, "")
 
 
-def contract_of(outputs: Any) -> Contract:
+def contract_of(outputs: Any) -> OutputContract:
     """Return the contract of declared outputs. Raises ToolError unless exactly one of them is the node's own."""
     declared = outputs if isinstance(outputs, Mapping) else {}
     own = [str(name) for name in declared if name not in RESERVED]
@@ -72,8 +72,8 @@ def contract_of(outputs: Any) -> Contract:
     if "." in name:
         raise ToolError(f"CodeExec business output name must not contain '.': {name}")
     schema = declared[name]
-    of, items = _parsed(schema.get("type") if isinstance(schema, Mapping) else None)
-    return Contract(name, of, items)
+    of, items = _parse_type(schema.get("type") if isinstance(schema, Mapping) else None)
+    return OutputContract(name, of, items)
 
 
 def type_of(value: Any) -> str:
@@ -103,47 +103,47 @@ def content_text(value: Any) -> str:
     return str(value)
 
 
-def printed_value(stdout: str) -> Any:
+def parse_printed(stdout: str) -> Any:
     """Parse the output of a program without a result: as JSON, else as a Python literal, else as text."""
     text = clean(stdout).strip()
     if not text:
         return ""
     try:
-        return json_value(json.loads(text))
+        return to_json_value(json.loads(text))
     except (ValueError, RecursionError):
-        return literal(text)
+        return read_literal(text)
 
 
-def json_value(value: Any, levels: int = DEEPEST) -> Any:
+def to_json_value(value: Any, levels: int = MAX_DEPTH) -> Any:
     """Return a value as it can be stored: null for NaN and infinity, cleaned texts.
 
     Raises ToolError for a value that JSON cannot represent.
     """
     if levels == 0:
-        raise ToolError(f"The result is nested more than {DEEPEST} levels deep.")
+        raise ToolError(f"The result is nested more than {MAX_DEPTH} levels deep.")
     match value:
         case None | bool():
             return value
         case str():
             return clean(value)
         case int():
-            if abs(value) > LARGEST:
+            if abs(value) > MAX_INTEGER:
                 raise ToolError("The result has a number of more than 4,300 digits.")
             return value
         case float():
             return value if math.isfinite(value) else None
         case Mapping():
-            return {clean(str(name)): json_value(member, levels - 1) for name, member in value.items()}
+            return {clean(str(name)): to_json_value(member, levels - 1) for name, member in value.items()}
         case list() | tuple():
-            return [json_value(item, levels - 1) for item in value]
+            return [to_json_value(item, levels - 1) for item in value]
         case _:
             raise ToolError(f"The result contains a value of type {type(value).__name__}, which JSON does not have.")
 
 
-def _parsed(written: Any) -> tuple[str, int]:
+def _parse_type(written: Any) -> tuple[str, int]:
     """Return a type's plain type and the levels of arrays around it. Raises ToolError for an unknown type."""
     inner, levels = str(written or "").strip(), 0
-    while (found := _ARRAY.fullmatch(inner)) and levels < DEEPEST:
+    while (found := _ARRAY.fullmatch(inner)) and levels < MAX_DEPTH:
         inner, levels = found[1].strip(), levels + 1
     if not inner and not levels:
         return ANY, 0

@@ -17,13 +17,13 @@ from providers.interfaces import DeliveryUnknown, MailSession
 ADVICE = "The message may have been sent. Do not send it again unless the user asks for it."
 
 
-class MayHaveHappened(ToolError):
+class DeliveryToResolve(ToolError):
     """Raised for a delivery with an unknown outcome if the node's `on_unknown` is `ask`."""
 
     code = UNKNOWN_OUTCOME
 
 
-class Deliveries:
+class DeliveryRecord:
     """The deliveries of one message. `_number` counts those that have begun, also in earlier attempts."""
 
     def __init__(self, ctx: NodeContext) -> None:
@@ -43,7 +43,7 @@ class Deliveries:
             return None
         if self._ended is None or self._ended.get("unknown"):
             if self._ctx.on_unknown == "fail":
-                raise _unknown(self._ctx)
+                raise _unknown_outcome_error(self._ctx)
             return None  # the author, or the person who was asked, wants it sent once more
         if "refused" in self._ended:
             return self._ended["refused"]
@@ -59,17 +59,17 @@ class Deliveries:
         guarded = nullcontext() if self._ctx.on_unknown == "fail" else self._ctx.unrepeatable()
         async with guarded:
             if not await self._ctx.record(f"mail:begun:{self._number}", True):
-                raise _unknown(self._ctx)  # another attempt has begun it since `check_previous`
-            ended, error = await _delivered(session, message, refused)
+                raise _unknown_outcome_error(self._ctx)  # another attempt has begun it since `check_previous`
+            ended, error = await _try_delivery(session, message, refused)
             await self._ctx.record(f"mail:ended:{self._number}", ended)
         self._number += 1
         if isinstance(error, DeliveryUnknown):
-            raise _unknown(self._ctx) from error
+            raise _unknown_outcome_error(self._ctx) from error
         if error is not None:
             raise error
 
 
-async def _delivered(
+async def _try_delivery(
     session: MailSession, message: bytes, refused: Mapping[str, str]
 ) -> tuple[Mapping[str, Any], ToolError | None]:
     """Deliver the message; return the record of its end, and the error if there was one."""
@@ -82,9 +82,9 @@ async def _delivered(
     return {"refused": dict(refused)}, None
 
 
-def _unknown(ctx: NodeContext) -> ToolError:
+def _unknown_outcome_error(ctx: NodeContext) -> ToolError:
     """Return the error for a delivery with an unknown outcome, as the node's `on_unknown` says."""
     message = DeliveryUnknown().message
     if ctx.on_unknown == "ask":
-        return MayHaveHappened(message)
+        return DeliveryToResolve(message)
     return ToolError(message, retryable=ctx.on_unknown == "retry", answer=f"Email error: {message}. {ADVICE}")

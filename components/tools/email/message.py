@@ -19,13 +19,13 @@ from typing import Any
 
 from canvas.errors import ToolError
 from components.text.templates.templates import value_text
-from components.tools.framework.parameters import listed
+from components.tools.framework.parameters import parse_list
 from providers.models.text.sanitizer import clean
 
 NO_SUBJECT, NO_CONTENT = "No Subject", "No content provided"
-MOST_RECIPIENTS = 100  # every mail server must accept that many (RFC 5321)
-LONGEST_ADDRESS, LONGEST_LOCAL = 254, 64  # characters
-LONGEST_SUBJECT, LONGEST_NAME = 900, 100
+MAX_RECIPIENTS = 100  # every mail server must accept that many (RFC 5321)
+MAX_ADDRESS_LENGTH, MAX_LOCAL_PART_LENGTH = 254, 64  # characters
+MAX_SUBJECT_LENGTH, MAX_NAME_LENGTH = 900, 100
 
 _PARTS = re.compile(r'(?:"[^"\r\n]*"|[^,;\r\n"])+')  # divided by commas, semicolons and line ends outside of quotes
 _NAMED = re.compile(r'(?:"[^"]*"|[^<>"])*<([^<>]*)>\s*')
@@ -35,12 +35,12 @@ _LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 _DOMAIN = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 
-_WORDS = Charset("utf-8")
-_WORDS.header_encoding = BASE64
+_ENCODED_WORDS = Charset("utf-8")
+_ENCODED_WORDS.header_encoding = BASE64
 
 
 @dataclass(frozen=True, slots=True)
-class Letter:
+class OutgoingEmail:
     """A message. `to` and `cc` have no address in common; `key` is the same in every attempt to send the message.
 
     `names` holds the recipients' names by address, where given.
@@ -66,40 +66,40 @@ class Letter:
         return f"<{digest}@{self.sender.rpartition('@')[2]}>"
 
 
-def addresses_in(value: Any, *, but: Iterable[str] = ()) -> list[str]:
+def parse_addresses(value: Any, *, exclude: Iterable[str] = ()) -> list[str]:
     """Return the addresses in a text or a list of texts, each once. Raises ToolError for an invalid address.
 
     Addresses are divided by commas, semicolons or line ends, and may have a name: `Ann Lee <ann@example.com>`. A list
     may be JSON text written by a model. Addresses in `exclude` are left out.
     """
-    known = {address.lower() for address in but}
+    known = {address.lower() for address in exclude}
     found: list[str] = []
-    for part in _parts(value):
-        address = address_of(part)
+    for part in _split_addresses(value):
+        address = parse_address(part)
         if address.lower() not in known:
             known.add(address.lower())
             found.append(address)
     return found
 
 
-def names_in(value: Any) -> dict[str, str]:
+def parse_names(value: Any) -> dict[str, str]:
     """Return the names given with addresses, by address; of a repeated address the first name."""
     names: dict[str, str] = {}
-    for part in _parts(value):
+    for part in _split_addresses(value):
         before, mark, _ = part.strip().rpartition("<")
-        name = _one_line(before.strip().strip('"').replace('\\"', '"'))[:LONGEST_NAME].strip()
+        name = _one_line(before.strip().strip('"').replace('\\"', '"'))[:MAX_NAME_LENGTH].strip()
         if mark and name:
-            names.setdefault(address_of(part), name)
+            names.setdefault(parse_address(part), name)
     return names
 
 
-def _parts(value: Any) -> Iterator[str]:
-    values = listed(value)
+def _split_addresses(value: Any) -> Iterator[str]:
+    values = parse_list(value)
     for text in values if isinstance(values, list | tuple) else (values,):
         yield from (part for part in _PARTS.findall(value_text(text)) if part.strip())
 
 
-def address_of(text: str) -> str:
+def parse_address(text: str) -> str:
     """Return one address with its domain in ASCII (IDNA). Raises ToolError if it is invalid."""
     named = _NAMED.fullmatch(text.strip())
     local, mark, domain = (named.group(1) if named else text).strip().rpartition("@")
@@ -109,41 +109,41 @@ def address_of(text: str) -> str:
         mark = ""
     address = f"{local}@{domain}"
     is_one = mark and _LOCAL.fullmatch(local) and _DOMAIN.fullmatch(domain)
-    if not is_one or len(local) > LONGEST_LOCAL or len(address) > LONGEST_ADDRESS:
-        raise ToolError(f"Invalid email address: {_one_line(text)[:LONGEST_ADDRESS]}")
+    if not is_one or len(local) > MAX_LOCAL_PART_LENGTH or len(address) > MAX_ADDRESS_LENGTH:
+        raise ToolError(f"Invalid email address: {_one_line(text)[:MAX_ADDRESS_LENGTH]}")
     return address
 
 
-def written(letter: Letter, now: datetime) -> bytes:
+def encode_message(letter: OutgoingEmail, now: datetime) -> bytes:
     """Return the message as bytes for the mail server: ASCII lines that end in CRLF."""
     boundary = sha256(f"boundary\n{letter.key}".encode()).hexdigest()[:40]
     whole = MIMEMultipart("alternative", boundary=f"=_{boundary}")
-    whole["From"] = _named(letter.sender_name, letter.sender)
-    whole["To"] = _addressed(letter.to, letter.names)
+    whole["From"] = _format_address(letter.sender_name, letter.sender)
+    whole["To"] = _format_addresses(letter.to, letter.names)
     if letter.cc:
-        whole["Cc"] = _addressed(letter.cc, letter.names)
-    whole["Subject"] = _header(_one_line(letter.subject)[:LONGEST_SUBJECT] or NO_SUBJECT)
+        whole["Cc"] = _format_addresses(letter.cc, letter.names)
+    whole["Subject"] = _encode_header(_one_line(letter.subject)[:MAX_SUBJECT_LENGTH] or NO_SUBJECT)
     whole["Date"] = format_datetime(now)
     whole["Message-ID"] = letter.message_id
     whole.attach(MIMEText(clean(letter.html) if letter.html.strip() else NO_CONTENT, "html", "utf-8"))
     return whole.as_bytes(policy=compat32.clone(linesep="\r\n"))
 
 
-def _addressed(addresses: Sequence[str], names: Mapping[str, str]) -> str:
-    return ", ".join(_named(names.get(address, ""), address) for address in addresses)
+def _format_addresses(addresses: Sequence[str], names: Mapping[str, str]) -> str:
+    return ", ".join(_format_address(names.get(address, ""), address) for address in addresses)
 
 
-def _named(name: str, address: str) -> str:
+def _format_address(name: str, address: str) -> str:
     """Return an address with its name, quoted or encoded where needed."""
-    plain = _one_line(name)[:LONGEST_NAME].strip()
+    plain = _one_line(name)[:MAX_NAME_LENGTH].strip()
     if plain and not _is_plain(plain):
-        return f"{_header(plain)} <{address}>"
+        return f"{_encode_header(plain)} <{address}>"
     return formataddr((plain, address))
 
 
-def _header(text: str) -> str:
+def _encode_header(text: str) -> str:
     """Return a text without control characters as a header value: encoded words unless it is plain ASCII."""
-    return text if _is_plain(text) else Header(text, _WORDS).encode(linesep="\r\n")
+    return text if _is_plain(text) else Header(text, _ENCODED_WORDS).encode(linesep="\r\n")
 
 
 def _is_plain(text: str) -> bool:

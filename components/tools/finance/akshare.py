@@ -17,13 +17,13 @@ from components.text.templates.templates import value_text
 from components.tools.framework import http
 from components.tools.framework.base import Argument, Tool, ToolParams, ToolResult
 from components.tools.framework.parameters import positive
-from providers.interfaces import Call, Reply
+from providers.interfaces import HttpCall, HttpResponse
 from providers.models.text.sanitizer import clean
 
 SEARCH = "https://search-api-web.eastmoney.com/search/jsonp"
 KIND = "cmsArticleWebOld"  # the vendor's name for its articles
 CALLBACK = "easel"
-MOST_ROWS = 100  # of one request
+MAX_ROWS = 100  # of one request
 
 _CALLBACK = re.compile(r"[\w$.]{1,100}")
 _MARKS = re.compile(r"\(<em>|</em>\)|</?em>|\u3000")
@@ -36,24 +36,24 @@ class AkShareParams(ToolParams):
 
 async def news(params: AkShareParams, arguments: Mapping[str, Any], ctx: NodeContext) -> ToolResult:
     code = value_text(arguments["query"]).strip()
-    call = Call(
+    call = HttpCall(
         "GET",
         SEARCH,
-        params={"cb": CALLBACK, "param": _asked(code, params.top_n), "_": int(time.time() * 1000)},
+        params={"cb": CALLBACK, "param": _search_parameter(code, params.top_n), "_": int(time.time() * 1000)},
         headers={"Referer": f"https://so.eastmoney.com/news/s?keyword={quote(code, safe='', errors='replace')}"},
     )
-    found = _rows(await http.fetch(ctx, "AkShare", call))[: params.top_n]
+    found = _parse_rows(await http.fetch(ctx, "AkShare", call))[: params.top_n]
     rows = [_row(row) for row in found if isinstance(row, Mapping)]
-    formalized = "\n\n".join(map(_told, rows))
+    formalized = "\n\n".join(map(_article_text, rows))
     return ToolResult({"formalized_content": formalized, "json": rows}, answer=formalized)
 
 
-def _asked(code: str, top_n: int) -> str:
+def _search_parameter(code: str, top_n: int) -> str:
     how = {
         "searchScope": "default",
         "sort": "default",
         "pageIndex": 1,
-        "pageSize": min(top_n, MOST_ROWS),
+        "pageSize": min(top_n, MAX_ROWS),
         "preTag": "<em>",
         "postTag": "</em>",
     }
@@ -69,13 +69,13 @@ def _asked(code: str, top_n: int) -> str:
     return json.dumps(parameter, ensure_ascii=False, separators=(",", ":"))
 
 
-def _rows(reply: Reply) -> list[Any]:
+def _parse_rows(reply: HttpResponse) -> list[Any]:
     """Return the articles of an answer in JSONP. Raises ToolError."""
-    text = http.text_of(reply)
+    text = http.decode_text(reply)
     name, bracket, rest = text.strip().removesuffix(";").rstrip().partition("(")
     if not bracket or not rest.endswith(")") or not _CALLBACK.fullmatch(name.strip()):
-        raise ToolError(f"The answer is not valid JSONP: {text[: http.SHOWN]}")
-    body = http.object_of(replace(reply, headers={}, content=rest[:-1].encode()))
+        raise ToolError(f"The answer is not valid JSONP: {text[: http.MAX_ERROR_BODY]}")
+    body = http.parse_object(replace(reply, headers={}, content=rest[:-1].encode()))
     if body.get("code") not in (None, 0, "0"):
         raise ToolError(
             value_text(body.get("msg") or body.get("message")) or f"The vendor returned code {body['code']}."
@@ -83,7 +83,7 @@ def _rows(reply: Reply) -> list[Any]:
     result = body.get("result")
     if result is not None and not isinstance(result, Mapping):
         raise ToolError(f'The answer\'s "result" is not an object: it is of type {type(result).__name__}.')
-    return http.rows_of((result or {}).get(KIND), KIND)
+    return http.require_list((result or {}).get(KIND), KIND)
 
 
 def _row(row: Mapping[str, Any]) -> dict[str, str]:
@@ -94,7 +94,7 @@ def _plain(value: Any) -> str:
     return _MARKS.sub("", clean(value_text(value))).replace("\r\n", " ")
 
 
-def _told(row: Mapping[str, str]) -> str:
+def _article_text(row: Mapping[str, str]) -> str:
     link = f"http://finance.eastmoney.com/a/{quote(row['code'], safe='')}.html"
     article = f'<a href="{link}">{row["title"]}</a>\n 新闻内容: {row["content"]}'
     return f"{article} \n发布时间:{row['date']} \n文章来源: {row['mediaName']}"

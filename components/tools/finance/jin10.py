@@ -15,14 +15,14 @@ from components.context import NodeContext
 from components.text.templates.templates import json_text, value_text
 from components.tools.framework import http
 from components.tools.framework.base import Argument, Tool, ToolParams, ToolResult
-from components.tools.framework.parameters import one_of, whole
+from components.tools.framework.parameters import one_of, whole_number
 from components.tools.framework.pipe_table import pipe_table
-from providers.interfaces import Call
+from providers.interfaces import HttpCall
 from providers.models.text.sanitizer import clean
 
 BASE = "https://open-data-api.jin10.com/data-api"
-QUOTED = "BTCUSD"  # the symbol of quotes, as upstream
-DONE = 200
+QUOTE_SYMBOL = "BTCUSD"  # the symbol of quotes, as upstream
+STATUS_OK = 200
 
 FLASH_TYPES = ("1", "2", "3", "4", "5")
 SYMBOLS: Mapping[str, str] = {
@@ -45,9 +45,9 @@ QUOTES: Mapping[str, str] = {
 }
 
 
-def _as_text(value: Any) -> Any:
+def _number_as_text(value: Any) -> Any:
     """Return a number as text, as the web UI stores it."""
-    number = whole(value)
+    number = whole_number(value)
     return value if number is None else str(number)
 
 
@@ -56,7 +56,7 @@ class Jin10Params(ToolParams):
 
     type: Annotated[str, one_of("Type", ("flash", "calendar", "symbols", "news"))] = "flash"
     secret_key: Any = "xxx"  # noqa: S105 (a new node's placeholder)
-    flash_type: Annotated[str, one_of("Flash Type", FLASH_TYPES), BeforeValidator(_as_text)] = "1"
+    flash_type: Annotated[str, one_of("Flash Type", FLASH_TYPES), BeforeValidator(_number_as_text)] = "1"
     calendar_type: Annotated[str, one_of("Calendar Type", ("cj", "qh", "hk", "us"))] = "cj"
     calendar_datatype: Annotated[str, one_of("Calendar DataType", ("data", "event", "holiday"))] = "data"
     symbols_type: Annotated[str, one_of("Symbols Type", ("GOODS", "FOREX", "FUTURE", "CRYPTO"))] = "GOODS"
@@ -68,15 +68,15 @@ class Jin10Params(ToolParams):
 async def report(params: Jin10Params, arguments: Mapping[str, Any], ctx: NodeContext) -> ToolResult:
     path, query_params = _request(params)
     headers = {"secret-key": value_text(params.secret_key)}
-    body = http.object_of(
-        await http.fetch(ctx, "Jin10", Call("GET", f"{BASE}/{path}", params=query_params, headers=headers))
+    body = http.parse_object(
+        await http.fetch(ctx, "Jin10", HttpCall("GET", f"{BASE}/{path}", params=query_params, headers=headers))
     )
-    if body.get("status") not in (DONE, str(DONE)):
+    if body.get("status") not in (STATUS_OK, str(STATUS_OK)):
         raise ToolError(
             value_text(body.get("message")) or f"The vendor returned status {value_text(body.get('status'))}."
         )
-    rows = [row for row in http.rows_of(body.get("data"), "data") if isinstance(row, Mapping)]
-    text = _flashes(rows) if params.type == "flash" else _table(rows, _names(params))
+    rows = [row for row in http.require_list(body.get("data"), "data") if isinstance(row, Mapping)]
+    text = _flash_texts(rows) if params.type == "flash" else _table(rows, _column_names(params))
     return ToolResult({"formalized_content": text}, answer=text)
 
 
@@ -89,20 +89,20 @@ def _request(params: Jin10Params) -> tuple[str, dict[str, Any]]:
         case "calendar":
             return f"calendar/{params.calendar_datatype}", {"category": params.calendar_type}
         case "symbols":
-            codes = QUOTED if params.symbols_datatype == "quotes" else None
+            codes = QUOTE_SYMBOL if params.symbols_datatype == "quotes" else None
             return params.symbols_datatype, {"type": params.symbols_type, "codes": codes}
         case _:
             return "news", words
 
 
-def _names(params: Jin10Params) -> Mapping[str, str]:
+def _column_names(params: Jin10Params) -> Mapping[str, str]:
     """Return the names of the columns that the vendor calls by a letter."""
     if params.type != "symbols":
         return {}
     return QUOTES if params.symbols_datatype == "quotes" else SYMBOLS
 
 
-def _flashes(rows: Sequence[Mapping[str, Any]]) -> str:
+def _flash_texts(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return the text of each flash, one a line."""
     contents = (row.get("data") for row in rows)
     texts = (clean(value_text(data.get("content"))) for data in contents if isinstance(data, Mapping))

@@ -15,7 +15,7 @@ from components.tools.framework import http
 from components.tools.framework.base import Argument, Tool, ToolParams, ToolResult
 from components.tools.framework.parameters import one_of
 from components.tools.framework.pipe_table import pipe_table
-from providers.interfaces import Call
+from providers.interfaces import HttpCall
 from providers.models.text.sanitizer import clean
 
 VENDOR = "https://api.tushare.pro/"
@@ -37,16 +37,16 @@ async def news(params: TuShareParams, arguments: Mapping[str, Any], ctx: NodeCon
     keyword = value_text(params.keyword).strip() or value_text(arguments.get("query")).strip()
     if not keyword:
         return ToolResult({"formalized_content": ""}, answer="")
-    query = {"src": params.src, "start_date": value_text(params.start_date), "end_date": _end(params, ctx)}
+    query = {"src": params.src, "start_date": value_text(params.start_date), "end_date": _end_date(params, ctx)}
     body = {"api_name": "news", "token": value_text(params.token), "params": query}
-    answer = http.object_of(await http.fetch(ctx, "TuShare", Call("POST", VENDOR, json=body)))
+    answer = http.parse_object(await http.fetch(ctx, "TuShare", HttpCall("POST", VENDOR, json=body)))
     if answer.get("code") not in (0, "0"):
         raise ToolError(value_text(answer.get("msg")) or f"The vendor returned code {value_text(answer.get('code'))}.")
-    text = _table(*_told(answer), keyword)
+    text = _table(*_parse_table(answer), keyword)
     return ToolResult({"formalized_content": text}, answer=text)
 
 
-def _end(params: TuShareParams, ctx: NodeContext) -> str:
+def _end_date(params: TuShareParams, ctx: NodeContext) -> str:
     """Return the end of the period, and record it as an input of the node."""
     stored = value_text(params.end_date)
     if not stored and ctx.exists("sys.date"):
@@ -56,15 +56,15 @@ def _end(params: TuShareParams, ctx: NodeContext) -> str:
     return end
 
 
-def _told(answer: Mapping[str, Any]) -> tuple[list[str], list[list[Any]]]:
+def _parse_table(answer: Mapping[str, Any]) -> tuple[list[str], list[list[Any]]]:
     """Return the columns and rows of an answer. Raises ToolError."""
     data = answer.get("data")
     if data is None:
         return [], []
     if not isinstance(data, Mapping):
         raise ToolError(f'The answer\'s "data" is not an object: it is of type {type(data).__name__}.')
-    fields = [value_text(name) for name in http.rows_of(data.get("fields"), "fields")]
-    return fields, [row for row in http.rows_of(data.get("items"), "items") if isinstance(row, list)]
+    fields = [value_text(name) for name in http.require_list(data.get("fields"), "fields")]
+    return fields, [row for row in http.require_list(data.get("items"), "items") if isinstance(row, list)]
 
 
 def _table(fields: Sequence[str], rows: Sequence[Sequence[Any]], keyword: str) -> str:

@@ -14,14 +14,14 @@ from typing import Annotated, Any
 from canvas.errors import ToolError
 from components.context import NodeContext
 from components.text.templates.templates import value_text
-from components.tools.finance.yahoo_client import Yahoo
+from components.tools.finance.yahoo_client import YahooClient
 from components.tools.framework.base import Argument, Tool, ToolParams, ToolResult
 from components.tools.framework.parameters import flag
 from components.tools.framework.pipe_table import pipe_table
 
 _SYMBOL = re.compile(r"[A-Za-z0-9.^=_-]{1,20}")
-_END_OF_TIME = 253_402_300_800  # seconds; `datetime` has no later date
-_LARGEST = 1e18
+_MAX_TIMESTAMP = 253_402_300_800  # seconds; `datetime` has no later date
+_MAX_NUMBER = 1e18
 _INNER_CAPITAL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 INFO = ("assetProfile", "quoteType", "price", "summaryDetail", "defaultKeyStatistics", "financialData")
@@ -58,7 +58,7 @@ async def report(params: YahooFinanceParams, arguments: Mapping[str, Any], ctx: 
     symbol = value_text(arguments["stock_code"]).strip()
     if not _SYMBOL.fullmatch(symbol):
         raise ToolError(f"{symbol[:40]!r} is not a valid stock code. Use one such as AAPL, 0700.HK or ^GSPC.")
-    yahoo = Yahoo(ctx, symbol)
+    yahoo = YahooClient(ctx, symbol)
     statements = [section for name, parts in _STATEMENTS.items() if getattr(params, name) for section in parts]
     modules = [
         *(INFO if params.info else ()),
@@ -113,14 +113,14 @@ def _history(chart: Mapping[str, Any]) -> str:
 
 def _moment(seconds: Any, zone: timezone) -> str | None:
     """Return a timestamp of the vendor as text; None if it is not a valid time."""
-    if not _is_number(seconds) or not 0 <= seconds < _END_OF_TIME - 86_400:
+    if not _is_number(seconds) or not 0 <= seconds < _MAX_TIMESTAMP - 86_400:
         return None
     return str(datetime.fromtimestamp(seconds, zone))
 
 
 def _is_number(value: Any) -> bool:
     """Whether a value is a number in the range of prices, volumes and times."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _LARGEST
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _MAX_NUMBER
 
 
 def _zone(chart: Mapping[str, Any]) -> timezone:
@@ -134,8 +134,8 @@ def _calendar(events: Any) -> str:
     if not isinstance(events, Mapping):
         return ""
     earnings = events.get("earnings")
-    found = {_title(name): _dated(name, value) for name, value in _members(earnings) if value not in (None, [])}
-    found |= {_title(name): _dated(name, value) for name, value in events.items() if not isinstance(value, dict | list)}
+    found = {_title(name): _format_date(name, value) for name, value in _members(earnings) if value not in (None, [])}
+    found |= {_title(name): _format_date(name, value) for name, value in events.items() if not isinstance(value, dict | list)}
     known = {name: value for name, value in found.items() if value is not None}
     depth = max((len(value) for value in known.values() if isinstance(value, list)), default=1)
     rows = [[row, *(_item(value, row) for value in known.values())] for row in range(depth)]
@@ -151,7 +151,7 @@ def _statement(module: Any, name: str) -> str:
     )
     figures.pop("endDate", None)
     figures.pop("maxAge", None)
-    head = ["", *(value_text(_dated("endDate", period.get("endDate"))) for period in periods)]
+    head = ["", *(value_text(_format_date("endDate", period.get("endDate"))) for period in periods)]
     rows = [[_title(figure), *(period.get(figure) for period in periods)] for figure in figures]
     return pipe_table(head, rows) if rows else ""
 
@@ -159,7 +159,7 @@ def _statement(module: Any, name: str) -> str:
 def _news(items: Sequence[Any]) -> str:
     rows = [item for item in items if isinstance(item, Mapping)]
     names = dict.fromkeys(name for row in rows for name, value in row.items() if not isinstance(value, dict | list))
-    table = [[number, *(_dated(name, row.get(name)) for name in names)] for number, row in enumerate(rows)]
+    table = [[number, *(_format_date(name, row.get(name)) for name in names)] for number, row in enumerate(rows)]
     return pipe_table(["", *names], table) if table else ""
 
 
@@ -196,11 +196,11 @@ def _title(name: str) -> str:
     return words[:1].upper() + words[1:]
 
 
-def _dated(name: str, value: Any) -> Any:
+def _format_date(name: str, value: Any) -> Any:
     """Return seconds since 1970 as a date if the name ends in Date or Time; any other value unchanged."""
     if isinstance(value, list):
-        return [_dated(name, item) for item in value]
-    if not name.endswith(("Date", "Time")) or not isinstance(value, int) or not 0 < value < _END_OF_TIME:
+        return [_format_date(name, item) for item in value]
+    if not name.endswith(("Date", "Time")) or not isinstance(value, int) or not 0 < value < _MAX_TIMESTAMP:
         return value
     return str(datetime.fromtimestamp(value, UTC).replace(tzinfo=None))
 

@@ -22,13 +22,13 @@ from components.tools.framework.rate_limited import in_pace
 from providers.models.limits.pausable_timeout import PausableTimeout
 from providers.models.types.rate_limits import VendorRateLimit
 
-LONGEST_WAIT = 60.0  # seconds between two tries
-LONGEST_ASKED_WAIT = 30.0  # seconds; longer Retry-After delays are cut to this
+MAX_RETRY_DELAY = 60.0  # seconds between two tries
+MAX_RETRY_AFTER = 30.0  # seconds; longer Retry-After delays are cut to this
 
 _TYPES: Mapping[str, Any] = {
     "string": str, "integer": int, "number": int | float, "boolean": bool, "array": list, "object": dict
 }  # fmt: skip
-_TOO_DEEP = "The answer is nested too deeply to be read."
+_NESTED_TOO_DEEPLY = "The answer is nested too deeply to be read."
 
 
 class ToolParams(Params):
@@ -99,7 +99,7 @@ class Argument:
 
 
 @dataclass(frozen=True, slots=True)
-class Apart:
+class TextWithReferences:
     """An argument with unresolved references: the text as written, and the values of the references by expression."""
 
     text: str
@@ -167,7 +167,7 @@ class Tool(Generic[P]):
         """Return the function definition that is offered to a model."""
         arguments = self.arguments if self.arguments_told is None else self.arguments_told(params)
         properties = {
-            name: _property(argument, self.stored(params, name, argument)) for name, argument in arguments.items()
+            name: _argument_schema(argument, self.stored(params, name, argument)) for name, argument in arguments.items()
         }
         return {
             "type": "function",
@@ -186,10 +186,10 @@ class Tool(Generic[P]):
 
     async def run(self, params: P, arguments: Mapping[str, Any], ctx: NodeContext) -> ToolRun:
         """Call the tool, with retries as the node allows. Failures of the tool are returned and not raised."""
-        if self.empty is not None and any(_is_missing(arguments.get(name)) for name in self._required()):
+        if self.empty is not None and any(_is_empty(arguments.get(name)) for name in self._required()):
             return ToolRun(dict(self.empty), self.empty.get(self.main_output, ""))
         arguments = self._completed(arguments)
-        hidden = redaction.of(params, params.secrets, ctx.services.vendor_keys.values())
+        hidden = redaction.secrets_in(params, params.secrets, ctx.services.vendor_keys.values())
         discreet = redaction.kept_from(ctx, hidden)
         if self.pace is not None:
             discreet = in_pace(discreet, self.pace.of(params.shown_key))
@@ -201,12 +201,12 @@ class Tool(Generic[P]):
                 try:
                     result = await self.call(params, arguments, discreet)
                     return ToolRun(
-                        redaction.removed(result.outputs, hidden), redaction.removed(_answer(result), hidden)
+                        redaction.redact(result.outputs, hidden), redaction.redact(_model_answer(result), hidden)
                     )
                 except Exception as error:  # noqa: BLE001 (a tool may raise anything; the model or the node handles it)
-                    wait = pause(error, params)
+                    wait = retry_delay(error, params)
                     is_late = clock.time() + wait >= ends_at + time.stood_still
-                    if attempt == attempts or not may_help(error) or is_late:
+                    if attempt == attempts or not is_retryable(error) or is_late:
                         return self._failed(error, hidden)
                     await asyncio.sleep(wait)
         raise AssertionError("unreachable")
@@ -214,7 +214,7 @@ class Tool(Generic[P]):
     def _attempts(self, params: P) -> int:
         if self.owns_retries:
             return 1
-        tries = 1 + (tries_more(params) if self.retries is None else self.retries)
+        tries = 1 + (max_retries_of(params) if self.retries is None else self.retries)
         return tries if self.most_tries is None else min(tries, self.most_tries)
 
     def _required(self) -> list[str]:
@@ -231,25 +231,25 @@ class Tool(Generic[P]):
         return defaults | passed
 
     def _failed(self, error: Exception, hidden: tuple[str, ...]) -> ToolRun:
-        message = _TOO_DEEP if isinstance(error, RecursionError) else str(error) or type(error).__name__
-        text = redaction.removed(message, hidden)
+        message = _NESTED_TOO_DEEPLY if isinstance(error, RecursionError) else str(error) or type(error).__name__
+        text = redaction.redact(message, hidden)
         label = f"{self.error_label or self.name} error: "
         labelled = text if self.errors_are_bare or text.startswith(label) else label + text
         if not isinstance(error, ExecutorError):
             return ToolRun({}, labelled, text)
         result = error.details.get("result")
         if isinstance(result, str):
-            return ToolRun({self.main_output: redaction.removed(result, hidden)}, redaction.removed(result, hidden))
-        outputs = redaction.removed(error.details.get("outputs") or {}, hidden)
-        return ToolRun(outputs, redaction.removed(error.details.get("answer"), hidden) or labelled, text, error.code)
+            return ToolRun({self.main_output: redaction.redact(result, hidden)}, redaction.redact(result, hidden))
+        outputs = redaction.redact(error.details.get("outputs") or {}, hidden)
+        return ToolRun(outputs, redaction.redact(error.details.get("answer"), hidden) or labelled, text, error.code)
 
 
-def may_help(error: BaseException) -> bool:
+def is_retryable(error: BaseException) -> bool:
     """Whether another try may succeed: not after a refusal, a wrong configuration or unreadable data."""
     return bool(getattr(error, "retryable", False))
 
 
-def tries_more(params: ToolParams) -> int:
+def max_retries_of(params: ToolParams) -> int:
     """Return the number of retries that a node allows (`max_retries`), 0 for a value that is not a number."""
     try:
         return max(0, int(params.max_retries or 0))
@@ -257,18 +257,18 @@ def tries_more(params: ToolParams) -> int:
         return 0
 
 
-def pause(error: Exception, params: ToolParams) -> float:
+def retry_delay(error: Exception, params: ToolParams) -> float:
     """Return the seconds before a retry: the server's Retry-After, up to 30 s, else the node's own delay."""
     retry_after = getattr(error, "details", {}).get("retry_after")
     if isinstance(retry_after, int | float):
-        return min(max(0.0, float(retry_after)), LONGEST_ASKED_WAIT)
+        return min(max(0.0, float(retry_after)), MAX_RETRY_AFTER)
     try:
-        return min(max(0.0, float(params.delay_after_error)), LONGEST_WAIT)
+        return min(max(0.0, float(params.delay_after_error)), MAX_RETRY_DELAY)
     except (TypeError, ValueError):
         return 2.0
 
 
-def _answer(result: ToolResult) -> Any:
+def _model_answer(result: ToolResult) -> Any:
     """Return what the model gets: the answer, else the output `content`, else all outputs but internal ones."""
     if result.answer is not None:
         return result.answer
@@ -276,7 +276,7 @@ def _answer(result: ToolResult) -> Any:
     return content or {name: value for name, value in result.outputs.items() if not name.startswith("_")}
 
 
-def _property(argument: Argument, stored: Any) -> dict[str, Any]:
+def _argument_schema(argument: Argument, stored: Any) -> dict[str, Any]:
     """Return the JSON schema of an argument.
 
     The default of an optional argument is the value that the author stored. Free text of the author (an address, a
@@ -294,5 +294,5 @@ def _property(argument: Argument, stored: Any) -> dict[str, Any]:
     return described
 
 
-def _is_missing(value: Any) -> bool:
+def _is_empty(value: Any) -> bool:
     return value is None or (isinstance(value, str) and not value.strip()) or value == []

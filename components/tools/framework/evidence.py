@@ -19,14 +19,14 @@ from providers.isolation.untrusted_threads import in_untrusted_thread
 from providers.models.text.context_window import count_tokens
 from providers.models.text.sanitizer import clean
 
-LONGEST = 10_000  # characters of one web page's content
-BUDGET = int(200_000 * 0.97)  # tokens of all contents together
+MAX_CONTENT_LENGTH = 10_000  # characters of one web page's content
+TOKEN_BUDGET = int(200_000 * 0.97)  # tokens of all contents together
 _TOKENS_PER_LETTER = 3  # upper bound; texts below the budget by this bound are not counted
 
 _PNG = re.compile(r"!?\[[a-z]+\]\(data:image/png;base64,[^()]*\)")  # stops at a "(", else the search is quadratic
 _LINES = re.compile(r"[\r\n]+")
 
-_STORED: Mapping[str, tuple[str, ...]] = {
+_CHUNK_FIELDS: Mapping[str, tuple[str, ...]] = {
     "id": ("chunk_id", "id"),
     "content": ("content", "content_with_weight"),
     "document_id": ("doc_id", "document_id"),
@@ -73,21 +73,21 @@ async def cite_chunks(
     """
     if not chunks:
         return ""
-    to_store = [stored(chunk) for chunk in chunks]
+    to_store = [reference_chunk(chunk) for chunk in chunks]
     cited = [{"chunk_id": value_text(chunk["id"]), **chunk} for chunk in to_store]
-    numbers = await ctx.cite(cited, _added_up(documents))
-    count = await _within_budget([value_text(chunk["content"]) for chunk in to_store])
-    return "\n".join(block(number, chunk) for number, chunk in list(zip(numbers, to_store, strict=True))[:count])
+    numbers = await ctx.cite(cited, _merge_documents(documents))
+    count = await _count_within_budget([value_text(chunk["content"]) for chunk in to_store])
+    return "\n".join(chunk_text(number, chunk) for number, chunk in list(zip(numbers, to_store, strict=True))[:count])
 
 
-def stored(chunk: Mapping[str, Any]) -> dict[str, Any]:
+def reference_chunk(chunk: Mapping[str, Any]) -> dict[str, Any]:
     """Return a chunk with the fields that the run's references store; missing fields are null."""
     return {
-        name: next((chunk[source] for source in sources if source in chunk), None) for name, sources in _STORED.items()
+        name: next((chunk[source] for source in sources if source in chunk), None) for name, sources in _CHUNK_FIELDS.items()
     }
 
 
-def block(number: int, chunk: Mapping[str, Any]) -> str:
+def chunk_text(number: int, chunk: Mapping[str, Any]) -> str:
     """Return the text of one stored chunk for a model."""
     metadata = chunk.get("document_metadata")
     named = {"Title": chunk.get("document_name"), "URL": chunk.get("url")}
@@ -102,7 +102,7 @@ def block(number: int, chunk: Mapping[str, Any]) -> str:
 
 def _chunk_of(hit: Hit) -> dict[str, Any] | None:
     """Return a web result as a chunk; None if its cleaned content is empty."""
-    content = _PNG.sub("", clean(value_text(hit.content)))[:LONGEST]
+    content = _PNG.sub("", clean(value_text(hit.content)))[:MAX_CONTENT_LENGTH]
     if not content:
         return None
     chunk_id = str(int(sha1(content.encode(), usedforsecurity=False).hexdigest(), 16) % 10**8)
@@ -121,7 +121,7 @@ def _score(score: Any) -> int | float:
     return score if is_number else 1
 
 
-def _added_up(documents: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def _merge_documents(documents: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return each document once, by name, with the sum of its counts."""
     found: dict[str, dict[str, Any]] = {}
     for document in documents:
@@ -133,17 +133,17 @@ def _added_up(documents: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return list(found.values())
 
 
-async def _within_budget(contents: Sequence[str]) -> int:
+async def _count_within_budget(contents: Sequence[str]) -> int:
     """Return how many contents go to the model: up to and including the one that exceeds the budget."""
-    if sum(map(len, contents)) * _TOKENS_PER_LETTER < BUDGET:
+    if sum(map(len, contents)) * _TOKENS_PER_LETTER < TOKEN_BUDGET:
         return len(contents)
-    return await in_untrusted_thread(_fitting, contents)
+    return await in_untrusted_thread(_count_fitting, contents)
 
 
-def _fitting(contents: Sequence[str]) -> int:
+def _count_fitting(contents: Sequence[str]) -> int:
     spent = 0
     for count, content in enumerate(contents, 1):
         spent += count_tokens(content)
-        if spent > BUDGET:
+        if spent > TOKEN_BUDGET:
             return count
     return len(contents)

@@ -31,12 +31,12 @@ def _line(cells: Sequence[str]) -> str:
 
 def _column(name: str, values: Sequence[Any]) -> list[str]:
     """Return head, rule and cells of one column, all of the same width."""
-    name = _escaped(name)
+    name = _escape_pipes(name)
     present = [value for value in values if value is not None]
     is_numeric = bool(present) and all(_is_number(value) for value in present)
-    cells = [_shown(value, is_numeric) for value in values]
+    cells = [_cell_text(value, is_numeric) for value in values]
     if is_numeric:
-        cells = _in_line(cells)
+        cells = _align_points(cells)
     width = max([len(name) + _PADDING, *map(len, cells)])
     if is_numeric:
         return [f" {name:>{width}} ", f"{'-' * (width + 1)}:", *(f" {cell:>{width}} " for cell in cells)]
@@ -47,26 +47,26 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _shown(value: Any, is_numeric: bool) -> str:
+def _cell_text(value: Any, is_numeric: bool) -> str:
     if value is None:
         return "nan" if is_numeric else ""
     if isinstance(value, float) and is_numeric:
         return f"{value:g}" if math.isfinite(value) else str(value)
-    return _escaped(" ".join(str(value).split("\n")))
+    return _escape_pipes(" ".join(str(value).split("\n")))
 
 
-def _escaped(text: str) -> str:
+def _escape_pipes(text: str) -> str:
     """Escape the pipes of a text, so that none ends a cell."""
     return text.replace("|", "\\|")
 
 
-def _in_line(cells: Sequence[str]) -> list[str]:
+def _align_points(cells: Sequence[str]) -> list[str]:
     """Pad numbers with trailing blanks so that their decimal points (or exponents) are aligned."""
-    behind = [_from_point(cell) for cell in cells]
+    behind = [_decimals_length(cell) for cell in cells]
     return [cell + " " * (max(behind) - own) for cell, own in zip(cells, behind, strict=True)]
 
 
-def _from_point(number: str) -> int:
+def _decimals_length(number: str) -> int:
     """Return the number of characters from the decimal point on, or from the exponent; 0 without either."""
     point = number.find(".") if "." in number else number.find("e")
     return len(number) - point if point >= 0 else 0

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from components.context import NodeContext
 from components.delegating_context import DelegatingContext
-from providers.interfaces import Call, Http, Reply
+from providers.interfaces import HttpCall, Http, HttpResponse
 from providers.models.types.rate_limits import VendorRateLimit
 
 
@@ -30,5 +30,5 @@ class _PacedHttp:
         self._http = http
         self._pace = pace
 
-    async def send(self, call: Call) -> Reply:
+    async def send(self, call: HttpCall) -> HttpResponse:
         return await self._http.send(replace(call, pace=self._pace))

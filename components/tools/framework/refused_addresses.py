@@ -2,11 +2,11 @@
 
 from canvas.errors import AddressRefused
 
-NOT_VALID = "URL not valid"
+INVALID_URL = "URL not valid"
 
 
-def not_valid(refused: AddressRefused) -> str:
+def refused_address_text(refused: AddressRefused) -> str:
     """Return RAGFlow's text for a refused address; for a well-formed one with the reason and what to do."""
     if refused.details.get("is_malformed"):
-        return NOT_VALID
-    return f"{NOT_VALID}: {refused.message} An operator can allow the host with EASEL_SSRF_ALLOW."
+        return INVALID_URL
+    return f"{INVALID_URL}: {refused.message} An operator can allow the host with EASEL_SSRF_ALLOW."

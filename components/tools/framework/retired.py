@@ -13,7 +13,7 @@ from components.tools.framework.base import Argument, Tool, ToolParams, ToolResu
 _QUERY = {"query": Argument("string", "What to search for.", required=True, default="{sys.query}")}
 
 
-def _retired(name: str, function: str) -> Tool[ToolParams]:
+def _retired_tool(name: str, function: str) -> Tool[ToolParams]:
     async def refuse(params: ToolParams, arguments: Mapping[str, Any], ctx: NodeContext) -> ToolResult:
         raise ToolError(f"Can't import {name}")
 
@@ -30,4 +30,4 @@ def _retired(name: str, function: str) -> Tool[ToolParams]:
     )
 
 
-RETIRED: tuple[Tool[ToolParams], ...] = (_retired("Bing", "bing_search"),)
+RETIRED: tuple[Tool[ToolParams], ...] = (_retired_tool("Bing", "bing_search"),)

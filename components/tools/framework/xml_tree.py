@@ -16,10 +16,10 @@ def parse(data: bytes) -> Element:
     parser.buffer_text = True
 
     def start(name: str, attributes: dict[str, str]) -> None:
-        builder.start(_named(name), {_named(key): value for key, value in attributes.items()})
+        builder.start(_qualified_name(name), {_qualified_name(key): value for key, value in attributes.items()})
 
     def end(name: str) -> None:
-        builder.end(_named(name))
+        builder.end(_qualified_name(name))
 
     def declare(*entity: Any) -> None:
         raise ToolError("The answer is XML with entities of its own. Such documents are not read.")
@@ -39,5 +39,5 @@ def text_of(element: Element | None) -> str:
     return " ".join("".join(element.itertext()).split()) if element is not None else ""
 
 
-def _named(name: str) -> str:
+def _qualified_name(name: str) -> str:
     return f"{{{name}" if _NAMESPACE_END in name else name

@@ -15,17 +15,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from canvas.errors import ToolError
-from components.text.splitting import replaced
+from components.text.splitting import replace_words
 from components.text.templates import templates
 from components.text.templates.templates import json_text, value_text
 from components.tools.sql import read_only_rules
 from providers.interfaces import BoundStatement
 
-MOST_VALUES = 1000  # of one statement; databases accept from 2,100 to 32,767
+MAX_VALUES = 1000  # of one statement; databases accept from 2,100 to 32,767
 
 
 @dataclass(frozen=True, slots=True)
-class Marked:
+class MarkedText:
     """A text with markers, the value of each marker, and the author's reference that it replaces."""
 
     text: str
@@ -45,7 +45,7 @@ class Marked:
             if not any(mark in as_it_is for mark in self.marks):
                 continue
             if as_it_is in self.marks:
-                new = _several(self.marks[as_it_is])
+                new = _values_to_bind(self.marks[as_it_is])
             elif token.token_type == TokenType.STRING:
                 new = [self._filled(token.text)]
             else:
@@ -55,8 +55,8 @@ class Marked:
             parts += [", "] * (len(new) - 1) + [""]
             values += new
             position = token.end + 1
-        if len(values) > MOST_VALUES:
-            raise ToolError(f"A statement can have {MOST_VALUES:,} values at most.")
+        if len(values) > MAX_VALUES:
+            raise ToolError(f"A statement can have {MAX_VALUES:,} values at most.")
         parts[-1] += statement[position:]
         return BoundStatement(tuple(parts), tuple(values))
 
@@ -69,10 +69,10 @@ class Marked:
 
     def _replaced(self, text: str, by_mark: Mapping[str, str]) -> str:
         """Replace all markers in one pass, because a replacement may look like a marker."""
-        return replaced(text, by_mark)
+        return replace_words(text, by_mark)
 
 
-def marked(text: str, values: Mapping[str, Any]) -> Marked:
+def mark_references(text: str, values: Mapping[str, Any]) -> MarkedText:
     """Return a text with a marker for each reference in `values`; other references stay as written."""
     name = "easel_value"
     while name in text:
@@ -80,7 +80,7 @@ def marked(text: str, values: Mapping[str, Any]) -> Marked:
     marks: dict[str, Any] = {}
     written: dict[str, str] = {}
     parts: list[str] = []
-    for piece in templates.pieces(text):
+    for piece in templates.split_references(text):
         if isinstance(piece, str):
             parts.append(piece)
             continue
@@ -91,10 +91,10 @@ def marked(text: str, values: Mapping[str, Any]) -> Marked:
         mark = f"{name}_{len(marks)}_"
         marks[mark], written[mark] = values[piece.expression], as_it_is
         parts.append(mark)
-    return Marked("".join(parts), marks, written)
+    return MarkedText("".join(parts), marks, written)
 
 
-def _several(value: Any) -> Sequence[Any]:
+def _values_to_bind(value: Any) -> Sequence[Any]:
     """Return the values to bind: the value itself, JSON for an object, the items of a list, NULL for an empty list."""
     if not isinstance(value, list):
         return [json_text(value) if isinstance(value, dict) else value]

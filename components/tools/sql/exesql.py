@@ -14,11 +14,11 @@ from pydantic import Field, field_validator, model_validator
 from canvas.errors import ToolError
 from components.context import NodeContext
 from components.text.templates.templates import value_text
-from components.tools.framework.base import Apart, Argument, Tool, ToolParams, ToolResult
-from components.tools.framework.parameters import filled, flag, one_of, positive
+from components.tools.framework.base import TextWithReferences, Argument, Tool, ToolParams, ToolResult
+from components.tools.framework.parameters import not_empty, flag, one_of, positive
 from components.tools.sql import bind_values, read_only_rules, result_table
-from components.tools.sql.bind_values import Marked
-from providers.interfaces import Connection
+from components.tools.sql.bind_values import MarkedText
+from providers.interfaces import DatabaseSession
 from providers.isolation.untrusted_threads import in_untrusted_thread
 
 NO_ROWS = "No record in the database!"
@@ -29,9 +29,9 @@ class ExeSQLParams(ToolParams):
     secrets: ClassVar[tuple[str, ...]] = ("password",)
 
     db_type: Annotated[str, one_of("Choose DB type", tuple(read_only_rules.DIALECTS))] = "mysql"
-    database: Annotated[Any, filled("Database name")] = Field("", validate_default=True)
-    username: Annotated[Any, filled("database username")] = Field("", validate_default=True)
-    host: Annotated[Any, filled("IP Address")] = Field("", validate_default=True)
+    database: Annotated[Any, not_empty("Database name")] = Field("", validate_default=True)
+    username: Annotated[Any, not_empty("database username")] = Field("", validate_default=True)
+    host: Annotated[Any, not_empty("IP Address")] = Field("", validate_default=True)
     port: Annotated[int, positive("IP Port")] = 3306
     password: Any = Field("", repr=False)
     max_records: Annotated[int, positive("Maximum number of records")] = 1024
@@ -57,13 +57,13 @@ class ExeSQLParams(ToolParams):
         return self
 
 
-async def ask(params: ExeSQLParams, arguments: Mapping[str, Any], ctx: NodeContext) -> ToolResult:
+async def run_queries(params: ExeSQLParams, arguments: Mapping[str, Any], ctx: NodeContext) -> ToolResult:
     sql = arguments.get("sql")
-    written = bind_values.marked(sql.text, sql.values) if isinstance(sql, Apart) else Marked(value_text(sql))
-    statements = await in_untrusted_thread(read_only_rules.statements, written.text, params.db_type)
+    written = bind_values.mark_references(sql.text, sql.values) if isinstance(sql, TextWithReferences) else MarkedText(value_text(sql))
+    statements = await in_untrusted_thread(read_only_rules.split_statements, written.text, params.db_type)
     if not statements:
         raise ToolError("SQL for `ExeSQL` MUST not be empty.")
-    refusals = await in_untrusted_thread(lambda: [read_only_rules.refusal(each, params.db_type) for each in statements])
+    refusals = await in_untrusted_thread(lambda: [read_only_rules.refusal_reason(each, params.db_type) for each in statements])
     refused = next((text for text in refusals if text), None)
     if params.reject_all and refused:
         raise ToolError(written.as_written(refused))
@@ -73,26 +73,26 @@ async def ask(params: ExeSQLParams, arguments: Mapping[str, Any], ctx: NodeConte
     target["timeout"] = ctx.time_limit(EXESQL.name)
     async with ctx.services.databases.connect(target) as connection:
         answers = [
-            _told(written.as_written(refusal)) if refusal else await _answered(statement, written, params, connection)
+            _message_element(written.as_written(refusal)) if refusal else await _run_statement(statement, written, params, connection)
             for statement, refusal in zip(statements, refusals, strict=True)
         ]
     formalized = "\n\n".join(text for _, text in answers if text)
     return ToolResult({"formalized_content": formalized, "json": [element for element, _ in answers]}, formalized)
 
 
-async def _answered(statement: str, written: Marked, params: ExeSQLParams, connection: Connection) -> tuple[Any, str]:
+async def _run_statement(statement: str, written: MarkedText, params: ExeSQLParams, connection: DatabaseSession) -> tuple[Any, str]:
     """Run one statement; return its element of `json` and its text."""
     try:
         sent = await in_untrusted_thread(written.bound, statement, params.db_type) if written.marks else statement
         rows = await connection.execute(sent, params.max_records)
     except ToolError as error:
-        return _told(written.as_written(read_only_rules.failed(statement, error.message)))
+        return _message_element(written.as_written(read_only_rules.failure_text(statement, error.message)))
     if not rows.rows:
         return {"content": NO_ROWS}, ""
     return await in_untrusted_thread(lambda: (result_table.json_rows(rows), result_table.text_table(rows)))
 
 
-def _told(message: str) -> tuple[Any, str]:
+def _message_element(message: str) -> tuple[Any, str]:
     return {"content": message}, message
 
 
@@ -109,7 +109,7 @@ EXESQL = Tool(
             default="{sys.query}",
         )
     },
-    call=ask,
+    call=run_queries,
     effect="idempotent",
     empty=None,
     apart=lambda params: ("sql",) if params.bind_references else (),

@@ -16,7 +16,7 @@ from itertools import pairwise
 from typing import Any
 
 from canvas.errors import ToolError
-from components.text.extraction.file_kinds import lacking
+from components.text.extraction.file_kinds import library_missing
 
 DIALECTS: Mapping[str, str] = {
     "mysql": "mysql",
@@ -29,15 +29,15 @@ DIALECTS: Mapping[str, str] = {
 }
 """The kinds of databases, each with the dialect of its parser."""
 
-LONGEST = 100_000  # characters of all statements together
-WRITES_REFUSED = "For security reasons, INSERT, UPDATE, and DELETE statements are not supported."
+MAX_LENGTH = 100_000  # characters of all statements together
+WRITE_REFUSAL = "For security reasons, INSERT, UPDATE, and DELETE statements are not supported."
 
 
 def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-_QUERY_BEGINS = _words("SELECT WITH (")
+_QUERY_STARTS = _words("SELECT WITH (")
 _EXPLAINS = _words("EXPLAIN DESCRIBE DESC")
 _EXPLAIN_OPTIONS = _words(
     "FORMAT JSON TEXT XML YAML TREE TRADITIONAL GRAPHVIZ VERBOSE COSTS BUFFERS SETTINGS SUMMARY TIMING WAL ON OFF TRUE "
@@ -58,7 +58,7 @@ _TSQL_WORDS = _words(
     "CONTINUE DISK DUMP LOAD ERRLVL LINENO"
 )
 _TSQL_NAMES = _words("RECEIVE SEND THROW MOVE GET")  # these begin a statement, too, but may also be names
-_FUNCTIONS = _words(
+_FORBIDDEN_FUNCTIONS = _words(
     "load_file sleep benchmark get_lock release_lock release_all_locks sys_exec sys_eval xp_cmdshell openrowset "
     "opendatasource openquery openxml set_config setval nextval pg_sleep pg_sleep_for pg_sleep_until pg_stat_file "
     "pg_reload_conf pg_rotate_logfile pg_terminate_backend pg_cancel_backend pg_switch_wal pg_promote pg_notify "
@@ -72,7 +72,7 @@ _FUNCTIONS = _words(
     "add_job run_job alter_job delete_job drop_chunks sys_get sys_set mqsend mqread mqreadall mqreceive mqreceiveall "
     "mqpublish mqsubscribe mqunsubscribe"
 )
-_FUNCTION_FAMILIES = (
+_FORBIDDEN_PREFIXES = (
     "pg_read_", "pg_ls_", "pg_file_", "pg_logical_", "pg_create_", "pg_drop_", "pg_replication_", "pg_advisory_",
     "pg_try_advisory_", "pg_backup_", "pg_import_", "pg_log_", "pg_stat_reset", "pg_wal_replay_", "lo_", "dblink",
     "query_to_", "cursor_to_", "table_to_", "schema_to_", "database_to_", "crosstab", "group_replication_",
@@ -84,20 +84,20 @@ _FUNCTION_FAMILIES = (
 )  # fmt: skip
 # PostgreSQL reads `t.f` as `f(t)` if there is no column `f`, and `t` may be a single text. Only these names are refused
 # after a dot; other functions are allowed there, so that a table may have a column called `sleep`.
-_OF_A_ROW = re.compile(
+_ROW_FUNCTIONS = re.compile(
     r"(?:pg_|dblink|lo_(?:import|unlink|open|close|get|creat|create)$|http_(?:get|head|delete)$|nextval$)"
 )
 _CATALOGS = _words("pg_replication_slots pg_replication_origin pg_replication_origin_status")
-_PACKAGES = _words("cron net aws_s3 aws_lambda azure_storage vault")  # all of their functions have side effects
-_PACKAGE_FAMILIES = ("utl_", "dbms_")
+_FORBIDDEN_PACKAGES = _words("cron net aws_s3 aws_lambda azure_storage vault")  # all of their functions have side effects
+_FORBIDDEN_PACKAGE_PREFIXES = ("utl_", "dbms_")
 _TSQL_LOCKS = _words("UPDLOCK XLOCK TABLOCK TABLOCKX HOLDLOCK PAGLOCK SERIALIZABLE REPEATABLEREAD")
-_TRINO_PASSES_ON = _words(
+_TRINO_PASSTHROUGH = _words(
     "query raw_query native_query procedure execute"
 )  # their arguments are run by the database behind Trino
-_DRAWS = (" NEXT VALUE FOR ", " NEXTVAL FOR ", " . NEXTVAL ")  # these advance a sequence
+_SEQUENCE_CALLS = (" NEXT VALUE FOR ", " NEXTVAL FOR ", " . NEXTVAL ")  # these advance a sequence
 
 _FENCE = re.compile(r"```(?:[ \t]*(?:sql|mysql|mariadb|postgresql|postgres|tsql|trino|db2)\b)?", re.IGNORECASE)
-_MARK = re.compile(r"\[ID:\s*\d+\]")
+_CITATION = re.compile(r"\[ID:\s*\d+\]")
 _NO_BLANKS = re.compile(r"\S+")
 _WORD = re.compile(r"[^\W\d][\w$#]*")
 _ESCAPED, _NUMBER_E = re.compile(r"e'", re.IGNORECASE), re.compile(r"[\d.].*e", re.IGNORECASE)
@@ -121,14 +121,14 @@ class _Token:
         return self.start + len(self.text)
 
 
-def statements(text: str, db_type: str) -> list[str]:
+def split_statements(text: str, db_type: str) -> list[str]:
     """Return the statements of a text without comments, code fences and citation marks such as `[ID:1]`.
 
     A text with an open quote cannot be split and is one statement. Raises ToolError if the text is too long.
     """
-    if len(text) > LONGEST:
-        raise ToolError(f"The SQL is longer than {LONGEST:,} characters. Send less at once.")
-    text = _MARK.sub("", _FENCE.sub("", text)).strip()
+    if len(text) > MAX_LENGTH:
+        raise ToolError(f"The SQL is longer than {MAX_LENGTH:,} characters. Send less at once.")
+    text = _CITATION.sub("", _FENCE.sub("", text)).strip()
     tokens = _tokens(text, db_type)
     if tokens is None:
         return [text]
@@ -137,29 +137,29 @@ def statements(text: str, db_type: str) -> list[str]:
     return [cleaned for part in parts if (cleaned := _without_comments(part, db_type))]
 
 
-def refusal(statement: str, db_type: str) -> str | None:
+def refusal_reason(statement: str, db_type: str) -> str | None:
     """Return the error text for a statement that is refused; None for one that may be sent."""
     tokens = _tokens(statement, db_type)
     if not tokens:
-        return failed(statement, "A quote or a comment is left open.")
-    if any(_is_disguised(token) for token in tokens):
-        return failed(statement, "There are control characters outside of quoted texts.")
-    if db_type == "postgres" and any(map(_goes_on, tokens, tokens[1:])):
-        return failed(statement, "A quoted text is continued in a way that is ambiguous. Write it as one text.")
-    if _first(tokens) not in _QUERY_BEGINS | _EXPLAINS | _WRITING_WORDS | {"SHOW", "PRAGMA"}:
-        return failed(statement, f'near "{tokens[0].text}": syntax error')
+        return failure_text(statement, "A quote or a comment is left open.")
+    if any(_has_hidden_characters(token) for token in tokens):
+        return failure_text(statement, "There are control characters outside of quoted texts.")
+    if db_type == "postgres" and any(map(_is_ambiguous_continuation, tokens, tokens[1:])):
+        return failure_text(statement, "A quoted text is continued in a way that is ambiguous. Write it as one text.")
+    if _first_word(tokens) not in _QUERY_STARTS | _EXPLAINS | _WRITING_WORDS | {"SHOW", "PRAGMA"}:
+        return failure_text(statement, f'near "{tokens[0].text}": syntax error')
     if _only_reads(statement, tokens, db_type):
         return None
-    name = _refused_function(tokens, db_type)
-    return function_refused(name) if name and _first(tokens) in _QUERY_BEGINS | _EXPLAINS else WRITES_REFUSED
+    name = _forbidden_function(tokens, db_type)
+    return function_refusal(name) if name and _first_word(tokens) in _QUERY_STARTS | _EXPLAINS else WRITE_REFUSAL
 
 
-def function_refused(name: str) -> str:
+def function_refusal(name: str) -> str:
     """Return the error text for a query that calls a function which does more than read, or which waits."""
     return f"For security reasons, the function {name} is not supported."
 
 
-def failed(statement: str, error: str) -> str:
+def failure_text(statement: str, error: str) -> str:
     """Return the error text for a statement that failed."""
     return f"SQL Execution Failed: {statement}\n{error}"
 
@@ -176,19 +176,19 @@ def raw_tokens(text: str, db_type: str) -> list[Any] | None:
 
 
 def _only_reads(statement: str, tokens: Sequence[_Token], db_type: str) -> bool:
-    if _are_carried_out(_gaps(statement, tokens)):
+    if _has_executable_comments(_gaps(statement, tokens)):
         return False
-    if any(_calls_what_it_must_not(tokens, number, db_type) for number in range(len(tokens))):
+    if any(_calls_forbidden_function(tokens, number, db_type) for number in range(len(tokens))):
         return False
     words = " ".join(token.word or ("." if token.text == "." else "?") for token in tokens)
-    if any(drawing in f" {words} " for drawing in _DRAWS):
+    if any(drawing in f" {words} " for drawing in _SEQUENCE_CALLS):
         return False
     if db_type == "mssql" and (
-        " END CONVERSATION " in f" {words} " or any(_locks(tokens, number) for number in range(len(tokens)))
+        " END CONVERSATION " in f" {words} " or any(_is_lock_keyword(tokens, number) for number in range(len(tokens)))
     ):
         return False
-    first = _first(tokens)
-    if first in _QUERY_BEGINS:
+    first = _first_word(tokens)
+    if first in _QUERY_STARTS:
         return _is_query(statement, tokens, db_type)
     if db_type == "mssql":  # T-SQL calls an unknown first word as a procedure
         return False
@@ -232,44 +232,44 @@ def _explains(statement: str, tokens: Sequence[_Token], db_type: str) -> bool:
     return _is_query(statement[tokens[begin].start :], tokens[begin:], db_type)
 
 
-def _refused_function(tokens: Sequence[_Token], db_type: str) -> str:
+def _forbidden_function(tokens: Sequence[_Token], db_type: str) -> str:
     """Return the first forbidden function of a query; "" for none, and for a name written in code points."""
-    refused = (number for number in range(len(tokens)) if _calls_what_it_must_not(tokens, number, db_type))
+    refused = (number for number in range(len(tokens)) if _calls_forbidden_function(tokens, number, db_type))
     number = next(refused, None)
     return "" if number is None or tokens[number].word == "U" else tokens[number].name
 
 
-def _calls_what_it_must_not(tokens: Sequence[_Token], number: int, db_type: str) -> bool:
+def _calls_forbidden_function(tokens: Sequence[_Token], number: int, db_type: str) -> bool:
     """Whether a token calls a function that does more than read, or one whose name is written in code points."""
     name = tokens[number].name.lower()
     following = tokens[number + 1].text if number + 1 < len(tokens) else ""
     if tokens[number].word == "U" and following == "&":  # U&"pg\005fread_file"
-        return _are_one(tokens[number : number + 3])
-    if db_type == "trino" and name in _TRINO_PASSES_ON:
-        return following == "(" and number > 0 and (tokens[number - 1].text == "." or _is_a_table(tokens[:number]))
-    if following == "." and (name in _PACKAGES or name.startswith(_PACKAGE_FAMILIES)):
+        return _ends_in_quoted_name(tokens[number : number + 3])
+    if db_type == "trino" and name in _TRINO_PASSTHROUGH:
+        return following == "(" and number > 0 and (tokens[number - 1].text == "." or _is_in_table_call(tokens[:number]))
+    if following == "." and (name in _FORBIDDEN_PACKAGES or name.startswith(_FORBIDDEN_PACKAGE_PREFIXES)):
         return any(token.text == "(" for token in tokens[number + 3 : number + 4])
-    is_one_of_them = name in _FUNCTIONS or name.startswith(_FUNCTION_FAMILIES)
+    is_one_of_them = name in _FORBIDDEN_FUNCTIONS or name.startswith(_FORBIDDEN_PREFIXES)
     return is_one_of_them and (
         following == "("
-        or _is_of_a_value(tokens, number)
-        or (db_type == "postgres" and number > 0 and tokens[number - 1].text == "." and _is_of_a_row(name))
+        or _is_attribute_of_value(tokens, number)
+        or (db_type == "postgres" and number > 0 and tokens[number - 1].text == "." and _is_row_function(name))
     )
 
 
-def _locks(tokens: Sequence[_Token], number: int) -> bool:
+def _is_lock_keyword(tokens: Sequence[_Token], number: int) -> bool:
     """Whether a token is a locking hint of T-SQL: a word in parentheses behind a table, possibly with others."""
     before = tokens[number - 1].text if number else ""
     behind = tokens[number + 1].text if number + 1 < len(tokens) else ""
     return tokens[number].word in _TSQL_LOCKS and before in ("(", ",") and behind in (")", ",")
 
 
-def _are_one(tokens: Sequence[_Token]) -> bool:
+def _ends_in_quoted_name(tokens: Sequence[_Token]) -> bool:
     """Whether the last token is a quoted name and there is nothing between the tokens."""
     return tokens[-1].text.startswith('"') and all(left.end == right.start for left, right in pairwise(tokens))
 
 
-def _is_of_a_value(tokens: Sequence[_Token], number: int) -> bool:
+def _is_attribute_of_value(tokens: Sequence[_Token], number: int) -> bool:
     """Whether a name follows a value and a dot: PostgreSQL reads `('a').f` as `f('a')`."""
     begin = number
     while begin >= 2 and tokens[begin - 1].text == ".":
@@ -277,16 +277,16 @@ def _is_of_a_value(tokens: Sequence[_Token], number: int) -> bool:
     return begin < number and tokens[begin].text in (")", "]")
 
 
-def _is_of_a_row(name: str) -> bool:
-    return _OF_A_ROW.match(name) is not None and name not in _CATALOGS
+def _is_row_function(name: str) -> bool:
+    return _ROW_FUNCTIONS.match(name) is not None and name not in _CATALOGS
 
 
-def _is_a_table(before: Sequence[_Token]) -> bool:
+def _is_in_table_call(before: Sequence[_Token]) -> bool:
     """Whether the next token is inside the parentheses of TABLE, where Trino looks up functions of its catalogs."""
     return len(before) > 1 and before[-1].text == "(" and before[-2].word == "TABLE"
 
 
-def _goes_on(token: _Token, following: _Token) -> bool:
+def _is_ambiguous_continuation(token: _Token, following: _Token) -> bool:
     """Whether the escapes of a quoted text depend on the token before it.
 
     That token is a text which this one continues, or an `e` that PostgreSQL does not read as a part of a number.
@@ -297,12 +297,12 @@ def _goes_on(token: _Token, following: _Token) -> bool:
     return _ESCAPED.match(token.text) is not None or (is_near and _NUMBER_E.fullmatch(token.text) is not None)
 
 
-def _is_disguised(token: _Token) -> bool:
+def _has_hidden_characters(token: _Token) -> bool:
     """Whether a token contains characters that some server reads as white space."""
     return not token.text.isprintable() and _QUOTED.match(token.text) is None
 
 
-def _first(tokens: Sequence[_Token]) -> str:
+def _first_word(tokens: Sequence[_Token]) -> str:
     return tokens[0].word or tokens[0].text
 
 
@@ -313,7 +313,7 @@ def _without_comments(statement: str, db_type: str) -> str:
     """
     tokens = _tokens(statement, db_type) or []
     gaps = _gaps(statement, tokens)
-    if _are_carried_out(gaps):
+    if _has_executable_comments(gaps):
         return statement
     blanks = [gap if not gap.strip() else " " for gap in gaps]
     return "".join(blank + token.text for blank, token in zip(blanks, tokens, strict=False)).strip()
@@ -326,7 +326,7 @@ def _gaps(text: str, tokens: Sequence[_Token]) -> list[str]:
     return [text[end:start] for end, start in zip(ends, starts, strict=True)]
 
 
-def _are_carried_out(gaps: Sequence[str]) -> bool:
+def _has_executable_comments(gaps: Sequence[str]) -> bool:
     """Whether there are comments that MySQL and MariaDB execute."""
     return any("/*!" in gap or "/*M!" in gap for gap in gaps)
 
@@ -336,10 +336,10 @@ def _tokens(text: str, db_type: str) -> list[_Token] | None:
     found = raw_tokens(text, db_type)
     if found is None:
         return None
-    return [each for token in found for each in _single(text, token)]
+    return [each for token in found for each in _split_keyword(text, token)]
 
 
-def _single(text: str, token: Any) -> Iterator[_Token]:
+def _split_keyword(text: str, token: Any) -> Iterator[_Token]:
     """Yield a token; for a keyword of several words (`UPDATE STATISTICS`), each word."""
     written = text[token.start : token.end + 1]
     if _QUOTED.match(written) is not None:
@@ -365,6 +365,6 @@ def _tokenizer(db_type: str) -> Any:
     try:
         from sqlglot import Dialect
     except ImportError as error:
-        raise lacking("sql", "SQL statements") from error
+        raise library_missing("sql", "SQL statements") from error
     dialect = Dialect.get_or_raise(DIALECTS[db_type])
     return _tokenizer_class(type(dialect))(dialect=dialect)

@@ -19,10 +19,10 @@ from components.text.templates.templates import value_text
 from providers.interfaces import Rows
 from providers.models.text.sanitizer import clean
 
-LONGEST_CELL = 32 * 1024  # characters
-LARGEST = 10**4300 - 1  # Python does not convert longer numbers to text
-CUT = "..."
-DEEPEST = 100  # levels of a value within a cell
+MAX_CELL_LENGTH = 32 * 1024  # characters
+MAX_INTEGER = 10**4300 - 1  # Python does not convert longer numbers to text
+ELLIPSIS = "..."
+MAX_DEPTH = 100  # levels of a value within a cell
 _PADDING = 2  # characters by which a column is wider than its name
 
 
@@ -35,7 +35,7 @@ def json_rows(found: Rows) -> list[dict[str, Any]]:
 
 def text_table(found: Rows) -> str:
     """Return all rows as a text table. Numbers are right-aligned, fractions have six digits."""
-    laid_out = [_laid_out(name, _as_json(column)) for name, column in zip(_names(found), _columns(found), strict=True)]
+    laid_out = [_layout_column(name, _as_json(column)) for name, column in zip(_names(found), _columns(found), strict=True)]
     return "\n".join(f"|{'|'.join(cells)}|" for cells in zip(*laid_out, strict=True))
 
 
@@ -50,35 +50,35 @@ def _columns(found: Rows) -> list[list[Any]]:
 def _as_json(column: Sequence[Any]) -> list[Any]:
     stamps = [value for value in column if isinstance(value, datetime)]
     only_days = all(stamp.time() == time.min for stamp in stamps)
-    return [_day_or_instant(value, only_days) if isinstance(value, datetime) else _plain(value) for value in column]
+    return [_day_or_instant(value, only_days) if isinstance(value, datetime) else _to_json_value(value) for value in column]
 
 
 def _day_or_instant(stamp: datetime, only_days: bool) -> str:
     return stamp.date().isoformat() if only_days else stamp.isoformat()
 
 
-def _plain(value: Any, levels: int = DEEPEST) -> Any:
+def _to_json_value(value: Any, levels: int = MAX_DEPTH) -> Any:
     """Return a driver's value as JSON: decimals as numbers, types that JSON does not have as text."""
     if levels == 0:
-        return CUT
+        return ELLIPSIS
     match value:
         case None | bool():
             return value
         case int():
-            return value if abs(value) <= LARGEST else None
+            return value if abs(value) <= MAX_INTEGER else None
         case float() | Decimal():
             number = float(value)
             return number if isfinite(number) else None
         case date() | time():
             return value.isoformat()
         case bytes() | bytearray() | memoryview():
-            return _shortened(_text_of(bytes(value)))
+            return _truncate(_text_of(bytes(value)))
         case Mapping():
-            return {clean(str(name)): _plain(member, levels - 1) for name, member in value.items()}
+            return {clean(str(name)): _to_json_value(member, levels - 1) for name, member in value.items()}
         case list() | tuple() | set() | frozenset():
-            return [_plain(item, levels - 1) for item in value]
+            return [_to_json_value(item, levels - 1) for item in value]
         case _:
-            return _shortened(clean(str(value)))
+            return _truncate(clean(str(value)))
 
 
 def _text_of(data: bytes) -> str:
@@ -89,11 +89,11 @@ def _text_of(data: bytes) -> str:
         return data.hex()
 
 
-def _shortened(text: str) -> str:
-    return text if len(text) <= LONGEST_CELL else text[:LONGEST_CELL] + CUT
+def _truncate(text: str) -> str:
+    return text if len(text) <= MAX_CELL_LENGTH else text[:MAX_CELL_LENGTH] + ELLIPSIS
 
 
-def _laid_out(name: str, values: Sequence[Any]) -> list[str]:
+def _layout_column(name: str, values: Sequence[Any]) -> list[str]:
     """Return name, rule and cells of one column, all of the same width."""
     present = [value for value in values if value is not None]
     is_numeric = bool(present) and all(
@@ -101,14 +101,14 @@ def _laid_out(name: str, values: Sequence[Any]) -> list[str]:
     )
     has_fractions = any(isinstance(value, float) for value in present)
     head = _one_line(name)
-    cells = [_shown(value, is_numeric and has_fractions) for value in values]
+    cells = [_cell_text(value, is_numeric and has_fractions) for value in values]
     width = max(len(head) + _PADDING, *map(len, cells))
     if is_numeric:
         return [f" {head:>{width}} ", f"{'-' * (width + 1)}:", *(f" {cell:>{width}} " for cell in cells)]
     return [f" {head:<{width}} ", f":{'-' * (width + 1)}", *(f" {cell:<{width}} " for cell in cells)]
 
 
-def _shown(value: Any, as_fraction: bool) -> str:
+def _cell_text(value: Any, as_fraction: bool) -> str:
     if value is None:
         return ""
     if as_fraction:

@@ -21,13 +21,13 @@ from components.tools.framework import evidence, http
 from components.tools.framework.base import Argument, Tool, ToolParams, ToolResult
 from components.tools.framework.evidence import Hit
 from components.tools.framework.parameters import one_of, positive
-from providers.interfaces import Call, Reply
+from providers.interfaces import HttpCall, HttpResponse
 from providers.isolation.untrusted_threads import in_untrusted_thread
 
 WEB, START, NEWS = "https://html.duckduckgo.com/html/", "https://duckduckgo.com/", "https://duckduckgo.com/news.js"
-ANYWHERE = "wt-wt"  # no region
+NO_REGION = "wt-wt"  # no region
 
-_RIDDLES = ("anomaly-modal", "anomaly.js", "challenge-form")
+_CAPTCHA_MARKS = ("anomaly-modal", "anomaly.js", "challenge-form")
 _TOKEN = re.compile(r"vqd=[\"']?([0-9][0-9-]*)")
 _TAG = re.compile(r"<[^<>]*>")
 
@@ -41,10 +41,10 @@ async def search(params: DuckDuckGoParams, arguments: Mapping[str, Any], ctx: No
     query = value_text(arguments["query"])
     match arguments["channel"]:
         case "news":
-            rows = (await _news(query, ctx))[: params.top_n]
+            rows = (await _search_news(query, ctx))[: params.top_n]
             hits = [Hit(row["title"], row["url"], row["body"]) for row in rows]
         case "general" | "text":
-            rows = (await _pages(query, ctx))[: params.top_n]
+            rows = (await _search_web(query, ctx))[: params.top_n]
             hits = [Hit(row["title"], row["href"], row["body"]) for row in rows]
         case other:
             raise ToolError(f"Web search channel {other} is not supported, it should be in [general, news]")
@@ -52,15 +52,15 @@ async def search(params: DuckDuckGoParams, arguments: Mapping[str, Any], ctx: No
     return ToolResult({"formalized_content": formalized, "json": rows}, answer=formalized)
 
 
-async def _pages(query: str, ctx: NodeContext) -> list[dict[str, Any]]:
-    page = http.text_of(await _fetched(Call("GET", WEB, params={"q": query, "kl": ANYWHERE}), ctx))
-    rows = await in_untrusted_thread(_results_in, page)
-    if not rows and any(riddle in page for riddle in _RIDDLES):
-        raise _rate_limited()
+async def _search_web(query: str, ctx: NodeContext) -> list[dict[str, Any]]:
+    page = http.decode_text(await _fetch(HttpCall("GET", WEB, params={"q": query, "kl": NO_REGION}), ctx))
+    rows = await in_untrusted_thread(_parse_results, page)
+    if not rows and any(riddle in page for riddle in _CAPTCHA_MARKS):
+        raise _rate_limit_error()
     return rows
 
 
-def _results_in(page: str) -> list[dict[str, Any]]:
+def _parse_results(page: str) -> list[dict[str, Any]]:
     """Return the results of a page without advertisements: {title, href, body}."""
     try:
         from selectolax.lexbor import LexborHTMLParser
@@ -86,15 +86,15 @@ def _target(href: str) -> str:
     return "" if split.path == "/y.js" else href
 
 
-async def _news(query: str, ctx: NodeContext) -> list[dict[str, Any]]:
+async def _search_news(query: str, ctx: NodeContext) -> list[dict[str, Any]]:
     """Return news as {date, title, body, url, image, source}. The first request gets a token for the second one."""
-    about = {"q": query, "iar": "news", "ia": "news", "kl": ANYWHERE}
-    page = http.text_of(await _fetched(Call("GET", START, params=about), ctx))
+    about = {"q": query, "iar": "news", "ia": "news", "kl": NO_REGION}
+    page = http.decode_text(await _fetch(HttpCall("GET", START, params=about), ctx))
     token = _TOKEN.search(page)
     if token is None:
-        raise _rate_limited()
+        raise _rate_limit_error()
     query_params = {
-        "l": ANYWHERE,
+        "l": NO_REGION,
         "o": "json",
         "noamp": "1",
         "q": query,
@@ -103,8 +103,8 @@ async def _news(query: str, ctx: NodeContext) -> list[dict[str, Any]]:
         "s": "0",
         "dc": "0",
     }
-    reply = await _fetched(Call("GET", NEWS, params=query_params), ctx)
-    rows = http.rows_of(http.object_of(reply).get("results"), "results")
+    reply = await _fetch(HttpCall("GET", NEWS, params=query_params), ctx)
+    rows = http.require_list(http.parse_object(reply).get("results"), "results")
     return [_news_item(row) for row in rows if isinstance(row, Mapping)]
 
 
@@ -119,15 +119,15 @@ def _news_item(row: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-async def _fetched(call: Call, ctx: NodeContext) -> Reply:
-    reply = await http.fetch(ctx, "DuckDuckGo", replace(call, as_browser=True), http.NO_PROGRAMS)
+async def _fetch(call: HttpCall, ctx: NodeContext) -> HttpResponse:
+    reply = await http.fetch(ctx, "DuckDuckGo", replace(call, as_browser=True), http.BLOCKED_ADVICE)
     if reply.status == HTTPStatus.ACCEPTED:
-        raise _rate_limited()
+        raise _rate_limit_error()
     return reply
 
 
-def _rate_limited() -> HttpFailed:
-    return HttpFailed(f"rate limited {http.NO_PROGRAMS}", retryable=True)
+def _rate_limit_error() -> HttpFailed:
+    return HttpFailed(f"rate limited {http.BLOCKED_ADVICE}", retryable=True)
 
 
 def _date(seconds: Any) -> Any:

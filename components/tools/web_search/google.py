@@ -16,8 +16,8 @@ from components.text.templates.templates import value_text
 from components.tools.framework import evidence, http
 from components.tools.framework.base import Argument, Tool, ToolParams, ToolResult
 from components.tools.framework.evidence import Hit
-from components.tools.framework.parameters import filled, whole
-from providers.interfaces import Call
+from components.tools.framework.parameters import not_empty, whole_number
+from providers.interfaces import HttpCall
 
 SEARCH = "https://serpapi.com/search.json"
 NOTHING_FOUND = "SerpApi returned no organic_results."
@@ -28,7 +28,7 @@ class GoogleParams(ToolParams):
 
     start: Any = 0
     num: Any = 6
-    api_key: Annotated[Any, filled("SerpApi API key")] = Field("", validate_default=True)
+    api_key: Annotated[Any, not_empty("SerpApi API key")] = Field("", validate_default=True)
     country: Any = "cn"
     language: Any = "en"
 
@@ -40,13 +40,13 @@ async def search(params: GoogleParams, arguments: Mapping[str, Any], ctx: NodeCo
         "google_domain": "google.com",
         "gl": params.country,
         "hl": params.language,
-        "start": _count(arguments["start"], "start"),
-        "num": _count(arguments["num"], "num"),
+        "start": _non_negative_int(arguments["start"], "start"),
+        "num": _non_negative_int(arguments["num"], "num"),
         "api_key": params.api_key,
     }
     query_params = {name: value for name, value in options.items() if value not in (None, "")}
-    reply = await http.ask(ctx, "Google", Call("GET", SEARCH, params=query_params))
-    rows = http.listed(reply, "organic_results", error="error", otherwise=NOTHING_FOUND)
+    reply = await http.send(ctx, "Google", HttpCall("GET", SEARCH, params=query_params))
+    rows = http.list_in_reply(reply, "organic_results", error_key="error", default_error=NOTHING_FOUND)
     formalized = await evidence.cite_hits((_hit(row) for row in rows if isinstance(row, Mapping)), ctx)
     return ToolResult({"formalized_content": formalized, "json": rows}, answer=formalized)
 
@@ -63,8 +63,8 @@ def _about(row: Mapping[str, Any]) -> Any:
     return value
 
 
-def _count(value: Any, name: str) -> int:
-    number = whole(value)
+def _non_negative_int(value: Any, name: str) -> int:
+    number = whole_number(value)
     if number is None or number < 0:
         raise ToolError(f"{name} {value} not supported, should be an integer that is not negative")
     return number

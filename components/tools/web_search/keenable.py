@@ -18,10 +18,10 @@ from components.tools.framework import evidence, http
 from components.tools.framework.base import Argument, Tool, ToolParams, ToolResult
 from components.tools.framework.evidence import Hit
 from components.tools.framework.parameters import one_of, positive
-from providers.interfaces import Call
+from providers.interfaces import HttpCall
 
 SERVER = "https://api.keenable.ai"
-SECONDS = 30.0
+TIMEOUT_SECONDS = 30.0
 MODES = ("pro", "realtime")
 _CALLER = {"User-Agent": "keenable-easel", "X-Keenable-Title": "Easel"}
 
@@ -54,9 +54,9 @@ async def search(params: KeenableSearchParams, arguments: Mapping[str, Any], ctx
     headers = {**_CALLER, "X-API-Key": params.key} if params.key else _CALLER
     path = "/v1/search" if params.key else "/v1/search/public"
     server, is_named = _server(ctx.services.base_urls)
-    call = Call("POST", server + path, headers=headers, json=body_params, timeout=SECONDS, trusted=is_named)
-    body = http.object_of(await http.fetch(ctx, "KeenableSearch", call))
-    rows = http.rows_of(body.get("results"), "results")[: params.top_n]
+    call = HttpCall("POST", server + path, headers=headers, json=body_params, timeout=TIMEOUT_SECONDS, trusted=is_named)
+    body = http.parse_object(await http.fetch(ctx, "KeenableSearch", call))
+    rows = http.require_list(body.get("results"), "results")[: params.top_n]
     formalized = await evidence.cite_hits((_hit(row) for row in rows if isinstance(row, Mapping)), ctx)
     return ToolResult({"formalized_content": formalized, "json": rows}, answer=formalized)
 

@@ -18,8 +18,8 @@ from components.tools.framework import evidence, http
 from components.tools.framework.base import Argument, Tool, ToolParams, ToolResult
 from components.tools.framework.evidence import Hit
 from components.tools.web_search import querit_options as options
-from components.tools.web_search.querit_options import held, on_canvas
-from providers.interfaces import Call, Reply
+from components.tools.web_search.querit_options import check_argument, canvas_check
+from providers.interfaces import HttpCall, HttpResponse
 
 SEARCH, CONTENTS = "https://api.querit.ai/v1/search", "https://api.querit.ai/v1/contents"
 RETRIES = 2
@@ -27,46 +27,46 @@ RETRIES = 2
 _NO_KEY = "Querit API key is required. Configure api_key or set QUERIT_API_KEY."
 _SITE_INCLUDE, _SITE_EXCLUDE = options.strings("site_include"), options.strings("site_exclude")
 _COUNTRIES, _LANGUAGES = options.strings("country_include"), options.strings("language_include")
-_MAY_PASS = frozenset({429, 500, 502, 503, 504})
+_RETRYABLE_STATUSES = frozenset({429, 500, 502, 503, 504})
 
 
 class QueritSearchParams(ToolParams):
     secrets: ClassVar[tuple[str, ...]] = ("api_key",)
     null_counts: ClassVar[tuple[str, ...]] = ("query", "chunks_per_doc")
 
-    query: Annotated[Any, on_canvas(options.query)] = "{sys.query}"
-    count: Annotated[Any, on_canvas(options.count)] = 10
-    chunks_per_doc: Annotated[Any, on_canvas(options.chunks)] = options.MOST_CHUNKS
-    site_include: Annotated[Any, on_canvas(_SITE_INCLUDE, may_be_empty=True)] = Field(default_factory=list[str])
-    site_exclude: Annotated[Any, on_canvas(_SITE_EXCLUDE, may_be_empty=True)] = Field(default_factory=list[str])
-    time_range: Annotated[Any, on_canvas(options.time_range)] = ""
-    country_include: Annotated[Any, on_canvas(_COUNTRIES, may_be_empty=True)] = Field(default_factory=list[str])
-    language_include: Annotated[Any, on_canvas(_LANGUAGES, may_be_empty=True)] = Field(default_factory=list[str])
+    query: Annotated[Any, canvas_check(options.query)] = "{sys.query}"
+    count: Annotated[Any, canvas_check(options.count)] = 10
+    chunks_per_doc: Annotated[Any, canvas_check(options.chunks)] = options.MAX_CHUNKS
+    site_include: Annotated[Any, canvas_check(_SITE_INCLUDE, may_be_empty=True)] = Field(default_factory=list[str])
+    site_exclude: Annotated[Any, canvas_check(_SITE_EXCLUDE, may_be_empty=True)] = Field(default_factory=list[str])
+    time_range: Annotated[Any, canvas_check(options.time_range)] = ""
+    country_include: Annotated[Any, canvas_check(_COUNTRIES, may_be_empty=True)] = Field(default_factory=list[str])
+    language_include: Annotated[Any, canvas_check(_LANGUAGES, may_be_empty=True)] = Field(default_factory=list[str])
     api_key: Any = ""
 
 
 class QueritContentsParams(ToolParams):
     secrets: ClassVar[tuple[str, ...]] = ("api_key",)
 
-    urls: Annotated[Any, on_canvas(options.urls, may_be_empty=True)] = ""
-    format: Annotated[Any, on_canvas(options.page_format)] = "markdown"
-    crawl_timeout: Annotated[Any, on_canvas(options.crawl_timeout)] = 10
-    extras_meta: Annotated[Any, on_canvas(options.extras_meta)] = False
+    urls: Annotated[Any, canvas_check(options.urls, may_be_empty=True)] = ""
+    format: Annotated[Any, canvas_check(options.page_format)] = "markdown"
+    crawl_timeout: Annotated[Any, canvas_check(options.crawl_timeout)] = 10
+    extras_meta: Annotated[Any, canvas_check(options.extras_meta)] = False
     api_key: Any = ""
 
 
 async def search(params: QueritSearchParams, arguments: Mapping[str, Any], ctx: NodeContext) -> ToolResult:
     request: dict[str, Any] = {
-        "query": held(options.query, arguments["query"]),
-        "count": held(options.count, arguments["count"]),
+        "query": check_argument(options.query, arguments["query"]),
+        "count": check_argument(options.count, arguments["count"]),
     }
-    chunks = held(options.chunks, arguments["chunks_per_doc"])
-    if params.chunks_per_doc is not None or chunks != options.MOST_CHUNKS:  # null leaves it to the vendor
+    chunks = check_argument(options.chunks, arguments["chunks_per_doc"])
+    if params.chunks_per_doc is not None or chunks != options.MAX_CHUNKS:  # null leaves it to the vendor
         request["chunksPerDoc"] = chunks
     filters = _filters(arguments)
     if filters:
         request["filters"] = filters
-    body = _object(await _answer(ctx, "QueritSearch", params.api_key, Call("POST", SEARCH, json=request)))
+    body = _parse_object(await _fetch(ctx, "QueritSearch", params.api_key, HttpCall("POST", SEARCH, json=request)))
     rows = (Hit(row.get("title"), row.get("url"), row.get("snippet"), 1) for row in _rows(body))
     formalized = await evidence.cite_hits(rows, ctx)
     return ToolResult({"formalized_content": formalized, "json": body}, answer=formalized)
@@ -74,15 +74,15 @@ async def search(params: QueritSearchParams, arguments: Mapping[str, Any], ctx: 
 
 async def contents(params: QueritContentsParams, arguments: Mapping[str, Any], ctx: NodeContext) -> ToolResult:
     """Return the contents of pages. Only the form of their addresses is checked, because the vendor fetches them."""
-    seconds = held(options.crawl_timeout, arguments["crawl_timeout"])
+    seconds = check_argument(options.crawl_timeout, arguments["crawl_timeout"])
     request = {
-        "urls": held(options.urls, arguments.get("urls")),
-        "format": held(options.page_format, arguments["format"]),
+        "urls": check_argument(options.urls, arguments.get("urls")),
+        "format": check_argument(options.page_format, arguments["format"]),
         "crawlTimeout": seconds,
-        "extrasMeta": held(options.extras_meta, arguments["extras_meta"]),
+        "extrasMeta": check_argument(options.extras_meta, arguments["extras_meta"]),
     }
-    call = Call("POST", CONTENTS, json=request, timeout=float(max(15, seconds + 5)))
-    body = _object(await _answer(ctx, "QueritContents", params.api_key, call))
+    call = HttpCall("POST", CONTENTS, json=request, timeout=float(max(15, seconds + 5)))
+    body = _parse_object(await _fetch(ctx, "QueritContents", params.api_key, call))
     for name in ("results", "statuses"):
         if not isinstance(body.get(name, []), list):
             raise ToolError(f"Querit API response field {name} must be an array.")
@@ -91,11 +91,11 @@ async def contents(params: QueritContentsParams, arguments: Mapping[str, Any], c
 
 def _filters(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return the filters of the search that are not empty."""
-    include, exclude = held(_SITE_INCLUDE, arguments["site_include"]), held(_SITE_EXCLUDE, arguments["site_exclude"])
+    include, exclude = check_argument(_SITE_INCLUDE, arguments["site_include"]), check_argument(_SITE_EXCLUDE, arguments["site_exclude"])
     sites = {name: listed for name, listed in (("include", include), ("exclude", exclude)) if listed}
-    date_range = held(options.time_range, arguments["time_range"])
-    countries = held(_COUNTRIES, arguments["country_include"])
-    languages = held(_LANGUAGES, arguments["language_include"])
+    date_range = check_argument(options.time_range, arguments["time_range"])
+    countries = check_argument(_COUNTRIES, arguments["country_include"])
+    languages = check_argument(_LANGUAGES, arguments["language_include"])
     filters = {
         "sites": sites,
         "timeRange": {"date": date_range} if date_range else {},
@@ -105,7 +105,7 @@ def _filters(arguments: Mapping[str, Any]) -> dict[str, Any]:
     return {name: part for name, part in filters.items() if part}
 
 
-async def _answer(ctx: NodeContext, tool: str, own_key: Any, call: Call) -> Reply:
+async def _fetch(ctx: NodeContext, tool: str, own_key: Any, call: HttpCall) -> HttpResponse:
     key = value_text(own_key).strip() or ctx.services.vendor_keys.get("QUERIT", "")
     if not key:
         raise ToolError(_NO_KEY)
@@ -114,12 +114,12 @@ async def _answer(ctx: NodeContext, tool: str, own_key: Any, call: Call) -> Repl
         return await http.fetch(ctx, tool, replace(call, headers=headers))
     except HttpFailed as failed:
         status = failed.details.get("status")
-        may_help = failed.retryable if status is None else status in _MAY_PASS
+        may_help = failed.retryable if status is None else status in _RETRYABLE_STATUSES
         raise HttpFailed(failed.message, retryable=may_help, **failed.details) from failed
 
 
-def _object(reply: Reply) -> dict[str, Any]:
-    body = http.json_of(reply)
+def _parse_object(reply: HttpResponse) -> dict[str, Any]:
+    body = http.parse_json(reply)
     if not isinstance(body, dict):
         raise ToolError("Querit API response must be a JSON object.")
     message = body.get("error_msg")
@@ -147,7 +147,7 @@ QUERIT_SEARCH = Tool(
         "query": Argument("string", "A short, specific question or key words.", required=True, default="{sys.query}"),
         "count": Argument("integer", "How many pages to return.", default=10),
         "chunks_per_doc": Argument(
-            "integer", "How many passages of each page: 1, 2 or 3.", default=options.MOST_CHUNKS
+            "integer", "How many passages of each page: 1, 2 or 3.", default=options.MAX_CHUNKS
         ),
         "site_include": Argument("array", "Search these sites only, such as example.com.", default=[], items="string"),
         "site_exclude": Argument("array", "Leave these sites out.", default=[], items="string"),

@@ -14,10 +14,10 @@ from components.tools.framework import evidence, http
 from components.tools.framework.base import Argument, Tool, ToolParams, ToolResult
 from components.tools.framework.evidence import Hit
 from components.tools.framework.parameters import positive
-from components.tools.framework.tool_node import resolved
-from providers.interfaces import Call, Reply
+from components.tools.framework.tool_node import resolve_argument
+from providers.interfaces import HttpCall, HttpResponse
 
-SECONDS = 10.0
+TIMEOUT_SECONDS = 10.0
 WITHOUT_ADDRESS = (
     "SearXNG was not asked, because it has no address. Give the address of an instance as searxng_url, or tell the "
     "user that the author of this canvas has to set it."
@@ -30,22 +30,22 @@ class SearXNGParams(ToolParams):
 
 
 async def search(params: SearXNGParams, arguments: Mapping[str, Any], ctx: NodeContext) -> ToolResult:
-    url = _instance(params, arguments, ctx)
+    url = _instance_url(params, arguments, ctx)
     if not url:
         return ToolResult({"formalized_content": ""}, answer=WITHOUT_ADDRESS)
-    rows = _rows(await _asked(url, value_text(arguments["query"]), ctx))[: params.top_n]
+    rows = _rows(await _fetch(url, value_text(arguments["query"]), ctx))[: params.top_n]
     hits = (Hit(row.get("title"), row.get("url"), row.get("content")) for row in rows if isinstance(row, Mapping))
     formalized = await evidence.cite_hits(hits, ctx)
     return ToolResult({"formalized_content": formalized, "json": rows}, answer=formalized)
 
 
-def _instance(params: SearXNGParams, arguments: Mapping[str, Any], ctx: NodeContext) -> str:
+def _instance_url(params: SearXNGParams, arguments: Mapping[str, Any], ctx: NodeContext) -> str:
     """Return the author's address with its references resolved, else the model's argument."""
-    own = value_text(resolved(SEARXNG.arguments["searxng_url"], params.searxng_url, ctx)).strip()
+    own = value_text(resolve_argument(SEARXNG.arguments["searxng_url"], params.searxng_url, ctx)).strip()
     return (own or value_text(arguments["searxng_url"]).strip()).rstrip("/")
 
 
-async def _asked(url: str, query: str, ctx: NodeContext) -> Reply:
+async def _fetch(url: str, query: str, ctx: NodeContext) -> HttpResponse:
     query_params = {
         "q": query,
         "format": "json",
@@ -55,7 +55,7 @@ async def _asked(url: str, query: str, ctx: NodeContext) -> Reply:
         "pageno": 1,
     }
     try:
-        return await http.fetch(ctx, "SearXNG", Call("GET", f"{url}/search", params=query_params, timeout=SECONDS))
+        return await http.fetch(ctx, "SearXNG", HttpCall("GET", f"{url}/search", params=query_params, timeout=TIMEOUT_SECONDS))
     except AddressRefused as refused:
         answer = f"SearXNG error: SSRF guard blocked '{url}': {refused.message}"
         raise AddressRefused(refused.message, answer=answer) from refused
@@ -64,8 +64,8 @@ async def _asked(url: str, query: str, ctx: NodeContext) -> Reply:
         raise HttpFailed(text, retryable=failed.retryable, **failed.details) from failed
 
 
-def _rows(reply: Reply) -> list[Any]:
-    body = http.json_of(reply)
+def _rows(reply: HttpResponse) -> list[Any]:
+    body = http.parse_json(reply)
     if not isinstance(body, dict):
         raise ToolError("Invalid response from SearXNG")
     rows = body.get("results", [])

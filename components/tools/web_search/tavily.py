@@ -15,12 +15,12 @@ from components.text.templates.templates import value_text
 from components.tools.framework import evidence, http
 from components.tools.framework.base import Argument, Tool, ToolParams, ToolResult
 from components.tools.framework.evidence import Hit
-from components.tools.framework.parameters import flag, one_of, positive, texts
-from providers.interfaces import Call
+from components.tools.framework.parameters import flag, one_of, positive, text_list
+from providers.interfaces import HttpCall
 
 SEARCH, EXTRACT = "https://api.tavily.com/search", "https://api.tavily.com/extract"
 TOPICS, DEPTHS, FORMATS = ("general", "news"), ("basic", "advanced"), ("markdown", "text")
-EXTRACT_SECONDS = 60.0  # the vendor fetches every page before it answers
+EXTRACT_TIMEOUT_SECONDS = 60.0  # the vendor fetches every page before it answers
 
 
 class TavilySearchParams(ToolParams):
@@ -48,41 +48,41 @@ class TavilyExtractParams(ToolParams):
 async def search(params: TavilySearchParams, arguments: Mapping[str, Any], ctx: NodeContext) -> ToolResult:
     body = {
         "query": value_text(arguments["query"]),
-        "topic": _option(arguments["topic"], "topic", TOPICS),
+        "topic": _check_option(arguments["topic"], "topic", TOPICS),
         "search_depth": params.search_depth,
         "max_results": params.max_results,
         "days": params.days,
-        "include_domains": texts(arguments["include_domains"]),
-        "exclude_domains": texts(arguments["exclude_domains"]),
+        "include_domains": text_list(arguments["include_domains"]),
+        "exclude_domains": text_list(arguments["exclude_domains"]),
         "include_answer": params.include_answer,
         "include_raw_content": False,
         "include_images": False,
         "include_image_descriptions": params.include_image_descriptions,
     }
-    reply = await http.fetch(ctx, "TavilySearch", Call("POST", SEARCH, headers=_bearer(params.api_key), json=body))
-    rows = http.rows_of(http.object_of(reply).get("results"), "results")
+    reply = await http.fetch(ctx, "TavilySearch", HttpCall("POST", SEARCH, headers=_bearer(params.api_key), json=body))
+    rows = http.require_list(http.parse_object(reply).get("results"), "results")
     formalized = await evidence.cite_hits((_hit(row) for row in rows if isinstance(row, Mapping)), ctx)
     return ToolResult({"formalized_content": formalized, "json": rows}, answer=formalized)
 
 
 async def extract(params: TavilyExtractParams, arguments: Mapping[str, Any], ctx: NodeContext) -> ToolResult:
     """Return the contents of pages. Only the form of their addresses is checked, because the vendor fetches them."""
-    urls = texts(arguments["urls"])
+    urls = text_list(arguments["urls"])
     if not urls:
         return ToolResult({"json": []}, answer=[])
     for url in urls:
-        _check(url)
+        _check_url(url)
     body = {
         "urls": urls,
-        "extract_depth": _option(arguments["extract_depth"], "extract_depth", DEPTHS),
-        "format": _option(arguments["format"], "format", FORMATS),
+        "extract_depth": _check_option(arguments["extract_depth"], "extract_depth", DEPTHS),
+        "format": _check_option(arguments["format"], "format", FORMATS),
         "include_images": False,
     }
-    call = Call("POST", EXTRACT, headers=_bearer(params.api_key), json=body, timeout=EXTRACT_SECONDS)
-    answer = http.object_of(await http.fetch(ctx, "TavilyExtract", call))
-    rows = http.rows_of(answer.get("results"), "results")
+    call = HttpCall("POST", EXTRACT, headers=_bearer(params.api_key), json=body, timeout=EXTRACT_TIMEOUT_SECONDS)
+    answer = http.parse_object(await http.fetch(ctx, "TavilyExtract", call))
+    rows = http.require_list(answer.get("results"), "results")
     return ToolResult(
-        {"json": rows, "failed": http.rows_of(answer.get("failed_results"), "failed_results")}, answer=rows
+        {"json": rows, "failed": http.require_list(answer.get("failed_results"), "failed_results")}, answer=rows
     )
 
 
@@ -94,13 +94,13 @@ def _bearer(api_key: Any) -> dict[str, str]:
     return {"Authorization": f"Bearer {api_key}"} if api_key else {}
 
 
-def _option(value: Any, name: str, options: tuple[str, ...]) -> str:
+def _check_option(value: Any, name: str, options: tuple[str, ...]) -> str:
     if value not in options:
         raise ToolError(f"{name} {value} is not supported, it should be in [{', '.join(options)}]")
     return value
 
 
-def _check(url: str) -> None:
+def _check_url(url: str) -> None:
     split = urlsplit(url)
     if split.scheme.lower() not in ("http", "https"):
         raise ToolError(f"Disallowed URL scheme: '{split.scheme}'. Only ['http', 'https'] are allowed.")

@@ -14,9 +14,9 @@ from components.tools.framework import evidence, http
 from components.tools.framework.base import Argument, Tool, ToolParams, ToolResult
 from components.tools.framework.evidence import Hit
 from components.tools.framework.parameters import one_of, positive
-from providers.interfaces import Call
+from providers.interfaces import HttpCall
 
-MOST_PAGES = 20  # the most whose introductions the vendor returns in one answer
+MAX_PAGES = 20  # the most whose introductions the vendor returns in one answer
 LANGUAGES = (
     *("af", "pl", "ar", "ast", "az", "bg", "nan", "bn", "be", "ca", "cs", "cy", "da", "de", "et", "el", "en", "es"),
     *("eo", "eu", "fa", "fr", "gl", "ko", "hy", "hi", "hr", "id", "it", "he", "ka", "lld", "la", "lv", "lt", "hu"),
@@ -36,7 +36,7 @@ async def search(params: WikipediaParams, arguments: Mapping[str, Any], ctx: Nod
         "format": "json",
         "generator": "search",
         "gsrsearch": value_text(arguments["query"]),
-        "gsrlimit": min(params.top_n, MOST_PAGES),
+        "gsrlimit": min(params.top_n, MAX_PAGES),
         "prop": "extracts|info|pageprops",
         "exintro": 1,
         "explaintext": 1,
@@ -44,8 +44,8 @@ async def search(params: WikipediaParams, arguments: Mapping[str, Any], ctx: Nod
         "inprop": "url",
         "ppprop": "disambiguation",
     }
-    call = Call("GET", f"https://{params.language}.wikipedia.org/w/api.php", params=query_params)
-    pages = _pages(http.object_of(await http.fetch(ctx, "Wikipedia", call, http.WHO_ASKS)))
+    call = HttpCall("GET", f"https://{params.language}.wikipedia.org/w/api.php", params=query_params)
+    pages = _pages(http.parse_object(await http.fetch(ctx, "Wikipedia", call, http.CONTACT_ADVICE)))
     hits = [Hit(page.get("title"), page.get("fullurl"), page["extract"]) for page in pages]
     formalized = await evidence.cite_hits(hits, ctx)
     rows = [{"title": hit.title, "url": hit.url, "extract": hit.content} for hit in hits]
@@ -59,7 +59,7 @@ def _pages(body: Mapping[str, Any]) -> list[Mapping[str, Any]]:
         raise ToolError(value_text(error.get("info") if isinstance(error, Mapping) else error))
     query = body.get("query")
     listed = query.get("pages") if isinstance(query, Mapping) else None
-    pages = list(listed.values()) if isinstance(listed, Mapping) else http.rows_of(listed, "pages")
+    pages = list(listed.values()) if isinstance(listed, Mapping) else http.require_list(listed, "pages")
     articles = [page for page in pages if isinstance(page, Mapping) and _is_article(page)]
     return sorted(articles, key=_rank)
 

@@ -9,18 +9,18 @@ from functools import partial
 from typing import Protocol
 
 from canvas.errors import ModelError
-from providers.errors import Code, ProviderError, failure
+from providers.errors import ErrorCode, ProviderError, provider_error
 from providers.models.billing.metering import Meter, RequestSize
-from providers.models.chat.dialects import Dialect, spoken_by
+from providers.models.chat.dialects import Dialect, dialect_of_spec
 from providers.models.chat.retrying_model import RetryPolicy
 from providers.models.embeddings.openai_embeddings import tokens_in
 from providers.models.embeddings.retrying_call import call_with_retries
 from providers.models.types.chat import ModelSpec
 from providers.models.wires.openai_responses import field_of, message_in
-from providers.models.wires.openai_sdk import Limits, Upload, answer_of, ask
+from providers.models.wires.openai_sdk import RequestLimits, FileUpload, read_answer, send_request
 
 KIND = "asr"
-LARGEST = 25 * 1024 * 1024  # bytes of audio; the limit of most vendors
+MAX_AUDIO_BYTES = 25 * 1024 * 1024  # bytes of audio; the limit of most vendors
 _PATH = "/audio/transcriptions"
 
 
@@ -42,31 +42,31 @@ class Transcriber(Protocol):
 
 
 def open_transcriber(
-    spec: ModelSpec, limits: Limits | None = None, pace: RetryPolicy | None = None, meter: Meter | None = None
+    spec: ModelSpec, limits: RequestLimits | None = None, retry_policy: RetryPolicy | None = None, meter: Meter | None = None
 ) -> Transcriber:
     """Return a transcriber for a resolved spec. Raises ModelError if the vendor's transcripts are not supported."""
-    dialect = None if spec.stand_in else spoken_by(spec)
+    dialect = None if spec.stand_in else dialect_of_spec(spec)
     if dialect not in (Dialect.OPENAI, Dialect.AZURE):
-        raise _refused(spec, f"Models of {spec.factory} cannot be used as {KIND} (model {spec.name}). Pick another.")
+        raise _model_error(spec, f"Models of {spec.factory} cannot be used as {KIND} (model {spec.name}). Pick another.")
     meter, is_azure = meter or Meter(spec, KIND), dialect is Dialect.AZURE
-    return TranscriptsOfVendor(spec, limits or Limits(), pace or RetryPolicy(), meter=meter, is_azure=is_azure)
+    return VendorTranscriber(spec, limits or RequestLimits(), retry_policy or RetryPolicy(), meter=meter, is_azure=is_azure)
 
 
-class TranscriptsOfVendor:
+class VendorTranscriber:
     """A speech-to-text model of one account. `asr_fields` of the account are added to each request."""
 
-    def __init__(self, spec: ModelSpec, limits: Limits, pace: RetryPolicy, *, meter: Meter, is_azure: bool) -> None:
+    def __init__(self, spec: ModelSpec, limits: RequestLimits, retry_policy: RetryPolicy, *, meter: Meter, is_azure: bool) -> None:
         self._spec = spec
         self._meter = meter
         self._limits = limits
-        self._pace = pace
+        self._pace = retry_policy
         self._is_azure = is_azure
         own = spec.extra.get("asr_fields")
         self._fields = {str(name): str(value) for name, value in own.items()} if isinstance(own, Mapping) else {}
 
     async def transcribe(self, recording: Recording, *, language: str = "") -> str:
-        if len(recording.data) > LARGEST:
-            raise _refused(self._spec, f"{recording.name} is larger than {LARGEST:,} bytes. Send it in parts.")
+        if len(recording.data) > MAX_AUDIO_BYTES:
+            raise _model_error(self._spec, f"{recording.name} is larger than {MAX_AUDIO_BYTES:,} bytes. Send it in parts.")
         if not recording.data:
             return ""
         sent = RequestSize(content=recording.data)
@@ -76,16 +76,16 @@ class TranscriptsOfVendor:
         options = {"language": language} if language else {}
         body = {**self._fields, **options, "model": self._spec.name, "response_format": "json"}
         hears = self._meter.hear
-        upload = Upload("file", recording.name, recording.data, recording.mime_type)
-        reply = await ask(self._spec, _PATH, body, self._limits, is_azure=self._is_azure, upload=upload, hears=hears)
-        answer = answer_of(reply)
+        upload = FileUpload("file", recording.name, recording.data, recording.mime_type)
+        reply = await send_request(self._spec, _PATH, body, self._limits, is_azure=self._is_azure, upload=upload, observe_headers=hears)
+        answer = read_answer(reply)
         text = field_of(answer, "text")
         if isinstance(text, str):
             return text.strip(), tokens_in(answer)
         if field_of(answer, "error"):
-            raise failure(message_in(answer) or "The provider sent an error instead of an answer.")
-        raise ProviderError(Code.MODEL_ERROR, "The provider's answer contains no text. Check the base URL.")
+            raise provider_error(message_in(answer) or "The provider sent an error instead of an answer.")
+        raise ProviderError(ErrorCode.MODEL_ERROR, "The provider's answer contains no text. Check the base URL.")
 
 
-def _refused(spec: ModelSpec, message: str) -> ModelError:
+def _model_error(spec: ModelSpec, message: str) -> ModelError:
     return ModelError(message, kind="MODEL_ERROR", provider=spec.factory, model=spec.name)

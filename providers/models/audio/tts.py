@@ -18,30 +18,30 @@ from typing import Protocol
 from weakref import WeakValueDictionary
 
 from canvas.errors import BudgetExceeded, ModelError, ToolError
-from providers.errors import Code, ProviderError, classify, redact, retry_after
-from providers.interfaces import Call, Http, Reply
+from providers.errors import ErrorCode, ProviderError, classify, redact, retry_after
+from providers.interfaces import HttpCall, Http, HttpResponse
 from providers.models.billing.metering import Meter, RequestSize
 from providers.models.text.sanitizer import clean
 from providers.models.types.chat import ModelSpec
-from providers.models.vendors.vendors import UNLISTED, Voicing, vendors
+from providers.models.vendors.vendors import UNLISTED, SpeechSettings, vendors
 
 KIND = "tts"
 TIMEOUT = 60.0  # seconds of one sentence
-MOST_BYTES = 5 * 1024 * 1024  # of one sentence's audio
-KEPT = 16 * 1024 * 1024  # bytes of audio in the default cache of a process
+MAX_AUDIO_BYTES = 5 * 1024 * 1024  # of one sentence's audio
+CACHE_BYTES = 16 * 1024 * 1024  # bytes of audio in the default cache of a process
 TTL = timedelta(days=7)
-_SHOWN = 200  # characters of a vendor's error that the message quotes
+_MAX_EXCERPT = 200  # characters of a vendor's error that the message quotes
 _MARKUP = re.compile(r"\*\*|##\d+\$\$|#")
 
 
-def voicing_of(spec: ModelSpec, voice: str = "") -> Voicing:
+def speech_settings_of(spec: ModelSpec, voice: str = "") -> SpeechSettings:
     """Return the account's `tts_voice`, `tts_format` and `tts_fields`, completed by the defaults of the vendor.
 
     `voice` is the deployment's default voice, which overrides the vendor's.
     """
     default = vendors().get(spec.factory, UNLISTED).speech
     fields = spec.extra.get("tts_fields")
-    return Voicing(
+    return SpeechSettings(
         voice=str(spec.extra.get("tts_voice") or voice or default.voice),
         format=str(spec.extra.get("tts_format") or default.format),
         fields=fields if isinstance(fields, Mapping) else default.fields,
@@ -56,11 +56,11 @@ class AudioCache(Protocol):
     async def set(self, key: str, audio: bytes, ttl: timedelta) -> None: ...
 
 
-class RecentAudio:
+class MemoryAudioCache:
     """An LRU cache of audio in this process, limited in bytes."""
 
-    def __init__(self, room: int = KEPT, clock: Callable[[], float] = monotonic) -> None:
-        self._room = room
+    def __init__(self, max_bytes: int = CACHE_BYTES, clock: Callable[[], float] = monotonic) -> None:
+        self._room = max_bytes
         self._clock = clock
         self._kept: OrderedDict[str, tuple[bytes, float]] = OrderedDict()  # audio, and time of expiry
         self._size = 0
@@ -84,8 +84,8 @@ class RecentAudio:
         self._size -= len(audio)
 
 
-_RECENT = RecentAudio()
-_under_way: WeakValueDictionary[str, Lock] = WeakValueDictionary()  # by key: one caller sends, the others wait
+_DEFAULT_CACHE = MemoryAudioCache()
+_locks: WeakValueDictionary[str, Lock] = WeakValueDictionary()  # by key: one caller sends, the others wait
 
 
 class OpenAISpeech:
@@ -100,8 +100,8 @@ class OpenAISpeech:
         http: Http,
         tenant: str,
         *,
-        voicing: Voicing | None = None,
-        cache: AudioCache = _RECENT,
+        speech_settings: SpeechSettings | None = None,
+        cache: AudioCache = _DEFAULT_CACHE,
         ttl: timedelta = TTL,
         trusted: bool = True,
         meter: Meter | None = None,
@@ -113,7 +113,7 @@ class OpenAISpeech:
         self._url = f"{spec.base_url.rstrip('/')}/audio/speech"
         self._http = http
         self._tenant = tenant
-        self._voicing = voicing or voicing_of(spec)
+        self._voicing = speech_settings or speech_settings_of(spec)
         self._cache = cache
         self._ttl = ttl
         self._trusted = trusted
@@ -126,7 +126,7 @@ class OpenAISpeech:
         if self._ttl <= timedelta(0):
             return await self._ask(spoken)
         key = self.key_of(spoken)
-        lock = _under_way.setdefault(key, Lock())
+        lock = _locks.setdefault(key, Lock())
         async with lock:
             audio = await self._cache.get(key)
             if audio is None:
@@ -147,7 +147,7 @@ class OpenAISpeech:
         """Request audio that is not cached. Waits for rate limits by blocking, since the text was sent already."""
         try:
             return await self._meter.passed(
-                partial(self._once, spoken), RequestSize(characters=len(spoken)), stays=True
+                partial(self._once, spoken), RequestSize(characters=len(spoken)), is_blocking=True
             )
         except ProviderError as failed:
             raise ModelError(failed.detail, retryable=failed.may_be_repeated) from failed
@@ -160,23 +160,23 @@ class OpenAISpeech:
         if self._voicing.format:
             body["response_format"] = self._voicing.format
         headers = {"Authorization": f"Bearer {self._spec.api_key}"} if self._spec.api_key else {}
-        call = Call(
+        call = HttpCall(
             "POST",
             self._url,
             headers=headers,
             json=body,
             timeout=TIMEOUT,
             trusted=self._trusted,
-            most_bytes=MOST_BYTES,
+            most_bytes=MAX_AUDIO_BYTES,
         )
         try:
             reply = await self._http.send(call)
         except ToolError as error:
-            code = Code.CONNECTION_ERROR if error.retryable else Code.MODEL_ERROR
+            code = ErrorCode.CONNECTION_ERROR if error.retryable else ErrorCode.MODEL_ERROR
             raise ProviderError(code, f"**Error**: {self._redacted(error.message)}") from error
         self._meter.hear(reply.headers)
         if not _is_audio(reply):
-            excerpt = self._redacted(clean(reply.content[: 4 * _SHOWN].decode(errors="replace")))[:_SHOWN]
+            excerpt = self._redacted(clean(reply.content[: 4 * _MAX_EXCERPT].decode(errors="replace")))[:_MAX_EXCERPT]
             status = reply.status if reply.status >= 400 else 400
             wait = retry_after(reply.headers, datetime.now(UTC))
             raise ProviderError(classify(excerpt, status), f"**Error**: {reply.status}, {excerpt}", wait)
@@ -186,7 +186,7 @@ class OpenAISpeech:
         return redact(text, self._spec.api_key)
 
 
-def _is_audio(reply: Reply) -> bool:
+def _is_audio(reply: HttpResponse) -> bool:
     """Return whether a response contains audio; some vendors report a failure as JSON with status 200."""
     kind = reply.headers.get("content-type", "")
     return reply.status == 200 and bool(reply.content) and not kind.startswith(("application/json", "text/"))

@@ -8,7 +8,7 @@ from typing import Any, cast
 from providers.isolation.untrusted_threads import in_untrusted_thread
 from providers.models.billing.cost_estimates import Budget, estimate_chat, prompt_tokens
 from providers.models.billing.metering import BlockingWait
-from providers.models.billing.prices import priced
+from providers.models.billing.prices import add_cost
 from providers.models.text.context_window import count_tokens
 from providers.models.types.chat import (
     CallsDelta,
@@ -19,7 +19,7 @@ from providers.models.types.chat import (
     ModelSpec,
     RateLimitWait,
     ReasoningDelta,
-    TextDelta,
+    ContentDelta,
     Usage,
     UsageDelta,
 )
@@ -28,9 +28,9 @@ from providers.models.types.chat import (
 class BudgetedModel:
     """A chat model for a run with a budget. A call that exceeds the budget raises BudgetExceeded."""
 
-    def __init__(self, model: ChatModel, purse: Budget) -> None:
+    def __init__(self, model: ChatModel, budget: Budget) -> None:
         self._model = model
-        self._purse = purse
+        self._purse = budget
 
     @property
     def spec(self) -> ModelSpec:
@@ -39,7 +39,7 @@ class BudgetedModel:
     async def stream(self, request: ChatRequest) -> AsyncGenerator[Delta, None]:
         """Yield deltas as they arrive, one UsageDelta at the end. A cancelled call pays for what it received."""
         reservation = await self._reserved(request)
-        request, at_gate = _watched(request)
+        request, at_gate = _observe_wait(request)
         received: list[str] = []
         usage: Usage | None = None
         try:
@@ -47,7 +47,7 @@ class BudgetedModel:
                 async for delta in deltas:
                     if isinstance(delta, UsageDelta):
                         usage = delta.usage
-                    received += _words(delta)
+                    received += _texts_of(delta)
                     yield delta
         finally:
             if reservation is not None:
@@ -56,7 +56,7 @@ class BudgetedModel:
     async def complete(self, request: ChatRequest) -> Completion:
         """Return the whole answer without streaming."""
         reservation = await self._reserved(request)
-        request, at_gate = _watched(request)
+        request, at_gate = _observe_wait(request)
         usage: Usage | None = None
         try:
             answer = await self._model.complete(request)
@@ -78,10 +78,10 @@ class BudgetedModel:
         """Estimate the usage of a call that ended without reporting it: its prompt and the text received."""
         prompt, completion = prompt_tokens(request), count_tokens("".join(received))
         usage = Usage(prompt, completion, prompt + completion, calls=1)
-        return priced(usage, self._purse.spending.prices.of(self.spec))
+        return add_cost(usage, self._purse.spending.prices.of(self.spec))
 
 
-class _AtGate:
+class _ObservedWait:
     """Wraps how a request waits for rate limits, and knows whether it is still waiting."""
 
     def __init__(self, patience: RateLimitWait | None) -> None:
@@ -107,14 +107,14 @@ class _AtGate:
         return self._patience is not None and self._patience.comes_back
 
 
-def _watched(request: ChatRequest) -> tuple[ChatRequest, _AtGate]:
-    at_gate = _AtGate(request.patience)
+def _observe_wait(request: ChatRequest) -> tuple[ChatRequest, _ObservedWait]:
+    at_gate = _ObservedWait(request.patience)
     return replace(request, patience=at_gate), at_gate
 
 
-def _words(delta: Delta) -> Sequence[str]:
+def _texts_of(delta: Delta) -> Sequence[str]:
     match delta:
-        case TextDelta(text) | ReasoningDelta(text):
+        case ContentDelta(text) | ReasoningDelta(text):
             return (text,)
         case CallsDelta(calls):
             return [call.name + call.arguments for call in calls]

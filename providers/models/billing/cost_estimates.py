@@ -17,9 +17,9 @@ from providers.models.billing.prices import FREE, Price, Prices
 from providers.models.text.context_window import count_tokens, message_tokens
 from providers.models.types.chat import ChatRequest, ModelSpec, Usage
 
-LEAST_ANSWER = 64  # tokens; the smallest answer that a call without `max_tokens` reserves
-AROUND = 4  # tokens of overhead for each message
-IMAGE = 1000  # assumed tokens of an image
+MIN_ANSWER_TOKENS = 64  # tokens; the smallest answer that a call without `max_tokens` reserves
+MESSAGE_OVERHEAD_TOKENS = 4  # tokens of overhead for each message
+IMAGE_TOKENS = 1000  # assumed tokens of an image
 
 
 def _utc_now() -> datetime:
@@ -46,7 +46,7 @@ class Budget(Protocol):
         """Return whether any limit applies to the next call, so that an estimate is needed."""
         ...
 
-    async def reserve(self, spec: ModelSpec, asks: Mapping[str, CostEstimate], price: Price | None) -> Any:
+    async def reserve(self, spec: ModelSpec, estimates: Mapping[str, CostEstimate], price: Price | None) -> Any:
         """Wait until the budget has room for a call, reserve its estimates, and return the reservation for `settle`.
 
         Returns None if nothing was reserved. Raises BudgetExceeded, or ModelError outside of a run, if the call must
@@ -59,13 +59,13 @@ class Budget(Protocol):
         ...
 
 
-def estimate_chat(spec: ModelSpec, request: ChatRequest, price: Price | None, usual: int) -> dict[str, CostEstimate]:
+def estimate_chat(spec: ModelSpec, request: ChatRequest, price: Price | None, default_answer: int) -> dict[str, CostEstimate]:
     """Return the estimates of a chat call by measure; `usual` is the default length of an answer in tokens.
 
     A long prompt takes a while to count.
     """
     prompt = prompt_tokens(request)
-    least, most = answer_tokens(spec, request, prompt, usual)
+    least, most = answer_tokens(spec, request, prompt, default_answer)
     estimates = {TOKENS: CostEstimate(prompt + least, prompt + most), CALLS: CostEstimate(1, 1, is_known=True)}
     if price is not None and price is not FREE:
         cost = [price.of(Usage(prompt, answer, prompt + answer, calls=1)) for answer in (least, most)]
@@ -85,13 +85,13 @@ def estimate_of(used: Usage, price: Price | None) -> dict[str, CostEstimate]:
     return estimates
 
 
-def asked_of(
-    accounts: Sequence[Account], asks: Mapping[str, CostEstimate], price: Price | None
+def estimates_for(
+    accounts: Sequence[Account], estimates: Mapping[str, CostEstimate], price: Price | None
 ) -> Mapping[str, CostEstimate]:
     """Return the estimates for these accounts; a free model also has an estimate of 0 in each of their currencies."""
     if price is not FREE:
-        return asks
-    return {**asks, **{each.measure: CostEstimate(0, 0) for each in accounts if budget.is_money(each.measure)}}
+        return estimates
+    return {**estimates, **{each.measure: CostEstimate(0, 0) for each in accounts if budget.is_money(each.measure)}}
 
 
 def amounts_of(usage: Usage) -> dict[str, int]:
@@ -102,13 +102,13 @@ def amounts_of(usage: Usage) -> dict[str, int]:
 def prompt_tokens(request: ChatRequest) -> int:
     """Return the estimated tokens of a request: its messages, tools and images."""
     tools = count_tokens(json.dumps(list(request.tools), ensure_ascii=False, default=str)) if request.tools else 0
-    return message_tokens(request.messages) + tools + IMAGE * len(request.images) + AROUND * len(request.messages)
+    return message_tokens(request.messages) + tools + IMAGE_TOKENS * len(request.images) + MESSAGE_OVERHEAD_TOKENS * len(request.messages)
 
 
-def answer_tokens(spec: ModelSpec, request: ChatRequest, prompt: int, usual: int) -> tuple[int, int]:
+def answer_tokens(spec: ModelSpec, request: ChatRequest, prompt: int, default_answer: int) -> tuple[int, int]:
     """Return the least and the most tokens of an answer: `max_tokens`, or up to `usual` within the context."""
     max_tokens = request.params.get("max_tokens")
     if isinstance(max_tokens, int) and not isinstance(max_tokens, bool) and max_tokens > 0:
         return max_tokens, max_tokens
-    most = max(LEAST_ANSWER, min(usual, spec.context_tokens - prompt))
-    return LEAST_ANSWER, most
+    most = max(MIN_ANSWER_TOKENS, min(default_answer, spec.context_tokens - prompt))
+    return MIN_ANSWER_TOKENS, most

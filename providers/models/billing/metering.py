@@ -24,8 +24,8 @@ from canvas.errors import ModelError
 from providers.errors import ProviderError
 from providers.isolation.untrusted_threads import in_untrusted_thread
 from providers.models.billing.cost_estimates import Budget, estimate_of
-from providers.models.billing.prices import FREE, Price, priced
-from providers.models.limits.gated_wire import PermitRequest, RateLimitGate
+from providers.models.billing.prices import FREE, Price, add_cost
+from providers.models.limits.gated_wire import PermitRequest, RequestLimiter
 from providers.models.limits.idempotency_keys import IdempotencyKeys, KeyedRequest
 from providers.models.text.context_window import count_tokens
 from providers.models.types.chat import (
@@ -41,8 +41,8 @@ from providers.models.types.chat import (
 
 T = TypeVar("T")
 
-LONGEST_WAIT = 120.0  # seconds that a request outside of an attempt waits for rate limits
-STEP = 1.0  # seconds between two checks of the limits
+MAX_WAIT = 120.0  # seconds that a request outside of an attempt waits for rate limits
+WAIT_STEP = 1.0  # seconds between two checks of the limits
 RATE_LIMIT_TIMEOUT = "ALLOWANCE_EXHAUSTED"
 
 
@@ -69,11 +69,11 @@ class RequestSize:
         return digest.hexdigest()
 
 
-def _nobody(_: Usage) -> None:
+def _ignore_usage(_: Usage) -> None:
     return None
 
 
-def _as_it_is(model: ChatModel) -> ChatModel:
+def _unchanged(model: ChatModel) -> ChatModel:
     return model
 
 
@@ -87,28 +87,28 @@ class BillingContext:
 
     patience: RateLimitWait | None = None
     purse: Budget | None = None
-    spent: Callable[[Usage], None] = _nobody
-    chat: Callable[[ChatModel], ChatModel] = _as_it_is
+    spent: Callable[[Usage], None] = _ignore_usage
+    chat: Callable[[ChatModel], ChatModel] = _unchanged
     repeats: IdempotencyKeys | None = None
-    longest: float = LONGEST_WAIT
+    longest: float = MAX_WAIT
 
 
 _payer: ContextVar[BillingContext | None] = ContextVar("payer", default=None)
 
 
-def set_billing_context(payer: BillingContext) -> None:
+def set_billing_context(context: BillingContext) -> None:
     """Set the payer of the current task, and of all tasks that it starts from now on."""
-    _payer.set(payer)
+    _payer.set(context)
 
 
 @contextmanager
-def count_usage(spent: Callable[[Usage], None]) -> Generator[None]:
+def count_usage(record_usage: Callable[[Usage], None]) -> Generator[None]:
     """Count the usage within the block with this function, for the same payer."""
     payer = _payer.get()
     if payer is None:
         yield
         return
-    token = _payer.set(replace(payer, spent=spent))
+    token = _payer.set(replace(payer, spent=record_usage))
     try:
         yield
     finally:
@@ -120,8 +120,8 @@ class BlockingWait:
 
     comes_back = False
 
-    def __init__(self, longest: float = LONGEST_WAIT) -> None:
-        self._left = longest
+    def __init__(self, max_wait: float = MAX_WAIT) -> None:
+        self._left = max_wait
 
     def sends(self) -> None:
         pass
@@ -133,7 +133,7 @@ class BlockingWait:
                 f"The rate limits of {title} did not allow a request in time. Try again later, or raise these limits."
             )
             raise ModelError(message, retryable=True, kind=RATE_LIMIT_TIMEOUT)
-        step = min(seconds, STEP)
+        step = min(seconds, WAIT_STEP)
         self._left -= step
         await asyncio.sleep(step)
 
@@ -145,11 +145,11 @@ class Meter:
     spec: ModelSpec
     kind: str
     price: Price | None = FREE
-    gate: RateLimitGate | None = None
+    gate: RequestLimiter | None = None
     otherwise: BillingContext = field(default_factory=BillingContext)
 
     async def passed(
-        self, ask: Callable[[], Awaitable[tuple[T, int | None]]], sent: RequestSize, *, stays: bool = False
+        self, ask: Callable[[], Awaitable[tuple[T, int | None]]], sent: RequestSize, *, is_blocking: bool = False
     ) -> T:
         """Reserve, wait for the rate limits, send the request once with `ask`, count its usage and return its result.
 
@@ -157,15 +157,15 @@ class Meter:
         `stays`: block in the wait for rate limits even if the attempt could be rescheduled.
         """
         payer = _payer.get() or self.otherwise
-        expected = self._usage(sent, await _counted(sent))
+        expected = self._usage(sent, await _count_tokens(sent))
         reservation = None
         if payer.purse is not None and await payer.purse.is_limited():
             reservation = await payer.purse.reserve(self.spec, estimate_of(expected, self.price), self.price)
         used = Usage()  # zero until the request is sent
         try:
-            with _sending(payer, self.kind, self.spec.id, sent.digest()) as keyed:
+            with _key_for(payer, self.kind, self.spec.id, sent.digest()) as keyed:
                 key = keyed.key if keyed is not None else None
-                patience = payer.patience if payer.patience is not None and not stays else BlockingWait(payer.longest)
+                patience = payer.patience if payer.patience is not None and not is_blocking else BlockingWait(payer.longest)
                 request = PermitRequest(len("".join(sent.texts)), lambda: expected.total_tokens, None, key, patience)
                 permit = await self.gate.enter(request) if self.gate is not None else None
                 used, failed, tokens = expected, None, None
@@ -200,15 +200,15 @@ class Meter:
         counts = {"calls": 1, "tokens": tokens, "characters": sent.characters}
         kinds = {f"{self.kind}_{name}": count for name, count in counts.items() if count}
         usage = Usage(tokens, 0, tokens, calls=1, characters=sent.characters, kinds=kinds)
-        return priced(usage, self.price)
+        return add_cost(usage, self.price)
 
 
 class MeteredModel:
     """A chat model for calls that no component makes itself: charged to the payer of the current task."""
 
-    def __init__(self, model: ChatModel, otherwise: BillingContext | None = None) -> None:
+    def __init__(self, model: ChatModel, default_payer: BillingContext | None = None) -> None:
         self._model = model
-        self._otherwise = otherwise or BillingContext()
+        self._otherwise = default_payer or BillingContext()
 
     @property
     def spec(self) -> ModelSpec:
@@ -217,7 +217,7 @@ class MeteredModel:
     async def stream(self, request: ChatRequest) -> AsyncGenerator[Delta, None]:
         """Yield deltas as they arrive, one UsageDelta at the end. Closing the generator closes the connection."""
         payer = _payer.get() or self._otherwise
-        deltas = cast("AsyncGenerator[Delta, None]", payer.chat(self._model).stream(_patient(request, payer)))
+        deltas = cast("AsyncGenerator[Delta, None]", payer.chat(self._model).stream(_with_wait(request, payer)))
         async with aclosing(deltas):
             async for delta in deltas:
                 if isinstance(delta, UsageDelta):
@@ -227,21 +227,21 @@ class MeteredModel:
     async def complete(self, request: ChatRequest) -> Completion:
         """Return the whole answer without streaming."""
         payer = _payer.get() or self._otherwise
-        answer = await payer.chat(self._model).complete(_patient(request, payer))
+        answer = await payer.chat(self._model).complete(_with_wait(request, payer))
         payer.spent(answer.usage)
         return answer
 
 
-def _patient(request: ChatRequest, payer: BillingContext) -> ChatRequest:
+def _with_wait(request: ChatRequest, payer: BillingContext) -> ChatRequest:
     """Return the request with a blocking wait for rate limits if it has no other."""
     return request if request.patience is not None else replace(request, patience=BlockingWait(payer.longest))
 
 
-def _sending(payer: BillingContext, *content: str) -> AbstractContextManager[KeyedRequest | None]:
+def _key_for(payer: BillingContext, *content: str) -> AbstractContextManager[KeyedRequest | None]:
     return payer.repeats.of(*content) if payer.repeats is not None else nullcontext()
 
 
-async def _counted(sent: RequestSize) -> int:
+async def _count_tokens(sent: RequestSize) -> int:
     """Count the tokens of texts; long texts are counted in a thread."""
     if sum(map(len, sent.texts)) <= 50_000:  # some ten milliseconds
         return sent.tokens()

@@ -71,13 +71,13 @@ class Prices:
         """Return the price of a model; None if it is not known. Raises ModelError if its account has invalid prices."""
         if spec.stand_in:
             return FREE
-        tables = (_of_account(spec), self.own.get(spec.factory, {}), _built_in().get(spec.factory, {}))
-        return next((price for table in tables if (price := _found(table, spec.name)) is not None), None)
+        tables = (_account_prices(spec), self.own.get(spec.factory, {}), _builtin_prices().get(spec.factory, {}))
+        return next((price for table in tables if (price := _find_price(table, spec.name)) is not None), None)
 
 
-def prices_from(path: Path) -> Prices:
+def read_prices(path: Path) -> Prices:
     """Read the prices of a deployment's own file. Raises a ModelError that says what is wrong with the file."""
-    return Prices(_read(path))
+    return Prices(_read_tables(path))
 
 
 class PricedModel:
@@ -95,15 +95,15 @@ class PricedModel:
         """Yield deltas as they arrive, one UsageDelta at the end. Closing the generator closes the connection."""
         async with aclosing(cast("AsyncGenerator[Delta, None]", self._model.stream(request))) as deltas:
             async for delta in deltas:
-                yield UsageDelta(priced(delta.usage, self._price)) if isinstance(delta, UsageDelta) else delta
+                yield UsageDelta(add_cost(delta.usage, self._price)) if isinstance(delta, UsageDelta) else delta
 
     async def complete(self, request: ChatRequest) -> Completion:
         """Return the whole answer without streaming."""
         answer = await self._model.complete(request)
-        return replace(answer, usage=priced(answer.usage, self._price))
+        return replace(answer, usage=add_cost(answer.usage, self._price))
 
 
-def priced(usage: Usage, price: Price | None) -> Usage:
+def add_cost(usage: Usage, price: Price | None) -> Usage:
     """Return usage with its cost; without a price, count its calls as `unpriced_calls`."""
     if price is None:
         return replace(usage, unpriced_calls=usage.calls)
@@ -111,19 +111,19 @@ def priced(usage: Usage, price: Price | None) -> Usage:
     return replace(usage, costs={price.currency: cost}) if cost else usage
 
 
-def _found(table: Mapping[str, Price], model: str) -> Price | None:
+def _find_price(table: Mapping[str, Price], model: str) -> Price | None:
     return next((price for pattern, price in table.items() if fnmatchcase(model, pattern)), None)
 
 
-def _of_account(spec: ModelSpec) -> Mapping[str, Price]:
+def _account_prices(spec: ModelSpec) -> Mapping[str, Price]:
     prices: Any = spec.extra.get("prices")
     if not prices:
         return {}
     try:
-        return _factory({"models": prices})
+        return _factory_prices({"models": prices})
     except ValidationError as problem:
         raise ModelError(
-            f"The account of {spec.factory} has invalid prices: {_first(problem)}",
+            f"The account of {spec.factory} has invalid prices: {_first_error(problem)}",
             kind="MODEL_ERROR",
             provider=spec.factory,
             model=spec.name,
@@ -131,20 +131,20 @@ def _of_account(spec: ModelSpec) -> Mapping[str, Price]:
 
 
 @cache
-def _built_in() -> Mapping[str, Mapping[str, Price]]:
-    return _read(Path(__file__).with_name("prices.toml"))
+def _builtin_prices() -> Mapping[str, Mapping[str, Price]]:
+    return _read_tables(Path(__file__).with_name("prices.toml"))
 
 
-def _read(path: Path) -> Mapping[str, Mapping[str, Price]]:
+def _read_tables(path: Path) -> Mapping[str, Mapping[str, Price]]:
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
-        return {factory: _factory(block) for factory, block in table.items()}
+        return {factory: _factory_prices(block) for factory, block in table.items()}
     except (OSError, ValueError) as problem:  # a ValidationError is a ValueError
-        reason = _first(problem) if isinstance(problem, ValidationError) else str(problem)
+        reason = _first_error(problem) if isinstance(problem, ValidationError) else str(problem)
         raise ModelError(f"The prices in {path} cannot be read: {reason}") from None
 
 
-def _factory(block: Any) -> Mapping[str, Price]:
+def _factory_prices(block: Any) -> Mapping[str, Price]:
     read = _Factory.model_validate(block)
     return {
         pattern: price if price.currency else price.model_copy(update={"currency": read.currency})
@@ -152,6 +152,6 @@ def _factory(block: Any) -> Mapping[str, Price]:
     }
 
 
-def _first(problem: ValidationError) -> str:
+def _first_error(problem: ValidationError) -> str:
     first = problem.errors(include_input=False, include_url=False)[0]
     return f"{'.'.join(str(step) for step in first['loc'])}: {first['msg']}"

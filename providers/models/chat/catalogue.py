@@ -13,19 +13,19 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from canvas.errors import ModelError
-from providers.models.chat.dialects import base_of, dialect_of, usual_base, wire_to, with_version
+from providers.models.chat.dialects import normalize_base_url, dialect_of, default_base_url, open_wire, with_version
 from providers.models.chat.echo import EchoWire, echo_spec
 from providers.models.chat.retrying_model import RetryingModel, RetryPolicy
-from providers.models.chat.scripted import Script, ScriptedWire, script_from, scripted_spec
-from providers.models.limits.gated_wire import GatedWire, RateLimitGate
+from providers.models.chat.scripted import Script, ScriptedWire, load_script, scripted_spec
+from providers.models.limits.gated_wire import RateLimitedWire, RequestLimiter
 from providers.models.text.context_window import FALLBACK_CONTEXT
 from providers.models.types.chat import ChatModel, ModelSpec
 from providers.models.types.rate_limits import RateLimitKey, RateLimits
-from providers.models.vendors.accounts import Account, AccountModel, accounts_from_toml, kinds_of, unwrapped
+from providers.models.vendors.accounts import VendorAccount, AccountModel, accounts_from_toml, kinds_of, split_api_key
 from providers.models.vendors.families import own_families
 from providers.models.vendors.vendors import UNLISTED, Vendor, vendors
 from providers.models.wires.openai import OpenAIWire
-from providers.models.wires.openai_sdk import Limits
+from providers.models.wires.openai_sdk import RequestLimits
 
 __all__ = [
     "BUILTIN_FACTORY",
@@ -45,27 +45,27 @@ BUILTIN_FACTORY = "Easel"  # the factory of the built-in models
 
 
 def resolve(
-    llm_id: str, accounts: Sequence[Account], table: Mapping[str, Vendor] | None = None, *, kind: str = "chat"
+    llm_id: str, accounts: Sequence[VendorAccount], table: Mapping[str, Vendor] | None = None, *, kind: str = "chat"
 ) -> ModelSpec:
     """Return the model that `llm_id` names, looked up in the tenant's accounts.
 
     Vision models are accepted as chat models. Raises a ModelError that names the provider, the model and what to do.
     """
     known = vendors() if table is None else table
-    builtin = _stand_in(llm_id, accounts)
+    builtin = _builtin_spec(llm_id, accounts)
     if builtin is not None:
         return builtin
-    account, name = _by_id(llm_id, accounts) or _by_name(llm_id, accounts, known)
+    account, name = _find_by_id(llm_id, accounts) or _find_by_name(llm_id, accounts, known)
     return _spec(llm_id, account, name, known.get(account.factory, UNLISTED), kind)
 
 
 def open_chat(
     spec: ModelSpec,
-    limits: Limits | None = None,
+    limits: RequestLimits | None = None,
     *,
     scripted: Script | None = None,
-    pace: RetryPolicy | None = None,
-    gate: RateLimitGate | None = None,
+    retry_policy: RetryPolicy | None = None,
+    limiter: RequestLimiter | None = None,
 ) -> ChatModel:
     """Return a chat model for a resolved spec. If `scripted` is set, it answers in place of that model.
 
@@ -74,19 +74,19 @@ def open_chat(
     Raises ModelError if a package for the vendor is missing, or the scripted model has no rules.
     """
     if scripted is not None:
-        return RetryingModel(replace(spec, stand_in=True), ScriptedWire(scripted, spec.id), pace)
+        return RetryingModel(replace(spec, stand_in=True), ScriptedWire(scripted, spec.id), retry_policy)
     if spec.stand_in:
-        return RetryingModel(spec, EchoWire() if spec.name == "echo" else _scripted_wire(spec), pace)
-    wire = wire_to(spec, limits or Limits(), hears=gate.hear if gate is not None else None)
-    if gate is None:
-        return RetryingModel(spec, wire, pace)
-    return RetryingModel(spec, GatedWire(wire, gate, wire.prepare if isinstance(wire, OpenAIWire) else None), pace)
+        return RetryingModel(spec, EchoWire() if spec.name == "echo" else _scripted_wire(spec), retry_policy)
+    wire = open_wire(spec, limits or RequestLimits(), observe_headers=limiter.hear if limiter is not None else None)
+    if limiter is None:
+        return RetryingModel(spec, wire, retry_policy)
+    return RetryingModel(spec, RateLimitedWire(wire, limiter, wire.prepare if isinstance(wire, OpenAIWire) else None), retry_policy)
 
 
 # -- which account and model an id names -----------------------------------------------------------------------------
 
 
-def _stand_in(llm_id: str, accounts: Sequence[Account]) -> ModelSpec | None:
+def _builtin_spec(llm_id: str, accounts: Sequence[VendorAccount]) -> ModelSpec | None:
     name, _, factory = llm_id.partition("@")
     if name not in ("scripted", "echo") or factory not in ("", BUILTIN_FACTORY):
         return None
@@ -96,7 +96,7 @@ def _stand_in(llm_id: str, accounts: Sequence[Account]) -> ModelSpec | None:
     return scripted_spec(llm_id, extra)
 
 
-def _by_id(llm_id: str, accounts: Sequence[Account]) -> tuple[Account, str] | None:
+def _find_by_id(llm_id: str, accounts: Sequence[VendorAccount]) -> tuple[VendorAccount, str] | None:
     for account in accounts:
         for name, model in account.models.items():
             if llm_id and model.id == llm_id:
@@ -104,24 +104,24 @@ def _by_id(llm_id: str, accounts: Sequence[Account]) -> tuple[Account, str] | No
     return None
 
 
-def _by_name(llm_id: str, accounts: Sequence[Account], known: Mapping[str, Vendor]) -> tuple[Account, str]:
-    parts = _parts(llm_id, accounts)
+def _find_by_name(llm_id: str, accounts: Sequence[VendorAccount], known: Mapping[str, Vendor]) -> tuple[VendorAccount, str]:
+    parts = _split_id(llm_id, accounts)
     if parts is None:
         raise ModelError(
             f'"{llm_id}" is not a valid model id. Write it as model@Factory.', kind="MODEL_ERROR", model=llm_id
         )
     name, instance, factory = parts
     if not factory:
-        account = _by_bare_name(name, accounts, known)
+        account = _find_account(name, accounts, known)
         return account, _listed_name(account, name, known)
     offered = [account for account in accounts if account.factory == factory]
     if not offered:
-        raise _missing(f"Provider {factory} not found for model {name}. Add an account for {factory}.", factory, name)
-    account = _instance(offered, instance, factory, name)
+        raise _model_error(f"Provider {factory} not found for model {name}. Add an account for {factory}.", factory, name)
+    account = _find_instance(offered, instance, factory, name)
     return account, _listed_name(account, name, known)
 
 
-def _parts(llm_id: str, accounts: Sequence[Account]) -> tuple[str, str | None, str] | None:
+def _split_id(llm_id: str, accounts: Sequence[VendorAccount]) -> tuple[str, str | None, str] | None:
     """Return (name, instance, factory) of an id, with factory "" for a bare name; None if the id is not valid.
 
     In `model@Factory#instance` the instance comes last, so everything before the "@" is the model's name.
@@ -138,7 +138,7 @@ def _parts(llm_id: str, accounts: Sequence[Account]) -> tuple[str, str | None, s
     return (parts[0], None, parts[1]) if len(parts) == 2 else (parts[0], parts[1], parts[2])
 
 
-def _listed_name(account: Account, name: str, known: Mapping[str, Vendor]) -> str:
+def _listed_name(account: VendorAccount, name: str, known: Mapping[str, Vendor]) -> str:
     """Return the name that the account's list has for the model, with or without suffix, or the name unchanged."""
     vendor = known.get(account.factory, UNLISTED)
     if name in account.models:
@@ -147,7 +147,7 @@ def _listed_name(account: Account, name: str, known: Mapping[str, Vendor]) -> st
     return next((listed for listed in account.models if vendor.without_suffix(listed) == short), name)
 
 
-def _by_bare_name(name: str, accounts: Sequence[Account], known: Mapping[str, Vendor]) -> Account:
+def _find_account(name: str, accounts: Sequence[VendorAccount], known: Mapping[str, Vendor]) -> VendorAccount:
     """Return the first active account that lists the model, or the first without a list whose vendor has the model."""
     active = [account for account in accounts if account.status == "active"]
     listed = {id(account): _listed_name(account, name, known) for account in active}
@@ -160,12 +160,12 @@ def _by_bare_name(name: str, accounts: Sequence[Account], known: Mapping[str, Ve
     ]
     for account in (*enabled, *is_open, *listing):
         return account
-    raise _missing(
+    raise _model_error(
         f"Provider not found for model {name}. Write it as {name}@Factory, or add an account with it.", "", name
     )
 
 
-def _instance(offered: Sequence[Account], instance: str | None, factory: str, name: str) -> Account:
+def _find_instance(offered: Sequence[VendorAccount], instance: str | None, factory: str, name: str) -> VendorAccount:
     """Return the account with the instance name; without a name, `default` or the only active account."""
     for account in offered:
         if account.instance == (instance or "default"):
@@ -178,24 +178,24 @@ def _instance(offered: Sequence[Account], instance: str | None, factory: str, na
         f"Instance {instance or 'default'} of provider {factory} not found for model {name}. "
         f"Use one of these: {there}; or add an account with this instance."
     )
-    raise _missing(message, factory, name)
+    raise _model_error(message, factory, name)
 
 
 # -- the spec of a model ---------------------------------------------------------------------------------------------
 
 
-def _spec(llm_id: str, account: Account, name: str, vendor: Vendor, kind: str) -> ModelSpec:
+def _spec(llm_id: str, account: VendorAccount, name: str, vendor: Vendor, kind: str) -> ModelSpec:
     factory = account.factory
     sent = vendor.without_suffix(name)
     model = account.models.get(name)
     if model is None:
         if account.models:
-            raise _missing(
+            raise _model_error(
                 f"Model {name} is not enabled for provider {factory}. Enable it or pick another.", factory, name
             )
         model = AccountModel(kinds=vendor.kinds_of(sent) or frozenset({kind}))
     _check_status(account, model, name, kind)
-    key, payload = unwrapped(account.api_key)
+    key, payload = split_api_key(account.api_key)
     extra = {**account.extra, **payload}
     own_families(extra)  # raises ModelError here rather than in the middle of a run
     is_tools = next((flag for flag in (model.is_tools, extra.get("is_tools")) if flag is not None), vendor.is_tools)
@@ -209,11 +209,11 @@ def _spec(llm_id: str, account: Account, name: str, vendor: Vendor, kind: str) -
         context_tokens=model.context_tokens or vendor.context_of(sent) or FALLBACK_CONTEXT,
         is_tools=bool(is_tools),
         extra=extra,
-        paced=_paced(account, model, name),
+        paced=_rate_limit_key(account, model, name),
     )
 
 
-def _paced(account: Account, model: AccountModel, name: str) -> RateLimitKey | None:
+def _rate_limit_key(account: VendorAccount, model: AccountModel, name: str) -> RateLimitKey | None:
     """Return the rate limits of a model: its own, or those that all models of its account share."""
     place = f"{account.owner or 'all'}/{account.factory}/{account.instance}"
     title = f"{account.factory} ({account.instance})"
@@ -222,31 +222,31 @@ def _paced(account: Account, model: AccountModel, name: str) -> RateLimitKey | N
     return RateLimitKey(account.rates, place, title) if account.rates.told else None
 
 
-def _check_status(account: Account, model: AccountModel, name: str, kind: str) -> None:
+def _check_status(account: VendorAccount, model: AccountModel, name: str, kind: str) -> None:
     factory = account.factory
     if account.status != "active":
-        raise _missing(
+        raise _model_error(
             f"Provider {factory} is disabled (model {name}). Enable its account or pick another.", factory, name
         )
     able = {kind, "vision"} if kind == "chat" else {kind}
     if model.status == "unsupported" or not able & model.kinds:
-        raise _missing(f"Model {name} of provider {factory} cannot be used as {kind}. Pick another.", factory, name)
+        raise _model_error(f"Model {name} of provider {factory} cannot be used as {kind}. Pick another.", factory, name)
     if model.status != "active":
-        raise _missing(f"Model {name} of provider {factory} is disabled. Enable it or pick another.", factory, name)
+        raise _model_error(f"Model {name} of provider {factory} is disabled. Enable it or pick another.", factory, name)
 
 
-def _base_url(account: Account, vendor: Vendor, name: str, extra: Mapping[str, Any]) -> str | None:
+def _base_url(account: VendorAccount, vendor: Vendor, name: str, extra: Mapping[str, Any]) -> str | None:
     dialect = dialect_of(account.factory, vendor, extra, account.base_url)
     if not account.base_url:
-        if usual := usual_base(dialect, vendor, extra):
+        if usual := default_base_url(dialect, vendor, extra):
             return usual
         message = f"Provider {account.factory} needs a base URL for model {name}. Set `base_url` of its account."
-        raise _missing(message, account.factory, name)
+        raise _model_error(message, account.factory, name)
     parts = urlsplit(account.base_url.strip())
     if parts.scheme not in ("http", "https") or not parts.hostname:
         message = f"The base URL of provider {account.factory} (model {name}) must be http(s)://host/..."
-        raise _missing(message, account.factory, name)
-    return base_of(dialect, account.base_url)
+        raise _model_error(message, account.factory, name)
+    return normalize_base_url(dialect, account.base_url)
 
 
 def _scripted_wire(spec: ModelSpec) -> ScriptedWire:
@@ -255,13 +255,13 @@ def _scripted_wire(spec: ModelSpec) -> ScriptedWire:
         message = (
             f"The scripted model has no rules. Name a JSON or TOML file as `rules` in the account of {BUILTIN_FACTORY}."
         )
-        raise _refused(message, spec)
-    return ScriptedWire(script_from(Path(str(rules))), spec.id)
+        raise _spec_error(message, spec)
+    return ScriptedWire(load_script(Path(str(rules))), spec.id)
 
 
-def _missing(message: str, provider: str, model: str) -> ModelError:
+def _model_error(message: str, provider: str, model: str) -> ModelError:
     return ModelError(message, kind="MODEL_ERROR", provider=provider, model=model)
 
 
-def _refused(message: str, spec: ModelSpec) -> ModelError:
-    return _missing(message, spec.factory, spec.name)
+def _spec_error(message: str, spec: ModelSpec) -> ModelError:
+    return _model_error(message, spec.factory, spec.name)

@@ -17,7 +17,7 @@ from providers.models.wires.aws import region_of
 from providers.models.wires.bedrock import BedrockWire
 from providers.models.wires.gemini import GeminiWire
 from providers.models.wires.openai import OpenAIWire
-from providers.models.wires.openai_sdk import HeaderObserver, Limits
+from providers.models.wires.openai_sdk import HeaderObserver, RequestLimits
 
 
 class Dialect(StrEnum):
@@ -53,13 +53,13 @@ def dialect_of(factory: str, vendor: Vendor, extra: Mapping[str, Any], base_url:
         ) from problem
 
 
-def base_of(dialect: Dialect, base_url: str) -> str:
+def normalize_base_url(dialect: Dialect, base_url: str) -> str:
     """Return a configured base URL in the form that requests need."""
     version = _VERSIONS.get(dialect)
     return with_version(base_url, version) if version else base_url.strip().rstrip("/")
 
 
-def usual_base(dialect: Dialect, vendor: Vendor, spec_extra: Mapping[str, Any]) -> str | None:
+def default_base_url(dialect: Dialect, vendor: Vendor, spec_extra: Mapping[str, Any]) -> str | None:
     """Return the base URL for an account that sets none; None if the account has to set one."""
     if dialect is Dialect.BEDROCK:
         return f"https://bedrock-runtime.{region_of(spec_extra)}.amazonaws.com"
@@ -68,27 +68,27 @@ def usual_base(dialect: Dialect, vendor: Vendor, spec_extra: Mapping[str, Any]) 
     return vendor.base_url
 
 
-def spoken_by(spec: ModelSpec) -> Dialect:
+def dialect_of_spec(spec: ModelSpec) -> Dialect:
     """Return the dialect of a resolved model."""
     return dialect_of(spec.factory, vendors().get(spec.factory, UNLISTED), spec.extra, spec.base_url)
 
 
-def wire_to(spec: ModelSpec, limits: Limits, *, hears: HeaderObserver | None = None) -> Wire:
+def open_wire(spec: ModelSpec, limits: RequestLimits, *, observe_headers: HeaderObserver | None = None) -> Wire:
     """Return the wire of a resolved model. Raises ModelError if a package for it is missing.
 
     `hears` is called with the headers of each response, in which vendors report what is left of a rate limit.
     """
     vendor = vendors().get(spec.factory, UNLISTED)
-    dialect = spoken_by(spec)
+    dialect = dialect_of_spec(spec)
     match dialect:
         case Dialect.OPENAI | Dialect.AZURE:
-            return OpenAIWire(spec, vendor.manners, limits, is_azure=dialect is Dialect.AZURE, hears=hears)
+            return OpenAIWire(spec, vendor.manners, limits, is_azure=dialect is Dialect.AZURE, observe_headers=observe_headers)
         case Dialect.ANTHROPIC:
-            return AnthropicWire(spec, vendor.manners, limits, vendor.answer_of(spec.name), hears=hears)
+            return AnthropicWire(spec, vendor.manners, limits, vendor.answer_of(spec.name), observe_headers=observe_headers)
         case Dialect.GEMINI:
-            return GeminiWire(spec, vendor.manners, limits, hears=hears)
+            return GeminiWire(spec, vendor.manners, limits, observe_headers=observe_headers)
         case Dialect.BEDROCK:
-            return BedrockWire(spec, vendor.manners, limits, hears=hears)
+            return BedrockWire(spec, vendor.manners, limits, observe_headers=observe_headers)
         case _:
             assert_never(dialect)
 

@@ -13,25 +13,25 @@ from json import JSONDecodeError, JSONDecoder
 from typing import Any
 
 from providers.models.text.context_window import text_of
-from providers.models.types.chat import ChatRequest, Delta, ModelSpec, TextDelta
+from providers.models.types.chat import ChatRequest, Delta, ModelSpec, ContentDelta
 
 CATEGORIES_LINE = "Categories:"
 SCHEMA_LINE = "JSON schema:"
 
-_PIECE = 12  # characters
-_DEEPEST = 24  # levels of a schema; a schema that refers to itself is endless
+_DELTA_LENGTH = 12  # characters
+_MAX_DEPTH = 24  # levels of a schema; a schema that refers to itself is endless
 _CATEGORIES = re.compile(rf"^{CATEGORIES_LINE}[ \t]*\n((?:[ \t]*-[^\n]*(?:\n|\Z))+)", re.MULTILINE)
 _SCHEMA = re.compile(rf"^{SCHEMA_LINE}", re.MULTILINE)
-_LAST_TURN, _ARROW = 'USER: "', " →"
+_QUOTED_USER, _ARROW = 'USER: "', " →"
 
 
 class EchoWire:
     """Answers requests with `echo_of`."""
 
     async def send(self, request: ChatRequest, *, streamed: bool) -> AsyncGenerator[Delta, None]:
-        text = echo_of(request.messages)
-        for start in range(0, len(text), _PIECE):
-            yield TextDelta(text[start : start + _PIECE])
+        text = echo_answer(request.messages)
+        for start in range(0, len(text), _DELTA_LENGTH):
+            yield ContentDelta(text[start : start + _DELTA_LENGTH])
 
 
 def echo_spec(llm_id: str = "echo") -> ModelSpec:
@@ -39,7 +39,7 @@ def echo_spec(llm_id: str = "echo") -> ModelSpec:
     return ModelSpec(id=llm_id, name="echo", factory="Easel", base_url=None, context_tokens=131072, stand_in=True)
 
 
-def echo_of(messages: Sequence[Mapping[str, Any]]) -> str:
+def echo_answer(messages: Sequence[Mapping[str, Any]]) -> str:
     """Return the answer to these messages."""
     system = "\n".join(text_of(m.get("content")) for m in messages if m.get("role") == "system")
     question = next((text_of(m.get("content")) for m in reversed(messages) if m.get("role") == "user"), "")
@@ -67,9 +67,9 @@ def _first_named(names: Sequence[str], question: str) -> str | None:
 def _last_turn(question: str) -> str:
     """Return the quoted text of the last `USER: "..."` if the question ends with it, or the whole question."""
     quoted = question.rstrip().removesuffix(_ARROW)
-    start = quoted.rfind(_LAST_TURN, 0, len(quoted) - 1)
+    start = quoted.rfind(_QUOTED_USER, 0, len(quoted) - 1)
     is_turn = start >= 0 and quoted.endswith('"')
-    return quoted[start + len(_LAST_TURN) : -1] if is_turn else question
+    return quoted[start + len(_QUOTED_USER) : -1] if is_turn else question
 
 
 def _schema_in(system: str) -> Any:
@@ -84,7 +84,7 @@ def _schema_in(system: str) -> Any:
 
 
 def _instance(schema: Any, root: Any, depth: int) -> Any:
-    if not isinstance(schema, dict) or depth > _DEEPEST:
+    if not isinstance(schema, dict) or depth > _MAX_DEPTH:
         return None
     if "const" in schema:
         return schema["const"]
@@ -93,7 +93,7 @@ def _instance(schema: Any, root: Any, depth: int) -> Any:
     if isinstance(schema.get("enum"), list) and schema["enum"]:
         return schema["enum"][0]
     if isinstance(schema.get("$ref"), str):
-        return _instance(_referred(schema["$ref"], root), root, depth + 1)
+        return _instance(_resolve_pointer(schema["$ref"], root), root, depth + 1)
     for choice in ("anyOf", "oneOf", "allOf"):
         if isinstance(schema.get(choice), list) and schema[choice]:
             return _instance(schema[choice][0], root, depth + 1)
@@ -123,7 +123,7 @@ def _plain_instance(schema: dict[str, Any], root: Any, depth: int) -> Any:
             return None
 
 
-def _referred(pointer: str, root: Any) -> Any:
+def _resolve_pointer(pointer: str, root: Any) -> Any:
     """Return the schema that a local pointer `#/a/b` refers to, or None."""
     value = root
     for step in pointer.removeprefix("#").split("/")[1:]:

@@ -14,9 +14,9 @@ from itertools import count
 
 import structlog
 
-from providers.errors import TOOLS_REFUSED, ProviderError, redact, refuses_tools
+from providers.errors import TOOLS_REFUSED, ProviderError, redact, is_tools_refusal
 from providers.models.text.context_window import count_tokens, message_tokens
-from providers.models.text.sanitizer import Cleaner, ReasoningSplitter, SpokenDelta, clean, without_reasoning
+from providers.models.text.sanitizer import TextCleaner, ReasoningSplitter, SpokenDelta, clean, without_reasoning
 from providers.models.types.chat import (
     CallsDelta,
     ChatRequest,
@@ -25,7 +25,7 @@ from providers.models.types.chat import (
     ErrorDelta,
     ModelSpec,
     ReasoningDelta,
-    TextDelta,
+    ContentDelta,
     ToolCall,
     Usage,
     UsageDelta,
@@ -34,8 +34,8 @@ from providers.models.types.chat import (
 
 log = structlog.get_logger()
 
-_LONGEST_WAIT = 60.0  # seconds; limit for the exponential backoff
-_LONGEST_WAIT_ASKED = 120.0  # seconds; if a provider asks for a longer wait, the failure is reported at once
+_MAX_BACKOFF = 60.0  # seconds; limit for the exponential backoff
+_MAX_RETRY_AFTER = 120.0  # seconds; if a provider asks for a longer wait, the failure is reported at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +54,9 @@ class RetryPolicy:
         if repeats >= (self.retries if retries is None else retries) or not failed.may_be_repeated:
             return None
         first = self.base_delay if delay is None else delay
-        wait = min(_LONGEST_WAIT, first * 2.0 ** min(repeats, 32)) * self.jitter()
+        wait = min(_MAX_BACKOFF, first * 2.0 ** min(repeats, 32)) * self.jitter()
         if failed.retry_after is not None:
-            if failed.retry_after > _LONGEST_WAIT_ASKED:
+            if failed.retry_after > _MAX_RETRY_AFTER:
                 return None
             wait = max(wait, failed.retry_after)
         log.warning("model_request_repeated", model=model, code=failed.code, wait_ms=round(wait * 1000))
@@ -64,7 +64,7 @@ class RetryPolicy:
 
 
 @dataclass(slots=True)
-class _Spoken:
+class _ReceivedAnswer:
     """The answer to one request as far as it has been received."""
 
     text: list[str] = field(default_factory=list[str])
@@ -74,7 +74,7 @@ class _Spoken:
 
     def take(self, delta: Delta) -> None:
         match delta:
-            case TextDelta(text):
+            case ContentDelta(text):
                 self.text.append(text)
             case ReasoningDelta(text):
                 self.reasoning.append(text)
@@ -89,10 +89,10 @@ class _Spoken:
 class RetryingModel:
     """A `ChatModel` over any wire."""
 
-    def __init__(self, spec: ModelSpec, wire: Wire, pace: RetryPolicy | None = None) -> None:
+    def __init__(self, spec: ModelSpec, wire: Wire, retry_policy: RetryPolicy | None = None) -> None:
         self._spec = spec
         self._wire = wire
-        self._pace = pace or RetryPolicy()
+        self._pace = retry_policy or RetryPolicy()
 
     @property
     def spec(self) -> ModelSpec:
@@ -124,7 +124,7 @@ class RetryingModel:
         """Return the whole answer. A request that fails in the middle may be repeated, since no text was passed on."""
         spent = Usage()
         for repeats in count():
-            received = _Spoken()
+            received = _ReceivedAnswer()
             try:
                 async with aclosing(self._once(request, streamed=False)) as deltas:
                     async for delta in deltas:
@@ -147,8 +147,8 @@ class RetryingModel:
 
         A limit on the number of concurrent requests of a process or provider belongs around `send`.
         """
-        received = _Spoken()
-        cleaner = _Speech()
+        received = _ReceivedAnswer()
+        cleaner = _DeltaCleaner()
         try:
             async with aclosing(self._wire.send(request, streamed=streamed)) as deltas:
                 async for delta in deltas:
@@ -173,22 +173,22 @@ class RetryingModel:
 
     def _error(self, request: ChatRequest, failed: ProviderError) -> ErrorDelta:
         detail = redact(clean(failed.detail), *self._spec.secrets)
-        if request.tools and refuses_tools(failed.detail):
+        if request.tools and is_tools_refusal(failed.detail):
             detail = f"{detail} {TOOLS_REFUSED}"
         return ErrorDelta(str(failed.code), detail)
 
 
-class _Speech:
+class _DeltaCleaner:
     """Cleans the text of one request and separates reasoning from the answer. Tool calls flush what is held back."""
 
     def __init__(self) -> None:
-        self._answer = Cleaner()
-        self._reasoning = Cleaner()
+        self._answer = TextCleaner()
+        self._reasoning = TextCleaner()
         self._thoughts = ReasoningSplitter()
 
     def cleaned(self, delta: Delta) -> list[Delta]:
         match delta:
-            case TextDelta(text):
+            case ContentDelta(text):
                 return [*self._thoughts.feed(self._answer.feed(text))]
             case ReasoningDelta(text):
                 reasoning = self._reasoning.feed(text)
@@ -207,7 +207,7 @@ class _Speech:
         return [ReasoningDelta(reasoning), *spoken] if reasoning else spoken
 
 
-def _usage(request: ChatRequest, received: _Spoken) -> Usage:
+def _usage(request: ChatRequest, received: _ReceivedAnswer) -> Usage:
     """Return the usage that the provider counted, or an estimate; `calls` is 1 in both cases."""
     if received.usage is not None:
         return replace(received.usage, calls=1)
@@ -217,6 +217,6 @@ def _usage(request: ChatRequest, received: _Spoken) -> Usage:
     return Usage(prompt, completion, prompt + completion, calls=1)
 
 
-def _usage_of_failure(request: ChatRequest, received: _Spoken) -> Usage:
+def _usage_of_failure(request: ChatRequest, received: _ReceivedAnswer) -> Usage:
     """Return the usage of a failed request: no tokens if it failed at once, otherwise those received so far."""
     return _usage(request, received) if received.usage or received.text or received.reasoning else Usage(calls=1)

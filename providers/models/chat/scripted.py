@@ -26,23 +26,23 @@ import orjson
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from canvas.errors import ModelError
-from providers.errors import Code, ProviderError, failure
+from providers.errors import ErrorCode, ProviderError, provider_error
 from providers.models.text.context_window import text_of
-from providers.models.types.chat import CallsDelta, ChatRequest, Delta, ModelSpec, ReasoningDelta, TextDelta, ToolCall
+from providers.models.types.chat import CallsDelta, ChatRequest, Delta, ModelSpec, ReasoningDelta, ContentDelta, ToolCall
 
-_FIRST_PIECE, _PIECE = 8, 5  # characters
+_FIRST_DELTA_LENGTH, _DELTA_LENGTH = 8, 5  # characters
 _CONTEXT_TOKENS = 131072
 
 
-def _known_matcher(matcher: Any) -> Any:
-    holds(matcher, "")
+def _check_matcher(matcher: Any) -> Any:
+    is_match(matcher, "")
     return matcher
 
 
-Matcher = Annotated[Any, AfterValidator(_known_matcher)]
+Matcher = Annotated[Any, AfterValidator(_check_matcher)]
 
 
-class Called(BaseModel):
+class ScriptedToolCall(BaseModel):
     """A tool call of a scripted answer. Arguments that are not a text are sent as JSON."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -56,7 +56,7 @@ class Called(BaseModel):
         return self.arguments if isinstance(self.arguments, str) else json.dumps(self.arguments, ensure_ascii=False)
 
 
-class Rule(BaseModel):
+class ScriptRule(BaseModel):
     """A rule of a script: its conditions and its answer."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -70,7 +70,7 @@ class Rule(BaseModel):
     times: int | None = Field(default=None, ge=0)
     reply: str = ""
     reasoning: str = ""
-    tool_calls: tuple[Called, ...] = ()
+    tool_calls: tuple[ScriptedToolCall, ...] = ()
     error: str | None = None
     error_after: str | None = None
     delay_ms: float = Field(default=0, ge=0)
@@ -81,10 +81,10 @@ class Rule(BaseModel):
         return (
             self.model in (None, model)
             and self.last_role in (None, last.get("role"))
-            and (self.last is None or holds(self.last, text_of(last.get("content"))))
-            and (self.user is None or holds(self.user, _last_of_user(messages)))
-            and (self.system is None or holds(self.system, _joined(messages, "system")))
-            and (self.any is None or holds(self.any, _joined(messages)))
+            and (self.last is None or is_match(self.last, text_of(last.get("content"))))
+            and (self.user is None or is_match(self.user, _last_user_text(messages)))
+            and (self.system is None or is_match(self.system, _join_contents(messages, "system")))
+            and (self.any is None or is_match(self.any, _join_contents(messages)))
         )
 
 
@@ -102,8 +102,8 @@ class RecordedRequest:
 class Script:
     """A list of rules, with use counts and the recorded requests. Models, threads and event loops may share it."""
 
-    def __init__(self, rules: Sequence[Mapping[str, Any] | Rule]) -> None:
-        self.rules = tuple(_rule(number, rule) for number, rule in enumerate(rules))
+    def __init__(self, rules: Sequence[Mapping[str, Any] | ScriptRule]) -> None:
+        self.rules = tuple(_validate_rule(number, rule) for number, rule in enumerate(rules))
         self._lock = threading.Lock()
         self._used = [0] * len(self.rules)
         self._seen: list[RecordedRequest] = []
@@ -114,7 +114,7 @@ class Script:
         with self._lock:
             return tuple(self._seen)
 
-    def answer(self, model: str, request: ChatRequest) -> tuple[Rule | None, int]:
+    def answer(self, model: str, request: ChatRequest) -> tuple[ScriptRule | None, int]:
         """Record a request, and return the rule that answers it (or None) and the number of the request."""
         messages = tuple(copy.deepcopy(dict(message)) for message in request.messages)
         tools = tuple(str(tool["function"]["name"]) for tool in request.tools)
@@ -142,17 +142,17 @@ class ScriptedWire:
     async def send(self, request: ChatRequest, *, streamed: bool) -> AsyncGenerator[Delta, None]:
         rule, number = self._script.answer(self._model, request)
         if rule is None:
-            raise ProviderError(Code.MODEL_ERROR, f'No rule of the script answers this request to "{self._model}".')
+            raise ProviderError(ErrorCode.MODEL_ERROR, f'No rule of the script answers this request to "{self._model}".')
         if rule.delay_ms:
             await asyncio.sleep(rule.delay_ms / 1000)
         if rule.error is not None:
-            raise failure(rule.error)
-        for part in _pieces(rule.reasoning):
+            raise provider_error(rule.error)
+        for part in _split_text(rule.reasoning):
             yield ReasoningDelta(part)
-        for part in _pieces(rule.reply):
-            yield TextDelta(part)
+        for part in _split_text(rule.reply):
+            yield ContentDelta(part)
         if rule.error_after is not None:
-            raise failure(rule.error_after)
+            raise provider_error(rule.error_after)
         if rule.tool_calls:
             calls = enumerate(rule.tool_calls)
             yield CallsDelta(tuple(ToolCall(f"call_{number}_{i}", call.name, call.text) for i, call in calls))
@@ -176,18 +176,18 @@ def scripted_spec(llm_id: str, extra: Mapping[str, Any] | None = None) -> ModelS
     )
 
 
-def script_from(path: Path) -> Script:
+def load_script(path: Path) -> Script:
     """Read a script from a JSON or TOML file: a list of rules, or an object with the list as `rules` or `llm`.
 
     Until the file changes, all callers in a process get the same script, so that `times` counts over all of them.
     """
     try:
-        return _script_at(path.resolve(), path.stat().st_mtime_ns)
+        return _load_script_version(path.resolve(), path.stat().st_mtime_ns)
     except (OSError, ValueError) as problem:
         raise ModelError(f"The rules of the scripted model cannot be read from {path}: {problem}") from problem
 
 
-def holds(matcher: Any, text: str) -> bool:
+def is_match(matcher: Any, text: str) -> bool:
     """Return whether a matcher accepts a text. Raises ValueError if the matcher is not valid."""
     match matcher:
         case None:
@@ -195,7 +195,7 @@ def holds(matcher: Any, text: str) -> bool:
         case str():
             return matcher in text
         case list():
-            verdicts = [holds(one, text) for one in matcher]  # all are evaluated, so that an invalid one is found
+            verdicts = [is_match(one, text) for one in matcher]  # all are evaluated, so that an invalid one is found
             return all(verdicts)
         case {"regex": str(pattern), **others} if not others:
             try:
@@ -205,7 +205,7 @@ def holds(matcher: Any, text: str) -> bool:
         case {"equals": str(whole), **others} if not others:
             return text == whole
         case {"not": unwanted, **others} if not others:
-            return not holds(unwanted, text)
+            return not is_match(unwanted, text)
         case _:
             raise ValueError(
                 f'{matcher!r} is not a valid matcher; use a text, a list, {{"regex"}}, {{"equals"}} or {{"not"}}'
@@ -213,7 +213,7 @@ def holds(matcher: Any, text: str) -> bool:
 
 
 @cache
-def _script_at(path: Path, changed_at: int) -> Script:
+def _load_script_version(path: Path, changed_at: int) -> Script:
     content = path.read_bytes()
     document: Any = tomllib.loads(content.decode()) if path.suffix == ".toml" else orjson.loads(content)
     rules = document.get("rules", document.get("llm")) if isinstance(document, dict) else document
@@ -222,25 +222,25 @@ def _script_at(path: Path, changed_at: int) -> Script:
     return Script(rules)
 
 
-def _rule(number: int, rule: Mapping[str, Any] | Rule) -> Rule:
+def _validate_rule(number: int, rule: Mapping[str, Any] | ScriptRule) -> ScriptRule:
     try:
-        return rule if isinstance(rule, Rule) else Rule.model_validate(rule)
+        return rule if isinstance(rule, ScriptRule) else ScriptRule.model_validate(rule)
     except ValidationError as problem:
         first = problem.errors()[0]
         where = ".".join(str(step) for step in first["loc"])
         raise ModelError(f"Rule {number} of the script, field {where or 'rule'}: {first['msg']}") from problem
 
 
-def _pieces(text: str) -> Iterator[str]:
+def _split_text(text: str) -> Iterator[str]:
     if text:
-        yield text[:_FIRST_PIECE]
-    for start in range(_FIRST_PIECE, len(text), _PIECE):
-        yield text[start : start + _PIECE]
+        yield text[:_FIRST_DELTA_LENGTH]
+    for start in range(_FIRST_DELTA_LENGTH, len(text), _DELTA_LENGTH):
+        yield text[start : start + _DELTA_LENGTH]
 
 
-def _last_of_user(messages: Sequence[Mapping[str, Any]]) -> str:
+def _last_user_text(messages: Sequence[Mapping[str, Any]]) -> str:
     return next((text_of(m.get("content")) for m in reversed(messages) if m.get("role") == "user"), "")
 
 
-def _joined(messages: Sequence[Mapping[str, Any]], role: str | None = None) -> str:
+def _join_contents(messages: Sequence[Mapping[str, Any]], role: str | None = None) -> str:
     return "\n".join(text_of(m.get("content")) for m in messages if role in (None, m.get("role")))

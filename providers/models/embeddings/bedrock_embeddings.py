@@ -12,28 +12,28 @@ from typing import Any
 from urllib.parse import quote
 
 from canvas.errors import ModelError
-from providers.errors import Code, ProviderError
+from providers.errors import ErrorCode, ProviderError
 from providers.models.billing.metering import Meter, RequestSize
 from providers.models.chat.retrying_model import RetryPolicy
-from providers.models.embeddings.openai_embeddings import batch_of, fitted, in_batches, vectors_in
+from providers.models.embeddings.openai_embeddings import batch_size, truncate_text, embed_in_batches, vectors_in
 from providers.models.text.context_window import message_budget
 from providers.models.types.chat import ModelSpec
 from providers.models.types.embeddings import EmbeddingResult
 from providers.models.wires.aws import AwsSigner
-from providers.models.wires.json_post import encoded, post_json, whole_of
+from providers.models.wires.json_post import encode_body, post_json, read_json
 from providers.models.wires.openai_responses import field_of
-from providers.models.wires.openai_sdk import Limits
+from providers.models.wires.openai_sdk import RequestLimits
 
 _TITAN, _COHERE = "titan-embed", "cohere.embed"
-_BATCH = 96  # texts per request of Cohere's models
-_LETTERS = 2048  # characters per text of Cohere's models before version 4
-_COUNTED = "x-amzn-bedrock-input-token-count"  # header with the counted tokens
+_MAX_BATCH = 96  # texts per request of Cohere's models
+_MAX_CHARACTERS = 2048  # characters per text of Cohere's models before version 4
+_TOKEN_COUNT_HEADER = "x-amzn-bedrock-input-token-count"  # header with the counted tokens
 
 
 class BedrockEmbedder:
     """An embedding model of one account."""
 
-    def __init__(self, spec: ModelSpec, limits: Limits, pace: RetryPolicy, meter: Meter) -> None:
+    def __init__(self, spec: ModelSpec, limits: RequestLimits, retry_policy: RetryPolicy, meter: Meter) -> None:
         self._spec = spec
         self._is_cohere = _COHERE in spec.name
         if not self._is_cohere and _TITAN not in spec.name:
@@ -45,9 +45,9 @@ class BedrockEmbedder:
             )
         own = spec.extra.get("embedding_fields")
         self._fields: dict[str, Any] = dict(own) if isinstance(own, Mapping) else {}
-        self._batch = min(_BATCH, batch_of(spec.extra.get("embedding_batch"), _BATCH)) if self._is_cohere else 1
+        self._batch = min(_MAX_BATCH, batch_size(spec.extra.get("embedding_batch"), _MAX_BATCH)) if self._is_cohere else 1
         self._limits = limits
-        self._pace = pace
+        self._pace = retry_policy
         self._meter = meter
         self._aws = AwsSigner(spec, limits)
 
@@ -56,11 +56,11 @@ class BedrockEmbedder:
         return f"{self._spec.name}@{self._spec.factory}"
 
     async def embed(self, texts: Sequence[str]) -> EmbeddingResult:
-        return await in_batches(list(map(self._fitted, texts)), self._batch, self._once, self._meter, self._pace)
+        return await embed_in_batches(list(map(self._fitted, texts)), self._batch, self._once, self._meter, self._pace)
 
     def _fitted(self, text: str) -> str:
-        cut = fitted(text, message_budget(self._spec.context_tokens))
-        return cut[:_LETTERS] if self._is_cohere and "-v3" in self._spec.name else cut
+        cut = truncate_text(text, message_budget(self._spec.context_tokens))
+        return cut[:_MAX_CHARACTERS] if self._is_cohere and "-v3" in self._spec.name else cut
 
     async def _once(self, batch: Sequence[str], length: int | None) -> tuple[EmbeddingResult, int | None]:
         body: dict[str, Any] = (
@@ -68,18 +68,18 @@ class BedrockEmbedder:
             if self._is_cohere
             else {"inputText": batch[0]}
         )
-        sent = encoded({**body, **self._fields})
+        sent = encode_body({**body, **self._fields})
         url = f"{(self._spec.base_url or '').rstrip('/')}/model/{quote(self._spec.name, safe='')}/invoke"
         headers = await self._aws.signed(url, sent, service="bedrock")
-        async with post_json(self._spec, url, headers, sent, self._limits, hears=self._meter.hear) as response:
-            answer = await whole_of(response)
-            counted = response.headers.get(_COUNTED, "")
+        async with post_json(self._spec, url, headers, sent, self._limits, observe_headers=self._meter.hear) as response:
+            answer = await read_json(response)
+            counted = response.headers.get(_TOKEN_COUNT_HEADER, "")
         raw = _vectors_of_cohere(answer) if self._is_cohere else [field_of(answer, "embedding")]
         if raw == [None] or raw is None:
             detail = (
                 "The provider's answer contains no vectors. Check the base URL, and that this is an embedding model."
             )
-            raise ProviderError(Code.MODEL_ERROR, detail)
+            raise ProviderError(ErrorCode.MODEL_ERROR, detail)
         openai_form = {"data": [{"index": index, "embedding": vector} for index, vector in enumerate(raw)]}
         vectors = vectors_in(openai_form, len(batch), length)
         tokens = int(counted) if counted.isdigit() else field_of(answer, "inputTextTokenCount")

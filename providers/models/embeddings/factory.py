@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from canvas.errors import ModelError
 from providers.models.billing.metering import Meter
-from providers.models.chat.dialects import Dialect, spoken_by
+from providers.models.chat.dialects import Dialect, dialect_of_spec
 from providers.models.chat.retrying_model import RetryPolicy
 from providers.models.embeddings.bedrock_embeddings import BedrockEmbedder
 from providers.models.embeddings.openai_embeddings import EMBEDDING, VendorEmbedder
@@ -20,42 +20,42 @@ from providers.models.embeddings.stand_in import HashedWordModel
 from providers.models.types.chat import ModelSpec
 from providers.models.types.embeddings import Embedder, EmbeddingResult, Reranker
 from providers.models.vendors.vendors import UNLISTED, vendors
-from providers.models.wires.openai_sdk import Limits
+from providers.models.wires.openai_sdk import RequestLimits
 
 __all__ = ["EMBEDDING", "RERANK", "Embedder", "EmbeddingResult", "Reranker", "open_embedder", "open_reranker"]
 
 
 def open_embedder(
-    spec: ModelSpec, limits: Limits | None = None, pace: RetryPolicy | None = None, meter: Meter | None = None
+    spec: ModelSpec, limits: RequestLimits | None = None, retry_policy: RetryPolicy | None = None, meter: Meter | None = None
 ) -> Embedder:
     """Return an embedder for a resolved spec. Raises ModelError if the vendor's embeddings are not supported."""
     meter = meter or Meter(spec, EMBEDDING)
     if spec.stand_in:
         return HashedWordModel(spec, meter)
-    if spoken_by(spec) is Dialect.BEDROCK:
-        return BedrockEmbedder(spec, limits or Limits(), pace or RetryPolicy(), meter)
+    if dialect_of_spec(spec) is Dialect.BEDROCK:
+        return BedrockEmbedder(spec, limits or RequestLimits(), retry_policy or RetryPolicy(), meter)
     vendor = vendors().get(spec.factory, UNLISTED)
-    openai_spec = _way(spec, EMBEDDING)
-    is_azure = spoken_by(spec) is Dialect.AZURE
+    openai_spec = _openai_spec(spec, EMBEDDING)
+    is_azure = dialect_of_spec(spec) is Dialect.AZURE
     return VendorEmbedder(
-        openai_spec, vendor.embedding, limits or Limits(), pace or RetryPolicy(), meter=meter, is_azure=is_azure
+        openai_spec, vendor.embedding, limits or RequestLimits(), retry_policy or RetryPolicy(), meter=meter, is_azure=is_azure
     )
 
 
 def open_reranker(
-    spec: ModelSpec, limits: Limits | None = None, pace: RetryPolicy | None = None, meter: Meter | None = None
+    spec: ModelSpec, limits: RequestLimits | None = None, retry_policy: RetryPolicy | None = None, meter: Meter | None = None
 ) -> Reranker:
     """Return a reranker for a resolved spec. Raises ModelError if the vendor's reranking is not supported."""
     meter = meter or Meter(spec, RERANK)
     if spec.stand_in:
         return HashedWordModel(spec, meter)
     vendor = vendors().get(spec.factory, UNLISTED)
-    return VendorReranker(_way(spec, RERANK), vendor.ranking, limits or Limits(), pace or RetryPolicy(), meter=meter)
+    return VendorReranker(_openai_spec(spec, RERANK), vendor.ranking, limits or RequestLimits(), retry_policy or RetryPolicy(), meter=meter)
 
 
-def _way(spec: ModelSpec, kind: str) -> ModelSpec:
+def _openai_spec(spec: ModelSpec, kind: str) -> ModelSpec:
     """Return the spec of a model for OpenAI's API, which some vendors offer in addition to their own."""
-    match spoken_by(spec):
+    match dialect_of_spec(spec):
         case Dialect.OPENAI | Dialect.AZURE:
             return spec
         case Dialect.GEMINI if kind == EMBEDDING:

@@ -13,16 +13,16 @@ from functools import partial
 from math import isfinite
 from typing import Any
 
-from providers.errors import Code, ProviderError, failure
+from providers.errors import ErrorCode, ProviderError, provider_error
 from providers.models.billing.metering import Meter, RequestSize
 from providers.models.chat.retrying_model import RetryPolicy
 from providers.models.embeddings.retrying_call import call_with_retries
-from providers.models.text.context_window import message_budget, most_tokens, truncate_to_tokens
+from providers.models.text.context_window import message_budget, max_tokens_of, truncate_to_tokens
 from providers.models.types.chat import ModelSpec
 from providers.models.types.embeddings import EmbeddingResult
-from providers.models.vendors.vendors import Embedding
+from providers.models.vendors.vendors import EmbeddingSettings
 from providers.models.wires.openai_responses import field_of, message_in
-from providers.models.wires.openai_sdk import Limits, answer_of, ask
+from providers.models.wires.openai_sdk import RequestLimits, read_answer, send_request
 
 EMBEDDING = "embedding"
 _PATH = "/embeddings"
@@ -35,9 +35,9 @@ class VendorEmbedder:
     def __init__(
         self,
         spec: ModelSpec,
-        embedding: Embedding,
-        limits: Limits,
-        pace: RetryPolicy,
+        embedding: EmbeddingSettings,
+        limits: RequestLimits,
+        retry_policy: RetryPolicy,
         *,
         meter: Meter | None = None,
         is_azure: bool = False,
@@ -45,41 +45,41 @@ class VendorEmbedder:
         self._spec = spec
         self._meter = meter or Meter(spec, EMBEDDING)
         self._is_azure = is_azure
-        self._batch = batch_of(spec.extra.get("embedding_batch"), embedding.batch)
+        self._batch = batch_size(spec.extra.get("embedding_batch"), embedding.batch)
         own = spec.extra.get("embedding_fields")
         self._fields = {**embedding.fields, **(own if isinstance(own, Mapping) else {})}
         self._limits = limits
-        self._pace = pace
+        self._pace = retry_policy
 
     @property
     def model(self) -> str:
         return f"{self._spec.name}@{self._spec.factory}"
 
     async def embed(self, texts: Sequence[str]) -> EmbeddingResult:
-        cut = [fitted(text, message_budget(self._spec.context_tokens)) for text in texts]
-        return await in_batches(cut, self._batch, self._once, self._meter, self._pace)
+        cut = [truncate_text(text, message_budget(self._spec.context_tokens)) for text in texts]
+        return await embed_in_batches(cut, self._batch, self._once, self._meter, self._pace)
 
     async def _once(self, batch: Sequence[str], length: int | None) -> tuple[EmbeddingResult, int | None]:
         body = {**self._fields, "model": self._spec.name, "input": list(batch)}
-        reply = await ask(self._spec, _PATH, body, self._limits, is_azure=self._is_azure, hears=self._meter.hear)
-        answer = answer_of(reply)
+        reply = await send_request(self._spec, _PATH, body, self._limits, is_azure=self._is_azure, observe_headers=self._meter.hear)
+        answer = read_answer(reply)
         vectors = vectors_in(answer, len(batch), length)
         tokens = tokens_in(answer)
         return EmbeddingResult(vectors, tokens if tokens is not None else RequestSize(tuple(batch)).tokens()), tokens
 
 
-Once = Callable[[Sequence[str], int | None], Awaitable[tuple[EmbeddingResult, int | None]]]
+SendBatch = Callable[[Sequence[str], int | None], Awaitable[tuple[EmbeddingResult, int | None]]]
 """Sends one request: (texts, length of the vectors if known) -> (result, tokens if the vendor reports them)."""
 
 
-async def in_batches(texts: Sequence[str], size: int, once: Once, meter: Meter, pace: RetryPolicy) -> EmbeddingResult:
+async def embed_in_batches(texts: Sequence[str], size: int, send_batch: SendBatch, meter: Meter, retry_policy: RetryPolicy) -> EmbeddingResult:
     """Return the vectors of texts, requested in batches of `size`. Raises ModelError."""
     vectors: list[Sequence[float]] = []
     tokens = 0
     for start in range(0, len(texts), size):
         batch = texts[start : start + size]
         length = len(vectors[0]) if vectors else None
-        result = await call_with_retries(partial(once, batch, length), RequestSize(tuple(batch)), meter, pace)
+        result = await call_with_retries(partial(send_batch, batch, length), RequestSize(tuple(batch)), meter, retry_policy)
         vectors += result.vectors
         tokens += result.tokens
     return EmbeddingResult(vectors, tokens)
@@ -91,50 +91,50 @@ def vectors_in(answer: Any, count: int, length: int | None = None) -> list[Seque
     if not isinstance(data, list):
         message = message_in(answer) if field_of(answer, "error") or field_of(answer, "message") else None
         if message:
-            raise failure(message)
-        raise _wrong("contains no vectors. Check the base URL, and that this is an embedding model")
+            raise provider_error(message)
+        raise _invalid_answer("contains no vectors. Check the base URL, and that this is an embedding model")
     if len(data) != count:
-        raise _wrong(f"contains {len(data)} vectors for {count} texts")
+        raise _invalid_answer(f"contains {len(data)} vectors for {count} texts")
     found: dict[int, Sequence[float]] = {}
     for position, item in enumerate(data):
         index = field_of(item, "index")
-        found[index if isinstance(index, int) else position] = _vector(field_of(item, "embedding"))
+        found[index if isinstance(index, int) else position] = _parse_vector(field_of(item, "embedding"))
     if found.keys() != set(range(count)):
-        raise _wrong("has wrong indexes of vectors")
+        raise _invalid_answer("has wrong indexes of vectors")
     vectors = [found[index] for index in range(count)]
     lengths = {len(vector) for vector in vectors} | ({length} if length is not None else set())
     if len(lengths) > 1:
-        raise _wrong(f"has vectors of several lengths: {', '.join(map(str, sorted(lengths)))}")
+        raise _invalid_answer(f"has vectors of several lengths: {', '.join(map(str, sorted(lengths)))}")
     return vectors
 
 
-def fitted(text: str, tokens: int) -> str:
+def truncate_text(text: str, tokens: int) -> str:
     """Return a text that may be sent: truncated to `tokens`, and not empty."""
-    cut = text if most_tokens(text) <= tokens else truncate_to_tokens(text, tokens)
+    cut = text if max_tokens_of(text) <= tokens else truncate_to_tokens(text, tokens)
     return cut if cut.strip() else _BLANK
 
 
-def batch_of(own: Any, default: int) -> int:
+def batch_size(own: Any, default: int) -> int:
     """Return the batch size of an account if it is a positive integer, or the default."""
     return own if isinstance(own, int) and not isinstance(own, bool) and own > 0 else default
 
 
-def _vector(value: Any) -> Sequence[float]:
-    numbers = _unpacked(value) if isinstance(value, str) else value
+def _parse_vector(value: Any) -> Sequence[float]:
+    numbers = _decode_vector(value) if isinstance(value, str) else value
     if not isinstance(numbers, list) or not numbers:
-        raise _wrong("has an invalid vector")
+        raise _invalid_answer("has an invalid vector")
     if not all(type(number) in (float, int) and _is_finite(number) for number in numbers):
-        raise _wrong("has a vector with a value that is not a number")
+        raise _invalid_answer("has a vector with a value that is not a number")
     return [float(number) for number in numbers]
 
 
-def _unpacked(text: str) -> list[float]:
+def _decode_vector(text: str) -> list[float]:
     """Decode a vector in base64: floats of four bytes, little-endian."""
     try:
         packed = b64decode(text, validate=True)
         return list(struct.unpack(f"<{len(packed) // 4}f", packed))
     except (NotBase64, ValueError, struct.error) as problem:
-        raise _wrong("has a vector in base64 that cannot be read") from problem
+        raise _invalid_answer("has a vector in base64 that cannot be read") from problem
 
 
 def _is_finite(number: float) -> bool:
@@ -156,5 +156,5 @@ def tokens_in(answer: Any) -> int | None:
     return None
 
 
-def _wrong(what: str) -> ProviderError:
-    return ProviderError(Code.MODEL_ERROR, f"The provider's answer {what}.")
+def _invalid_answer(what: str) -> ProviderError:
+    return ProviderError(ErrorCode.MODEL_ERROR, f"The provider's answer {what}.")

@@ -13,54 +13,54 @@ from math import isfinite
 from typing import Any
 from urllib.parse import urljoin
 
-from providers.errors import Code, ProviderError, failure
+from providers.errors import ErrorCode, ProviderError, provider_error
 from providers.models.billing.metering import Meter, RequestSize
 from providers.models.chat.retrying_model import RetryPolicy
-from providers.models.embeddings.openai_embeddings import batch_of, fitted, tokens_in
+from providers.models.embeddings.openai_embeddings import batch_size, truncate_text, tokens_in
 from providers.models.embeddings.retrying_call import call_with_retries
 from providers.models.text.context_window import count_tokens, message_budget, truncate_to_tokens
 from providers.models.types.chat import ModelSpec
-from providers.models.vendors.vendors import Ranking
+from providers.models.vendors.vendors import RankingSettings
 from providers.models.wires.openai_responses import field_of, message_in
-from providers.models.wires.openai_sdk import Limits, answer_of, ask
+from providers.models.wires.openai_sdk import RequestLimits, read_answer, send_request
 
 RERANK = "rerank"
-_MOST_OF_QUESTION = 0.5  # share of the context for the question, so that a very long one leaves room for the texts
+_MAX_QUESTION_SHARE = 0.5  # share of the context for the question, so that a very long one leaves room for the texts
 
 
 class VendorReranker:
     """A reranking model of one account."""
 
     def __init__(
-        self, spec: ModelSpec, ranking: Ranking, limits: Limits, pace: RetryPolicy, *, meter: Meter | None = None
+        self, spec: ModelSpec, ranking: RankingSettings, limits: RequestLimits, retry_policy: RetryPolicy, *, meter: Meter | None = None
     ) -> None:
         self._spec = spec
         self._meter = meter or Meter(spec, RERANK)
         path = str(spec.extra.get("rerank_path") or ranking.path)
         self._url = urljoin(f"{(spec.base_url or '').rstrip('/')}/", path)
         self._ranking = ranking
-        self._batch = batch_of(spec.extra.get("rerank_batch"), ranking.batch)
+        self._batch = batch_size(spec.extra.get("rerank_batch"), ranking.batch)
         own = spec.extra.get("rerank_fields")
         self._fields: dict[str, Any] = dict(own) if isinstance(own, Mapping) else {}
         self._limits = limits
-        self._pace = pace
+        self._pace = retry_policy
 
     async def rank(self, question: str, texts: Sequence[str]) -> Sequence[float]:
         tokens = message_budget(self._spec.context_tokens)
-        query = truncate_to_tokens(question, int(tokens * _MOST_OF_QUESTION))
+        query = truncate_to_tokens(question, int(tokens * _MAX_QUESTION_SHARE))
         tokens -= count_tokens(query)
         scores: list[float | None] = []
         for start in range(0, len(texts), self._batch):
-            batch = [fitted(text, tokens) for text in texts[start : start + self._batch]]
+            batch = [truncate_text(text, tokens) for text in texts[start : start + self._batch]]
             sent = RequestSize((query, *batch))
             scores += await call_with_retries(partial(self._once, query, batch), sent, self._meter, self._pace)
-        return scaled(scores)
+        return scale_scores(scores)
 
     async def _once(self, question: str, batch: Sequence[str]) -> tuple[list[float | None], int | None]:
         body = {**self._fields, "model": self._spec.name, "query": question, self._ranking.texts: list(batch)}
         if self._ranking.limit:
             body[self._ranking.limit] = len(batch)
-        answer = answer_of(await ask(self._spec, self._url, body, self._limits, hears=self._meter.hear))
+        answer = read_answer(await send_request(self._spec, self._url, body, self._limits, observe_headers=self._meter.hear))
         return scores_in(answer, len(batch)), tokens_in(answer)
 
 
@@ -73,18 +73,18 @@ def scores_in(answer: Any, count: int) -> list[float | None]:
     if not isinstance(results, list) or not results:
         message = message_in(answer) if field_of(answer, "error") or field_of(answer, "message") else None
         if message:
-            raise failure(message)
-        raise _wrong("contains no ranks. Check the base URL, and that this is a reranking model")
+            raise provider_error(message)
+        raise _invalid_answer("contains no ranks. Check the base URL, and that this is a reranking model")
     scores: list[float | None] = [None] * count
     for item in results:
         index = field_of(item, "index")
         if not isinstance(index, int) or not 0 <= index < count or scores[index] is not None:
-            raise _wrong("ranks a text that was not in the request, or one text twice")
+            raise _invalid_answer("ranks a text that was not in the request, or one text twice")
         scores[index] = _score(item)
     return scores
 
 
-def scaled(raw: Sequence[float | None]) -> list[float]:
+def scale_scores(raw: Sequence[float | None]) -> list[float]:
     """Return scores from 0 to 1: unchanged if all are, clamped if all are equal, and scaled linearly otherwise."""
     scores = [score for score in raw if score is not None]
     if not scores:
@@ -107,8 +107,8 @@ def _score(item: Any) -> float:
                     return float(score)
             except OverflowError:
                 break
-    raise _wrong("has a score that is not a number")
+    raise _invalid_answer("has a score that is not a number")
 
 
-def _wrong(what: str) -> ProviderError:
-    return ProviderError(Code.MODEL_ERROR, f"The provider's answer {what}.")
+def _invalid_answer(what: str) -> ProviderError:
+    return ProviderError(ErrorCode.MODEL_ERROR, f"The provider's answer {what}.")

@@ -19,22 +19,22 @@ T = TypeVar("T")
 
 
 async def call_with_retries(
-    ask: Callable[[], Awaitable[tuple[T, int | None]]], sent: RequestSize, meter: Meter, pace: RetryPolicy
+    send: Callable[[], Awaitable[tuple[T, int | None]]], size: RequestSize, meter: Meter, retry_policy: RetryPolicy
 ) -> T:
     """Call `ask` until it succeeds; return its result without the tokens. Raises ModelError after the last retry."""
     spec = meter.spec
     for repeats in count():
         try:
-            return await meter.passed(ask, sent)
+            return await meter.passed(send, size)
         except ProviderError as failed:
-            wait = pace.wait_before_next(failed, repeats, model=spec.id)
+            wait = retry_policy.wait_before_next(failed, repeats, model=spec.id)
             if wait is None:
-                raise _error(failed, spec) from failed
-        await pace.sleep(wait)
+                raise _model_error(failed, spec) from failed
+        await retry_policy.sleep(wait)
     raise AssertionError("unreachable: counting has no end")
 
 
-def _error(failed: ProviderError, spec: ModelSpec) -> ModelError:
+def _model_error(failed: ProviderError, spec: ModelSpec) -> ModelError:
     detail = redact(clean(failed.detail), *spec.secrets)
     return ModelError(
         f"Model {spec.id}: {failed.code} - {detail}",

@@ -13,7 +13,7 @@ from providers.models.billing.metering import Meter, RequestSize
 from providers.models.types.chat import ModelSpec
 from providers.models.types.embeddings import EmbeddingResult
 
-PLACES = 384  # length of a vector; the last position is for texts without words
+VECTOR_LENGTH = 384  # length of a vector; the last position is for texts without words
 _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|[^\W_\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+")
 _ENDING = re.compile(r"(?<=\w{3})(?:ies|es|s)$")  # roughly, the ending of an English plural
 
@@ -48,11 +48,11 @@ class HashedWordModel:
 
 def vector_of(text: str) -> list[float]:
     """Return a unit vector without negative numbers, so that the similarity of two vectors is between 0 and 1."""
-    counts = [0.0] * PLACES
+    counts = [0.0] * VECTOR_LENGTH
     for word in _WORD.findall(text.lower()):
         digest = blake2b(_ENDING.sub("", word).encode("utf-8", "surrogatepass"), digest_size=8).digest()
-        counts[int.from_bytes(digest, "big") % (PLACES - 1)] += 1.0
+        counts[int.from_bytes(digest, "big") % (VECTOR_LENGTH - 1)] += 1.0
     length = sqrt(sum(count * count for count in counts))
     if not length:
-        return [0.0] * (PLACES - 1) + [1.0]
+        return [0.0] * (VECTOR_LENGTH - 1) + [1.0]
     return [count / length for count in counts]

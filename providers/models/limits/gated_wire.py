@@ -19,7 +19,7 @@ from providers.models.types.chat import (
     Delta,
     RateLimitWait,
     ReasoningDelta,
-    TextDelta,
+    ContentDelta,
     Usage,
     UsageDelta,
     Wire,
@@ -50,7 +50,7 @@ class Permit(Protocol):
         ...
 
 
-class RateLimitGate(Protocol):
+class RequestLimiter(Protocol):
     """The limits of one credential."""
 
     async def enter(self, request: PermitRequest) -> Permit:
@@ -62,19 +62,19 @@ class RateLimitGate(Protocol):
         ...
 
 
-class GatedWire:
+class RateLimitedWire:
     """A wire whose requests wait for a permit. `prepare` does slow preparations before the wait."""
 
-    def __init__(self, wire: Wire, gate: RateLimitGate, prepare: Callable[[], Awaitable[None]] | None = None) -> None:
+    def __init__(self, wire: Wire, limiter: RequestLimiter, prepare: Callable[[], Awaitable[None]] | None = None) -> None:
         self._wire = wire
-        self._gate = gate
+        self._gate = limiter
         self._prepare = prepare
 
     async def send(self, request: ChatRequest, *, streamed: bool) -> AsyncGenerator[Delta, None]:
         """Wait for a permit, and send one request, once."""
         if self._prepare is not None:
             await self._prepare()
-        permit = await self._gate.enter(_leaving(request))
+        permit = await self._gate.enter(_permit_request(request))
         usage: Usage | None = None
         failed: ProviderError | None = None
         texts: list[str] = []
@@ -84,7 +84,7 @@ class GatedWire:
                 async for delta in deltas:
                     if isinstance(delta, UsageDelta):
                         usage = delta.usage
-                    elif isinstance(delta, TextDelta | ReasoningDelta):
+                    elif isinstance(delta, ContentDelta | ReasoningDelta):
                         texts.append(delta.text)
                     yield delta
             is_whole = True
@@ -92,10 +92,10 @@ class GatedWire:
             failed = problem
             raise
         finally:
-            permit.leave(_tokens(request, usage, texts) if usage or is_whole else None, failed)
+            permit.leave(_used_tokens(request, usage, texts) if usage or is_whole else None, failed)
 
 
-def _leaving(request: ChatRequest) -> PermitRequest:
+def _permit_request(request: ChatRequest) -> PermitRequest:
     max_tokens = request.params.get("max_tokens")
     return PermitRequest(
         sum(len(str(message.get("content") or "")) for message in request.messages),
@@ -106,7 +106,7 @@ def _leaving(request: ChatRequest) -> PermitRequest:
     )
 
 
-def _tokens(request: ChatRequest, usage: Usage | None, texts: list[str]) -> int:
+def _used_tokens(request: ChatRequest, usage: Usage | None, texts: list[str]) -> int:
     """Return the tokens that a request used of a rate limit, as counted by the vendor or estimated."""
     if usage is not None:
         return usage.total_tokens or usage.prompt_tokens + usage.completion_tokens

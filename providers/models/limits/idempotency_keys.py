@@ -18,17 +18,17 @@ from hashlib import sha256
 from http import HTTPStatus
 from typing import Any, Protocol, cast
 
-from providers.errors import Code, ProviderError, retry_after
-from providers.http.redirects import url_of
-from providers.interfaces import Call, Http, Reply
+from providers.errors import ErrorCode, ProviderError, retry_after
+from providers.http.redirects import parse_url
+from providers.interfaces import HttpCall, Http, HttpResponse
 from providers.models.limits.gated_wire import Permit
 from providers.models.limits.pausable_timeout import pause_timeouts
 from providers.models.types.chat import ChatModel, ChatRequest, Completion, Delta, ErrorDelta, ModelSpec, RateLimitWait
 from providers.models.types.rate_limits import RateLimitKey
 
 HEADER = "Idempotency-Key"
-ONLY_ASKING = frozenset({"GET", "HEAD", "OPTIONS"})
-TOO_FAST = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE})
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+RATE_LIMIT_STATUSES = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE})
 """Statuses by which vendors refuse a request that exceeds their rate limit; 503 only with a `Retry-After`."""
 
 
@@ -77,33 +77,33 @@ class IdempotencyKeys:
 class IdempotentHttp:
     """The HTTP client of one activation: adds idempotency keys and waits for the rate limits of vendors."""
 
-    def __init__(self, http: Http, repeats: IdempotencyKeys, turns: VendorLimits | None = None) -> None:
+    def __init__(self, http: Http, keys: IdempotencyKeys, vendor_limits: VendorLimits | None = None) -> None:
         self._http = http
-        self._repeats = repeats
-        self._turns = turns
+        self._repeats = keys
+        self._turns = vendor_limits
 
-    async def send(self, call: Call) -> Reply:
+    async def send(self, call: HttpCall) -> HttpResponse:
         """Send a request and return the response.
 
         Raises AddressRefused, and HttpFailed if no complete response came; its `retryable` says whether to try again.
         """
         if call.pace is None or self._turns is None:
             return await self._send(call)
-        url = url_of(call.url)
-        with self._repeats.of("turn", *_said(call)) as keyed:
+        url = parse_url(call.url)
+        with self._repeats.of("turn", *_call_content(call)) as keyed:
             with pause_timeouts():
                 permit = await self._turns.take(call.pace.at(url.netloc.decode("ascii")), keyed.key)
             reply = await self._send(call)
             keyed.is_answered = reply.is_success
-            refusal = _refused(reply)
+            refusal = _rate_limit_error(reply)
             if refusal is not None:
                 permit.leave(None, refusal)
             return reply
 
-    async def _send(self, call: Call) -> Reply:
-        if call.method.upper() in ONLY_ASKING or any(name.strip().lower() == HEADER.lower() for name in call.headers):
+    async def _send(self, call: HttpCall) -> HttpResponse:
+        if call.method.upper() in SAFE_METHODS or any(name.strip().lower() == HEADER.lower() for name in call.headers):
             return await self._http.send(call)
-        with self._repeats.of(*_said(call)) as keyed:
+        with self._repeats.of(*_call_content(call)) as keyed:
             reply = await self._http.send(replace(call, headers={**call.headers, HEADER: keyed.key}))
             keyed.is_answered = reply.is_success
             return reply
@@ -116,10 +116,10 @@ class IdempotentHttp:
 class IdempotentModel:
     """A chat model for the requests of one activation: adds idempotency keys, and how to wait for rate limits."""
 
-    def __init__(self, model: ChatModel, repeats: IdempotencyKeys, patience: RateLimitWait | None = None) -> None:
+    def __init__(self, model: ChatModel, keys: IdempotencyKeys, rate_limit_wait: RateLimitWait | None = None) -> None:
         self._model = model
-        self._repeats = repeats
-        self._patience = patience
+        self._repeats = keys
+        self._patience = rate_limit_wait
 
     @property
     def spec(self) -> ModelSpec:
@@ -127,7 +127,7 @@ class IdempotentModel:
 
     async def stream(self, request: ChatRequest) -> AsyncGenerator[Delta, None]:
         """Yield deltas as they arrive, one UsageDelta at the end. Closing the generator closes the connection."""
-        with self._repeats.of(*_asked(request)) as keyed:
+        with self._repeats.of(*_request_content(request)) as keyed:
             has_failed = False
             deltas = cast("AsyncGenerator[Delta, None]", self._model.stream(self._signed(request, keyed)))
             async with aclosing(deltas):
@@ -139,7 +139,7 @@ class IdempotentModel:
 
     async def complete(self, request: ChatRequest) -> Completion:
         """Return the whole answer without streaming."""
-        with self._repeats.of(*_asked(request)) as keyed:
+        with self._repeats.of(*_request_content(request)) as keyed:
             answer = await self._model.complete(self._signed(request, keyed))
             self._has_heard()
             keyed.is_answered = answer.error is None
@@ -159,16 +159,16 @@ def within(http: Http, place: str) -> Http:
     return http.within(place) if isinstance(http, IdempotentHttp) else http
 
 
-def _said(call: Call) -> tuple[Any, ...]:
+def _call_content(call: HttpCall) -> tuple[Any, ...]:
     return call.method, call.url, call.params, call.json, call.form, call.content
 
 
-def _refused(reply: Reply) -> ProviderError | None:
+def _rate_limit_error(reply: HttpResponse) -> ProviderError | None:
     """Return the error of a response that refuses a request because of a rate limit; None for other responses."""
     seconds = retry_after(reply.headers, datetime.now(UTC))
-    if reply.status not in TOO_FAST or (reply.status == HTTPStatus.SERVICE_UNAVAILABLE and seconds is None):
+    if reply.status not in RATE_LIMIT_STATUSES or (reply.status == HTTPStatus.SERVICE_UNAVAILABLE and seconds is None):
         return None
-    return ProviderError(Code.RATE_LIMIT_EXCEEDED, f"HTTP {reply.status}", seconds)
+    return ProviderError(ErrorCode.RATE_LIMIT_EXCEEDED, f"HTTP {reply.status}", seconds)
 
 
 def _digest(texts: Sequence[str]) -> str:
@@ -179,5 +179,5 @@ def _digest(texts: Sequence[str]) -> str:
     return digest.hexdigest()
 
 
-def _asked(request: ChatRequest) -> tuple[Any, ...]:
+def _request_content(request: ChatRequest) -> tuple[Any, ...]:
     return ("chat", request.messages, request.params, _digest(request.images), request.tools)

@@ -21,7 +21,7 @@ import redis
 import redis.asyncio
 import structlog
 
-from providers.errors import Code, ProviderError
+from providers.errors import ErrorCode, ProviderError
 from providers.isolation.untrusted_threads import in_untrusted_thread
 from providers.models.limits.gated_wire import PermitRequest
 from providers.models.types.chat import RateLimitWait
@@ -31,18 +31,18 @@ log = structlog.get_logger()
 
 WINDOW = MINUTE
 LEASE = 30.0  # seconds that a slot stays reserved without a renewal
-RENEWED_EVERY = 10.0  # seconds
+RENEW_INTERVAL = 10.0  # seconds
 CLOSE_TIMEOUT = 1.0  # seconds for pending script calls when the process shuts down
 NO_COMPLETION = -1  # number of answer tokens, for the script, of a request without an answer in tokens
-LONGEST_PAUSE = 30.0  # seconds that a vendor can pause all requests, if two of its windows are shorter
-QUICKLY_COUNTED = 50_000  # characters, whose tokens take some ten milliseconds to count
-MOST_ALONE = 1000  # limits that a process tracks without Redis; beyond that, expired ones are dropped
+MAX_PAUSE = 30.0  # seconds that a vendor can pause all requests, if two of its windows are shorter
+COUNTED_INLINE = 50_000  # characters, whose tokens take some ten milliseconds to count
+MAX_LOCAL_LIMITS = 1000  # limits that a process tracks without Redis; beyond that, expired ones are dropped
 
 _SCRIPT = Path(__file__).with_name("rate_limiter.lua")
 _KEYS = ("state", "queue", "due", "log", "cost", "slots", "tags")
 
 
-class Silence(Protocol):
+class RedisBreaker(Protocol):
     """The circuit breaker of a Redis server (implemented in scheduler/messaging/circuit_breaker.py)."""
 
     def holds(self) -> bool: ...
@@ -52,7 +52,7 @@ class Silence(Protocol):
     def ends(self) -> None: ...
 
 
-class Counters(Protocol):
+class RateLimiterMetrics(Protocol):
     """The metrics of rate-limited requests (implemented in scheduler/metrics.py)."""
 
     @property
@@ -68,8 +68,8 @@ class RateLimiter:
     def __init__(
         self,
         client: redis.asyncio.Redis,
-        silence: Silence,
-        counters: Counters,
+        breaker: RedisBreaker,
+        metrics: RateLimiterMetrics,
         *,
         window: float = WINDOW,
         clock: Callable[[], float] | None = None,  # for tests, in seconds; None: the server's own
@@ -78,42 +78,42 @@ class RateLimiter:
         self._clock = clock
         self._redis = client
         self._script: Any = self._redis.register_script(_SCRIPT.read_text(encoding="utf-8"))
-        self._silence = silence
+        self._silence = breaker
         self._telling: set[asyncio.Task[Any]] = set()
         self._alone_at: dict[str, float] = {}  # by key: time of the next request while Redis does not answer
-        self.counters = counters
+        self.counters = metrics
 
-    def gate(self, paced: RateLimitKey, tenant: str) -> "AccountLimiter":
+    def gate(self, limit: RateLimitKey, tenant: str) -> "AccountLimiter":
         """Return the limiter of a credential for the requests of a tenant."""
-        return AccountLimiter(self, paced, tenant)
+        return AccountLimiter(self, limit, tenant)
 
-    async def call(self, paced: RateLimitKey, verb: str, *arguments: Any) -> float | None:
+    async def call(self, limit: RateLimitKey, verb: str, *arguments: Any) -> float | None:
         """Run the script and return its result; None if Redis does not answer."""
         if self._silence.holds():
             return None
-        keys = [f"easel:pace:{{{paced.key}}}:{name}" for name in _KEYS]
+        keys = [f"easel:pace:{{{limit.key}}}:{name}" for name in _KEYS]
         now = self._clock() * 1000 if self._clock is not None else 0
         try:
-            result = cast(int, await self._script(keys, [verb, now, self.span(paced) * 1000, *arguments]))
+            result = cast(int, await self._script(keys, [verb, now, self.span(limit) * 1000, *arguments]))
         except redis.RedisError as error:
             self._silence.begins()
-            log.warning("rate_limiter_unavailable", account=paced.title, error=str(error))
+            log.warning("rate_limiter_unavailable", account=limit.title, error=str(error))
             return None
         self._silence.ends()
         return float(result)
 
-    def span(self, paced: RateLimitKey) -> float:
+    def span(self, limit: RateLimitKey) -> float:
         """Return the seconds in which these limits may be used up."""
-        return self.window * paced.minute / MINUTE
+        return self.window * limit.minute / MINUTE
 
-    def alone(self, paced: RateLimitKey) -> float:
+    def alone(self, limit: RateLimitKey) -> float:
         """Return the seconds to wait while Redis does not answer; each process then limits only its own requests."""
-        now, requests = time.monotonic(), paced.rates.requests_per_minute
-        wait = self._alone_at.get(paced.key, now) - now
+        now, requests = time.monotonic(), limit.rates.requests_per_minute
+        wait = self._alone_at.get(limit.key, now) - now
         if requests and wait <= 0:
-            if len(self._alone_at) >= MOST_ALONE:
+            if len(self._alone_at) >= MAX_LOCAL_LIMITS:
                 self._alone_at = {key: at for key, at in self._alone_at.items() if at > now}
-            self._alone_at[paced.key] = now + self.span(paced) / requests
+            self._alone_at[limit.key] = now + self.span(limit) / requests
         return max(0.0, wait)
 
     def tell(self, call: Awaitable[Any]) -> "asyncio.Task[Any]":
@@ -144,12 +144,12 @@ class AccountLimiter:
 
     async def enter(self, request: PermitRequest) -> "AccountPermit":
         """Wait until the request may be sent; `request.patience` waits or cancels the attempt."""
-        prompt = await _counted(request) if self.paced.rates.tokens_per_minute else 0
+        prompt = await _count_prompt(request) if self.paced.rates.tokens_per_minute else 0
         most = NO_COMPLETION if request.answer is None else request.answer
         return await self.admit(request.key or uuid4().hex, request.patience, prompt, most)
 
     async def admit(
-        self, ticket: str, patience: RateLimitWait | None, prompt: int = 0, most: int = 0
+        self, ticket: str, rate_limit_wait: RateLimitWait | None, prompt: int = 0, most: int = 0
     ) -> "AccountPermit":
         """Do the same for any request; another attempt with the same ticket keeps its place in the queue."""
         permit_id = uuid4().hex
@@ -164,16 +164,16 @@ class AccountLimiter:
                 if not has_waited:
                     has_waited = True
                     self.governor.counters.waited()
-                if patience is not None:
-                    await patience.wait(wait, self.paced.title)
+                if rate_limit_wait is not None:
+                    await rate_limit_wait.wait(wait, self.paced.title)
                 else:
                     await asyncio.sleep(min(wait, 1.0))
         except asyncio.CancelledError:
-            if patience is None or not patience.comes_back:
+            if rate_limit_wait is None or not rate_limit_wait.comes_back:
                 self.governor.tell(self.governor.call(self.paced, "forget", ticket, permit_id))
             raise
-        if patience is not None:
-            patience.sends()
+        if rate_limit_wait is not None:
+            rate_limit_wait.sends()
         return AccountPermit(self, permit_id, NO_COMPLETION if most == NO_COMPLETION else prompt)
 
     def hear(self, headers: Mapping[str, str]) -> None:
@@ -209,7 +209,7 @@ class AccountPermit:
         """Report the end of the request to the script, in the background."""
         if self._renewing is not None:
             self._renewing.cancel()
-        is_refused = failed is not None and failed.code is Code.RATE_LIMIT_EXCEEDED
+        is_refused = failed is not None and failed.code is ErrorCode.RATE_LIMIT_EXCEEDED
         governor, pause = self.gate.governor, self.gate.pause()
         if is_refused and failed is not None:
             governor.counters.refused()
@@ -218,14 +218,14 @@ class AccountPermit:
         total = -1 if tokens is None else tokens
         took = (time.monotonic() - self.began) * 1000
         limit = self.gate.paced.rates.tokens_per_minute or 0
-        longest = LONGEST_PAUSE * governor.window / MINUTE
+        longest = MAX_PAUSE * governor.window / MINUTE
         arguments = [self.id, limit, total, self.prompt, took, int(is_refused), pause * 1000, longest * 1000]
         governor.tell(governor.call(self.gate.paced, "settle", *arguments))
 
     async def _renew(self) -> None:
         """Renew the lease of the slot until the request ends."""
         while True:
-            await asyncio.sleep(RENEWED_EVERY)
+            await asyncio.sleep(RENEW_INTERVAL)
             await self.gate.governor.call(self.gate.paced, "renew", self.id, LEASE * 1000)
 
 
@@ -242,6 +242,6 @@ class VendorLimiter:
         return await self.governor.gate(paced, self.tenant).admit(ticket, self.patience)
 
 
-async def _counted(request: PermitRequest) -> int:
+async def _count_prompt(request: PermitRequest) -> int:
     """Count the tokens of a prompt; a long prompt is counted in a thread."""
-    return request.count() if request.letters <= QUICKLY_COUNTED else await in_untrusted_thread(request.count)
+    return request.count() if request.letters <= COUNTED_INLINE else await in_untrusted_thread(request.count)

@@ -18,7 +18,7 @@ FALLBACK_CONTEXT = 8192  # tokens; for models without a declared context
 _FREE_SHARE = 0.97
 _SYSTEM_HEAVY = 0.8  # if the system text has a larger share of both texts, it is shortened instead of the last message
 
-_PIECE = re.compile(
+_TOKEN_PART = re.compile(
     r"(?P<word>(?:[^\r\n\w]|_)?[^\W\d_]+)|(?P<digits>\d{1,3})"
     r"|(?P<marks> ?(?:[^\s\w]++|_++)++[\r\n]*)|(?P<blank>\s*[\r\n]+|\s+(?!\S)|\s+)"
 )
@@ -43,18 +43,18 @@ _SCRIPTS: tuple[tuple[int, float], ...] = (
     (0xD7B0, 1.2),  # wide forms and the rest of the first plane
     (0x10000, 2.6),  # emoji and rare ideographs
 )
-_DEAREST_LETTER = max(price for _, price in _SCRIPTS)
+_MAX_CHARACTER_PRICE = max(price for _, price in _SCRIPTS)
 _SCRIPT_STARTS = [start for start, _ in _SCRIPTS]
 
 
 def count_tokens(text: str) -> int:
     """Return the estimated number of tokens of `text`."""
-    return ceil(sum(price for _, price in _pieces(text)))
+    return ceil(sum(price for _, price in _split_text(text)))
 
 
-def most_tokens(text: str) -> int:
+def max_tokens_of(text: str) -> int:
     """Return a fast upper bound of the tokens of `text`: at most one per ASCII character."""
-    return len(text) if text.isascii() else ceil(len(text) * _DEAREST_LETTER)
+    return len(text) if text.isascii() else ceil(len(text) * _MAX_CHARACTER_PRICE)
 
 
 def truncate_to_tokens(text: str, tokens: int) -> str:
@@ -62,7 +62,7 @@ def truncate_to_tokens(text: str, tokens: int) -> str:
     if tokens <= 0:
         return ""
     spent, end = 0.0, 0
-    for part, price in _pieces(text):
+    for part, price in _split_text(text):
         if spent + price > tokens:
             rest = _beginning(part, int(tokens - spent)) if len(part) > _LONG_RUN or not end else ""
             return text[:end] + rest
@@ -84,7 +84,7 @@ def fit_messages(messages: Sequence[Mapping[str, Any]], max_tokens: int) -> list
     """
     limit = max_tokens if max_tokens > 0 else FALLBACK_CONTEXT
     whole = [dict(message) for message in messages]
-    if sum(most_tokens(text_of(message.get("content"))) for message in whole) < limit or _total(whole) < limit:
+    if sum(max_tokens_of(text_of(message.get("content"))) for message in whole) < limit or _total(whole) < limit:
         return whole
     remaining = [message for message in whole[:-1] if message.get("role") == "system"] + whole[-1:]
     if _total(remaining) < limit:
@@ -119,8 +119,8 @@ def message_tokens(messages: Sequence[Mapping[str, Any]]) -> int:
     return _total(messages)
 
 
-def _pieces(text: str) -> Iterator[tuple[str, float]]:
-    for found in _PIECE.finditer(text):
+def _split_text(text: str) -> Iterator[tuple[str, float]]:
+    for found in _TOKEN_PART.finditer(text):
         part = found.group()
         match found.lastgroup:
             case "word":
@@ -138,16 +138,16 @@ def _word_price(word: str) -> float:
             return price
         return price + _INNER_CAPITAL * sum(1 for letter in word[2:] if letter.isupper())
     plain = sum(1 for letter in word if letter.isascii())
-    return max(1.0, plain * 0.3 + sum(_letter_price(letter) for letter in word if not letter.isascii()))
+    return max(1.0, plain * 0.3 + sum(_character_price(letter) for letter in word if not letter.isascii()))
 
 
 def _marks_price(marks: str) -> float:
     if marks.isascii():
         return 1.0 + max(0, len(marks.strip()) - 2) * _FURTHER_MARK
-    return max(1.0, sum(0.5 if mark.isascii() else _letter_price(mark) for mark in marks))
+    return max(1.0, sum(0.5 if mark.isascii() else _character_price(mark) for mark in marks))
 
 
-def _letter_price(character: str) -> float:
+def _character_price(character: str) -> float:
     return _SCRIPTS[bisect_right(_SCRIPT_STARTS, ord(character)) - 1][1]
 
 

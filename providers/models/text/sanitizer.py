@@ -4,15 +4,15 @@ Both classes work on streams that may be split anywhere: what is held back at th
 next part, or by `rest()`. The joined output does not depend on how the input was split.
 """
 
-from providers.models.types.chat import ReasoningDelta, TextDelta
+from providers.models.types.chat import ReasoningDelta, ContentDelta
 
 _OPEN, _CLOSE = "<think>", "</think>"
-_UNSPEAKABLE = dict.fromkeys(map(ord, "\0\ufdd0\ufdd1\ufdd2\ufdd3"))  # NUL (cannot be stored), and our speech markers
+_REMOVED_CHARACTERS = dict.fromkeys(map(ord, "\0\ufdd0\ufdd1\ufdd2\ufdd3"))  # NUL (cannot be stored), and our speech markers
 
-SpokenDelta = TextDelta | ReasoningDelta
+SpokenDelta = ContentDelta | ReasoningDelta
 
 
-class Cleaner:
+class TextCleaner:
     """Removes characters that PostgreSQL, UTF-8 or the readers of a message stream cannot handle.
 
     A character beyond the basic plane may arrive as two surrogates in two parts; they are joined.
@@ -23,15 +23,15 @@ class Cleaner:
 
     def feed(self, part: str) -> str:
         """Return the clean text so far; a high surrogate at the end is held back."""
-        text, self._held = (self._held + part).translate(_UNSPEAKABLE), ""
-        if text and _is_high(text[-1]):
+        text, self._held = (self._held + part).translate(_REMOVED_CHARACTERS), ""
+        if text and _is_high_surrogate(text[-1]):
             text, self._held = text[:-1], text[-1]
-        return _clean(text)
+        return _remove_invalid(text)
 
     def rest(self) -> str:
         """Return what is held back."""
         text, self._held = self._held, ""
-        return _clean(text)
+        return _remove_invalid(text)
 
 
 class ReasoningSplitter:
@@ -48,7 +48,7 @@ class ReasoningSplitter:
     def feed(self, part: str) -> list[SpokenDelta]:
         """Return the deltas of the next part; text that may be a tag is held back."""
         if self._is_over:
-            return _spoken(part)
+            return _text_deltas(part)
         self._held += part
         if not self._is_open:
             start = self._held.lstrip()
@@ -64,21 +64,21 @@ class ReasoningSplitter:
     def rest(self) -> list[SpokenDelta]:
         """Return what is held back."""
         text, self._held = self._held, ""
-        return _thought(text) if self._is_open and not self._is_over else _spoken(text)
+        return _reasoning_deltas(text) if self._is_open and not self._is_over else _text_deltas(text)
 
     def _thinking(self) -> list[SpokenDelta]:
         thought, tag, answer = self._held.partition(_CLOSE)
         if tag:
             self._is_over, self._held = True, ""
-            return [*_thought(thought), *_spoken(answer)]
-        end = len(thought) - _tail_that_may_be(_CLOSE, thought)
+            return [*_reasoning_deltas(thought), *_text_deltas(answer)]
+        end = len(thought) - _partial_tag_length(_CLOSE, thought)
         self._held = thought[end:]
-        return _thought(thought[:end])
+        return _reasoning_deltas(thought[:end])
 
 
 def clean(text: str) -> str:
     """Return a whole text without the characters that `Cleaner` removes."""
-    return _clean(text)
+    return _remove_invalid(text)
 
 
 def without_reasoning(text: str) -> str:
@@ -87,8 +87,8 @@ def without_reasoning(text: str) -> str:
     return answer.lstrip() if tag else text
 
 
-def _clean(text: str) -> str:
-    text = text.translate(_UNSPEAKABLE)
+def _remove_invalid(text: str) -> str:
+    text = text.translate(_REMOVED_CHARACTERS)
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -96,18 +96,18 @@ def _clean(text: str) -> str:
     return text
 
 
-def _is_high(character: str) -> bool:
+def _is_high_surrogate(character: str) -> bool:
     return "\ud800" <= character <= "\udbff"
 
 
-def _tail_that_may_be(tag: str, text: str) -> int:
+def _partial_tag_length(tag: str, text: str) -> int:
     """Return how many characters at the end of `text` may be the beginning of `tag`."""
     return next((size for size in range(min(len(tag) - 1, len(text)), 0, -1) if tag.startswith(text[-size:])), 0)
 
 
-def _spoken(text: str) -> list[SpokenDelta]:
-    return [TextDelta(text)] if text else []
+def _text_deltas(text: str) -> list[SpokenDelta]:
+    return [ContentDelta(text)] if text else []
 
 
-def _thought(text: str) -> list[SpokenDelta]:
+def _reasoning_deltas(text: str) -> list[SpokenDelta]:
     return [ReasoningDelta(text)] if text else []

@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 from weakref import WeakKeyDictionary
 
-from providers.errors import Code, ProviderError
+from providers.errors import ErrorCode, ProviderError
 from providers.models.transport.connect import ModelAddressPolicy
 from providers.models.types.chat import ModelSpec
 
@@ -30,27 +30,27 @@ if TYPE_CHECKING:
     import httpx2
     from openai import AsyncOpenAI
 
-_KEPT = 64  # clients per loop; more are closed when unused, since each holds a few sockets
+_MAX_CLIENTS = 64  # clients per loop; more are closed when unused, since each holds a few sockets
 _NO_KEY = "none"  # for an empty key the SDK would use a key from the environment
 _AZURE_API_VERSION = "2024-02-01"
 
-Place: TypeAlias = tuple[Hashable, ...]
+ClientKey: TypeAlias = tuple[Hashable, ...]
 
 
 @dataclass(slots=True)
-class _Kept:
+class _PooledClient:
     client: Any  # AsyncOpenAI, or httpx2.AsyncClient for vendors that need no SDK
     close: Callable[[], Awaitable[None]]
     borrowers: int = 0
 
 
 @dataclass(slots=True)
-class _Shelf:
+class _ClientPool:
     """The clients of one event loop, the most recently used last."""
 
-    clients: "OrderedDict[Place, _Kept]" = field(default_factory=lambda: OrderedDict[Place, _Kept]())
+    clients: "OrderedDict[ClientKey, _PooledClient]" = field(default_factory=lambda: OrderedDict[ClientKey, _PooledClient]())
 
-    def borrow(self, place: Place, new: Callable[[], _Kept]) -> _Kept:
+    def borrow(self, place: ClientKey, new: Callable[[], _PooledClient]) -> _PooledClient:
         """Return the client of a key, created on first use, and count the borrower."""
         entry = self.clients.get(place)
         if entry is None:
@@ -59,16 +59,16 @@ class _Shelf:
         entry.borrowers += 1
         return entry
 
-    def surplus(self) -> list[_Kept]:
+    def surplus(self) -> list[_PooledClient]:
         """Remove idle clients above the limit and return them."""
-        surplus = len(self.clients) - _KEPT
+        surplus = len(self.clients) - _MAX_CLIENTS
         if surplus <= 0:
             return []
         idle = [place for place, entry in self.clients.items() if not entry.borrowers]
         return [self.clients.pop(place) for place in idle[:surplus]]
 
 
-_shelves: "WeakKeyDictionary[asyncio.AbstractEventLoop, _Shelf]" = WeakKeyDictionary()
+_pools: "WeakKeyDictionary[asyncio.AbstractEventLoop, _ClientPool]" = WeakKeyDictionary()
 
 
 @asynccontextmanager
@@ -79,18 +79,18 @@ async def borrow_client(
     version = str(spec.extra.get("api_version") or _AZURE_API_VERSION) if is_azure else ""
     group = str(spec.extra.get("group_id") or "")
 
-    def new() -> _Kept:
+    def new() -> _PooledClient:
         import httpx2
 
         try:
             client = _new_client(spec, hosts, version, group)
         except httpx2.InvalidURL as problem:
             raise ProviderError(
-                Code.MODEL_ERROR, f"The base URL of {spec.factory} is not valid: {problem}"
+                ErrorCode.MODEL_ERROR, f"The base URL of {spec.factory} is not valid: {problem}"
             ) from problem
-        return _Kept(client, client.close)
+        return _PooledClient(client, client.close)
 
-    async with _lent((*_account(spec), hosts, version, group), new) as client:
+    async with _borrow((*_account_key(spec), hosts, version, group), new) as client:
         yield client
 
 
@@ -100,19 +100,19 @@ async def borrow_http_client(
 ) -> AsyncGenerator["httpx2.AsyncClient"]:
     """Borrow a plain HTTP client of a model's account on this event loop for one request. It follows no redirects."""
 
-    def new() -> _Kept:
+    def new() -> _PooledClient:
         import httpx2
 
-        client = httpx2.AsyncClient(**_way(spec.base_url or "", hosts))
-        return _Kept(client, client.aclose)
+        client = httpx2.AsyncClient(**_client_arguments(spec.base_url or "", hosts))
+        return _PooledClient(client, client.aclose)
 
-    async with _lent((*_account(spec), hosts, "plain"), new) as client:
+    async with _borrow((*_account_key(spec), hosts, "plain"), new) as client:
         yield client
 
 
 @asynccontextmanager
-async def _lent(place: Place, new: Callable[[], _Kept]) -> AsyncGenerator[Any]:
-    pool = _shelves.setdefault(asyncio.get_running_loop(), _Shelf())
+async def _borrow(place: ClientKey, new: Callable[[], _PooledClient]) -> AsyncGenerator[Any]:
+    pool = _pools.setdefault(asyncio.get_running_loop(), _ClientPool())
     entry = pool.borrow(place, new)
     try:
         yield entry.client
@@ -129,13 +129,13 @@ def warm_up() -> None:
 
 async def close_connections() -> None:
     """Close all clients of this event loop, before its process ends."""
-    pool = _shelves.pop(asyncio.get_running_loop(), _Shelf())
+    pool = _pools.pop(asyncio.get_running_loop(), _ClientPool())
     for entry in pool.clients.values():
         await entry.close()
 
 
 @cache
-def trusted() -> ssl.SSLContext:
+def tls_context() -> ssl.SSLContext:
     """Return the TLS context of all clients of the process, with the certificate authorities of this machine."""
     import httpx2
 
@@ -144,26 +144,26 @@ def trusted() -> ssl.SSLContext:
     return context
 
 
-def _account(spec: ModelSpec) -> tuple[str, str]:
+def _account_key(spec: ModelSpec) -> tuple[str, str]:
     """Return the key of an account in the pool: its base URL, and a digest of all its secrets."""
     return spec.base_url or "", sha256("\n".join(spec.secrets).encode()).hexdigest()
 
 
-def _way(base_url: str, hosts: ModelAddressPolicy | None) -> dict[str, Any]:
+def _client_arguments(base_url: str, hosts: ModelAddressPolicy | None) -> dict[str, Any]:
     """Return the arguments of a client: our transport or that of a proxy, and nothing from the environment."""
-    from providers.models.transport.transport import Transport  # loads httpx2, which not every process needs
+    from providers.models.transport.transport import PooledTransport  # loads httpx2, which not every process needs
 
     hosts = hosts or ModelAddressPolicy()
     proxy = proxy_for(base_url) if hosts.by_proxy else None
     if proxy is None:
-        return {"transport": Transport(trusted(), hosts), "trust_env": False}
-    return {"transport": _by_proxy(proxy, hosts), "trust_env": False}
+        return {"transport": PooledTransport(tls_context(), hosts), "trust_env": False}
+    return {"transport": _proxy_transport(proxy, hosts), "trust_env": False}
 
 
-def _by_proxy(proxy: str, hosts: ModelAddressPolicy) -> "httpx2.AsyncBaseTransport":
+def _proxy_transport(proxy: str, hosts: ModelAddressPolicy) -> "httpx2.AsyncBaseTransport":
     from providers.models.transport.proxy_clients import ProxyTransport
 
-    return ProxyTransport(proxy, trusted(), hosts)
+    return ProxyTransport(proxy, tls_context(), hosts)
 
 
 def _new_client(spec: ModelSpec, hosts: ModelAddressPolicy | None, version: str, group: str) -> "AsyncOpenAI":
@@ -172,7 +172,7 @@ def _new_client(spec: ModelSpec, hosts: ModelAddressPolicy | None, version: str,
     key = spec.api_key or _NO_KEY
     query: dict[str, Any] | None = {"GroupId": group} if group else None
     # The operator chose the base URL, which may be private. Targets of redirects are not chosen, so none is followed.
-    http = DefaultAsyncHttpxClient(**_way(spec.base_url or "", hosts), follow_redirects=False)
+    http = DefaultAsyncHttpxClient(**_client_arguments(spec.base_url or "", hosts), follow_redirects=False)
     client: AsyncOpenAI
     if version:
         client = AsyncAzureOpenAI(

@@ -14,12 +14,12 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import chain, zip_longest
 
-from providers.http.address_policy import Guard, Resolve, addresses_of, looking_up
+from providers.http.address_policy import Guard, Resolve, resolve_checked, make_resolver
 
-NEXT_SECONDS = 0.25  # until the next address is tried in parallel to one that does not answer
-MOST_ADDRESSES = 8  # addresses of one host that are tried
+NEXT_ADDRESS_DELAY = 0.25  # until the next address is tried in parallel to one that does not answer
+MAX_ADDRESSES = 8  # addresses of one host that are tried
 
-looked_up = looking_up("lookup-of-models")  # separate from look-ups of tools: a canvas may use slow names on purpose
+resolve_model_host = make_resolver("lookup-of-models")  # separate from look-ups of tools: a canvas may use slow names on purpose
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,16 +36,16 @@ class ModelAddressPolicy:
 
 
 async def open_checked_socket(
-    host: str, port: int, hosts: ModelAddressPolicy, resolve: Resolve = looked_up
+    host: str, port: int, hosts: ModelAddressPolicy, resolve: Resolve = resolve_model_host
 ) -> socket.socket:
     """Connect to a host and return the socket.
 
     Raises AddressRefused, ToolError for a name that cannot be resolved at present, and OSError.
     """
-    addresses = await addresses_of(
+    addresses = await resolve_checked(
         host, port, hosts.guard, trusted=hosts.private, subject="The base URL", resolve=resolve
     )
-    return await first_open(interleave_families(addresses)[:MOST_ADDRESSES], port)
+    return await connect_first(interleave_families(addresses)[:MAX_ADDRESSES], port)
 
 
 def interleave_families(addresses: Sequence[str]) -> list[str]:
@@ -55,17 +55,17 @@ def interleave_families(addresses: Sequence[str]) -> list[str]:
     return [each for each in chain.from_iterable(pairs) if each is not None]
 
 
-async def first_open(addresses: Sequence[str], port: int, wait: float = NEXT_SECONDS) -> socket.socket:
+async def connect_first(addresses: Sequence[str], port: int, wait: float = NEXT_ADDRESS_DELAY) -> socket.socket:
     """Connect to the first address that answers, and return the socket. Raises the OSError of the last failure."""
     if len(addresses) == 1:
-        return await _opened(addresses[0], port)
+        return await _connect(addresses[0], port)
     left = list(addresses)
     tries: set[asyncio.Task[socket.socket]] = set()
     last = OSError("there is no address")
     try:
         while left or tries:
             if left:
-                tries.add(asyncio.create_task(_opened(left.pop(0), port)))
+                tries.add(asyncio.create_task(_connect(left.pop(0), port)))
             done, _ = await asyncio.wait(tries, timeout=wait if left else None, return_when=asyncio.FIRST_COMPLETED)
             for each in done:
                 tries.discard(each)
@@ -79,17 +79,17 @@ async def first_open(addresses: Sequence[str], port: int, wait: float = NEXT_SEC
         raise last
     finally:
         for each in tries:
-            each.add_done_callback(_closed)
+            each.add_done_callback(_close_late)
             each.cancel()
 
 
-def _closed(late: "asyncio.Task[socket.socket]") -> None:
+def _close_late(late: "asyncio.Task[socket.socket]") -> None:
     """Close a connection that was opened after another one had succeeded."""
     if not late.cancelled() and late.exception() is None:
         late.result().close()
 
 
-async def _opened(address: str, port: int) -> socket.socket:
+async def _connect(address: str, port: int) -> socket.socket:
     connection = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM)
     with ExitStack() as on_failure:  # a cancel is a failure too
         on_failure.callback(connection.close)

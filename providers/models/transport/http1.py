@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
-LARGEST_HEAD = 128 * 1024  # bytes of heads, informational ones (1xx) included, and of framing between parts of a body
+MAX_HEAD_BYTES = 128 * 1024  # bytes of heads, informational ones (1xx) included, and of framing between parts of a body
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -24,7 +24,7 @@ class MalformedResponse(Exception):
     """The bytes received are not a valid HTTP/1.1 response, or the response is not complete."""
 
 
-class Answer:
+class ResponseParser:
     """One response, fed with bytes as they arrive. `status` is 0 until the head is complete.
 
     The parser calls the methods `on_...`.
@@ -59,15 +59,15 @@ class Answer:
         """Parse the next bytes and return the parts of the body in them. Raises MalformedResponse."""
         self._parts = parts = []
         if not self.status:  # the parser has no limit for a head, so it gets only as many bytes as a head may have
-            allowed = LARGEST_HEAD - self._bytes_without_content
+            allowed = MAX_HEAD_BYTES - self._bytes_without_content
             self._read(data[:allowed])
-            if not self.status and self._bytes_without_content >= LARGEST_HEAD:
-                raise MalformedResponse(f"The head of the answer is longer than {LARGEST_HEAD:,} bytes.")
+            if not self.status and self._bytes_without_content >= MAX_HEAD_BYTES:
+                raise MalformedResponse(f"The head of the answer is longer than {MAX_HEAD_BYTES:,} bytes.")
             data = data[allowed:]
         if data:
             self._read(data)
-            if self._bytes_without_content > LARGEST_HEAD:
-                raise MalformedResponse(f"The answer has more than {LARGEST_HEAD:,} bytes without content.")
+            if self._bytes_without_content > MAX_HEAD_BYTES:
+                raise MalformedResponse(f"The answer has more than {MAX_HEAD_BYTES:,} bytes without content.")
         if self.is_over:
             self._parser = None
         return parts

@@ -8,30 +8,30 @@ import ssl
 
 import httpx2
 
-from providers.http.address_policy import addresses_of, is_address, is_of_metadata
-from providers.models.transport.connect import ModelAddressPolicy, looked_up
+from providers.http.address_policy import resolve_checked, is_address, is_metadata_host
+from providers.models.transport.connect import ModelAddressPolicy, resolve_model_host
 
-KEPT = 100  # idle connections of one client
+MAX_IDLE_CONNECTIONS = 100  # idle connections of one client
 
 
 class ProxyTransport(httpx2.AsyncBaseTransport):
     """The proxy transport of one client. It raises AddressRefused, and errors of httpx2."""
 
     def __init__(self, proxy: str, tls: ssl.SSLContext, hosts: ModelAddressPolicy) -> None:
-        limits = httpx2.Limits(max_connections=None, max_keepalive_connections=KEPT)
+        limits = httpx2.Limits(max_connections=None, max_keepalive_connections=MAX_IDLE_CONNECTIONS)
         self._way = httpx2.AsyncHTTPTransport(verify=tls, trust_env=False, proxy=proxy, limits=limits)
         self._hosts = hosts
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         host, port = request.url.host, request.url.port or 443
-        if not self._hosts.private or is_address(host) or is_of_metadata(host):
-            await addresses_of(
+        if not self._hosts.private or is_address(host) or is_metadata_host(host):
+            await resolve_checked(
                 host,
                 port,
                 self._hosts.guard,
                 trusted=self._hosts.private,
                 subject="The base URL",
-                resolve=looked_up,
+                resolve=resolve_model_host,
             )
         return await self._way.handle_async_request(request)
 

@@ -19,21 +19,21 @@ import httpx2
 
 from canvas.errors import AddressRefused, ToolError
 from providers.http.address_policy import Resolve
-from providers.models.transport.connect import ModelAddressPolicy, looked_up, open_checked_socket
-from providers.models.transport.http1 import Answer, MalformedResponse, request_bytes
+from providers.models.transport.connect import ModelAddressPolicy, resolve_model_host, open_checked_socket
+from providers.models.transport.http1 import ResponseParser, MalformedResponse, request_bytes
 
-KEPT = 100  # idle connections of one client
-KEPT_SECONDS = 4.0  # many servers close idle connections after 5 s; a close during a write fails the request
-MUCH = 256 * 1024  # unread bytes of a response after which reading from the socket pauses
+MAX_IDLE_CONNECTIONS = 100  # idle connections of one client
+IDLE_TIMEOUT = 4.0  # many servers close idle connections after 5 s; a close during a write fails the request
+MAX_UNREAD_BYTES = 256 * 1024  # unread bytes of a response after which reading from the socket pauses
 
 _Place = tuple[str, str, int]  # scheme, host, port
 
 
-class Transport(httpx2.AsyncBaseTransport):
+class PooledTransport(httpx2.AsyncBaseTransport):
     """The transport of one client on one event loop. It raises AddressRefused, and errors of httpx2."""
 
     def __init__(
-        self, tls: ssl.SSLContext, hosts: ModelAddressPolicy | None = None, *, resolve: Resolve = looked_up
+        self, tls: ssl.SSLContext, hosts: ModelAddressPolicy | None = None, *, resolve: Resolve = resolve_model_host
     ) -> None:
         self._tls = tls
         self._hosts = hosts or ModelAddressPolicy()
@@ -43,7 +43,7 @@ class Transport(httpx2.AsyncBaseTransport):
         self._is_closed = False
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        url, limits = request.url, _limits(request)
+        url, limits = request.url, _timeouts(request)
         if url.scheme not in ("http", "https") or not url.host:
             raise httpx2.UnsupportedProtocol(f"'{url.scheme}' is not a supported URL scheme")
         place = (url.scheme, url.raw_host.decode("ascii"), url.port or (443 if url.scheme == "https" else 80))
@@ -68,10 +68,10 @@ class Transport(httpx2.AsyncBaseTransport):
 
     def keep(self, connection: "_Connection") -> None:
         """Keep a connection whose response is complete for the next request, or close it."""
-        if not connection.is_reusable or len(self._idle.get(connection.place, ())) >= KEPT:
+        if not connection.is_reusable or len(self._idle.get(connection.place, ())) >= MAX_IDLE_CONNECTIONS:
             connection.close()
             return
-        connection.rest(KEPT_SECONDS)
+        connection.rest(IDLE_TIMEOUT)
         self._idle.setdefault(connection.place, {})[connection] = None
 
     def forget(self, connection: "_Connection") -> None:
@@ -137,12 +137,12 @@ class _Connection(asyncio.Protocol):
         "_transport", "_unread", "_waiter", "place",
     )  # fmt: skip
 
-    def __init__(self, owner: Transport, place: _Place) -> None:
+    def __init__(self, owner: PooledTransport, place: _Place) -> None:
         self.place = place
         self._owner = owner
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None  # None once it is closed
-        self._answer: Answer | None = None
+        self._answer: ResponseParser | None = None
         self._parts: deque[bytes] = deque()
         self._unread = 0  # bytes of the parts
         self._is_paused = False
@@ -168,10 +168,10 @@ class _Connection(asyncio.Protocol):
         poll.register(self._transport.get_extra_info("socket").fileno(), select.POLLIN)
         return not poll.poll(0)
 
-    async def ask(self, sent: bytes, method: str, seconds: float | None) -> Answer:
+    async def ask(self, sent: bytes, method: str, seconds: float | None) -> ResponseParser:
         """Send a request, and return the response once its head is complete. Raises errors of httpx2."""
         self._stop_timer()
-        self._answer = answer = Answer(method)
+        self._answer = answer = ResponseParser(method)
         self._read_timeout = seconds
         try:
             if self._transport is not None:
@@ -191,7 +191,7 @@ class _Connection(asyncio.Protocol):
             await self._wait_for_data()
         part = self._parts.popleft()
         self._unread -= len(part)
-        if self._is_paused and self._unread <= MUCH // 2 and self._transport is not None:
+        if self._is_paused and self._unread <= MAX_UNREAD_BYTES // 2 and self._transport is not None:
             self._is_paused = False
             self._transport.resume_reading()
         return part
@@ -244,7 +244,7 @@ class _Connection(asyncio.Protocol):
             return
         self._parts.extend(parts)
         self._unread += sum(map(len, parts))
-        if self._unread > MUCH and not self._is_paused and self._transport is not None:
+        if self._unread > MAX_UNREAD_BYTES and not self._is_paused and self._transport is not None:
             self._is_paused = True
             self._transport.pause_reading()
         if self._parts or self._answer.status or self._answer.is_over:
@@ -292,7 +292,7 @@ class _Body(httpx2.AsyncByteStream):
 
     __slots__ = ("_connection", "_owner")
 
-    def __init__(self, owner: Transport, connection: _Connection) -> None:
+    def __init__(self, owner: PooledTransport, connection: _Connection) -> None:
         self._owner = owner
         self._connection: _Connection | None = connection
 
@@ -315,5 +315,5 @@ class _Body(httpx2.AsyncByteStream):
             connection.close()
 
 
-def _limits(request: httpx2.Request) -> Mapping[str, float | None]:
+def _timeouts(request: httpx2.Request) -> Mapping[str, float | None]:
     return request.extensions.get("timeout", {})

@@ -66,7 +66,7 @@ class ToolCall:
 
 
 @dataclass(frozen=True, slots=True)
-class TextDelta:
+class ContentDelta:
     """Visible text of an answer, to be appended. It contains no NUL, lone surrogates or `<think>` tags."""
 
     text: str
@@ -104,7 +104,7 @@ class ErrorDelta:
         return f"**ERROR**: {self.code} - {self.detail}"
 
 
-Delta: TypeAlias = TextDelta | ReasoningDelta | CallsDelta | UsageDelta | ErrorDelta
+Delta: TypeAlias = ContentDelta | ReasoningDelta | CallsDelta | UsageDelta | ErrorDelta
 
 
 class RateLimitWait(Protocol):

@@ -18,10 +18,10 @@ LIMITS = ("requests_per_minute", "tokens_per_minute", "concurrency")
 MINUTE = 60.0  # seconds
 SLACK = 0.1  # seconds added to a window, since a request may travel faster than the one before it
 
-_SHOWN = "easel: shown to a vendor\n"
+_KEY_DIGEST_PREFIX = "easel: shown to a vendor\n"
 _FAMILIES = ("x-ratelimit", "anthropic-ratelimit")
 _KINDS = ("requests", "tokens", "input-tokens", "output-tokens")
-_SPAN = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
@@ -75,7 +75,7 @@ class VendorRateLimit:
         """Return the limit for requests with this API key; "" for requests without a key."""
         if not key or self.with_key is None:
             return self
-        return replace(self, requests=self.with_key, account=sha256(f"{_SHOWN}{key}".encode()).hexdigest()[:32])
+        return replace(self, requests=self.with_key, account=sha256(f"{_KEY_DIGEST_PREFIX}{key}".encode()).hexdigest()[:32])
 
     def at(self, host: str) -> RateLimitKey:
         """Return the limit at one host, which all tenants share. Requests with another limit are counted separately."""
@@ -102,12 +102,12 @@ def _seconds(text: str | None, now: datetime) -> float | None:
     text = text.strip()
     if re.fullmatch(r"\d+(\.\d+)?", text):
         return float(text)
-    if not re.fullmatch(rf"(?:{_SPAN.pattern})+", text):
-        return _until(text, now)
-    return sum(float(number) * _UNITS[unit] for number, unit in _SPAN.findall(text))
+    if not re.fullmatch(rf"(?:{_DURATION.pattern})+", text):
+        return _seconds_until(text, now)
+    return sum(float(number) * _UNITS[unit] for number, unit in _DURATION.findall(text))
 
 
-def _until(text: str, now: datetime) -> float | None:
+def _seconds_until(text: str, now: datetime) -> float | None:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:

@@ -15,7 +15,7 @@ from canvas.errors import ModelError
 from providers.models.types.rate_limits import RateLimits
 
 KINDS = ("chat", "embedding", "asr", "vision", "rerank", "tts", "ocr")  # as bits: 1, 2, 4, ... in this order
-_LEGACYKINDS = {"speech2text": "asr", "image2text": "vision"}
+_LEGACY_KINDS = {"speech2text": "asr", "image2text": "vision"}
 _REFERENCE = re.compile(r"\$\{env:([A-Za-z_]\w*)\}")
 
 
@@ -40,7 +40,7 @@ class AccountModel(RateLimits):
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
+class VendorAccount:
     """A tenant's access to one vendor. Without `models` every chat model of the vendor is enabled."""
 
     factory: str
@@ -54,7 +54,7 @@ class Account:
     owner: str = ""  # the tenant that owns the account; "": all tenants
 
 
-def accounts_from_toml(path: Path, environment: Mapping[str, str] | None = None) -> list[Account]:
+def accounts_from_toml(path: Path, environment: Mapping[str, str] | None = None) -> list[VendorAccount]:
     """Read accounts from a file of `[[account]]` blocks, each with models as `[account.models."name"]`.
 
     `${env:NAME}` in any text is replaced by an environment variable, so that the file need not contain keys.
@@ -67,7 +67,7 @@ def accounts_from_toml(path: Path, environment: Mapping[str, str] | None = None)
     blocks = document.get("account", [])
     if not isinstance(blocks, list):
         raise ModelError(f"The model accounts in {path} must be written as [[account]] blocks.")
-    filled = _filled(blocks, os.environ if environment is None else environment, path)
+    filled = _fill_references(blocks, os.environ if environment is None else environment, path)
     return [_account(block, number, path) for number, block in enumerate(filled, 1)]
 
 
@@ -76,10 +76,10 @@ def kinds_of(value: int | str | Sequence[str]) -> frozenset[str]:
     if isinstance(value, int):
         return frozenset(kind for bit, kind in enumerate(KINDS) if value >> bit & 1)
     names = [value] if isinstance(value, str) else value
-    return frozenset(_LEGACYKINDS.get(name, name) for name in names)
+    return frozenset(_LEGACY_KINDS.get(name, name) for name in names)
 
 
-def unwrapped(api_key: str) -> tuple[str, dict[str, Any]]:
+def split_api_key(api_key: str) -> tuple[str, dict[str, Any]]:
     """Return the API key and further fields, from a stored key that may be a JSON object with both."""
     if not api_key.lstrip().startswith("{"):
         return api_key.strip(), {}
@@ -102,7 +102,7 @@ class _AccountBlock(RateLimits):
     extra: dict[str, Any] = Field(default={})
 
 
-def _account(block: Any, number: int, path: Path) -> Account:
+def _account(block: Any, number: int, path: Path) -> VendorAccount:
     try:
         read = _AccountBlock.model_validate(block)
     except ValidationError as problem:
@@ -110,19 +110,19 @@ def _account(block: Any, number: int, path: Path) -> Account:
         where = ".".join(str(step) for step in first["loc"])
         raise ModelError(f"Account {number} in {path}, field {where}: {first['msg']}") from None
     rates = RateLimits.among(read.told)
-    return Account(
+    return VendorAccount(
         read.factory, read.instance, read.base_url, read.api_key, read.models, read.status, read.extra, rates
     )
 
 
-def _filled(value: Any, environment: Mapping[str, str], path: Path) -> Any:
+def _fill_references(value: Any, environment: Mapping[str, str], path: Path) -> Any:
     match value:
         case str():
             return _REFERENCE.sub(lambda found: _variable(found.group(1), environment, path), value)
         case list():
-            return [_filled(item, environment, path) for item in value]
+            return [_fill_references(item, environment, path) for item in value]
         case dict():
-            return {name: _filled(item, environment, path) for name, item in value.items()}
+            return {name: _fill_references(item, environment, path) for name, item in value.items()}
         case _:
             return value
 

@@ -23,12 +23,12 @@ _SAMPLING = frozenset({"temperature", "top_p", "seed", "n", "logit_bias"})
 _PENALTIES = frozenset({"presence_penalty", "frequency_penalty"})
 _PROBABILITIES = frozenset({"logprobs", "top_logprobs"})
 _LIMITS = frozenset({"max_tokens", "max_completion_tokens", "stop"})
-_FORM = frozenset({"response_format", "tool_choice", "reasoning_effort", "user"})
-_ALLOWED = _SAMPLING | _PENALTIES | _PROBABILITIES | _LIMITS | _FORM
-_VERY_LARGE = 200  # billion parameters
+_FORMAT_PARAMS = frozenset({"response_format", "tool_choice", "reasoning_effort", "user"})
+_ALLOWED = _SAMPLING | _PENALTIES | _PROBABILITIES | _LIMITS | _FORMAT_PARAMS
+_VERY_LARGE_BILLIONS = 200  # billion parameters
 
 
-class Switch(StrEnum):
+class ThinkingSwitch(StrEnum):
     """How a model's thinking is turned on and off."""
 
     NONE = "none"  # not supported: the author's choice is dropped
@@ -37,7 +37,7 @@ class Switch(StrEnum):
     TYPE = "type"  # thinking: {type: enabled | disabled}
 
 
-class Family(BaseModel):
+class ModelFamily(BaseModel):
     """A block of families.toml: models whose names match a pattern. The comment at its top explains the fields."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -45,7 +45,7 @@ class Family(BaseModel):
     pattern: str = ""
     drop: frozenset[str] = frozenset()
     set: Mapping[str, Any] = {}
-    switch: Switch = Switch.NONE
+    switch: ThinkingSwitch = ThinkingSwitch.NONE
     thinks_by_default: bool | None = None
     always_thinks: str = ""
 
@@ -63,7 +63,7 @@ class Family(BaseModel):
         return re.match(self.pattern, _plain_name(model)) is not None
 
 
-_OWN = TypeAdapter(list[Family])
+_FAMILY_LIST = TypeAdapter(list[ModelFamily])
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class ParameterRules:
     """The rules of a vendor's endpoint, which apply to all its models."""
 
     limit_field: str = "max_completion_tokens"  # the parameter that limits the length of an answer
-    switches: frozenset[Switch] = frozenset()  # supported ways to turn thinking on and off; others may be refused
+    switches: frozenset[ThinkingSwitch] = frozenset()  # supported ways to turn thinking on and off; others may be refused
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class WireParams:
 
 
 def wire_params(
-    model: str, params: Mapping[str, Any], manners: ParameterRules, account: Mapping[str, Any]
+    model: str, params: Mapping[str, Any], rules: ParameterRules, account: Mapping[str, Any]
 ) -> WireParams:
     """Return the parameters of a request to `model`, renamed, dropped and set as its family and vendor require.
 
@@ -93,12 +93,12 @@ def wire_params(
     body = {name: value for name, value in params.items() if name in _ALLOWED and value is not None}
     limit = body.pop("max_tokens", None) or body.pop("max_completion_tokens", None)
     if limit:
-        body[manners.limit_field] = limit
+        body[rules.limit_field] = limit
     body = {name: value for name, value in body.items() if name not in family.drop} | dict(family.set)
     dropped = account.get("drop_params") or ()
     body = {name: value for name, value in body.items() if name not in dropped}
     own = account.get("set_params") or {}
-    thinking = _thinking(model, family, params.get("thinking"), manners)
+    thinking = _thinking(model, family, params.get("thinking"), rules)
     return WireParams(
         body | {name: value for name, value in own.items() if name in _ALLOWED},
         thinking | {name: value for name, value in own.items() if name not in _ALLOWED},
@@ -106,19 +106,19 @@ def wire_params(
 
 
 @cache
-def families() -> tuple[Family, ...]:
+def families() -> tuple[ModelFamily, ...]:
     """Return the families of families.toml, read once per process."""
     table = tomllib.loads(Path(__file__).with_name("families.toml").read_text(encoding="utf-8"))
-    return tuple(Family.model_validate(block) for block in table["family"])
+    return tuple(ModelFamily.model_validate(block) for block in table["family"])
 
 
-def own_families(account: Mapping[str, Any]) -> tuple[Family, ...]:
+def own_families(account: Mapping[str, Any]) -> tuple[ModelFamily, ...]:
     """Return the families that an account defines in `families`. Raises ModelError if they are not valid."""
     blocks = account.get("families")
     if not blocks:
         return ()
     try:
-        return tuple(_OWN.validate_python(blocks))
+        return tuple(_FAMILY_LIST.validate_python(blocks))
     except ValidationError as problem:
         first = problem.errors(include_input=False)[0]
         where = ".".join(map(str, first["loc"]))
@@ -126,33 +126,33 @@ def own_families(account: Mapping[str, Any]) -> tuple[Family, ...]:
         raise ModelError(message, kind="MODEL_ERROR") from problem
 
 
-def _family(model: str, account: Mapping[str, Any]) -> Family:
+def _family(model: str, account: Mapping[str, Any]) -> ModelFamily:
     own = next((family for family in own_families(account) if family.describes(model)), None)
-    return own or _usual_family(model)
+    return own or _builtin_family(model)
 
 
 @lru_cache(maxsize=256)
-def _usual_family(model: str) -> Family:
-    return next((family for family in families() if family.describes(model)), Family())
+def _builtin_family(model: str) -> ModelFamily:
+    return next((family for family in families() if family.describes(model)), ModelFamily())
 
 
-def _thinking(model: str, family: Family, chosen: Any, manners: ParameterRules) -> dict[str, Any]:
+def _thinking(model: str, family: ModelFamily, chosen: Any, manners: ParameterRules) -> dict[str, Any]:
     on = {"enabled": True, "disabled": False}.get(str(chosen).lower(), family.thinks_by_default)
     if family.always_thinks and (re.search(family.always_thinks, _plain_name(model)) or _is_very_large(model)):
         on = True
     switch = family.switch
-    if switch is Switch.FLAG and Switch.FLAG not in manners.switches:
-        switch = Switch.TEMPLATE
+    if switch is ThinkingSwitch.FLAG and ThinkingSwitch.FLAG not in manners.switches:
+        switch = ThinkingSwitch.TEMPLATE
     if on is None or switch not in manners.switches:
         return {}
     match switch:
-        case Switch.FLAG:
+        case ThinkingSwitch.FLAG:
             return {"enable_thinking": on}
-        case Switch.TEMPLATE:
+        case ThinkingSwitch.TEMPLATE:
             return {"chat_template_kwargs": {"enable_thinking": on}}
-        case Switch.TYPE:
+        case ThinkingSwitch.TYPE:
             return {"thinking": {"type": "enabled" if on else "disabled"}}
-        case Switch.NONE:
+        case ThinkingSwitch.NONE:
             return {}
         case _:
             assert_never(switch)
@@ -164,4 +164,4 @@ def _plain_name(model: str) -> str:
 
 def _is_very_large(model: str) -> bool:
     sizes = re.findall(r"(?<![a-z\d])(\d+)b(?![a-z\d])", _plain_name(model))
-    return any(int(size) >= _VERY_LARGE for size in sizes)
+    return any(int(size) >= _VERY_LARGE_BILLIONS for size in sizes)

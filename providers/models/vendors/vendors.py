@@ -9,12 +9,12 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from providers.models.vendors.families import ParameterRules, Switch
+from providers.models.vendors.families import ParameterRules, ThinkingSwitch
 
-ANSWER = 8192  # tokens of an answer if the table has no value
+DEFAULT_ANSWER_TOKENS = 8192  # tokens of an answer if the table has no value
 
 
-class Embedding(BaseModel):
+class EmbeddingSettings(BaseModel):
     """Requests for embeddings of a vendor: texts per request, and fields besides model and input."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -23,7 +23,7 @@ class Embedding(BaseModel):
     fields: Mapping[str, Any] = {}
 
 
-class Ranking(BaseModel):
+class RankingSettings(BaseModel):
     """Reranking requests of a vendor.
 
     `path` is relative to the base URL; `../rerank` replaces its last segment. `texts` and `limit` are the names of the
@@ -38,7 +38,7 @@ class Ranking(BaseModel):
     batch: int = Field(default=100, gt=0)
 
 
-class Voicing(BaseModel):
+class SpeechSettings(BaseModel):
     """Text-to-speech requests of a vendor. `{model}` in `voice` is the model's name; `fields` are added to requests."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -58,14 +58,14 @@ class Vendor(BaseModel):
     suffix: str = ""
     dialect: str = "openai"
     limit_field: str = "max_completion_tokens"
-    switches: frozenset[Switch] = frozenset()
+    switches: frozenset[ThinkingSwitch] = frozenset()
     is_tools: bool = True
     contexts: Mapping[str, int] = {}
     answers: Mapping[str, int] = {}
     kinds: Mapping[str, frozenset[str]] = {}
-    embedding: Embedding = Embedding()
-    ranking: Ranking = Ranking()
-    speech: Voicing = Voicing()
+    embedding: EmbeddingSettings = EmbeddingSettings()
+    ranking: RankingSettings = RankingSettings()
+    speech: SpeechSettings = SpeechSettings()
 
     def without_suffix(self, model: str) -> str:
         """Return the name to send to the server: RAGFlow stores some names with a suffix that is never sent."""
@@ -82,7 +82,7 @@ class Vendor(BaseModel):
 
     def answer_of(self, model: str) -> int:
         """Return the tokens that an answer may have, for wires that require a limit."""
-        return next((tokens for pattern, tokens in self.answers.items() if fnmatchcase(model, pattern)), ANSWER)
+        return next((tokens for pattern, tokens in self.answers.items() if fnmatchcase(model, pattern)), DEFAULT_ANSWER_TOKENS)
 
     def kinds_of(self, model: str) -> frozenset[str] | None:
         """Return the kinds of a model; None if they are not known."""

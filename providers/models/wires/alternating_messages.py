@@ -16,18 +16,18 @@ from providers.models.wires.openai import with_images
 from providers.models.wires.openai_responses import field_of
 
 _DATA_URL = re.compile(r"data:([\w.+-]+/[\w.+-]+)?(?:;[\w=.+-]+)*;base64,(.*)", re.DOTALL)
-_UNSAID = "..."  # text of a user message that is inserted before an assistant that speaks first
+_EMPTY_USER_TEXT = "..."  # text of a user message that is inserted before an assistant that speaks first
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class TextPart:
     """A text of a message."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
+class ImagePart:
     """An image: its bytes in base64, or its URL."""
 
     mime_type: str = ""
@@ -46,7 +46,7 @@ class ToolCallPart:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class ToolResultPart:
     """The result of a tool call."""
 
     id: str
@@ -54,7 +54,7 @@ class Result:
     text: str
 
 
-Part: TypeAlias = Text | Picture | ToolCallPart | Result
+Part: TypeAlias = TextPart | ImagePart | ToolCallPart | ToolResultPart
 
 
 @dataclass(slots=True)
@@ -66,14 +66,14 @@ class SpeakerMessage:
 
 
 @dataclass(frozen=True, slots=True)
-class Dialogue:
+class AlternatingMessages:
     """A conversation of alternating messages. `system` is "" if there is no system message."""
 
     system: str
     turns: Sequence[SpeakerMessage]
 
 
-def dialogue_of(request: ChatRequest) -> Dialogue:
+def alternate_messages(request: ChatRequest) -> AlternatingMessages:
     """Convert the messages and images of a request."""
     messages = with_images(request.messages, request.images)
     system = "\n\n".join(text for message in messages if _is_system(message) and (text := text_of(message["content"])))
@@ -89,14 +89,14 @@ def dialogue_of(request: ChatRequest) -> Dialogue:
         elif parts:
             turns.append(SpeakerMessage(is_assistant, parts))
     if not turns or turns[0].is_assistant:
-        turns.insert(0, SpeakerMessage(False, [Text(_UNSAID)]))
-    return Dialogue(system, turns)
+        turns.insert(0, SpeakerMessage(False, [TextPart(_EMPTY_USER_TEXT)]))
+    return AlternatingMessages(system, turns)
 
 
-def picture_of(url: str) -> Picture:
+def image_of(url: str) -> ImagePart:
     """Return the image of a URL, which may be a data URL."""
     found = _DATA_URL.fullmatch(url)
-    return Picture(found[1] or "image/png", found[2]) if found else Picture(url=url)
+    return ImagePart(found[1] or "image/png", found[2]) if found else ImagePart(url=url)
 
 
 def parameters_of(tool: Mapping[str, Any]) -> dict[str, Any]:
@@ -105,7 +105,7 @@ def parameters_of(tool: Mapping[str, Any]) -> dict[str, Any]:
     return dict(schema) if schema else {"type": "object", "properties": {}}
 
 
-def tools_called(dialogue: Dialogue) -> list[dict[str, Any]]:
+def tools_called(dialogue: AlternatingMessages) -> list[dict[str, Any]]:
     """Return the functions that a conversation has called, since some vendors refuse calls of undeclared functions."""
     names = {part.name: None for turn in dialogue.turns for part in turn.parts if isinstance(part, ToolCallPart)}
     return [{"function": {"name": name}} for name in names]
@@ -119,16 +119,16 @@ def _parts(message: Mapping[str, Any], names: dict[str, str]) -> Iterator[Part]:
     content = message.get("content")
     if message.get("role") == "tool":
         call_id = str(message.get("tool_call_id") or "")
-        yield Result(call_id, names.get(call_id, call_id), text_of(content))
+        yield ToolResultPart(call_id, names.get(call_id, call_id), text_of(content))
         return
     items: list[Any] = content if isinstance(content, list) else [{"text": content}]
     for item in items:
         url = field_of(field_of(item, "image_url"), "url")
         text = field_of(item, "text")
         if isinstance(url, str) and url:
-            yield picture_of(url)
+            yield image_of(url)
         elif isinstance(text, str) and text.strip():
-            yield Text(text)
+            yield TextPart(text)
     for call in message.get("tool_calls") or ():
         function = field_of(call, "function")
         call_id, name = str(field_of(call, "id") or ""), str(field_of(function, "name") or "")

@@ -12,49 +12,49 @@ from typing import Any, assert_never
 
 import structlog
 
-from providers.errors import Code, ProviderError, failure
+from providers.errors import ErrorCode, ProviderError, provider_error
 from providers.models.limits.idempotency_keys import HEADER
-from providers.models.text.context_window import count_tokens, most_tokens
+from providers.models.text.context_window import count_tokens, max_tokens_of
 from providers.models.types.chat import (
     ChatRequest,
     Delta,
     ModelSpec,
     ReasoningDelta,
-    TextDelta,
+    ContentDelta,
     ToolCall,
     Usage,
     UsageDelta,
 )
 from providers.models.vendors.families import ParameterRules, wire_params
 from providers.models.wires.alternating_messages import (
-    Dialogue,
+    AlternatingMessages,
     Part,
-    Picture,
-    Result,
-    Text,
+    ImagePart,
+    ToolResultPart,
+    TextPart,
     ToolCallPart,
-    dialogue_of,
+    alternate_messages,
     parameters_of,
     tools_called,
 )
 from providers.models.wires.event_stream import Chunks
-from providers.models.wires.json_post import encoded, post_json, whole_of
+from providers.models.wires.json_post import encode_body, post_json, read_json
 from providers.models.wires.openai_responses import (
     NO_ANSWER,
-    closed_with_its_task,
+    close_with_task,
     field_of,
-    finish_reason_error,
+    final_deltas,
     message_in,
 )
-from providers.models.wires.openai_sdk import HeaderObserver, Limits
+from providers.models.wires.openai_sdk import HeaderObserver, RequestLimits
 
 VERSION = "2023-06-01"
-MARK = "anthropic"  # our key in the `extra` of a call
+EXTRA_KEY = "anthropic"  # our key in the `extra` of a call
 _THOUGHTS = ("thinking", "redacted_thinking")
-_LEAST_ANSWER = 1024  # tokens
-_LEAST_THOUGHT = 1024  # tokens; the vendor's minimum
-_THOUGHT_SHARE = 0.5  # share of the answer for thinking, if no budget is set
-_ADAPTS = re.compile(r"(?:.*[./])?claude-[a-z]+-(?:4[-.][6-9](?!\d)|[5-9])")  # models that choose how much to think
+_MIN_ANSWER_TOKENS = 1024  # tokens
+_MIN_THINKING_TOKENS = 1024  # tokens; the vendor's minimum
+_THINKING_SHARE = 0.5  # share of the answer for thinking, if no budget is set
+_ADAPTIVE_MODELS = re.compile(r"(?:.*[./])?claude-[a-z]+-(?:4[-.][6-9](?!\d)|[5-9])")  # models that choose how much to think
 _FINISHES = {"max_tokens": "length", "model_context_window_exceeded": "length", "refusal": "content_filter"}
 
 log = structlog.get_logger()
@@ -66,30 +66,30 @@ class AnthropicWire:
     def __init__(
         self,
         spec: ModelSpec,
-        manners: ParameterRules,
-        limits: Limits,
-        answers: int,
+        rules: ParameterRules,
+        limits: RequestLimits,
+        default_answer: int,
         *,
-        hears: HeaderObserver | None = None,
+        observe_headers: HeaderObserver | None = None,
     ) -> None:
         self._spec = spec
-        self._manners = manners
+        self._manners = rules
         self._limits = limits
-        self._answers = answers
-        self._hears = hears
+        self._answers = default_answer
+        self._hears = observe_headers
 
     async def send(self, request: ChatRequest, *, streamed: bool) -> AsyncGenerator[Delta, None]:
         body = body_of(request, self._spec, self._manners, self._answers)
         url = f"{(self._spec.base_url or '').rstrip('/')}/messages"
-        sent = encoded({**body, "stream": True} if streamed else body)
+        sent = encode_body({**body, "stream": True} if streamed else body)
         headers = self._headers(request)
-        async with post_json(self._spec, url, headers, sent, self._limits, hears=self._hears) as response:
+        async with post_json(self._spec, url, headers, sent, self._limits, observe_headers=self._hears) as response:
             if streamed:
                 async with aclosing(deltas_of_stream(Chunks(response))) as deltas:
                     async for delta in deltas:
                         yield delta
             else:
-                for delta in deltas_of_message(await whole_of(response)):
+                for delta in deltas_of_message(await read_json(response)):
                     yield delta
 
     def _headers(self, request: ChatRequest) -> dict[str, str]:
@@ -103,10 +103,10 @@ class AnthropicWire:
 
 def body_of(request: ChatRequest, spec: ModelSpec, manners: ParameterRules, answers: int) -> dict[str, Any]:
     """Return the body of a request for Anthropic's API."""
-    dialogue = dialogue_of(request)
+    dialogue = alternate_messages(request)
     params = wire_params(spec.name, request.params, manners, spec.extra)
     fields = dict(params.body)
-    limit = fields.get("max_tokens") or fields.get("max_completion_tokens") or _room(dialogue, spec, answers)
+    limit = fields.get("max_tokens") or fields.get("max_completion_tokens") or _answer_limit(dialogue, spec, answers)
     body: dict[str, Any] = {
         "model": spec.name,
         "max_tokens": limit,
@@ -131,7 +131,7 @@ def body_of(request: ChatRequest, spec: ModelSpec, manners: ParameterRules, answ
     if body.get("thinking", {}).get("type") in ("enabled", "adaptive"):
         body.pop("temperature", None)  # not allowed together with thinking
         body.pop("top_p", None)
-        body["max_tokens"] = max(limit, body["thinking"].get("budget_tokens", 0) + _LEAST_ANSWER)
+        body["max_tokens"] = max(limit, body["thinking"].get("budget_tokens", 0) + _MIN_ANSWER_TOKENS)
     return body | params.extra
 
 
@@ -141,35 +141,35 @@ async def deltas_of_stream(stream: Chunks) -> AsyncGenerator[Delta, None]:
     usage: dict[str, Any] = {}
     finish: str | None = None
     is_whole = False
-    async with closed_with_its_task(stream):
+    async with close_with_task(stream):
         async for event in stream:
             match field_of(event, "type"):
                 case "message_start":
-                    usage |= _figures(field_of(field_of(event, "message"), "usage"))
+                    usage |= _integers(field_of(field_of(event, "message"), "usage"))
                 case "content_block_start":
                     block = field_of(event, "content_block")
                     blocks[_index(event)] = dict(block) if isinstance(block, dict) else {}
-                    if (delta := _spoken(block)) is not None:
+                    if (delta := _delta_of(block)) is not None:
                         yield delta
                 case "content_block_delta":
                     change = field_of(event, "delta")
-                    _extend(blocks.setdefault(_index(event), {}), change)
-                    if (delta := _spoken(change)) is not None:
+                    _extend_block(blocks.setdefault(_index(event), {}), change)
+                    if (delta := _delta_of(change)) is not None:
                         yield delta
                 case "message_delta":
-                    usage |= _figures(field_of(event, "usage"))
+                    usage |= _integers(field_of(event, "usage"))
                     finish = field_of(field_of(event, "delta"), "stop_reason") or finish
                 case "message_stop":
                     is_whole = True
                 case "error":
                     error = field_of(event, "error")
                     detail = message_in(error) or "The provider sent an error instead of an answer."
-                    raise failure(detail, names=[field_of(error, "type")])
+                    raise provider_error(detail, names=[field_of(error, "type")])
                 case _:
                     pass  # pings, and event types of the future
     if not is_whole and finish is None:
-        raise ProviderError(Code.SERVER_ERROR, "The provider ended the reply before it was complete.")
-    for delta in _end([blocks[index] for index in sorted(blocks)], finish):
+        raise ProviderError(ErrorCode.SERVER_ERROR, "The provider ended the reply before it was complete.")
+    for delta in _final_deltas([blocks[index] for index in sorted(blocks)], finish):
         yield delta
     if usage:
         yield UsageDelta(_usage(usage))
@@ -181,12 +181,12 @@ def deltas_of_message(message: Any) -> list[Delta]:
     if not isinstance(content, list):
         error = field_of(message, "error")
         detail = message_in(error) or NO_ANSWER
-        raise failure(detail, names=[field_of(error, "type")]) if error else ProviderError(Code.MODEL_ERROR, detail)
+        raise provider_error(detail, names=[field_of(error, "type")]) if error else ProviderError(ErrorCode.MODEL_ERROR, detail)
     blocks = [dict(block) for block in content if isinstance(block, dict)]
-    texts = [delta for block in blocks if (delta := _spoken(block)) is not None]
-    figures = _figures(field_of(message, "usage"))
+    texts = [delta for block in blocks if (delta := _delta_of(block)) is not None]
+    figures = _integers(field_of(message, "usage"))
     usage = [UsageDelta(_usage(figures))] if figures else []
-    return [*texts, *_end(blocks, field_of(message, "stop_reason") or "end_turn"), *usage]
+    return [*texts, *_final_deltas(blocks, field_of(message, "stop_reason") or "end_turn"), *usage]
 
 
 # -- writing a request -----------------------------------------------------------------------------------------------
@@ -196,24 +196,24 @@ def _blocks(parts: Sequence[Part]) -> list[dict[str, Any]]:
     """Return the content of a message: signed thoughts, then results of tool calls, then the rest."""
     blocks: list[dict[str, Any]] = []
     thoughts: list[dict[str, Any]] = []
-    for part in sorted(parts, key=lambda part: not isinstance(part, Result)):
+    for part in sorted(parts, key=lambda part: not isinstance(part, ToolResultPart)):
         match part:
-            case Text(text):
+            case TextPart(text):
                 blocks.append({"type": "text", "text": text})
-            case Picture():
+            case ImagePart():
                 blocks.append({"type": "image", "source": _source(part)})
             case ToolCallPart():
-                signed = part.extra.get(MARK)
+                signed = part.extra.get(EXTRA_KEY)
                 thoughts += signed if isinstance(signed, list) else []
                 blocks.append({"type": "tool_use", "id": part.id, "name": part.name, "input": dict(part.arguments)})
-            case Result():
+            case ToolResultPart():
                 blocks.append({"type": "tool_result", "tool_use_id": part.id, "content": part.text or "(nothing)"})
             case _:
                 assert_never(part)
     return [*thoughts, *blocks]
 
 
-def _source(picture: Picture) -> dict[str, Any]:
+def _source(picture: ImagePart) -> dict[str, Any]:
     if picture.url:
         return {"type": "url", "url": picture.url}
     return {"type": "base64", "media_type": picture.mime_type, "data": picture.data}
@@ -242,40 +242,40 @@ def _sampling(params: Mapping[str, Any]) -> dict[str, Any]:
 def _thinking(chosen: Any, spec: ModelSpec, limit: int) -> dict[str, Any]:
     """Return the thinking parameters; without a choice the model's default applies."""
     match chosen:
-        case "enabled" if spec.extra.get("thinking_is_adaptive", bool(_ADAPTS.match(spec.name))):
+        case "enabled" if spec.extra.get("thinking_is_adaptive", bool(_ADAPTIVE_MODELS.match(spec.name))):
             return {"thinking": {"type": "adaptive"}}
         case "enabled":
             own = spec.extra.get("thinking_budget")
-            budget = own if isinstance(own, int) and own > 0 else int(limit * _THOUGHT_SHARE)
-            return {"thinking": {"type": "enabled", "budget_tokens": max(_LEAST_THOUGHT, budget)}}
+            budget = own if isinstance(own, int) and own > 0 else int(limit * _THINKING_SHARE)
+            return {"thinking": {"type": "enabled", "budget_tokens": max(_MIN_THINKING_TOKENS, budget)}}
         case "disabled":
             return {"thinking": {"type": "disabled"}}
         case _:
             return {}
 
 
-def _room(dialogue: Dialogue, spec: ModelSpec, answers: int) -> int:
+def _answer_limit(dialogue: AlternatingMessages, spec: ModelSpec, answers: int) -> int:
     """Return the tokens that an answer may have: the model's limit, or what the question leaves of the context."""
     texts = [dialogue.system]
     for turn in dialogue.turns:
-        texts += [part.text for part in turn.parts if isinstance(part, Text | Result)]
-    if sum(map(most_tokens, texts)) + answers <= spec.context_tokens:
+        texts += [part.text for part in turn.parts if isinstance(part, TextPart | ToolResultPart)]
+    if sum(map(max_tokens_of, texts)) + answers <= spec.context_tokens:
         return answers
-    return max(_LEAST_ANSWER, min(answers, spec.context_tokens - sum(map(count_tokens, texts))))
+    return max(_MIN_ANSWER_TOKENS, min(answers, spec.context_tokens - sum(map(count_tokens, texts))))
 
 
 # -- reading an answer -----------------------------------------------------------------------------------------------
 
 
-def _spoken(block: Any) -> Delta | None:
+def _delta_of(block: Any) -> Delta | None:
     """Return the text or thought in a block, or in a change of a block, as a delta."""
     text, thought = field_of(block, "text"), field_of(block, "thinking")
     if isinstance(text, str) and text:
-        return TextDelta(text)
+        return ContentDelta(text)
     return ReasoningDelta(thought) if isinstance(thought, str) and thought else None
 
 
-def _extend(block: dict[str, Any], change: Any) -> None:
+def _extend_block(block: dict[str, Any], change: Any) -> None:
     for name, target in (
         ("text", "text"),
         ("thinking", "thinking"),
@@ -287,10 +287,10 @@ def _extend(block: dict[str, Any], change: Any) -> None:
             block[target] = block.get(target, "") + value
 
 
-def _end(blocks: Sequence[dict[str, Any]], finish: str | None) -> list[Delta]:
+def _final_deltas(blocks: Sequence[dict[str, Any]], finish: str | None) -> list[Delta]:
     answer = "".join(str(block.get("text") or "") for block in blocks)
-    thoughts = [_as_signed(block) for block in blocks if block.get("type") in _THOUGHTS]
-    return finish_reason_error(
+    thoughts = [_signed_thought(block) for block in blocks if block.get("type") in _THOUGHTS]
+    return final_deltas(
         answer, _calls(blocks, thoughts), _FINISHES.get(str(finish), finish), has_reasoned=bool(thoughts)
     )
 
@@ -302,13 +302,13 @@ def _calls(blocks: Sequence[dict[str, Any]], thoughts: list[dict[str, Any]]) -> 
             str(block.get("id") or f"call_{number}"),
             str(block["name"]),
             block.get("json") or json.dumps(block.get("input") or {}),
-            {MARK: thoughts} if thoughts and not number else None,
+            {EXTRA_KEY: thoughts} if thoughts and not number else None,
         )
         for number, block in enumerate(used)
     )
 
 
-def _as_signed(block: Mapping[str, Any]) -> dict[str, Any]:
+def _signed_thought(block: Mapping[str, Any]) -> dict[str, Any]:
     return {name: block[name] for name in ("type", "thinking", "signature", "data") if name in block}
 
 
@@ -317,7 +317,7 @@ def _index(event: Any) -> int:
     return index if isinstance(index, int) else 0
 
 
-def _figures(raw: Any) -> dict[str, Any]:
+def _integers(raw: Any) -> dict[str, Any]:
     return {name: value for name, value in raw.items() if isinstance(value, int)} if isinstance(raw, dict) else {}
 
 

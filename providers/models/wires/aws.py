@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 from canvas.errors import ModelError
-from providers.errors import Code, ProviderError
+from providers.errors import ErrorCode, ProviderError
 from providers.models.types.chat import ModelSpec
-from providers.models.wires.event_stream import json_of
+from providers.models.wires.event_stream import parse_json
 from providers.models.wires.json_post import post_json
-from providers.models.wires.openai_sdk import Limits
+from providers.models.wires.openai_sdk import RequestLimits
 
 if TYPE_CHECKING:
     import httpx2
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 REGION = "us-east-1"
 _SESSION_NAME = "easel"
 _ROLE_SECONDS = 3600
-_EARLY = 300.0  # seconds before their expiry that the credentials of a role are renewed
-_MOST_ROLES = 256  # roles that a process caches
+_RENEW_BEFORE = 300.0  # seconds before their expiry that the credentials of a role are renewed
+_MAX_ROLES = 256  # roles that a process caches
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,28 +49,28 @@ _roles: OrderedDict[tuple[str, AwsCredentials], tuple[AwsCredentials, float]] = 
 class AwsSigner:
     """Signs the requests of one account."""
 
-    def __init__(self, spec: ModelSpec, limits: Limits) -> None:
+    def __init__(self, spec: ModelSpec, limits: RequestLimits) -> None:
         self._spec = spec
         self._limits = limits
-        _botocore(spec)
+        _require_botocore(spec)
 
     async def signed(self, url: str, body: bytes, *, service: str, kind: str = "application/json") -> dict[str, str]:
         """Return the headers of a POST, including its signature. Raises ProviderError."""
         headers = {"content-type": kind}
         if self._spec.api_key:
             return {**headers, "authorization": f"Bearer {self._spec.api_key}"}
-        return _signature(url, body, headers, await self._keys(), service, region_of(self._spec.extra))
+        return _sign_request(url, body, headers, await self._keys(), service, region_of(self._spec.extra))
 
     async def _keys(self) -> AwsCredentials:
-        own = _keys_in(self._spec) or await asyncio.to_thread(_keys_of_machine)
+        own = _account_credentials(self._spec) or await asyncio.to_thread(_machine_credentials)
         role = str(self._spec.extra.get("aws_role_arn") or "")
         if not role:
             return own
         keys, until = _roles.get((role, own), (own, 0.0))
         if time.monotonic() >= until:
             keys = await self._taken_on(role, own)
-            _roles[role, own] = keys, time.monotonic() + _ROLE_SECONDS - _EARLY
-            while len(_roles) > _MOST_ROLES:
+            _roles[role, own] = keys, time.monotonic() + _ROLE_SECONDS - _RENEW_BEFORE
+            while len(_roles) > _MAX_ROLES:
                 _roles.popitem(last=False)
         return keys
 
@@ -86,9 +86,9 @@ class AwsSigner:
             "DurationSeconds": str(_ROLE_SECONDS),
         }
         body = urlencode(form).encode()
-        headers = _signature(url, body, {"content-type": "application/x-www-form-urlencoded"}, own, "sts", region)
+        headers = _sign_request(url, body, {"content-type": "application/x-www-form-urlencoded"}, own, "sts", region)
         async with post_json(self._spec, url, headers, body, self._limits) as response:
-            return _keys_of_role(await response.aread())
+            return _role_credentials(await response.aread())
 
 
 def region_of(extra: Mapping[str, Any]) -> str:
@@ -105,12 +105,12 @@ async def frames_of(response: "httpx2.Response") -> AsyncGenerator[tuple[Mapping
         async for part in response.aiter_bytes():
             buffer.add_data(part)
             for frame in buffer:
-                yield frame.headers, json_of(frame.payload) if frame.payload else {}
+                yield frame.headers, parse_json(frame.payload) if frame.payload else {}
     except ParserError as problem:
-        raise ProviderError(Code.SERVER_ERROR, "The provider sent a reply that is not an event stream.") from problem
+        raise ProviderError(ErrorCode.SERVER_ERROR, "The provider sent a reply that is not an event stream.") from problem
 
 
-def _botocore(spec: ModelSpec) -> None:
+def _require_botocore(spec: ModelSpec) -> None:
     if find_spec("botocore") is None:
         raise ModelError(
             f"Models of {spec.factory} need the package botocore. Install easel[bedrock] (model {spec.name}).",
@@ -120,33 +120,33 @@ def _botocore(spec: ModelSpec) -> None:
         )
 
 
-def _keys_in(spec: ModelSpec) -> AwsCredentials | None:
+def _account_credentials(spec: ModelSpec) -> AwsCredentials | None:
     access, secret = spec.extra.get("bedrock_ak"), spec.extra.get("bedrock_sk")
     if not access or not secret:
         return None
     return AwsCredentials(str(access), str(secret), spec.extra.get("aws_session_token"))
 
 
-def _keys_of_machine() -> AwsCredentials:
+def _machine_credentials() -> AwsCredentials:
     """Return the credentials of this machine's environment, files or metadata service; may do I/O to renew them."""
-    frozen = credentials_of_machine().get_frozen_credentials()
+    frozen = find_machine_credentials().get_frozen_credentials()
     return AwsCredentials(str(frozen.access_key), str(frozen.secret_key), frozen.token)
 
 
 @cache
-def credentials_of_machine() -> Any:
+def find_machine_credentials() -> Any:
     """Return the botocore credentials of this machine, found once per process. Raises ProviderError."""
     from botocore.session import Session
 
     credentials = Session().get_credentials()
     if credentials is None:
         raise ProviderError(
-            Code.AUTH_ERROR, "The account has no AWS keys, and this machine has no AWS credentials. Set either of them."
+            ErrorCode.AUTH_ERROR, "The account has no AWS keys, and this machine has no AWS credentials. Set either of them."
         )
     return credentials
 
 
-def _signature(
+def _sign_request(
     url: str, body: bytes, headers: Mapping[str, str], keys: AwsCredentials, service: str, region: str
 ) -> dict[str, str]:
     from botocore.auth import SigV4Auth
@@ -158,7 +158,7 @@ def _signature(
     return {name.lower(): value for name, value in request.headers.items()}
 
 
-def _keys_of_role(content: bytes) -> AwsCredentials:
+def _role_credentials(content: bytes) -> AwsCredentials:
     """Read the credentials from the XML answer of AssumeRole, which contains each of these three names once."""
     text = content.decode(errors="replace")
     access, secret, token = (
@@ -166,5 +166,5 @@ def _keys_of_role(content: bytes) -> AwsCredentials:
         for name in ("AccessKeyId", "SecretAccessKey", "SessionToken")
     )
     if not access or not secret or not token:
-        raise ProviderError(Code.AUTH_ERROR, "The AWS answer to AssumeRole contains no credentials.")
+        raise ProviderError(ErrorCode.AUTH_ERROR, "The AWS answer to AssumeRole contains no credentials.")
     return AwsCredentials(access, secret, token)

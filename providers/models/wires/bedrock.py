@@ -12,13 +12,13 @@ from urllib.parse import quote
 
 import structlog
 
-from providers.errors import Code, ProviderError, failure
+from providers.errors import ErrorCode, ProviderError, provider_error
 from providers.models.types.chat import (
     ChatRequest,
     Delta,
     ModelSpec,
     ReasoningDelta,
-    TextDelta,
+    ContentDelta,
     ToolCall,
     Usage,
     UsageDelta,
@@ -26,30 +26,30 @@ from providers.models.types.chat import (
 from providers.models.vendors.families import ParameterRules, wire_params
 from providers.models.wires.alternating_messages import (
     Part,
-    Picture,
-    Result,
-    Text,
+    ImagePart,
+    ToolResultPart,
+    TextPart,
     ToolCallPart,
-    dialogue_of,
+    alternate_messages,
     parameters_of,
     tools_called,
 )
 from providers.models.wires.aws import AwsSigner, frames_of
-from providers.models.wires.json_post import encoded, post_json, whole_of
+from providers.models.wires.json_post import encode_body, post_json, read_json
 from providers.models.wires.openai_responses import (
     NO_ANSWER,
-    closed_with_its_task,
+    close_with_task,
     field_of,
-    finish_reason_error,
+    final_deltas,
     message_in,
 )
-from providers.models.wires.openai_sdk import HeaderObserver, Limits
+from providers.models.wires.openai_sdk import HeaderObserver, RequestLimits
 
 if TYPE_CHECKING:
     import httpx2
 
-MARK = "bedrock"  # our key in the `extra` of a call
-_LEAST_ANSWER = 1024  # tokens
+EXTRA_KEY = "bedrock"  # our key in the `extra` of a call
+_MIN_ANSWER_TOKENS = 1024  # tokens
 _STATUSES = {
     "throttlingException": 429,
     "modelStreamErrorException": 500,
@@ -72,31 +72,31 @@ class BedrockWire:
     """Requests to one model of one account."""
 
     def __init__(
-        self, spec: ModelSpec, manners: ParameterRules, limits: Limits, *, hears: HeaderObserver | None = None
+        self, spec: ModelSpec, rules: ParameterRules, limits: RequestLimits, *, observe_headers: HeaderObserver | None = None
     ) -> None:
         self._spec = spec
-        self._manners = manners
+        self._manners = rules
         self._limits = limits
-        self._hears = hears
+        self._hears = observe_headers
         self._aws = AwsSigner(spec, limits)
 
     async def send(self, request: ChatRequest, *, streamed: bool) -> AsyncGenerator[Delta, None]:
         spec = self._spec
-        sent = encoded(body_of(request, spec, self._manners))
+        sent = encode_body(body_of(request, spec, self._manners))
         how = "converse-stream" if streamed else "converse"
         url = f"{(spec.base_url or '').rstrip('/')}/model/{quote(spec.name, safe='')}/{how}"
         headers = await self._aws.signed(url, sent, service="bedrock")
-        async with post_json(spec, url, headers, sent, self._limits, hears=self._hears) as response:
+        async with post_json(spec, url, headers, sent, self._limits, observe_headers=self._hears) as response:
             if streamed:
-                async with aclosing(deltas_of_stream(Frames(response))) as deltas:
+                async with aclosing(deltas_of_stream(BedrockEvents(response))) as deltas:
                     async for delta in deltas:
                         yield delta
             else:
-                for delta in deltas_of_answer(await whole_of(response)):
+                for delta in deltas_of_answer(await read_json(response)):
                     yield delta
 
 
-class Frames:
+class BedrockEvents:
     """The events of a streamed reply as (name, JSON), to be read once. Raises ProviderError."""
 
     def __init__(self, response: "httpx2.Response") -> None:
@@ -113,7 +113,7 @@ class Frames:
                 detail = message_in(document) or str(
                     headers.get(":error-message") or name or "The provider ended the stream with an error."
                 )
-                raise failure(detail, status=_STATUSES.get(name[:1].lower() + name[1:]), names=[name])
+                raise provider_error(detail, status=_STATUSES.get(name[:1].lower() + name[1:]), names=[name])
 
     async def close(self) -> None:
         """Close the connection, unless the reply is complete."""
@@ -122,7 +122,7 @@ class Frames:
 
 def body_of(request: ChatRequest, spec: ModelSpec, manners: ParameterRules) -> dict[str, Any]:
     """Return the body of a request for Bedrock's API."""
-    dialogue = dialogue_of(request)
+    dialogue = alternate_messages(request)
     params = wire_params(spec.name.rpartition(".")[2], request.params, manners, spec.extra)
     body: dict[str, Any] = {
         "messages": [
@@ -140,7 +140,7 @@ def body_of(request: ChatRequest, spec: ModelSpec, manners: ParameterRules) -> d
     config, thinking = _config(params.body), {}
     if "claude" in spec.name:
         thinking = _thinking(request.params.get("thinking"), spec)
-        config = _as_claude_takes_it(config, thinking)
+        config = _adapt_to_claude(config, thinking)
     if config:
         body["inferenceConfig"] = config
     if fields := {**thinking, **params.extra}:
@@ -148,12 +148,12 @@ def body_of(request: ChatRequest, spec: ModelSpec, manners: ParameterRules) -> d
     return body
 
 
-async def deltas_of_stream(stream: Frames) -> AsyncGenerator[Delta, None]:
+async def deltas_of_stream(stream: BedrockEvents) -> AsyncGenerator[Delta, None]:
     """Yield the deltas of a streamed answer. Raises ProviderError, also if the stream ends before the answer."""
     blocks: dict[int, dict[str, Any]] = {}
     usage: Usage | None = None
     finish: str | None = None
-    async with closed_with_its_task(stream):
+    async with close_with_task(stream):
         async for name, event in stream:
             at = index if isinstance(index := field_of(event, "contentBlockIndex"), int) else 0
             match name:
@@ -162,7 +162,7 @@ async def deltas_of_stream(stream: Frames) -> AsyncGenerator[Delta, None]:
                     if isinstance(used, dict):
                         blocks.setdefault(at, {})["toolUse"] = {**used, "input": ""}
                 case "contentBlockDelta":
-                    delta = _extended(blocks.setdefault(at, {}), field_of(event, "delta"))
+                    delta = _extend_block(blocks.setdefault(at, {}), field_of(event, "delta"))
                     if delta is not None:
                         yield delta
                 case "messageStop":
@@ -172,8 +172,8 @@ async def deltas_of_stream(stream: Frames) -> AsyncGenerator[Delta, None]:
                 case _:
                     pass
     if finish is None:
-        raise ProviderError(Code.SERVER_ERROR, "The provider ended the reply before it was complete.")
-    for delta in _end([blocks[index] for index in sorted(blocks)], finish):
+        raise ProviderError(ErrorCode.SERVER_ERROR, "The provider ended the reply before it was complete.")
+    for delta in _final_deltas([blocks[index] for index in sorted(blocks)], finish):
         yield delta
     if usage is not None:
         yield UsageDelta(usage)
@@ -183,17 +183,17 @@ def deltas_of_answer(answer: Any) -> list[Delta]:
     """Return the deltas of a whole answer. Raises ProviderError."""
     content = field_of(field_of(field_of(answer, "output"), "message"), "content")
     if not isinstance(content, list):
-        raise ProviderError(Code.MODEL_ERROR, NO_ANSWER)
+        raise ProviderError(ErrorCode.MODEL_ERROR, NO_ANSWER)
     blocks: list[dict[str, Any]] = []
     texts: list[Delta] = []
     for block in content:
         blocks.append({"toolUse": block["toolUse"]} if field_of(block, "toolUse") else {})
         reasoning = field_of(block, "reasoningContent")
-        delta = _extended(blocks[-1], {"reasoningContent": _flat(reasoning)} if reasoning else block)
+        delta = _extend_block(blocks[-1], {"reasoningContent": _flatten_reasoning(reasoning)} if reasoning else block)
         texts += [delta] if delta is not None else []
     usage = _usage(field_of(answer, "usage"))
     finish = str(field_of(answer, "stopReason") or "end_turn")
-    return [*texts, *_end(blocks, finish), *([UsageDelta(usage)] if usage else [])]
+    return [*texts, *_final_deltas(blocks, finish), *([UsageDelta(usage)] if usage else [])]
 
 
 # -- writing a request -----------------------------------------------------------------------------------------------
@@ -203,26 +203,26 @@ def _blocks(parts: Sequence[Part]) -> list[dict[str, Any]]:
     """Return the content of a message: signed thoughts, then results of tool calls, then the rest."""
     blocks: list[dict[str, Any]] = []
     thoughts: list[dict[str, Any]] = []
-    for part in sorted(parts, key=lambda part: not isinstance(part, Result)):
+    for part in sorted(parts, key=lambda part: not isinstance(part, ToolResultPart)):
         match part:
-            case Text(text):
+            case TextPart(text):
                 blocks.append({"text": text})
-            case Picture():
+            case ImagePart():
                 blocks.append({"image": _image(part)})
             case ToolCallPart():
-                signed = part.extra.get(MARK)
+                signed = part.extra.get(EXTRA_KEY)
                 thoughts += signed if isinstance(signed, list) else []
                 blocks.append({"toolUse": {"toolUseId": part.id, "name": part.name, "input": dict(part.arguments)}})
-            case Result():
+            case ToolResultPart():
                 blocks.append({"toolResult": {"toolUseId": part.id, "content": [{"text": part.text or "(nothing)"}]}})
             case _:
                 assert_never(part)
     return [*thoughts, *blocks]
 
 
-def _image(picture: Picture) -> dict[str, Any]:
+def _image(picture: ImagePart) -> dict[str, Any]:
     if picture.url:
-        raise ProviderError(Code.INVALID_REQUEST, "Bedrock does not accept URLs of images. Send the image itself.")
+        raise ProviderError(ErrorCode.INVALID_REQUEST, "Bedrock does not accept URLs of images. Send the image itself.")
     kind = picture.mime_type.rpartition("/")[2]
     return {"format": {"jpg": "jpeg"}.get(kind, kind), "source": {"bytes": picture.data}}
 
@@ -259,7 +259,7 @@ def _thinking(chosen: Any, spec: ModelSpec) -> dict[str, Any]:
     return {}
 
 
-def _as_claude_takes_it(config: Mapping[str, Any], thinking: Mapping[str, Any]) -> dict[str, Any]:
+def _adapt_to_claude(config: Mapping[str, Any], thinking: Mapping[str, Any]) -> dict[str, Any]:
     """Adapt a config to Claude: temperature or top_p but not both, neither with thinking, and room for the thoughts."""
     adapted = dict(config)
     if "temperature" in adapted:
@@ -268,14 +268,14 @@ def _as_claude_takes_it(config: Mapping[str, Any], thinking: Mapping[str, Any]) 
         adapted = {name: value for name, value in adapted.items() if name not in ("temperature", "topP")}
         budget = thinking["thinking"]["budget_tokens"]
         if "maxTokens" in adapted:
-            adapted["maxTokens"] = max(adapted["maxTokens"], budget + _LEAST_ANSWER)
+            adapted["maxTokens"] = max(adapted["maxTokens"], budget + _MIN_ANSWER_TOKENS)
     return adapted
 
 
 # -- reading an answer -----------------------------------------------------------------------------------------------
 
 
-def _extended(block: dict[str, Any], change: Any) -> Delta | None:
+def _extend_block(block: dict[str, Any], change: Any) -> Delta | None:
     """Add a change to a block, and return its text or thought as a delta."""
     text, reasoning = field_of(change, "text"), field_of(change, "reasoningContent")
     more = field_of(field_of(change, "toolUse"), "input")
@@ -289,33 +289,33 @@ def _extended(block: dict[str, Any], change: Any) -> Delta | None:
         return ReasoningDelta(reasoning["text"]) if reasoning.get("text") else None
     if isinstance(text, str) and text:
         block["text"] = block.get("text", "") + text
-        return TextDelta(text)
+        return ContentDelta(text)
     return None
 
 
-def _end(blocks: Sequence[dict[str, Any]], finish: str) -> list[Delta]:
+def _final_deltas(blocks: Sequence[dict[str, Any]], finish: str) -> list[Delta]:
     answer = "".join(block.get("text", "") for block in blocks)
-    thoughts = [_as_signed(block["reasoning"]) for block in blocks if "reasoning" in block]
+    thoughts = [_signed_thought(block["reasoning"]) for block in blocks if "reasoning" in block]
     used = [block["toolUse"] for block in blocks if field_of(block.get("toolUse"), "name")]
     calls = tuple(
         ToolCall(
             str(call.get("toolUseId") or f"call_{number}"),
             str(call["name"]),
             call["input"] or "{}" if isinstance(call.get("input"), str) else json.dumps(call.get("input") or {}),
-            {MARK: thoughts} if thoughts and not number else None,
+            {EXTRA_KEY: thoughts} if thoughts and not number else None,
         )
         for number, call in enumerate(used)
     )
-    return finish_reason_error(answer, calls, _FINISHES.get(finish, "stop"), has_reasoned=bool(thoughts))
+    return final_deltas(answer, calls, _FINISHES.get(finish, "stop"), has_reasoned=bool(thoughts))
 
 
-def _as_signed(reasoning: Mapping[str, str]) -> dict[str, Any]:
+def _signed_thought(reasoning: Mapping[str, str]) -> dict[str, Any]:
     if "redactedContent" in reasoning:
         return {"reasoningContent": {"redactedContent": reasoning["redactedContent"]}}
     return {"reasoningContent": {"reasoningText": dict(reasoning)}}
 
 
-def _flat(reasoning: Any) -> Any:
+def _flatten_reasoning(reasoning: Any) -> Any:
     """Return the reasoning of a whole answer in the form of a stream."""
     return field_of(reasoning, "reasoningText") or reasoning
 

@@ -11,13 +11,13 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Any
 
-from providers.errors import Code, ProviderError
+from providers.errors import ErrorCode, ProviderError
 
 if TYPE_CHECKING:
     import httpx2
 
 _END = b"[DONE]"
-_REST_SECONDS = 0.1  # to read the end of the reply after its last event, so that the connection can be reused
+_DRAIN_TIMEOUT = 0.1  # to read the end of the reply after its last event, so that the connection can be reused
 
 
 class SseParser:
@@ -71,27 +71,27 @@ class Chunks:
             async for part in parts:
                 for data in events.feed(part):
                     if data.startswith(_END):
-                        await _rest(parts)
+                        await _drain(parts)
                         return
-                    yield json_of(data)
+                    yield parse_json(data)
 
     async def close(self) -> None:
         """Close the connection, unless the reply is complete."""
         await self._response.aclose()
 
 
-def json_of(text: bytes) -> Any:
+def parse_json(text: bytes) -> Any:
     """Parse a JSON document. Raises ProviderError. Lone surrogates are kept, since the other half may follow."""
     try:
         return json.loads(text.removeprefix(BOM_UTF8).decode())
     except (ValueError, RecursionError) as problem:
-        raise ProviderError(Code.SERVER_ERROR, "The provider sent a reply that is not valid JSON.") from problem
+        raise ProviderError(ErrorCode.SERVER_ERROR, "The provider sent a reply that is not valid JSON.") from problem
 
 
-async def _rest(parts: AsyncGenerator[bytes, None]) -> None:
+async def _drain(parts: AsyncGenerator[bytes, None]) -> None:
     import httpx2
 
     with suppress(TimeoutError, httpx2.RequestError, OSError):
-        async with asyncio.timeout(_REST_SECONDS):
+        async with asyncio.timeout(_DRAIN_TIMEOUT):
             async for _ in parts:
                 pass

@@ -13,14 +13,14 @@ from urllib.parse import quote
 
 import structlog
 
-from providers.errors import Code, ProviderError, failure
+from providers.errors import ErrorCode, ProviderError, provider_error
 from providers.models.limits.idempotency_keys import HEADER
 from providers.models.types.chat import (
     ChatRequest,
     Delta,
     ModelSpec,
     ReasoningDelta,
-    TextDelta,
+    ContentDelta,
     ToolCall,
     Usage,
     UsageDelta,
@@ -28,23 +28,23 @@ from providers.models.types.chat import (
 from providers.models.vendors.families import ParameterRules, wire_params
 from providers.models.wires.alternating_messages import (
     Part,
-    Picture,
-    Result,
-    Text,
+    ImagePart,
+    ToolResultPart,
+    TextPart,
     ToolCallPart,
-    dialogue_of,
+    alternate_messages,
     parameters_of,
 )
 from providers.models.wires.event_stream import Chunks
-from providers.models.wires.json_post import encoded, post_json, whole_of
+from providers.models.wires.json_post import encode_body, post_json, read_json
 from providers.models.wires.openai_responses import (
     NO_ANSWER,
-    closed_with_its_task,
+    close_with_task,
     field_of,
-    finish_reason_error,
+    final_deltas,
     message_in,
 )
-from providers.models.wires.openai_sdk import HeaderObserver, Limits
+from providers.models.wires.openai_sdk import HeaderObserver, RequestLimits
 
 _SAMPLING = {
     "temperature": "temperature",
@@ -56,23 +56,23 @@ _SAMPLING = {
     "seed": "seed",
     "n": "candidateCount",
 }
-_IN_A_SCHEMA = frozenset(
+_SCHEMA_FIELDS = frozenset(
     {
         "type", "format", "title", "description", "nullable", "enum", "items", "maxItems", "minItems", "properties",
         "required", "minProperties", "maxProperties", "minLength", "maxLength", "pattern", "example", "anyOf",
         "propertyOrdering", "default", "minimum", "maximum",
     }
 )  # fmt: skip
-_QUIET: tuple[tuple[str, Mapping[str, Any]], ...] = (
+_THINKING_OFF: tuple[tuple[str, Mapping[str, Any]], ...] = (
     (r"gemini-2\.5-pro", {"thinkingBudget": 128}),  # the minimum; its thinking cannot be turned off
     (r"gemini-2\.5", {"thinkingBudget": 0}),
     (r"gemini-([3-9]|\d\d)", {"thinkingLevel": "low"}),
 )
 """Parameters that turn thinking off, by the beginning of a model's name; older models do not think."""
-_WITHHELD = frozenset(
+_FILTERED_REASONS = frozenset(
     {"SAFETY", "RECITATION", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "IMAGE_SAFETY", "LANGUAGE", "OTHER"}
 )
-_BROKEN = frozenset({"MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "MALFORMED_RESPONSE"})
+_INVALID_CALL_REASONS = frozenset({"MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "MALFORMED_RESPONSE"})
 
 log = structlog.get_logger()
 
@@ -81,36 +81,36 @@ class GeminiWire:
     """Requests to one model of one account."""
 
     def __init__(
-        self, spec: ModelSpec, manners: ParameterRules, limits: Limits, *, hears: HeaderObserver | None = None
+        self, spec: ModelSpec, rules: ParameterRules, limits: RequestLimits, *, observe_headers: HeaderObserver | None = None
     ) -> None:
         self._spec = spec
-        self._manners = manners
+        self._manners = rules
         self._limits = limits
-        self._hears = hears
+        self._hears = observe_headers
 
     async def send(self, request: ChatRequest, *, streamed: bool) -> AsyncGenerator[Delta, None]:
         spec = self._spec
-        sent = encoded(body_of(request, spec, self._manners))
+        sent = encode_body(body_of(request, spec, self._manners))
         how = "streamGenerateContent?alt=sse" if streamed else "generateContent"
         name = spec.name if spec.name.startswith(("models/", "tunedModels/")) else f"models/{spec.name}"
         url = f"{(spec.base_url or '').rstrip('/')}/{quote(name)}:{how}"
         headers = ({"x-goog-api-key": spec.api_key} if spec.api_key else {}) | (
             {HEADER: request.key} if request.key else {}
         )
-        async with post_json(spec, url, headers, sent, self._limits, hears=self._hears) as response:
+        async with post_json(spec, url, headers, sent, self._limits, observe_headers=self._hears) as response:
             if streamed:
                 async with aclosing(deltas_of_stream(Chunks(response))) as deltas:
                     async for delta in deltas:
                         yield delta
             else:
-                answer = _Answer()
-                for delta in (*answer.of(await whole_of(response)), *answer.end(is_whole=True)):
+                answer = _AnswerReader()
+                for delta in (*answer.of(await read_json(response)), *answer.end(is_whole=True)):
                     yield delta
 
 
 def body_of(request: ChatRequest, spec: ModelSpec, manners: ParameterRules) -> dict[str, Any]:
     """Return the body of a request for Gemini's API."""
-    dialogue = dialogue_of(request)
+    dialogue = alternate_messages(request)
     params = wire_params(spec.name, request.params, manners, spec.extra)
     body: dict[str, Any] = {
         "contents": [
@@ -132,8 +132,8 @@ def body_of(request: ChatRequest, spec: ModelSpec, manners: ParameterRules) -> d
 
 async def deltas_of_stream(stream: Chunks) -> AsyncGenerator[Delta, None]:
     """Yield the deltas of a streamed answer. Raises ProviderError, also if the stream ends before the answer."""
-    answer = _Answer()
-    async with closed_with_its_task(stream):
+    answer = _AnswerReader()
+    async with close_with_task(stream):
         async for chunk in stream:
             for delta in answer.of(chunk):
                 yield delta
@@ -141,7 +141,7 @@ async def deltas_of_stream(stream: Chunks) -> AsyncGenerator[Delta, None]:
         yield delta
 
 
-class _Answer:
+class _AnswerReader:
     """Converts the chunks of an answer to deltas, and collects what the end of the answer needs."""
 
     def __init__(self) -> None:
@@ -155,12 +155,12 @@ class _Answer:
         """Return the deltas of a chunk. Raises ProviderError for an error or an invalid chunk."""
         if error := field_of(chunk, "error"):
             detail = message_in(error) or "The provider sent an error instead of an answer."
-            raise failure(detail, names=[field_of(error, "code"), field_of(error, "status")])
+            raise provider_error(detail, names=[field_of(error, "code"), field_of(error, "status")])
         if not isinstance(chunk, dict):
-            raise ProviderError(Code.MODEL_ERROR, NO_ANSWER)
+            raise ProviderError(ErrorCode.MODEL_ERROR, NO_ANSWER)
         self._usage = _usage(chunk.get("usageMetadata")) or self._usage
         if reason := field_of(chunk.get("promptFeedback"), "blockReason"):
-            raise ProviderError(Code.CONTENT_FILTERED, f"The provider refuses the question: {reason}.")
+            raise ProviderError(ErrorCode.CONTENT_FILTERED, f"The provider refuses the question: {reason}.")
         candidate = next(iter(chunk.get("candidates") or ()), None)
         self._finish = field_of(candidate, "finishReason") or self._finish
         parts = field_of(field_of(candidate, "content"), "parts")
@@ -175,11 +175,11 @@ class _Answer:
         if is_whole and (answer or self._calls):
             finish = finish or "STOP"
         if finish is None:
-            raise ProviderError(Code.SERVER_ERROR, "The provider ended the reply before it was complete.")
-        if finish in _BROKEN and not self._calls:
-            raise ProviderError(Code.SERVER_ERROR, f"The model's function call is not valid: {finish}.")
-        reason = "content_filter" if finish in _WITHHELD else {"MAX_TOKENS": "length"}.get(finish, "stop")
-        deltas = finish_reason_error(answer, tuple(self._calls), reason, has_reasoned=self._has_thought)
+            raise ProviderError(ErrorCode.SERVER_ERROR, "The provider ended the reply before it was complete.")
+        if finish in _INVALID_CALL_REASONS and not self._calls:
+            raise ProviderError(ErrorCode.SERVER_ERROR, f"The model's function call is not valid: {finish}.")
+        reason = "content_filter" if finish in _FILTERED_REASONS else {"MAX_TOKENS": "length"}.get(finish, "stop")
+        deltas = final_deltas(answer, tuple(self._calls), reason, has_reasoned=self._has_thought)
         return deltas if self._usage is None else [*deltas, UsageDelta(self._usage)]
 
     def _said(self, part: Any) -> Delta | None:
@@ -201,7 +201,7 @@ class _Answer:
             self._has_thought = True
             return ReasoningDelta(text)
         self._text.append(text)
-        return TextDelta(text)
+        return ContentDelta(text)
 
 
 # -- writing a request -----------------------------------------------------------------------------------------------
@@ -209,17 +209,17 @@ class _Answer:
 
 def _part(part: Part) -> dict[str, Any]:
     match part:
-        case Text(text):
+        case TextPart(text):
             return {"text": text}
-        case Picture() if part.url:
+        case ImagePart() if part.url:
             return {"fileData": {"fileUri": part.url}}
-        case Picture():
+        case ImagePart():
             return {"inlineData": {"mimeType": part.mime_type, "data": part.data}}
         case ToolCallPart():
             signature = field_of(part.extra.get("google"), "thought_signature")
             signed = {"thoughtSignature": signature} if signature else {}
             return {"functionCall": {"name": part.name, "args": dict(part.arguments)}, **signed}
-        case Result():
+        case ToolResultPart():
             return {"functionResponse": {"name": part.name, "response": {"result": part.text}}}
         case _:
             assert_never(part)
@@ -232,21 +232,21 @@ def _function(tool: Mapping[str, Any]) -> dict[str, Any]:
     schema = parameters_of(tool)
     if not schema.get("properties"):
         return {"name": function["name"], **described}
-    kind = "parameters" if _is_plain(schema) else "parametersJsonSchema"
+    kind = "parameters" if _is_gemini_schema(schema) else "parametersJsonSchema"
     return {"name": function["name"], **described, kind: schema}
 
 
-def _is_plain(schema: Any) -> bool:
+def _is_gemini_schema(schema: Any) -> bool:
     """Return whether Gemini's own schema type can express a schema: no references, one type each, no exclusions."""
     if (
         not isinstance(schema, dict)
-        or not _IN_A_SCHEMA.issuperset(schema)
+        or not _SCHEMA_FIELDS.issuperset(schema)
         or not isinstance(schema.get("type", ""), str)
     ):
         return False
     properties: Sequence[Any] = list(schema.get("properties", {}).values())
     inner = [*properties, *schema.get("anyOf", ()), *([schema["items"]] if "items" in schema else [])]
-    return all(map(_is_plain, inner)) and all(isinstance(value, str) for value in schema.get("enum", ()))
+    return all(map(_is_gemini_schema, inner)) and all(isinstance(value, str) for value in schema.get("enum", ()))
 
 
 def _choice(tool_choice: Any) -> dict[str, Any]:
@@ -274,7 +274,7 @@ def _thinking(chosen: Any, model: str) -> dict[str, Any]:
         return {"thinkingConfig": {"includeThoughts": True}}
     if chosen == "disabled":
         name = model.rpartition("/")[2]
-        quiet = next((config for pattern, config in _QUIET if re.match(pattern, name)), None)
+        quiet = next((config for pattern, config in _THINKING_OFF if re.match(pattern, name)), None)
         return {"thinkingConfig": dict(quiet)} if quiet else {}
     return {}
 

@@ -15,17 +15,17 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from canvas.errors import AddressRefused
-from providers.errors import Code, ProviderError, failure, retry_after
+from providers.errors import ErrorCode, ProviderError, provider_error, retry_after
 from providers.models.transport.clients import borrow_http_client
 from providers.models.types.chat import ModelSpec
-from providers.models.wires.event_stream import json_of
+from providers.models.wires.event_stream import parse_json
 from providers.models.wires.openai_responses import field_of, message_in
-from providers.models.wires.openai_sdk import HeaderObserver, Limits, host_of
+from providers.models.wires.openai_sdk import HeaderObserver, RequestLimits, host_of
 
 if TYPE_CHECKING:
     import httpx2
 
-_MOST_OF_AN_ERROR = 64 * 1024  # bytes of an error response that are read
+_MAX_ERROR_BYTES = 64 * 1024  # bytes of an error response that are read
 _RETRY_INFO = "google.rpc.RetryInfo"
 
 
@@ -35,9 +35,9 @@ async def post_json(
     url: str,
     headers: Mapping[str, str],
     body: bytes,
-    limits: Limits,
+    limits: RequestLimits,
     *,
-    hears: HeaderObserver | None = None,
+    observe_headers: HeaderObserver | None = None,
 ) -> AsyncGenerator["httpx2.Response"]:
     """Send a request and return the response with its body unread.
 
@@ -55,22 +55,22 @@ async def post_json(
             response = await client.send(request, stream=True)
             try:
                 if not response.is_success:
-                    raise error_from_response(response.status_code, response.headers, await _beginning(response))
-                if hears is not None:
-                    hears(response.headers)
+                    raise error_from_response(response.status_code, response.headers, await _read_beginning(response))
+                if observe_headers is not None:
+                    observe_headers(response.headers)
                 yield response
             finally:
                 await response.aclose()
         except AddressRefused as refused:
-            raise ProviderError(Code.MODEL_ERROR, f"{host_of(url)}: {refused.message}") from refused
+            raise ProviderError(ErrorCode.MODEL_ERROR, f"{host_of(url)}: {refused.message}") from refused
         except httpx2.TimeoutException as problem:
-            raise ProviderError(Code.TIMEOUT, f"{host_of(url)} did not answer in time.") from problem
+            raise ProviderError(ErrorCode.TIMEOUT, f"{host_of(url)} did not answer in time.") from problem
         except (httpx2.RequestError, httpx2.InvalidURL, ssl.SSLError) as problem:
             detail = f"{host_of(url)}: {str(problem) or type(problem).__name__}"
-            raise ProviderError(Code.CONNECTION_ERROR, detail) from problem
+            raise ProviderError(ErrorCode.CONNECTION_ERROR, detail) from problem
 
 
-def encoded(body: Mapping[str, Any]) -> bytes:
+def encode_body(body: Mapping[str, Any]) -> bytes:
     """Return a body as JSON bytes; values that JSON cannot represent, such as lone surrogates, are escaped."""
     try:
         return orjson.dumps(body)
@@ -80,18 +80,18 @@ def encoded(body: Mapping[str, Any]) -> bytes:
         return json.dumps(body, ensure_ascii=True, default=str).encode()
 
 
-async def whole_of(response: "httpx2.Response") -> Any:
+async def read_json(response: "httpx2.Response") -> Any:
     """Read a whole reply and return its JSON; None if its content type is not JSON. Raises ProviderError."""
     content = await response.aread()
     kind = response.headers.get("content-type", "json").partition(";")[0].strip().lower()
-    return json_of(content) if kind.endswith("json") else None
+    return parse_json(content) if kind.endswith("json") else None
 
 
 def error_from_response(status: int, headers: Mapping[str, str], content: bytes) -> ProviderError:
     """Return the error of a response whose status is not 2xx."""
     body: Any = None
     with suppress(ProviderError):
-        body = json_of(content)
+        body = parse_json(content)
     body = body[0] if isinstance(body, list) and body else body  # Gemini's error for a request with a list as answer
     error = field_of(body, "error")
     source = error if isinstance(error, dict) else body
@@ -99,24 +99,24 @@ def error_from_response(status: int, headers: Mapping[str, str], content: bytes)
     names += [field_of(detail, "reason") for detail in _details(source)]
     kind = headers.get("x-amzn-errortype", "").partition(":")[0]
     seconds = retry_after(headers, datetime.now(UTC))
-    return failure(
+    return provider_error(
         message_in(body) or field_of(body, "Message") or content.decode(errors="replace") or f"HTTP {status}",
         status=status,
         names=[*names, kind],
-        retry_after=_delay_in(source) if seconds is None else seconds,
+        retry_after=_retry_delay(source) if seconds is None else seconds,
     )
 
 
-async def _beginning(response: "httpx2.Response") -> bytes:
+async def _read_beginning(response: "httpx2.Response") -> bytes:
     parts: list[bytes] = []
     async for part in response.aiter_bytes():
         parts.append(part)
-        if sum(map(len, parts)) > _MOST_OF_AN_ERROR:
+        if sum(map(len, parts)) > _MAX_ERROR_BYTES:
             break
     return b"".join(parts)
 
 
-def _delay_in(error: Any) -> float | None:
+def _retry_delay(error: Any) -> float | None:
     """Return the seconds to wait from the details of a Google error ("34.5s"), if there are any."""
     for detail in _details(error):
         delay = field_of(detail, "retryDelay")

@@ -19,7 +19,7 @@ from providers.models.types.chat import ChatRequest, Delta, ModelSpec
 from providers.models.vendors.families import ParameterRules, wire_params
 from providers.models.wires.event_stream import Chunks
 from providers.models.wires.openai_responses import deltas_of_answer, deltas_of_stream
-from providers.models.wires.openai_sdk import HeaderObserver, Limits, answer_of, failure_of, request_errors, timeout_of
+from providers.models.wires.openai_sdk import HeaderObserver, RequestLimits, read_answer, convert_error, request_errors, timeout_of
 
 __all__ = ["Limits", "OpenAIWire", "with_images"]
 
@@ -34,16 +34,16 @@ class OpenAIWire:
     def __init__(
         self,
         spec: ModelSpec,
-        manners: ParameterRules,
-        limits: Limits,
+        rules: ParameterRules,
+        limits: RequestLimits,
         *,
         is_azure: bool = False,
-        hears: HeaderObserver | None = None,  # called with the headers of each response
+        observe_headers: HeaderObserver | None = None,  # called with the headers of each response
     ) -> None:
         self._spec = spec
-        self._hears = hears
+        self._hears = observe_headers
         self._is_prepared = False
-        self._manners = manners
+        self._manners = rules
         self._limits = limits
         self._is_azure = is_azure
 
@@ -66,10 +66,10 @@ class OpenAIWire:
                         async for delta in deltas:
                             yield delta
                 else:
-                    for delta in deltas_of_answer(answer_of(reply)):
+                    for delta in deltas_of_answer(read_answer(reply)):
                         yield delta
             except request_errors() as problem:
-                raise failure_of(problem, self._spec.base_url) from problem
+                raise convert_error(problem, self._spec.base_url) from problem
 
     async def prepare(self) -> None:
         """Import the SDK and create the client, which takes a second, before the request waits for rate limits."""

@@ -11,13 +11,13 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from providers.errors import Code, ProviderError, failure
-from providers.models.types.chat import CallsDelta, Delta, ReasoningDelta, TextDelta, ToolCall, Usage, UsageDelta
+from providers.errors import ErrorCode, ProviderError, provider_error
+from providers.models.types.chat import CallsDelta, Delta, ReasoningDelta, ContentDelta, ToolCall, Usage, UsageDelta
 
 NO_ANSWER = "The provider's reply contains no answer. Check the base URL."
 
-_CUT_SHORT = "...\nThe answer is truncated by your chosen LLM due to its limitation on context length."
-_CUT_SHORT_CHINESE = "······\n由于大模型的上下文窗口大小限制，回答已经被大模型截断。"
+_TRUNCATED = "...\nThe answer is truncated by your chosen LLM due to its limitation on context length."
+_TRUNCATED_CHINESE = "······\n由于大模型的上下文窗口大小限制，回答已经被大模型截断。"
 _CHINESE = re.compile(r"[\u4e00-\u9fff]")
 _LATIN = re.compile(r"[A-Za-z]+")
 
@@ -26,15 +26,15 @@ _closing: set[asyncio.Task[None]] = set()  # the event loop itself has only weak
 
 async def deltas_of_stream(stream: Any) -> AsyncGenerator[Delta, None]:
     """Yield the deltas of a streamed reply. Raises ProviderError."""
-    text = _Text()
-    calls = _Calls()
+    text = _TextReader()
+    calls = _CallAssembler()
     usage: Usage | None = None
     finish: str | None = None
-    async with closed_with_its_task(stream):
+    async with close_with_task(stream):
         async for chunk in stream:
             if error := field_of(chunk, "error"):
                 names = [field_of(error, "code"), field_of(error, "type")]
-                raise failure(message_in(error) or "The provider sent an error instead of an answer.", names=names)
+                raise provider_error(message_in(error) or "The provider sent an error instead of an answer.", names=names)
             choice = next(iter(field_of(chunk, "choices") or ()), None)
             usage = _usage(field_of(chunk, "usage")) or _usage(field_of(choice, "usage")) or usage
             finish = field_of(choice, "finish_reason") or finish
@@ -43,7 +43,7 @@ async def deltas_of_stream(stream: Any) -> AsyncGenerator[Delta, None]:
                 yield delta
             if fragments := field_of(message, "tool_calls"):
                 calls.add(fragments)
-    for delta in finish_reason_error("".join(text.answer), calls.all(), finish, has_reasoned=text.has_reasoned):
+    for delta in final_deltas("".join(text.answer), calls.all(), finish, has_reasoned=text.has_reasoned):
         yield delta
     if usage is not None:
         yield UsageDelta(usage)
@@ -51,22 +51,22 @@ async def deltas_of_stream(stream: Any) -> AsyncGenerator[Delta, None]:
 
 def deltas_of_answer(answer: Any) -> list[Delta]:
     """Return the deltas of a whole reply. Raises ProviderError."""
-    text = _Text()
-    calls = _Calls()
+    text = _TextReader()
+    calls = _CallAssembler()
     choice = next(iter(field_of(answer, "choices") or ()), None)
     message = field_of(choice, "message")
     if message is None:
         detail = message_in(field_of(answer, "error")) or NO_ANSWER
-        raise failure(detail) if field_of(answer, "error") else ProviderError(Code.MODEL_ERROR, detail)
+        raise provider_error(detail) if field_of(answer, "error") else ProviderError(ErrorCode.MODEL_ERROR, detail)
     deltas = [*text.of(message)]
     calls.add(field_of(message, "tool_calls"))
     finish = field_of(choice, "finish_reason")
-    deltas += finish_reason_error("".join(text.answer), calls.all(), finish, has_reasoned=text.has_reasoned)
+    deltas += final_deltas("".join(text.answer), calls.all(), finish, has_reasoned=text.has_reasoned)
     usage = _usage(field_of(answer, "usage"))
     return deltas if usage is None else [*deltas, UsageDelta(usage)]
 
 
-def finish_reason_error(
+def final_deltas(
     answer: str, calls: tuple[ToolCall, ...], finish: str | None, *, has_reasoned: bool
 ) -> list[Delta]:
     """Return the deltas after the last text: a notice if the answer was truncated, and the tool calls.
@@ -75,12 +75,12 @@ def finish_reason_error(
     """
     if not answer and not calls:
         if finish == "content_filter":
-            raise ProviderError(Code.CONTENT_FILTERED, "The provider's content filter withheld the answer.")
+            raise ProviderError(ErrorCode.CONTENT_FILTERED, "The provider's content filter withheld the answer.")
         if finish is None and not has_reasoned:
-            raise ProviderError(Code.SERVER_ERROR, "The provider sent an empty reply.")
+            raise ProviderError(ErrorCode.SERVER_ERROR, "The provider sent an empty reply.")
     deltas: list[Delta] = []
     if finish == "length":
-        deltas.append(TextDelta(_CUT_SHORT_CHINESE if _is_chinese(answer) else _CUT_SHORT))
+        deltas.append(ContentDelta(_TRUNCATED_CHINESE if _is_chinese(answer) else _TRUNCATED))
     if calls:
         deltas.append(CallsDelta(calls))
     return deltas
@@ -103,7 +103,7 @@ def message_in(body: object) -> str | None:
 
 
 @asynccontextmanager
-async def closed_with_its_task(stream: Any) -> AsyncGenerator[None]:
+async def close_with_task(stream: Any) -> AsyncGenerator[None]:
     """Close a stream at the end of the block or of the task that reads it, whichever comes first.
 
     A reader that is cancelled while it processes a delta leaves this generator suspended. Without the callback at the
@@ -126,7 +126,7 @@ async def closed_with_its_task(stream: Any) -> AsyncGenerator[None]:
         await stream.close()
 
 
-class _Text:
+class _TextReader:
     """Extracts the texts of a reply, and collects the answer."""
 
     def __init__(self) -> None:
@@ -142,11 +142,11 @@ class _Text:
         content = field_of(message, "content") or field_of(message, "refusal")
         if isinstance(content, str) and content:
             self.answer.append(content)
-            deltas.append(TextDelta(content))
+            deltas.append(ContentDelta(content))
         return deltas
 
 
-class _Calls:
+class _CallAssembler:
     """Assembles tool calls from fragments. A fragment belongs to the call with its index.
 
     A fragment with another id under a used index starts a new call, because some vendors give all calls the index 0.

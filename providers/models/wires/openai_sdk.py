@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import urlsplit
 
 from canvas.errors import AddressRefused
-from providers.errors import Code, ProviderError, failure, retry_after
+from providers.errors import ErrorCode, ProviderError, provider_error, retry_after
 from providers.models.transport.clients import borrow_client
 from providers.models.transport.connect import ModelAddressPolicy
 from providers.models.types.chat import ModelSpec
-from providers.models.wires.event_stream import json_of
+from providers.models.wires.event_stream import parse_json
 from providers.models.wires.openai_responses import field_of, message_in
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ HeaderObserver: TypeAlias = Callable[[Mapping[str, str]], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class RequestLimits:
     """Timeouts of one request, and the addresses that it may use.
 
     `request_timeout` (LLM_TIMEOUT_SECONDS) applies until the answer begins, and between two parts of it.
@@ -41,7 +41,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Upload:
+class FileUpload:
     """A file that is sent with a request."""
 
     field: str
@@ -50,15 +50,15 @@ class Upload:
     mime_type: str
 
 
-async def ask(
+async def send_request(
     spec: ModelSpec,
     path: str,
     body: dict[str, Any],
-    limits: Limits,
+    limits: RequestLimits,
     *,
     is_azure: bool = False,
-    upload: Upload | None = None,
-    hears: HeaderObserver | None = None,
+    upload: FileUpload | None = None,
+    observe_headers: HeaderObserver | None = None,
 ) -> "httpx2.Response":
     """Send one request, once, and return the response. `path` may be a whole URL. Raises ProviderError."""
     import httpx2
@@ -72,19 +72,19 @@ async def ask(
         try:
             reply = await client.post(path, cast_to=httpx2.Response, body=body, files=files, options=options)
         except request_errors() as problem:
-            raise failure_of(problem, spec.base_url) from problem
-    if hears is not None:
-        hears(reply.headers)
+            raise convert_error(problem, spec.base_url) from problem
+    if observe_headers is not None:
+        observe_headers(reply.headers)
     return reply
 
 
-def answer_of(reply: "httpx2.Response") -> Any:
+def read_answer(reply: "httpx2.Response") -> Any:
     """Return the JSON of a whole reply; None if its content type is not JSON. Raises ProviderError."""
     kind = reply.headers.get("content-type", "json").partition(";")[0].strip().lower()
-    return json_of(reply.content) if kind.endswith("json") else None
+    return parse_json(reply.content) if kind.endswith("json") else None
 
 
-def timeout_of(limits: Limits) -> "Timeout":
+def timeout_of(limits: RequestLimits) -> "Timeout":
     """Return the timeouts as a value of the SDK."""
     from openai import Timeout
 
@@ -99,33 +99,33 @@ def request_errors() -> tuple[type[Exception], ...]:
     return (_api_error(), httpx2.RequestError, ssl.SSLError, AddressRefused)
 
 
-def failure_of(problem: Exception, base_url: str | None) -> ProviderError:
+def convert_error(problem: Exception, base_url: str | None) -> ProviderError:
     """Convert an error of the SDK, or of the stream it opened; type and status come before the words of the message."""
     import httpx2
     from openai import APIConnectionError, APIError, APIStatusError, APITimeoutError
 
     match problem:
         case APITimeoutError() | httpx2.TimeoutException():
-            return ProviderError(Code.TIMEOUT, f"{host_of(base_url)} did not answer in time.")
+            return ProviderError(ErrorCode.TIMEOUT, f"{host_of(base_url)} did not answer in time.")
         case AddressRefused():
-            return ProviderError(Code.MODEL_ERROR, f"{host_of(base_url)}: {problem.message}")
+            return ProviderError(ErrorCode.MODEL_ERROR, f"{host_of(base_url)}: {problem.message}")
         case APIConnectionError() | httpx2.RequestError() | ssl.SSLError():
             cause = problem.__cause__ or problem
-            return ProviderError(Code.CONNECTION_ERROR, f"{host_of(base_url)}: {str(cause) or type(cause).__name__}")
+            return ProviderError(ErrorCode.CONNECTION_ERROR, f"{host_of(base_url)}: {str(cause) or type(cause).__name__}")
         case APIStatusError() if problem.response.is_redirect:
             detail = (
                 f"{host_of(base_url)} redirects, and redirects are not followed. Set the base URL that it redirects to."
             )
-            return ProviderError(Code.MODEL_ERROR, detail)
+            return ProviderError(ErrorCode.MODEL_ERROR, detail)
         case APIStatusError():
-            return failure(
+            return provider_error(
                 message_in(problem.body) or problem.message,
                 status=problem.status_code,
                 names=_names(problem.body),
                 retry_after=retry_after(problem.response.headers, datetime.now(UTC)),
             )
         case APIError():
-            return failure(problem.message, names=_names(problem.body))
+            return provider_error(problem.message, names=_names(problem.body))
         case _:
             raise AssertionError("not an error of a provider") from problem
 

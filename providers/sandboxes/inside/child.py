@@ -29,14 +29,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-REFUSED = 125  # exit code if the code would have to run without isolation
+EXIT_NOT_ISOLATED = 125  # exit code if the code would have to run without isolation
 _NEW_USER, _NEW_PIDS, _NEW_NETWORK, _NEW_IPC, _NEW_MOUNTS = 0x10000000, 0x20000000, 0x40000000, 0x08000000, 0x00020000
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_NO_NEW_PRIVS = 1, 4, 38
 _PR_SET_CHILD_SUBREAPER = 36
 _CAPABILITIES_V3 = 0x20080522
-_MEASURED_EVERY = 0.05  # seconds between two measurements of the memory of all processes
+_MEMORY_CHECK_INTERVAL = 0.05  # seconds between two measurements of the memory of all processes
 _HEAP_SHARE = 0.75  # share of its memory that Node may use for its heap; the rest is for code, threads and buffers
-_LEAST_ROOM = 64  # processes in addition to those that the user already has
+_EXTRA_PROCESSES = 64  # processes in addition to those that the user already has
 
 
 def main() -> None:
@@ -46,13 +46,13 @@ def main() -> None:
     is_isolated = _isolate()
     if job["must_isolate"] and not is_isolated:
         sys.stderr.write("This machine does not allow the namespaces that the sandbox needs.\n")
-        _end(REFUSED)
+        _exit(EXIT_NOT_ISOLATED)
     _die_with_parent()
     if os.getppid() != job["parent"]:  # the parent died before the kernel knew that this process ends with it
-        _end(REFUSED)
-    _limit(job["limits"], job["language"], is_isolated)
+        _exit(EXIT_NOT_ISOLATED)
+    _set_limits(job["limits"], job["language"], is_isolated)
     if sys.platform == "linux":
-        _continue_watched(job, is_isolated)
+        _fork_and_watch(job, is_isolated)
     else:
         os.close(job["files"])
     if job["language"] == "python":
@@ -84,8 +84,8 @@ def _die_with_parent() -> None:
     libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
 
 
-def _limit(limits: Mapping[str, int], language: str, is_isolated: bool) -> None:
-    processes = limits["processes"] if is_isolated else _own_tasks() + _LEAST_ROOM
+def _set_limits(limits: Mapping[str, int], language: str, is_isolated: bool) -> None:
+    processes = limits["processes"] if is_isolated else _count_user_threads() + _EXTRA_PROCESSES
     values = {
         resource.RLIMIT_CPU: limits["cpu"],
         resource.RLIMIT_FSIZE: limits["file"],
@@ -103,7 +103,7 @@ def _limit(limits: Mapping[str, int], language: str, is_isolated: bool) -> None:
         resource.setrlimit(kind, (value, value))
 
 
-def _own_tasks() -> int:
+def _count_user_threads() -> int:
     """Return how many threads this user has on the machine; all of them count towards the limit."""
     count = 0
     for status in Path("/proc").glob("[0-9]*/status"):
@@ -114,7 +114,7 @@ def _own_tasks() -> int:
     return count
 
 
-def _continue_watched(job: Mapping[str, Any], is_isolated: bool) -> None:
+def _fork_and_watch(job: Mapping[str, Any], is_isolated: bool) -> None:
     """Fork and continue in the child; this process watches the memory of the program and ends with its exit code.
 
     With namespaces, a third process is between the two: the first process of the new namespace. All other processes of
@@ -123,43 +123,43 @@ def _continue_watched(job: Mapping[str, Any], is_isolated: bool) -> None:
     """
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    processes = _opened("/proc")  # before the first process of the namespace replaces the root of this process, too
+    processes = _open_folder("/proc")  # before the first process of the namespace replaces the root of this process, too
     if (first := os.fork()) != 0:
         os.close(job["result"])
         os.close(job["files"])
-        _watch(first, processes, job["limits"]["memory"], is_isolated)
+        _watch_memory(first, processes, job["limits"]["memory"], is_isolated)
     os.close(processes)
     _die_with_parent()
     with contextlib.suppress(OSError):  # when memory is short, the kernel kills the program and not the worker
         Path("/proc/self/oom_score_adj").write_text("1000")
-    seccomp = _module("seccomp")  # loaded now, since its file does not exist in the new root
+    seccomp = _load_module("seccomp")  # loaded now, since its file does not exist in the new root
     if is_isolated:
-        _go_behind_walls(job, libc)
+        _enter_namespace(job, libc)
     os.close(job["files"])
     if not seccomp.install_filter() and job["must_isolate"]:
         sys.stderr.write("This machine does not allow the filter of system calls that the sandbox needs.\n")
-        _end(REFUSED)
+        _exit(EXIT_NOT_ISOLATED)
 
 
-def _go_behind_walls(job: Mapping[str, Any], libc: ctypes.CDLL) -> None:
+def _enter_namespace(job: Mapping[str, Any], libc: ctypes.CDLL) -> None:
     """Build the program's root as the first process of the namespace, then fork and continue in the second one."""
     limits = job["limits"]
     try:
-        _module("mounts").build_root(
+        _load_module("mounts").build_root(
             job["root"], job["folder"], job["shown"], disk=limits["disk"], files=limits["files"]
         )
         _send_folder(job)
     except OSError as error:  # for example, a container in which mounting is not allowed
         if job["must_isolate"]:
             sys.stderr.write(f"This machine does not allow the mounts that the sandbox needs: {error}\n")
-            _end(REFUSED)
+            _exit(EXIT_NOT_ISOLATED)
     libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)  # so that the program cannot trace this process
     if (inner := os.fork()) != 0:
         os.close(job["result"])
         os.close(job["files"])
-        _end_as(inner)
+        _exit_like(inner)
     _die_with_parent()
-    _give_up_capabilities(libc)
+    _drop_capabilities(libc)
     libc.prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0)
 
 
@@ -172,7 +172,7 @@ def _send_folder(job: Mapping[str, Any]) -> None:
 
 
 # -- memory -----------------------------------------------------------------------------------------------------------
-def _watch(first: int, processes: int, most: int, is_isolated: bool) -> None:
+def _watch_memory(first: int, processes: int, most: int, is_isolated: bool) -> None:
     """Wait for a child and end with its exit code; kill all its processes if they exceed the memory limit together."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
     inside: int | None = None
@@ -183,13 +183,13 @@ def _watch(first: int, processes: int, most: int, is_isolated: bool) -> None:
             _kill_all(first, processes, is_isolated)
             os._exit(code if code >= 0 else 128 - code)
         if ended == 0:
-            signal.sigtimedwait({signal.SIGCHLD}, _MEASURED_EVERY)
+            signal.sigtimedwait({signal.SIGCHLD}, _MEMORY_CHECK_INTERVAL)
             if inside is None and is_isolated:
-                inside = _namespace_of(processes)
+                inside = _open_namespace_proc(processes)
             if inside is not None:
-                used = _memory(inside, [process for process in _numbers(inside) if process != 1], most)
+                used = _measure_memory(inside, [process for process in _list_processes(inside) if process != 1], most)
             else:
-                used = _memory(processes, list(_below(processes, first if is_isolated else os.getpid())), most)
+                used = _measure_memory(processes, list(_descendants(processes, first if is_isolated else os.getpid())), most)
             if used > most:
                 os.write(2, f"The program and its processes used more than {most} bytes of memory together.\n".encode())
                 _kill_all(first, processes, is_isolated)
@@ -201,7 +201,7 @@ def _kill_all(first: int, processes: int, is_isolated: bool) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.kill(first, signal.SIGKILL)
     if not is_isolated:
-        while found := list(_below(processes, os.getpid())):
+        while found := list(_descendants(processes, os.getpid())):
             for process in found:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(process, signal.SIGKILL)
@@ -209,66 +209,66 @@ def _kill_all(first: int, processes: int, is_isolated: bool) -> None:
                 os.waitpid(-1, 0)
 
 
-def _namespace_of(processes: int) -> int | None:
+def _open_namespace_proc(processes: int) -> int | None:
     """Open `/proc` of the program's namespace, which lists only its processes; None if it does not exist yet."""
     try:
         is_another = os.stat("/proc").st_dev != os.fstat(processes).st_dev
-        return _opened("/proc") if is_another and os.path.exists("/proc/1/statm") else None
+        return _open_folder("/proc") if is_another and os.path.exists("/proc/1/statm") else None
     except OSError:  # the new root is being built
         return None
 
 
-def _opened(path: str) -> int:
+def _open_folder(path: str) -> int:
     return os.open(path, os.O_RDONLY | os.O_DIRECTORY)
 
 
-def _numbers(processes: int) -> list[int]:
-    return [int(name) for name in _listed(processes, ".") if name.isdigit()]
+def _list_processes(processes: int) -> list[int]:
+    return [int(name) for name in _list_folder(processes, ".") if name.isdigit()]
 
 
-def _below(processes: int, top: int) -> Iterator[int]:
+def _descendants(processes: int, top: int) -> Iterator[int]:
     """Yield all descendants of a process."""
     if _exists(processes, f"{os.getpid()}/task/{os.getpid()}/children"):
         children = _children_of(processes, top)
     else:  # a kernel without lists of children
-        children = [process for process in _numbers(processes) if _parent_of(processes, process) == top]
+        children = [process for process in _list_processes(processes) if _parent_of(processes, process) == top]
     for child in children:
         yield child
-        yield from _below(processes, child)
+        yield from _descendants(processes, child)
 
 
 def _children_of(processes: int, parent: int) -> list[int]:
-    threads = _listed(processes, f"{parent}/task")
-    return [int(child) for each in threads for child in _read(processes, f"{parent}/task/{each}/children").split()]
+    threads = _list_folder(processes, f"{parent}/task")
+    return [int(child) for each in threads for child in _read_file(processes, f"{parent}/task/{each}/children").split()]
 
 
 def _parent_of(processes: int, process: int) -> int | None:
-    fields = _read(processes, f"{process}/stat").rpartition(")")[2].split()
+    fields = _read_file(processes, f"{process}/stat").rpartition(")")[2].split()
     return int(fields[1]) if len(fields) > 1 else None
 
 
-def _memory(processes: int, found: Sequence[int], most: int) -> int:
+def _measure_memory(processes: int, found: Sequence[int], most: int) -> int:
     """Return the bytes that processes use together; shared pages count once if the sum exceeds `most`."""
-    resident = {process: _resident(processes, process) for process in found}
+    resident = {process: _resident_memory(processes, process) for process in found}
     if sum(resident.values()) <= most:
         return sum(resident.values())
-    return sum(_share(processes, process, size) for process, size in resident.items())
+    return sum(_proportional_memory(processes, process, size) for process, size in resident.items())
 
 
-def _resident(processes: int, process: int) -> int:
-    fields = _read(processes, f"{process}/statm").split()
+def _resident_memory(processes: int, process: int) -> int:
+    fields = _read_file(processes, f"{process}/statm").split()
     return int(fields[1]) * resource.getpagesize() if len(fields) > 1 else 0
 
 
-def _share(processes: int, process: int, resident: int) -> int:
+def _proportional_memory(processes: int, process: int, resident: int) -> int:
     """Return the memory of a process with its share of shared pages, or all of it if the kernel does not report it."""
-    for line in _read(processes, f"{process}/smaps_rollup").splitlines():
+    for line in _read_file(processes, f"{process}/smaps_rollup").splitlines():
         if line.startswith("Pss:"):
             return int(line.split()[1]) * 1024
     return resident
 
 
-def _listed(processes: int, path: str) -> list[str]:
+def _list_folder(processes: int, path: str) -> list[str]:
     try:
         folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY, dir_fd=processes)
     except OSError:  # the process has ended
@@ -289,7 +289,7 @@ def _exists(processes: int, path: str) -> bool:
     return True
 
 
-def _read(processes: int, path: str) -> str:
+def _read_file(processes: int, path: str) -> str:
     """Read a file of `/proc`; return "" if the process has ended."""
     try:
         with open(os.open(path, os.O_RDONLY, dir_fd=processes)) as file:
@@ -298,7 +298,7 @@ def _read(processes: int, path: str) -> str:
         return ""
 
 
-def _module(name: str) -> Any:
+def _load_module(name: str) -> Any:
     """Load a module beside this one by its path, since this interpreter's search path does not contain Easel."""
     spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
     assert spec is not None
@@ -309,7 +309,7 @@ def _module(name: str) -> Any:
     return module
 
 
-def _end_as(child: int) -> None:
+def _exit_like(child: int) -> None:
     """Wait for a child, and for processes that it left to this one, and end with the child's exit code."""
     while True:
         ended, status = os.wait()
@@ -318,7 +318,7 @@ def _end_as(child: int) -> None:
             os._exit(code if code >= 0 else 128 - code)
 
 
-def _give_up_capabilities(libc: ctypes.CDLL) -> None:
+def _drop_capabilities(libc: ctypes.CDLL) -> None:
     """Drop the capabilities that the creator of a namespace has in it: mounts, networks, tracing."""
     header = (ctypes.c_uint32 * 2)(_CAPABILITIES_V3, 0)
     none_of_them = (ctypes.c_uint32 * 6)()
@@ -328,18 +328,18 @@ def _give_up_capabilities(libc: ctypes.CDLL) -> None:
 # -- running the code -------------------------------------------------------------------------------------------------
 def _run_python(job: Mapping[str, Any]) -> None:
     try:
-        text = json.dumps(_value(job["script"], job["arguments"]))
+        text = json.dumps(_call_main(job["script"], job["arguments"]))
     except SystemExit as end:
-        _end(end.code if isinstance(end.code, int) else int(end.code is not None))
+        _exit(end.code if isinstance(end.code, int) else int(end.code is not None))
     except BaseException as error:  # noqa: BLE001 (every error of the code is printed and ends the program)
-        _tell(error, job["script"])
-        _end(1)
+        _print_traceback(error, job["script"])
+        _exit(1)
     else:
         _write(job["result"], (job["nonce"] + text).encode())
-        _end(0)
+        _exit(0)
 
 
-def _value(script: str, arguments: Mapping[str, Any]) -> Any:
+def _call_main(script: str, arguments: Mapping[str, Any]) -> Any:
     spec = importlib.util.spec_from_file_location("main", script)
     assert spec is not None
     assert spec.loader is not None
@@ -349,14 +349,14 @@ def _value(script: str, arguments: Mapping[str, Any]) -> Any:
     if not callable(getattr(module, "main", None)):
         raise NameError("The script does not define a function main.")
     value = module.main(**arguments)
-    return asyncio.run(_awaited(value)) if inspect.isawaitable(value) else value
+    return asyncio.run(_await_value(value)) if inspect.isawaitable(value) else value
 
 
-async def _awaited(value: Any) -> Any:
+async def _await_value(value: Any) -> Any:
     return await value
 
 
-def _tell(error: BaseException, script: str) -> None:
+def _print_traceback(error: BaseException, script: str) -> None:
     """Print the traceback, starting at the script's own lines."""
     place: TracebackType | None = error.__traceback__
     while place is not None and place.tb_frame.f_code.co_filename != script:
@@ -381,7 +381,7 @@ def _write(target: int, data: bytes) -> None:
         data = data[os.write(target, data) :]
 
 
-def _end(code: int) -> None:
+def _exit(code: int) -> None:
     """Exit at once, without waiting for threads or running exit handlers of the code."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):

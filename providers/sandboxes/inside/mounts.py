@@ -32,8 +32,8 @@ _HIDDEN = (
     "kpagecount", "kpageflags", "latency_stats", "modules", "pagetypeinfo", "sched_debug", "scsi", "slabinfo",
     "timer_list", "timer_stats", "vmallocinfo",
 )  # fmt: skip
-_NOTHING = "size=4k,mode=555"
-_SMALL, _SCRATCH = "size=1m,mode=755", "size=32m,mode=1777,nr_inodes=2000"
+_EMPTY_TMPFS = "size=4k,mode=555"
+_SMALL_TMPFS, _SCRATCH_TMPFS = "size=1m,mode=755", "size=32m,mode=1777,nr_inodes=2000"
 
 
 def build_root(root: str, folder: str, shown: Iterable[str], *, disk: int, files: int) -> None:
@@ -43,12 +43,12 @@ def build_root(root: str, folder: str, shown: Iterable[str], *, disk: int, files
     """
     libc = ctypes.CDLL(None, use_errno=True)
     _mount(libc, None, "/", None, _RECURSIVE | _PRIVATE)
-    _mount(libc, "none", root, "tmpfs", _NO_SETUID | _NO_DEVICES, _SMALL)
+    _mount(libc, "none", root, "tmpfs", _NO_SETUID | _NO_DEVICES, _SMALL_TMPFS)
     for place in ("/tmp", "/var/tmp"):  # noqa: S108 (they are the program's own)
         os.makedirs(root + place)
-        _mount(libc, "none", root + place, "tmpfs", _NO_SETUID | _NO_DEVICES, _SCRATCH)
+        _mount(libc, "none", root + place, "tmpfs", _NO_SETUID | _NO_DEVICES, _SCRATCH_TMPFS)
     for place in (*_SYSTEM, *_CONFIGURATION, *shown):  # some of them may be inside the folders that were just created
-        _show(libc, root, place)
+        _bind_read_only(libc, root, place)
     _make_etc(root)
     _make_devices(libc, root)
     os.makedirs(root + folder, exist_ok=True)
@@ -60,20 +60,20 @@ def build_root(root: str, folder: str, shown: Iterable[str], *, disk: int, files
     except OSError:  # parts of /proc are hidden on this machine, as in a container: the program gets an empty /proc
         _mount(libc, "none", f"{root}/proc", "tmpfs", _NO_SETUID | _NO_DEVICES | _NO_PROGRAMS)
     else:
-        _hide(libc, root)
-    _enter(libc, root, folder)
+        _hide_kernel_entries(libc, root)
+    _enter_root(libc, root, folder)
 
 
-def _hide(libc: ctypes.CDLL, root: str) -> None:
+def _hide_kernel_entries(libc: ctypes.CDLL, root: str) -> None:
     """Hide those entries of `/proc` that describe the kernel and not processes."""
     for place in (f"{root}/proc/{name}" for name in _HIDDEN):
         if os.path.isdir(place):
-            _mount(libc, "none", place, "tmpfs", _READ_ONLY | _NO_SETUID | _NO_DEVICES | _NO_PROGRAMS, _NOTHING)
+            _mount(libc, "none", place, "tmpfs", _READ_ONLY | _NO_SETUID | _NO_DEVICES | _NO_PROGRAMS, _EMPTY_TMPFS)
         elif os.path.exists(place):
             _mount(libc, f"{root}/dev/null", place, None, _BIND)
 
 
-def _show(libc: ctypes.CDLL, root: str, place: str) -> None:
+def _bind_read_only(libc: ctypes.CDLL, root: str, place: str) -> None:
     """Mount a path of the machine read-only at the same path in the new root; do nothing if it does not exist."""
     target = root + place
     if os.path.lexists(target) or not os.path.exists(place):
@@ -81,7 +81,7 @@ def _show(libc: ctypes.CDLL, root: str, place: str) -> None:
     os.makedirs(os.path.dirname(target), exist_ok=True)
     if os.path.islink(place):
         os.symlink(os.readlink(place), target)
-        _show(libc, root, os.path.realpath(place))
+        _bind_read_only(libc, root, os.path.realpath(place))
         return
     if os.path.isdir(place):
         os.mkdir(target)
@@ -103,7 +103,7 @@ def _make_etc(root: str) -> None:
 def _make_devices(libc: ctypes.CDLL, root: str) -> None:
     shared = f"{root}/dev/shm"  # noqa: S108 (it is the program's own)
     os.makedirs(shared)
-    _mount(libc, "none", shared, "tmpfs", _NO_SETUID | _NO_DEVICES, _SCRATCH)
+    _mount(libc, "none", shared, "tmpfs", _NO_SETUID | _NO_DEVICES, _SCRATCH_TMPFS)
     for name in _DEVICES:
         Path(f"{root}/dev/{name}").touch()
         _mount(libc, f"/dev/{name}", f"{root}/dev/{name}", None, _BIND)
@@ -111,16 +111,16 @@ def _make_devices(libc: ctypes.CDLL, root: str) -> None:
         os.symlink(target, f"{root}/dev/{name}")
 
 
-def _enter(libc: ctypes.CDLL, root: str, folder: str) -> None:
+def _enter_root(libc: ctypes.CDLL, root: str, folder: str) -> None:
     """Make the new root the root of this process and unmount the old one."""
     number = _PIVOT_ROOT.get(os.uname().machine)
     if number is None:
         raise OSError(f"the number of pivot_root is not known for {os.uname().machine}")
     os.chdir(root)
     if libc.syscall(number, b".", b".") != 0:
-        _fail("pivot_root")
+        _raise_errno("pivot_root")
     if libc.umount2(b".", _DETACH) != 0:
-        _fail("the old root")
+        _raise_errno("the old root")
     _mount(libc, None, "/", None, _BIND | _REMOUNT | _READ_ONLY | _NO_SETUID | _NO_DEVICES)
     os.chdir(folder)
     with contextlib.suppress(OSError):  # /proc may be empty
@@ -131,9 +131,9 @@ def _enter(libc: ctypes.CDLL, root: str, folder: str) -> None:
 def _mount(libc: ctypes.CDLL, source: str | None, target: str, kind: str | None, flags: int, data: str = "") -> None:
     texts = (os.fsencode(text) if text is not None else None for text in (source, target, kind))
     if libc.mount(*texts, ctypes.c_ulong(flags), data.encode() or None) != 0:
-        _fail(target)
+        _raise_errno(target)
 
 
-def _fail(what: str) -> None:
+def _raise_errno(what: str) -> None:
     number = ctypes.get_errno()
     raise OSError(number, os.strerror(number), what)

@@ -19,7 +19,7 @@ from itertools import chain
 
 _X86_64, _AARCH64 = "x86_64", "aarch64"
 
-CALLS: Mapping[str, tuple[int | None, int | None]] = {
+REFUSED_CALLS: Mapping[str, tuple[int | None, int | None]] = {
     "acct": (163, 89),
     "add_key": (248, 217),
     "adjtimex": (159, 171),
@@ -89,7 +89,7 @@ CALLS: Mapping[str, tuple[int | None, int | None]] = {
 
 
 @dataclass(frozen=True)  # no slots: the module is loaded by its path
-class Numbers:
+class ArchitectureNumbers:
     """The numbers of one processor architecture: its id in a filter, and the calls whose arguments are checked."""
 
     arch: int
@@ -100,11 +100,11 @@ class Numbers:
     column: int  # of CALLS
 
 
-NUMBERS: Mapping[str, Numbers] = {
-    _X86_64: Numbers(0xC000003E, clone=56, clone3=435, socket=41, socketpair=53, column=0),
-    _AARCH64: Numbers(0xC00000B7, clone=220, clone3=435, socket=198, socketpair=199, column=1),
+NUMBERS: Mapping[str, ArchitectureNumbers] = {
+    _X86_64: ArchitectureNumbers(0xC000003E, clone=56, clone3=435, socket=41, socketpair=53, column=0),
+    _AARCH64: ArchitectureNumbers(0xC00000B7, clone=220, clone3=435, socket=198, socketpair=199, column=1),
 }
-FAMILIES = (1, 2, 10)  # AF_UNIX, AF_INET, AF_INET6
+ALLOWED_FAMILIES = (1, 2, 10)  # AF_UNIX, AF_INET, AF_INET6
 
 _PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP, _MODE_FILTER = 38, 22, 2
 _LOAD, _IF_EQUAL, _IF_AT_LEAST, _IF_ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
@@ -127,37 +127,37 @@ def install_filter() -> bool:
     return libc.prctl(_PR_SET_SECCOMP, _MODE_FILTER, filter_, 0, 0) == 0
 
 
-def filter_program(numbers: Numbers) -> bytes:
+def filter_program(numbers: ArchitectureNumbers) -> bytes:
     """Return the instructions of the filter. Each jump skips the next instruction, or a few."""
-    refused = [pair[numbers.column] for pair in CALLS.values()]
+    refused = [pair[numbers.column] for pair in REFUSED_CALLS.values()]
     return b"".join(
         chain(
             [_instruction(_LOAD, _ARCH), _instruction(_IF_EQUAL, numbers.arch, 1, 0), _instruction(_RETURN, _KILL)],
-            [_instruction(_LOAD, _NUMBER), _instruction(_IF_AT_LEAST, _X32, 0, 1), _refused(errno.ENOSYS)],
-            *(_if_called(number, _refused(errno.EPERM)) for number in refused if number is not None),
+            [_instruction(_LOAD, _NUMBER), _instruction(_IF_AT_LEAST, _X32, 0, 1), _refuse_with(errno.ENOSYS)],
+            *(_if_called(number, _refuse_with(errno.EPERM)) for number in refused if number is not None),
             _if_called(
-                numbers.clone3, _refused(errno.ENOSYS)
+                numbers.clone3, _refuse_with(errno.ENOSYS)
             ),  # a filter cannot read its flags; libc falls back to clone
             _if_called(
                 numbers.clone,
                 _instruction(_LOAD, _FIRST_ARGUMENT),
                 _instruction(_IF_ANY_BIT, _NEW_NAMESPACES, 0, 1),
-                _refused(errno.EPERM),
+                _refuse_with(errno.EPERM),
                 _instruction(_RETURN, _ALLOW),
             ),
-            *(_if_called(number, *_known_family()) for number in (numbers.socket, numbers.socketpair)),
+            *(_if_called(number, *_check_family()) for number in (numbers.socket, numbers.socketpair)),
             [_instruction(_RETURN, _ALLOW)],
         )
     )
 
 
-def _known_family() -> list[bytes]:
-    last = len(FAMILIES) - 1
-    checks = [_instruction(_IF_EQUAL, family, last - place + 1, 0) for place, family in enumerate(FAMILIES)]
+def _check_family() -> list[bytes]:
+    last = len(ALLOWED_FAMILIES) - 1
+    checks = [_instruction(_IF_EQUAL, family, last - place + 1, 0) for place, family in enumerate(ALLOWED_FAMILIES)]
     return [
         _instruction(_LOAD, _FIRST_ARGUMENT),
         *checks,
-        _refused(errno.EAFNOSUPPORT),
+        _refuse_with(errno.EAFNOSUPPORT),
         _instruction(_RETURN, _ALLOW),
     ]
 
@@ -167,7 +167,7 @@ def _if_called(number: int, *instructions: bytes) -> list[bytes]:
     return [_instruction(_IF_EQUAL, number, 0, len(instructions)), *instructions]
 
 
-def _refused(reason: int) -> bytes:
+def _refuse_with(reason: int) -> bytes:
     return _instruction(_RETURN, _REFUSE | reason)
 
 

@@ -33,23 +33,23 @@ def run() -> None:
     job = json.loads(base64.b64decode(JOB))
     os.makedirs("artifacts", exist_ok=True)
     try:
-        value = json.loads(json.dumps(_value(job["script"], job["arguments"])), parse_constant=lambda _: None)
+        value = json.loads(json.dumps(_call_main(job["script"], job["arguments"])), parse_constant=lambda _: None)
     except SystemExit as end:
-        _end(job, end.code if isinstance(end.code, int) else int(end.code is not None))
+        _exit(job, end.code if isinstance(end.code, int) else int(end.code is not None))
     except BaseException as error:  # noqa: BLE001 (every error of the code is printed and ends the program)
-        _tell(error)
-        _end(job, 1)
+        _print_traceback(error)
+        _exit(job, 1)
     else:
         result = {"present": True, "value": value, "type": "json"}
         if job["files"]:
-            result.update(_files(job["files"]))
+            result.update(_collect_files(job["files"]))
         sys.stdout.flush()
         line = job["mark"] + base64.b64encode(json.dumps(result).encode()).decode() + "\n"
         sys.stdout.write(line)
-        _end(job, 0)
+        _exit(job, 0)
 
 
-def _value(script: str, arguments: dict[str, Any]) -> Any:
+def _call_main(script: str, arguments: dict[str, Any]) -> Any:
     module = types.ModuleType("main")
     module.__file__ = _NAME
     sys.modules["main"] = module
@@ -58,14 +58,14 @@ def _value(script: str, arguments: dict[str, Any]) -> Any:
     if not callable(getattr(module, "main", None)):
         raise NameError("The script does not define a function main.")
     value = module.main(**arguments)
-    return asyncio.run(_awaited(value)) if inspect.isawaitable(value) else value
+    return asyncio.run(_await_value(value)) if inspect.isawaitable(value) else value
 
 
-async def _awaited(value: Any) -> Any:
+async def _await_value(value: Any) -> Any:
     return await value
 
 
-def _tell(error: BaseException) -> None:
+def _print_traceback(error: BaseException) -> None:
     """Print the traceback, starting at the script's own lines."""
     place = error.__traceback__
     while place is not None and place.tb_frame.f_code.co_filename != _NAME:
@@ -73,7 +73,7 @@ def _tell(error: BaseException) -> None:
     traceback.print_exception(type(error), error, place)
 
 
-def _files(limits: dict[str, Any]) -> dict[str, Any]:
+def _collect_files(limits: dict[str, Any]) -> dict[str, Any]:
     """Return regular files of supported types within the limits, and the other files by name and reason."""
     files: list[dict[str, str]] = []
     skipped: list[dict[str, str]] = []
@@ -101,7 +101,7 @@ def _files(limits: dict[str, Any]) -> dict[str, Any]:
     return {"files": files, "skipped": skipped}
 
 
-def _end(job: dict[str, Any], code: int) -> None:
+def _exit(job: dict[str, Any], code: int) -> None:
     """Exit at once, without threads and exit handlers of the code; in a shared interpreter only raise a failure."""
     for stream in (sys.stdout, sys.stderr):
         stream.flush()

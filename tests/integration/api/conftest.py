@@ -124,7 +124,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def engine(config: ApiConfig, home: Path) -> Iterator[local_engine.Engine]:
     """What carries runs out."""
     settings = Settings(home=home, files_dir=home / "files", secret_key=SecretStr(SECRET))
-    with local_engine.engine(settings, *config.settings.servers()[:2], threads=8) as running:
+    with local_engine.run_engine(settings, *config.settings.servers()[:2], threads=8) as running:
         yield running
 
 

@@ -11,7 +11,7 @@ import pytest
 from api.app import create_app
 from store.files.blobs import LocalBlobs
 from store.knowledge import bases, documents, memories, memory_messages
-from store.knowledge.memory_messages import ANYBODY, NewMessage
+from store.knowledge.memory_messages import ANY_SCOPE, NewMessage
 from store.mcp import servers
 from store.mcp.servers import ServerFields
 from store.primitives.encryption import EncryptionKey
@@ -103,13 +103,13 @@ def test_ids_of_others_are_answered_like_ids_of_nobody(
     with lonely_server.database.transaction() as tx:
         fields = ServerFields("theirs", "http://127.0.0.1:1/mcp", "sse")
         server = servers.add(tx, owner.tenant_id, fields, EncryptionKey.of(SECRET))
-        file = uploads.register(tx, owner.tenant_id, uploads.store(LocalBlobs(tmp_path), "a.txt", "text/plain", b"a"))
+        file = uploads.register(tx, owner.tenant_id, uploads.store_content(LocalBlobs(tmp_path), "a.txt", "text/plain", b"a"))
         base = bases.create(tx, owner.tenant_id, "x", embedding_model="echo", parser={})
         document, _ = documents.add(tx, owner.tenant_id, base, "a.txt", "text/plain", 1, b"a" * 32)
         memory = memories.create(
             tx, owner.tenant_id, "x", types=1, embedding_model="", chat_model="", most_bytes=10_000
         )
-        memory_messages.add_said(tx, memory, NewMessage(1, "x", b""), ANYBODY)
+        memory_messages.save_message(tx, memory, NewMessage(1, "x", b""), ANY_SCOPE)
     theirs = {
         "agent_id": agent,
         "component_id": "begin",
@@ -194,7 +194,7 @@ def test_the_bare_token_will_do_and_a_revoked_one_will_not(lonely: Client, lonel
     bare = httpx2.get(url, headers=headers)
 
     with lonely_server.database.transaction() as tx:
-        for token in tenants.tokens_of(tx, lonely.tenant_id):
+        for token in tenants.list_tokens(tx, lonely.tenant_id):
             tenants.revoke_token(tx, lonely.tenant_id, token.id)
 
     assert bare.status_code == 200

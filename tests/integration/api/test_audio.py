@@ -8,8 +8,8 @@ from uuid import UUID
 
 import pytest
 
-from api.runs.event_reader import Readings
-from api.runs.event_stream import Streams, Until, Wired
+from api.runs.event_reader import EventReader
+from api.runs.event_stream import EventStreams, StreamEnd, Envelope
 from canvas.events.run_events import Event
 from canvas.events.stream_sequencer import AUDIO_END, AUDIO_START, Position
 from scheduler.coordinator.version_cache import VersionCache
@@ -32,21 +32,21 @@ class Answer:
     client: Client
     run_id: UUID
     text: str
-    streams: Streams
+    streams: EventStreams
 
-    def read(self) -> list[Wired]:
+    def read(self) -> list[Envelope]:
         _, wired, _ = asyncio.run(self.streams.read(self.client.tenant_id, self.run_id, Position()))
         return wired
 
-    def followed(self, *, with_audio: bool) -> list[Wired]:
+    def followed(self, *, with_audio: bool) -> list[Envelope]:
         return asyncio.run(self._followed(with_audio))
 
-    async def _followed(self, with_audio: bool) -> list[Wired]:
+    async def _followed(self, with_audio: bool) -> list[Envelope]:
         await self.streams.start()
-        found: list[Wired] = []
+        found: list[Envelope] = []
         async with self.streams.listen(self.run_id) as subscription:
             frames = self.streams.follow(
-                self.client.tenant_id, subscription, Position(), Until.TURN, token_id=None, with_audio=with_audio
+                self.client.tenant_id, subscription, Position(), StreamEnd.TURN, token_id=None, with_audio=with_audio
             )
             async for wired in frames:
                 assert wired is not None
@@ -63,8 +63,8 @@ def answer(lonely: Client, lonely_server: Server, tmp_path: Path) -> Iterator[An
     database, blobs = lonely_server.database, LocalBlobs(tmp_path)
     run_id, turn = UUID(lonely.start(lonely.agent(ECHO))["run_id"]), new_id()
     with database.transaction() as tx:
-        audio = uploads.register(tx, lonely.tenant_id, uploads.store(blobs, "speech-2.mp3", "audio/mpeg", b"\x01\x02"))
-        text = uploads.register(tx, lonely.tenant_id, uploads.store(blobs, "secret.txt", "text/plain", b"no audio"))
+        audio = uploads.register(tx, lonely.tenant_id, uploads.store_content(blobs, "speech-2.mp3", "audio/mpeg", b"\x01\x02"))
+        text = uploads.register(tx, lonely.tenant_id, uploads.store_content(blobs, "secret.txt", "text/plain", b"no audio"))
         said = "One. Two." + "".join(f"{AUDIO_START}{name.hex}{AUDIO_END}" for name in (new_id(), text.id, audio.id))
         of = {"run_id": run_id, "turn": turn}
         told = [Event("node_started", {}, turn, NODE), Event("message_end", {}, turn, NODE)]
@@ -77,12 +77,12 @@ def answer(lonely: Client, lonely_server: Server, tmp_path: Path) -> Iterator[An
         lonely,
         run_id,
         said,
-        Streams(Readings(own, VersionCache()), EventSubscriptions(lonely_server.redis_url), blobs=blobs),
+        EventStreams(EventReader(own, VersionCache()), EventSubscriptions(lonely_server.redis_url), blobs=blobs),
     )
     own.close()
 
 
-def data_of(wired: list[Wired]) -> list[object]:
+def data_of(wired: list[Envelope]) -> list[object]:
     return [one.body["data"] for one in wired if one.name == "message"]
 
 

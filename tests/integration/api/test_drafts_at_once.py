@@ -90,7 +90,7 @@ def test_file_that_is_put_while_an_editor_saves_is_the_draft(
 
     def put() -> None:
         with lonely_server.database.transaction() as tx:
-            assert drafts.put(tx, lonely.tenant_id, "put", draft) == (UUID(agent), False)
+            assert drafts.save_draft(tx, lonely.tenant_id, "put", draft) == (UUID(agent), False)
 
     with ThreadPoolExecutor(1) as threads, closing(Database(lonely_server.database_url)) as editor:
         with editor.transaction() as tx:

@@ -10,7 +10,7 @@ from scheduler.coordinator.coordinator import Coordinator
 from scheduler.coordinator.version_cache import VersionCache
 from scheduler.lifecycle import start_messages
 from scheduler.lifecycle.lifecycle import Lifecycle
-from scheduler.lifecycle.start_messages import read
+from scheduler.lifecycle.start_messages import parse_message
 from scheduler.messaging.celery_app import make_app
 from scheduler.messaging.dispatch import Dispatch
 from scheduler.messaging.redis_bus import Bus
@@ -25,7 +25,7 @@ def send(server: Server, *args: Any, **options: Any) -> None:
     """Carry out a message of another service as a scheduler does."""
     bus = Bus(server.redis_url)
     coordinator = Coordinator(server.database, Dispatch(make_app(server.redis_url), bus), VersionCache())
-    start_messages.carry_out(Lifecycle(coordinator), read(args, options), MOST)
+    start_messages.carry_out(Lifecycle(coordinator), parse_message(args, options), MOST)
     bus.close()
 
 

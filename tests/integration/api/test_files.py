@@ -182,8 +182,8 @@ def produced(client: Client, storing: Server, run_id: UUID, name: str, kind: str
     """A file that a run has produced, as links name it."""
     blobs, file_id = LocalBlobs(storing.config.settings.files_dir), new_id()
     with storing.database.transaction() as tx:
-        kept = uploads.store(blobs, name, kind.partition(";")[0], b"bytes")
-        uploads.put(tx, client.tenant_id, file_id, kept, run_id=run_id)
+        kept = uploads.store_content(blobs, name, kind.partition(";")[0], b"bytes")
+        uploads.put_row(tx, client.tenant_id, file_id, kept, run_id=run_id)
     return f"{file_id.hex}.{name.rpartition('.')[2]}"
 
 
@@ -211,7 +211,7 @@ def test_files_of_others_and_files_that_are_gone_are_not_there(
     other.http.close()
     with storing.database.transaction() as tx:
         gone = uploads.register(
-            tx, client.tenant_id, uploads.store(LocalBlobs(tmp_path), "gone.txt", "text/plain", b"elsewhere")
+            tx, client.tenant_id, uploads.store_content(LocalBlobs(tmp_path), "gone.txt", "text/plain", b"elsewhere")
         ).id.hex
 
     for file_id in (theirs, gone, "0" * 32, "nonsense", ""):
@@ -242,7 +242,7 @@ def test_an_upload_needs_a_file_and_an_agent(client: Client, agent: str) -> None
 
 
 def test_an_upload_ends_where_it_is_too_large(client: Client, agent: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("api.http.uploads.LARGEST", 1000)
+    monkeypatch.setattr("api.http.uploads.MAX_UPLOAD_BYTES", 1000)
     url, kind = f"/api/v1/agents/{agent}/upload", {"Content-Type": "multipart/form-data; boundary=x"}
     head = b'--x\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\n'
 

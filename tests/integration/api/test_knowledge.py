@@ -9,9 +9,9 @@ import pytest
 
 from canvas.errors import ToolError
 from providers.http.address_policy import Guard
-from providers.http.client import Outgoing
+from providers.http.client import HttpClient
 from providers.interfaces import RetrievalQuery
-from providers.ragflow import RagflowServer
+from providers.ragflow import RagflowClient
 from tests.integration.api.conftest import Server, serving, with_settings
 from tests.integration.api.talking import Client
 from tests.integration.knowledge_bases import Shop
@@ -216,8 +216,8 @@ def test_another_easel_can_search_here_as_it_searches_ragflow(
     dataset, document = stocked
 
     async def search(*entries: str, **options: Any) -> Any:
-        http = Outgoing(Guard())
-        server = RagflowServer(http, storing.url, client.token)
+        http = HttpClient(Guard())
+        server = RagflowClient(http, storing.url, client.token)
         try:
             return await server.search(
                 RetrievalQuery("refunds take", dataset_ids=entries, options={**OPTIONS, **options})

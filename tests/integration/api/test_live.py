@@ -41,7 +41,7 @@ class Stage:
             if opens:
                 tx.run(message_streams.OPEN, node_id=NODE, **of)
             if name == "message_reset":
-                tx.run(message_streams.TAKE_BACK, **of)
+                tx.run(message_streams.TRUNCATE, **of)
                 self.epoch, self.said = self.epoch + 1, ""
             if ends:
                 tx.run(message_streams.PUT_TEXT, run_id=self.run_id, turn=self.turn, node_id=NODE, said=self.said)

@@ -8,9 +8,9 @@ import httpx2
 import pytest
 
 from providers.http.address_policy import Guard
-from providers.http.client import Outgoing
+from providers.http.client import HttpClient
 from providers.interfaces import RetrievalQuery
-from providers.ragflow import RagflowServer
+from providers.ragflow import RagflowClient
 from tests.integration.api.conftest import Server
 from tests.integration.api.talking import Client
 
@@ -172,8 +172,8 @@ def test_our_own_client_of_ragflow_saves_and_searches_here(lonely: Client, lonel
     options = {"top_n": 3, "similarity_threshold": 0.1, "keywords_similarity_weight": 0.5, "user_id": "ann"}
 
     async def talk() -> Any:
-        http = Outgoing(Guard.parse(allowed="127.0.0.1"))
-        server = RagflowServer(http, lonely_server.url, lonely.token)
+        http = HttpClient(Guard.parse(allowed="127.0.0.1"))
+        server = RagflowClient(http, lonely_server.url, lonely.token)
         try:
             for _ in range(2):  # as an attempt that comes after a worker that died
                 await server.save([memory], {**record, "agent_response": "Noted."}, key)

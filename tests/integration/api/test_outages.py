@@ -110,7 +110,7 @@ def test_what_goes_wrong_here_is_told_with_a_request_id_only(server: Server, mon
         raise ValueError("a secret of ours")
 
     client = server.client()
-    monkeypatch.setattr(tenants, "principal_of", fail)
+    monkeypatch.setattr(tenants, "find_principal", fail)
 
     with capture_logs() as logs:
         wire = client.http.get("/api/v1/agents")

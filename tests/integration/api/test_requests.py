@@ -278,7 +278,7 @@ TOO_LARGE = [
 def test_request_that_is_too_large_is_413_in_the_words_of_its_route(
     lonely: Client, path: str, code: int | str, is_announced: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("api.http.uploads.LARGEST", 2_000_000)
+    monkeypatch.setattr("api.http.uploads.MAX_UPLOAD_BYTES", 2_000_000)
     dataset = lonely.http.post("/api/v1/datasets", json={"name": "d"}).json()["data"]["id"]
     url = f"/api/v1{path.format(agent=lonely.agent(ECHO), dataset=dataset)}"
     method = "PUT" if path in ("/agents/{agent}", "/budgets") else "POST"

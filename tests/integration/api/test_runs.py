@@ -396,7 +396,7 @@ def headers_of(server: Server, client: Client, run_id: str) -> dict[str, str]:
     with server.database.transaction() as tx:
         row = run_rows.read(tx, client.tenant_id, UUID(run_id))
     assert row is not None
-    return sealed_headers.unsealed(EncryptionKey.of(SECRET), client.tenant_id, row["request"])
+    return sealed_headers.unseal_headers(EncryptionKey.of(SECRET), client.tenant_id, row["request"])
 
 
 # -- honest replies --------------------------------------------------------------------------------------------------
@@ -467,7 +467,7 @@ def test_a_run_says_when_it_does_not_show_all_of_its_activations(
 ) -> None:
     run_id = client.start(client.agent(MODEL))["run_id"]
     whole = client.until(run_id, "succeeded")
-    monkeypatch.setattr(run_queries, "MOST_STEPS", 2)
+    monkeypatch.setattr(run_queries, "MAX_STEPS", 2)
 
     cut = client.run(run_id)
 

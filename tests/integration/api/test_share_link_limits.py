@@ -394,7 +394,7 @@ def test_a_token_is_refused_once_it_has_expired(owner: Client, sharing: Server) 
 
 def revoke(server: Server, client: Client) -> None:
     with server.database.transaction() as tx:
-        for token in tenants.tokens_of(tx, client.tenant_id):
+        for token in tenants.list_tokens(tx, client.tenant_id):
             tenants.revoke_token(tx, client.tenant_id, token.id)
 
 
@@ -472,8 +472,8 @@ def produced(server: Server, client: Client, run_id: UUID) -> str:
     """A file that a run has produced."""
     file_id = new_id()
     with server.database.transaction() as tx:
-        kept = uploads.store(blobs_of(server), "a.txt", "text/plain", b"bytes")
-        uploads.put(tx, client.tenant_id, file_id, kept, run_id=run_id)
+        kept = uploads.store_content(blobs_of(server), "a.txt", "text/plain", b"bytes")
+        uploads.put_row(tx, client.tenant_id, file_id, kept, run_id=run_id)
     return file_id.hex
 
 

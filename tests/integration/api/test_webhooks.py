@@ -13,7 +13,7 @@ import pytest
 import redis
 from structlog.testing import capture_logs
 
-from api.webhooks.token_bucket import BucketsAway, TokenBuckets
+from api.webhooks.token_bucket import BucketsUnavailable, TokenBuckets
 from store.agents.canvas_secrets import CanvasSecrets
 from store.primitives.encryption import CannotUnseal
 from store.primitives.ids import new_id
@@ -348,7 +348,7 @@ def test_a_bucket_that_somebody_has_spoilt_is_full(redis_url: str) -> None:
 
 
 def test_without_redis_nobody_knows_what_a_bucket_holds() -> None:
-    with closing(TokenBuckets("redis://127.0.0.1:1/0")) as buckets, pytest.raises(BucketsAway):
+    with closing(TokenBuckets("redis://127.0.0.1:1/0")) as buckets, pytest.raises(BucketsUnavailable):
         buckets.take(UUID(int=1), 1, 60)
 
 

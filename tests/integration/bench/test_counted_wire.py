@@ -8,16 +8,16 @@ import psycopg
 import pytest
 import redis
 
-from bench.measuring.counted_wire import Wires, wires
-from bench.measuring.postgres_protocol import PostgresTalk
-from bench.measuring.redis_protocol import RedisTalk
+from bench.measuring.counted_wire import CountingProxies, run_proxies
+from bench.measuring.postgres_protocol import PostgresObserver
+from bench.measuring.redis_protocol import RedisObserver
 
 STEP = ("begin", "select count(*) from runs", "commit")
 
 
 @pytest.fixture
-def laid() -> Iterator[Wires]:
-    with wires() as laid:
+def laid() -> Iterator[CountingProxies]:
+    with run_proxies() as laid:
         yield laid
 
 
@@ -25,8 +25,8 @@ def plain(url: str) -> str:
     return url.replace("+psycopg", "")
 
 
-def test_single_and_pipelined_statements_are_distinguished(laid: Wires, module_database_url: str):
-    wire = laid.to(module_database_url, PostgresTalk)
+def test_single_and_pipelined_statements_are_distinguished(laid: CountingProxies, module_database_url: str):
+    wire = laid.to(module_database_url, PostgresObserver)
     with psycopg.connect(plain(wire.through(module_database_url)), autocommit=True) as connection:
         before = laid.read(wire)
         for sql in STEP:
@@ -44,8 +44,8 @@ def test_single_and_pipelined_statements_are_distinguished(laid: Wires, module_d
     assert in_a_pipeline.statements == one_by_one.statements
 
 
-def test_commands_are_counted_as_the_server_counts_them(laid: Wires, redis_url: str):
-    wire = laid.to(redis_url, RedisTalk)
+def test_commands_are_counted_as_the_server_counts_them(laid: CountingProxies, redis_url: str):
+    wire = laid.to(redis_url, RedisObserver)
     with redis.Redis.from_url(wire.through(redis_url)) as client:
         client.ping()
         before = laid.read(wire)
@@ -66,8 +66,8 @@ def test_commands_are_counted_as_the_server_counts_them(laid: Wires, redis_url: 
     assert larger.bytes_answered > 300_000
 
 
-def test_delayed_proxy_adds_its_delay_to_each_round_trip(laid: Wires, redis_url: str):
-    wire = laid.to(redis_url, RedisTalk)
+def test_delayed_proxy_adds_its_delay_to_each_round_trip(laid: CountingProxies, redis_url: str):
+    wire = laid.to(redis_url, RedisObserver)
     with redis.Redis.from_url(wire.through(redis_url)) as client:
         client.ping()
         wire.each_way = 0.02
@@ -79,8 +79,8 @@ def test_delayed_proxy_adds_its_delay_to_each_round_trip(laid: Wires, redis_url:
     assert took >= 0.08
 
 
-def test_delayed_data_arrive_in_order_when_the_delay_ends(laid: Wires, redis_url: str):
-    wire = laid.to(redis_url, RedisTalk)
+def test_delayed_data_arrive_in_order_when_the_delay_ends(laid: CountingProxies, redis_url: str):
+    wire = laid.to(redis_url, RedisObserver)
     wire.each_way = 0.01
     with redis.Redis.from_url(wire.through(redis_url)) as client, client.pipeline(transaction=False) as pipeline:
         for number in range(2000):
@@ -93,8 +93,8 @@ def test_delayed_data_arrive_in_order_when_the_delay_ends(laid: Wires, redis_url
 
 
 def test_closing_the_proxies_closes_their_connections(redis_url: str):
-    with wires() as laid:
-        wire = laid.to(redis_url, RedisTalk)
+    with run_proxies() as laid:
+        wire = laid.to(redis_url, RedisObserver)
         client = redis.Redis.from_url(wire.through(redis_url), retry=None)
         client.ping()
 

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from bench.hops.hops import HOPS, stand_on
+from bench.hops.hops import HOPS, run_hop_bench
 from bench.measuring.tally import Tally
 
 
 def test_requests_of_a_hop_are_counted(tmp_path: Path):
-    with stand_on(tmp_path) as stand:
+    with run_hop_bench(tmp_path) as stand:
         stand.start_workers(1, idle=1.0)
 
         passed = stand.chains(1, 1)

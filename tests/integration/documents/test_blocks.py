@@ -9,19 +9,19 @@ from PIL import Image
 from canvas.errors import NodeFailure
 from components.documents import blocks
 from components.documents.blocks import (
-    Code,
-    Heading,
-    Listing,
-    Paragraph,
-    Quote,
-    Rule,
+    CodeBlock,
+    HeadingBlock,
+    ListBlock,
+    ParagraphBlock,
+    QuoteBlock,
+    RuleBlock,
     Span,
-    Table,
-    blocks_of,
+    TableBlock,
+    parse_blocks,
     plain_text,
 )
 from components.documents.page import pictures
-from components.documents.page.pictures import Picture
+from components.documents.page.pictures import EmbeddedImage
 
 
 def picture_uri(kind: str = "png", size: tuple[int, int] = (3, 2)) -> str:
@@ -31,22 +31,22 @@ def picture_uri(kind: str = "png", size: tuple[int, int] = (3, 2)) -> str:
 
 
 def test_headings_paragraphs_code_and_rules_stand_in_order():
-    found = blocks_of("# Title\n\ntext\n\n```py\nx = 1\n\ny\n```\n\n    indented\n\n---\n\n#### Small")
+    found = parse_blocks("# Title\n\ntext\n\n```py\nx = 1\n\ny\n```\n\n    indented\n\n---\n\n#### Small")
 
     assert found == (
-        Heading(1, (Span("Title"),)),
-        Paragraph((Span("text"),)),
-        Code("x = 1\n\ny"),
-        Code("indented"),
-        Rule(),
-        Heading(4, (Span("Small"),)),
+        HeadingBlock(1, (Span("Title"),)),
+        ParagraphBlock((Span("text"),)),
+        CodeBlock("x = 1\n\ny"),
+        CodeBlock("indented"),
+        RuleBlock(),
+        HeadingBlock(4, (Span("Small"),)),
     )
 
 
 def test_styles_may_stand_in_one_another():
-    (paragraph,) = blocks_of("a **b *c* `d`** ~~e~~ [f **g**](http://h.i)")
+    (paragraph,) = parse_blocks("a **b *c* `d`** ~~e~~ [f **g**](http://h.i)")
 
-    assert paragraph == Paragraph(
+    assert paragraph == ParagraphBlock(
         (
             Span("a "),
             Span("b ", bold=True),
@@ -63,40 +63,40 @@ def test_styles_may_stand_in_one_another():
 
 
 def test_a_line_end_is_a_blank_and_a_hard_one_a_line_feed():
-    assert blocks_of("a\nb  \nc") == (Paragraph((Span("a"), Span(" "), Span("b"), Span("\n"), Span("c"))),)
+    assert parse_blocks("a\nb  \nc") == (ParagraphBlock((Span("a"), Span(" "), Span("b"), Span("\n"), Span("c"))),)
 
 
 def test_lists_keep_their_numbers_their_nesting_and_how_close_they_lie():
-    bullets, numbers = blocks_of("- a\n  1. b\n- c\n\n3) d\n\n4) e")
+    bullets, numbers = parse_blocks("- a\n  1. b\n- c\n\n3) d\n\n4) e")
 
-    nested = Listing(((Paragraph((Span("b"),), tight=True),),), start=1)
-    tight = (Paragraph((Span("a"),), tight=True), nested), (Paragraph((Span("c"),), tight=True),)
-    assert bullets == Listing(tight, start=None)
-    assert numbers == Listing(((Paragraph((Span("d"),)),), (Paragraph((Span("e"),)),)), start=3)
-    assert isinstance(numbers, Listing)
+    nested = ListBlock(((ParagraphBlock((Span("b"),), tight=True),),), start=1)
+    tight = (ParagraphBlock((Span("a"),), tight=True), nested), (ParagraphBlock((Span("c"),), tight=True),)
+    assert bullets == ListBlock(tight, start=None)
+    assert numbers == ListBlock(((ParagraphBlock((Span("d"),)),), (ParagraphBlock((Span("e"),)),)), start=3)
+    assert isinstance(numbers, ListBlock)
     assert [numbers.mark(0), numbers.mark(1)] == ["3.", "4."]
 
 
 def test_quotes_hold_blocks():
-    assert blocks_of("> a\n>\n> > b") == (Quote((Paragraph((Span("a"),)), Quote((Paragraph((Span("b"),)),)))),)
+    assert parse_blocks("> a\n>\n> > b") == (QuoteBlock((ParagraphBlock((Span("a"),)), QuoteBlock((ParagraphBlock((Span("b"),)),)))),)
 
 
 def test_rows_of_a_table_are_as_long_as_its_header():
-    (table,) = blocks_of("|A|B|\n|-|:-:|\n|1|\n|1|2|3|")
+    (table,) = parse_blocks("|A|B|\n|-|:-:|\n|1|\n|1|2|3|")
 
-    assert table == Table(
+    assert table == TableBlock(
         ((Span("A"),), (Span("B"),)), (((Span("1"),), ()), ((Span("1"),), (Span("2"),))), ("left", "center")
     )
 
 
 def test_html_in_a_text_is_text():
-    assert blocks_of("<script>x</script>") == (Paragraph((Span("<script>x</script>"),)),)
+    assert parse_blocks("<script>x</script>") == (ParagraphBlock((Span("<script>x</script>"),)),)
 
 
 def test_an_image_elsewhere_is_named_and_never_fetched():
-    (paragraph,) = blocks_of("![A chart](https://x.y/z.png) ![](http://a.b/c)")
+    (paragraph,) = parse_blocks("![A chart](https://x.y/z.png) ![](http://a.b/c)")
 
-    assert paragraph == Paragraph(
+    assert paragraph == ParagraphBlock(
         (
             Span("A chart (https://x.y/z.png)", link="https://x.y/z.png"),
             Span(" "),
@@ -107,11 +107,11 @@ def test_an_image_elsewhere_is_named_and_never_fetched():
 
 @pytest.mark.parametrize("kind", ["png", "jpeg"])
 def test_an_image_that_the_text_carries_is_a_picture(kind: str):
-    (paragraph,) = blocks_of(f"![dot]({picture_uri(kind)})")
+    (paragraph,) = parse_blocks(f"![dot]({picture_uri(kind)})")
 
-    assert isinstance(paragraph, Paragraph)
+    assert isinstance(paragraph, ParagraphBlock)
     (picture,) = paragraph.content
-    assert isinstance(picture, Picture)
+    assert isinstance(picture, EmbeddedImage)
     assert (picture.width, picture.height, picture.description) == (3, 2, "dot")
 
 
@@ -125,31 +125,31 @@ def test_an_image_that_the_text_carries_is_a_picture(kind: str):
     ],
 )
 def test_a_picture_that_cannot_be_shown_leaves_its_description(address: str):
-    assert blocks_of(f"![dot]({address})") == (Paragraph((Span("dot"),)),)
+    assert parse_blocks(f"![dot]({address})") == (ParagraphBlock((Span("dot"),)),)
 
 
 def test_a_picture_of_too_many_pixels_is_left_out(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(pictures, "MOST_PIXELS", 5)
+    monkeypatch.setattr(pictures, "MAX_PIXELS", 5)
 
-    assert blocks_of(f"![dot]({picture_uri()})") == (Paragraph((Span("dot"),)),)
+    assert parse_blocks(f"![dot]({picture_uri()})") == (ParagraphBlock((Span("dot"),)),)
 
 
 def test_nesting_without_end_is_cut_off():
-    assert blocks_of("> " * 50_000 + "a")
-    assert blocks_of("".join("  " * depth + "- a\n" for depth in range(200)))
+    assert parse_blocks("> " * 50_000 + "a")
+    assert parse_blocks("".join("  " * depth + "- a\n" for depth in range(200)))
 
 
 def test_a_text_of_too_many_parts_is_refused(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(blocks, "MOST_TOKENS", 5)
+    monkeypatch.setattr(blocks, "MAX_TOKENS", 5)
 
-    blocks_of("a")
+    parse_blocks("a")
     with pytest.raises(NodeFailure, match="too many paragraphs"):
-        blocks_of("a\n\nb\n\nc")
+        parse_blocks("a\n\nb\n\nc")
 
 
 def test_plain_text_names_addresses_that_cannot_be_seen():
-    (paragraph,) = blocks_of("[a **b**](http://x.y) <http://z.z> <me@x.y> c")
+    (paragraph,) = parse_blocks("[a **b**](http://x.y) <http://z.z> <me@x.y> c")
 
-    assert isinstance(paragraph, Paragraph)
+    assert isinstance(paragraph, ParagraphBlock)
     assert plain_text(paragraph.content) == "a b (http://x.y) http://z.z me@x.y c"
     assert plain_text(()) == ""

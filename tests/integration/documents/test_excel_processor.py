@@ -173,7 +173,7 @@ def test_a_missing_library_fails_the_node(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_files_that_are_too_large_together_fail_the_node(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(tables, "MOST_CELLS", 3)
+    monkeypatch.setattr(tables, "MAX_CELLS", 3)
 
     with pytest.raises(NodeFailure, match="more than 3 cells together"):
         outputs(given([descriptor("c", "c.csv")] * 2, c=b"a\n1\n2"))

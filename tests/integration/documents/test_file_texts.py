@@ -100,7 +100,7 @@ def test_a_locked_pdf_names_the_remedy():
 
 
 def test_of_a_very_long_pdf_the_first_pages_are_read(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(pdf_text, "MOST_PAGES", 2)
+    monkeypatch.setattr(pdf_text, "MAX_PAGES", 2)
 
     assert text_of("a.pdf", pdf("1", "2", "3")) == "1\n\n2\n\n[Only the first 2 of 3 pages were read.]"
 
@@ -194,14 +194,14 @@ def test_an_archive_that_unpacks_to_far_more_is_refused_unopened(name: str):
 
 
 def test_an_archive_of_very_many_files_is_refused(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(file_kinds, "MOST_MEMBERS", 3)
+    monkeypatch.setattr(file_kinds, "MAX_MEMBERS", 3)
 
     with pytest.raises(FileTooLarge):
         text_of("a.xlsx", xlsx(S=[["a"]]))
 
 
 def test_cells_that_are_not_there_do_not_cost_time(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(spreadsheets, "MOST_ROWS", 1000)
+    monkeypatch.setattr(spreadsheets, "MAX_ROWS", 1000)
     rows = '<row r="99999999999"><c r="A99999999999"><v>1</v></c></row>'
     schema = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
     page = f'<worksheet xmlns="{schema}"><sheetData>{rows}</sheetData></worksheet>'
@@ -211,17 +211,17 @@ def test_cells_that_are_not_there_do_not_cost_time(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_file_that_could_not_have_been_uploaded_is_refused(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(file_kinds, "MOST_BYTES", 3)
+    monkeypatch.setattr(file_kinds, "MAX_FILE_BYTES", 3)
 
     with pytest.raises(FileTooLarge, match=r'"a.txt" \(text\) is larger'):
         text_of("a.txt", b"1234")
 
 
 def test_a_very_long_text_is_cut_with_a_note(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(file_texts, "MOST_CHARACTERS", 5)
+    monkeypatch.setattr(file_texts, "MAX_CHARACTERS", 5)
 
     assert text_of("a.txt", b"12345") == "12345"
-    assert text_of("a.txt", b"123456") == "12345" + file_texts.CUT
+    assert text_of("a.txt", b"123456") == "12345" + file_texts.CUT_NOTE
 
 
 def test_a_text_can_be_stored_whatever_was_in_it():

@@ -138,7 +138,7 @@ def test_what_is_too_wide_still_finds_its_place():
 
 
 def test_a_document_of_too_many_pages_is_refused(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(paper, "MOST_PAGES", 2)
+    monkeypatch.setattr(paper, "MAX_PAGES", 2)
 
     with pytest.raises(NodeFailure, match="more than 2 pages"):
         render("a\n\n" * 200, "pdf")

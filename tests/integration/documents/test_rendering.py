@@ -19,8 +19,8 @@ def test_every_format_can_be_made(output_format: str):
 
 
 def test_a_text_beyond_all_measure_is_refused(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(rendering, "LONGEST", 10)
-    monkeypatch.setattr(rendering, "MOST_BRACKETS", 3)
+    monkeypatch.setattr(rendering, "MAX_TEXT_CHARS", 10)
+    monkeypatch.setattr(rendering, "MAX_BRACKETS", 3)
 
     for text in ("a" * 11, "[[[["):
         with pytest.raises(NodeFailure, match="several"):

@@ -9,7 +9,7 @@ import pytest
 from canvas.errors import NodeFailure
 from components.documents import render
 from components.documents.formats import sheets
-from components.documents.formats.sheets import typed_value
+from components.documents.formats.sheets import parse_cell
 
 
 def workbook(text: str) -> dict[str, list[list[Any]]]:
@@ -77,8 +77,8 @@ def test_rows_are_as_long_as_the_header_and_empty_cells_are_dropped():
     ],
 )
 def test_cells_that_spell_a_number_are_numbers(cell: str, value: Any):
-    assert typed_value(cell) == value
-    assert type(typed_value(cell)) is type(value)
+    assert parse_cell(cell) == value
+    assert type(parse_cell(cell)) is type(value)
 
 
 @pytest.mark.parametrize("cell", ["=1+1", "+SUM(A1)", "-cmd", "@x"])
@@ -96,7 +96,7 @@ def test_a_text_without_tables_is_one_cell():
 
 
 def test_a_small_text_cannot_ask_for_a_huge_workbook(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(sheets, "_MOST_CELLS", 10)
+    monkeypatch.setattr(sheets, "_MAX_CELLS", 10)
 
     with pytest.raises(NodeFailure, match="more than 10 cells"):
         render("|a" * 6 + "|\n|x|\n", "xlsx")

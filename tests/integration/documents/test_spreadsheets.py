@@ -12,8 +12,8 @@ from openpyxl import Workbook, load_workbook
 from canvas.errors import NodeFailure
 from components.text.extraction import spreadsheets
 from components.text.extraction.file_kinds import FileTooLarge, FileUnreadable
-from components.text.extraction.spreadsheets import csv_of, tables_of, xlsx_of
-from components.text.extraction.tables import Table, of_rows
+from components.text.extraction.spreadsheets import write_csv, parse_tables, write_xlsx
+from components.text.extraction.tables import Table, from_rows
 
 CELLS = st.none() | st.booleans() | st.integers(-(10**14), 10**14) | st.text(
     st.characters(codec="utf-8", categories=("L", "N", "P", "S", "Zs")), min_size=1, max_size=8
@@ -37,13 +37,13 @@ def opened(data: bytes) -> Any:
 
 
 def rows_of(data: bytes, name: str = "a.xlsx") -> Any:
-    return next(iter(tables_of(name, data).values())).rows
+    return next(iter(parse_tables(name, data).values())).rows
 
 
 def test_a_workbook_has_a_table_for_each_sheet():
     data = workbook(S1=[["id", "name"], [1, "a"]], S2=[["x"]], S3=[])
 
-    assert tables_of("a.xlsx", data) == {
+    assert parse_tables("a.xlsx", data) == {
         "S1": Table(["id", "name"], [{"id": 1, "name": "a"}]), "S2": Table(["x"], []), "S3": Table([], []),
     }  # fmt: skip
 
@@ -80,7 +80,7 @@ def test_a_name_is_a_name_even_where_it_stands_for_no_value_elsewhere():
     ],
 )  # fmt: skip
 def test_sheets_are_chosen_by_name(selection: str, sheets: list[str]):
-    assert list(tables_of("a.xlsx", workbook(S1=[["a"]], S2=[["b"]]), selection)) == sheets
+    assert list(parse_tables("a.xlsx", workbook(S1=[["a"]], S2=[["b"]]), selection)) == sheets
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_a_csv_file_may_have_semicolons_tabs_or_bars_between_its_cells(text: str
 def test_a_csv_file_may_be_ragged_and_in_another_encoding():
     data = "名,b\n\n张,1,2\n李".encode("gb18030")
 
-    assert tables_of("a.csv", data) == {
+    assert parse_tables("a.csv", data) == {
         "Sheet1": Table(
             ["名", "b", "Unnamed: 2"],
             [{"名": "张", "b": 1, "Unnamed: 2": 2}, {"名": "李", "b": None, "Unnamed: 2": None}],
@@ -129,7 +129,7 @@ def test_a_csv_file_may_be_ragged_and_in_another_encoding():
 @pytest.mark.parametrize(("name", "data"), [("a.xlsx", b"a,b"), ("a.xls", b"\xd0\xcf\x11\xe0"), ("a", b"")])
 def test_a_file_that_is_no_workbook_says_so(name: str, data: bytes):
     with pytest.raises(FileUnreadable, match=f'"{name}"'):
-        tables_of(name, data)
+        parse_tables(name, data)
 
 
 @pytest.mark.parametrize("name", ["a.csv", "a.xlsx"])
@@ -137,36 +137,36 @@ def test_a_file_with_far_too_many_cells_is_refused(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(spreadsheets, "MOST_CELLS", 3)
 
     with pytest.raises(FileTooLarge, match="more than 3 cells"):
-        tables_of(name, b"a,b\n1,2" if name == "a.csv" else workbook(S=[["a", "b"], [1, 2]]))
+        parse_tables(name, b"a,b\n1,2" if name == "a.csv" else workbook(S=[["a", "b"], [1, 2]]))
 
 
 def test_what_is_written_reads_back():
-    table = of_rows([{"id": 1, "name": "ä", "ok": True}, {"id": 2.5, "name": None, "ok": False}])
+    table = from_rows([{"id": 1, "name": "ä", "ok": True}, {"id": 2.5, "name": None, "ok": False}])
 
-    assert tables_of("a.xlsx", xlsx_of({"S": table})) == {"S": table}
-    assert tables_of("a.csv", csv_of(table)) == {"Sheet1": table}
+    assert parse_tables("a.xlsx", write_xlsx({"S": table})) == {"S": table}
+    assert parse_tables("a.csv", write_csv(table)) == {"Sheet1": table}
 
 
 @given(st.lists(CELLS, min_size=1, max_size=4))
 @settings(max_examples=8, deadline=None)
 def test_any_cell_that_is_written_reads_back(cells: list[Any]):
-    table = of_rows([{"a": cell, "last": "x"} for cell in cells])
+    table = from_rows([{"a": cell, "last": "x"} for cell in cells])
 
-    assert tables_of("a.xlsx", xlsx_of({"S": table}))["S"] == table
+    assert parse_tables("a.xlsx", write_xlsx({"S": table}))["S"] == table
 
 
 @pytest.mark.parametrize("text", ["=1+1", "+1+1", "-1+1", "@SUM(A1)", "=cmd|' /C calc'!A0"])
 def test_a_text_is_never_written_as_a_formula(text: str):
-    table = of_rows([{text: text}])
+    table = from_rows([{text: text}])
 
-    page = opened(xlsx_of({"S": table})).worksheets[0]
+    page = opened(write_xlsx({"S": table})).worksheets[0]
 
     assert [(row[0].value, row[0].data_type) for row in page.iter_rows()] == [(text, "s")] * 2
-    assert csv_of(table).decode().splitlines() == [f"'{text}"] * 2
+    assert write_csv(table).decode().splitlines() == [f"'{text}"] * 2
 
 
 def test_a_text_that_is_a_number_stays_one_in_a_csv_file():
-    assert csv_of(of_rows([{"a": "-5", "b": -5, "c": None, "d": [1], "e": "x,y"}])) == b'a,b,c,d,e\n-5,-5,,[1],"x,y"\n'
+    assert write_csv(from_rows([{"a": "-5", "b": -5, "c": None, "d": [1], "e": "x,y"}])) == b'a,b,c,d,e\n-5,-5,,[1],"x,y"\n'
 
 
 @pytest.mark.parametrize(
@@ -177,17 +177,17 @@ def test_a_text_that_is_a_number_stays_one_in_a_csv_file():
     ],
 )  # fmt: skip
 def test_what_a_cell_cannot_hold_is_written_as_text(value: Any, cell: str):
-    assert opened(xlsx_of({"S": of_rows([{"a": value}])})).worksheets[0]["A2"].value == cell
+    assert opened(write_xlsx({"S": from_rows([{"a": value}])})).worksheets[0]["A2"].value == cell
 
 
 def test_sheets_get_names_that_excel_allows():
     names = ["B/1", "B\\1", "b_1", "x" * 40, "x" * 40, "'quoted' [a]:*?", ""]
 
-    titles = opened(xlsx_of({name + " " * place: of_rows([]) for place, name in enumerate(names)})).sheetnames
+    titles = opened(write_xlsx({name + " " * place: from_rows([]) for place, name in enumerate(names)})).sheetnames
 
     assert titles == ["B_1", "B_1_1", "b_1_2", "x" * 31, "x" * 29 + "_1", "quoted' _a____", "Sheet"]
 
 
 def test_a_sheet_with_more_columns_than_excel_takes_is_refused():
     with pytest.raises(NodeFailure, match="16,384 columns"):
-        xlsx_of({"S": of_rows([{str(column): 1 for column in range(16_385)}])})
+        write_xlsx({"S": from_rows([{str(column): 1 for column in range(16_385)}])})

@@ -8,7 +8,7 @@ from providers.models.chat.catalogue import Limits, open_chat, resolve
 from providers.models.chat.retrying_model import RetryPolicy
 from providers.models.transport.clients import close_connections
 from providers.models.types.chat import ChatRequest, Completion, Delta, UsageDelta
-from providers.models.vendors.accounts import Account, AccountModel
+from providers.models.vendors.accounts import VendorAccount, AccountModel
 from tests.vendor_server import Play, VendorServer, vendor_server
 
 ASK = [{"role": "system", "content": "S"}, {"role": "user", "content": "Q"}]
@@ -89,11 +89,11 @@ class Asked:
     def _opened(self, server: VendorServer) -> Any:
         models = {self._model: AccountModel(is_tools=True, kinds=frozenset({"chat", "vision"}))}
         given: dict[str, Any] = {"base_url": server.url, "models": models, **self._account}
-        account = Account(**given)
+        account = VendorAccount(**given)
         if "sts_url" in account.extra:
             account = replace(account, extra={**account.extra, "sts_url": f"{server.url}/sts"})
         spec = resolve(f"{self._model}@{account.factory}", [account])
-        return open_chat(spec, Limits(), pace=RetryPolicy(self.waits, lambda: 1.0))
+        return open_chat(spec, Limits(), retry_policy=RetryPolicy(self.waits, lambda: 1.0))
 
     def _run(self, plays: tuple[Play, ...], read: Any) -> Any:
         async def run() -> Any:

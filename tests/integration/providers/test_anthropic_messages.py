@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from providers.models.types.chat import CallsDelta, ErrorDelta, ReasoningDelta, TextDelta, ToolCall, Usage, UsageDelta
+from providers.models.types.chat import CallsDelta, ErrorDelta, ReasoningDelta, ContentDelta, ToolCall, Usage, UsageDelta
 from tests.integration.providers.asked import ASK, PIXEL, WEATHER, Asked, conversation, without_usage
 from tests.vendor_server import Play, events, streamed, whole
 
@@ -52,7 +52,7 @@ def test_an_answer_is_streamed_with_its_usage_at_the_end():
     deltas = model.stream(said(begun(), {"type": "ping"}, text("Hel", "lo"), ended()))
 
     (asked,) = model.server.requests
-    assert deltas == [TextDelta("Hel"), TextDelta("lo"), UsageDelta(Usage(25, 15, 40, calls=1))]
+    assert deltas == [ContentDelta("Hel"), ContentDelta("lo"), UsageDelta(Usage(25, 15, 40, calls=1))]
     assert asked.target == "/v1/messages"
     assert (asked.headers["x-api-key"], asked.headers["anthropic-version"]) == (KEY, "2023-06-01")
     assert "authorization" not in asked.headers
@@ -188,7 +188,7 @@ def test_an_answer_that_was_cut_short_says_so(stop: str, ending: str):
     deltas = claude().stream(said(begun(), text("Half"), ended(stop)))
 
     *_, notice = without_usage(deltas)
-    assert isinstance(notice, TextDelta)
+    assert isinstance(notice, ContentDelta)
     assert notice.text.endswith(ending)
 
 
@@ -235,7 +235,7 @@ def test_a_rate_limit_is_waited_for_as_long_as_the_vendor_asks():
         refused(429, "rate_limit_error", "slow down", retry_after="7"), said(begun(), text("hi"), ended()), retries=1
     )
 
-    assert without_usage(deltas) == [TextDelta("hi")]
+    assert without_usage(deltas) == [ContentDelta("hi")]
     assert model.waits == [7.0]
 
 
@@ -252,7 +252,7 @@ def test_a_stream_that_breaks_off_keeps_what_was_said_and_is_not_begun_again(pla
     model = claude()
     spoken, error = without_usage(model.stream(play, retries=5))
 
-    assert spoken == TextDelta("Half")
+    assert spoken == ContentDelta("Half")
     assert isinstance(error, ErrorDelta)
     assert error.code == code
     assert len(model.server.requests) == 1

@@ -10,7 +10,7 @@ import pytest
 from psycopg import sql
 
 from canvas.errors import ToolError
-from providers.databases.databases import Servers
+from providers.databases.databases import DatabaseServers
 from providers.http.address_policy import Guard
 from providers.interfaces import Rows
 
@@ -47,7 +47,7 @@ def params(request: pytest.FixtureRequest, module_database_url: str) -> Mapping[
 async def ask(params: Mapping[str, Any], *statements: str) -> list[Rows | str]:
     """What each statement gives in one session: its rows, or the text of its error."""
     told: list[Rows | str] = []
-    async with Servers(Guard(allow_any=True)).connect(params) as session:
+    async with DatabaseServers(Guard(allow_any=True)).connect(params) as session:
         for statement in statements:
             try:
                 told.append(await session.execute(statement, 10))

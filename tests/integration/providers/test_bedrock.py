@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from providers.models.types.chat import CallsDelta, ErrorDelta, ReasoningDelta, TextDelta, ToolCall, Usage, UsageDelta
-from providers.models.wires.aws import credentials_of_machine
+from providers.models.types.chat import CallsDelta, ErrorDelta, ReasoningDelta, ContentDelta, ToolCall, Usage, UsageDelta
+from providers.models.wires.aws import find_machine_credentials
 from tests.integration.providers.asked import PIXEL, WEATHER, Asked, conversation, without_usage
 from tests.vendor_server import Play, streamed, whole
 
@@ -18,7 +18,7 @@ pytest.importorskip("botocore")
 @pytest.fixture(autouse=True)
 def nobody_is_known() -> None:
     """Who this machine is is found once per process; each test has a machine of its own."""
-    credentials_of_machine.cache_clear()
+    find_machine_credentials.cache_clear()
 
 
 MODEL = "eu.anthropic.claude-sonnet-4-5-20250929-v1:0"
@@ -74,7 +74,7 @@ def test_an_answer_is_streamed_with_its_usage_at_the_end():
     deltas = model.stream(said(*(whole_stream[at : at + 7] for at in range(0, len(whole_stream), 7))))
 
     (asked,) = model.server.requests
-    assert deltas == [TextDelta("Hel"), TextDelta("lo"), UsageDelta(Usage(4, 3, 7, calls=1))]
+    assert deltas == [ContentDelta("Hel"), ContentDelta("lo"), UsageDelta(Usage(4, 3, 7, calls=1))]
     assert asked.target == "/model/eu.anthropic.claude-sonnet-4-5-20250929-v1%3A0/converse-stream"
     assert asked.json == {
         "messages": [{"role": "user", "content": [{"text": "Q"}]}],
@@ -264,7 +264,7 @@ def test_a_stream_that_breaks_off_keeps_what_was_said_and_is_not_begun_again(the
     model = bedrock()
     spoken, error = without_usage(model.stream(said(delta({"text": "Half"}), STOPPED[:9], then=then), retries=5))
 
-    assert spoken == TextDelta("Half")
+    assert spoken == ContentDelta("Half")
     assert isinstance(error, ErrorDelta)
     assert error.code == code
     assert len(model.server.requests) == 1

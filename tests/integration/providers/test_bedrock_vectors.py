@@ -16,8 +16,8 @@ from providers.models.chat.catalogue import resolve
 from providers.models.chat.retrying_model import RetryPolicy
 from providers.models.embeddings.factory import EMBEDDING, EmbeddingResult, open_embedder
 from providers.models.transport.clients import close_connections
-from providers.models.vendors.accounts import Account, AccountModel
-from providers.models.wires.openai_sdk import Limits
+from providers.models.vendors.accounts import VendorAccount, AccountModel
+from providers.models.wires.openai_sdk import RequestLimits
 from tests.vendor_server import Asked, Play, VendorServer, vendor_server, whole
 
 pytest.importorskip("botocore")
@@ -49,11 +49,11 @@ def embed(
     async def used() -> tuple[EmbeddingResult, VendorServer]:
         async with vendor_server(*plays) as server:
             models = {model: AccountModel(kinds=frozenset({EMBEDDING}))}
-            given = Account("Bedrock", base_url=server.url, api_key=KEYS, models=models, extra=extra)
+            given = VendorAccount("Bedrock", base_url=server.url, api_key=KEYS, models=models, extra=extra)
             spec = resolve(f"{model}@Bedrock", [given], kind=EMBEDDING)
             pace = RetryPolicy(lambda seconds: asyncio.sleep(0), lambda: 1.0, retries=1)
             try:
-                return await open_embedder(spec, Limits(), pace, Meter(spec, EMBEDDING, gate=gate)).embed(texts), server
+                return await open_embedder(spec, RequestLimits(), pace, Meter(spec, EMBEDDING, gate=gate)).embed(texts), server
             finally:
                 await close_connections()
 

@@ -17,10 +17,10 @@ from werkzeug import Request, Response
 
 from canvas.errors import ToolError
 from providers.http.address_policy import Guard
-from providers.http.client import Outgoing
+from providers.http.client import HttpClient
 from providers.interfaces import Program, ProgramResult
-from providers.sandboxes.e2b import LONGEST_ARGUMENT, E2BSandbox, E2BSettings, Envelopes
-from providers.sandboxes.produced_files import OTHER_KIND
+from providers.sandboxes.e2b import MAX_ARGUMENT_BYTES, E2BSandbox, E2BSettings, EnvelopeParser
+from providers.sandboxes.produced_files import UNSUPPORTED_TYPE
 
 KEY, TOKEN = "e2b-k3y", "t0ken"
 PATIENCE = 10.0
@@ -86,7 +86,7 @@ class Vendor:
     def start(self, request: Request) -> Response:
         assert (request.headers["X-Access-Token"], request.headers["Connect-Protocol-Version"]) == (TOKEN, "1")
         assert request.headers["Content-Type"] == "application/connect+json"
-        [(_, data)] = Envelopes().feed(request.data)
+        [(_, data)] = EnvelopeParser().feed(request.data)
         self.started.append(json.loads(data)["process"])
         self.has_started.set()
         if self.answer is not None:
@@ -116,7 +116,7 @@ def vendor(tmp_path: Path) -> Iterator[Vendor]:
 def sandbox(vendor: Vendor, **settings: Any) -> E2BSandbox:
     url = vendor.server.url_for("")
     told = {"api_key": KEY, "api_url": url, "sandbox_url": f"{url}/{{id}}"} | settings
-    return E2BSandbox(Outgoing(Guard()), E2BSettings(**told))
+    return E2BSandbox(HttpClient(Guard()), E2BSettings(**told))
 
 
 def program(script: str, language: str = "python", arguments: Mapping[str, Any] | None = None, **more: Any) -> Program:
@@ -147,10 +147,10 @@ def test_javascript_runs_as_well(vendor: Vendor):
 
 
 def test_a_program_too_long_for_an_argument_goes_as_a_file(vendor: Vendor):
-    long = "é" * LONGEST_ARGUMENT
+    long = "é" * MAX_ARGUMENT_BYTES
 
-    assert run(sandbox(vendor), "def main(a): return len(a)", arguments={"a": long}).value == LONGEST_ARGUMENT
-    assert all(len(part) < LONGEST_ARGUMENT for part in vendor.started[0]["args"])
+    assert run(sandbox(vendor), "def main(a): return len(a)", arguments={"a": long}).value == MAX_ARGUMENT_BYTES
+    assert all(len(part) < MAX_ARGUMENT_BYTES for part in vendor.started[0]["args"])
 
 
 def test_files_come_along_and_what_is_not_taken_is_told(vendor: Vendor):
@@ -167,7 +167,7 @@ def test_files_come_along_and_what_is_not_taken_is_told(vendor: Vendor):
 
     assert [(file.name, file.data, file.mime_type) for file in result.files] == [("d/a.csv", b"1,2", "text/csv")]
     assert {file.name for file in result.skipped} == {"b.exe", "c.csv"}
-    assert OTHER_KIND in {file.reason for file in result.skipped}
+    assert UNSUPPORTED_TYPE in {file.reason for file in result.skipped}
 
 
 def test_a_program_that_fails_says_why_and_its_sandbox_is_given_back(vendor: Vendor):
@@ -271,7 +271,7 @@ def test_whoever_stops_waiting_gives_the_sandbox_back(vendor: Vendor):
 def test_an_answer_that_names_no_sandbox_leads_nowhere(httpserver: HTTPServer, named: Any):
     httpserver.expect_oneshot_request("/sandboxes").respond_with_json(named)
     url = httpserver.url_for("")
-    given = E2BSandbox(Outgoing(Guard()), E2BSettings(api_key=KEY, api_url=url, sandbox_url=f"{url}/{{id}}"))  # pyright: ignore[reportArgumentType]
+    given = E2BSandbox(HttpClient(Guard()), E2BSettings(api_key=KEY, api_url=url, sandbox_url=f"{url}/{{id}}"))  # pyright: ignore[reportArgumentType]
 
     with pytest.raises(ToolError, match="the response has no valid sandbox id"):
         run(given, "def main(): return 1")
@@ -284,4 +284,4 @@ def test_a_domain_that_only_an_answer_names_is_checked_like_a_strangers(httpserv
     settings = E2BSettings(api_key=KEY, api_url=httpserver.url_for(""), sandbox_url="http://{domain}/{id}")  # pyright: ignore[reportArgumentType]
 
     with pytest.raises(ToolError, match="non-public address"):
-        run(E2BSandbox(Outgoing(Guard()), settings), "def main(): return 1")
+        run(E2BSandbox(HttpClient(Guard()), settings), "def main(): return 1")

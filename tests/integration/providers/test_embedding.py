@@ -20,8 +20,8 @@ from providers.models.embeddings.factory import (
     open_reranker,
 )
 from providers.models.transport.clients import close_connections
-from providers.models.vendors.accounts import Account, AccountModel
-from providers.models.wires.openai_sdk import Limits
+from providers.models.vendors.accounts import VendorAccount, AccountModel
+from providers.models.wires.openai_sdk import RequestLimits
 from tests.vendor_server import Play, VendorServer, streamed, vendor_server, whole
 
 T = TypeVar("T")
@@ -40,10 +40,10 @@ def ranks(*scores: float) -> Play:
     return whole({"results": [{"index": index, "relevance_score": scores[index]} for index in best_first]})
 
 
-def account(server: VendorServer, kind: str, factory: str = FACTORY, **account: Any) -> Account:
+def account(server: VendorServer, kind: str, factory: str = FACTORY, **account: Any) -> VendorAccount:
     context = account.pop("context_tokens", None)
     models = {"m": AccountModel(kinds=frozenset({kind}), context_tokens=context)}
-    return Account(factory, base_url=server.url, api_key=KEY, models=models, **account)
+    return VendorAccount(factory, base_url=server.url, api_key=KEY, models=models, **account)
 
 
 class Waits(list[float]):
@@ -60,7 +60,7 @@ def with_embedder(
             spec = resolve(f"m@{given.factory}", [given], kind=EMBEDDING)
             pace = RetryPolicy(waits if waits is not None else Waits(), lambda: 1.0, retries=1)
             try:
-                return await use(open_embedder(spec, Limits(), pace)), server
+                return await use(open_embedder(spec, RequestLimits(), pace)), server
             finally:
                 await close_connections()
 
@@ -77,7 +77,7 @@ def rank(plays: list[Play], *texts: str, **named: Any) -> tuple[Any, VendorServe
             given = account(server, RERANK, **named)
             reranker: Reranker = open_reranker(
                 resolve(f"m@{given.factory}", [given], kind=RERANK),
-                Limits(),
+                RequestLimits(),
                 RetryPolicy(Waits(), lambda: 1.0, retries=1),
             )
             try:
@@ -128,7 +128,7 @@ def test_azure_is_asked_at_the_deployments_place_with_its_version():
     async def used() -> VendorServer:
         async with vendor_server(vectors(1.0)) as server:
             models = {"m": AccountModel(kinds=frozenset({EMBEDDING}))}
-            given = Account("Azure-OpenAI", base_url=server.url, api_key=key, models=models)
+            given = VendorAccount("Azure-OpenAI", base_url=server.url, api_key=key, models=models)
             await open_embedder(resolve("m@Azure-OpenAI", [given], kind=EMBEDDING)).embed(["a"])
             await close_connections()
             return server

@@ -17,14 +17,14 @@ from typing import Any
 import pytest
 
 from canvas.errors import ToolError
-from components.tools.code.output_contract import json_value
+from components.tools.code.output_contract import to_json_value
 from providers.interfaces import Program, ProgramResult
-from providers.sandboxes.local import Limits, LocalSandbox
+from providers.sandboxes.local import ProgramLimits, LocalSandbox
 
 AS_ROOT = os.geteuid() == 0
 PATIENCE = 20.0
 SECRET = "s3cret-of-the-worker"
-LIMITS = Limits(seconds=PATIENCE, output=100_000, result=100_000, disk=20_000_000, files=300, memory=300_000_000)
+LIMITS = ProgramLimits(seconds=PATIENCE, output=100_000, result=100_000, disk=20_000_000, files=300, memory=300_000_000)
 needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="there is no Node.js here")
 
 
@@ -382,7 +382,7 @@ def test_a_result_that_harms_its_reader_is_told_as_an_error(sandbox: LocalSandbo
     )
 
     with pytest.raises(ToolError, match=r"cannot be read|nested"):
-        json_value(run(sandbox, script).value)
+        to_json_value(run(sandbox, script).value)
 
 
 JAVASCRIPT = {

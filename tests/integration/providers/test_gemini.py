@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from providers.models.types.chat import CallsDelta, ErrorDelta, ReasoningDelta, TextDelta, ToolCall, Usage, UsageDelta
+from providers.models.types.chat import CallsDelta, ErrorDelta, ReasoningDelta, ContentDelta, ToolCall, Usage, UsageDelta
 from tests.integration.providers.asked import ASK, PIXEL, WEATHER, Asked, conversation, without_usage
 from tests.vendor_server import Play, events, streamed, whole
 
@@ -27,7 +27,7 @@ def test_an_answer_is_streamed_with_its_usage_at_the_end():
     deltas = model.stream(events(chunk({"text": "Hel"}, usageMetadata={"promptTokenCount": 4}), last))
 
     (asked,) = model.server.requests
-    assert deltas == [TextDelta("Hel"), TextDelta("lo"), UsageDelta(Usage(4, 5, 9, calls=1))]
+    assert deltas == [ContentDelta("Hel"), ContentDelta("lo"), UsageDelta(Usage(4, 5, 9, calls=1))]
     assert asked.target == "/v1beta/models/gemini-2.5-flash:streamGenerateContent?alt=sse"
     assert asked.headers["x-goog-api-key"] == KEY
     assert KEY not in asked.target
@@ -180,7 +180,7 @@ def test_an_image_belongs_to_the_last_question():
 def test_an_answer_that_was_cut_short_says_so():
     *_, notice = without_usage(gemini().stream(events(chunk({"text": "Half"}, finish="MAX_TOKENS"))))
 
-    assert isinstance(notice, TextDelta)
+    assert isinstance(notice, ContentDelta)
     assert notice.text.endswith("limitation on context length.")
 
 
@@ -230,7 +230,7 @@ def test_a_rate_limit_is_waited_for_as_long_as_the_error_says():
         retries=1,
     )
 
-    assert without_usage(deltas) == [TextDelta("hi")]
+    assert without_usage(deltas) == [ContentDelta("hi")]
     assert model.waits == [7.5]
 
 
@@ -239,7 +239,7 @@ def test_a_stream_that_breaks_off_keeps_what_was_said_and_is_not_begun_again(the
     model = gemini()
     spoken, error = without_usage(model.stream(events(chunk({"text": "Half"}), then=then), retries=5))
 
-    assert spoken == TextDelta("Half")
+    assert spoken == ContentDelta("Half")
     assert isinstance(error, ErrorDelta)
     assert error.code == code
     assert len(model.server.requests) == 1
@@ -248,7 +248,7 @@ def test_a_stream_that_breaks_off_keeps_what_was_said_and_is_not_begun_again(the
 def test_thoughts_are_streamed_as_thoughts():
     thought, text = chunk({"text": "Hm.", "thought": True}), chunk({"text": "hi"}, finish="STOP")
 
-    assert without_usage(gemini().stream(events(thought, text))) == [ReasoningDelta("Hm."), TextDelta("hi")]
+    assert without_usage(gemini().stream(events(thought, text))) == [ReasoningDelta("Hm."), ContentDelta("hi")]
 
 
 def test_whoever_leaves_takes_the_vendors_work_along():

@@ -10,7 +10,7 @@ import pytest
 from providers.models.chat.catalogue import open_chat, resolve
 from providers.models.transport.clients import close_connections
 from providers.models.types.chat import ChatRequest
-from providers.models.vendors.accounts import Account, AccountModel
+from providers.models.vendors.accounts import VendorAccount, AccountModel
 from tests.vendor_server import vendor_server, whole
 
 ANTHROPIC = {"content": [{"type": "text", "text": "hi"}], "stop_reason": "end_turn", "type": "message"}
@@ -46,9 +46,9 @@ def test_a_gate_hears_what_is_left_of_a_limit(factory: str, key: str, answer: An
     async def asked() -> str:
         play = whole(answer, anthropic_ratelimit_requests_remaining="0")
         async with vendor_server(play) as server:
-            account = Account(factory, base_url=server.url, api_key=key, models={"m": AccountModel()})
+            account = VendorAccount(factory, base_url=server.url, api_key=key, models={"m": AccountModel()})
             try:
-                model = open_chat(resolve(f"m@{factory}", [account]), gate=gate)
+                model = open_chat(resolve(f"m@{factory}", [account]), limiter=gate)
                 return (await model.complete(ChatRequest([{"role": "user", "content": "Q"}]))).text
             finally:
                 await close_connections()

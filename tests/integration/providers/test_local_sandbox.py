@@ -15,8 +15,8 @@ import pytest
 
 from canvas.errors import ToolError
 from providers.interfaces import Program, ProgramResult
-from providers.sandboxes.local import WORK, Limits, LocalSandbox
-from providers.sandboxes.produced_files import NOT_PLAIN, OTHER_KIND
+from providers.sandboxes.local import WORK, ProgramLimits, LocalSandbox
+from providers.sandboxes.produced_files import NOT_REGULAR, UNSUPPORTED_TYPE
 
 AS_ROOT = os.geteuid() == 0
 PATIENCE = 20.0
@@ -26,7 +26,7 @@ needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="there is n
 @pytest.fixture
 def sandbox(tmp_path: Path) -> LocalSandbox:
     return LocalSandbox(
-        work_dir=tmp_path, limits=Limits(seconds=PATIENCE, output=2000, result=4000), allow_root=AS_ROOT
+        work_dir=tmp_path, limits=ProgramLimits(seconds=PATIENCE, output=2000, result=4000), allow_root=AS_ROOT
     )
 
 
@@ -119,7 +119,7 @@ def test_files_below_artifacts_are_collected(sandbox: LocalSandbox):
     result = run(sandbox, script)
 
     assert [(file.name, file.data) for file in result.files] == [("d/a.csv", b"1")]
-    assert [(file.name, file.reason) for file in result.skipped] == [("b.exe", OTHER_KIND), ("c.csv", NOT_PLAIN)]
+    assert [(file.name, file.reason) for file in result.skipped] == [("b.exe", UNSUPPORTED_TYPE), ("c.csv", NOT_REGULAR)]
 
 
 def test_the_environment_of_the_worker_does_not_reach_the_code(sandbox: LocalSandbox, monkeypatch: pytest.MonkeyPatch):
@@ -262,7 +262,7 @@ def small(request: pytest.FixtureRequest, tmp_path: Path) -> LocalSandbox:
     request.getfixturevalue("has_namespaces")
     if shutil.which("unshare") is None:
         pytest.skip("unshare is not installed here")
-    limits = Limits(seconds=PATIENCE, memory=MEMORY, output=2000)
+    limits = ProgramLimits(seconds=PATIENCE, memory=MEMORY, output=2000)
     python = sys.executable if request.param == "behind walls" else without_namespaces(tmp_path)
     return LocalSandbox(
         python=python,
@@ -343,7 +343,7 @@ def test_system_calls_that_no_program_needs_are_refused_with_and_without_walls(s
 
 @pytest.mark.usefixtures("has_namespaces")
 def test_files_that_nobody_can_see_any_more_count(tmp_path: Path):
-    given = LocalSandbox(work_dir=tmp_path, limits=Limits(PATIENCE, disk=50_000_000), allow_root=AS_ROOT)
+    given = LocalSandbox(work_dir=tmp_path, limits=ProgramLimits(PATIENCE, disk=50_000_000), allow_root=AS_ROOT)
     script = (
         "import os\n"
         "def main():\n"

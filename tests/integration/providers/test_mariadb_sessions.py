@@ -17,7 +17,7 @@ import pymysql
 import pytest
 
 from canvas.errors import ToolError
-from providers.databases.databases import Servers
+from providers.databases.databases import DatabaseServers
 from providers.http.address_policy import Guard
 from providers.interfaces import BoundStatement, Rows
 
@@ -94,7 +94,7 @@ def params(socket_path: Path) -> Mapping[str, Any]:
 
 async def ask(params: Mapping[str, Any], *statements: str | BoundStatement, most_rows: int = 10) -> list[Rows | str]:
     told: list[Rows | str] = []
-    async with Servers(Guard(allow_any=True)).connect(params) as session:
+    async with DatabaseServers(Guard(allow_any=True)).connect(params) as session:
         for statement in statements:
             try:
                 told.append(await session.execute(statement, most_rows))

@@ -8,9 +8,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 
 from providers.http.address_policy import Guard
-from providers.http.client import Outgoing
+from providers.http.client import HttpClient
 from providers.mcp import session as mcp_session
-from providers.mcp.session import SSE, STREAMABLE, McpServer, McpUnreachable, Session
+from providers.mcp.session import SSE, STREAMABLE, McpServer, McpUnreachable, McpSession
 from tests.mcp_servers import ADD, Serving, mcp_server, of_the_handshake_era
 
 BOTH = pytest.mark.parametrize("transport", [STREAMABLE, SSE])
@@ -60,7 +60,7 @@ def test_a_result_that_is_too_large_is_an_error(shared: Serving, transport: str)
 def test_calls_share_one_session_and_nothing_is_called_once_it_is_closed(transport: str):
     with mcp_server() as serving:
 
-        async def story(session: Session) -> list[str]:
+        async def story(session: McpSession) -> list[str]:
             calls = [session.call("add", {"a": number, "b": 1}) for number in range(4)]
             answers = await asyncio.gather(*calls)
             await session.close()
@@ -84,7 +84,7 @@ def test_a_server_of_the_handshake_era_is_told_that_its_session_is_over():
 
 
 def test_tools_are_listed_as_the_server_tells_them(shared: Serving):
-    async def story(session: Session) -> dict[str, mcp_session.LiveTool]:
+    async def story(session: McpSession) -> dict[str, mcp_session.LiveTool]:
         return dict(await session.tools())
 
     found = with_session(shared, STREAMABLE, story)
@@ -161,7 +161,7 @@ def test_an_address_that_is_not_public_is_refused_when_it_is_connected(shared: S
 
 
 def test_a_server_that_does_not_answer_is_given_up_after_its_time(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(mcp_session, "OPEN_SECONDS", 0.2)
+    monkeypatch.setattr(mcp_session, "OPEN_TIMEOUT", 0.2)
     with mcp_server() as serving:
         serving.front = silent
 
@@ -175,7 +175,7 @@ def test_another_kind_of_server_is_not_supported(shared: Serving):
 
 
 def test_a_session_whose_caller_is_cancelled_still_closes(shared: Serving):
-    async def story(session: Session) -> bool:
+    async def story(session: McpSession) -> bool:
         call = asyncio.create_task(session.call("slow", {}))
         while "slow" not in shared.calls:
             await asyncio.sleep(0.01)
@@ -199,7 +199,7 @@ def called(
     variables: dict[str, str] | None = None,
     guard: Guard = LOCAL,
 ) -> str:
-    async def story(session: Session) -> str:
+    async def story(session: McpSession) -> str:
         return await session.call(tool, arguments or {})
 
     given = {"headers": headers or {}, "variables": variables or {}, "call_seconds": seconds}
@@ -207,14 +207,14 @@ def called(
 
 
 def with_session(
-    serving: Serving, transport: str, story: Callable[[Session], Awaitable[object]], *, guard: Guard = LOCAL, **given
+    serving: Serving, transport: str, story: Callable[[McpSession], Awaitable[object]], *, guard: Guard = LOCAL, **given
 ):
     given = {"headers": {}, "variables": {}, **given}
     server = McpServer.of("s1", "Tools", serving.sse_url if transport == SSE else serving.url, transport, **given)
 
     async def main() -> object:
-        http = Outgoing(guard)
-        session = Session(server, http)
+        http = HttpClient(guard)
+        session = McpSession(server, http)
         try:
             return await story(session)
         finally:

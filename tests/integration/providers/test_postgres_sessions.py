@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from canvas.errors import ToolError
-from providers.databases.databases import Servers
+from providers.databases.databases import DatabaseServers
 from providers.http.address_policy import Guard
 from providers.interfaces import BoundStatement, Rows
 
@@ -39,7 +39,7 @@ def params(module_database_url: str) -> Mapping[str, Any]:
 async def ask(params: Mapping[str, Any], *statements: str | BoundStatement, most_rows: int = 10) -> list[Rows | str]:
     """What each statement gives in one session: its rows, or the text of its error."""
     told: list[Rows | str] = []
-    async with Servers(Guard(allow_any=True)).connect(params) as session:
+    async with DatabaseServers(Guard(allow_any=True)).connect(params) as session:
         for statement in statements:
             try:
                 told.append(await session.execute(statement, most_rows))

@@ -22,14 +22,14 @@ from pytest_httpserver import HTTPServer
 
 from canvas.errors import ToolError
 from providers.databases import sessions
-from providers.databases.databases import Servers
-from providers.databases.session_process import MEMORY, MIB
+from providers.databases.databases import DatabaseServers
+from providers.databases.session_process import MAX_MEMORY, MIB
 from providers.http.address_policy import Guard
 from providers.interfaces import Rows
 
 DEADLINE = 60.0
 READING = 2.0  # seconds for which a session reads before its node ends
-MOST_MEMORY = MEMORY + 80 * MIB  # of a worker and one session together, beyond what the worker had before
+MOST_MEMORY = MAX_MEMORY + 80 * MIB  # of a worker and one session together, beyond what the worker had before
 TOO_LARGE = r"^The rows have more than 33,554,432 characters\. Select fewer or shorter rows\.$"
 PARAMS = {"host": "127.0.0.1", "database": "shop", "username": "u", "password": "p", "timeout": 30.0}
 PIECE = b"x" * MIB
@@ -235,7 +235,7 @@ def memory_within(most: int) -> Iterator[None]:
 
 
 async def ask(db_type: str, port: int, sql: str = "SELECT x FROM t", most_rows: int = 1000, **more: Any) -> Rows:
-    async with Servers(Guard(allow_any=True)).connect({**PARAMS, "db_type": db_type, "port": port, **more}) as session:
+    async with DatabaseServers(Guard(allow_any=True)).connect({**PARAMS, "db_type": db_type, "port": port, **more}) as session:
         return await session.execute(sql, most_rows)
 
 
@@ -266,7 +266,7 @@ def test_a_server_that_sends_without_end_is_cut_off_while_little_is_held(
         asyncio.run(asyncio.wait_for(ask(db_type, server.port), DEADLINE))
 
     assert server.hung_up.wait(DEADLINE)
-    assert server.sent < 2 * MEMORY
+    assert server.sent < 2 * MAX_MEMORY
 
 
 ENDLESS: Mapping[str, tuple[str, Callable[[Rogue, socket.socket], None]]] = {

@@ -24,7 +24,7 @@ import paramiko
 from canvas.errors import ToolError
 from providers.http.address_policy import Guard
 from providers.interfaces import Program, ProgramResult
-from providers.sandboxes.produced_files import NOT_PLAIN, OTHER_KIND
+from providers.sandboxes.produced_files import NOT_REGULAR, UNSUPPORTED_TYPE
 from providers.sandboxes.ssh import SshSandbox, SshSettings, command_of
 from tests.integration.providers.ssh_machine import PASSWORD, USER, SshMachine
 
@@ -122,7 +122,7 @@ def test_files_are_fetched_and_links_are_not(machine: SshMachine, work: Path):
     result = run(sandbox(machine, work), script)
 
     assert [(file.name, file.data) for file in result.files] == [("d/a.csv", b"1")]
-    assert {file.name: file.reason for file in result.skipped} == {"b.exe": OTHER_KIND, "c.csv": NOT_PLAIN}
+    assert {file.name: file.reason for file in result.skipped} == {"b.exe": UNSUPPORTED_TYPE, "c.csv": NOT_REGULAR}
 
 
 def test_the_machines_environment_does_not_reach_the_code(

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from canvas.errors import ModelError
-from providers.models.audio.transcription import KIND, LARGEST, Recording, open_transcriber
+from providers.models.audio.transcription import KIND, MAX_AUDIO_BYTES, Recording, open_transcriber
 from providers.models.chat.catalogue import resolve
 from providers.models.chat.retrying_model import RetryPolicy
 from providers.models.transport.clients import close_connections
-from providers.models.vendors.accounts import Account, AccountModel
-from providers.models.wires.openai_sdk import Limits
+from providers.models.vendors.accounts import VendorAccount, AccountModel
+from providers.models.wires.openai_sdk import RequestLimits
 from tests.integration.providers.asked import Waits
 from tests.vendor_server import Play, VendorServer, vendor_server, whole
 
@@ -22,9 +22,9 @@ def heard(*plays: Play, recording: Recording = VOICE, factory: str = "Groq", **e
     async def used() -> tuple[str, VendorServer]:
         async with vendor_server(*plays) as server:
             models = {"whisper-1": AccountModel(kinds=frozenset({KIND}))}
-            account = Account(factory, base_url=server.url, api_key="sk-a-secret-key", models=models, extra=extra)
+            account = VendorAccount(factory, base_url=server.url, api_key="sk-a-secret-key", models=models, extra=extra)
             spec = resolve(f"whisper-1@{factory}", [account], kind=KIND)
-            transcriber = open_transcriber(spec, Limits(), RetryPolicy(Waits(), lambda: 1.0, retries=1))
+            transcriber = open_transcriber(spec, RequestLimits(), RetryPolicy(Waits(), lambda: 1.0, retries=1))
             try:
                 return await transcriber.transcribe(recording, language="en"), server
             finally:
@@ -66,7 +66,7 @@ def test_what_is_no_transcript_is_a_failure_that_shows_no_key(play: Play, compla
 
 def test_a_recording_that_is_too_large_is_not_sent():
     with pytest.raises(ModelError, match="Send it in parts"):
-        heard(recording=Recording("long.wav", bytes(LARGEST + 1), "audio/wav"))
+        heard(recording=Recording("long.wav", bytes(MAX_AUDIO_BYTES + 1), "audio/wav"))
 
 
 def test_silence_costs_nothing():

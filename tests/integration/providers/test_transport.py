@@ -13,7 +13,7 @@ import httpx2
 import pytest
 
 from providers.models.transport import transport
-from providers.models.transport.transport import KEPT, MUCH, Transport
+from providers.models.transport.transport import MAX_IDLE_CONNECTIONS, MAX_UNREAD_BYTES, PooledTransport
 from tests.certificates import self_signed
 
 T = TypeVar("T")
@@ -60,7 +60,7 @@ async def serving(answer: Answer, tls: ssl.SSLContext | None = None) -> AsyncGen
 
 @asynccontextmanager
 async def client(tls: ssl.SSLContext | None = None) -> AsyncGenerator[httpx2.AsyncClient]:
-    async with httpx2.AsyncClient(transport=Transport(tls or ssl.create_default_context()), timeout=10) as client:
+    async with httpx2.AsyncClient(transport=PooledTransport(tls or ssl.create_default_context()), timeout=10) as client:
         yield client
 
 
@@ -108,7 +108,7 @@ def test_a_connection_over_which_comes_what_nobody_asked_for_is_not_used_again()
 
 
 def test_idle_connections_are_closed_after_a_while(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(transport, "KEPT_SECONDS", 0.01)
+    monkeypatch.setattr(transport, "IDLE_TIMEOUT", 0.01)
 
     async def steps() -> None:
         async with serving(says(b"hi")) as provider, client() as asking:
@@ -119,7 +119,7 @@ def test_idle_connections_are_closed_after_a_while(monkeypatch: pytest.MonkeyPat
 
 
 def test_many_requests_at_once_have_a_connection_each_and_leave_a_few_behind():
-    width = KEPT + 20
+    width = MAX_IDLE_CONNECTIONS + 20
 
     async def steps() -> tuple[int, bytes]:
         everybody = asyncio.Event()
@@ -133,7 +133,7 @@ def test_many_requests_at_once_have_a_connection_each_and_leave_a_few_behind():
             await until(lambda: provider.asked == width)
             everybody.set()
             answers = await asyncio.gather(*asked)
-            await until(lambda: provider.open == KEPT)
+            await until(lambda: provider.open == MAX_IDLE_CONNECTIONS)
             return provider.taken, answers[-1]
 
     assert within_seconds(steps()) == (width, b"hi")
@@ -163,7 +163,7 @@ def test_whoever_reads_slowly_makes_the_provider_wait_and_still_gets_everything(
             nonlocal written
             writer.write(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n")
             while written < most:
-                writer.write(b"x" * MUCH)
+                writer.write(b"x" * MAX_UNREAD_BYTES)
                 written += 1
                 try:
                     await asyncio.wait_for(writer.drain(), 0.1)
@@ -179,7 +179,7 @@ def test_whoever_reads_slowly_makes_the_provider_wait_and_still_gets_everything(
             asking.stream("POST", f"http://127.0.0.1:{provider.port}/", json={}) as reply,
         ):
             await stuck.wait()
-            return sum([len(part) async for part in reply.aiter_raw()]), written * MUCH
+            return sum([len(part) async for part in reply.aiter_raw()]), written * MAX_UNREAD_BYTES
 
     got, written = within_seconds(steps())
 
@@ -237,7 +237,7 @@ def test_a_client_that_is_closed_fails_its_requests_and_leaves_no_connection():
             asked.set()
 
         async with serving(never) as provider, serving(says(b"hi")) as other:
-            web = Transport(ssl.create_default_context())
+            web = PooledTransport(ssl.create_default_context())
             asking = httpx2.AsyncClient(transport=web, timeout=10)
             await post(asking, other)
             waiting = asyncio.create_task(post(asking, provider))

@@ -14,7 +14,7 @@ from werkzeug import Request, Response
 pytest.importorskip("trino")
 
 from canvas.errors import ToolError
-from providers.databases.databases import Servers
+from providers.databases.databases import DatabaseServers
 from providers.http.address_policy import Guard
 from providers.interfaces import BoundStatement, Rows
 
@@ -92,7 +92,7 @@ def params(trino: Trino, **more: Any) -> Mapping[str, Any]:
 
 async def ask(params: Mapping[str, Any], *statements: str | BoundStatement, most_rows: int = 10) -> list[Rows | str]:
     told: list[Rows | str] = []
-    async with Servers(Guard(allow_any=True)).connect(params) as session:
+    async with DatabaseServers(Guard(allow_any=True)).connect(params) as session:
         for statement in statements:
             try:
                 told.append(await session.execute(statement, most_rows))
@@ -134,7 +134,7 @@ def test_a_statement_without_an_end_has_the_nodes_time_and_is_called_off(trino: 
     trino.is_slow = True
 
     async def waited() -> None:
-        async with Servers(Guard(allow_any=True)).connect(params(trino)) as session:
+        async with DatabaseServers(Guard(allow_any=True)).connect(params(trino)) as session:
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(session.execute("SELECT 1", 10), 0.5)
 

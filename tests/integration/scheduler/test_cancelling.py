@@ -141,7 +141,7 @@ def test_a_turn_clears_the_keys_of_before_and_a_new_session_has_none(bench: Benc
 
 
 def test_keys_of_many_open_runs_are_looked_for_a_part_at_a_time(bench: Bench, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("scheduler.messaging.redis_bus.ASKED_AT_ONCE", 2)
+    monkeypatch.setattr("scheduler.messaging.redis_bus.RUNS_PER_QUERY", 2)
     open_runs = [bench.start("begin -> work") for _ in range(5)]
     with redis.Redis.from_url(bench.redis_url) as client:
         client.set(f"{open_runs[4].id}-cancel", "x")

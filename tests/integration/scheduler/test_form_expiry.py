@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
-from scheduler.coordinator.run_start import Request
+from scheduler.coordinator.run_start import RunRequest
 from scheduler.sweeper.sweeper import Sweeper
 from store.tables.runs import runs
 from tests.builders import says
@@ -66,7 +66,7 @@ def test_the_time_counts_from_when_the_form_was_shown_last(bench: Bench):
     with bench.database.transaction() as tx:
         tx.run(runs.update().where(runs.c.id == run.id).values(expires_at=datetime.now(UTC) + timedelta(hours=1)))
 
-    bench.lifecycle.resume_run(bench.tenant_id, run.id, Request(query=""))
+    bench.lifecycle.resume_run(bench.tenant_id, run.id, RunRequest(query=""))
 
     assert left(run) > DAY
 
@@ -74,7 +74,7 @@ def test_the_time_counts_from_when_the_form_was_shown_last(bench: Bench):
 def test_the_next_form_has_a_time_of_its_own(bench: Bench):
     run = asking(bench, "begin -> form -> formb -> say", form="1h", formb="2d")
 
-    bench.lifecycle.resume_run(bench.tenant_id, run.id, Request(query="Ann"))
+    bench.lifecycle.resume_run(bench.tenant_id, run.id, RunRequest(query="Ann"))
     assert run.row["expires_at"] is None
     bench.play()
 

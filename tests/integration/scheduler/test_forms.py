@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import text
 
 from canvas.outcome import Finished
-from scheduler.coordinator.run_start import Request
+from scheduler.coordinator.run_start import RunRequest
 from scheduler.sweeper.sweeper import Sweeper
 from tests.builders import says
 from tests.integration.engine import FORM, Bench, Run
@@ -25,7 +25,7 @@ def asked(run: Run) -> Mapping[str, Any]:
 
 def answer(bench: Bench, run: Run, query: Any = "", **inputs: Any) -> None:
     """The conversation's next turn, and what it leads to."""
-    bench.lifecycle.resume_run(bench.tenant_id, run.id, Request(query=query, inputs=inputs or None))
+    bench.lifecycle.resume_run(bench.tenant_id, run.id, RunRequest(query=query, inputs=inputs or None))
     bench.play()
 
 
@@ -137,7 +137,7 @@ def test_files_of_the_answering_turn_replace_those_of_the_first(bench: Bench):
     worker = bench.a_worker(read_file=lambda tenant_id, run_id, file, layout: file["id"])
 
     bench.lifecycle.resume_run(
-        bench.tenant_id, run.id, Request(query="x", inputs={"name": "Ann"}, files=({"id": "2"},))
+        bench.tenant_id, run.id, RunRequest(query="x", inputs={"name": "Ann"}, files=({"id": "2"},))
     )
     bench.play(worker)
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from sqlalchemy import text
 from structlog.testing import capture_logs
 
-from scheduler.sweeper.maintenance import keep_house_alone, run_maintenance
+from scheduler.sweeper.maintenance import run_exclusive_maintenance, run_maintenance
 from store.db.database import Database
 from store.maintenance import partitions
 from store.monitoring import queue_probes
@@ -54,35 +54,35 @@ def test_two_sweepers_that_start_on_a_fresh_database_do_not_collide(database_url
         with closing(Database(database_url, pool_size=2)) as own:
             own.ping()
             both.wait(60)
-            keep_house_alone(own, now)
+            run_exclusive_maintenance(own, now)
 
     with capture_logs() as lines, ThreadPoolExecutor(2) as threads:
         list(threads.map(keep, range(2)))
 
     assert [line for line in lines if line["log_level"] != "info"] == []
     with closing(Database(database_url)) as database, database.transaction() as tx:
-        assert [partitions.lacking(tx, table, now) for table in PARTITIONED] == [[] for _ in PARTITIONED]
+        assert [partitions.missing_weeks(tx, table, now) for table in PARTITIONED] == [[] for _ in PARTITIONED]
 
 
 def test_maintenance_is_skipped_while_another_sweeper_runs_it(database: Database):
     with database.transaction() as tx:
-        queue_probes.claim_house(tx)
+        queue_probes.claim_maintenance(tx)
 
-    assert not keep_house_alone(database, datetime.now(UTC))
+    assert not run_exclusive_maintenance(database, datetime.now(UTC))
 
 
 def test_maintenance_claimed_before_a_clock_jump_back_is_run_by_another(database: Database):
     with database.transaction() as tx:
-        queue_probes.claim_house(tx)
+        queue_probes.claim_maintenance(tx)
         tx.run(MAKE_LATER)
 
-    assert keep_house_alone(database, datetime.now(UTC))
+    assert run_exclusive_maintenance(database, datetime.now(UTC))
 
 
 def test_maintenance_claimed_by_a_killed_sweeper_is_run_by_another(database: Database):
     with database.transaction() as tx:
-        queue_probes.claim_house(tx)
+        queue_probes.claim_maintenance(tx)
         tx.run(MAKE_OLD)
 
-    assert keep_house_alone(database, datetime.now(UTC))
-    assert keep_house_alone(database, datetime.now(UTC))
+    assert run_exclusive_maintenance(database, datetime.now(UTC))
+    assert run_exclusive_maintenance(database, datetime.now(UTC))

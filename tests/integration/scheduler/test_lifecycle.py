@@ -16,7 +16,7 @@ from sqlalchemy import text
 from canvas.errors import Conflict, InvalidRequest, NotFound
 from canvas.outcome import Finished
 from scheduler.coordinator.coordinator import Coordinator
-from scheduler.coordinator.run_start import Request
+from scheduler.coordinator.run_start import RunRequest
 from scheduler.coordinator.version_cache import VersionCache
 from scheduler.lifecycle.accept import Started
 from scheduler.lifecycle.lifecycle import Lifecycle
@@ -199,7 +199,7 @@ def test_the_next_turn_answers_the_form_that_a_run_waits_with(bench: Bench):
 def test_answers_by_name_reach_the_form(bench: Bench):
     run = asking(bench)
 
-    bench.lifecycle.resume_run(bench.tenant_id, run.id, Request(inputs={"name": {"value": "Bo", "type": "line"}}))
+    bench.lifecycle.resume_run(bench.tenant_id, run.id, RunRequest(inputs={"name": {"value": "Bo", "type": "line"}}))
     bench.play()
 
     assert run.said == "Hello Bo"
@@ -221,7 +221,7 @@ def test_only_one_of_two_answers_at_once_counts(bench: Bench):
     def answer(name: str) -> bool:
         both.wait()
         try:
-            bench.lifecycle.resume_run(bench.tenant_id, run.id, Request(query=name))
+            bench.lifecycle.resume_run(bench.tenant_id, run.id, RunRequest(query=name))
         except Conflict:
             return False
         return True
@@ -238,7 +238,7 @@ def test_a_run_that_does_not_ask_is_not_answered(bench: Bench):
     run = bench.start("begin -> work")
 
     with pytest.raises(Conflict, match="does not wait"):
-        bench.lifecycle.resume_run(bench.tenant_id, run.id, Request(query="Ann"))
+        bench.lifecycle.resume_run(bench.tenant_id, run.id, RunRequest(query="Ann"))
 
 
 def test_a_repeated_request_does_not_answer_the_form_that_its_run_asks_next(bench: Bench):
@@ -260,7 +260,7 @@ def test_the_form_of_another_tenant_cannot_be_answered(bench: Bench):
     run = asking(bench)
 
     with pytest.raises(NotFound):
-        bench.lifecycle.resume_run(bench.a_tenant(), run.id, Request(query="Mallory"))
+        bench.lifecycle.resume_run(bench.a_tenant(), run.id, RunRequest(query="Mallory"))
 
     assert run.status == "waiting"
 
@@ -271,7 +271,7 @@ def test_each_turn_of_a_run_that_waited_is_kept_in_its_conversation(bench: Bench
     bench.play()
 
     with bench.database.transaction() as tx:
-        said = conversations.messages(tx, bench.tenant_id, run.conversation_id)
+        said = conversations.list_messages(tx, bench.tenant_id, run.conversation_id)
 
     assert [(message.role, message.run_id) for message in said] == [("user", run.id)] * 2 + [("assistant", run.id)]
 
@@ -404,7 +404,7 @@ def test_report_stored_during_a_refused_operation_is_applied(bench: Bench, monke
 
     monkeypatch.setattr(run_rows, "lock", and_meanwhile)
     with pytest.raises(Conflict):
-        bench.lifecycle.resume_run(bench.tenant_id, run.id, Request(query="Ann"))
+        bench.lifecycle.resume_run(bench.tenant_id, run.id, RunRequest(query="Ann"))
 
     assert run.statuses == {"begin": "done", "work": "ready"}
 
@@ -468,10 +468,10 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> list[object]:
 
     def quickly(tx: Any, run_id: Any) -> Any:
         tries.append(run_id)
-        return lock(tx, run_id, patience=timedelta(milliseconds=30))
+        return lock(tx, run_id, timeout=timedelta(milliseconds=30))
 
     monkeypatch.setattr(run_rows, "lock", quickly)
-    monkeypatch.setattr(database, "TRIES", 1000)
+    monkeypatch.setattr(database, "MAX_TRIES", 1000)
     return tries
 
 

@@ -9,7 +9,7 @@ from typing import TypeVar
 import redis
 
 from scheduler.messaging.redis_bus import channel
-from scheduler.messaging.subscriptions import NAME, ROOM, EventSubscriptions, Subscription
+from scheduler.messaging.subscriptions import NAME, QUEUE_SIZE, EventSubscriptions, Subscription
 from store.primitives.ids import new_id
 
 T = TypeVar("T")
@@ -69,9 +69,9 @@ def test_message_reaches_all_subscriptions_of_its_run_only(redis_url: str) -> No
 def test_slow_subscription_gets_an_empty_message(redis_url: str) -> None:
     async def listen() -> list[object]:
         async with listening(redis_url) as ear, ear.to(new_id()) as subscription:
-            for number in range(ROOM + 5):
+            for number in range(QUEUE_SIZE + 5):
                 subscription.hand({"n": number})
-            return [await subscription.get(0.05) for _ in range(ROOM + 2)]
+            return [await subscription.get(0.05) for _ in range(QUEUE_SIZE + 2)]
 
     heard = run(listen)
     assert {} in heard[-2:]

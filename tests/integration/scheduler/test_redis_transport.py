@@ -14,7 +14,7 @@ from kombu.messaging import Consumer
 from scheduler.messaging import redis_transport
 from scheduler.messaging.celery_app import NODES, RUNS, make_app
 from scheduler.messaging.dispatch import Dispatch
-from scheduler.messaging.redis_transport import LOOKS_EVERY, RedisChannel
+from scheduler.messaging.redis_transport import CAPACITY_CHECK_INTERVAL, RedisChannel
 from store.primitives.ids import new_id
 from store.runs.new_activations import TaskMessage
 from tests.integration.engine import Bench
@@ -248,12 +248,12 @@ def test_no_more_is_taken_than_the_threads_have_room_for(
         told.append(call)
         return max(0, room - len(consumer.messages))
 
-    with make_app(bench.redis_url, room=left) as limited, limited.connection_for_read() as connection:
+    with make_app(bench.redis_url, capacity=left) as limited, limited.connection_for_read() as connection:
         consumer = Consuming(connection, 100, NODES)
         assert consumer.take(5) == expected[:5]
         assert consumer.finds_nothing_more()
         assert server.llen(NODES) == 25
-        assert [delay for delay, _ in loop.later] == [LOOKS_EVERY]  # it looks again by itself, and one time is enough
+        assert [delay for delay, _ in loop.later] == [CAPACITY_CHECK_INTERVAL]  # it looks again by itself, and one time is enough
 
         told[-1]()
         assert len(loop.soon) == 1  # and at once, when it is told
@@ -269,7 +269,7 @@ def test_start_messages_are_fetched_regardless_of_the_capacity(
     monkeypatch.setattr(redis_transport, "get_event_loop", LoopOfCelery)
     Dispatch(app, bench.coordinator.dispatch.bus).advance(new_id())
 
-    with make_app(bench.redis_url, room=lambda call: 0) as limited, limited.connection_for_read() as connection:
+    with make_app(bench.redis_url, capacity=lambda call: 0) as limited, limited.connection_for_read() as connection:
         assert len(Consuming(connection, 100, RUNS).take(1)) == 1
 
 

@@ -25,7 +25,7 @@ def test_a_draft_is_kept_as_a_version_before_it_runs(bench: Bench, canvas_id: UU
     wanted = asked(bench, canvas_id, query="hi")
 
     with bench.database.transaction() as tx:
-        assert "other" in versions.version(tx, wanted.version_id).dsl["components"]
+        assert "other" in versions.get(tx, wanted.version_id).dsl["components"]
 
 
 def test_the_released_version_runs_if_that_is_wanted(bench: Bench, canvas_id: UUID):

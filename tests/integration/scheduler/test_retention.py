@@ -62,7 +62,7 @@ def test_unused_conversation_is_deleted_with_its_runs(database: Database):
     with database.transaction() as tx:
         assert run_rows.read(tx, TENANT, run_id) is None
         assert conversations.page(tx, TENANT, CANVAS, conversations.ConversationFilter()) == ([], 0)
-        assert conversations.messages(tx, TENANT, conversation) == []
+        assert conversations.list_messages(tx, TENANT, conversation) == []
         assert not any(name.startswith("runs_p") for name in _partitions_before(tx, NOW - KEPT))
 
 
@@ -118,14 +118,14 @@ def test_a_conversation_that_goes_on_keeps_what_was_said(database: Database):
         conversation, run_id = _conversation(tx, "Hello", {"content": "Hi"}, at=OLD)
         latest = add_run(tx, TENANT, conversation_id=conversation)
         tx.run(TOUCHED, id=conversation, at=NOW, last=latest)
-        before = conversations.history(tx, conversation, 2, 2)
+        before = conversations.load_history(tx, conversation, 2, 2)
 
     _let_go(database)
 
     with database.transaction() as tx:
         assert run_rows.read(tx, TENANT, run_id) is None
         assert run_rows.read(tx, TENANT, latest) is not None
-        assert conversations.history(tx, conversation, 2, 2) == before
+        assert conversations.load_history(tx, conversation, 2, 2) == before
         assert before[1]["content"] == {"content": "Hi"}
 
 
@@ -171,10 +171,10 @@ def test_files_of_runs_go_with_them_unless_others_have_the_same_content(database
     with database.transaction() as tx:
         _, run_id = _conversation(tx, "Hello", {"content": "Hi"}, at=OLD)
         made = uploads.register(
-            tx, TENANT, uploads.store(blobs, "report.pdf", "application/pdf", b"made"), run_id=run_id
+            tx, TENANT, uploads.store_content(blobs, "report.pdf", "application/pdf", b"made"), run_id=run_id
         )
-        uploads.register(tx, TENANT, uploads.store(blobs, "logo.png", "image/png", b"shared"), run_id=run_id)
-        upload = uploads.register(tx, TENANT, uploads.store(blobs, "logo.png", "image/png", b"shared"))
+        uploads.register(tx, TENANT, uploads.store_content(blobs, "logo.png", "image/png", b"shared"), run_id=run_id)
+        upload = uploads.register(tx, TENANT, uploads.store_content(blobs, "logo.png", "image/png", b"shared"))
     _age(blobs, made.sha256, upload.sha256)
 
     _let_go(database, blobs)
@@ -190,7 +190,7 @@ def test_a_file_stays_as_long_as_its_conversation(database: Database, blobs: Loc
         conversation, run_id = _conversation(tx, "Hello", {"content": "Hi"}, at=OLD)
         tx.run(TOUCHED, id=conversation, at=NOW, last=None)
         made = uploads.register(
-            tx, TENANT, uploads.store(blobs, "report.pdf", "application/pdf", b"made"), run_id=run_id
+            tx, TENANT, uploads.store_content(blobs, "report.pdf", "application/pdf", b"made"), run_id=run_id
         )
     _age(blobs, made.sha256)
 
@@ -215,7 +215,7 @@ def test_rows_of_files_remain_if_the_storage_is_unreachable(database: Database, 
     with database.transaction() as tx:
         _, run_id = _conversation(tx, "Hello", {"content": "Hi"}, at=OLD)
         uploads.register(
-            tx, TENANT, uploads.store(LocalBlobs(tmp_path), "report.pdf", "application/pdf", b"made"), run_id=run_id
+            tx, TENANT, uploads.store_content(LocalBlobs(tmp_path), "report.pdf", "application/pdf", b"made"), run_id=run_id
         )
 
     _let_go(database, LocalBlobs(tmp_path / "elsewhere"))
@@ -277,7 +277,7 @@ def _left(database: Database) -> list[str]:
 
 
 def _partitions_before(tx: Transaction, moment: datetime) -> list[str]:
-    return [week.partition("runs") for week in partitions.ended_by(tx, moment)]
+    return [week.partition("runs") for week in partitions.weeks_ended_by(tx, moment)]
 
 
 def _age(blobs: LocalBlobs, *hashes: bytes) -> None:

@@ -13,7 +13,7 @@ from sqlalchemy import text
 import store.db.database
 from scheduler.sweeper.maintenance import apply_retention
 from store.db.database import Database
-from store.files.blobs import LocalBlobs, StorageAway
+from store.files.blobs import LocalBlobs, StorageUnavailable
 from store.maintenance import retention
 from store.primitives.ids import first_id_at, new_id
 from store.tenants import uploads
@@ -50,7 +50,7 @@ def made(database: Database, folder: LocalBlobs, *contents: bytes, is_old: bool 
     """Files of runs that are gone; their hashes."""
     hashes: list[bytes] = []
     for number, content in enumerate(contents):
-        kept = uploads.store(folder, f"{number}.txt", "text/plain", content)
+        kept = uploads.store_content(folder, f"{number}.txt", "text/plain", content)
         run_id = UUID(int=first_id_at(OLD).int | new_id().int & (1 << 60) - 1)
         with database.transaction() as tx:
             uploads.register(tx, TENANT, kept, run_id=run_id)
@@ -95,7 +95,7 @@ def test_where_the_bucket_fails_in_the_middle_each_row_keeps_its_bytes_and_the_r
     made(database, folder, b"one", b"two", b"three")
     bucket.breaks_at = answered  # the first call asks whether it is there
 
-    with pytest.raises(StorageAway):
+    with pytest.raises(StorageUnavailable):
         apply_retention(database, NOW - KEPT, bucket)
     assert named(database) == lying(folder)
     assert len(named(database)) == 4 - answered
@@ -152,7 +152,7 @@ def test_a_row_stays_that_alone_names_its_bytes_since_another_was_deleted_meanwh
 ):
     (sha256,) = made(database, folder, b"same")
     with database.transaction() as tx:
-        upload = uploads.register(tx, TENANT, uploads.store(folder, "a.txt", "text/plain", b"same"))
+        upload = uploads.register(tx, TENANT, uploads.store_content(folder, "a.txt", "text/plain", b"same"))
         found = retention.find_unneeded_files(tx, (UUID(int=0), UUID(int=0)), first_id_at(NOW), NOW + KEPT)
         assert found.shared == {sha256}
         tx.run(text("delete from files where id = :id"), id=upload.id)

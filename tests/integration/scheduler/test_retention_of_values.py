@@ -112,7 +112,7 @@ def test_a_conversation_that_goes_on_keeps_its_long_answers_when_their_files_go(
     assert files_in(tmp_path) == []
     with database.transaction() as tx:
         assert not tx.rows(select(node_values.c.run_id).where(node_values.c.run_id == run_id))
-        assert conversations.history(tx, conversation, 1, 1) == [{"role": "assistant", "content": {"content": TEXT}}]
+        assert conversations.load_history(tx, conversation, 1, 1) == [{"role": "assistant", "content": {"content": TEXT}}]
 
 
 def test_long_answers_are_moved_while_no_transaction_is_open(database_url: str, database: Database, tmp_path: Path):
@@ -127,7 +127,7 @@ def test_long_answers_are_moved_while_no_transaction_is_open(database_url: str, 
     assert files_in(tmp_path) == []
     assert (bucket.record.calls.count("get"), bucket.record.open) == (1, [])
     with database.transaction() as tx:
-        assert conversations.history(tx, conversation, 1, 1)[0]["content"] == {"content": TEXT}
+        assert conversations.load_history(tx, conversation, 1, 1)[0]["content"] == {"content": TEXT}
 
 
 def test_a_sweeper_that_does_not_see_the_storage_lets_no_long_answer_go(database: Database, tmp_path: Path):
@@ -139,4 +139,4 @@ def test_a_sweeper_that_does_not_see_the_storage_lets_no_long_answer_go(database
     blind.close()
     assert len(files_in(tmp_path)) == 1
     with database.transaction() as tx:
-        assert conversations.history(tx, conversation, 1, 1)[0]["content"] == {"content": TEXT}
+        assert conversations.load_history(tx, conversation, 1, 1)[0]["content"] == {"content": TEXT}

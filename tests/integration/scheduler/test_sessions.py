@@ -15,7 +15,7 @@ from sqlalchemy import text
 
 from canvas.errors import Conflict, NotFound
 from canvas.outcome import Finished
-from scheduler.coordinator.run_start import Request
+from scheduler.coordinator.run_start import RunRequest
 from scheduler.lifecycle.accept import Start, Started
 from scheduler.lifecycle.lifecycle import Lifecycle
 from scheduler.lifecycle.start_options import start_for_service
@@ -106,7 +106,7 @@ def test_run_that_a_previous_release_has_queued_begins_at_the_sweepers_next_look
     assert (first.status, queued.status) == ("succeeded", "queued")
 
     with bench.database.transaction() as tx:
-        stuck = sweep_queries.stuck(tx)
+        stuck = sweep_queries.stuck_runs(tx)
     assert queued.id in stuck
     bench.coordinator.advance_run(queued.id)
     bench.play()
@@ -285,7 +285,7 @@ def test_the_form_of_a_session_that_was_deleted_is_not_answered(bench: Bench):
     delete(bench, run.conversation_id, drawn[0])
 
     with pytest.raises(NotFound, match="Session"):
-        bench.lifecycle.resume_run(bench.tenant_id, run.id, Request(query="Ann"))
+        bench.lifecycle.resume_run(bench.tenant_id, run.id, RunRequest(query="Ann"))
 
     assert bench.lifecycle.cancel_run(bench.tenant_id, run.id) == "cancelled"
 
@@ -340,7 +340,7 @@ def test_a_start_that_fails_leaves_no_session_with_the_past_it_came_with(bench: 
 
     assert left == 0
     with bench.database.transaction() as tx:
-        said = conversations.messages(tx, bench.tenant_id, run.conversation_id)
+        said = conversations.list_messages(tx, bench.tenant_id, run.conversation_id)
     assert [(one.role, one.run_id) for one in said] == [("user", None), ("assistant", None), ("user", run.id)]
 
 

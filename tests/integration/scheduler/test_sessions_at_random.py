@@ -124,7 +124,7 @@ class Story:
     def history(self) -> list[UUID]:
         """Whose words the session holds, in order."""
         with self.bench.database.transaction() as tx:
-            said = conversations.messages(tx, self.bench.tenant_id, self.session)
+            said = conversations.list_messages(tx, self.bench.tenant_id, self.session)
         return [message.run_id for message in said if message.run_id is not None]
 
 

@@ -12,10 +12,10 @@ import structlog
 from sqlalchemy import text
 
 from canvas.errors import NotFound
-from scheduler.coordinator.run_start import Request
+from scheduler.coordinator.run_start import RunRequest
 from scheduler.lifecycle import start_messages
 from scheduler.lifecycle.accept import RunNotWaiting
-from scheduler.lifecycle.start_messages import read
+from scheduler.lifecycle.start_messages import parse_message
 from scheduler.messaging.redis_bus import Bus
 from scheduler.sweeper.sweeper import Sweeper
 from store.primitives.ids import first_id_at, new_id
@@ -47,7 +47,7 @@ def agent(bench: Bench) -> UUID:
 
 def send(bench: Bench, *args: Any, **options: Any) -> None:
     """Carry out a message as the scheduler does."""
-    start_messages.carry_out(bench.lifecycle, read(args, options), MOST)
+    start_messages.carry_out(bench.lifecycle, parse_message(args, options), MOST)
 
 
 def found(bench: Bench, written: str, tenant_id: UUID | None = None) -> RunSummary | None:
@@ -402,7 +402,7 @@ def test_ids_may_be_sent_by_their_names(bench: Bench, agent: UUID):
 
 def test_a_tenant_may_be_named(bench: Bench, agent: UUID):
     with bench.database.transaction() as tx:
-        name = next(tenant.name for tenant in tenants.all_tenants(tx) if tenant.id == bench.tenant_id)
+        name = next(tenant.name for tenant in tenants.list_tenants(tx) if tenant.id == bench.tenant_id)
     send(bench, name, "order-4711", str(agent))
 
     assert there(bench, "order-4711").status == "running"
@@ -506,6 +506,6 @@ def test_a_refused_start_can_be_neither_cancelled_nor_answered(bench: Bench, age
 
     assert bench.lifecycle.cancel_run(bench.tenant_id, run.id) == "refused"
     with pytest.raises(RunNotWaiting):
-        bench.lifecycle.resume_run(bench.tenant_id, run.id, Request(query="Hello"))
+        bench.lifecycle.resume_run(bench.tenant_id, run.id, RunRequest(query="Hello"))
     with pytest.raises(NotFound):
         bench.lifecycle.cancel_run(bench.a_tenant(), run.id)

@@ -18,12 +18,12 @@ from structlog.testing import capture_logs
 from canvas.errors import StateError
 from scheduler.coordinator.coordinator import Coordinator
 from scheduler.coordinator.version_cache import VersionCache
-from scheduler.messaging.celery_app import CANARY, EXECUTE, make_app
+from scheduler.messaging.celery_app import QUEUE_PROBE, EXECUTE, make_app
 from scheduler.messaging.dispatch import Dispatch
 from scheduler.messaging.redis_bus import Bus
 from scheduler.sweeper import sweeper as sweeping
 from scheduler.sweeper.sweeper import Sweeper
-from settings import LONGEST_LEASE
+from settings import MAX_LEASE
 from store.db.database import Database
 from store.db.transaction import Transaction
 from store.monitoring import queue_probes, sweep_queries
@@ -74,7 +74,7 @@ def test_a_long_queue_is_not_made_longer(bench: Bench):
         sweeper.tick()
 
     assert len(bench.outbox.of(EXECUTE)) == 5
-    assert len(bench.outbox.of(CANARY)) == 3
+    assert len(bench.outbox.of(QUEUE_PROBE)) == 3
 
 
 def test_queue_probe_from_the_future_causes_no_second_message(bench: Bench):
@@ -91,7 +91,7 @@ def test_queue_probe_from_the_future_causes_no_second_message(bench: Bench):
     assert len(bench.outbox.of(EXECUTE)) == len(runs)
     canary_sent(bench, timedelta(0))  # the next one counts again
     with bench.database.transaction() as tx:
-        latest = queue_probes.latest(tx, "nodes")
+        latest = queue_probes.latest_return(tx, "nodes")
     assert latest is not None
     assert latest <= datetime.now(UTC) + timedelta(seconds=5)
 
@@ -136,7 +136,7 @@ def test_queue_probes_do_not_pile_up_without_a_worker(bench: Bench):
     for _ in range(2 * sweeping.PROBE_BACKOFF_TICKS):
         sweeper.tick()
 
-    assert len(bench.outbox.of(CANARY)) == 2
+    assert len(bench.outbox.of(QUEUE_PROBE)) == 2
 
 
 @pytest.mark.parametrize("came_back_before", [False, True])
@@ -238,7 +238,7 @@ def test_a_lease_that_holds_is_left_alone(bench: Bench):
 @pytest.mark.usefixtures("trusting")
 def test_lease_as_long_as_a_worker_may_set_it_is_left_alone_by_a_sweeper_with_other_settings(bench: Bench):
     run = bench.start("begin -> work")
-    bench.claim(run, "begin", lease=LONGEST_LEASE)
+    bench.claim(run, "begin", lease=MAX_LEASE)
 
     Sweeper(bench.coordinator).tick()
 
@@ -551,7 +551,7 @@ def test_sweeper_runs_until_it_is_stopped(bench: Bench, monkeypatch: pytest.Monk
     sweeper.run(ending)
 
     assert ticks == [3]
-    assert len(bench.outbox.of(CANARY)) == 3
+    assert len(bench.outbox.of(QUEUE_PROBE)) == 3
 
 
 # -- in other words --------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import text
 
 from canvas.errors import NotAllowed, NotFound
-from scheduler.coordinator.run_start import Request
+from scheduler.coordinator.run_start import RunRequest
 from scheduler.coordinator.version_cache import VersionCache
 from scheduler.lifecycle import lifecycle
 from scheduler.lifecycle.lifecycle import RunNotFound
@@ -93,7 +93,7 @@ def test_a_form_of_a_run_whose_version_is_gone_is_answered_by_its_end(bench: Ben
     bench.play()
     lose_version(bench, run)
 
-    bench.lifecycle.resume_run(bench.tenant_id, run.id, Request(query="Ada", inputs={"name": "Ada"}))
+    bench.lifecycle.resume_run(bench.tenant_id, run.id, RunRequest(query="Ada", inputs={"name": "Ada"}))
 
     assert run.status == "failed"
     assert REASON in run.row["error"]
@@ -160,7 +160,7 @@ def test_a_start_is_refused_when_its_agent_was_deleted_after_it_was_chosen(bench
 
     assert run.status == "succeeded"
     with bench.database.transaction() as tx:
-        assert conversations.open_runs(tx, bench.tenant_id, start.canvas_id) == []
+        assert conversations.list_open_runs(tx, bench.tenant_id, start.canvas_id) == []
 
 
 @pytest.mark.parametrize("what", ["version", "agent"])
@@ -200,7 +200,7 @@ def test_deletion_during_the_acceptance_of_a_run_finds_the_run(
     else:
         assert results == ["deleted"]
         with bench.database.transaction() as tx:  # who deletes an agent cancels what was accepted meanwhile
-            assert conversations.open_runs(tx, bench.tenant_id, start.canvas_id) == [run.id]
+            assert conversations.list_open_runs(tx, bench.tenant_id, start.canvas_id) == [run.id]
     forget_versions(bench)
     bench.play()
     assert run.status in ("succeeded", "cancelled")

@@ -8,7 +8,7 @@ from uuid import UUID
 from sqlalchemy import insert
 
 from store.db.transaction import Transaction
-from store.primitives.ids import moment_of, new_id
+from store.primitives.ids import created_at_of, new_id
 from store.tables.runs import node_values, runs
 from store.tables.tenants import conversation_messages
 
@@ -27,7 +27,7 @@ def add_run(
 ) -> UUID:
     """A run of some version, over unless said otherwise, accepted when its id says so; of an id without a time: now."""
     made = run_id or new_id()
-    by_id = moment_of(made) if made.version != 4 else datetime.now(UTC)
+    by_id = created_at_of(made) if made.version != 4 else datetime.now(UTC)
     tx.run(
         insert(runs).values(
             id=made,

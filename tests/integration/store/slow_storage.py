@@ -7,7 +7,7 @@ from typing import BinaryIO, TypeVar
 
 import psycopg
 
-from store.files.blobs import Blobs, StorageAway
+from store.files.blobs import Blobs, StorageUnavailable
 
 T = TypeVar("T")
 
@@ -65,7 +65,7 @@ class SlowStorage:
             self.record.open += [query for (query,) in connection.execute(OPEN)]
         self.record.calls.append(name)
         if self.breaks_at is not None and len(self.record.calls) > self.breaks_at:
-            raise StorageAway("The file storage: out of service")
+            raise StorageUnavailable("The file storage: out of service")
         time.sleep(self.slowness)
         return work()
 

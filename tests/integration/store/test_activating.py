@@ -13,14 +13,14 @@ from canvas.state.run_state import RunStatus
 from scheduler.coordinator import run_snapshots
 from store.runs import new_activations, run_rows
 from store.runs.activations import Claim
-from store.runs.new_activations import MANY, ContinuationRequest, InlineReport
+from store.runs.new_activations import BATCH_FROM, ContinuationRequest, InlineReport
 from store.runs.run_rows import RunRow
 from store.tables.runs import activations as rows
 from tests.builders import says
 from tests.integration.engine import Bench, Run, told
 
 CANVASES: Mapping[str, Sequence[str]] = {
-    "a fan": ["begin -> " + ", ".join(f"n{number}" for number in range(MANY + 2)) + " -> say"],
+    "a fan": ["begin -> " + ", ".join(f"n{number}" for number in range(BATCH_FROM + 2)) + " -> say"],
     "items side by side": ["begin -> each -> say", "each: item -> work -> more"],
     "speakers": ["begin -> model1, model2, model3, work; model1, model2, model3 -> say; work -> say2"],
 }
@@ -34,10 +34,10 @@ def test_activations_inserted_in_one_statement_equal_those_inserted_one_by_one(
     bench: Bench, drawn: str, monkeypatch: pytest.MonkeyPatch
 ):
     together = written(bench, CANVASES[drawn])
-    monkeypatch.setattr(new_activations, "MANY", 10**9)
+    monkeypatch.setattr(new_activations, "BATCH_FROM", 10**9)
     one_by_one = written(bench, CANVASES[drawn])
 
-    assert len(together) >= MANY
+    assert len(together) >= BATCH_FROM
     assert [plain(row) for row in together] == [plain(row) for row in one_by_one]
     assert [row["turn"] is None for row in together] == [row["turn"] is None for row in one_by_one]
 
@@ -45,8 +45,8 @@ def test_activations_inserted_in_one_statement_equal_those_inserted_one_by_one(
 def test_activations_beyond_the_batch_size_are_inserted_in_several_statements(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(new_activations, "AT_ONCE", MANY)
-    nodes = [f"n{number:02}" for number in range(3 * MANY + 1)]
+    monkeypatch.setattr(new_activations, "BATCH_SIZE", BATCH_FROM)
+    nodes = [f"n{number:02}" for number in range(3 * BATCH_FROM + 1)]
 
     run = bench.start("begin -> " + ", ".join(nodes))
     bench.report(bench.claim(run, "begin"))
@@ -128,7 +128,7 @@ def test_activation_that_its_reporter_does_not_reserve_is_enqueued(bench: Bench)
 def written(bench: Bench, drawn: Sequence[str]) -> list[Mapping[str, Any]]:
     """The rows of a run's nodes, when it has gone so far that one step has activated several."""
     run = bench.start(*drawn, each={"max_concurrency": 5, "items_ref": "sys.query"}, query=["a", "b", "c", "d"])
-    bench.play(until=lambda: largest_step(run) >= MANY)
+    bench.play(until=lambda: largest_step(run) >= BATCH_FROM)
     bench.outbox.lose()
     wanted = select(rows).where(rows.c.run_id == run.id).order_by(rows.c.place, rows.c.node_id)
     with bench.database.transaction() as tx:

@@ -47,7 +47,7 @@ def test_claim_repeated_after_a_lost_answer_is_the_same_attempt(bench: Bench):
     def claim(lease_id: UUID) -> Claim | None:
         with bench.database.transaction() as tx:
             begin = run.activation("begin").id
-            return activations.claim(tx, run.id, begin, lease_id=lease_id, lease=LEASE, worker="deaf", most_strikes=0)
+            return activations.claim(tx, run.id, begin, lease_id=lease_id, lease=LEASE, worker="deaf", max_crash_count=0)
 
     first, again, stranger = claim(lease_id), claim(lease_id), claim(uuid4())
     change(bench, run, called_off=True)
@@ -286,7 +286,7 @@ def test_claims_of_a_batch_equal_single_claims(bench: Bench):
     wanted = [(each.id, each.activation(node).id, uuid4()) for each, node in ((run, "a"), (run, "c"), (other, "a"))]
 
     with bench.database.statements() as tx:
-        claimed = activations.claim_together(tx, wanted, lease=LEASE, worker="somebody", most_strikes=0)
+        claimed = activations.claim_batch(tx, wanted, lease=LEASE, worker="somebody", max_crash_count=0)
 
     assert {(claim.run_id, claim.node_id) for claim in claimed.values()} == {(run.id, "a"), (other.id, "a")}
     assert {claim.lease_id for claim in claimed.values()} == set(claimed)
@@ -306,7 +306,7 @@ def test_claim_of_a_batch_skips_locked_rows(bench: Bench):
     with bench.database.transaction() as holder:
         holder.run(text("select 1 from activations where id = :id for update"), id=wanted[0][1])
         with bench.database.statements() as tx:
-            claimed = activations.claim_together(tx, wanted, lease=LEASE, worker="somebody", most_strikes=0)
+            claimed = activations.claim_batch(tx, wanted, lease=LEASE, worker="somebody", max_crash_count=0)
 
     assert [claim.node_id for claim in claimed.values()] == ["b"]
 
@@ -320,6 +320,6 @@ def test_claim_of_a_batch_skips_poison_tasks(bench: Bench):
     wanted = [(run.id, run.activation(node).id, uuid4()) for node in ("a", "b")]
 
     with bench.database.statements() as tx:
-        claimed = activations.claim_together(tx, wanted, lease=LEASE, worker="somebody", most_strikes=1)
+        claimed = activations.claim_batch(tx, wanted, lease=LEASE, worker="somebody", max_crash_count=1)
 
     assert [claim.node_id for claim in claimed.values()] == ["b"]

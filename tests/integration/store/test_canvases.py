@@ -12,7 +12,7 @@ from sqlalchemy.exc import OperationalError
 
 from canvas.errors import Conflict, NotAllowed, NotFound
 from store.agents import canvases, conversations, versions
-from store.agents.versions import KEPT, Version, digest_of
+from store.agents.versions import MAX_UNRELEASED, Version, digest_of
 from store.db.database import Database
 from store.primitives.ids import new_id
 from tests.integration.store.rows import add_run
@@ -34,7 +34,7 @@ def update(database: Database, tenant_id: UUID, canvas_id: UUID, **changes: Any)
 
 def all_versions(database: Database, tenant_id: UUID, canvas_id: UUID) -> list[Version]:
     with database.transaction() as tx:
-        return versions.versions_of(tx, tenant_id, canvas_id)
+        return versions.list_versions(tx, tenant_id, canvas_id)
 
 
 # -- drafts -----------------------------------------------------------------------------------------------------------
@@ -117,12 +117,12 @@ def test_another_tenants_canvas_looks_exactly_like_none(database: Database, tena
             with pytest.raises(NotFound, match="canvas not found"):
                 canvases.delete(tx, other_tenant_id, canvas)
             with pytest.raises(NotFound, match="canvas not found"):
-                versions.snapshot(tx, other_tenant_id, canvas)
+                versions.lock_draft_version(tx, other_tenant_id, canvas)
             with pytest.raises(NotFound, match="Version not found"):
-                versions.version_by_id(tx, other_tenant_id, canvas, version.id)
+                versions.lock_by_id(tx, other_tenant_id, canvas, version.id)
             with pytest.raises(NotFound, match="Version not found"):
                 versions.delete(tx, other_tenant_id, canvas, version.id, force=True)
-            assert versions.versions_of(tx, other_tenant_id, canvas) == []
+            assert versions.list_versions(tx, other_tenant_id, canvas) == []
 
 
 # -- versions ---------------------------------------------------------------------------------------------------------
@@ -158,8 +158,8 @@ def test_saving_another_document_makes_a_version_and_leaves_the_first_as_it_was(
     newest, oldest = all_versions(database, tenant_id, canvas_id)
     assert oldest == first
     with database.transaction() as tx:
-        assert versions.version(tx, newest.id).dsl == dsl("Hello")
-        assert versions.version(tx, oldest.id).dsl == dsl()
+        assert versions.get(tx, newest.id).dsl == dsl("Hello")
+        assert versions.get(tx, oldest.id).dsl == dsl()
 
 
 def test_changing_only_a_title_makes_no_version(database: Database, tenant_id: UUID):
@@ -194,7 +194,7 @@ def test_publishing_releases_the_version_of_the_draft(database: Database, tenant
     assert published.released
     with database.transaction() as tx:
         canvas = canvases.get(tx, tenant_id, canvas_id)
-        assert versions.latest_released(tx, tenant_id, canvas_id) == published
+        assert versions.lock_latest_released(tx, tenant_id, canvas_id) == published
     assert canvas.release
     assert canvas.published_at == published.updated_at
 
@@ -220,7 +220,7 @@ def test_an_update_without_release_takes_the_flag_away_and_leaves_the_release(da
 
     with database.transaction() as tx:
         canvas = canvases.get(tx, tenant_id, canvas_id)
-        assert versions.latest_released(tx, tenant_id, canvas_id).dsl == dsl()
+        assert versions.lock_latest_released(tx, tenant_id, canvas_id).dsl == dsl()
     assert not canvas.release
     assert canvas.published_at is not None
 
@@ -229,7 +229,7 @@ def test_without_a_release_there_is_no_published_version(database: Database, ten
     canvas_id = create(database, tenant_id)
 
     with pytest.raises(NotFound, match="No available published version"), database.transaction() as tx:
-        versions.latest_released(tx, tenant_id, canvas_id)
+        versions.lock_latest_released(tx, tenant_id, canvas_id)
 
 
 def test_a_draft_runs_as_the_version_that_equals_it_even_if_that_one_is_old(database: Database, tenant_id: UUID):
@@ -240,7 +240,7 @@ def test_a_draft_runs_as_the_version_that_equals_it_even_if_that_one_is_old(data
         tx.run(text("update canvases set draft = (select dsl from versions where id = :one)"), one=one.id)
 
     with database.transaction() as tx:
-        snapshot = versions.snapshot(tx, tenant_id, canvas_id)
+        snapshot = versions.lock_draft_version(tx, tenant_id, canvas_id)
 
     assert snapshot.id == one.id
     assert snapshot.dsl == dsl("one")
@@ -253,7 +253,7 @@ def test_a_draft_without_a_version_gets_one_and_only_one_before_it_runs(database
         versions.delete(tx, tenant_id, canvas_id, version.id)
 
     with ThreadPoolExecutor(1) as elsewhere, database.transaction() as tx:
-        snapshot = versions.snapshot(tx, tenant_id, canvas_id)
+        snapshot = versions.lock_draft_version(tx, tenant_id, canvas_id)
         another = elsewhere.submit(_snapshot, database, tenant_id, canvas_id)
         _until(lambda: another.done() or _somebody_waits(database))
 
@@ -266,7 +266,7 @@ def test_the_latest_version_is_the_newest_released_or_not(database: Database, te
     update(database, tenant_id, canvas_id, dsl=dsl("next"))
 
     with database.transaction() as tx:
-        latest = versions.latest(tx, tenant_id, canvas_id)
+        latest = versions.lock_latest(tx, tenant_id, canvas_id)
 
     assert latest.dsl == dsl("next")
 
@@ -276,7 +276,7 @@ def test_a_version_of_another_canvas_is_not_found(database: Database, tenant_id:
     (version,) = all_versions(database, tenant_id, other_id)
 
     with pytest.raises(NotFound, match="Version not found"), database.transaction() as tx:
-        versions.version_by_id(tx, tenant_id, canvas_id, version.id)
+        versions.lock_by_id(tx, tenant_id, canvas_id, version.id)
 
 
 # -- what stays -------------------------------------------------------------------------------------------------------
@@ -289,12 +289,12 @@ def test_the_newest_20_unreleased_versions_stay_and_all_that_somebody_needs(data
         add_run(tx, tenant_id, version_id=ran.id)
         conversations.create(tx, tenant_id, canvas_id, talked_to.id)
 
-    for number in range(KEPT):
+    for number in range(MAX_UNRELEASED):
         update(database, tenant_id, canvas_id, dsl=dsl(f"late {number}"))
 
     kept = [version.id for version in _by_age(database, tenant_id, canvas_id)]
     assert unused.id not in kept
-    assert kept[KEPT:] == [talked_to.id, ran.id, released.id]
+    assert kept[MAX_UNRELEASED:] == [talked_to.id, ran.id, released.id]
 
 
 def test_a_version_that_a_run_is_being_started_on_is_not_taken_away_meanwhile(database: Database, tenant_id: UUID):
@@ -302,8 +302,8 @@ def test_a_version_that_a_run_is_being_started_on_is_not_taken_away_meanwhile(da
     (old,) = all_versions(database, tenant_id, canvas_id)
 
     with database.transaction() as starting:
-        versions.version_by_id(starting, tenant_id, canvas_id, old.id)
-        for number in range(KEPT + 1):
+        versions.lock_by_id(starting, tenant_id, canvas_id, old.id)
+        for number in range(MAX_UNRELEASED + 1):
             update(database, tenant_id, canvas_id, dsl=dsl(f"new {number}"))
         add_run(starting, tenant_id, version_id=old.id)
 
@@ -315,7 +315,7 @@ def test_a_canvas_that_a_run_is_being_started_on_is_deleted_afterwards(database:
     canvas_id = create(database, tenant_id)
 
     with database.transaction() as starting:
-        versions.snapshot(starting, tenant_id, canvas_id)
+        versions.lock_draft_version(starting, tenant_id, canvas_id)
         with database.transaction() as deleting:
             deleting.run(text("set local lock_timeout = '50ms'"))
             with pytest.raises(OperationalError, match="lock timeout"), deleting.savepoint():
@@ -340,9 +340,9 @@ def test_deleting_a_canvas_takes_its_sessions_and_versions_but_not_what_runs_ref
             conversations.get(tx, tenant_id, conversation_id)
         with pytest.raises(NotFound):
             canvases.get(tx, tenant_id, canvas_id)
-        assert versions.version(tx, released.id).dsl == dsl()
+        assert versions.get(tx, released.id).dsl == dsl()
         with pytest.raises(NotFound):
-            versions.version(tx, newest.id)
+            versions.get(tx, newest.id)
 
 
 def test_versions_of_a_deleted_canvas_go_with_their_last_run(database: Database, tenant_id: UUID):
@@ -354,12 +354,12 @@ def test_versions_of_a_deleted_canvas_go_with_their_last_run(database: Database,
 
     with database.transaction() as tx:
         versions.delete_orphans(tx)
-        assert versions.version(tx, version.id)
+        assert versions.get(tx, version.id)
         tx.run(text("delete from runs where id = :id"), id=run_id)
         assert versions.delete_orphans(tx) == 1
 
     with pytest.raises(NotFound), database.transaction() as tx:
-        versions.version(tx, version.id)
+        versions.get(tx, version.id)
 
 
 @pytest.mark.parametrize("use", ["latest release", "run", "session"])
@@ -395,19 +395,19 @@ def test_a_version_that_is_deleted_by_force_stays_for_those_who_refer_to_it(
         versions.delete(tx, tenant_id, canvas_id, version.id, force=True)
 
     with database.transaction() as tx:
-        assert versions.version(tx, version.id).dsl == dsl("secret")
+        assert versions.get(tx, version.id).dsl == dsl("secret")
         assert versions.delete_orphans(tx) == 0
         with pytest.raises(NotFound):
-            versions.version_by_id(tx, tenant_id, canvas_id, version.id)
+            versions.lock_by_id(tx, tenant_id, canvas_id, version.id)
         with pytest.raises(NotFound):
-            versions.latest_released(tx, tenant_id, canvas_id)
-        fresh = versions.snapshot(tx, tenant_id, canvas_id)
+            versions.lock_latest_released(tx, tenant_id, canvas_id)
+        fresh = versions.lock_draft_version(tx, tenant_id, canvas_id)
         assert fresh.id != version.id
     with database.transaction() as tx:
         tx.run(text("delete from runs where id = :id"), id=user_id)
         tx.run(text("delete from conversations where id = :id"), id=user_id)
         assert versions.delete_orphans(tx) == 1
-        assert [version.id for version in versions.versions_of(tx, tenant_id, canvas_id)] == [fresh.id]
+        assert [version.id for version in versions.list_versions(tx, tenant_id, canvas_id)] == [fresh.id]
 
 
 def test_an_earlier_release_may_be_deleted(database: Database, tenant_id: UUID):
@@ -433,7 +433,7 @@ def test_not_even_force_deletes_the_version_of_a_run_that_is_not_over(database: 
 
 def _snapshot(database: Database, tenant_id: UUID, canvas_id: UUID) -> UUID:
     with database.transaction() as tx:
-        return versions.snapshot(tx, tenant_id, canvas_id).id
+        return versions.lock_draft_version(tx, tenant_id, canvas_id).id
 
 
 def _until(fact: Callable[[], bool]) -> None:

@@ -33,7 +33,7 @@ def names(database: Database, tenant_id: UUID, wanted: ConversationFilter | None
 def test_a_conversation_stays_on_the_version_it_began_with_and_names_it(database: Database, tenant_id: UUID):
     with database.transaction() as tx:
         canvas_id = canvases.create(tx, tenant_id, "Support", {"components": {}})
-        version = versions.snapshot(tx, tenant_id, canvas_id)
+        version = versions.lock_draft_version(tx, tenant_id, canvas_id)
         made = conversations.create(tx, tenant_id, canvas_id, version.id, "ann", "Hello", "agent")
 
         conversation = conversations.get(tx, tenant_id, made, canvas_id)
@@ -61,7 +61,7 @@ def test_another_tenants_or_canvases_conversation_is_not_found(
             conversations.get(tx, other_tenant_id, made)
         with pytest.raises(NotFound, match="Session not found!"):
             conversations.get(tx, tenant_id, made, new_id())
-        assert conversations.messages(tx, other_tenant_id, made) == []
+        assert conversations.list_messages(tx, other_tenant_id, made) == []
         assert conversations.delete(tx, other_tenant_id, CANVAS, [made]) == set()
         assert conversations.delete(tx, tenant_id, new_id(), [made]) == set()
         assert conversations.get(tx, tenant_id, made)
@@ -77,14 +77,14 @@ def test_the_history_is_the_last_messages_up_to_a_number_oldest_first(database: 
         say(tx, made, 5, "third")
 
     with database.transaction() as tx:
-        assert conversations.history(tx, made, upto=4, limit=3) == [
+        assert conversations.load_history(tx, made, upto=4, limit=3) == [
             {"role": "assistant", "content": {"content": "one"}},
             {"role": "user", "content": {"content": "second", "files": []}},
             {"role": "assistant", "content": {"content": "two", "downloads": []}},
         ]
-        assert len(conversations.history(tx, made, upto=5, limit=100)) == 5
-        assert conversations.history(tx, made, upto=5, limit=0) == []
-        assert conversations.history(tx, made, upto=0, limit=5) == []
+        assert len(conversations.load_history(tx, made, upto=5, limit=100)) == 5
+        assert conversations.load_history(tx, made, upto=5, limit=0) == []
+        assert conversations.load_history(tx, made, upto=0, limit=5) == []
 
 
 def test_user_message_without_text_has_null_content(database: Database, tenant_id: UUID):
@@ -92,7 +92,7 @@ def test_user_message_without_text_has_null_content(database: Database, tenant_i
     with database.transaction() as tx:
         say(tx, made, 1, None)
 
-        assert conversations.history(tx, made, upto=1, limit=1) == [{"role": "user", "content": None}]
+        assert conversations.load_history(tx, made, upto=1, limit=1) == [{"role": "user", "content": None}]
 
 
 def test_an_answer_whose_run_retention_has_dropped_has_no_content(database: Database, tenant_id: UUID):
@@ -101,7 +101,7 @@ def test_an_answer_whose_run_retention_has_dropped_has_no_content(database: Data
         answer(tx, made, 1, {"content": "gone"})
         tx.run(text("delete from node_values"))
 
-        (message,) = conversations.messages(tx, tenant_id, made)
+        (message,) = conversations.list_messages(tx, tenant_id, made)
 
     assert (message.number, message.role, message.content) == (1, "assistant", None)
 
@@ -113,7 +113,7 @@ def test_messages_come_in_order_with_the_runs_they_belong_to(database: Database,
         say(tx, made, 1, "first")
 
     with database.transaction() as tx:
-        first, second = conversations.messages(tx, tenant_id, made)
+        first, second = conversations.list_messages(tx, tenant_id, made)
 
     assert (first.number, first.role, first.content) == (1, "user", "first")
     assert (second.number, second.content, second.node_id) == (2, {"content": "one"}, "Message:0")
@@ -198,7 +198,7 @@ def test_runs_that_are_not_over_are_found_the_newest_first_whether_or_not_their_
             conversations.delete_all(tx, tenant_id, CANVAS)
 
     with database.transaction() as tx:
-        assert conversations.open_runs(tx, tenant_id, CANVAS) == [run_ids[2], run_ids[1]]
-        assert conversations.open_runs(tx, tenant_id, CANVAS, [busy]) == [run_ids[2], run_ids[1]]
-        assert conversations.open_runs(tx, tenant_id, CANVAS, [idle]) == []
-        assert conversations.open_runs(tx, tenant_id, new_id()) == []
+        assert conversations.list_open_runs(tx, tenant_id, CANVAS) == [run_ids[2], run_ids[1]]
+        assert conversations.list_open_runs(tx, tenant_id, CANVAS, [busy]) == [run_ids[2], run_ids[1]]
+        assert conversations.list_open_runs(tx, tenant_id, CANVAS, [idle]) == []
+        assert conversations.list_open_runs(tx, tenant_id, new_id()) == []

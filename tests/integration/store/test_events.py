@@ -26,10 +26,10 @@ def test_a_reader_that_has_seen_some_gets_the_rest(bench: Bench):
     every = run.events
 
     with bench.database.transaction() as tx:
-        assert events.after(tx, run.id, 3) == every[3:]
-        assert events.after(tx, run.id, 3, upto=5) == every[3:5]
-        assert events.after(tx, run.id, 3, most=1) == every[3:4]
-        assert events.after(tx, run.id, every[-1].number) == []
+        assert events.read_after(tx, run.id, 3) == every[3:]
+        assert events.read_after(tx, run.id, 3, upto=5) == every[3:5]
+        assert events.read_after(tx, run.id, 3, most=1) == every[3:4]
+        assert events.read_after(tx, run.id, every[-1].number) == []
 
 
 @pytest.mark.parametrize("count", [1, 2, 4, 5, 9])
@@ -45,20 +45,20 @@ def test_any_number_of_events_is_stored_unchanged(bench: Bench, count: int):
     with bench.database.transaction() as tx:
         events.append(tx, run, 7, told)
     with bench.database.statements() as tx:
-        stored = events.after(tx, run, 6)
+        stored = events.read_after(tx, run, 6)
 
     assert [event.number for event in stored] == list(range(7, 7 + count))
     assert [Event(event.name, event.body, event.activation, event.node_id) for event in stored] == told
 
 
 def test_more_events_than_one_statement_takes_are_all_stored(bench: Bench, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(events, "AT_ONCE", 5)
+    monkeypatch.setattr(events, "APPEND_BATCH", 5)
     run = new_id()
 
     with bench.database.transaction() as tx:
         events.append(tx, run, 1, [Event("message", {"at": number}) for number in range(13)])
     with bench.database.statements() as tx:
-        assert [event.body["at"] for event in events.after(tx, run, 0)] == list(range(13))
+        assert [event.body["at"] for event in events.read_after(tx, run, 0)] == list(range(13))
 
 
 def test_node_finished_event_shows_its_outputs(bench: Bench):

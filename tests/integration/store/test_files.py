@@ -20,7 +20,7 @@ def test_a_file_comes_back_with_its_bytes_and_what_is_known_of_it(database: Data
         added = uploads.register(
             tx,
             tenant_id,
-            uploads.store(blobs, "répört.pdf", "application/pdf", b"%PDF"),
+            uploads.store_content(blobs, "répört.pdf", "application/pdf", b"%PDF"),
             created_by="ann",
             run_id=run_id,
         )
@@ -35,7 +35,7 @@ def test_a_file_comes_back_with_its_bytes_and_what_is_known_of_it(database: Data
 def test_the_same_bytes_uploaded_twice_are_two_files(database: Database, tenant_id: UUID, tmp_path: Path):
     with database.transaction() as tx:
         one, other = (
-            uploads.register(tx, tenant_id, uploads.store(LocalBlobs(tmp_path), "logo.png", "image/png", b"png"))
+            uploads.register(tx, tenant_id, uploads.store_content(LocalBlobs(tmp_path), "logo.png", "image/png", b"png"))
             for _ in range(2)
         )
 
@@ -46,7 +46,7 @@ def test_the_same_bytes_uploaded_twice_are_two_files(database: Database, tenant_
 def test_another_tenants_file_is_not_found(database: Database, tenant_id: UUID, other_tenant_id: UUID, tmp_path: Path):
     blobs = LocalBlobs(tmp_path)
     with database.transaction() as tx:
-        added = uploads.register(tx, tenant_id, uploads.store(blobs, "private.txt", "text/plain", b"private"))
+        added = uploads.register(tx, tenant_id, uploads.store_content(blobs, "private.txt", "text/plain", b"private"))
 
     with database.transaction() as tx:
         with pytest.raises(NotFound, match="document not found"):
@@ -57,7 +57,7 @@ def test_another_tenants_file_is_not_found(database: Database, tenant_id: UUID, 
 
 def test_a_file_whose_upload_was_rolled_back_is_not_found(database: Database, tenant_id: UUID, tmp_path: Path):
     with suppress(RuntimeError), database.transaction() as tx:
-        added = uploads.register(tx, tenant_id, uploads.store(LocalBlobs(tmp_path), "half.txt", "text/plain", b"half"))
+        added = uploads.register(tx, tenant_id, uploads.store_content(LocalBlobs(tmp_path), "half.txt", "text/plain", b"half"))
         raise RuntimeError
 
     with pytest.raises(NotFound), database.transaction() as tx:

@@ -64,7 +64,7 @@ def test_a_reply_is_kept_with_the_key_that_its_request_has_claimed(database: Dat
     reply = {"status": 200, "body": {"code": 0, "data": ["ä", 1.5, None]}}
     with database.transaction() as tx:
         assert idempotency.claim(tx, tenant_id, ROUTE, "order 7", b"d") is None
-        idempotency.keep(tx, tenant_id, ROUTE, "order 7", reply)
+        idempotency.store_reply(tx, tenant_id, ROUTE, "order 7", reply)
 
     with database.transaction() as tx:
         claimed, found = (ask(tx, tenant_id, ROUTE, "order 7", b"d") for ask in (idempotency.claim, idempotency.find))
@@ -109,8 +109,8 @@ def test_idempotency_keys_are_deleted_after_a_day(database: Database, tenant_id:
     claim(database, other_tenant_id, new_id())
 
     with database.transaction() as tx:
-        assert idempotency.forget_expired(tx) == 1
-        assert idempotency.forget_expired(tx) == 0
+        assert idempotency.delete_expired(tx) == 1
+        assert idempotency.delete_expired(tx) == 0
 
 
 def _age(database: Database, tenant_id: UUID, by: str) -> None:

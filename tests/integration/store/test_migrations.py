@@ -44,13 +44,13 @@ def empty(empty_url: str) -> Iterator[Database]:
 
 
 def test_an_empty_database_lacks_every_revision_until_it_is_upgraded(empty: Database, empty_url: str):
-    lacking = migrate.missing(empty)
+    lacking = migrate.missing_revisions(empty)
 
     applied = migrate.upgrade(empty_url)
 
     assert lacking == applied == REVISIONS
-    assert applied[-1] == migrate.head()
-    assert migrate.missing(empty) == []
+    assert applied[-1] == migrate.newest_revision()
+    assert migrate.missing_revisions(empty) == []
 
 
 def test_migrations_make_the_tables_that_the_code_expects(empty_url: str):
@@ -119,7 +119,7 @@ def test_of_two_upgrades_at_once_one_does_the_work_and_both_succeed(empty: Datab
         [],
         REVISIONS,
     ]
-    assert migrate.missing(empty) == []
+    assert migrate.missing_revisions(empty) == []
 
 
 def test_a_database_that_is_ahead_of_this_release_lacks_nothing(empty: Database, empty_url: str):
@@ -127,7 +127,7 @@ def test_a_database_that_is_ahead_of_this_release_lacks_nothing(empty: Database,
     with empty.transaction() as tx:
         tx.run(text("update alembic_version set version_num = '9999'"))
 
-    assert migrate.missing(empty) == []
+    assert migrate.missing_revisions(empty) == []
     assert migrate.upgrade(empty_url) == []
 
 
@@ -151,7 +151,7 @@ def test_a_new_revision_comes_out_as_a_module_ready_to_fill_in(
 
     source = (folder / "versions" / "0090_shares_of_tenants.py").read_text()
     assert source.startswith('"""Shares of tenants."""')
-    assert f"down_revision = '{migrate.head()}'" in source
+    assert f"down_revision = '{migrate.newest_revision()}'" in source
     compile(source, "0090_shares_of_tenants.py", "exec")
 
 

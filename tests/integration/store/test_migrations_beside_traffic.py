@@ -21,7 +21,7 @@ from tests import services as test_services
 from tests.upgrade.recording import connected, make_tables
 
 OLD = "0012"
-LATER = [f"{number:04}" for number in range(13, int(migrate.head()) + 1)]
+LATER = [f"{number:04}" for number in range(13, int(migrate.newest_revision()) + 1)]
 WITHIN = 60.0  # seconds; a deadline, not an expectation
 
 WRITE_VARIABLE = """
@@ -95,7 +95,7 @@ def has_lasted_a_second(transaction: "psycopg.Connection[Any]") -> bool:
 def missing(url: str) -> list[str]:
     database = Database(url, pool_size=1)
     try:
-        return migrate.missing(database)
+        return migrate.missing_revisions(database)
     finally:
         database.close()
 

@@ -26,7 +26,7 @@ OPENAI = AccountRow(
 def put(database: Database, tenant_id: UUID, *accounts: AccountRow) -> None:
     with database.transaction() as tx:
         for account in accounts:
-            model_accounts.put(tx, tenant_id, account, KEY)
+            model_accounts.put_account(tx, tenant_id, account, KEY)
 
 
 def test_an_account_comes_back_as_it_was_put(database: Database, tenant_id: UUID):
@@ -35,7 +35,7 @@ def test_an_account_comes_back_as_it_was_put(database: Database, tenant_id: UUID
     put(database, tenant_id, OPENAI, local)
 
     with database.transaction() as tx:
-        assert model_accounts.accounts_of(tx, tenant_id, KEY) == [local, OPENAI]
+        assert model_accounts.list_accounts(tx, tenant_id, KEY) == [local, OPENAI]
 
 
 def test_putting_an_account_again_replaces_it(database: Database, tenant_id: UUID):
@@ -44,7 +44,7 @@ def test_putting_an_account_again_replaces_it(database: Database, tenant_id: UUI
     put(database, tenant_id, replace(OPENAI, api_key="sk-new", models={}))
 
     with database.transaction() as tx:
-        (account,) = model_accounts.accounts_of(tx, tenant_id, KEY)
+        (account,) = model_accounts.list_accounts(tx, tenant_id, KEY)
     assert account.api_key == "sk-new"
     assert account.models == {}
 
@@ -54,7 +54,7 @@ def test_neither_a_row_nor_a_repr_shows_a_key(database: Database, tenant_id: UUI
 
     with database.transaction() as tx:
         stored = tx.rows(select(rows).where(rows.c.tenant_id == tenant_id))
-        (account,) = model_accounts.accounts_of(tx, tenant_id, KEY)
+        (account,) = model_accounts.list_accounts(tx, tenant_id, KEY)
 
     assert account.api_key == "sk-secret"
     assert "sk-secret" not in f"{stored} {account} {account!r}"
@@ -64,7 +64,7 @@ def test_accounts_can_be_shown_without_the_key_that_opens_them(database: Databas
     put(database, tenant_id, OPENAI)
 
     with database.transaction() as tx:
-        (account,) = model_accounts.accounts_of(tx, tenant_id)
+        (account,) = model_accounts.list_accounts(tx, tenant_id)
 
     assert account == replace(OPENAI, api_key="")
 
@@ -73,7 +73,7 @@ def test_a_key_sealed_by_another_deployment_names_the_account_it_belongs_to(data
     put(database, tenant_id, OPENAI)
 
     with pytest.raises(CannotUnseal, match=r'"OpenAI" \(default\)') as refusal, database.transaction() as tx:
-        model_accounts.accounts_of(tx, tenant_id, EncryptionKey.of("some other deployment's key"))
+        model_accounts.list_accounts(tx, tenant_id, EncryptionKey.of("some other deployment's key"))
 
     assert "sk-secret" not in str(refusal.value)
 
@@ -94,7 +94,7 @@ def test_a_sealed_key_moved_into_another_tenants_row_does_not_open(
         )
 
     with pytest.raises(CannotUnseal), database.transaction() as tx:
-        model_accounts.accounts_of(tx, other_tenant_id, KEY)
+        model_accounts.list_accounts(tx, other_tenant_id, KEY)
 
 
 def test_accounts_of_other_tenants_are_neither_seen_nor_removed(
@@ -103,8 +103,8 @@ def test_accounts_of_other_tenants_are_neither_seen_nor_removed(
     put(database, tenant_id, OPENAI)
 
     with database.transaction() as tx:
-        assert model_accounts.accounts_of(tx, other_tenant_id, KEY) == []
+        assert model_accounts.list_accounts(tx, other_tenant_id, KEY) == []
         with pytest.raises(NotFound):
             model_accounts.remove(tx, other_tenant_id, "OpenAI")
         model_accounts.remove(tx, tenant_id, "OpenAI")
-        assert model_accounts.accounts_of(tx, tenant_id, KEY) == []
+        assert model_accounts.list_accounts(tx, tenant_id, KEY) == []

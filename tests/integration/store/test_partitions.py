@@ -134,7 +134,7 @@ def test_retention_also_removes_runs_that_no_week_covers_but_not_open_ones(datab
         add_outputs(tx, waiting, "Message:0", {})
 
     with database.transaction() as tx:
-        assert partitions.drop_strays(tx, NEXT_MONDAY) == 1
+        assert partitions.delete_strays(tx, NEXT_MONDAY) == 1
 
     with database.transaction() as tx:
         assert _ids_in(tx, "runs_default") == [waiting]
@@ -183,7 +183,7 @@ def test_only_names_of_partitions_are_recognised_as_partitions():
 def test_a_week_to_come_is_attached_without_reading_a_large_default_partition(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(partitions, "SMALL", 0)
+    monkeypatch.setattr(partitions, "MAX_SMALL_BYTES", 0)
     with database.transaction() as tx:
         stray = add_run(tx, TENANT, run_id=UUID("f47ac10b-58cc-4372-a567-0e02b2c3d479"))
         add_outputs(tx, stray, "Message:0", {"content": "Hi"})
@@ -193,7 +193,7 @@ def test_a_week_to_come_is_attached_without_reading_a_large_default_partition(
     with database.transaction() as tx:
         weeks = sorted(name for name in _names_of(tx, "runs") if name.startswith("runs_p2021"))
         assert weeks == [f"runs_p2021w{week}" for week in (10, 11, 12, 13)]
-        assert partitions.let_in(tx, "runs") == 0
+        assert partitions.drop_exclusion_checks(tx, "runs") == 0
         made = add_run(tx, TENANT, run_id=first_id_at(NEXT_MONDAY))
         assert _ids_in(tx, "runs_p2021w10") == [made]
         assert _ids_in(tx, "runs_default") == [stray]
@@ -202,7 +202,7 @@ def test_a_week_to_come_is_attached_without_reading_a_large_default_partition(
 def test_current_week_is_not_created_if_others_would_wait_and_the_log_says_so(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(partitions, "SMALL", -1)
+    monkeypatch.setattr(partitions, "MAX_SMALL_BYTES", -1)
     with structlog.testing.capture_logs() as logs:
         run_maintenance(database, LONG_AGO)
 
@@ -213,7 +213,7 @@ def test_current_week_is_not_created_if_others_would_wait_and_the_log_says_so(
 def test_a_week_with_many_rows_in_the_default_partition_is_not_made(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(partitions, "FEW", 2)
+    monkeypatch.setattr(partitions, "MAX_ROWS_TO_MOVE", 2)
     with database.transaction() as tx:
         for minute in range(3):
             add_run(tx, TENANT, run_id=first_id_at(NEXT_MONDAY + timedelta(minutes=minute)))
@@ -229,7 +229,7 @@ def test_a_week_with_many_rows_in_the_default_partition_is_not_made(
 
 
 def test_a_migration_does_not_read_a_large_default_partition(database: Database, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(partitions, "SMALL", -1)
+    monkeypatch.setattr(partitions, "MAX_SMALL_BYTES", -1)
 
     with database.transaction() as tx:
         assert partitions.ensure(tx, LONG_AGO, weeks=0) == []
@@ -239,7 +239,7 @@ def test_creating_a_week_under_traffic_gives_up_rather_than_wait_for_an_open_tra
     with database.transaction() as working:
         working.run(text("lock table runs_default in row exclusive mode"))
         with pytest.raises(OperationalError, match="lock timeout"), database.transaction() as tx:
-            partitions.make(tx, "runs", Week.of(LONG_AGO))
+            partitions.create(tx, "runs", Week.of(LONG_AGO))
 
     with database.transaction() as tx:
         assert not [name for name in _names_of(tx, "runs") if "2021" in name]
@@ -248,7 +248,7 @@ def test_creating_a_week_under_traffic_gives_up_rather_than_wait_for_an_open_tra
 def test_constraint_of_a_killed_sweeper_is_removed(database: Database):
     week = Week.of(NEXT_MONDAY)
     with database.transaction() as tx:
-        partitions.keep_out(tx, "runs", week)
+        partitions.add_exclusion_check(tx, "runs", week)
     with pytest.raises(IntegrityError), database.transaction() as tx:
         add_run(tx, TENANT, run_id=first_id_at(NEXT_MONDAY))
 
@@ -262,10 +262,10 @@ def test_creating_a_week_by_a_constraint_gives_up_if_it_has_a_run(database: Data
     week = Week.of(NEXT_MONDAY)
     with database.transaction() as tx:
         add_run(tx, TENANT, run_id=first_id_at(NEXT_MONDAY))
-        partitions.keep_out(tx, "runs", week)
+        partitions.add_exclusion_check(tx, "runs", week)
 
     with pytest.raises(IntegrityError), database.transaction() as tx:
-        partitions.validate(tx, "runs", week)
+        partitions.validate_exclusion_check(tx, "runs", week)
 
 
 # -- strays ----------------------------------------------------------------------------------------------------------
@@ -287,7 +287,7 @@ def test_run_whose_id_contains_no_time_is_deleted_once_it_is_old(database: Datab
 
 
 def test_runs_outside_of_weeks_are_deleted_in_batches(database: Database, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(partitions, "STRAYS_AT_ONCE", 2)
+    monkeypatch.setattr(partitions, "STRAY_BATCH", 2)
     with database.transaction() as tx:
         for number in range(5):
             add_run(tx, TENANT, run_id=UUID(f"{number}fa1d74a-448c-4dad-b9d9-e57e6bc3b22a"), accepted_at=LONG_AGO)
@@ -322,7 +322,7 @@ def test_a_run_beyond_the_calendar_has_a_week(database: Database):
 def _drop_all(database: Database, moment: datetime) -> list[str]:
     """Drop what ended by then, one table after another; the names."""
     with database.transaction() as tx:
-        weeks = partitions.ended_by(tx, moment)
+        weeks = partitions.weeks_ended_by(tx, moment)
     dropped: list[str] = []
     for week in weeks:
         for table in PARTITIONED:

@@ -85,7 +85,7 @@ def test_statement_whose_preparation_failed_is_prepared_once_its_table_exists(on
 def test_least_recently_used_statement_is_deallocated_for_a_new_one(
     one_connection: Database, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(pipeline, "MOST_PREPARED", 4)
+    monkeypatch.setattr(pipeline, "MAX_PREPARED", 4)
     kinds = [text(f"select cast(:n as int) * {number}") for number in range(12)]
     used_always = kinds[0]
 
@@ -105,7 +105,7 @@ def test_least_recently_used_statement_is_deallocated_for_a_new_one(
 def test_deallocated_statements_of_a_failed_pipeline_do_not_leak(
     one_connection: Database, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(pipeline, "MOST_PREPARED", 3)
+    monkeypatch.setattr(pipeline, "MAX_PREPARED", 3)
     kinds = [text(f"select cast(:n as int) - {number}") for number in range(10)]
 
     for attempt in range(TRIES):
@@ -124,7 +124,7 @@ def test_deallocated_statements_of_a_failed_pipeline_do_not_leak(
 def test_statement_is_deallocated_by_a_message_that_poolers_understand(
     one_connection: Database, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
-    monkeypatch.setattr(pipeline, "MOST_PREPARED", 2)
+    monkeypatch.setattr(pipeline, "MAX_PREPARED", 2)
     trace = tmp_path / "trace"
     with trace.open("wb") as out, one_connection.statements() as tx:
         tx.connection.pgconn.trace(out.fileno())

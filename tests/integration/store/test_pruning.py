@@ -19,7 +19,7 @@ from sqlalchemy.sql.elements import ClauseElement
 import store
 from store.db import database as database_module
 from store.db import pruning, transaction
-from store.db.compiled_statements import compiled, pinned
+from store.db.compiled_statements import compile_statement, pin_to_run
 from store.db.database import Database
 from store.db.transaction import Transaction
 from store.maintenance import partitions
@@ -55,10 +55,10 @@ def database(database_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Dat
     Its transactions may take minutes: a busy machine needs more than the usual ten seconds to make partitions, and the
     server then closes the connection without a reason that the client sees.
     """
-    monkeypatch.setattr(database_module, "LONGEST_TRANSACTION", LONG)
+    monkeypatch.setattr(database_module, "MAX_TRANSACTION_TIME", LONG)
     for limit in ("idle_in_transaction_session_timeout", "statement_timeout"):
         monkeypatch.setitem(database_module._SERVER_LIMITS, limit, str(int(LONG.total_seconds() * 1000)))
-    database = Database(database_url, plans_once=True)
+    database = Database(database_url, generic_plans=True)
     yield database
     database.close()
 
@@ -87,7 +87,7 @@ def statements_about_a_run() -> dict[str, Executable]:
 
 def is_about_a_run(statement: Executable) -> bool:
     given = names_given_to(statement)
-    return any(name in pruning.RUN for name in given) and compiled(statement, given).is_about_runs
+    return any(name in pruning.RUN_ID_NAMES for name in given) and compile_statement(statement, given).is_about_runs
 
 
 def names_given_to(statement: Executable) -> dict[str, None]:
@@ -136,8 +136,8 @@ def test_a_statement_that_names_its_week_reads_what_the_same_statement_reads_of_
         plan = explained[0] if isinstance(explained[0], list) else json.loads(explained[0])
         return {table for table in relations_of(plan) if table in PARTITIONED or partitions.is_partition(table)}
 
-    of_tables = tables(pinned(compiled(statement, given), first_id_at(LONG_AGO)).sql)
-    of_week = tables(compiled(statement, given, f"p{week.name}").sql)
+    of_tables = tables(pin_to_run(compile_statement(statement, given), first_id_at(LONG_AGO)).sql)
+    of_week = tables(compile_statement(statement, given, f"p{week.name}").sql)
 
     assert of_tables | of_week <= {*PARTITIONED, *(week.partition(table) for table in PARTITIONED)}
     assert {week.partition(table) if table in PARTITIONED else table for table in of_tables} == of_week
@@ -205,7 +205,7 @@ def test_steps_of_forty_connections_at_once_have_room_in_the_lock_table(many_wee
     (row, *_) = run.activations
 
     with ExitStack() as stack:
-        one = Database(database_url, pool_size=CONNECTIONS, plans_once=True)
+        one = Database(database_url, pool_size=CONNECTIONS, generic_plans=True)
         stack.callback(one.close)
         for _ in range(CONNECTIONS):
             tx = stack.enter_context(one.transaction())
@@ -214,9 +214,9 @@ def test_steps_of_forty_connections_at_once_have_room_in_the_lock_table(many_wee
                 activations.find_cancelled(tx, [(run.id, row.id, uuid4())])
                 activations.renew(tx, [(run.id, row.id, uuid4())], timedelta(seconds=10))
                 tx.rows(run_store.READ, of_run=run.id)
-                tx.rows(reports.REPORTED, of_run=run.id)
+                tx.rows(reports.UNAPPLIED, of_run=run.id)
                 tx.rows(scopes.SCOPES, of_run=run.id)
-                values.final(tx, run.id)
+                values.load_final(tx, run.id)
         with many_weeks.database.statements() as tx:
             held_by = tx.scalar(text("select count(distinct pid) from pg_locks where locktype = 'relation'"))
 
@@ -245,7 +245,7 @@ def test_leases_of_two_weeks_are_renewed_and_each_statement_names_its_week(
 def test_a_run_of_a_week_without_partition_is_found_before_and_after_the_week_is_made(
     database: Database, sent: list[bytes], monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(pruning, "SOONEST", 0.0)
+    monkeypatch.setattr(pruning, "MIN_READ_INTERVAL", 0.0)
     with database.transaction() as tx:
         run_id = add_run(tx, TENANT, run_id=first_id_at(LONG_AGO))
     before = read(database, run_id)
@@ -271,7 +271,7 @@ def test_a_run_without_partition_locks_one_partition_of_each_table_too(
         for _ in range(4):
             with many_weeks.database.transaction() as tx:
                 assert run_store.read(tx, TENANT, run_id) is not None
-                values.final(tx, run_id)
+                values.load_final(tx, run_id)
 
     assert max(counted) <= MOST_LOCKS
 
@@ -344,7 +344,7 @@ def last(sent: Sequence[bytes], what: bytes) -> bytes:
 
 def test_locks_of_statements_over_all_weeks_are_counted_from_the_catalogue(many_weeks: Bench):
     with many_weeks.database.transaction() as tx:
-        found = server_info.locks(tx)
+        found = server_info.lock_use(tx)
         tx.rows(select(run_rows.c.id).where(run_rows.c.tenant_id == TENANT))
         taken = tx.scalar(text("select count(*) from pg_locks where pid = pg_backend_pid() and locktype = 'relation'"))
 

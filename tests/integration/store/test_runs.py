@@ -12,7 +12,7 @@ from sqlalchemy.exc import DatabaseError, OperationalError
 
 from canvas.events.run_events import Event
 from canvas.routing.decision import Decision
-from canvas.state.run_state import RULES_VERSION, RunStatus, Status
+from canvas.state.run_state import RULES_VERSION, RunStatus, ActivationStatus
 from scheduler.messaging.notifications import Notifications, RunEnd
 from store.db.transaction import Transaction
 from store.primitives.ids import new_id
@@ -41,7 +41,7 @@ def test_lock_of_a_locked_run_times_out(bench: Bench):
     with bench.database.transaction() as holder:
         run_rows.try_lock(holder, run.id)()
         with pytest.raises(OperationalError) as refused, bench.database.transaction() as other:
-            run_rows.lock(other, run.id, patience=SOON)
+            run_rows.lock(other, run.id, timeout=SOON)
 
     assert isinstance(refused.value.orig, LockNotAvailable)
 
@@ -89,7 +89,7 @@ def test_decision_about_an_activation_in_another_status_writes_nothing(bench: Be
     before = row_of(run)
 
     with pytest.raises(DatabaseError, match="not in the status"):
-        decided(bench, before, moved={claimed.id: Status.DONE})
+        decided(bench, before, moved={claimed.id: ActivationStatus.DONE})
 
     assert run.row["revision"] == before.revision
     assert run.statuses == {"begin": "running"}

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from canvas.errors import ExecutorError, NotFound, StateError
-from store.files.blobs import StorageAway
+from store.files.blobs import StorageUnavailable
 from store.files.large_values import LargeValues
 from store.files.s3_blobs import S3Blobs
-from store.files.storage import storage_of
+from store.files.storage import build_storage
 from store.primitives.ids import new_id
 from tests.integration.store.s3_server import BUCKET, KEY, REGION, SECRET, Bucket, s3_server
 
@@ -104,7 +104,7 @@ def test_wrong_credentials_are_refused_with_a_reason(bucket: Bucket, monkeypatch
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "another secret")
     stranger = S3Blobs.at(f"s3://{BUCKET}", bucket.url)
 
-    with pytest.raises(StorageAway, match="SignatureDoesNotMatch"):
+    with pytest.raises(StorageUnavailable, match="SignatureDoesNotMatch"):
         stranger.get(bytes(32))
 
     assert not stranger.is_there()
@@ -115,12 +115,12 @@ def test_missing_bucket_is_not_an_empty_bucket(bucket: Bucket, blobs: S3Blobs):
     missing = S3Blobs.at("s3://missing", bucket.url)
 
     assert (blobs.is_there(), missing.is_there()) == (True, False)
-    with pytest.raises(StorageAway, match="NoSuchBucket"):
+    with pytest.raises(StorageUnavailable, match="NoSuchBucket"):
         missing.put(b"lost")
 
 
 def test_large_values_are_stored_in_a_bucket_as_in_a_folder(bucket: Bucket, tmp_path: Path):
-    large = LargeValues(storage_of(tmp_path, f"s3://{BUCKET}", bucket.url), keeps=True, from_bytes=64)
+    large = LargeValues(build_storage(tmp_path, f"s3://{BUCKET}", bucket.url), keeps=True, from_bytes=64)
     row = large.values_row(new_id(), {"run_id": new_id(), "outputs": {"text": "x" * 1000}, "inputs": {}})
 
     assert large.outputs("work", row["outputs"], row["large"]) == {"text": "x" * 1000}
@@ -131,7 +131,7 @@ def test_large_values_are_stored_in_a_bucket_as_in_a_folder(bucket: Bucket, tmp_
 
 
 def test_values_stay_in_their_rows_if_the_bucket_is_unreachable(bucket: Bucket, tmp_path: Path):
-    large = LargeValues(storage_of(tmp_path, f"s3://{BUCKET}", bucket.url), keeps=True, from_bytes=64)
+    large = LargeValues(build_storage(tmp_path, f"s3://{BUCKET}", bucket.url), keeps=True, from_bytes=64)
     row = {"run_id": new_id(), "outputs": {"text": "x" * 1000}, "inputs": {}}
     bucket.is_away = True
 

@@ -53,7 +53,7 @@ def test_token_identifies_its_tenant(database: Database, tenant_id: UUID):
         token_id, plain = tenants.create_token(tx, tenant_id, "laptop", "admin")
 
     with database.transaction() as tx:
-        principal = tenants.principal_of(tx, plain)
+        principal = tenants.find_principal(tx, plain)
 
     assert plain.startswith("easel_")
     assert principal == Principal(tenant_id, token_id, "admin")
@@ -73,12 +73,12 @@ def test_a_revoked_token_is_refused_and_stays_in_the_list(database: Database, te
     with database.transaction() as tx:
         token_id, plain = tenants.create_token(tx, tenant_id, "laptop")
         tenants.revoke_token(tx, tenant_id, token_id)
-        (before,) = tenants.tokens_of(tx, tenant_id)
+        (before,) = tenants.list_tokens(tx, tenant_id)
 
     with database.transaction() as tx:
         tenants.revoke_token(tx, tenant_id, token_id)
-        assert tenants.principal_of(tx, plain) is None
-        (after,) = tenants.tokens_of(tx, tenant_id)
+        assert tenants.find_principal(tx, plain) is None
+        (after,) = tenants.list_tokens(tx, tenant_id)
 
     assert before.revoked_at is not None
     assert after.revoked_at == before.revoked_at
@@ -94,21 +94,21 @@ def test_token_of_another_tenant_is_neither_listed_nor_revoked(
         tenants.revoke_token(tx, other_tenant_id, token_id)
 
     with database.transaction() as tx:
-        assert tenants.tokens_of(tx, other_tenant_id) == []
-        assert tenants.principal_of(tx, plain) is not None
+        assert tenants.list_tokens(tx, other_tenant_id) == []
+        assert tenants.find_principal(tx, plain) is not None
 
 
 @settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.text())
 def test_text_that_is_not_a_token_identifies_no_tenant(database: Database, noise: str):
     with database.transaction() as tx:
-        assert tenants.principal_of(tx, noise) is None
+        assert tenants.find_principal(tx, noise) is None
 
 
 def test_use_of_a_token_is_recorded_once_a_minute(database: Database, tenant_id: UUID):
     with database.transaction() as tx:
         _, plain = tenants.create_token(tx, tenant_id, "laptop")
-        assert tenants.tokens_of(tx, tenant_id)[0].last_used_at is None
+        assert tenants.list_tokens(tx, tenant_id)[0].last_used_at is None
 
     first, at_once = _use(database, tenant_id, plain), _use(database, tenant_id, plain)
     with database.transaction() as tx:
@@ -124,10 +124,10 @@ def test_requests_with_one_token_do_not_wait_for_each_other(database: Database, 
         _, plain = tenants.create_token(tx, tenant_id, "laptop")
 
     with database.transaction() as slow:
-        tenants.principal_of(slow, plain)
+        tenants.find_principal(slow, plain)
         with database.transaction() as quick:
             quick.run(text("set local lock_timeout = '100ms'"))
-            principal = tenants.principal_of(quick, plain)
+            principal = tenants.find_principal(quick, plain)
 
     assert principal is not None
 
@@ -139,7 +139,7 @@ def test_a_token_is_for_a_tenant_that_exists(database: Database):
 
 def _use(database: Database, tenant_id: UUID, plain: str) -> datetime:
     with database.transaction() as tx:
-        tenants.principal_of(tx, plain)
-        used_at = tenants.tokens_of(tx, tenant_id)[0].last_used_at
+        tenants.find_principal(tx, plain)
+        used_at = tenants.list_tokens(tx, tenant_id)[0].last_used_at
     assert used_at is not None
     return used_at

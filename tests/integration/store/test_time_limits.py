@@ -21,7 +21,7 @@ SHORT = timedelta(milliseconds=400)
 @pytest.fixture
 def impatient(database_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Database]:
     """A database whose transactions must be quick."""
-    monkeypatch.setattr(database, "LONGEST_TRANSACTION", SHORT)
+    monkeypatch.setattr(database, "MAX_TRANSACTION_TIME", SHORT)
     impatient = Database(database_url)
     with impatient.transaction() as tx:
         version = tx.scalar(text("show server_version_num"))

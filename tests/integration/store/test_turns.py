@@ -8,7 +8,7 @@ from sqlalchemy import update
 from store.db.database import Database
 from store.primitives.ids import new_id
 from store.runs import message_streams
-from store.runs.message_streams import StreamLease, Turn
+from store.runs.message_streams import StreamLease, StreamRow
 from store.tables.runs import turns as rows
 
 
@@ -77,7 +77,7 @@ def test_streams_are_listed_once_they_are_open_in_the_order_of_opening(database:
     early.opened_at(4)
 
     with database.transaction() as tx:
-        shown = message_streams.opened(tx, run_id)
+        shown = message_streams.list_opened(tx, run_id)
 
     assert [(one.id, one.opened_at) for one in shown] == [(early.id, 4), (late.id, 9)]
 
@@ -99,16 +99,16 @@ class OneTurn:
             return message_streams.write(tx, self.run_id, self.id, speaker, epoch, said)
 
     def take_back(self, number: int) -> None:
-        self._run(message_streams.TAKE_BACK, number=number)
+        self._run(message_streams.TRUNCATE, number=number)
 
     def close(self, number: int) -> None:
         self._run(message_streams.CLOSE, number=number)
 
-    def opened_at(self, number: int, *, shown_only: bool = False) -> Turn:
+    def opened_at(self, number: int, *, shown_only: bool = False) -> StreamRow:
         if not shown_only:
             self._run(message_streams.OPEN, number=number, node_id="say")
         with self._database.transaction() as tx:
-            return message_streams.opened(tx, self.run_id)[0]
+            return message_streams.list_opened(tx, self.run_id)[0]
 
     def keep(self, length: int) -> None:
         with self._database.transaction() as tx:

@@ -21,7 +21,7 @@ from sqlalchemy.sql import Executable
 from canvas.errors import ExecutorError
 from canvas.outcome import POSTPONED, Failed, Finished, Outcome
 from scheduler.coordinator import run_snapshots
-from scheduler.coordinator.run_start import Request
+from scheduler.coordinator.run_start import RunRequest
 from scheduler.lifecycle.accept import Start
 from scheduler.lifecycle.lifecycle import Lifecycle
 from scheduler.messaging.dispatch import Dispatch
@@ -68,14 +68,14 @@ NOT_PLAYED = {
     message_streams.OF_RUN,
     events.AFTER,
     values.LATEST_OUTPUTS,
-    values.LATEST_OUTPUTS_HERE,
-    values.WAITED_OUTPUTS,
+    values.LATEST_OUTPUTS_IN_REGION,
+    values.AWAITED_OUTPUTS,
     values.LATEST_VARIABLES,
-    values.OF_PASSES,
-    idempotency.KEEP,
-    idempotency.FORGET_EXPIRED,
-    queue_probes.CLAIM_HOUSE,
-    queue_probes.RELEASE_HOUSE,
+    values.ITERATION_OUTPUTS,
+    idempotency.STORE_REPLY,
+    idempotency.DELETE_EXPIRED,
+    queue_probes.CLAIM_MAINTENANCE,
+    queue_probes.RELEASE_MAINTENANCE,
 }
 """What readers and the hourly work ask for; no transition of the protocol does."""
 
@@ -235,7 +235,7 @@ class Author:
             TENANT,
             CANVAS,
             UUID(int=number),
-            Request(query="hello", user_id="somebody"),
+            RunRequest(query="hello", user_id="somebody"),
             run_id=run_id,
             conversation_id=self.chance.choice(known) if known and self.chance.random() < 0.4 else None,
             on_busy=self.chance.choice(("refuse", "enqueue", "interrupt")),
@@ -252,7 +252,7 @@ class Author:
         def claim(side: Side) -> Any:
             with side.database.statements() as tx:
                 claimed = activations.claim(
-                    tx, run_id, activation_id, lease_id=lease_id, lease=lease, worker="one", most_strikes=most
+                    tx, run_id, activation_id, lease_id=lease_id, lease=lease, worker="one", max_crash_count=most
                 )
             if claimed is not None:
                 side.claims[activation_id] = claimed
@@ -268,8 +268,8 @@ class Author:
 
         def claim(side: Side) -> Any:
             with side.database.statements() as tx:
-                claimed = activations.claim_together(
-                    tx, wanted, lease=timedelta(hours=1), worker="one", most_strikes=most
+                claimed = activations.claim_batch(
+                    tx, wanted, lease=timedelta(hours=1), worker="one", max_crash_count=most
                 )
             side.claims |= {each.id: each for each in claimed.values()}
             return sorted(claimed.items())
@@ -425,7 +425,7 @@ class Author:
         waiting = [run["id"] for run in self.model.server["runs"].committed() if run["status"] == "waiting"]
         run_id = self.chance.choice(waiting)
         inputs = {"answer": "yes"} if self.chance.random() < 0.8 else None
-        return lambda side: side.lifecycle.resume_run(TENANT, run_id, Request(query="", inputs=inputs))
+        return lambda side: side.lifecycle.resume_run(TENANT, run_id, RunRequest(query="", inputs=inputs))
 
     def _held(self, rows: Any, ready: Any, running: Any) -> Callable[[Side], Any]:
         """Somebody holds a run and an activation; others pass by, and see what was committed."""
@@ -435,7 +435,7 @@ class Author:
             with ExitStack() as both:
                 first = both.enter_context(side.database.transaction())
                 mine = run_rows.try_lock(first, run_id)()
-                first.run(run_rows.CALL_OFF, run_id=run_id)
+                first.run(run_rows.REQUEST_CANCEL, run_id=run_id)
                 second = both.enter_context(side.database.transaction())
                 theirs = run_rows.try_lock(second, run_id)()
                 seen = sweep_queries.expire_leases(second)
@@ -463,8 +463,8 @@ class Author:
                     (hint.run_id, hint.activation_id) for hint in sweep_queries.redispatch_unclaimed(tx, sent_before)
                 }
                 found = [
-                    set(sweep_queries.stuck(tx)),
-                    sweep_queries.interrupted(tx),
+                    set(sweep_queries.stuck_runs(tx)),
+                    sweep_queries.runs_to_interrupt(tx),
                     set(sweep_queries.stalled_runs(tx)),
                 ]
                 found += [set(sweep_queries.open_runs(tx)), sweep_queries.expired_forms(tx)]
@@ -482,7 +482,7 @@ def written(claim: Claim, outcome: Outcome) -> ReportPayload:
         turn |= {"epoch": None if claim.attempt > 1 else 0, "keep": 4, "text": "said by all"}
     leaves_nothing = isinstance(outcome, Failed) and outcome.leaves_nothing
     return ReportPayload(
-        outcome=outcome_codec.encode_outcome(outcome, error=None, retake=False, spoke=False),
+        outcome=outcome_codec.encode_outcome(outcome, error=None, restarts_text=False, has_written=False),
         usage={"calls": 1, "total_tokens": 3},
         values=[] if leaves_nothing else [values_of(claim, outputs)],
         variables=[] if leaves_nothing else [variable_of(claim, "env.count", claim.ordinal)],
@@ -542,10 +542,10 @@ def test_transaction_is_visible_after_its_commit(database: Database):
         with side.database.transaction() as first:
             queue_probes.record_return(first, "nodes", datetime(2020, 5, 1, tzinfo=UTC))
             with side.database.transaction() as second:
-                before = queue_probes.latest(second, "nodes")
-            mine = queue_probes.latest(first, "nodes")
+                before = queue_probes.latest_return(second, "nodes")
+            mine = queue_probes.latest_return(first, "nodes")
         with side.database.transaction() as third:
-            return before, mine, queue_probes.latest(third, "nodes"), _try(third)
+            return before, mine, queue_probes.latest_return(third, "nodes"), _try(third)
 
     def _try(tx: Transaction) -> bool:
         return sweep_queries.try_sweep(tx)[0]

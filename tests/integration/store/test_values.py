@@ -137,7 +137,7 @@ def test_items_side_by_side_have_their_own_values_and_results_stay_in_order(benc
     assert run.outputs("each")["sums"] == [10, 20, 30, 40, 50]
     assert run.outputs("each")["twice"] == [[n, n] for n in (10, 20, 30, 40, 50)]
     with bench.database.transaction() as tx:
-        assert "env.count" not in values.final(tx, run.id).variables
+        assert "env.count" not in values.load_final(tx, run.id).variables
 
 
 def test_only_so_many_items_run_side_by_side(bench: Bench):
@@ -235,11 +235,11 @@ def count_down(steps: int) -> Any:
 
 def seen(bench: Bench, run_id: Any, view: ReadView) -> Any:
     with bench.database.transaction() as tx:
-        outputs = values.latest_outputs(tx, view, ["begin", "before", "quick"])
-        variables = values.latest_variables(tx, view, ["env.count"])
+        outputs = values.query_outputs(tx, view, ["begin", "before", "quick"])
+        variables = values.query_variables(tx, view, ["env.count"])
         return outputs(), variables()
 
 
 def values_seen(bench: Bench, view: ReadView) -> Mapping[str, Any]:
     with bench.database.transaction() as tx:
-        return {node: found.value for node, found in values.latest_outputs(tx, view, ["one"])().items()}
+        return {node: found.value for node, found in values.query_outputs(tx, view, ["one"])().items()}

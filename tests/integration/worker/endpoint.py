@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from providers.models.vendors.accounts import Account, AccountModel
+from providers.models.vendors.accounts import VendorAccount, AccountModel
 
 MODEL = "m@OpenAI-API-Compatible"
 VOICE = "tts@OpenAI-API-Compatible"
@@ -39,9 +39,9 @@ class Endpoint:
         return f"http://127.0.0.1:{self.port}"
 
     @property
-    def account(self) -> Account:
+    def account(self) -> VendorAccount:
         models = {"m": AccountModel(is_tools=True), "tts": AccountModel(kinds=("tts",))}
-        return Account("OpenAI-API-Compatible", base_url=f"{self.url}/v1", api_key="key", models=models)
+        return VendorAccount("OpenAI-API-Compatible", base_url=f"{self.url}/v1", api_key="key", models=models)
 
     def serve(self, client: socket.socket) -> None:
         with client, suppress(OSError):

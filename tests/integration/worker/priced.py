@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from providers.models.vendors.accounts import Account, AccountModel
+from providers.models.vendors.accounts import VendorAccount, AccountModel
 
 FACTORY = "OpenAI-API-Compatible"
 MODEL = f"m@{FACTORY}"
@@ -26,9 +26,9 @@ class Till:
     takes: float = 0.0  # seconds
     requests: list[Mapping[str, Any]] = field(default_factory=list[Mapping[str, Any]])
 
-    def account(self, prices: Mapping[str, Any] | None = None) -> Account:
+    def account(self, prices: Mapping[str, Any] | None = None) -> VendorAccount:
         """An account with this server, whose model costs that."""
-        return Account(
+        return VendorAccount(
             FACTORY,
             base_url=f"http://127.0.0.1:{self.port}/v1",
             api_key="key",

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from providers.models.vendors.accounts import Account, AccountModel
+from providers.models.vendors.accounts import VendorAccount, AccountModel
 
 MODEL = "m@OpenAI-API-Compatible"
 FIRST_WORD = "Once"
@@ -25,9 +25,9 @@ class Provider:
     requests: int = 0
 
     @property
-    def account(self) -> Account:
+    def account(self) -> VendorAccount:
         address = f"http://127.0.0.1:{self.port}/v1"
-        return Account("OpenAI-API-Compatible", base_url=address, api_key="key", models={"m": AccountModel()})
+        return VendorAccount("OpenAI-API-Compatible", base_url=address, api_key="key", models={"m": AccountModel()})
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from components.context import THINK_END, THINK_START
-from providers.models.vendors.accounts import Account, AccountModel
+from providers.models.vendors.accounts import VendorAccount, AccountModel
 from store.runs import attempt_records
 from tests.builders import says
 from tests.integration.engine import Bench, Run, at_work
@@ -111,10 +111,10 @@ class Vendors:
         return sorted(self.queries)
 
     @property
-    def account(self) -> Account:
+    def account(self) -> VendorAccount:
         address = f"http://127.0.0.1:{self.port}/v1"
         models = {"m": AccountModel(is_tools=True)}
-        return Account("OpenAI-API-Compatible", base_url=address, api_key="key", models=models)
+        return VendorAccount("OpenAI-API-Compatible", base_url=address, api_key="key", models=models)
 
     @property
     def reach(self) -> ServiceConfig:

@@ -7,7 +7,7 @@ import pytest
 from canvas.outcome import Finished
 from components import registry
 from components.nodes.flow.answer import answer
-from scheduler.coordinator.run_start import Request
+from scheduler.coordinator.run_start import RunRequest
 from scheduler.lifecycle.accept import Started
 from tests.integration.engine import Bench, Run
 
@@ -20,7 +20,7 @@ def _answer_is_there(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def next_turn(run: Run, query: Any = "", **given: Any) -> Started:
-    started = run.bench.lifecycle.resume_run(run.bench.tenant_id, run.id, Request(query=query, **given))
+    started = run.bench.lifecycle.resume_run(run.bench.tenant_id, run.id, RunRequest(query=query, **given))
     run.bench.play()
     return started
 

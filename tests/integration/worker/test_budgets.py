@@ -10,13 +10,13 @@ from uuid import uuid4
 import pytest
 from sqlalchemy import text
 
-from canvas.budget import EXCEEDED, limits_of, usage_json
+from canvas.budget import EXCEEDED, parse_limits, usage_json
 from canvas.errors import BudgetExceeded, NotFound
 from canvas.outcome import Finished
 from components.context import NodeContext
 from providers.models.billing.cost_estimates import CostModel
 from providers.models.types.chat import Usage
-from scheduler.coordinator.run_start import Request
+from scheduler.coordinator.run_start import RunRequest
 from scheduler.sweeper.sweeper import Sweeper
 from store.monitoring import sweep_queries
 from store.runs.activations import Claim
@@ -45,7 +45,7 @@ def llm(question: str, **more: Any) -> Mapping[str, Any]:
 
 
 def begun(bench: Bench, *parts: str, budget: Mapping[str, Any], **nodes: Any) -> Run:
-    return bench.begun(replace(bench.a_start(*parts, **nodes), budget=limits_of(budget)))
+    return bench.begun(replace(bench.a_start(*parts, **nodes), budget=parse_limits(budget)))
 
 
 def resumed(bench: Bench, run: Run, **budget: Any) -> None:
@@ -54,7 +54,7 @@ def resumed(bench: Bench, run: Run, **budget: Any) -> None:
 
 
 def resumed_with(bench: Bench, run: Run, **budget: Any) -> None:
-    bench.lifecycle.resume_run(bench.tenant_id, run.id, Request(), budget=limits_of(budget))
+    bench.lifecycle.resume_run(bench.tenant_id, run.id, RunRequest(), budget=parse_limits(budget))
 
 
 def standing(bench: Bench, run: Run) -> dict[str, tuple[int, int]]:
@@ -298,7 +298,7 @@ def test_a_budget_of_one_tenant_says_nothing_about_another(bench: Bench, model: 
     with pytest.raises(NotFound):
         bench.lifecycle.set_budget(other, BudgetLimits("run", mine.id, {"calls": 5}))
     with pytest.raises(NotFound):
-        bench.lifecycle.resume_run(other, mine.id, Request(), budget={"calls": 5})
+        bench.lifecycle.resume_run(other, mine.id, RunRequest(), budget={"calls": 5})
 
 
 def test_all_runs_of_a_session_share_its_budget(bench: Bench, model: Till):
@@ -430,7 +430,7 @@ def test_a_run_ends_when_its_time_is_up_though_it_only_waits(bench: Bench):
 
 def test_a_run_ends_when_its_time_is_up_while_a_node_works(bench: Bench, patient: Patient):
     run = bench.begun(
-        replace(bench.a_start("begin -> work -> say", say=says("done")), budget=limits_of({"seconds": 0}))
+        replace(bench.a_start("begin -> work -> say", say=says("done")), budget=parse_limits({"seconds": 0}))
     )
     bench.does(work=patient._work)
     with at_work(bench):

@@ -53,7 +53,7 @@ def drawn(bench: Bench, server: HTTPServer, **further: Any) -> tuple[UUID, UUID]
     sealed = CanvasSecrets.of(KEY, bench.tenant_id, canvas_id, registry.secret_fields).sealed(document)
     with bench.database.transaction() as tx:
         canvases.create(tx, bench.tenant_id, f"canvas {canvas_id}", sealed, canvas_id=canvas_id)
-        return canvas_id, versions.snapshot(tx, bench.tenant_id, canvas_id).id
+        return canvas_id, versions.lock_draft_version(tx, bench.tenant_id, canvas_id).id
 
 
 def played(bench: Bench, server: HTTPServer, key: EncryptionKey | None, **further: Any) -> Run:

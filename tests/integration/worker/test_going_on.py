@@ -17,7 +17,7 @@ from canvas.outcome import Finished
 from components.context import NodeContext
 from scheduler.coordinator.coordinator import Coordinator
 from scheduler.messaging.celery_app import ADVANCE, EXECUTE
-from store.db.compiled_statements import compiled
+from store.db.compiled_statements import compile_statement
 from store.db.transaction import AfterCommitQuery, Transaction
 from store.primitives.weeks import Week
 from store.runs import reports as report_rows
@@ -66,7 +66,7 @@ def test_advance_is_re_checked_if_other_reports_may_have_arrived(bench: Bench, s
 
     began_with_one_hint(bench, run)
 
-    look = compiled(report_rows.HAS_REPORTED, {"of_run": run.id}, f"p{Week.of_run(run.id).name}").sql
+    look = compile_statement(report_rows.HAS_UNAPPLIED, {"of_run": run.id}, f"p{Week.of_run(run.id).name}").sql
     assert (sent.count(look), run.statuses["one"], run.statuses["two"]) == (2, "done", "ready")
 
 
@@ -273,7 +273,7 @@ def test_siblings_that_end_together_are_stored_in_one_batch_and_their_results_ar
 ):
     nodes = [f"n{number:02}" for number in range(8)]
     waiting: list[PendingReport] = []
-    wait, settle = PendingReport.wait, report_rows.complete
+    wait, settle = PendingReport.wait, report_rows.report_inline
 
     def waits(part: PendingReport) -> None:
         waiting.append(part)
@@ -285,7 +285,7 @@ def test_siblings_that_end_together_are_stored_in_one_batch_and_their_results_ar
         settle(tx, claimed, *given)
 
     monkeypatch.setattr(PendingReport, "wait", waits)
-    monkeypatch.setattr(report_rows, "complete", settled)
+    monkeypatch.setattr(report_rows, "report_inline", settled)
     said = says(" ".join(f"{{{node}@result}}" for node in nodes))
     run = bench.start(f"begin -> {', '.join(nodes)} -> say", say=said)
 
@@ -336,7 +336,7 @@ def report(bench: Bench, claimed: Claim, eager: LocalContinuation, coordinator: 
 @contextmanager
 def answer_lost(bench: Bench, monkeypatch: pytest.MonkeyPatch, node: str) -> Generator[None]:
     """The connection breaks when the step with a node's report has been committed, and nobody has heard of it."""
-    transaction, settle = bench.database.transaction, report_rows.complete
+    transaction, settle = bench.database.transaction, report_rows.report_inline
     is_in_it, lost = list[bool](), list[bool]()
 
     def settled(tx: Transaction, claimed: Claim, *given: Any) -> None:
@@ -353,7 +353,7 @@ def answer_lost(bench: Bench, monkeypatch: pytest.MonkeyPatch, node: str) -> Gen
             raise OperationalError("commit", {}, Exception("server closed the connection"))
 
     with monkeypatch.context() as patched:
-        patched.setattr(report_rows, "complete", settled)
+        patched.setattr(report_rows, "report_inline", settled)
         patched.setattr(bench.database, "transaction", losing)
         yield
     assert lost

@@ -11,10 +11,10 @@ from datetime import UTC, datetime
 import pytest
 import redis
 
-from bench.servers.limited_server import LimitedServer
+from bench.servers.limited_server import RateLimitedServer
 from canvas.events.explain import explain
 from providers.models.types.rate_limits import RateLimits
-from providers.models.vendors.accounts import Account, AccountModel
+from providers.models.vendors.accounts import VendorAccount, AccountModel
 from scheduler.metrics import Metrics
 from scheduler.sweeper.sweeper import Sweeper
 from store.monitoring import wait_facts
@@ -205,18 +205,18 @@ def test_eight_workers_use_one_allowance_and_nothing_is_refused(bench: Bench):
 @dataclass
 class Served:
     port: int
-    server: LimitedServer
+    server: RateLimitedServer
 
-    def account(self, rates: RateLimits) -> Account:
+    def account(self, rates: RateLimits) -> VendorAccount:
         address = f"http://127.0.0.1:{self.port}/v1"
         models = {"m": AccountModel()}
-        return Account("OpenAI-API-Compatible", base_url=address, api_key="key", models=models, rates=rates)
+        return VendorAccount("OpenAI-API-Compatible", base_url=address, api_key="key", models=models, rates=rates)
 
 
 @contextmanager
 def limited(*, requests: int = MUCH, tokens: int = MUCH, window: float = 60.0, delay: float = 0.0) -> Generator[Served]:
     """A provider with limits of its own, for as long as the block takes."""
-    server, loop, started = LimitedServer(requests, tokens, window=window, delay=delay), asyncio.new_event_loop(), []
+    server, loop, started = RateLimitedServer(requests, tokens, window=window, delay=delay), asyncio.new_event_loop(), []
 
     async def begin() -> None:
         started.append(await asyncio.start_server(server.serve, "127.0.0.1", 0, backlog=200))

@@ -47,7 +47,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
         return call
 
-    monkeypatch.setattr(values, "iteration_outputs", counting("of_passes", values.iteration_outputs))
+    monkeypatch.setattr(values, "load_iteration_outputs", counting("of_passes", values.load_iteration_outputs))
     monkeypatch.setattr(ListCache, "keep", counting("keep", ListCache.keep))
     return counted
 

@@ -32,7 +32,7 @@ WHEN_LARGE = text("""
 def database(database_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Database]:
     """A server that stores large values slowly, and allows transactions a moment only."""
     milliseconds = str(int(SHORT.total_seconds() * 1000))
-    monkeypatch.setattr(database_module, "LONGEST_TRANSACTION", SHORT)
+    monkeypatch.setattr(database_module, "MAX_TRANSACTION_TIME", SHORT)
     monkeypatch.setattr(reporter, "LONGEST_TRANSACTION", SHORT)
     monkeypatch.setitem(database_module._SERVER_LIMITS, "statement_timeout", milliseconds)
     admin = Database(database_url, pool_size=1)

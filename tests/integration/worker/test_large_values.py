@@ -70,7 +70,7 @@ def test_a_value_of_a_megabyte_lies_in_one_file_and_everybody_reads_it_whole(ben
     assert (finished["count"].outputs or {})["same"] == TEXT
     assert TEXT in (finished["count"].inputs or {}).values()
     with bench.database.transaction() as tx:
-        listened = run_queries.read(tx, bench.tenant_id, run.id, 0)
+        listened = run_queries.read_events(tx, bench.tenant_id, run.id, 0)
         shown = run_view.outputs_of(tx, bench.coordinator.versions, run.row, lambda entry: ())
     assert shown["work"]["result"] == TEXT
     assert listened is not None
@@ -85,8 +85,8 @@ def test_a_long_answer_is_in_the_conversation_and_in_the_next_turn(bench: Bench,
 
     assert run.said == TEXT
     with bench.database.transaction() as tx:
-        told = conversations.history(tx, run.conversation_id, 2, 2)
-        messages = conversations.messages(tx, bench.tenant_id, run.conversation_id)
+        told = conversations.load_history(tx, run.conversation_id, 2, 2)
+        messages = conversations.list_messages(tx, bench.tenant_id, run.conversation_id)
     assert told[1]["content"]["content"] == messages[1].content["content"] == TEXT
 
 
@@ -111,7 +111,7 @@ def test_a_large_variable_is_found_by_later_nodes_and_later_turns(bench: Bench, 
     assert (run.said, again.said) == (str(len(TEXT)), str(len(TEXT)))
     assert len(files_in(folder)) == 1
     with bench.database.transaction() as tx:
-        assert values.final(tx, run.id).variables["env.book"][0] == TEXT
+        assert values.load_final(tx, run.id).variables["env.book"][0] == TEXT
 
 
 def test_two_tenants_with_the_same_content_have_a_file_each(bench: Bench, folder: Path):
@@ -168,7 +168,7 @@ def test_a_failure_keeps_what_the_node_had_given_before(bench: Bench, folder: Pa
         values.put_error(tx, run.id, run.activation("work").id, "work", "lost")
 
     with bench.database.transaction() as tx:
-        outputs = values.final(tx, run.id).outputs["work"][0]
+        outputs = values.load_final(tx, run.id).outputs["work"][0]
     assert (outputs["result"], outputs["_ERROR"]) == (TEXT, "lost")
 
 
@@ -210,4 +210,4 @@ def test_a_failed_pass_shows_what_the_pass_before_it_has_left_also_if_that_lies_
         values.copy_previous_outputs(tx, run.id, failed)
 
     with bench.database.transaction() as tx:
-        assert values.final(tx, run.id).outputs["work"][0] == {"result": f"a{TEXT}", "_ERROR": "bad"}
+        assert values.load_final(tx, run.id).outputs["work"][0] == {"result": f"a{TEXT}", "_ERROR": "bad"}

@@ -10,7 +10,7 @@ from typing import Any
 
 from canvas.outcome import Finished, WaitingForInput
 from components.context import NodeContext
-from providers.models.vendors.accounts import Account, AccountModel
+from providers.models.vendors.accounts import VendorAccount, AccountModel
 from scheduler.lifecycle.lifecycle import Lifecycle
 from tests.builders import says
 from tests.integration.engine import Bench, at_work, until
@@ -20,7 +20,7 @@ MODEL = "m@OpenAI-API-Compatible"
 
 def test_model_that_exceeds_the_stream_limit_is_stopped(bench: Bench):
     with talkative_model() as (port, left):
-        account = Account(
+        account = VendorAccount(
             "OpenAI-API-Compatible", base_url=f"http://127.0.0.1:{port}/v1", api_key="key", models={"m": AccountModel()}
         )
         bench.accounts = [account]

@@ -12,7 +12,7 @@ from starlette.requests import Request as Asked
 
 from providers.http.address_policy import Guard
 from providers.models.chat.scripted import Script
-from scheduler.coordinator.run_start import Request
+from scheduler.coordinator.run_start import RunRequest
 from scheduler.lifecycle.accept import Start
 from scheduler.sweeper import sweeper
 from store.agents import canvases
@@ -62,9 +62,9 @@ def test_the_callers_headers_override_those_of_the_server_and_the_agents_own(ben
 def test_headers_of_the_turns_caller_come_last(bench: Bench, serving: Serving):
     server = registered(bench, serving, headers={"X-Who": "server"})
     bench.script = Script([DONE, ADDS])
-    options = sealed_headers.sealed(KEY, bench.tenant_id, {"X-WHO": "the caller", "Authorization": "Bearer"})
+    options = sealed_headers.seal_headers(KEY, bench.tenant_id, {"X-WHO": "the caller", "Authorization": "Bearer"})
     start = a_start(bench, server, custom_header={"x-who": "agent"})
-    run = bench.begun(replace(start, request=Request(options=options)))
+    run = bench.begun(replace(start, request=RunRequest(options=options)))
 
     bench.play(a_worker(bench))
 

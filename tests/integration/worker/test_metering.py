@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from canvas.budget import EXCEEDED, limits_of, usage_json
+from canvas.budget import EXCEEDED, parse_limits, usage_json
 from knowledge.models import TenantModels
 from providers.http.address_policy import Guard
 from providers.models.chat.catalogue import Limits
 from providers.models.limits.rate_limiter import RateLimiter
 from providers.models.transport.clients import close_connections
 from providers.models.types.rate_limits import RateLimits
-from scheduler.coordinator.run_start import Request
+from scheduler.coordinator.run_start import RunRequest
 from scheduler.messaging.circuit_breaker import CircuitBreaker
 from scheduler.messaging.redis_bus import async_redis
 from scheduler.metrics import Metrics
@@ -60,7 +60,7 @@ def asks(bench: Bench, budget: dict[str, Any] | None = None, **retrieval: Any) -
     start = bench.a_start(
         "begin -> work -> say", query="How long do refunds take?", work=params, say=says("{work@json}")
     )
-    return bench.begun(replace(start, budget=limits_of(budget)) if budget else start)
+    return bench.begun(replace(start, budget=parse_limits(budget)) if budget else start)
 
 
 def usage_of(run: Run) -> dict[str, Any]:
@@ -129,7 +129,7 @@ def test_a_search_that_its_budget_does_not_allow_waits_and_goes_on_with_more(
     assert (asked["budget"]["code"], asked["budget"]["model"]) == (EXCEEDED, EMBEDDING)
     assert len(served.embedded) == embedded
 
-    bench.lifecycle.resume_run(bench.tenant_id, run.id, Request(), budget=limits_of({"tokens": 1000}))
+    bench.lifecycle.resume_run(bench.tenant_id, run.id, RunRequest(), budget=parse_limits({"tokens": 1000}))
     bench.play(worker)
 
     assert run.status == "succeeded"
@@ -142,8 +142,8 @@ def test_documents_are_paid_from_the_tenants_budgets(bench: Bench, served: Vendo
     bench.accounts = [served.account]
     shop = Shop(bench.database, bench.tenant_id, tmp_path, bench.accounts)
     with bench.database.transaction() as tx:
-        budgets.put(tx, bench.tenant_id, BudgetLimits("day", bench.tenant_id, limits_of({"calls": 1})))
-        budgets.put(tx, bench.tenant_id, BudgetLimits("tenant", bench.tenant_id, limits_of({"tokens": 1000})))
+        budgets.put_limits(tx, bench.tenant_id, BudgetLimits("day", bench.tenant_id, parse_limits({"calls": 1})))
+        budgets.put_limits(tx, bench.tenant_id, BudgetLimits("tenant", bench.tenant_id, parse_limits({"tokens": 1000})))
     base = shop.base(model=EMBEDDING)
     first = shop.add(base, "first.txt", ANSWER)
     shop.read()
@@ -168,7 +168,7 @@ def test_a_document_that_waits_for_vectors_too_long_is_put_back_without_a_strike
 
     async def read() -> None:
         governor = RateLimiter(async_redis(bench.redis_url), CircuitBreaker(), Metrics())
-        models = TenantModels(bench.database, accounts, Limits(), None, governor=governor, longest_wait=0.0)
+        models = TenantModels(bench.database, accounts, Limits(), None, rate_limiter=governor, max_wait=0.0)
         try:
             while await shop.ingestion(models=models).next(bench.tenant_id):
                 pass

@@ -84,7 +84,7 @@ def test_what_is_stored_of_the_answer_has_no_audio(bench: Bench, tmp_path: Path)
     assert run.status == "succeeded"
     assert run.outputs("say")["content"] == TEXT
     with bench.database.transaction() as tx:
-        entries = conversations.history(tx, run.conversation_id, 2**31 - 1, 10)
+        entries = conversations.load_history(tx, run.conversation_id, 2**31 - 1, 10)
     assert AUDIO_START not in str([entry["content"] for entry in entries])
 
 

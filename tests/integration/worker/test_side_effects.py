@@ -15,9 +15,9 @@ from components import tools
 from components.base import Effect
 from components.context import NodeContext
 from components.tools.framework.base import Argument, Tool, ToolParams, ToolResult
-from providers.interfaces import Call, MailAccount, Reply, Services
+from providers.interfaces import HttpCall, MailAccount, HttpResponse, Services
 from providers.models.chat.scripted import Script
-from scheduler.coordinator.run_start import Request
+from scheduler.coordinator.run_start import RunRequest
 from scheduler.sweeper import sweeper
 from scheduler.sweeper.sweeper import Sweeper
 from store.runs import activations
@@ -360,13 +360,13 @@ def test_an_agent_whose_worker_was_lost_over_a_letter_goes_on_without_sending_it
 
 # -- keys of requests -------------------------------------------------------------------------------------------------
 def test_requests_of_one_activation_have_keys_that_stay_the_same_over_its_attempts(bench: Bench):
-    http = FakeHttp(lambda call: Reply(200, {}, b"", call.url))
+    http = FakeHttp(lambda call: HttpResponse(200, {}, b"", call.url))
     worker = bench.a_worker(services=ServiceConfig(of_tenant=lambda _, services: Services(http)))
 
     async def order(ctx: NodeContext) -> Finished:
         for body in ("a", "a", "b"):
-            await ctx.services.http.send(Call("POST", "http://shop.test/orders", json=body))
-        await ctx.services.http.send(Call("GET", "http://shop.test/orders"))
+            await ctx.services.http.send(HttpCall("POST", "http://shop.test/orders", json=body))
+        await ctx.services.http.send(HttpCall("GET", "http://shop.test/orders"))
         if run.activation("order").attempt == 1:
             await asyncio.to_thread(lose, bench, run)
         return Finished()
@@ -421,7 +421,7 @@ def lose(bench: Bench, run: Run) -> None:
 
 
 def answer(bench: Bench, run: Run, inputs: Mapping[str, Any] | None, *, query: str = "") -> None:
-    bench.lifecycle.resume_run(bench.tenant_id, run.id, Request(query=query, inputs=inputs))
+    bench.lifecycle.resume_run(bench.tenant_id, run.id, RunRequest(query=query, inputs=inputs))
 
 
 def of(run: Run) -> tuple[Any, Any]:

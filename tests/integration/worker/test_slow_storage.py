@@ -24,7 +24,7 @@ def bucket(database: Database, tmp_path: Path) -> SlowStorage:
 
 def test_an_upload_is_read_while_no_transaction_is_open(bench: Bench, database: Database, bucket: SlowStorage):
     run = bench.start("begin -> work")
-    kept = uploads.store(bucket.inner, "a.txt", "text/plain", b"Hello")
+    kept = uploads.store_content(bucket.inner, "a.txt", "text/plain", b"Hello")
     with database.transaction() as tx:
         upload = uploads.register(tx, bench.tenant_id, kept)
 

@@ -19,7 +19,7 @@ import embedded
 from canvas.outcome import Finished
 from scheduler.coordinator.coordinator import Coordinator
 from scheduler.coordinator.version_cache import VersionCache
-from scheduler.health.broker_probe import KEPT
+from scheduler.health.broker_probe import QUEUE_TTL
 from scheduler.health.watchdog import EXIT_RESTART, LOCK_HELD
 from scheduler.lifecycle.lifecycle import Lifecycle
 from scheduler.messaging.celery_app import make_app
@@ -249,7 +249,7 @@ def test_redis_keys_of_a_killed_process_expire(programs: Programs, bench: Bench)
             client.zscore("_kombu.binding_deadlines", table.removeprefix(b"_kombu.binding."))
             for table in keys(bench, TABLES)
         ]
-        assert all(0 < client.ttl(queue) <= KEPT for queue in keys(bench, QUEUES))
+        assert all(0 < client.ttl(queue) <= QUEUE_TTL for queue in keys(bench, QUEUES))
     assert None not in swept_at, "whoever lives on drops what nobody has used for an hour"
 
 

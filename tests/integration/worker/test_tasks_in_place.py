@@ -39,7 +39,7 @@ def celery_at_work(bench: Bench, tmp_path: Path) -> AtWork:
     @contextmanager
     def at_work(**given: Any) -> Generator[local_engine.Engine]:
         settings = Settings(home=tmp_path, secret_key=SecretStr("a secret that is long"), **given)
-        with local_engine.engine(settings, bench.database.url, bench.redis_url, threads=4) as engine:
+        with local_engine.run_engine(settings, bench.database.url, bench.redis_url, threads=4) as engine:
             bench.lifecycle = engine.lifecycle
             yield engine
 

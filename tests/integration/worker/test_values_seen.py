@@ -45,7 +45,7 @@ class Compared:
         asked = set(nodes)
         found = KNOWN(cache, view, asked)
         with self.bench.database.transaction() as tx:
-            stored = values.latest_outputs(tx, view, asked)()
+            stored = values.query_outputs(tx, view, asked)()
         assert found == {node: stored[node] for node in found}
         self.hits += len(found)
         self.misses += len(stored) - len(found)
@@ -119,7 +119,7 @@ def drawn(bench: Bench, story: Story, rng: random.Random) -> tuple[UUID, UUID]:
         }
     with bench.database.transaction() as tx:
         canvas_id = canvases.create(tx, bench.tenant_id, f"canvas {new_id()}", {"components": components})
-        return canvas_id, versions.snapshot(tx, bench.tenant_id, canvas_id).id
+        return canvas_id, versions.lock_draft_version(tx, bench.tenant_id, canvas_id).id
 
 
 def played_by(bench: Bench, story: Story) -> dict[str, Component[Any]]:

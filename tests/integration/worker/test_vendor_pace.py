@@ -12,8 +12,8 @@ import redis
 from pytest_httpserver import HTTPServer
 from werkzeug import Request, Response
 
-from components.tools.academic.arxiv import PACE as PREPRINTS
-from components.tools.academic.pubmed import PACE as ARTICLES
+from components.tools.academic.arxiv import RATE_LIMIT as PREPRINTS
+from components.tools.academic.pubmed import RATE_LIMIT as ARTICLES
 from providers.models.chat.scripted import Script
 from providers.models.types.rate_limits import MINUTE, VendorRateLimit
 from scheduler.sweeper.sweeper import Sweeper

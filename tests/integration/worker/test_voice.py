@@ -280,7 +280,7 @@ def test_what_an_earlier_attempt_still_says_is_of_another_epoch(bench: Bench):
     run_id, turn, first, second = new_id(), new_id(), new_id(), new_id()
     with bench.database.transaction() as tx:
         message_streams.claim_stream(tx, run_id, turn, "say", first)
-        tx.run(message_streams.TAKE_BACK, run_id=run_id, turn=turn, number=4)
+        tx.run(message_streams.TRUNCATE, run_id=run_id, turn=turn, number=4)
         message_streams.claim_stream(tx, run_id, turn, "say", second)
 
         assert not message_streams.write(tx, run_id, turn, first, 0, "late")

@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from api.dependencies import ApiContext
-from api.health import Readiness
+from api.health import ReadinessChecks
 
 EDGE = cast("ApiContext", None)  # the looks of these tests look at nothing
 
@@ -28,7 +28,7 @@ def test_hanging_check_is_shared_with_the_next_request(hanging: threading.Event)
         assert hanging.wait(30)
         return "ok"
 
-    readiness = Readiness({"database": database, "broker": lambda _: "ok"})
+    readiness = ReadinessChecks({"database": database, "broker": lambda _: "ok"})
     before = threading.active_count()
 
     found = [readiness.found(EDGE, 0.01) for _ in range(20)]
@@ -52,7 +52,7 @@ def test_failing_check_is_reported_and_repeated() -> None:
             raise problem
         return "ok"
 
-    readiness = Readiness({"broker": broker})
+    readiness = ReadinessChecks({"broker": broker})
     first, second = readiness.found(EDGE, 30), readiness.found(EDGE, 30)
     readiness.close()
 

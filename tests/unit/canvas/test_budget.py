@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from canvas import budget
 from canvas.budget import (
-    AT_FIRST,
+    INITIAL_CALLS,
     Account,
     CostEstimate,
     Deferred,
@@ -16,7 +16,7 @@ from canvas.budget import (
     Granted,
     authorize,
     budget_stop,
-    limits_of,
+    parse_limits,
     usage_json,
 )
 from canvas.errors import InvalidRequest
@@ -98,7 +98,7 @@ def test_until_the_first_call_has_ended_few_begin():
     ):
         begun, reserved = begun + 1, reserved + granted.amounts[0]
 
-    assert begun == AT_FIRST
+    assert begun == INITIAL_CALLS
 
 
 def test_every_budget_that_counts_must_have_room():
@@ -113,15 +113,15 @@ def test_call_of_unknown_price_is_denied_by_a_money_budget():
     refused = authorize([money], {"tokens": CostEstimate(1, 1)})
 
     assert refused == Denied(money, None)
-    assert "m@Acme costs in USD is not known" in budget.sentence(Denied(money, None), "m@Acme")
+    assert "m@Acme costs in USD is not known" in budget.denial_message(Denied(money, None), "m@Acme")
 
 
 # -- how limits are written ------------------------------------------------------------------------------------------
 def test_limits_are_whole_numbers_of_their_smallest_units():
     written = {"tokens": 10_000, "calls": 5, "seconds": 1.5, "money": 0.1, "currency": "EUR"}
 
-    assert limits_of(written) == {"tokens": 10_000, "calls": 5, "seconds": 1500, "EUR": 100_000_000}
-    assert limits_of({"tokens": None, "money": 2}) == {"USD": 2_000_000_000}
+    assert parse_limits(written) == {"tokens": 10_000, "calls": 5, "seconds": 1500, "EUR": 100_000_000}
+    assert parse_limits({"tokens": None, "money": 2}) == {"USD": 2_000_000_000}
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_limits_are_whole_numbers_of_their_smallest_units():
 )
 def test_what_is_no_limit_is_refused_naming_its_field(written: Any, field: str):
     with pytest.raises(InvalidRequest) as refused:
-        limits_of(written)
+        parse_limits(written)
 
     assert refused.value.details["field"] == field
 
@@ -154,9 +154,9 @@ def test_money_is_formatted_in_its_currency(amount: int):
 # -- what is told ----------------------------------------------------------------------------------------------------
 def test_a_form_says_what_has_stopped_its_node():
     refused = Denied(account(100, 90), 20)
-    told = budget.details(refused, "m@Acme")
+    told = budget.denial_json(refused, "m@Acme")
 
-    inputs, tips = budget.budget_form("LLM:0.outcome", budget.sentence(refused, "m@Acme"), told)
+    inputs, tips = budget.budget_form("LLM:0.outcome", budget.denial_message(refused, "m@Acme"), told)
 
     assert budget_stop(inputs) == told
     assert budget_stop({"LLM:0.outcome": {"type": "options", "value": None}}) is None

@@ -7,7 +7,7 @@ import pytest
 
 from canvas.errors import Conflict, InvalidCanvas, ModelError, NotFound, StateError
 from cli.__main__ import COMMANDS, main
-from cli.shell.exit_codes import Exit, exit_of
+from cli.shell.exit_codes import Exit, exit_code_of
 
 
 def test_help_lists_every_command_with_what_it_does(capsys: pytest.CaptureFixture[str]):
@@ -47,7 +47,7 @@ def test_a_command_that_is_mistyped_is_bad_input_and_a_similar_one_is_named(caps
     ],
 )
 def test_what_the_caller_can_mend_is_bad_input_and_the_rest_a_failure(error: Exception, code: Exit):
-    assert exit_of(error) is code  # type: ignore[arg-type] (each is an ExecutorError)
+    assert exit_code_of(error) is code  # type: ignore[arg-type] (each is an ExecutorError)
 
 
 @pytest.mark.parametrize("command", ["cancel", "runs", "show", "explain", "events"])

@@ -9,7 +9,7 @@ import pytest
 
 from canvas.outcome import Failed, Finished
 from components import plugins, registry, tools
-from components.nodes.agent.tool_set import entry_of, of_tool
+from components.nodes.agent.tool_set import parse_entry, tool_function
 from components.tools.framework.base import Argument, Tool, ToolParams, ToolResult
 from providers.models.chat.scripted import Script
 from tests.fakes import FakeContext, run
@@ -122,7 +122,7 @@ def test_an_agent_is_offered_what_a_plugin_describes():
     assert outcome.outputs["use_tools"] == [
         {"name": "bad_calculator_0", "arguments": {"a": 1, "b": 2}, "results": "103"}
     ]
-    function = of_tool(entry_of("bad_calculator", no_agent), 0).schema["function"]
+    function = tool_function(parse_entry("bad_calculator", no_agent), 0).schema["function"]
     assert function["description"] == "Adds two numbers."
     assert function["parameters"]["required"] == ["a", "b"]
 
@@ -136,7 +136,7 @@ def test_what_a_plugin_raises_is_its_nodes_error():
 
     assert isinstance(outcome, Failed)
     assert outcome.error == "nobody came"
-    assert of_tool(entry_of("waiting", no_agent), 0).effect == "unsafe"
+    assert tool_function(parse_entry("waiting", no_agent), 0).effect == "unsafe"
 
 
 def test_a_full_tool_is_taken_as_it_is():
@@ -148,7 +148,7 @@ def test_a_full_tool_is_taken_as_it_is():
 
     assert isinstance(outcome, Finished)
     assert outcome.outputs["formalized_content"] == "full: x"
-    (plugin,) = plugins.loaded()
+    (plugin,) = plugins.list_loaded()
     assert plugin.metadata["parameters"]["q"]["required"] is True
 
 
@@ -168,7 +168,7 @@ def test_what_is_broken_is_left_out_and_the_others_are_loaded(log: Logged):
     plugins.load({"*"}, [*nowhere, *offered("Undeclared", "Broken", "Taken", "BadCalculator")])
     plugins.load({"*"}, offered("BadCalculator"))
 
-    assert [plugin.tool.name for plugin in plugins.loaded()] == ["bad_calculator"]
+    assert [plugin.tool.name for plugin in plugins.list_loaded()] == ["bad_calculator"]
     assert log.errors == [
         "ModuleNotFoundError: No module named 'no_such_package'",
         "ValueError: it must declare `effects` as one of none, idempotent, external",

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from providers.errors import Code, classify, failure, redact, refuses_tools, retry_after
+from providers.errors import ErrorCode, classify, provider_error, redact, is_tools_refusal, retry_after
 
 NOON = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
@@ -12,89 +12,89 @@ NOON = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 @pytest.mark.parametrize(
     ("message", "code"),
     [
-        ("insufficient balance", Code.QUOTA_EXCEEDED),
-        ("账户欠费", Code.QUOTA_EXCEEDED),
-        ("Too many requests, slow down", Code.RATE_LIMIT_EXCEEDED),
-        ("no such apikey", Code.AUTH_ERROR),
-        ("invalid request: bad", Code.INVALID_REQUEST),
-        ("service unavailable", Code.SERVER_ERROR),
-        ("it timed out", Code.TIMEOUT),
-        ("network unreachable", Code.CONNECTION_ERROR),
-        ("blocked for safety", Code.CONTENT_FILTERED),
-        ("the thing does not exist", Code.MODEL_ERROR),
-        ("boom", Code.GENERIC_ERROR),
+        ("insufficient balance", ErrorCode.QUOTA_EXCEEDED),
+        ("账户欠费", ErrorCode.QUOTA_EXCEEDED),
+        ("Too many requests, slow down", ErrorCode.RATE_LIMIT_EXCEEDED),
+        ("no such apikey", ErrorCode.AUTH_ERROR),
+        ("invalid request: bad", ErrorCode.INVALID_REQUEST),
+        ("service unavailable", ErrorCode.SERVER_ERROR),
+        ("it timed out", ErrorCode.TIMEOUT),
+        ("network unreachable", ErrorCode.CONNECTION_ERROR),
+        ("blocked for safety", ErrorCode.CONTENT_FILTERED),
+        ("the thing does not exist", ErrorCode.MODEL_ERROR),
+        ("boom", ErrorCode.GENERIC_ERROR),
     ],
 )
-def test_a_failure_without_a_status_is_named_by_its_words(message: str, code: Code):
+def test_a_failure_without_a_status_is_named_by_its_words(message: str, code: ErrorCode):
     assert classify(message) is code
 
 
 @pytest.mark.parametrize(
     ("status", "message", "code"),
     [
-        (500, "missing key", Code.SERVER_ERROR),
-        (529, "overloaded", Code.SERVER_ERROR),
-        (401, "quota of guesses used up", Code.AUTH_ERROR),
-        (402, "pay", Code.QUOTA_EXCEEDED),
-        (404, "unknown url", Code.MODEL_ERROR),
-        (408, "", Code.TIMEOUT),
-        (409, "", Code.SERVER_ERROR),
-        (422, "rate limit must be a number", Code.INVALID_REQUEST),
-        (429, "You exceeded your current quota", Code.RATE_LIMIT_EXCEEDED),
+        (500, "missing key", ErrorCode.SERVER_ERROR),
+        (529, "overloaded", ErrorCode.SERVER_ERROR),
+        (401, "quota of guesses used up", ErrorCode.AUTH_ERROR),
+        (402, "pay", ErrorCode.QUOTA_EXCEEDED),
+        (404, "unknown url", ErrorCode.MODEL_ERROR),
+        (408, "", ErrorCode.TIMEOUT),
+        (409, "", ErrorCode.SERVER_ERROR),
+        (422, "rate limit must be a number", ErrorCode.INVALID_REQUEST),
+        (429, "You exceeded your current quota", ErrorCode.RATE_LIMIT_EXCEEDED),
     ],
 )
-def test_the_status_counts_for_more_than_the_words(status: int, message: str, code: Code):
+def test_the_status_counts_for_more_than_the_words(status: int, message: str, code: ErrorCode):
     assert classify(message, status) is code
 
 
 @pytest.mark.parametrize("message", ["500 missing key", "Error code: 503 - invalid", "HTTP/1.1 502 bad gateway key"])
 def test_a_status_at_the_beginning_of_the_message_counts_as_one(message: str):
-    assert classify(message) is Code.SERVER_ERROR
+    assert classify(message) is ErrorCode.SERVER_ERROR
 
 
 def test_number_inside_a_sentence_is_not_a_status():
-    assert classify("room for 512 tokens only, invalid request") is Code.INVALID_REQUEST
+    assert classify("room for 512 tokens only, invalid request") is ErrorCode.INVALID_REQUEST
 
 
 def test_an_exact_code_of_the_provider_counts_for_more_than_the_status():
-    assert classify("slow down", 429, ["insufficient_quota", None]) is Code.QUOTA_EXCEEDED
-    assert classify("no", 400, ["content_filter"]) is Code.CONTENT_FILTERED
+    assert classify("slow down", 429, ["insufficient_quota", None]) is ErrorCode.QUOTA_EXCEEDED
+    assert classify("no", 400, ["content_filter"]) is ErrorCode.CONTENT_FILTERED
 
 
 def test_a_broad_type_of_the_provider_counts_only_without_a_status():
-    assert classify("no such key", 401, ["invalid_api_key", "invalid_request_error"]) is Code.AUTH_ERROR
-    assert classify("key servers are busy", None, [None, "overloaded_error"]) is Code.SERVER_ERROR
+    assert classify("no such key", 401, ["invalid_api_key", "invalid_request_error"]) is ErrorCode.AUTH_ERROR
+    assert classify("key servers are busy", None, [None, "overloaded_error"]) is ErrorCode.SERVER_ERROR
 
 
 def test_a_number_as_the_providers_code_is_a_status():
-    assert classify("key", None, [502]) is Code.SERVER_ERROR
-    assert classify("key", None, ["429"]) is Code.RATE_LIMIT_EXCEEDED
+    assert classify("key", None, [502]) is ErrorCode.SERVER_ERROR
+    assert classify("key", None, ["429"]) is ErrorCode.RATE_LIMIT_EXCEEDED
 
 
 @pytest.mark.parametrize(
     ("code", "repeated"),
     [
-        (Code.RATE_LIMIT_EXCEEDED, True),
-        (Code.SERVER_ERROR, True),
-        (Code.TIMEOUT, True),
-        (Code.CONNECTION_ERROR, True),
-        (Code.QUOTA_EXCEEDED, False),
-        (Code.AUTH_ERROR, False),
-        (Code.INVALID_REQUEST, False),
-        (Code.CONTENT_FILTERED, False),
-        (Code.GENERIC_ERROR, False),
+        (ErrorCode.RATE_LIMIT_EXCEEDED, True),
+        (ErrorCode.SERVER_ERROR, True),
+        (ErrorCode.TIMEOUT, True),
+        (ErrorCode.CONNECTION_ERROR, True),
+        (ErrorCode.QUOTA_EXCEEDED, False),
+        (ErrorCode.AUTH_ERROR, False),
+        (ErrorCode.INVALID_REQUEST, False),
+        (ErrorCode.CONTENT_FILTERED, False),
+        (ErrorCode.GENERIC_ERROR, False),
     ],
 )
-def test_only_temporary_failures_are_repeated(code: Code, repeated: bool):
-    message = {Code.RATE_LIMIT_EXCEEDED: "429", Code.QUOTA_EXCEEDED: "quota"}.get(code, "")
-    failed = failure(message)
+def test_only_temporary_failures_are_repeated(code: ErrorCode, repeated: bool):
+    message = {ErrorCode.RATE_LIMIT_EXCEEDED: "429", ErrorCode.QUOTA_EXCEEDED: "quota"}.get(code, "")
+    failed = provider_error(message)
     failed.code = code
 
     assert failed.may_be_repeated is repeated
 
 
 def test_a_proxys_page_of_html_is_cut():
-    failed = failure("<html>\n" + "x" * 10_000, status=502)
+    failed = provider_error("<html>\n" + "x" * 10_000, status=502)
 
     assert len(failed.detail) == 2000
 
@@ -139,7 +139,7 @@ def test_a_key_that_is_an_ordinary_word_is_hidden_only_where_it_stands_alone():
     ],
 )
 def test_refusal_of_tools_is_known_by_the_words_of_common_servers(words: str):
-    assert refuses_tools(words)
+    assert is_tools_refusal(words)
 
 
 @pytest.mark.parametrize(
@@ -153,4 +153,4 @@ def test_refusal_of_tools_is_known_by_the_words_of_common_servers(words: str):
     ],
 )
 def test_other_failures_of_a_request_with_tools_are_no_refusal_of_tools(words: str):
-    assert not refuses_tools(words)
+    assert not is_tools_refusal(words)

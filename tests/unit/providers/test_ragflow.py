@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from canvas.errors import HttpFailed, ToolError
-from providers.interfaces import Call, Reply, RetrievalQuery
-from providers.ragflow import RagflowServer
+from providers.interfaces import HttpCall, HttpResponse, RetrievalQuery
+from providers.ragflow import RagflowClient
 from tests.fakes import FakeHttp
 
 OPTIONS = {"top_n": 8, "top_k": 1024, "similarity_threshold": 0.2, "keywords_similarity_weight": 0.3}
@@ -29,26 +29,26 @@ FOUND = {
 }  # fmt: skip
 
 
-def reply(body: Any, status: int = 200) -> Reply:
+def reply(body: Any, status: int = 200) -> HttpResponse:
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
-    return Reply(status, {}, content, "http://rag.test/")
+    return HttpResponse(status, {}, content, "http://rag.test/")
 
 
-def server(*answers: Reply | Exception) -> tuple[RagflowServer, FakeHttp]:
+def server(*answers: HttpResponse | Exception) -> tuple[RagflowClient, FakeHttp]:
     """Gives its answers one after the other, the last one for ever."""
     left = list(answers)
 
-    def answer(call: Call) -> Reply:
+    def answer(call: HttpCall) -> HttpResponse:
         told = left.pop(0) if len(left) > 1 else left[0]
         if isinstance(told, Exception):
             raise told
         return told
 
     http = FakeHttp(answer)
-    return RagflowServer(http, "http://rag.test/", "ragflow-key", pause=0), http
+    return RagflowClient(http, "http://rag.test/", "ragflow-key", retry_delay=0), http
 
 
-def search(given: RagflowServer, question: str = "refunds", **options: Any) -> Mapping[str, Any]:
+def search(given: RagflowClient, question: str = "refunds", **options: Any) -> Mapping[str, Any]:
     ids = options.pop("ids", ("k1",))
     return asyncio.run(given.search(RetrievalQuery(question, dataset_ids=ids, options={**OPTIONS, **options})))
 
@@ -144,7 +144,7 @@ def test_a_dataset_may_be_given_by_its_name():
         reply({"code": 102, "message": "You don't own the dataset Manuals."}),
     ],
 )
-def test_unknown_dataset_name_is_an_error(answer: Reply):
+def test_unknown_dataset_name_is_an_error(answer: HttpResponse):
     rag, _ = server(answer)
 
     with pytest.raises(ToolError, match=r"Dataset\(Manuals\) does not exist\."):
@@ -166,7 +166,7 @@ def test_unknown_dataset_name_is_an_error(answer: Reply):
         (HttpFailed("cannot connect"), "cannot connect"),
     ],
 )
-def test_refusal_has_the_servers_message(answer: Reply | Exception, text: str):
+def test_refusal_has_the_servers_message(answer: HttpResponse | Exception, text: str):
     rag, http = server(answer)
 
     with pytest.raises(ToolError, match=text):
@@ -176,7 +176,7 @@ def test_refusal_has_the_servers_message(answer: Reply | Exception, text: str):
 
 
 @pytest.mark.parametrize("failure", [reply(b"", 503), HttpFailed("broken", retryable=True)])
-def test_a_server_that_is_busy_is_asked_three_times(failure: Reply | Exception):
+def test_a_server_that_is_busy_is_asked_three_times(failure: HttpResponse | Exception):
     rag, _ = server(failure, failure, reply(FOUND))
     assert len(search(rag)["chunks"]) == 1
 

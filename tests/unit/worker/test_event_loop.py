@@ -7,17 +7,17 @@ from concurrent.futures import CancelledError
 
 import pytest
 
-from worker.event_loop import Loop
+from worker.event_loop import WorkerLoop
 
 
 @pytest.fixture
-def loop() -> Iterator[Loop]:
-    loop = Loop()
+def loop() -> Iterator[WorkerLoop]:
+    loop = WorkerLoop()
     yield loop
     loop.stop()
 
 
-def test_coroutines_of_all_callers_run_on_one_thread_that_is_not_the_callers(loop: Loop):
+def test_coroutines_of_all_callers_run_on_one_thread_that_is_not_the_callers(loop: WorkerLoop):
     async def where() -> int:
         await asyncio.sleep(0)
         return threading.get_ident()
@@ -28,7 +28,7 @@ def test_coroutines_of_all_callers_run_on_one_thread_that_is_not_the_callers(loo
     assert threads != {threading.get_ident()}
 
 
-def test_exception_of_a_coroutine_is_raised_in_the_calling_thread(loop: Loop):
+def test_exception_of_a_coroutine_is_raised_in_the_calling_thread(loop: WorkerLoop):
     async def broken() -> None:
         raise ZeroDivisionError
 
@@ -36,7 +36,7 @@ def test_exception_of_a_coroutine_is_raised_in_the_calling_thread(loop: Loop):
         loop.submit(broken()).result(5)
 
 
-def test_coroutines_of_several_threads_run_concurrently(loop: Loop):
+def test_coroutines_of_several_threads_run_concurrently(loop: WorkerLoop):
     async def meet(mine: asyncio.Event, others: asyncio.Event) -> str:
         mine.set()
         await others.wait()
@@ -48,7 +48,7 @@ def test_coroutines_of_several_threads_run_concurrently(loop: Loop):
     assert [future.result(5) for future in met] == ["met", "met"]
 
 
-def test_a_task_that_is_cancelled_from_another_thread_ends_there_too(loop: Loop):
+def test_a_task_that_is_cancelled_from_another_thread_ends_there_too(loop: WorkerLoop):
     tasks: list[asyncio.Task[None]] = []
     begun = threading.Event()
 
@@ -77,7 +77,7 @@ def test_stopping_loop_runs_the_closing_coroutine_first():
         await asyncio.sleep(0)
         closed.append(threading.get_ident())
 
-    loop = Loop()
+    loop = WorkerLoop()
     its_thread = loop.submit(where()).result(5)
     loop.stop(close())
 
@@ -85,7 +85,7 @@ def test_stopping_loop_runs_the_closing_coroutine_first():
 
 
 def test_loop_reports_its_first_and_its_last_coroutine() -> None:
-    loop, told = Loop(), list[bool]()
+    loop, told = WorkerLoop(), list[bool]()
     loop.tells = told.append
 
     async def until(event: asyncio.Event) -> None:

@@ -4,11 +4,11 @@ import asyncio
 
 from structlog.testing import capture_logs
 
-from api.http.background import Background
+from api.http.background import BackgroundTasks
 
 
 async def _a_shutdown() -> tuple[list[str], list[str]]:
-    background, may_end, done = Background(), asyncio.Event(), list[str]()
+    background, may_end, done = BackgroundTasks(), asyncio.Event(), list[str]()
 
     async def cancel() -> None:
         await may_end.wait()
@@ -33,7 +33,7 @@ def test_background_work_that_takes_too_long_is_cancelled_and_logged() -> None:
         await asyncio.Event().wait()
 
     async def shut_down() -> None:
-        background = Background()
+        background = BackgroundTasks()
         background.start(hang())
         await background.finish(0.01)
 
@@ -48,7 +48,7 @@ def test_work_that_fails_is_logged() -> None:
         raise ValueError("lost")
 
     async def shut_down() -> None:
-        background = Background()
+        background = BackgroundTasks()
         background.start(fail())
         await background.finish(30)
 

@@ -16,7 +16,7 @@ from canvas.document import json_checks
 
 Reads = Callable[[Request, ApiContext], Coroutine[Any, Any, dict[str, Any]]]
 EDGE = cast(
-    "ApiContext", SimpleNamespace(max_canvas_bytes=8 * request_bodies.LARGE, max_body_bytes=8 * request_bodies.LARGE)
+    "ApiContext", SimpleNamespace(max_canvas_bytes=8 * request_bodies.PARSE_IN_THREAD_ABOVE, max_body_bytes=8 * request_bodies.PARSE_IN_THREAD_ABOVE)
 )
 
 
@@ -30,14 +30,14 @@ def bringing(body: bytes) -> Request:
 @pytest.mark.parametrize("reads", [request_bodies.canvas_body, request_bodies.small_body, request_bodies.chat_body])
 def test_large_bodies_are_parsed_in_a_thread(reads: Reads, monkeypatch: pytest.MonkeyPatch) -> None:
     threads: list[int] = []
-    copied = json_checks.copied
+    copied = json_checks.copy_storable
 
     def noted(value: Any) -> Any:
         threads.append(threading.get_ident())
         return copied(value)
 
-    monkeypatch.setattr(json_checks, "copied", noted)
-    small, large = {"text": "x"}, {"text": "x" * request_bodies.LARGE}
+    monkeypatch.setattr(json_checks, "copy_storable", noted)
+    small, large = {"text": "x"}, {"text": "x" * request_bodies.PARSE_IN_THREAD_ABOVE}
 
     assert asyncio.run(reads(bringing(json.dumps(small).encode()), EDGE)) == small
     assert asyncio.run(reads(bringing(json.dumps(large).encode()), EDGE)) == large

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from api.agents.files import _is_page, _named, _type  # pyright: ignore[reportPrivateUsage] (rules without a row to read)
-from api.http.errors import Refused
-from api.http.uploads import LARGEST, LONGEST_NAME, Incoming, fetched, file_name, mime_type_of
+from api.agents.files import _is_page, _disposition_name, _reply_type  # pyright: ignore[reportPrivateUsage] (rules without a row to read)
+from api.http.errors import RequestRefused
+from api.http.uploads import MAX_UPLOAD_BYTES, MAX_NAME_CHARS, IncomingFile, fetch_file, file_name, mime_type_of
 from canvas.errors import AddressRefused
-from providers.interfaces import Call, Reply
+from providers.interfaces import HttpCall, HttpResponse
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ from providers.interfaces import Call, Reply
         ("\ud800", "file"),
         ("..", "file"),
         ("", "file"),
-        ("x" * 300 + ".txt", "x" * (LONGEST_NAME - 4) + ".txt"),
+        ("x" * 300 + ".txt", "x" * (MAX_NAME_CHARS - 4) + ".txt"),
     ],
 )
 def test_a_files_name_is_the_last_part_of_a_path(written: str, expected: str) -> None:
@@ -58,7 +58,7 @@ def test_invalid_media_type_is_empty(written: str, expected: str) -> None:
     ],
 )
 def test_reply_has_the_requested_type_or_that_of_its_extension(mime_type: str, ext: str, expected: str) -> None:
-    assert _type(mime_type, ext) == expected
+    assert _reply_type(mime_type, ext) == expected
 
 
 @pytest.mark.parametrize(
@@ -96,26 +96,26 @@ def test_documents_and_images_are_not_pages(kind: str, ext: str) -> None:
     ],
 )
 def test_a_name_keeps_letters_digits_dots_and_dashes(name: str, expected: str) -> None:
-    assert _named(name) == expected
-    assert _named(name).isascii()
+    assert _disposition_name(name) == expected
+    assert _disposition_name(name).isascii()
 
 
 @dataclass
 class Web:
     """The outside world: one reply, and what it was asked."""
 
-    reply: Reply | Exception
-    calls: list[Call] = field(default_factory=list[Call])
+    reply: HttpResponse | Exception
+    calls: list[HttpCall] = field(default_factory=list[HttpCall])
 
-    async def send(self, call: Call) -> Reply:
+    async def send(self, call: HttpCall) -> HttpResponse:
         self.calls.append(call)
         if isinstance(self.reply, Exception):
             raise self.reply
         return self.reply
 
 
-def reply(status: int = 200, headers: Mapping[str, str] | None = None, url: str = "https://a.example/x") -> Reply:
-    return Reply(status, headers or {}, b"bytes", url)
+def reply(status: int = 200, headers: Mapping[str, str] | None = None, url: str = "https://a.example/x") -> HttpResponse:
+    return HttpResponse(status, headers or {}, b"bytes", url)
 
 
 @pytest.mark.parametrize(
@@ -131,12 +131,12 @@ def reply(status: int = 200, headers: Mapping[str, str] | None = None, url: str 
 def test_a_file_at_an_address_is_named_after_it(url: str, content_type: str, expected: tuple[str, str]) -> None:
     web = Web(reply(headers={"content-type": content_type}, url=url))
 
-    found = asyncio.run(fetched(web, "https://a.example/first"))
+    found = asyncio.run(fetch_file(web, "https://a.example/first"))
 
-    assert found == Incoming(*expected, b"bytes")
+    assert found == IncomingFile(*expected, b"bytes")
     assert (web.calls[0].url, web.calls[0].most_bytes, web.calls[0].trusted) == (
         "https://a.example/first",
-        LARGEST,
+        MAX_UPLOAD_BYTES,
         False,
     )
 
@@ -149,7 +149,7 @@ def test_a_file_at_an_address_is_named_after_it(url: str, content_type: str, exp
     ],
 )
 def test_an_address_without_a_file_is_refused(answer: Any, told: str) -> None:
-    with pytest.raises(Refused) as caught:
-        asyncio.run(fetched(Web(answer), "http://localhost/"))
+    with pytest.raises(RequestRefused) as caught:
+        asyncio.run(fetch_file(Web(answer), "http://localhost/"))
 
     assert told in caught.value.message

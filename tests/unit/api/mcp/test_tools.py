@@ -6,8 +6,8 @@ from uuid import UUID
 
 import pytest
 
-from api.mcp.tools import answer_of, options_of, schema_of
-from api.runs.turn import Told
+from api.mcp.tools import make_answer, build_options, build_schema
+from api.runs.turn import TurnResult
 from store.mcp.agents import ExposedAgent
 
 
@@ -17,12 +17,12 @@ def agent(**fields: Any) -> ExposedAgent:
     return ExposedAgent(*ids, "tool", "Title", "", datetime.now(UTC), {"components": {"begin": begin}})
 
 
-def told(name: str, data: Any, said: str = "") -> Told:
-    return Told({"data": data, "message": "It broke."}, name, {"turn": [(0, said)]})
+def told(name: str, data: Any, said: str = "") -> TurnResult:
+    return TurnResult({"data": data, "message": "It broke."}, name, {"turn": [(0, said)]})
 
 
 def test_an_agent_without_a_form_takes_a_query():
-    schema = schema_of(agent())
+    schema = build_schema(agent())
 
     assert (schema["required"], list(schema["properties"])) == (["query"], ["query", "session_id"])
 
@@ -37,19 +37,19 @@ def test_an_agent_without_a_form_takes_a_query():
     ],
 )
 def test_a_field_is_an_argument_of_its_type(field: dict[str, Any], schema: dict[str, Any]):
-    described = schema_of(agent(x={**field, "name": "What it is"}))["properties"]["x"]
+    described = build_schema(agent(x={**field, "name": "What it is"}))["properties"]["x"]
 
     assert described == {**schema, "description": "What it is"}
 
 
 def test_a_file_is_an_object_that_names_an_upload():
-    assert schema_of(agent(x={"type": "file"}))["properties"]["x"]["required"] == ["id"]
+    assert build_schema(agent(x={"type": "file"}))["properties"]["x"]["required"] == ["id"]
 
 
 def test_fields_become_inputs_with_their_types_and_the_rest_is_the_turn():
     one = agent(f={"type": "file", "optional": True}, session_id={"type": "line"})
 
-    options = options_of(one, {"query": "Hi", "f": {"id": "1"}, "session_id": "a value"})
+    options = build_options(one, {"query": "Hi", "f": {"id": "1"}, "session_id": "a value"})
 
     assert options["query"] == "Hi"
     assert options["inputs"]["f"] == {"value": {"id": "1"}, "type": "file", "optional": True}
@@ -59,9 +59,9 @@ def test_fields_become_inputs_with_their_types_and_the_rest_is_the_turn():
 
 
 def test_a_turn_becomes_a_result():
-    finished = answer_of(told("workflow_finished", {"outputs": {"content": "said"}}), "s", "r")
-    failed = answer_of(told("run_failed", False), "s", "r")
-    asks = answer_of(told("user_inputs", {"inputs": {"name": {}}, "tips": "Who?"}, "Hello."), "s", "r")
+    finished = make_answer(told("workflow_finished", {"outputs": {"content": "said"}}), "s", "r")
+    failed = make_answer(told("run_failed", False), "s", "r")
+    asks = make_answer(told("user_inputs", {"inputs": {"name": {}}, "tips": "Who?"}, "Hello."), "s", "r")
 
     assert (finished.text, finished.structured) == ("said", {"session_id": "s", "run_id": "r", "answer": "said"})
     assert (failed.text, failed.is_error) == ("It broke.", True)

@@ -5,13 +5,13 @@ import threading
 from typing import Any, cast
 from uuid import UUID, uuid4
 
-from api.runs.event_reader import Readings
+from api.runs.event_reader import EventReader
 from canvas.errors import NotFound
 
 TENANT, RUN = uuid4(), uuid4()
 
 
-class Rows(Readings):
+class Rows(EventReader):
     """Readings of rows that are numbers: how many readings had begun before."""
 
     def __init__(self) -> None:

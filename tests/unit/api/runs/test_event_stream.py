@@ -6,7 +6,7 @@ from uuid import uuid4
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.runs.event_stream import _joined  # pyright: ignore[reportPrivateUsage]
+from api.runs.event_stream import _join_deltas  # pyright: ignore[reportPrivateUsage]
 from canvas.events.stream_sequencer import Position, TextDelta
 
 TURNS = [uuid4(), uuid4()]
@@ -26,7 +26,7 @@ def said_in_parts(parts: list[tuple[int, str]]) -> list[TextDelta]:
 def test_consecutive_texts_are_joined_without_loss(parts: list[tuple[int, str]]):
     frames = said_in_parts(parts)
 
-    joined = [frame for frame in _joined([*frames]) if isinstance(frame, TextDelta)]
+    joined = [frame for frame in _join_deltas([*frames]) if isinstance(frame, TextDelta)]
 
     for turn in TURNS:
         assert "".join(f.text for f in joined if f.turn == turn) == "".join(f.text for f in frames if f.turn == turn)

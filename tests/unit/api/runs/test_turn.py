@@ -4,22 +4,22 @@ from typing import Any
 
 import pytest
 
-from api.runs.event_stream import Wired
-from api.runs.turn import Told, compacted
+from api.runs.event_stream import Envelope
+from api.runs.turn import TurnResult, compact_envelope
 from canvas.events.stream_sequencer import Position
 
 
-def wired(name: str, data: Any, **body: Any) -> Wired:
+def wired(name: str, data: Any, **body: Any) -> Envelope:
     envelope = {"event": name, "data": data, **body}
-    return Wired(Position(1), envelope, name)
+    return Envelope(Position(1), envelope, name)
 
 
-def said(text: str, offset: int, turn: str = "t") -> Wired:
+def said(text: str, offset: int, turn: str = "t") -> Envelope:
     return wired("message", {"content": text}, turn=turn, offset=offset)
 
 
-def told(*envelopes: Wired) -> Told:
-    whole = Told()
+def told(*envelopes: Envelope) -> TurnResult:
+    whole = TurnResult()
     for envelope in envelopes:
         whole.take(envelope)
     return whole
@@ -92,10 +92,10 @@ def test_the_compact_list_may_carry_the_trace_so_far() -> None:
     finished = wired("node_finished", {"component_id": "LLM:0", "outputs": {}})
     trace = told(finished).trace
 
-    with_trace = compacted(finished, trace)
-    without = compacted(finished, None)
+    with_trace = compact_envelope(finished, trace)
+    without = compact_envelope(finished, None)
 
     assert with_trace is not None
     assert with_trace.body["data"]["trace"] == trace
     assert without == finished
-    assert compacted(wired("node_started", {}), None) is None
+    assert compact_envelope(wired("node_started", {}), None) is None

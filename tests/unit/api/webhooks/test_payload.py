@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from api.webhooks import payload as webhook_payload
-from api.webhooks.payload import MOST_FILES, Delivery, body_of, content_type_of, payload_of
+from api.webhooks.payload import MAX_FILES, WebhookRequest, parse_body, check_content_type, build_payload
 from canvas.errors import InvalidRequest
-from components.text.extraction.file_texts import UnreadFile
+from components.text.extraction.file_texts import UnparsedFile
 
 BOUNDARY = "multipart/form-data; boundary=x"
 
@@ -24,7 +24,7 @@ def schema(section: str, required: Any = (), **types: Any) -> dict[str, Any]:
 
 
 def payload(schema: Any, *, query: Any = None, headers: Any = None, body: Any = None, **given: Any) -> dict[str, Any]:
-    return payload_of(schema, Delivery(query or {}, headers or {}, {} if body is None else body, ""), **given)
+    return build_payload(schema, WebhookRequest(query or {}, headers or {}, {} if body is None else body, ""), **given)
 
 
 def refusal(schema: Any, **sent: Any) -> str:
@@ -34,7 +34,7 @@ def refusal(schema: Any, **sent: Any) -> str:
 
 
 def body(content_type: str, data: bytes) -> Any:
-    return asyncio.run(body_of(content_type.partition(";")[0], content_type, data))
+    return asyncio.run(parse_body(content_type.partition(";")[0], content_type, data))
 
 
 def part(name: str, data: bytes, filename: str | None = None, kind: str = "") -> bytes:
@@ -57,13 +57,13 @@ def part(name: str, data: bytes, filename: str | None = None, kind: str = "") ->
     ],
 )
 def test_body_of_the_expected_type_is_accepted(header: str, wanted: Any) -> None:
-    assert content_type_of(header, wanted) == header.partition(";")[0].lower()
+    assert check_content_type(header, wanted) == header.partition(";")[0].lower()
 
 
 @pytest.mark.parametrize(("header", "got"), [("text/plain; a=b", "text/plain"), ("", ""), (";", "")])
 def test_a_body_of_another_type_or_of_none_is_refused(header: str, got: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
-        content_type_of(header, "application/json")
+        check_content_type(header, "application/json")
 
     assert caught.value.message == f"Invalid Content-Type: expect 'application/json', got '{got}'"
 
@@ -91,12 +91,12 @@ def test_bodies_are_json_or_forms_and_nothing_else(content_type: str, data: byte
 
 
 def test_files_that_take_too_long_to_read_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def forever(self: UnreadFile) -> str:
+    async def forever(self: UnparsedFile) -> str:
         await asyncio.sleep(3600)
         return ""
 
-    monkeypatch.setattr(UnreadFile, "text", forever)
-    monkeypatch.setattr(webhook_payload, "MOST_SECONDS", 0.05)
+    monkeypatch.setattr(UnparsedFile, "text", forever)
+    monkeypatch.setattr(webhook_payload, "MAX_FILE_SECONDS", 0.05)
 
     with pytest.raises(InvalidRequest, match=r"take longer than 0.05 s to read"):
         body(BOUNDARY, part("a", b"<p>", "a.html", "text/html") + b"--x--\r\n")
@@ -119,7 +119,7 @@ def test_files_of_a_multipart_body_are_lists_of_their_texts() -> None:
 
 
 def test_more_files_than_ten_are_refused() -> None:
-    sent = b"".join(part("f", b"x", "a.txt") for _ in range(MOST_FILES + 1)) + b"--x--\r\n"
+    sent = b"".join(part("f", b"x", "a.txt") for _ in range(MAX_FILES + 1)) + b"--x--\r\n"
 
     with pytest.raises(InvalidRequest) as caught:
         body(BOUNDARY, sent)
@@ -184,7 +184,7 @@ def test_headers_with_credentials_pass_only_where_they_are_declared() -> None:
 
     assert made["headers"] == {"Authorization": "Bearer x"}
     assert made["input"]["headers"] == {"x-id": "7"}
-    assert "Bearer x" not in repr(Delivery({}, headers, {}, ""))
+    assert "Bearer x" not in repr(WebhookRequest({}, headers, {}, ""))
 
 
 @pytest.mark.parametrize("section", ["query", "headers", "body"])
@@ -299,7 +299,7 @@ def test_values_of_their_type_pass_as_they_are(kind: str, value: Any) -> None:
 
 @pytest.mark.parametrize("value", [[1], "text", 5, None])
 def test_body_that_is_not_an_object_has_no_fields(value: Any) -> None:
-    made = payload_of(schema("body", k="string"), Delivery({}, {}, value, ""))
+    made = build_payload(schema("body", k="string"), WebhookRequest({}, {}, value, ""))
 
     assert made["body"] == {"k": ""}
     assert made["input"]["body"] == value
@@ -345,6 +345,6 @@ def test_any_schema_and_request_is_a_payload_or_refused(
     schema: Any, query: Mapping[str, str], headers: Mapping[str, str], body: Any
 ) -> None:
     with suppress(InvalidRequest):  # anything else is an accident
-        made = payload_of(schema, Delivery(query, headers, body, "application/json"))
+        made = build_payload(schema, WebhookRequest(query, headers, body, "application/json"))
         assert list(made) == ["query", "headers", "body", "input"]
         json.dumps(made, allow_nan=False, ensure_ascii=False).encode()

@@ -6,8 +6,8 @@ from uuid import UUID
 
 import pytest
 
-from api.runs.turn import Told
-from api.webhooks.reply import template_of, told_reply
+from api.runs.turn import TurnResult
+from api.webhooks.reply import parse_template, turn_reply
 from canvas.errors import InvalidRequest
 from canvas.events.run_events import CANCELLED_TEXT
 from scheduler.lifecycle.accept import Started
@@ -17,13 +17,13 @@ IDS = {"run_id": STARTED.run_id.hex, "session_id": STARTED.conversation_id.hex}
 
 
 def at_once(**response: Any) -> Any:
-    template = template_of({"response": response})
+    template = parse_template({"response": response})
     assert template is not None
     return template.reply(STARTED)
 
 
-def told(text: str = "", name: str = "workflow_finished", **last: Any) -> Told:
-    return Told(last={"data": {}, **last}, name=name, said={"t": [(0, text)]})
+def told(text: str = "", name: str = "workflow_finished", **last: Any) -> TurnResult:
+    return TurnResult(last={"data": {}, **last}, name=name, said={"t": [(0, text)]})
 
 
 @pytest.mark.parametrize(
@@ -71,25 +71,25 @@ def test_a_status_that_is_neither_success_nor_redirection_is_refused(status: Any
 
 @pytest.mark.parametrize("settings", [None, [], "text", 5])
 def test_a_webhook_without_a_reply_answers_null(settings: Any) -> None:
-    template = template_of({"response": settings, "execution_mode": None})
+    template = parse_template({"response": settings, "execution_mode": None})
 
     assert template is not None
     assert template.reply(STARTED).body == b"null"
 
 
 def test_in_other_modes_the_caller_waits() -> None:
-    assert template_of({"execution_mode": "Streaming", "response": {"status": 500}}) is None
+    assert parse_template({"execution_mode": "Streaming", "response": {"status": 500}}) is None
 
 
 def test_waiting_caller_gets_the_answer() -> None:
-    reply = told_reply(told("<think>so</think>Hello"), STARTED, [])
+    reply = turn_reply(told("<think>so</think>Hello"), STARTED, [])
 
     assert reply.status_code == 200
     assert json.loads(bytes(reply.body)) == {"message": "<think>so</think>Hello", "success": True, "code": 200, **IDS}
 
 
 def test_run_that_waits_for_input_replies_with_its_text() -> None:
-    reply = told_reply(told("Who are you?", "user_inputs", data={"inputs": {}}), STARTED, [])
+    reply = turn_reply(told("Who are you?", "user_inputs", data={"inputs": {}}), STARTED, [])
 
     assert json.loads(bytes(reply.body)) == {"message": "Who are you?", "success": True, "code": 200, **IDS}
 
@@ -99,7 +99,7 @@ def test_run_that_waits_for_input_replies_with_its_text() -> None:
     [([201, 418], 418), ([201, None], 201), (["503"], 503), (["often", 99, 600, True], 200), ([404, "x"], 404)],
 )
 def test_last_status_of_messages_is_that_of_the_reply(statuses: list[Any], expected: int) -> None:
-    reply = told_reply(told("Hello"), STARTED, statuses)
+    reply = turn_reply(told("Hello"), STARTED, statuses)
 
     assert (reply.status_code, json.loads(bytes(reply.body))["code"]) == (expected, expected)
 
@@ -111,8 +111,8 @@ def test_last_status_of_messages_is_that_of_the_reply(statuses: list[Any], expec
         (told("half", data={"outputs": CANCELLED_TEXT}), CANCELLED_TEXT),
     ],
 )
-def test_a_run_that_did_not_succeed_is_a_bad_request(ended: Told, message: str) -> None:
-    reply = told_reply(ended, STARTED, [200])
+def test_a_run_that_did_not_succeed_is_a_bad_request(ended: TurnResult, message: str) -> None:
+    reply = turn_reply(ended, STARTED, [200])
 
     assert reply.status_code == 400
     assert json.loads(bytes(reply.body)) == {"code": 400, "message": message, "success": False, **IDS}

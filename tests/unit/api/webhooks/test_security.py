@@ -15,8 +15,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from api.webhooks.security import LARGEST, REQUIRED, Knock, admit, credential_headers
-from api.webhooks.token_bucket import BucketsAway
+from api.webhooks.security import MAX_BODY_BYTES, REQUIRED, WebhookCall, admit, credential_headers
+from api.webhooks.token_bucket import BucketsUnavailable
 from canvas.errors import InvalidRequest
 
 AGENT = UUID(int=7)
@@ -46,7 +46,7 @@ def let_in(
     buckets: Buckets | None = None,
     is_owner: bool = False,
 ) -> int:
-    return admit(security, Knock(AGENT, address, headers or {}, is_owner), buckets or Buckets())
+    return admit(security, WebhookCall(AGENT, address, headers or {}, is_owner), buckets or Buckets())
 
 
 def refusal(security: Any, headers: Mapping[str, str] | None = None, **given: Any) -> str:
@@ -73,7 +73,7 @@ def test_webhook_without_security_block_refuses_calls(security: Any) -> None:
 
 @pytest.mark.parametrize("said", [True, 1, 2.5, "1", "true", "Yes", " on "])
 def test_anonymous_calls_are_admitted_if_the_author_allows_them(said: Any) -> None:
-    assert let_in({"auth_type": "none", "allow_anonymous": said}) == LARGEST
+    assert let_in({"auth_type": "none", "allow_anonymous": said}) == MAX_BODY_BYTES
 
 
 @pytest.mark.parametrize("said", [False, 0, "", "0", "false", "no", "perhaps", None, [1], {"a": 1}])
@@ -82,7 +82,7 @@ def test_anonymous_callers_are_refused_unless_the_author_says_so(said: Any) -> N
 
 
 @pytest.mark.parametrize(
-    ("setting", "expected"), [(None, LARGEST), ("", LARGEST), ("10MB", LARGEST), ("2kb", 2048), (" 1mb ", 1048576)]
+    ("setting", "expected"), [(None, MAX_BODY_BYTES), ("", MAX_BODY_BYTES), ("10MB", MAX_BODY_BYTES), ("2kb", 2048), (" 1mb ", 1048576)]
 )
 def test_sizes_are_counted_in_units_of_1024(setting: Any, expected: int) -> None:
     assert let_in({**OPEN, "max_body_size": setting}) == expected
@@ -151,7 +151,7 @@ def test_a_call_takes_one_token_of_the_agents_bucket(limits: Any, expected: tupl
 
 @pytest.mark.parametrize("limits", [None, {}])
 def test_calls_are_not_counted_without_a_rate_limit(limits: Any) -> None:
-    buckets = Buckets(BucketsAway())
+    buckets = Buckets(BucketsUnavailable())
 
     assert let_in({**OPEN, "rate_limit": limits}, buckets=buckets)
 
@@ -173,7 +173,7 @@ def test_call_above_the_rate_limit_is_refused() -> None:
 
 
 def test_calls_are_refused_while_they_cannot_be_counted() -> None:
-    refused = refusal({**OPEN, "rate_limit": {"limit": 1}}, buckets=Buckets(BucketsAway("10.0.0.5:6379")))
+    refused = refusal({**OPEN, "rate_limit": {"limit": 1}}, buckets=Buckets(BucketsUnavailable("10.0.0.5:6379")))
 
     assert refused.startswith("Rate limit error: ")
     assert "10.0.0.5" not in refused
@@ -364,7 +364,7 @@ def test_headers_that_carry_credentials_are_known() -> None:
 
 
 def test_no_secret_shows_in_a_repr() -> None:
-    assert "easel_owner" not in repr(Knock(AGENT, "", {"authorization": "easel_owner"}))
+    assert "easel_owner" not in repr(WebhookCall(AGENT, "", {"authorization": "easel_owner"}))
 
 
 LATIN = st.text(st.characters(max_codepoint=255, exclude_characters="\x00\r\n"), max_size=20)
@@ -414,5 +414,5 @@ BLOCK = st.dictionaries(
 def test_any_configuration_and_call_is_admitted_or_refused(security: Any, headers: dict[str, str]) -> None:
     with suppress(InvalidRequest):  # anything else is an accident
         most_bytes = let_in(security, headers)
-        assert 0 <= most_bytes <= LARGEST
+        assert 0 <= most_bytes <= MAX_BODY_BYTES
         assert security.get("allow_anonymous") or security.get("auth_type") in ("token", "basic", "jwt")

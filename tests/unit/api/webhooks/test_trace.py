@@ -3,8 +3,8 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from api.runs.event_stream import Wired
-from api.webhooks.trace import asked_for, page_of, start_of, started_after, trace_of, webhook_id
+from api.runs.event_stream import Envelope
+from api.webhooks.trace import find_test, trace_page, start_of, find_start_after, build_trace, webhook_id
 from canvas.events.stream_sequencer import Position
 from store.agents.webhook_runs import WebhookTest
 from store.primitives.ids import new_id
@@ -13,14 +13,14 @@ NOON = datetime(2026, 5, 4, 12, tzinfo=UTC)
 START = NOON.timestamp()
 
 
-def wired(number: int, name: str, **data: Any) -> Wired:
+def wired(number: int, name: str, **data: Any) -> Envelope:
     body = (
         {"event": name, "data": data} if name != "run_failed" else {"code": 500, "message": "It broke.", "data": False}
     )
-    return Wired(Position(number), body, name)
+    return Envelope(Position(number), body, name)
 
 
-def said(number: int, text: str) -> Wired:
+def said(number: int, text: str) -> Envelope:
     return wired(number, "message", content=text)
 
 
@@ -44,7 +44,7 @@ ALL = [
 
 
 def test_trace_of_an_ended_run_ends_with_its_result() -> None:
-    trace = trace_of(ALL, at(0, 1, 2, 3), START)
+    trace = build_trace(ALL, at(0, 1, 2, 3), START)
 
     assert trace.is_finished
     assert names(trace.events[-2:]) == ["workflow_finished", "finished"]
@@ -52,8 +52,8 @@ def test_trace_of_an_ended_run_ends_with_its_result() -> None:
 
 
 def test_failed_and_cancelled_runs_are_not_successful_in_the_trace() -> None:
-    failed = trace_of([wired(1, "workflow_started"), wired(2, "run_failed")], at(0, 1), START)
-    cancelled = trace_of([wired(1, "workflow_finished", outputs="Task has been canceled")], at(1), START)
+    failed = build_trace([wired(1, "workflow_started"), wired(2, "run_failed")], at(0, 1), START)
+    cancelled = build_trace([wired(1, "workflow_finished", outputs="Task has been canceled")], at(1), START)
 
     assert names(failed.events) == ["workflow_started", "error", "finished"]
     assert failed.events[1]["message"] == "It broke."
@@ -61,8 +61,8 @@ def test_failed_and_cancelled_runs_are_not_successful_in_the_trace() -> None:
 
 
 def test_text_is_shown_once_its_stream_is_closed() -> None:
-    open_turn = trace_of(ALL[:4], at(0, 1), START)
-    closed = trace_of(ALL[:5], at(0, 1, 2), START)
+    open_turn = build_trace(ALL[:4], at(0, 1), START)
+    closed = build_trace(ALL[:5], at(0, 1, 2), START)
 
     assert names(open_turn.events) == ["workflow_started", "node_started"]
     assert names(closed.events[2:]) == ["message", "message", "message_end"]
@@ -76,12 +76,12 @@ def test_successive_polls_return_every_event_once() -> None:
 
     for stored in range(1, len(ALL) + 1):
         shown = ALL[:stored]
-        page = page_of(trace_of(shown, times[: shown[-1].position.event], START), "id", since)
+        page = trace_page(build_trace(shown, times[: shown[-1].position.event], START), "id", since)
         seen += page["events"]
         since = page["next_since_ts"]
 
     assert names(seen) == [*(one.body["event"] for one in ALL), "finished"]
-    assert page_of(trace_of(ALL, times, START), "id", since) == {
+    assert trace_page(build_trace(ALL, times, START), "id", since) == {
         "webhook_id": "id",
         "events": [],
         "next_since_ts": since,
@@ -90,21 +90,21 @@ def test_successive_polls_return_every_event_once() -> None:
 
 
 def test_an_event_that_was_stored_after_the_times_were_read_waits_for_the_next_poll() -> None:
-    assert names(trace_of(ALL, at(0, 1, 2), START).events)[-1] == "message_end"
+    assert names(build_trace(ALL, at(0, 1, 2), START).events)[-1] == "message_end"
 
 
 def test_poll_returns_the_first_test_after_its_time() -> None:
     trials = [WebhookTest(new_id(), NOON + timedelta(seconds=seconds)) for seconds in (0, 5, 9)]
 
-    assert started_after(trials, START - 1) == START
-    assert started_after(trials, START) == START + 5
-    assert started_after(trials, START + 9) is None
+    assert find_start_after(trials, START - 1) == START
+    assert find_start_after(trials, START) == START + 5
+    assert find_start_after(trials, START + 9) is None
 
 
 def test_id_with_a_wrong_signature_finds_no_test() -> None:
     trials = [WebhookTest(new_id(), NOON), WebhookTest(new_id(), NOON + timedelta(microseconds=1))]
     ids = [webhook_id("secret", start_of(trial)) for trial in trials]
 
-    assert [asked_for(trials, "secret", given) for given in ids] == trials
+    assert [find_test(trials, "secret", given) for given in ids] == trials
     for wrong in ("", "x", "ä\ud800", str(START), webhook_id("another", START), ids[0][:-2]):
-        assert asked_for(trials, "secret", wrong) is None
+        assert find_test(trials, "secret", wrong) is None

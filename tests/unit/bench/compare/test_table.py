@@ -5,15 +5,15 @@ import json
 import pytest
 
 from bench.compare.side import CONTROL, EASEL
-from bench.compare.table import markdown, told
-from bench.compare.workloads import QUICK, Played, Wanted, workloads
+from bench.compare.table import results_markdown, results_json
+from bench.compare.workloads import QUICK, WorkloadResult, FigureTarget, build_workloads
 
 COSTS = {"cpu_ms": 2.0, "transactions": 1.0, "wal": 1000.0, "commands": 10.0}
 
 
-def played(name: str, control: list[dict[str, float]], easel: list[dict[str, float]], problem: str = "") -> Played:
-    return Played(
-        workloads(QUICK)[name],
+def played(name: str, control: list[dict[str, float]], easel: list[dict[str, float]], problem: str = "") -> WorkloadResult:
+    return WorkloadResult(
+        build_workloads(QUICK)[name],
         {CONTROL: [{**COSTS, **each} for each in control], EASEL: [{**COSTS, **each} for each in easel]},
         problem,
     )
@@ -32,7 +32,7 @@ def test_ratio_is_the_median_of_the_repetitions_ratios():
         [{"hop_ms": easel, "hop_ms_p99": 9} for _, easel in hops],
     )
 
-    cells = row(markdown([one]), "W1")
+    cells = row(results_markdown([one]), "W1")
 
     assert cells[2:] == ["4 (2–8)", "4.40 (2.20–8.80)", "1.10 ×", "≤ 1.2 ×", "met"]
 
@@ -41,14 +41,14 @@ def test_ratio_is_the_median_of_the_repetitions_ratios():
 def test_a_target_is_met_up_to_its_limit(nodes_per_s: float, verdict: str):
     one = played("W2", [{"nodes_per_s": 100.0}], [{"nodes_per_s": nodes_per_s}])
 
-    assert row(markdown([one]), "W2")[-1] == verdict
+    assert row(results_markdown([one]), "W2")[-1] == verdict
 
 
 def test_target_for_an_absolute_figure_ignores_the_control():
     crash = {"stall_s": 1.0, "after_kill_s": 1.0}
     one = played("W6", [{**crash, "lost": 3, "twice": 5}], [{**crash, "lost": 0, "twice": 1}])
 
-    facts = {each["figure"]: each for each in json.loads(told([one]))["workloads"][0]["rows"]}
+    facts = {each["figure"]: each for each in json.loads(results_json([one]))["workloads"][0]["rows"]}
 
     assert facts["lost"]["holds"] is True
     assert facts["twice"]["holds"] is False
@@ -58,12 +58,12 @@ def test_target_for_an_absolute_figure_ignores_the_control():
 def test_incomplete_workload_shows_its_problem_and_no_figures():
     one = played("W3", [{"nodes_per_s": 100.0}], [], problem="easel has done 3 of 22 nodes.")
 
-    table, facts = markdown([one]), json.loads(told([one]))["workloads"][0]
+    table, facts = results_markdown([one]), json.loads(results_json([one]))["workloads"][0]
 
     assert row(table, "W3")[-1] == "easel has done 3 of 22 nodes."
     assert (facts["problem"], facts["rows"]) == ("easel has done 3 of 22 nodes.", [])
 
 
 def test_a_limit_says_what_it_limits():
-    assert str(Wanted(0.85, is_least=True)) == "≥ 0.85 ×"
-    assert str(Wanted(2560, is_ratio=False)) == "≤ 2560"
+    assert str(FigureTarget(0.85, is_least=True)) == "≥ 0.85 ×"
+    assert str(FigureTarget(2560, is_ratio=False)) == "≤ 2560"

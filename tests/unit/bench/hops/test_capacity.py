@@ -6,29 +6,29 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.hops.capacity import Cost, Machine, reach
+from bench.hops.capacity import HopCost, Machine, capacity_of
 
-COST = Cost(worker_ms=2.0, postgres_ms=0.7, redis_ms=0.1, wal_bytes=2000, commits=1.0, round_trips=4.0)
+COST = HopCost(worker_ms=2.0, postgres_ms=0.7, redis_ms=0.1, wal_bytes=2000, commits=1.0, round_trips=4.0)
 MACHINE = Machine(cores=10, disk_mb=1000, sync_ms=1.0, scales=1.0)
 
 
 def test_processors_are_saturated_at_seven_tenths():
-    found = reach(COST, MACHINE, redis_servers=10)
+    found = capacity_of(COST, MACHINE, redis_servers=10)
 
     assert found.stops_at == "PostgreSQL's processors"
     assert found.hops == pytest.approx(10 * 1000 * 0.7 / 0.7)
 
 
 def test_one_redis_is_saturated_before_a_large_database():
-    found = reach(COST, MACHINE)
+    found = capacity_of(COST, MACHINE)
 
     assert found.stops_at == "Redis' one core"
     assert found.hops == pytest.approx(7000)
-    assert reach(COST, MACHINE, redis_servers=2).hops == pytest.approx(10_000)
+    assert capacity_of(COST, MACHINE, redis_servers=2).hops == pytest.approx(10_000)
 
 
 def test_large_outputs_saturate_the_disk_first():
-    found = reach(replace(COST, wal_bytes=1_000_000), MACHINE)
+    found = capacity_of(replace(COST, wal_bytes=1_000_000), MACHINE)
 
     assert found.stops_at == "PostgreSQL's disk"
     assert found.hops == pytest.approx(500)
@@ -36,7 +36,7 @@ def test_large_outputs_saturate_the_disk_first():
 
 
 def test_workers_and_connections_grow_with_the_hops():
-    found = reach(COST, MACHINE, redis_servers=10)
+    found = capacity_of(COST, MACHINE, redis_servers=10)
 
     assert found.worker_cores == pytest.approx(10_000 * 0.002 / 0.7)
     assert found.busy_connections == pytest.approx(10_000 * (4 * 0.0005 + 0.0007 + 0.001))
@@ -48,4 +48,4 @@ def test_capacity_does_not_grow_with_the_cost_of_a_hop(factor: float):
     for part in ("worker_ms", "postgres_ms", "redis_ms", "wal_bytes", "commits", "round_trips"):
         dearer = replace(COST, **{part: getattr(COST, part) * factor})
 
-        assert reach(dearer, MACHINE).hops <= reach(COST, MACHINE).hops
+        assert capacity_of(dearer, MACHINE).hops <= capacity_of(COST, MACHINE).hops

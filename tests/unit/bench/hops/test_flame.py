@@ -15,7 +15,7 @@ LINES = (
 
 
 def test_files_are_named_from_our_root_or_from_their_package_on():
-    stacks = flame.read(LINES, ROOT)
+    stacks = flame.parse_stacks(LINES, ROOT)
 
     assert {stack[-1] for stack in stacks} == {
         "send (redis/client.py)",
@@ -26,34 +26,34 @@ def test_files_are_named_from_our_root_or_from_their_package_on():
 
 
 def test_shares_by_package_use_the_running_frame():
-    stacks = flame.read(LINES, ROOT)
+    stacks = flame.parse_stacks(LINES, ROOT)
 
-    assert flame.by_package(stacks) == [("redis", 0.6), ("scheduler", 0.3), ("python", 0.1)]
+    assert flame.shares_by_package(stacks) == [("redis", 0.6), ("scheduler", 0.3), ("python", 0.1)]
 
 
 def test_share_of_a_function_includes_its_callees():
-    stacks = flame.read(LINES, ROOT)
+    stacks = flame.parse_stacks(LINES, ROOT)
 
-    assert dict(flame.by_step(stacks)) == {
+    assert dict(flame.shares_by_function(stacks)) == {
         "execute (worker/tasks.py)": 1.0,
         "fold (scheduler/coordinator/coordinator.py)": 0.3,
     }
 
 
 def test_a_function_that_calls_itself_is_counted_once():
-    stacks = flame.read(["walk (/srv/easel/canvas/graph/canvas.py);walk (/srv/easel/canvas/graph/canvas.py) 4"], ROOT)
+    stacks = flame.parse_stacks(["walk (/srv/easel/canvas/graph/canvas.py);walk (/srv/easel/canvas/graph/canvas.py) 4"], ROOT)
 
-    assert flame.by_step(stacks) == [("walk (canvas/graph/canvas.py)", 1.0)]
+    assert flame.shares_by_function(stacks) == [("walk (canvas/graph/canvas.py)", 1.0)]
 
 
 def test_the_picture_is_wellformed_and_leaves_out_what_is_too_narrow_to_see():
-    stacks = flame.read([*LINES, "run (threading.py);<lambda> (/srv/easel/worker/event_loop.py) 9990"], ROOT)
+    stacks = flame.parse_stacks([*LINES, "run (threading.py);<lambda> (/srv/easel/worker/event_loop.py) 9990"], ROOT)
 
-    drawn = ElementTree.fromstring(flame.svg(stacks, "a <worker>"))
+    drawn = ElementTree.fromstring(flame.flame_graph(stacks, "a <worker>"))
 
     told = [title.text or "" for title in drawn.iter("{http://www.w3.org/2000/svg}title")]
     assert [text.partition(":")[0] for text in told] == ["all", "run (threading.py)", "<lambda> (worker/event_loop.py)"]
 
 
 def test_no_samples_give_an_empty_picture():
-    ElementTree.fromstring(flame.svg(flame.read([], ROOT), "nothing"))
+    ElementTree.fromstring(flame.flame_graph(flame.parse_stacks([], ROOT), "nothing"))

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.measuring.postgres_protocol import TLS_REQUEST, PostgresTalk, label
+from bench.measuring.postgres_protocol import TLS_REQUEST, PostgresObserver, statement_label
 from bench.measuring.tally import Tally
 
 
@@ -40,7 +40,7 @@ def repeats(name: bytes) -> bytes:
 def heard(*turns: tuple[str, bytes]) -> Tally:
     """What a connection's talk adds up to: (who, what) in order, after it has been opened."""
     tally = Tally()
-    talk = PostgresTalk(tally)
+    talk = PostgresObserver(tally)
     talk.asked(START)
     talk.answered(READY)
     before = tally.copy()
@@ -104,7 +104,7 @@ def test_an_answer_in_several_pieces_is_one_round_trip():
 
 def test_refused_tls_request_is_not_counted_as_a_message():
     tally = Tally()
-    talk = PostgresTalk(tally)
+    talk = PostgresObserver(tally)
 
     talk.asked(first(TLS_REQUEST))
     talk.answered(b"N")
@@ -117,7 +117,7 @@ def test_refused_tls_request_is_not_counted_as_a_message():
 
 def test_tls_traffic_is_counted_in_bytes_and_round_trips_only():
     tally = Tally()
-    talk = PostgresTalk(tally)
+    talk = PostgresObserver(tally)
 
     talk.asked(first(TLS_REQUEST))
     talk.answered(b"S")
@@ -134,7 +134,7 @@ def test_counts_do_not_depend_on_how_data_are_split(sizes: list[int]):
     asked = START + asks("BEGIN") + asks("DELETE FROM scopes") + asks("COMMIT") + message(b"S")
     answered = READY + done("BEGIN") + done("DELETE 3") + done("COMMIT") + READY
     tally = Tally()
-    talk = PostgresTalk(tally)
+    talk = PostgresObserver(tally)
 
     for data, hear in ((asked, talk.asked), (answered, talk.answered)):
         rest = data
@@ -170,4 +170,4 @@ def test_counts_do_not_depend_on_how_data_are_split(sizes: list[int]):
     ],
 )
 def test_statement_label_is_short(sql: str, told: str):
-    assert label(sql) == told
+    assert statement_label(sql) == told

@@ -5,7 +5,7 @@ from collections import Counter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.measuring.redis_protocol import RedisTalk
+from bench.measuring.redis_protocol import RedisObserver
 from bench.measuring.tally import Tally
 
 
@@ -15,7 +15,7 @@ def command(*words: bytes) -> bytes:
 
 def test_commands_of_a_pipeline_are_one_round_trip():
     tally = Tally()
-    talk = RedisTalk(tally)
+    talk = RedisObserver(tally)
 
     talk.asked(command(b"MULTI") + command(b"ZADD", b"unacked", b"1", b"x\r\n$9") + command(b"EXEC"))
     talk.answered(b"+OK\r\n+QUEUED\r\n*1\r\n:1\r\n")
@@ -27,7 +27,7 @@ def test_commands_of_a_pipeline_are_one_round_trip():
 
 def test_unsolicited_server_data_are_not_a_round_trip():
     tally = Tally()
-    talk = RedisTalk(tally)
+    talk = RedisObserver(tally)
 
     talk.asked(command(b"subscribe", b"here"))
     for _ in range(3):
@@ -39,7 +39,7 @@ def test_unsolicited_server_data_are_not_a_round_trip():
 def test_a_command_that_a_person_typed_is_understood():
     tally = Tally()
 
-    RedisTalk(tally).asked(b"PING\r\n")
+    RedisObserver(tally).asked(b"PING\r\n")
 
     assert tally.statements == Counter({"ping": 1})
 
@@ -49,7 +49,7 @@ def test_a_command_that_a_person_typed_is_understood():
 def test_counts_do_not_depend_on_how_data_are_split(words: list[bytes], sizes: list[int]):
     asked = command(b"SET", *words) + command(b"PING")
     tally = Tally()
-    talk = RedisTalk(tally)
+    talk = RedisObserver(tally)
 
     rest = asked
     for size in sizes:

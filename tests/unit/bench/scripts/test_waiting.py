@@ -2,16 +2,16 @@
 
 import pytest
 
-from bench.scripts.waiting import lacks
+from bench.scripts.waiting import missing_resource
 
 
 def test_worker_with_enough_threads_and_files_lacks_nothing():
-    assert lacks(calls=1000, threads=1024, files=4096) is None
+    assert missing_resource(calls=1000, threads=1024, files=4096) is None
 
 
 @pytest.mark.parametrize("threads", [64, 1000])
 def test_too_few_threads_are_refused_with_a_remedy(threads: int):
-    told = lacks(calls=1000, threads=threads, files=100_000)
+    told = missing_resource(calls=1000, threads=threads, files=100_000)
 
     assert told is not None
     assert f"it has {threads}" in told
@@ -19,7 +19,7 @@ def test_too_few_threads_are_refused_with_a_remedy(threads: int):
 
 
 def test_too_few_files_are_refused_with_a_remedy():
-    told = lacks(calls=1000, threads=1024, files=1024)
+    told = missing_resource(calls=1000, threads=1024, files=1024)
 
     assert told is not None
     assert "may have 1024. Run: ulimit -n 2256" in told

@@ -14,7 +14,7 @@ from canvas.document import defaults, parsing
 def test_sys_globals_are_emptied_by_the_type_of_what_they_hold(stored: Any, expected: Any):
     document = parsing.parse({"components": {}, "globals": {"sys.custom": stored}})
 
-    fresh = defaults.fresh_globals(document)["sys.custom"]
+    fresh = defaults.initial_globals(document)["sys.custom"]
 
     assert fresh == expected
     assert type(fresh) is type(expected)
@@ -36,19 +36,19 @@ def test_sys_globals_are_emptied_by_the_type_of_what_they_hold(stored: Any, expe
 def test_conversation_variables_start_as_declared(variable: dict[str, Any], expected: Any):
     document = parsing.parse({"components": {}, "variables": {"v": variable}, "globals": {"env.v": "used"}})
 
-    assert defaults.fresh_globals(document)["env.v"] == expected
+    assert defaults.initial_globals(document)["env.v"] == expected
 
 
 def test_undeclared_variables_become_empty_text_and_other_names_stay():
     document = parsing.parse({"components": {}, "globals": {"env.old": 4, "other": "kept"}})
 
-    fresh = defaults.fresh_globals(document)
+    fresh = defaults.initial_globals(document)
 
     assert (fresh["env.old"], fresh["other"]) == ("", "kept")
 
 
 def test_all_six_sys_globals_are_there_even_if_the_document_had_none():
-    fresh = defaults.fresh_globals(parsing.parse({}))
+    fresh = defaults.initial_globals(parsing.parse({}))
 
     assert fresh == {
         "sys.query": "",

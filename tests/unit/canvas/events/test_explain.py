@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from canvas.events.explain import BlockingRun, Explanation, Facts, OpenActivation, WaitsFor, explain, explanation_json
-from canvas.state.run_state import RULES_VERSION, RunStatus, Status
+from canvas.events.explain import BlockingRun, Explanation, WaitFacts, OpenActivation, WaitsFor, explain, explanation_json
+from canvas.state.run_state import RULES_VERSION, RunStatus, ActivationStatus
 from tests.builders import RUN_ID, canvas_of
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -24,7 +24,7 @@ def ago(seconds: float) -> datetime:
     return NOON - timedelta(seconds=seconds)
 
 
-def one(status: Status, node: str = "search", **more: Any) -> OpenActivation:
+def one(status: ActivationStatus, node: str = "search", **more: Any) -> OpenActivation:
     """An activation that was decided a minute ago."""
     given: dict[str, Any] = {
         "component": "Retrieval", "scope": "", "attempt": 1, "strikes": 0, "worker": "host:12",
@@ -34,17 +34,17 @@ def one(status: Status, node: str = "search", **more: Any) -> OpenActivation:
     return OpenActivation(id=UUID(int=1), node_id=node, status=status, **{**given, **more})
 
 
-def run(*alive: OpenActivation, status: RunStatus = RunStatus.RUNNING, **more: Any) -> Facts:
+def run(*alive: OpenActivation, status: RunStatus = RunStatus.RUNNING, **more: Any) -> WaitFacts:
     """A run in a deployment that is well: sweeper and workers are there."""
     given: dict[str, Any] = {
         "engine": RULES_VERSION, "asked": None, "error": "", "created_at": ago(120), "finished_at": None,
         "expires_at": None, "canary": ago(1), "swept_since": ago(900), "swept_at": ago(0.5),
     }  # fmt: skip
     given["counts"] = Counter(activation.status for activation in alive)
-    return Facts(RUN_ID, status, now=NOON, alive=alive, **{**given, **more})
+    return WaitFacts(RUN_ID, status, now=NOON, alive=alive, **{**given, **more})
 
 
-def explained(facts: Facts, limit: float = 600) -> Explanation:
+def explained(facts: WaitFacts, limit: float = 600) -> Explanation:
     return explain(facts, CANVAS, lambda _: limit)
 
 
@@ -65,82 +65,82 @@ def explained(facts: Facts, limit: float = 600) -> Explanation:
             "It is the next run of its session, and the sweeper starts it within 10 s.",
         ),
         (
-            run(one(Status.RUNNING, attempt=2)),
+            run(one(ActivationStatus.RUNNING, attempt=2)),
             "work",
             "search has been running for 50 s, of the 600 s that it may take: attempt 2, worker host:12.",
         ),
         (
-            run(one(Status.RUNNING), status=RunStatus.STOPPING, asked="cancel"),
+            run(one(ActivationStatus.RUNNING), status=RunStatus.STOPPING, asked="cancel"),
             "letting_go",
             "The run is being cancelled, and search has not stopped yet in worker host:12.",
         ),
         (
-            run(one(Status.RUNNING, lease_until=ago(3))),
+            run(one(ActivationStatus.RUNNING, lease_until=ago(3))),
             "silent_lease",
             "The lease of worker host:12 on search expired 3 s ago; "
             "the sweeper gives the work to another worker within 1 s.",
         ),
         (
-            run(one(Status.RUNNING, lease_until=ago(3)), swept_since=ago(2)),
+            run(one(ActivationStatus.RUNNING, lease_until=ago(3)), swept_since=ago(2)),
             "silent_lease",
             "The lease of worker host:12 on search expired 3 s ago; "
             "the sweeper gives the work to another worker within 5 s.",
         ),
         (
-            run(one(Status.REPORTED)),
+            run(one(ActivationStatus.REPORTED)),
             "report",
             "search has reported, and the sweeper advances the run within 2 s if no other process does.",
         ),
         (
-            run(one(Status.REPORTED), swept_at=ago(300)),
+            run(one(ActivationStatus.REPORTED), swept_at=ago(300)),
             "report",
             "search has reported, and no sweeper has run for 5 min. Start one with `easel sweeper`: it advances "
             "the run.",
         ),
         (
-            run(one(Status.READY, hinted_at=ago(1))),
+            run(one(ActivationStatus.READY, hinted_at=ago(1))),
             "worker",
             "search is ready, and waits in the queue for a free worker.",
         ),
         (
-            run(one(Status.READY)),
+            run(one(ActivationStatus.READY)),
             "worker",
             "search is ready, and its task message was lost: the sweeper sends it again within a second.",
         ),
         (
-            run(one(Status.READY, hinted_at=None)),
+            run(one(ActivationStatus.READY, hinted_at=None)),
             "worker",
             "search is ready, and the sweeper sends its task message within a second.",
         ),
         (
-            run(one(Status.READY), canary=ago(80)),
+            run(one(ActivationStatus.READY), canary=ago(80)),
             "worker",
             "search is ready, and no worker has received anything from the queue for 80 s.",
         ),
         (
-            run(one(Status.READY), canary=None),
+            run(one(ActivationStatus.READY), canary=None),
             "worker",
             "search is ready, and no worker has ever received a task message: start one.",
         ),
         (
-            run(one(Status.READY, hinted_at=ago(1), strikes=2)),
+            run(one(ActivationStatus.READY, hinted_at=ago(1), strikes=2)),
             "worker",
             "search is ready, and waits in the queue for a free worker; its workers were lost 2 times, and it "
             "fails after one more.",
         ),
         (
-            run(one(Status.READY, not_before=NOON + timedelta(seconds=8))),
+            run(one(ActivationStatus.READY, not_before=NOON + timedelta(seconds=8))),
             "time",
             "search is due in 8 s.",
         ),
         (
-            run(one(Status.QUEUED), max_running=4),
+            run(one(ActivationStatus.QUEUED), max_running=4),
             "place",
             "search waits for one of the 4 slots of the run, which are all in use.",
         ),
         (
             run(
-                one(Status.WAITING, "form", finished_at=ago(7300)),
+                one(ActivationStatus.WAITING, "form", finished_at=ago(7300)),
                 status=RunStatus.WAITING,
                 forms={UUID(int=1): ({"name": {}, "age": {}}, "Who?")},
                 expires_at=NOON + timedelta(days=1),
@@ -150,14 +150,14 @@ def explained(facts: Facts, limit: float = 600) -> Explanation:
             "without an answer the run fails on 2026-11-21 at 12:00:00 UTC.",
         ),
         (
-            run(one(Status.READY), engine=RULES_VERSION + 1),
+            run(one(ActivationStatus.READY), engine=RULES_VERSION + 1),
             "newer_rules",
             f"It was started under newer routing rules ({RULES_VERSION + 1}) than this release knows "
             f"({RULES_VERSION}): "
             "a scheduler or worker of the newer release must continue it.",
         ),
         (
-            run(counts={Status.OPEN: 1}),
+            run(counts={ActivationStatus.OPEN: 1}),
             "nobody",
             "Nothing will continue it, which is a bug in Easel: the run is running, and its open activations "
             "are: 1 open. "
@@ -165,7 +165,7 @@ def explained(facts: Facts, limit: float = 600) -> Explanation:
         ),
     ],
 )  # fmt: skip
-def test_each_thing_that_a_run_may_wait_for_has_its_sentence(facts: Facts, kind: str, sentence: str):
+def test_each_thing_that_a_run_may_wait_for_has_its_sentence(facts: WaitFacts, kind: str, sentence: str):
     found = explained(facts)
 
     assert (found.wait.kind.value, found.wait.sentence) == (kind, sentence)
@@ -173,7 +173,7 @@ def test_each_thing_that_a_run_may_wait_for_has_its_sentence(facts: Facts, kind:
 
 def test_what_works_comes_before_what_waits_and_the_rest_is_told_besides():
     facts = run(
-        one(Status.WAITING, "form"), one(Status.QUEUED), one(Status.READY, hinted_at=ago(1)), one(Status.RUNNING)
+        one(ActivationStatus.WAITING, "form"), one(ActivationStatus.QUEUED), one(ActivationStatus.READY, hinted_at=ago(1)), one(ActivationStatus.RUNNING)
     )
 
     found = explained(facts)
@@ -183,7 +183,7 @@ def test_what_works_comes_before_what_waits_and_the_rest_is_told_besides():
 
 
 def test_of_two_at_work_the_one_that_works_longest_is_named():
-    facts = run(one(Status.RUNNING, started_at=ago(5)), one(Status.RUNNING, "say", started_at=ago(40)))
+    facts = run(one(ActivationStatus.RUNNING, started_at=ago(5)), one(ActivationStatus.RUNNING, "say", started_at=ago(40)))
 
     assert explained(facts).wait.sentence.startswith("say has been running for 40 s")
 
@@ -192,7 +192,7 @@ def test_a_node_is_named_as_its_author_named_it_with_its_scope():
     canvas = canvas_of("begin -> search", search={"component": "Retrieval"})
     named = replace(canvas, nodes=tuple(replace(node, name=f"My {node.id}") for node in canvas.nodes))
 
-    found = explain(run(one(Status.RUNNING, scope="Iteration:A#0.3")), named, lambda _: inf)
+    found = explain(run(one(ActivationStatus.RUNNING, scope="Iteration:A#0.3")), named, lambda _: inf)
 
     assert found.wait.sentence == (
         '"My search" (search) in Iteration:A#0.3 has been running for 50 s: attempt 1, worker host:12.'
@@ -207,7 +207,7 @@ def test_a_run_that_waits_while_no_form_is_open_is_a_bug():
 
 
 def test_machines_get_the_same_with_ids_and_times():
-    found = explanation_json(explained(run(one(Status.RUNNING), one(Status.REPORTED, "say"))), CANVAS)
+    found = explanation_json(explained(run(one(ActivationStatus.RUNNING), one(ActivationStatus.REPORTED, "say"))), CANVAS)
 
     assert {name: value for name, value in found.items() if name not in ("sentence", "also")} == {
         "run_id": RUN_ID.hex,
@@ -232,7 +232,7 @@ activations = st.builds(
     node_id=st.sampled_from(["search", "form", "gone"]),
     component=st.sampled_from(["LLM", "Begin"]),
     scope=st.sampled_from(["", "Iteration:A#0.3"]),
-    status=st.sampled_from([Status.RUNNING, Status.REPORTED, Status.READY, Status.QUEUED, Status.WAITING]),
+    status=st.sampled_from([ActivationStatus.RUNNING, ActivationStatus.REPORTED, ActivationStatus.READY, ActivationStatus.QUEUED, ActivationStatus.WAITING]),
     attempt=st.integers(0, 3),
     strikes=st.integers(0, 3),
     worker=st.none() | st.just("host:1"),
@@ -244,7 +244,7 @@ activations = st.builds(
     finished_at=st.none() | moments,
 )
 states = st.builds(
-    Facts,
+    WaitFacts,
     run_id=st.just(RUN_ID),
     status=st.sampled_from(RunStatus),
     engine=st.integers(1, RULES_VERSION + 1),
@@ -264,7 +264,7 @@ states = st.builds(
 
 @settings(max_examples=30)
 @given(states, st.sampled_from([3.0, inf]))
-def test_every_state_of_a_run_gives_one_sentence_and_leaves_nothing_out(facts: Facts, limit: float):
+def test_every_state_of_a_run_gives_one_sentence_and_leaves_nothing_out(facts: WaitFacts, limit: float):
     found = explained(facts, limit)
 
     sentence = found.wait.sentence

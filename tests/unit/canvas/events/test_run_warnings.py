@@ -10,17 +10,17 @@ from store.primitives import outcome_codec
 def test_warnings_of_a_step_are_stored_once_each_and_bounded():
     many = [Notice("a", "x" * 10_000), Notice("a", "x" * 10_000), *(Notice("b", str(n)) for n in range(100))]
 
-    column = outcome_codec.encode_outcome(Finished(), error=None, retake=False, spoke=False, warnings=many)
+    column = outcome_codec.encode_outcome(Finished(), error=None, restarts_text=False, has_written=False, warnings=many)
 
     stored = run_warnings.warnings_in(column)
-    assert stored[0] == {"code": "a", "message": "x" * run_warnings.LONGEST}
+    assert stored[0] == {"code": "a", "message": "x" * run_warnings.MAX_WARNING_LENGTH}
     assert [each["message"] for each in stored[1:3]] == ["0", "1"]
-    assert len(stored) == run_warnings.MOST
+    assert len(stored) == run_warnings.MAX_WARNINGS
     assert outcome_codec.decode_outcome(column).outcome == Finished()
 
 
 def test_step_without_warnings_stores_nothing_of_them():
-    column = outcome_codec.encode_outcome(Finished(), error=None, retake=False, spoke=False)
+    column = outcome_codec.encode_outcome(Finished(), error=None, restarts_text=False, has_written=False)
 
     assert (run_warnings.warnings_in(column), run_warnings.warnings_in(None)) == ([], [])
     assert run_warnings.WARNINGS not in column

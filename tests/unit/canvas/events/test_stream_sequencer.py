@@ -15,7 +15,7 @@ from canvas.events.stream_sequencer import (
     AUDIO_START,
     THINK_END,
     THINK_START,
-    Event,
+    SequencedEvent,
     Position,
     StreamSequencer,
     TextDelta,
@@ -137,7 +137,7 @@ class Listener:
                 case TextDelta(turn=turn, text=text):
                     assert turn not in self.ended
                     self.screen[turn] = self.screen.get(turn, "") + text
-                case Event(stored=stored):
+                case SequencedEvent(stored=stored):
                     assert stored.number == len(self.numbers) + 1
                     self.numbers.append(stored.number)
                     if stored.name == "message_reset" and stored.activation in self.screen:
@@ -217,7 +217,7 @@ def listen(listener: Listener, run: Run, step: str, number: int) -> None:
         case "read":
             listener.read(run)
         case "page":
-            listener.read(run, most=number + 1)
+            listener.read(run, max_chars=number + 1)
         case _:
             pass
 

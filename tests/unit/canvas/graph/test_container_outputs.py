@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from canvas.graph.container_outputs import children_collected, collect, outputs_per_item, refs_of
+from canvas.graph.container_outputs import collected_children, collect, outputs_per_item, output_refs
 
 ALL = {"all": ("work", "result")}
 
@@ -13,13 +13,13 @@ ALL = {"all": ("work", "result")}
 def test_an_output_names_a_child_and_what_of_it_is_collected():
     params = {"outputs": {"all": {"ref": "Agent:0@content"}, "deep": {"ref": "{Code:1@a.b}"}, "own": {"value": 1}}}
 
-    assert refs_of(params) == {"all": ("Agent:0", "content"), "deep": ("Code:1", "a.b")}
-    assert children_collected(refs_of(params)) == ["Agent:0", "Code:1"]
+    assert output_refs(params) == {"all": ("Agent:0", "content"), "deep": ("Code:1", "a.b")}
+    assert collected_children(output_refs(params)) == ["Agent:0", "Code:1"]
 
 
 def test_outputs_that_name_nothing_collect_nothing():
     for outputs in (None, [], {"a": None}, {"a": {"ref": ""}}, {"a": {"ref": 7}}):
-        assert refs_of({"outputs": outputs}) == {}
+        assert output_refs({"outputs": outputs}) == {}
 
 
 def test_results_stand_in_item_order():

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from canvas.graph.canvas import Canvas, bits
-from canvas.graph.reachability import reach_of
+from canvas.graph.reachability import compute_reachability
 from tests.builders import canvas_of, goto, reads
 
 
@@ -123,7 +123,7 @@ def test_a_canvas_of_thousands_of_circles_compiles_in_a_time_that_grows_as_its_s
     def circles(count: int) -> float:
         ways = [*([number + 1, max(0, number - 1)] for number in range(count - 1)), [count - 2]]
         began = time.process_time()
-        reach = reach_of(parents=[None] * count, targets=ways, roots=[0], items=frozenset(), mentions=[()] * count)
+        reach = compute_reachability(parents=[None] * count, targets=ways, roots=[0], items=frozenset(), mentions=[()] * count)
         took = time.process_time() - began
         assert reach.above[0] == reach.entangled[0] == 2**count - 1
         return took
@@ -138,7 +138,7 @@ def test_tens_of_thousands_of_references_between_siblings_compile_in_a_moment():
     mentions = [[(node * 7 + step * 13) % siblings for step in range(25)] for node in range(siblings)]
     began = time.process_time()
 
-    reach = reach_of(
+    reach = compute_reachability(
         parents=[None] * siblings, targets=[()] * siblings, roots=[0], items=frozenset(), mentions=mentions
     )
 
@@ -155,7 +155,7 @@ def test_a_node_is_above_another_just_if_edges_and_references_lead_to_it(
 ):
     targets = [[end for source, end in edges if source == node] for node in range(10)]
 
-    reach = reach_of(parents=[None] * 10, targets=targets, roots=[0], items=frozenset(), mentions=mentions)
+    reach = compute_reachability(parents=[None] * 10, targets=targets, roots=[0], items=frozenset(), mentions=mentions)
 
     ways = [*edges, *((writer, reader) for reader in range(10) for writer in bits(reach.waited_for[reader]))]
     for node in range(10):

@@ -14,7 +14,7 @@ from canvas.events.run_events import MESSAGE_RESET, RUN_FAILED
 from canvas.graph.canvas import Canvas, Node, compile_canvas
 from canvas.graph.parallel_items import pipelined_levels
 from canvas.outcome import UNKNOWN_OUTCOME, UNKNOWN_TEXT, Failed, Outcome
-from canvas.state.run_state import RunStatus, Status
+from canvas.state.run_state import RunStatus, ActivationStatus
 from canvas.validation.check import check
 from tests.builders import At, Script, canvas_of, default, document_of, goto, items, rounds, script_of, seeded, usual
 from tests.canvases_at_random import Story, stories
@@ -120,7 +120,7 @@ def test_a_run_that_is_to_ask_waits_with_a_form_of_its_own_when_nothing_else_mov
     player.report("a").report("b")
 
     assert player.status is RunStatus.WAITING
-    assert player.row("act").status is Status.WAITING
+    assert player.row("act").status is ActivationStatus.WAITING
     assert list(asked(player)["inputs"]) == ["act.outcome", "act.outputs"]
     assert asked(player)["inputs"]["act.outcome"]["options"] == ["happened", "again"]
     assert asked(player)["tips"].startswith("It is not known whether act has happened")
@@ -176,7 +176,7 @@ def test_a_form_of_the_canvas_is_not_answered_by_what_is_said_of_an_outcome():
 
     player.answer(unsaid=["act"]).play()
 
-    assert player.row("form").status is Status.DONE
+    assert player.row("form").status is ActivationStatus.DONE
     assert player.status is RunStatus.WAITING
     assert list(asked(player)["forms"]) == ["act"]
 
@@ -236,7 +236,7 @@ def test_nothing_is_asked_in_a_run_that_fails_elsewhere():
 def test_a_run_that_asks_can_be_cancelled():
     player = Player(canvas_of("begin -> act", act=ASK), in_doubt("act")).play().cancel()
 
-    assert (player.status, player.row("act").status) == (RunStatus.CANCELLED, Status.CLOSED)
+    assert (player.status, player.row("act").status) == (RunStatus.CANCELLED, ActivationStatus.CLOSED)
 
 
 # -- whatever the canvas -----------------------------------------------------------------------------------------------

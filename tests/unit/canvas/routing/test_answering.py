@@ -10,7 +10,7 @@ from canvas.document import parsing
 from canvas.graph.canvas import Canvas, compile_canvas
 from canvas.outcome import Finished, Outcome, WaitingForInput
 from canvas.state.checkpoint import fill_run, run_to_json
-from canvas.state.run_state import RunState, RunStatus, Status
+from canvas.state.run_state import RunState, RunStatus, ActivationStatus
 from canvas.validation import check
 from tests.builders import RUN_ID, At, chose, document_of, failed, script_of, seeded
 from tests.listener import check_events
@@ -52,7 +52,7 @@ def test_text_of_an_answer_is_streamed_before_the_run_waits_and_it_starts_once()
     player = Player(canvas_of("begin -> a -> talk -> end"), script).play()
 
     assert player.story[-3:] == ["+talk", "!talk", "user_inputs"]
-    assert player.row("talk").status is Status.WAITING
+    assert player.row("talk").status is ActivationStatus.WAITING
     player.answer().play()
 
     assert player.story[-5:] == ["user_inputs", "-talk", "+end", "-end", "workflow_finished"]
@@ -123,7 +123,7 @@ def test_a_run_that_waits_for_a_query_can_be_cancelled(outcome: WaitingForInput)
     player.cancel()
 
     assert player.status is RunStatus.CANCELLED
-    assert player.row("talk").status is Status.CLOSED
+    assert player.row("talk").status is ActivationStatus.CLOSED
     check_events(player)
 
 

@@ -11,7 +11,7 @@ from canvas.errors import StateError
 from canvas.graph.canvas import Canvas, NodeKind, compile_canvas
 from canvas.outcome import ContainerExited, ContainerOpened, Failed, Finished, NextIteration, Outcome, Routed
 from canvas.routing.decide import begin, decide, finish_stopping
-from canvas.state.run_state import RunState, RunStatus, Status
+from canvas.state.run_state import RunState, RunStatus, ActivationStatus
 from tests.builders import RUN_ID, TOP, At, Script, canvas_of, failed, report, running, script_of, seeded
 from tests.listener import check_events
 from tests.player import Player
@@ -108,7 +108,7 @@ def test_a_cancel_closes_what_has_not_begun_and_waits_for_what_runs():
     player.claim("a")
 
     player.cancel()
-    assert player.row("b").status is Status.CLOSED
+    assert player.row("b").status is ActivationStatus.CLOSED
     assert player.status is RunStatus.STOPPING
     player.report("a")
 
@@ -123,7 +123,7 @@ def test_a_cancel_ends_a_run_at_once_in_which_nothing_runs():
     player.cancel()
 
     assert player.status is RunStatus.CANCELLED
-    assert player.row("form").status is Status.CLOSED
+    assert player.row("form").status is ActivationStatus.CLOSED
     check_events(player)
 
 

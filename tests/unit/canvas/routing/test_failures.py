@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from canvas.outcome import POSTPONED, UNKNOWN_OUTCOME, Failed
-from canvas.routing.failure_routing import MAX_STRIKES
-from canvas.state.run_state import RunStatus, Status
+from canvas.routing.failure_routing import MAX_CRASHES
+from canvas.state.run_state import RunStatus, ActivationStatus
 from tests.builders import canvas_of, default, failed, goto, items, lost_once, rounds, script_of, seeded, usual
 from tests.listener import check_events
 from tests.player import Player
@@ -25,7 +25,7 @@ def test_a_node_that_kills_its_workers_is_given_up_after_three():
     player = Player(canvas_of("begin -> a -> end"), script_of(a=failed("lease lost", retryable=True))).play()
 
     assert player.status is RunStatus.FAILED
-    assert player.row("a").attempt == MAX_STRIKES
+    assert player.row("a").attempt == MAX_CRASHES
     assert player.error == "Node a (StringTransform): lease lost"
 
 
@@ -208,7 +208,7 @@ def test_failing_level_is_completed_and_later_ones_are_dropped():
 
     player.report("a")
     assert player.status is RunStatus.STOPPING
-    assert player.row("e").status is Status.CLOSED
+    assert player.row("e").status is ActivationStatus.CLOSED
     player.report("b")
 
     assert player.status is RunStatus.FAILED
@@ -287,7 +287,7 @@ def test_an_open_form_does_not_keep_a_failed_run():
     player = Player(canvas, script_of(a=failed())).begin().report("begin").report("form").report("a")
 
     assert player.status is RunStatus.FAILED
-    assert player.row("form").status is Status.CLOSED
+    assert player.row("form").status is ActivationStatus.CLOSED
 
 
 def test_error_of_a_run_names_node_and_component_unless_it_does_so_already():

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from canvas.routing.form_expiry import expires_after, in_words, reason_of_expiry
+from canvas.routing.form_expiry import expires_after, format_time, expiry_error
 from tests.builders import canvas_of
 from tests.player import Player
 
@@ -51,20 +51,20 @@ def test_everything_else_is_refused(written: Any):
     ],
 )
 def test_a_time_in_words(time: timedelta, words: str):
-    assert in_words(time) == words
+    assert format_time(time) == words
 
 
 def test_the_form_whose_time_is_over_first_is_the_reason():
     canvas = canvas_of("begin -> form, formb, formc", formb={"expires_after": "2d"}, formc={"expires_after": "1d"})
 
-    assert reason_of_expiry(canvas, ["form", "formb"], USUAL) == (
+    assert expiry_error(canvas, ["form", "formb"], USUAL) == (
         'The form "formb" (formb) was not answered within 2 days.'
     )
-    assert reason_of_expiry(canvas, ["form", "formb", "formc"], USUAL) == (
+    assert expiry_error(canvas, ["form", "formb", "formc"], USUAL) == (
         'The form "formc" (formc) was not answered within 1 day.'
     )
-    assert reason_of_expiry(canvas, ["form", "formb"], timedelta(hours=1)) is None
-    assert reason_of_expiry(canvas, ["form"], USUAL) is None
+    assert expiry_error(canvas, ["form", "formb"], timedelta(hours=1)) is None
+    assert expiry_error(canvas, ["form"], USUAL) is None
 
 
 def test_a_question_says_how_long_each_of_its_forms_waits():

@@ -3,7 +3,7 @@
 import pytest
 
 from canvas.outcome import Finished, MessageEnd
-from canvas.state.run_state import RunStatus, Status
+from canvas.state.run_state import RunStatus, ActivationStatus
 from tests.builders import canvas_of, chose, default, failed, items, lost_once, says, script_of, seeded
 from tests.listener import check_events
 from tests.player import Player
@@ -150,7 +150,7 @@ def test_two_messages_are_streamed_in_canonical_order_whichever_is_faster():
     player = Player(canvas_of("begin -> saya, sayb -> end")).begin().report("begin")
 
     player.report("sayb")
-    assert player.row("sayb").status is Status.SAYING
+    assert player.row("sayb").status is ActivationStatus.SAYING
     assert "+sayb" not in player.story
     player.report("saya")
 
@@ -333,6 +333,6 @@ def test_cancelled_message_with_an_unopened_stream_emits_no_event():
     player.cancel()
 
     assert player.status is RunStatus.CANCELLED
-    assert player.row("sayb").status is Status.CLOSED
+    assert player.row("sayb").status is ActivationStatus.CLOSED
     assert "+sayb" not in player.story
     assert "-sayb" not in player.story

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from canvas.graph import parallel_items
 from canvas.graph.canvas import Canvas
 from canvas.outcome import ContainerExited, ContainerOpened, Outcome
-from canvas.state.run_state import RunStatus, ScopeKey, Status
+from canvas.state.run_state import RunStatus, ScopeKey, ActivationStatus
 from tests.builders import At, Script, canvas_of, failed, items, lost_once, reads, script_of, seeded, usual
 from tests.canvases_at_random import Dice
 from tests.listener import check_events
@@ -83,7 +83,7 @@ def test_a_slow_item_does_not_hold_up_those_behind_it_for_a_while():
         done(player, item)
 
     assert [row.scope[0][2] for row in player.alive.values() if row.node == "item"] == [0]
-    assert player.row("b", nth(11)).status is Status.DONE
+    assert player.row("b", nth(11)).status is ActivationStatus.DONE
 
 
 def test_the_last_visit_comes_after_every_item_and_where_it_would_come_in_order():

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from canvas.outcome import Finished, Outcome, WaitingForInput
-from canvas.routing.decide import ask_again
-from canvas.state.run_state import RunStatus, Status
+from canvas.routing.decide import show_forms_again
+from canvas.state.run_state import RunStatus, ActivationStatus
 from tests.builders import At, canvas_of, failed, items, rounds, script_of, seeded, usual
 from tests.listener import check_events
 from tests.player import Player
@@ -36,7 +36,7 @@ def test_other_branches_go_on_and_the_form_is_asked_when_nothing_else_moves():
     player.report("a").report("b")
 
     assert player.status is RunStatus.WAITING
-    assert player.row("form").status is Status.WAITING
+    assert player.row("form").status is ActivationStatus.WAITING
     assert "end" not in player.path
 
 
@@ -129,7 +129,7 @@ def test_a_waiting_run_can_be_cancelled():
     player.cancel()
 
     assert player.status is RunStatus.CANCELLED
-    assert {row.status for row in player.rows.values()} == {Status.DONE, Status.CLOSED}
+    assert {row.status for row in player.rows.values()} == {ActivationStatus.DONE, ActivationStatus.CLOSED}
     check_events(player)
 
 
@@ -147,7 +147,7 @@ def test_an_answered_form_whose_worker_dies_is_tried_again_with_its_answer():
 def test_an_unanswered_question_is_shown_again_and_the_run_goes_on_waiting():
     player = Player(canvas_of("begin -> form -> end")).play()
 
-    decision = ask_again(player.canvas, player.load())
+    decision = show_forms_again(player.canvas, player.load())
 
     assert [event.body for event in decision.events] == [asked(player)]
     assert decision.run.status is RunStatus.WAITING

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from canvas.state.order_key import OrderKey, from_json, merged, to_json
+from canvas.state.order_key import OrderKey, from_json, merge, to_json
 
 walks = st.lists(st.integers(0, 3), max_size=6)
 regions = st.sampled_from((b"", OrderKey(2).inside(0), OrderKey(2).inside(1)))
@@ -51,13 +51,13 @@ def test_bytes_compare_like_places(one: OrderKey, other: OrderKey):
 
 @given(places, places, places)
 def test_the_place_of_a_join_does_not_depend_on_who_arrives_first(a: OrderKey, b: OrderKey, c: OrderKey):
-    assert merged(merged(merged(None, a), b), c) == merged(merged(merged(None, c), b), a) == merged(a, merged(b, c))
+    assert merge(merge(merge(None, a), b), c) == merge(merge(merge(None, c), b), a) == merge(a, merge(b, c))
 
 
 def test_a_join_stands_below_its_last_wave_and_in_it_below_the_first_node():
     early, first, second = walked([3, 0]), walked([0, 1, 0]), walked([0, 2, 0])
 
-    assert merged(merged(early, second), first) == first
+    assert merge(merge(early, second), first) == first
 
 
 def test_side_by_side_items_follow_their_container_in_item_order_whatever_their_waves():

@@ -23,7 +23,7 @@ from canvas.state.run_state import (
     RunStatus,
     Scope,
     ScopeKey,
-    Status,
+    ActivationStatus,
     activation_id,
     container_entry,
     scope_key,
@@ -124,7 +124,7 @@ def test_the_moves_that_are_documented_and_drawn_are_those_that_are_legal(title:
 
 def test_a_status_that_is_final_leads_nowhere_and_every_other_leads_to_one():
     assert {status for status, following in RUN_MOVES.items() if not following} == {s for s in RunStatus if s.is_over}
-    assert {status for status, following in ACTIVATION_MOVES.items() if not following} == {Status.DONE, Status.CLOSED}
+    assert {status for status, following in ACTIVATION_MOVES.items() if not following} == {ActivationStatus.DONE, ActivationStatus.CLOSED}
 
 
 @given(keys)

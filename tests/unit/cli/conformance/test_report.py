@@ -4,7 +4,7 @@ import json
 
 from cli.conformance.compare.agreement import NOTHING
 from cli.conformance.compare.compare import Difference
-from cli.conformance.report import FailedCase, Passed, Skipped, failure_line, has_failures, report_json, totals_line
+from cli.conformance.report import FailedCase, PassedCase, SkippedCase, failure_line, has_failures, report_json, totals_line
 
 
 def test_a_failing_case_is_one_line_with_its_first_difference():
@@ -20,16 +20,16 @@ def test_a_failing_case_is_one_line_with_its_first_difference():
 
 
 def test_the_report_ends_with_totals():
-    verdicts = [Passed("a"), FailedCase("b", "boom\nhere"), Skipped("c", "needs Browser"), Passed("d")]
+    verdicts = [PassedCase("a"), FailedCase("b", "boom\nhere"), SkippedCase("c", "needs Browser"), PassedCase("d")]
 
     assert failure_line(verdicts[1]) == "b: boom here"
     assert totals_line(verdicts) == "2 passed, 1 failed, 1 skipped"
     assert has_failures(verdicts)
-    assert not has_failures([Passed("a"), Skipped("c", "needs Browser")])
+    assert not has_failures([PassedCase("a"), SkippedCase("c", "needs Browser")])
 
 
 def test_machines_get_every_verdict():
-    told = report_json([Passed("a"), FailedCase("b", Difference(1, "events", "x", NOTHING)), Skipped("c", "r")])
+    told = report_json([PassedCase("a"), FailedCase("b", Difference(1, "events", "x", NOTHING)), SkippedCase("c", "r")])
 
     assert json.loads(told) == [
         {"case": "a", "verdict": "passed"},

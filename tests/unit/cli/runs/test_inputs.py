@@ -7,26 +7,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from canvas.errors import InvalidRequest
-from cli.runs.inputs import id_of, inputs_of, options_of, outcomes_of
+from cli.runs.inputs import parse_id, parse_inputs, build_options, parse_outcomes
 
 
 def test_a_pair_is_a_field_with_its_text():
-    assert inputs_of(["order=77", "reason=a=b", " name =Ada"], None) == {"order": "77", "reason": "a=b", "name": "Ada"}
+    assert parse_inputs(["order=77", "reason=a=b", " name =Ada"], None) == {"order": "77", "reason": "a=b", "name": "Ada"}
 
 
 def test_a_pair_wins_over_the_same_field_of_the_json():
-    assert inputs_of(["order=78"], '{"order": 77, "count": 3}') == {"order": "78", "count": 3}
+    assert parse_inputs(["order=78"], '{"order": 77, "count": 3}') == {"order": "78", "count": 3}
 
 
 def test_missing_inputs_are_none_so_that_the_form_is_asked():
-    assert inputs_of(None, None) is None
-    assert inputs_of([], "{}") is None
+    assert parse_inputs(None, None) is None
+    assert parse_inputs([], "{}") is None
 
 
 @pytest.mark.parametrize("pair", ["order", "=77", " =77", ""])
 def test_a_pair_without_a_name_is_refused(pair: str):
     with pytest.raises(InvalidRequest, match="name=value"):
-        inputs_of([pair], None)
+        parse_inputs([pair], None)
 
 
 @pytest.mark.parametrize(
@@ -34,36 +34,36 @@ def test_a_pair_without_a_name_is_refused(pair: str):
 )
 def test_json_that_is_not_an_object_is_refused(written: str):
     with pytest.raises(InvalidRequest, match="--inputs"):
-        inputs_of(None, written)
+        parse_inputs(None, written)
 
 
 @pytest.mark.parametrize("written", ['{"a": "\\ud800"}', '{"a": "\\u0000"}', '{"a": ' + "9" * 30 + "}"])
 def test_what_the_database_cannot_store_is_refused_before_anything_is_stored(written: str):
     with pytest.raises(InvalidRequest, match="cannot be stored"):
-        inputs_of(None, written)
+        parse_inputs(None, written)
 
 
 def test_a_query_out_of_undecodable_bytes_is_refused():
     with pytest.raises(InvalidRequest, match="query"):
-        options_of("caf\udce9", None, session=None, release=False)
+        build_options("caf\udce9", None, session=None, release=False)
 
 
 def test_outcomes_of_nodes_become_form_fields():
-    assert outcomes_of(["Browser:0"], ["Invoke:1[2]"]) == {
+    assert parse_outcomes(["Browser:0"], ["Invoke:1[2]"]) == {
         "Browser:0.outcome": "happened",
         "Invoke:1[2].outcome": "again",
     }
-    assert outcomes_of(["all"], None) == {"*.outcome": "happened"}
-    assert outcomes_of(None, None) == {}
+    assert parse_outcomes(["all"], None) == {"*.outcome": "happened"}
+    assert parse_outcomes(None, None) == {}
 
 
 def test_node_in_both_outcome_options_is_refused():
     with pytest.raises(InvalidRequest, match="both name Browser:0"):
-        outcomes_of(["Browser:0"], ["Browser:0"])
+        parse_outcomes(["Browser:0"], ["Browser:0"])
 
 
 def test_options_carry_the_names_of_the_http_api():
-    options = options_of("Hi", {"a": 1}, session="0199A0B0C0D0700080000000000000AA", release=True)
+    options = build_options("Hi", {"a": 1}, session="0199A0B0C0D0700080000000000000AA", release=True)
 
     assert options == {
         "query": "Hi",
@@ -75,10 +75,10 @@ def test_options_carry_the_names_of_the_http_api():
 
 @given(st.uuids())
 def test_an_id_is_understood_with_hyphens_and_without(value: UUID):
-    assert id_of(str(value), "run") == id_of(value.hex, "run") == value
+    assert parse_id(str(value), "run") == parse_id(value.hex, "run") == value
 
 
 @given(st.text(max_size=30).filter(lambda text: len(text.replace("-", "")) != 32))
 def test_other_texts_are_not_ids(text: str):
     with pytest.raises(InvalidRequest, match="id of a run"):
-        id_of(text, "run")
+        parse_id(text, "run")

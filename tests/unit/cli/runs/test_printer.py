@@ -11,13 +11,13 @@ import pytest
 
 from canvas.document import parsing
 from canvas.events import run_events
-from canvas.events.stream_sequencer import AUDIO_END, AUDIO_START, THINK_END, THINK_START, Event, Position, TextDelta
+from canvas.events.stream_sequencer import AUDIO_END, AUDIO_START, THINK_END, THINK_START, SequencedEvent, Position, TextDelta
 from canvas.graph.canvas import Canvas, compile_canvas
 from canvas.graph.uncertain_outcomes import question
-from cli.runs.printer import Lines, Speech, form_lines
-from cli.runs.stand_ins import stand_ins
+from cli.runs.printer import JsonPrinter, AnswerPrinter, form_lines
+from cli.runs.stand_ins import find_builtin_models
 from store.primitives.ids import new_id
-from store.runs.events import StoredEvent
+from store.runs.events import EventRow
 from store.runs.run_queries import RunSummary
 
 NOW = datetime.now(UTC)
@@ -72,14 +72,14 @@ def said(text: str) -> TextDelta:
 
 def event(
     name: str, node_id: str | None = None, body: Mapping[str, Any] | None = None, outputs: Any = None
-) -> Event[StoredEvent]:
-    return Event(Position(4), StoredEvent(4, name, TURN, node_id, body or {}, NOW, None, outputs), keep=2, epoch=1)
+) -> SequencedEvent[EventRow]:
+    return SequencedEvent(Position(4), EventRow(4, name, TURN, node_id, body or {}, NOW, None, outputs), keep=2, epoch=1)
 
 
 def test_the_answer_goes_to_stdout_and_news_of_nodes_to_stderr(
     canvas: Canvas, run: RunSummary, capsys: pytest.CaptureFixture[str]
 ):
-    speech = Speech(canvas)
+    speech = AnswerPrinter(canvas)
 
     speech.show(event(run_events.NODE_FINISHED, "begin", outputs={"_elapsed_time": 0.04}), run)
     speech.show(said("Hel"), run)
@@ -94,7 +94,7 @@ def test_the_answer_goes_to_stdout_and_news_of_nodes_to_stderr(
 
 
 def test_thoughts_are_not_part_of_the_answer(canvas: Canvas, run: RunSummary, capsys: pytest.CaptureFixture[str]):
-    speech = Speech(canvas)
+    speech = AnswerPrinter(canvas)
 
     speech.show(said(f"{THINK_START}Hm"), run)
     speech.show(said(f"m.{THINK_END}Yes"), run)
@@ -106,7 +106,7 @@ def test_thoughts_are_not_part_of_the_answer(canvas: Canvas, run: RunSummary, ca
 
 
 def test_audio_is_not_written(canvas: Canvas, run: RunSummary, capsys: pytest.CaptureFixture[str]):
-    speech = Speech(canvas)
+    speech = AnswerPrinter(canvas)
 
     speech.show(said(f"Yes.{AUDIO_START}{'0' * 32}{AUDIO_END}"), run)
     speech.end()
@@ -115,7 +115,7 @@ def test_audio_is_not_written(canvas: Canvas, run: RunSummary, capsys: pytest.Ca
 
 
 def test_failed_node_is_printed_with_its_error(canvas: Canvas, run: RunSummary, capsys: pytest.CaptureFixture[str]):
-    speech = Speech(canvas)
+    speech = AnswerPrinter(canvas)
 
     speech.show(event(run_events.NODE_FINISHED, "LLM:0", {"error": "no account"}), run)
     speech.show(event(run_events.RUN_FAILED, "LLM:0", {"error": "no account"}), run)
@@ -130,7 +130,7 @@ def test_on_a_terminal_news_wait_until_the_line_of_the_answer_is_complete(
     monkeypatch.setattr(sys, "stdout", terminal)
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setenv("NO_COLOR", "1")
-    speech = Speech(canvas)
+    speech = AnswerPrinter(canvas)
 
     speech.show(said("Hel"), run)
     speech.show(event(run_events.NODE_FINISHED, "begin"), run)
@@ -168,7 +168,7 @@ def test_a_question_whether_a_node_has_acted_names_both_answers():
 
 
 def test_restart_of_the_answer_is_printed(canvas: Canvas, run: RunSummary, capsys: pytest.CaptureFixture[str]):
-    speech = Speech(canvas)
+    speech = AnswerPrinter(canvas)
 
     speech.show(said("Hello"), run)
     speech.show(event(run_events.MESSAGE_RESET), run)
@@ -181,7 +181,7 @@ def test_restart_of_the_answer_is_printed(canvas: Canvas, run: RunSummary, capsy
 
 
 def test_run_without_text_prints_its_outputs(canvas: Canvas, run: RunSummary, capsys: pytest.CaptureFixture[str]):
-    speech = Speech(canvas)
+    speech = AnswerPrinter(canvas)
 
     speech.show(event(run_events.WORKFLOW_FINISHED, "LLM:0", outputs={"content": "ü", "_elapsed_time": 1}), run)
 
@@ -191,14 +191,14 @@ def test_run_without_text_prints_its_outputs(canvas: Canvas, run: RunSummary, ca
 
 
 def test_cancelled_run_is_printed_as_cancelled(canvas: Canvas, run: RunSummary, capsys: pytest.CaptureFixture[str]):
-    Speech(canvas).show(event(run_events.WORKFLOW_FINISHED, None, {"outputs": run_events.CANCELLED_TEXT}), run)
+    AnswerPrinter(canvas).show(event(run_events.WORKFLOW_FINISHED, None, {"outputs": run_events.CANCELLED_TEXT}), run)
 
     seen = capsys.readouterr()
     assert (seen.out, seen.err) == ("", "cancelled\n")
 
 
 def test_machines_get_the_wire_events_one_a_line(canvas: Canvas, run: RunSummary, capsys: pytest.CaptureFixture[str]):
-    lines = Lines(canvas)
+    lines = JsonPrinter(canvas)
 
     lines.show(said(f"{THINK_START}Hm{THINK_END}Yes"), run)
     lines.show(event(run_events.NODE_FINISHED, "LLM:0", outputs={"content": "Yes"}), run)
@@ -223,4 +223,4 @@ def test_machines_get_the_wire_events_one_a_line(canvas: Canvas, run: RunSummary
     ],
 )
 def test_builtin_models_of_a_canvas_are_labelled(params: dict[str, Any], labels: list[str]):
-    assert stand_ins(parsing.parse(drawn(**params))) == labels
+    assert find_builtin_models(parsing.parse(drawn(**params))) == labels

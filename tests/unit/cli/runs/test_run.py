@@ -29,7 +29,7 @@ def resumed(monkeypatch: pytest.MonkeyPatch) -> list[Mapping[str, Any]]:
         given.append(options)
         return Exit.WAITING
 
-    monkeypatch.setattr(servers, "found", found)
+    monkeypatch.setattr(servers, "open_servers", found)
     monkeypatch.setattr(turn, "resume", resume)
     monkeypatch.setattr(run, "load", lambda: None)
     return given

@@ -1,18 +1,18 @@
 """What `easel runs` shows of a run."""
 
-from cli.runs.runs import asked
+from cli.runs.runs import describe_input
 
 
 def test_run_shows_its_query() -> None:
-    assert asked({"query": "What is new?", "inputs": {"city": "Rome"}}) == "What is new?"
+    assert describe_input({"query": "What is new?", "inputs": {"city": "Rome"}}) == "What is new?"
 
 
 def test_run_that_a_form_was_answered_for_shows_the_answers() -> None:
     answers = {"name": "Ada", "city": {"value": "Rome", "type": "line"}}
 
-    assert asked({"query": "", "inputs": answers}) == "name: Ada, city: Rome"
+    assert describe_input({"query": "", "inputs": answers}) == "name: Ada, city: Rome"
 
 
 def test_run_without_input_describes_nothing() -> None:
-    assert asked({}) == ""
-    assert asked({"query": "", "inputs": None}) == ""
+    assert describe_input({}) == ""
+    assert describe_input({"query": "", "inputs": None}) == ""

@@ -5,11 +5,11 @@ from cli.server.checks import Level
 from components import registry
 from components.tools.framework.retired import RETIRED
 from settings import TIME_LIMITS, Settings
-from store.monitoring.server_info import Locks
+from store.monitoring.server_info import LockUse
 
 
 def test_doctor_warns_when_statements_over_all_weeks_may_take_half_of_the_lock_table():
-    few, many = Locks(6400, 9, 63, 117), Locks(6400, 109, 763, 1417)
+    few, many = LockUse(6400, 9, 63, 117), LockUse(6400, 109, 763, 1417)
 
     fine, scarce = (checks.locks(found, 100, Settings(api_pool=8)) for found in (few, many))
 
@@ -20,7 +20,7 @@ def test_doctor_warns_when_statements_over_all_weeks_may_take_half_of_the_lock_t
 
 def told(**environment: str) -> list[tuple[str, str]]:
     """(what about, what was found) of variables that are set."""
-    return [(found.about, found.found) for found in checks.unread(environment, Settings(sandbox="none"))]
+    return [(found.about, found.found) for found in checks.find_unread_variables(environment, Settings(sandbox="none"))]
 
 
 def test_doctor_reports_that_a_time_limit_for_all_components_has_no_effect():
@@ -37,7 +37,7 @@ def test_every_component_has_a_time_limit_of_its_own():
 
 
 def test_time_limit_for_all_components_counts_where_there_are_plugins():
-    assert list(checks.unread({"COMPONENT_EXEC_TIMEOUT": "77"}, Settings(sandbox="none", plugins="*"))) == []
+    assert list(checks.find_unread_variables({"COMPONENT_EXEC_TIMEOUT": "77"}, Settings(sandbox="none", plugins="*"))) == []
 
 
 def test_doctor_reports_a_time_limit_of_an_unknown_component():

@@ -20,7 +20,7 @@ from cli.__main__ import main
 from cli.server import supervisor
 from cli.server.checks import Level, clocks, connections, secret_key
 from cli.server.processes import api, environment, scheduler_program, worker_program
-from cli.server.supervisor import Child
+from cli.server.supervisor import ChildProcess
 from cli.server.up import free_port, metrics_ports
 from cli.shell import home
 from settings import InvalidSettings, Settings
@@ -134,7 +134,7 @@ def test_flower_on_this_machine_needs_none_and_further_arguments_reach_it(
     assert became[0][-3:] == ["--address=127.0.0.1", "--port=5556", "--persistent=true"]
 
 
-def tend_until(child: Child, starts: int) -> None:
+def tend_until(child: ChildProcess, starts: int) -> None:
     """Tend a child until it has been started so often and has ended again."""
     give_up = time.monotonic() + PATIENCE
     while child.starts < starts or child.is_running:
@@ -144,7 +144,7 @@ def tend_until(child: Child, starts: int) -> None:
 
 
 def test_child_that_ends_is_restarted_and_has_its_own_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    child = Child("worker", [sys.executable, "-c", "print('here')"], os.environ, tmp_path / "logs" / "worker.log")
+    child = ChildProcess("worker", [sys.executable, "-c", "print('here')"], os.environ, tmp_path / "logs" / "worker.log")
 
     tend_until(child, 2)
 
@@ -153,7 +153,7 @@ def test_child_that_ends_is_restarted_and_has_its_own_log(tmp_path: Path, capsys
     assert "the worker exited with code 0 and is restarted" in capsys.readouterr().err
 
 
-def pauses(child: Child, count: int, *, lasting: float, monkeypatch: pytest.MonkeyPatch) -> list[float]:
+def pauses(child: ChildProcess, count: int, *, lasting: float, monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """How long a child is away each time, if each of its lives lasts so long; on a clock of our own."""
     now, away = 1000.0, list[float]()
     monkeypatch.setattr(supervisor.time, "monotonic", lambda: now)
@@ -173,7 +173,7 @@ def pauses(child: Child, count: int, *, lasting: float, monkeypatch: pytest.Monk
 def test_repeatedly_killed_child_is_restarted_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    killed = Child("worker", ["/bin/sh", "-c", "kill -9 $$"], os.environ, tmp_path / "worker.log")
+    killed = ChildProcess("worker", ["/bin/sh", "-c", "kill -9 $$"], os.environ, tmp_path / "worker.log")
 
     away = pauses(killed, 8, lasting=0.5, monkeypatch=monkeypatch)
 
@@ -183,19 +183,19 @@ def test_repeatedly_killed_child_is_restarted_at_once(
 
 
 def test_child_that_ends_after_it_came_up_is_restarted_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    child = Child("worker", ["/bin/sh", "-c", "exit 1"], os.environ, tmp_path / "worker.log")
+    child = ChildProcess("worker", ["/bin/sh", "-c", "exit 1"], os.environ, tmp_path / "worker.log")
 
     assert max(pauses(child, 8, lasting=6.0, monkeypatch=monkeypatch)) <= 0.3
 
 
 def test_child_that_requests_a_restart_is_restarted_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    child = Child("sweeper", ["/bin/sh", "-c", "exit 75"], os.environ, tmp_path / "sweeper.log")
+    child = ChildProcess("sweeper", ["/bin/sh", "-c", "exit 75"], os.environ, tmp_path / "sweeper.log")
 
     assert max(pauses(child, 8, lasting=0.5, monkeypatch=monkeypatch)) <= 0.3
 
 
 def test_child_that_fails_to_start_is_retried_at_growing_intervals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    failing = Child("worker", ["/bin/sh", "-c", "exit 1"], os.environ, tmp_path / "worker.log")
+    failing = ChildProcess("worker", ["/bin/sh", "-c", "exit 1"], os.environ, tmp_path / "worker.log")
 
     away = pauses(failing, 8, lasting=0.5, monkeypatch=monkeypatch)
 
@@ -210,8 +210,8 @@ def test_child_that_fails_to_start_is_retried_at_growing_intervals(tmp_path: Pat
 def test_a_child_that_never_comes_up_is_reported_with_the_end_of_its_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(supervisor, "PAUSE", 0.01)
-    child = Child("api", [sys.executable, "-c", "raise SystemExit('no such port')"], os.environ, tmp_path / "api.log")
+    monkeypatch.setattr(supervisor, "MIN_PAUSE", 0.01)
+    child = ChildProcess("api", [sys.executable, "-c", "raise SystemExit('no such port')"], os.environ, tmp_path / "api.log")
 
     child.must_come_up()
     tend_until(child, 3)
@@ -223,7 +223,7 @@ def test_a_child_that_never_comes_up_is_reported_with_the_end_of_its_log(
 
 def test_child_stops_on_request(tmp_path: Path):
     waiting = "import sys, time; print('up', flush=True); time.sleep(60)"
-    child = Child("worker", [sys.executable, "-c", waiting], os.environ, tmp_path / "worker.log")
+    child = ChildProcess("worker", [sys.executable, "-c", waiting], os.environ, tmp_path / "worker.log")
     child.tend()
 
     child.stop()
@@ -254,13 +254,13 @@ def test_a_port_that_the_api_of_a_killed_up_still_holds_is_waited_for():
 
 
 def test_up_knows_whether_the_previous_one_was_killed(tmp_path: Path):
-    with home.held(tmp_path) as first:
+    with home.lock_home(tmp_path) as first:
         first.announce(home.Up("http://here", 1, "token", "postgresql://h/d", "redis://h/0"))
-        left = (tmp_path / home.STATE).read_bytes()
-    with home.held(tmp_path) as after_an_end_in_order:
+        left = (tmp_path / home.STATE_FILE).read_bytes()
+    with home.lock_home(tmp_path) as after_an_end_in_order:
         pass
-    (tmp_path / home.STATE).write_bytes(left)
-    with home.held(tmp_path) as after_a_kill:
+    (tmp_path / home.STATE_FILE).write_bytes(left)
+    with home.lock_home(tmp_path) as after_a_kill:
         pass
 
     assert [it.follows_killed for it in (first, after_an_end_in_order, after_a_kill)] == [False, False, True]

@@ -22,7 +22,7 @@ class Terminal(io.StringIO):
 def test_a_table_has_columns_as_wide_as_their_widest_cell(capsys: pytest.CaptureFixture[str]):
     rows = [{"run": "a", "status": "succeeded"}, {"run": "bcd", "status": None}]
 
-    output.table(rows, ("run", "status"), as_json=False)
+    output.print_table(rows, ("run", "status"), as_json=False)
 
     assert capsys.readouterr().out == "run  status\na    succeeded\nbcd\n"
 
@@ -30,13 +30,13 @@ def test_a_table_has_columns_as_wide_as_their_widest_cell(capsys: pytest.Capture
 def test_a_table_for_machines_is_one_object_a_line_with_every_field(capsys: pytest.CaptureFixture[str]):
     at = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
-    output.table([{"run": "a", "at": at, "more": "é"}], ("run",), as_json=True)
+    output.print_table([{"run": "a", "at": at, "more": "é"}], ("run",), as_json=True)
 
     assert json.loads(capsys.readouterr().out) == {"run": "a", "at": "2026-01-02T03:04:05+00:00", "more": "é"}
 
 
 def test_an_empty_table_says_on_stderr_what_to_do(capsys: pytest.CaptureFixture[str]):
-    output.table([], ("run",), as_json=False, empty="There are no runs.")
+    output.print_table([], ("run",), as_json=False, empty="There are no runs.")
 
     said = capsys.readouterr()
     assert said.out == ""
@@ -44,12 +44,12 @@ def test_an_empty_table_says_on_stderr_what_to_do(capsys: pytest.CaptureFixture[
 
 
 def test_a_cell_is_one_line_of_a_bearable_length(capsys: pytest.CaptureFixture[str]):
-    output.table([{"query": "two\nlines " + "x" * 100}], ("query",), as_json=False)
+    output.print_table([{"query": "two\nlines " + "x" * 100}], ("query",), as_json=False)
 
     cell = capsys.readouterr().out.splitlines()[1]
     assert cell.startswith("two lines x")
     assert cell.endswith("…")
-    assert len(cell) == output.WIDEST
+    assert len(cell) == output.MAX_CELL_CHARS
 
 
 @pytest.mark.parametrize(
@@ -57,34 +57,34 @@ def test_a_cell_is_one_line_of_a_bearable_length(capsys: pytest.CaptureFixture[s
     [(0.04, "0.0 s"), (59.94, "59.9 s"), (60, "1 min 0 s"), (3599, "59 min 59 s"), (7385, "2 h 3 min")],
 )
 def test_durations_are_formatted_for_people(elapsed: float, text: str):
-    assert output.seconds(elapsed) == text
+    assert output.format_seconds(elapsed) == text
 
 
 def test_an_answer_cannot_rewrite_what_a_terminal_shows(monkeypatch: pytest.MonkeyPatch):
     terminal = Terminal()
     monkeypatch.setattr(sys, "stdout", terminal)
 
-    output.write("one\ttwo\n\x1b[2J\x1b]0;title\x07\x9bthree\x7f\r")
+    output.print_text("one\ttwo\n\x1b[2J\x1b]0;title\x07\x9bthree\x7f\r")
 
     assert terminal.getvalue() == "one\ttwo\n[2J]0;titlethree"
 
 
 def test_control_characters_are_kept_in_a_file(capsys: pytest.CaptureFixture[str]):
-    output.write("\x1b[2J")
+    output.print_text("\x1b[2J")
 
     assert capsys.readouterr().out == "\x1b[2J"
 
 
 def test_colours_are_for_terminals_that_want_them(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
-    output.tell("failed", output.RED)
+    output.print_message("failed", output.RED)
     assert capsys.readouterr().err == "failed\n"
 
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.delenv("NO_COLOR", raising=False)
-    output.tell("failed", output.RED)
+    output.print_message("failed", output.RED)
     monkeypatch.setenv("NO_COLOR", "1")
-    output.tell("failed", output.RED)
+    output.print_message("failed", output.RED)
 
     assert terminal.getvalue() == "\x1b[31mfailed\n\x1b[0mfailed\n"
 
@@ -93,6 +93,6 @@ def test_characters_that_the_encoding_lacks_are_replaced(monkeypatch: pytest.Mon
     written = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="ascii"))
 
-    output.say("✓ done \ud800")
+    output.print_line("✓ done \ud800")
 
     assert written.getvalue() == b"? done ?\n"

@@ -6,21 +6,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from components.browsing.actions import (
-    LONGEST_WAIT,
-    MOST_ACTIONS,
-    Back,
-    BadReply,
-    Click,
-    Done,
-    Download,
-    Goto,
-    Scroll,
-    Type,
-    Wait,
+    MAX_WAIT_SECONDS,
+    MAX_ACTIONS,
+    BackAction,
+    InvalidReply,
+    ClickAction,
+    DoneAction,
+    DownloadAction,
+    GotoAction,
+    ScrollAction,
+    TypeAction,
+    WaitAction,
     read_reply,
 )
 
-CLICK = Click(action="click", index=3)
+CLICK = ClickAction(action="click", index=3)
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_actions_keep_their_order_and_the_thought_is_read():
     reply = read_reply('{"thought": "look", "actions": [{"action": "back"}, {"action": "scroll", "direction": "up"}]}')
 
     assert reply.thought == "look"
-    assert reply.actions == (Back(action="back"), Scroll(action="scroll", direction="up"))
+    assert reply.actions == (BackAction(action="back"), ScrollAction(action="scroll", direction="up"))
 
 
 @pytest.mark.parametrize(
@@ -52,19 +52,19 @@ def test_actions_keep_their_order_and_the_thought_is_read():
     [
         (
             {"action": "type", "index": 1, "text": 42, "submit": True},
-            Type(action="type", index=1, text="42", submit=True),
+            TypeAction(action="type", index=1, text="42", submit=True),
         ),
-        ({"action": "scroll"}, Scroll(action="scroll", direction="down")),
-        ({"action": "wait"}, Wait(action="wait", seconds=1)),
-        ({"action": "done"}, Done(action="done", result=None)),
-        ({"action": "done", "result": {"a": [1]}}, Done(action="done", result={"a": [1]})),
-        ({"action": "done", "text": "It costs 4."}, Done(action="done", result="It costs 4.")),
-        ({"action": "done", "answer": 0, "result": None}, Done(action="done", result=0)),
-        ({"action": "done", "text": "no", "result": ""}, Done(action="done", result="")),
-        ({"done": {"content": "yes"}}, Done(action="done", result="yes")),
-        ({"done": "yes"}, Done(action="done", result="yes")),
-        ({"action": "goto", "url": "e.com"}, Goto(action="goto", url="e.com")),
-        ({"action": "download", "url": "https://e.com/a"}, Download(action="download", url="https://e.com/a")),
+        ({"action": "scroll"}, ScrollAction(action="scroll", direction="down")),
+        ({"action": "wait"}, WaitAction(action="wait", seconds=1)),
+        ({"action": "done"}, DoneAction(action="done", result=None)),
+        ({"action": "done", "result": {"a": [1]}}, DoneAction(action="done", result={"a": [1]})),
+        ({"action": "done", "text": "It costs 4."}, DoneAction(action="done", result="It costs 4.")),
+        ({"action": "done", "answer": 0, "result": None}, DoneAction(action="done", result=0)),
+        ({"action": "done", "text": "no", "result": ""}, DoneAction(action="done", result="")),
+        ({"done": {"content": "yes"}}, DoneAction(action="done", result="yes")),
+        ({"done": "yes"}, DoneAction(action="done", result="yes")),
+        ({"action": "goto", "url": "e.com"}, GotoAction(action="goto", url="e.com")),
+        ({"action": "download", "url": "https://e.com/a"}, DownloadAction(action="download", url="https://e.com/a")),
     ],
 )
 def test_what_may_be_left_out_has_a_default(action: dict[str, Any], expected: Any):
@@ -83,24 +83,24 @@ def test_what_may_be_left_out_has_a_default(action: dict[str, Any], expected: An
         ('{"actions": [{"action": "click"}]}', "index"),
         ('{"actions": [{"action": "click", "index": "the first"}]}', "index"),
         ('{"actions": [{"action": "download"}]}', "either index or url"),
-        (json.dumps({"actions": [{"action": "wait", "seconds": LONGEST_WAIT + 1}]}), "seconds"),
+        (json.dumps({"actions": [{"action": "wait", "seconds": MAX_WAIT_SECONDS + 1}]}), "seconds"),
     ],
 )
 def test_a_reply_that_cannot_be_used_is_answered_with_what_is_wrong(reply: str, complaint: str):
-    with pytest.raises(BadReply, match=complaint):
+    with pytest.raises(InvalidReply, match=complaint):
         read_reply(reply)
 
 
 def test_a_reply_has_a_limited_number_of_actions():
-    reply = read_reply(json.dumps([{"action": "back"}] * (MOST_ACTIONS + 5)))
+    reply = read_reply(json.dumps([{"action": "back"}] * (MAX_ACTIONS + 5)))
 
-    assert len(reply.actions) == MOST_ACTIONS
+    assert len(reply.actions) == MAX_ACTIONS
 
 
 def test_an_action_is_remembered_in_one_short_line():
     assert str(CLICK) == "click(index=3)"
-    assert str(Type(action="type", index=1, text="a\nb" + "x" * 500)).startswith("type(index=1, text='a\\nbxx")
-    assert len(str(Type(action="type", index=1, text="x" * 500))) < 150
+    assert str(TypeAction(action="type", index=1, text="a\nb" + "x" * 500)).startswith("type(index=1, text='a\\nbxx")
+    assert len(str(TypeAction(action="type", index=1, text="x" * 500))) < 150
 
 
 KEYS = st.sampled_from(["action", "actions", "click", "index", "thought", "x"])
@@ -112,7 +112,7 @@ PLAIN = st.none() | st.integers() | st.sampled_from(["click", "done", "", "7"])
 def test_any_reply_is_parsed_or_refused(reply: Any):
     try:
         actions = read_reply(json.dumps(reply)).actions
-    except BadReply:
+    except InvalidReply:
         return
 
     assert actions

@@ -16,8 +16,8 @@ from components.browsing import browser as module
 from components.browsing.actions import PageAction
 from components.browsing.browser import BrowserParams, browser
 from components.browsing.files import DownloadedFile
-from components.browsing.page_view import View
-from components.browsing.session import Wanted, opened
+from components.browsing.page_view import PageView
+from components.browsing.session import BrowserOptions, open_browser
 from providers.http.address_policy import Guard
 from providers.interfaces import BrowserSettings, Services
 from providers.models.types.chat import ChatRequest, Completion, ErrorDelta, ModelSpec, Usage
@@ -54,8 +54,8 @@ class Model:
 
 
 class EmptyPage:
-    async def look(self) -> View:
-        return View("about:blank")
+    async def look(self) -> PageView:
+        return PageView("about:blank")
 
     async def act(self, action: PageAction) -> str:
         return ""
@@ -74,10 +74,10 @@ class Opened:
     """Stands in for real browsers: notes what was wanted, and leaves these downloads behind."""
 
     downloads: list[DownloadedFile] = field(default_factory=list)
-    wanted: list[Wanted] = field(default_factory=list)
+    wanted: list[BrowserOptions] = field(default_factory=list)
 
     @asynccontextmanager
-    async def __call__(self, settings: BrowserSettings, wanted: Wanted, log: Any) -> AsyncGenerator[Any]:
+    async def __call__(self, settings: BrowserSettings, wanted: BrowserOptions, log: Any) -> AsyncGenerator[Any]:
         self.wanted.append(wanted)
         assert wanted.scratch.is_dir()
         yield EmptyPage(), Downloads(self.downloads)
@@ -222,7 +222,7 @@ def test_without_playwright_the_node_names_the_extra(monkeypatch: pytest.MonkeyP
     monkeypatch.setitem(sys.modules, "playwright.async_api", None)
 
     async def wanted() -> None:
-        async with opened(SETTINGS, Wanted(tmp_path), Log()):
+        async with open_browser(SETTINGS, BrowserOptions(tmp_path), Log()):
             raise AssertionError("there is no Playwright")
 
     with pytest.raises(NodeFailure, match=r"pip install easel\[browser\]"):

@@ -7,7 +7,7 @@ import pytest
 playwright = pytest.importorskip("playwright.async_api")
 
 from components.browsing import downloads  # noqa: E402 (it needs the library)
-from components.browsing.downloads import MOST_FILES, Downloads  # noqa: E402
+from components.browsing.downloads import MAX_DOWNLOADS, Downloads  # noqa: E402
 
 
 class Unfinished:
@@ -23,10 +23,10 @@ class Unfinished:
 def test_downloads_beyond_the_limit_are_ignored(tmp_path: Path):
     kept = Downloads(tmp_path)
 
-    for _ in range(MOST_FILES + 5):
+    for _ in range(MAX_DOWNLOADS + 5):
         kept.add(cast(Any, Unfinished()))
 
-    assert len(kept.names) == len(set(kept.names)) == MOST_FILES
+    assert len(kept.names) == len(set(kept.names)) == MAX_DOWNLOADS
 
 
 def test_downloads_are_waited_for_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -34,7 +34,7 @@ def test_downloads_are_waited_for_together(tmp_path: Path, monkeypatch: pytest.M
 
     async def told() -> list[str]:
         kept = Downloads(tmp_path)
-        for _ in range(MOST_FILES - 1):
+        for _ in range(MAX_DOWNLOADS - 1):
             kept.add(cast(Any, Unfinished()))
         await kept.keep("https://example.com/a.txt", {}, b"text")
         async with asyncio.timeout(1):  # one after another they would take twice as long
@@ -42,4 +42,4 @@ def test_downloads_are_waited_for_together(tmp_path: Path, monkeypatch: pytest.M
 
     problems = asyncio.run(told())
 
-    assert problems == ["the download did not finish within 0.02 seconds"] * (MOST_FILES - 1) + [""]
+    assert problems == ["the download did not finish within 0.02 seconds"] * (MAX_DOWNLOADS - 1) + [""]

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from components.browsing.files import LONGEST, fit_name, free_name, name_from
+from components.browsing.files import MAX_NAME_BYTES, fit_name, free_name, name_from_response
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ def test_a_name_keeps_no_folders_and_no_signs_that_file_systems_refuse(name: str
 def test_any_name_fits(name: str):
     fit = fit_name(name)
 
-    assert 0 < len(fit.encode()) <= LONGEST
+    assert 0 < len(fit.encode()) <= MAX_NAME_BYTES
     assert "/" not in fit
     assert fit not in (".", "..")
 
@@ -57,14 +57,14 @@ def test_names_in_use_get_numbers():
     ],
 )
 def test_a_file_is_named_by_its_header_or_else_by_its_path(disposition: str, name: str):
-    assert name_from("https://e.com/files/d.pdf?x=1", {"content-disposition": disposition}) == name
+    assert name_from_response("https://e.com/files/d.pdf?x=1", {"content-disposition": disposition}) == name
 
 
 def test_a_file_without_any_name_gets_a_number():
-    name = name_from("https://e.com/", {})
+    name = name_from_response("https://e.com/", {})
 
     assert name.startswith("url_file_")
     assert name.endswith(".bin")
     assert len(name) == len("url_file_12345678.bin")
-    assert name == name_from("https://e.com/", {})
-    assert name_from("https://e.com/a%2Fb.txt", {}) == "b.txt"
+    assert name == name_from_response("https://e.com/", {})
+    assert name_from_response("https://e.com/a%2Fb.txt", {}) == "b.txt"

@@ -6,15 +6,15 @@ from typing import Any
 import pytest
 
 from canvas.errors import NodeFailure
-from components.browsing.actions import Click, Goto, PageAction
+from components.browsing.actions import ClickAction, GotoAction, PageAction
 from components.browsing.loop import (
-    LONGEST_NOTE,
-    LONGEST_NOTES,
-    STEPS_REMEMBERED,
+    MAX_NOTE_CHARS,
+    MAX_NOTES_CHARS,
+    MAX_STEPS_SHOWN,
     ActionFailed,
-    carry_out,
+    run_task,
 )
-from components.browsing.page_view import Element, View
+from components.browsing.page_view import PageElement, PageView
 
 
 class FakePage:
@@ -24,15 +24,15 @@ class FakePage:
         self.acted: list[PageAction] = []
         self.looks = 0
 
-    async def look(self) -> View:
+    async def look(self) -> PageView:
         self.looks += 1
-        return View("https://e.com/", "Title", [Element("button", "Send")], f"look {self.looks}")
+        return PageView("https://e.com/", "Title", [PageElement("button", "Send")], f"look {self.looks}")
 
     async def act(self, action: PageAction) -> str:
         self.acted.append(action)
-        if isinstance(action, Click) and action.index == 2:
+        if isinstance(action, ClickAction) and action.index == 2:
             raise ActionFailed("there is no element 2")
-        return "HTTP 404" if isinstance(action, Goto) else ""
+        return "HTTP 404" if isinstance(action, GotoAction) else ""
 
 
 def drive(*replies: Any, max_steps: int = 10) -> tuple[str, FakePage, Sequence[str]]:
@@ -44,7 +44,7 @@ def drive(*replies: Any, max_steps: int = 10) -> tuple[str, FakePage, Sequence[s
         reply = replies[min(len(questions), len(replies)) - 1]
         return reply if isinstance(reply, str) else json.dumps({"thought": "t", "actions": reply})
 
-    return asyncio.run(carry_out("Buy milk", page, ask, max_steps)), page, questions
+    return asyncio.run(run_task("Buy milk", page, ask, max_steps)), page, questions
 
 
 DONE = {"action": "done", "result": "bought"}
@@ -55,7 +55,7 @@ def test_the_result_is_what_the_model_ends_with():
     result, page, questions = drive([CLICK], [DONE])
 
     assert result == "bought"
-    assert page.acted == [Click(action="click", index=1)]
+    assert page.acted == [ClickAction(action="click", index=1)]
     assert len(questions) == 2
 
 
@@ -79,7 +79,7 @@ def test_a_question_has_the_task_the_page_and_what_was_done():
 def test_what_follows_a_failed_action_is_not_done():
     _, page, questions = drive([{"action": "click", "index": 2}, CLICK, DONE], [DONE])
 
-    assert page.acted == [Click(action="click", index=2)]
+    assert page.acted == [ClickAction(action="click", index=2)]
     assert "click(index=2) FAILED: there is no element 2" in questions[1]
 
 
@@ -104,21 +104,21 @@ def test_a_task_that_is_not_done_after_max_steps_fails_the_node(reply: Any):
 
 def test_notes_stay_when_steps_are_forgotten():
     note = {"action": "extract", "text": "milk costs 2"}
-    replies: list[Any] = [[note], *[[CLICK]] * (STEPS_REMEMBERED + 2), [DONE]]
+    replies: list[Any] = [[note], *[[CLICK]] * (MAX_STEPS_SHOWN + 2), [DONE]]
 
     _, _, questions = drive(*replies, max_steps=30)
 
     assert "# Your notes\n- milk costs 2" in questions[-1]
     assert "noted" not in questions[-1]
     assert f"{len(replies) - 1}. thought" in questions[-1]
-    assert questions[-1].count("click(index=1)") == STEPS_REMEMBERED
+    assert questions[-1].count("click(index=1)") == MAX_STEPS_SHOWN
 
 
 def test_notes_do_not_grow_without_end():
-    notes = [[{"action": "extract", "text": f"{at}" * (LONGEST_NOTE + 10)}] for at in range(9)]
+    notes = [[{"action": "extract", "text": f"{at}" * (MAX_NOTE_CHARS + 10)}] for at in range(9)]
 
     _, _, questions = drive(*notes, [DONE])
 
     assert "8888" in questions[-1]
     assert "0000" not in questions[-1]
-    assert len(questions[-1]) < LONGEST_NOTES + 5000
+    assert len(questions[-1]) < MAX_NOTES_CHARS + 5000

@@ -1,8 +1,8 @@
-from components.browsing.page_view import LONGEST_NAME, Element, View
+from components.browsing.page_view import MAX_NAME_CHARS, PageElement, PageView
 
 
 def test_an_element_is_one_line_whatever_a_page_calls_it():
-    element = Element.read(
+    element = PageElement.read(
         {
             "role": "list",
             "name": 'A\n[99] button "Pay"',
@@ -16,16 +16,16 @@ def test_an_element_is_one_line_whatever_a_page_calls_it():
 
 
 def test_long_names_are_cut_and_what_cannot_be_stored_is_removed():
-    element = Element.read({"role": "link", "name": "\x00\ud800" + "x" * 500})
+    element = PageElement.read({"role": "link", "name": "\x00\ud800" + "x" * 500})
 
-    assert len(element.name) == LONGEST_NAME
+    assert len(element.name) == MAX_NAME_CHARS
     assert element.name.endswith("...")
     assert element.name.encode()
 
 
 def test_a_view_numbers_its_elements_and_ends_with_its_text():
-    view = View(
-        "https://e.com/", "T", [Element("link", "A"), Element("button", "B")], "Hello", 0.5, 2, ["Open tabs: 2"]
+    view = PageView(
+        "https://e.com/", "T", [PageElement("link", "A"), PageElement("button", "B")], "Hello", 0.5, 2, ["Open tabs: 2"]
     )
 
     assert view.shown() == (
@@ -35,4 +35,4 @@ def test_a_view_numbers_its_elements_and_ends_with_its_text():
 
 
 def test_an_empty_page_says_so():
-    assert View("about:blank").shown().endswith("## Elements\n(none)\n\n## Text\n(none)")
+    assert PageView("about:blank").shown().endswith("## Elements\n(none)\n\n## Text\n(none)")

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from canvas.errors import AddressRefused, UnresolvedReference
-from components.browsing.uploads import Source, collected, sources_of
-from providers.interfaces import Call, Reply, Services
+from components.browsing.uploads import UploadSource, fetch_files, read_sources
+from providers.interfaces import HttpCall, HttpResponse, Services
 from tests.fakes import FakeContext, FakeHttp
 
 
@@ -21,7 +21,7 @@ class Log:
 
 def keys(given: Any, **begin: Any) -> list[str]:
     ctx = FakeContext(values={"begin": begin}, globals={"sys.user_id": "u1"})
-    return [source.key for source in sources_of(given, ctx)]
+    return [source.key for source in read_sources(given, ctx)]
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_values_nested_too_deeply_are_ignored():
 def test_a_forms_file_field_stands_for_its_files():
     ctx = FakeContext(values={"begin": {"f": ["text in it"]}}, raw_files={"begin@f": [{"id": "i1", "name": "a.pdf"}]})
 
-    assert sources_of("{begin@f}", ctx) == [Source("i1", "a.pdf")]
+    assert read_sources("{begin@f}", ctx) == [UploadSource("i1", "a.pdf")]
     assert ctx.inputs == {"begin@f": '[{"id": "i1", "name": "a.pdf"}]'}
 
 
@@ -85,41 +85,41 @@ def test_an_unknown_reference_fails_the_node():
 # -- fetching ---------------------------------------------------------------------------------------------------------
 
 
-def fetch(folder: Path, *sources: Source, **stored: bytes) -> tuple[list[tuple[str, str, bytes]], FakeContext]:
-    def answer(call: Call) -> Reply:
+def fetch(folder: Path, *sources: UploadSource, **stored: bytes) -> tuple[list[tuple[str, str, bytes]], FakeContext]:
+    def answer(call: HttpCall) -> HttpResponse:
         if "refused" in call.url:
             raise AddressRefused("not allowed")
         status = 404 if "missing" in call.url else 200
-        return Reply(status, {"content-disposition": 'attachment; filename="remote.txt"'}, b"R", call.url)
+        return HttpResponse(status, {"content-disposition": 'attachment; filename="remote.txt"'}, b"R", call.url)
 
     ctx = FakeContext(stored=stored, services=Services(FakeHttp(answer)), log=Log())
-    files = asyncio.run(collected(sources, folder, 1000, ctx))
+    files = asyncio.run(fetch_files(sources, folder, 1000, ctx))
     return [(file.id, file.name, file.path.read_bytes()) for file in files], ctx
 
 
 def test_files_are_written_to_the_folder_under_distinct_names(tmp_path: Path):
-    files, _ = fetch(tmp_path, Source("f1", "a.txt"), Source("f2", "../a.txt"), Source("f3"), f1=b"1", f2=b"2", f3=b"3")
+    files, _ = fetch(tmp_path, UploadSource("f1", "a.txt"), UploadSource("f2", "../a.txt"), UploadSource("f3"), f1=b"1", f2=b"2", f3=b"3")
 
     assert files == [("f1", "a.txt", b"1"), ("f2", "a_1.txt", b"2"), ("f3", "f3", b"3")]
     assert {path.name for path in tmp_path.iterdir()} == {"a.txt", "a_1.txt", "f3"}
 
 
 def test_a_file_from_an_address_goes_through_the_guarded_client(tmp_path: Path):
-    files, ctx = fetch(tmp_path, Source("https://e.com/x"))
+    files, ctx = fetch(tmp_path, UploadSource("https://e.com/x"))
 
     assert files == [("https://e.com/x", "remote.txt", b"R")]
     assert isinstance(ctx.services.http, FakeHttp)
-    assert ctx.services.http.calls == [Call("GET", "https://e.com/x", timeout=30.0, redirects=5, most_bytes=1000)]
+    assert ctx.services.http.calls == [HttpCall("GET", "https://e.com/x", timeout=30.0, redirects=5, most_bytes=1000)]
 
 
 def test_file_that_cannot_be_fetched_is_skipped_with_a_warning(tmp_path: Path):
     files, ctx = fetch(
         tmp_path,
-        Source("gone"),
-        Source("empty"),
-        Source("https://e.com/missing?token=s3cret"),
-        Source("https://refused.example/"),
-        Source("here"),
+        UploadSource("gone"),
+        UploadSource("empty"),
+        UploadSource("https://e.com/missing?token=s3cret"),
+        UploadSource("https://refused.example/"),
+        UploadSource("here"),
         empty=b"",
         here=b"1",
     )

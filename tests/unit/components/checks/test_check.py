@@ -96,7 +96,7 @@ def test_a_new_canvas_is_stored_without_a_model_but_not_with_another_error():
 
 
 def test_warnings_beyond_the_limit_are_replaced_by_one(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(check, "MOST", 3)
+    monkeypatch.setattr(check, "MAX_WARNINGS", 3)
     text = "".join(f"{{env.x{number}}}" for number in range(9))
     document = parsing.parse(components_of(begin=("Begin", {}, ["x", "no"]), x=("Message", {"content": [text]}, [])))
 

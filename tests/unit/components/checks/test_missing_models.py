@@ -4,13 +4,13 @@ from typing import Any
 
 from canvas.document.document import Document, Entry
 from components.checks import missing_models
-from providers.models.vendors.accounts import Account, AccountModel
+from providers.models.vendors.accounts import VendorAccount, AccountModel
 
 
-def told(params: dict[str, Any], *accounts: Account) -> list[tuple[str | None, str]]:
+def told(params: dict[str, Any], *accounts: VendorAccount) -> list[tuple[str | None, str]]:
     """(field, message) of every model that is missing."""
     document = Document(entries={"x": Entry("x", "Agent", params, name="Ask")}, raw={})
-    return [(found.field, found.message) for found in missing_models.missing(document, accounts)]
+    return [(found.field, found.message) for found in missing_models.find_missing(document, accounts)]
 
 
 def test_model_without_an_account_is_a_warning_with_a_remedy():
@@ -20,8 +20,8 @@ def test_model_without_an_account_is_a_warning_with_a_remedy():
 
 
 def test_account_without_a_model_list_has_every_model():
-    assert told({"llm_id": "gpt-5@OpenAI"}, Account("OpenAI")) == []
-    assert told({"llm_id": "gpt-5@OpenAI"}, Account("OpenAI", models={"gpt-4": AccountModel()})) == [
+    assert told({"llm_id": "gpt-5@OpenAI"}, VendorAccount("OpenAI")) == []
+    assert told({"llm_id": "gpt-5@OpenAI"}, VendorAccount("OpenAI", models={"gpt-4": AccountModel()})) == [
         ("llm_id", 'Node "Ask" (x): Model gpt-5 is not enabled for provider OpenAI. Enable it or pick another.')
     ]
 
@@ -37,7 +37,7 @@ def test_built_in_models_are_available_and_an_empty_choice_is_not_a_missing_mode
 
 
 def test_agent_whose_model_is_declared_to_call_no_tools_is_a_warning_at_its_tools():
-    gpu = Account("VLLM", base_url="http://gpu:8000", models={"m": AccountModel(is_tools=False)})
+    gpu = VendorAccount("VLLM", base_url="http://gpu:8000", models={"m": AccountModel(is_tools=False)})
     inner = {"component_name": "Agent", "params": {"llm_id": "m@VLLM", "mcp": [{"mcp_id": "x"}]}}
     agent = {"llm_id": "m@VLLM", "tools": [{"component_name": "TavilySearch", "params": {}}, inner]}
 
@@ -51,7 +51,7 @@ def test_agent_whose_model_is_declared_to_call_no_tools_is_a_warning_at_its_tool
 
 def test_model_of_a_server_of_ones_own_is_offered_tools_unless_its_account_says_otherwise():
     agent = {"llm_id": "m@Ollama", "tools": [{"component_name": "TavilySearch", "params": {}}]}
-    without = Account("Ollama", base_url="http://lab:11434", extra={"is_tools": False})
+    without = VendorAccount("Ollama", base_url="http://lab:11434", extra={"is_tools": False})
 
-    assert told(agent, Account("Ollama", base_url="http://lab:11434")) == []
+    assert told(agent, VendorAccount("Ollama", base_url="http://lab:11434")) == []
     assert [field for field, _ in told(agent, without)] == ["tools"]

@@ -16,7 +16,7 @@ ITEM = {"cpn_id": "sys.query", "operator": "contains", "value": "x"}
 def doubted(component: str, params: dict[str, Any]) -> list[tuple[str, str | None]]:
     """(code, field) of every doubt about one node."""
     document = Document(entries={"x": Entry("x", component, params, name="My node")}, raw={})
-    found = list(parameter_warnings.about(document))
+    found = list(parameter_warnings.find_warnings(document))
     assert all(finding.severity == "warning" and finding.node == "x" for finding in found)
     assert all(finding.message.startswith('Node "My node" (x): ') for finding in found)
     return [(finding.code, finding.field) for finding in found]
@@ -138,7 +138,7 @@ def test_template_that_does_not_parse_gets_a_warning(
 
 
 def test_templates_are_parsed_up_to_a_limit():
-    texts = ["{{ x }}" + " " * parameter_warnings.PARSED, "{% if %}"]
+    texts = ["{{ x }}" + " " * parameter_warnings.MAX_TEMPLATE_CHARS, "{% if %}"]
 
     assert doubted("Message", {"content": texts}) == []
 

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from components.documents import without_reasoning
-from components.documents.cleaning import one_line, printable
+from components.documents.cleaning import one_line, strip_unprintable
 
 
 @pytest.mark.parametrize(
@@ -35,12 +35,12 @@ def test_a_text_full_of_open_thoughts_is_read_once():
 @settings(max_examples=30, deadline=None)
 @given(st.text())
 def test_printable_text_can_be_written_into_any_file(text: str):
-    clean = printable(text)
+    clean = strip_unprintable(text)
 
     assert clean.encode().decode() == clean
     assert all(char in "\t\n" or ord(char) >= 0x20 for char in clean)
 
 
 def test_line_ends_are_of_one_kind_and_broken_characters_are_gone():
-    assert printable("a\r\nb\rc\x00\x1f\x85\ud800\ufffe\ufeffd\te") == "a\nb\ncd\te"
+    assert strip_unprintable("a\r\nb\rc\x00\x1f\x85\ud800\ufffe\ufeffd\te") == "a\nb\ncd\te"
     assert one_line(" a\r\n b\x00\tc ") == "a b c"

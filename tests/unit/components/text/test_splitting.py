@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from canvas.errors import NodeFailure
-from components.text.splitting import MOST_DELIMITERS, replaced, split_at
+from components.text.splitting import MAX_DELIMITER_CHARS, replace_words, split_at
 
 LONG = 200_000
 MOST_SECONDS = 10.0  # of computing; each takes a fraction of one on a machine that has nothing else to do
@@ -31,7 +31,7 @@ def test_parts_are_those_of_a_regular_expression_alternation(text: str, delimite
 def test_words_are_replaced_as_by_an_alternation_in_order(text: str, by_word: dict[str, str]):
     pattern = "|".join(map(re.escape, by_word))
 
-    assert replaced(text, by_word) == (re.sub(pattern, lambda found: by_word[found[0]], text) if pattern else text)
+    assert replace_words(text, by_word) == (re.sub(pattern, lambda found: by_word[found[0]], text) if pattern else text)
 
 
 @pytest.mark.parametrize(
@@ -68,4 +68,4 @@ def test_ordinary_text_is_split_quickly():
 
 def test_too_many_delimiters_are_refused():
     with pytest.raises(NodeFailure, match=r"100,001 characters. Use up to 100,000"):
-        split_at("a", ["b" * MOST_DELIMITERS, "c"])
+        split_at("a", ["b" * MAX_DELIMITER_CHARS, "c"])

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from canvas.outcome import Failed, Finished
 from components.tools import find
 from components.tools.framework.base import Tool
-from providers.interfaces import Reply
+from providers.interfaces import HttpResponse
 from tests.unit.components.tools.vendors import on_node, reply, vendor
 
 KEYS = ("code", "status", "data", "result", "cmsArticleWebOld", "fields", "items", "content", "title", "msg", "message")
@@ -38,7 +38,7 @@ def tool(name: str) -> Tool[Any]:
     return found
 
 
-def judged(name: str, params: Mapping[str, Any], answer: Reply) -> None:
+def judged(name: str, params: Mapping[str, Any], answer: HttpResponse) -> None:
     """The tool has answered in a way that a canvas can go on from."""
     outcome = on_node(tool(name), {"query": "https://q.test/a", "delay_after_error": 0, **params}, vendor(answer))
     if isinstance(outcome, Failed):

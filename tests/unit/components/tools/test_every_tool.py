@@ -15,10 +15,10 @@ from canvas.document import component_names
 from canvas.errors import NodeFailure
 from components import registry, tools
 from components.context import NodeContext
-from components.nodes.agent.tool_set import Entry, entry_of, of_tool
+from components.nodes.agent.tool_set import ToolEntry, parse_entry, tool_function
 from components.tools.framework.base import Tool, ToolResult, ToolRun
 from components.tools.framework.retired import RETIRED
-from providers.interfaces import Call, Reply, Services
+from providers.interfaces import HttpCall, HttpResponse, Services
 from settings import TIME_LIMITS
 from tests.fakes import FakeContext, FakeHttp
 from tests.unit.components.tools.vendors import json_reply
@@ -95,7 +95,7 @@ def called(
             odd.append(error)
             raise
 
-    function = of_tool(Entry(tool.name, tool.name, params_of(tool, **params), replace(tool, call=noting)), 0)
+    function = tool_function(ToolEntry(tool.name, tool.name, params_of(tool, **params), replace(tool, call=noting)), 0)
     store = {"chunks": {}, "doc_aggs": {}} if references is None else references
     ctx: Any = FakeContext(services=Services(http), reference_store=store)
     return asyncio.run(awaited(function.call(arguments, ctx))), odd
@@ -124,7 +124,7 @@ def test_a_tool_is_found_by_each_of_its_names_in_any_case(name: str) -> None:
     for spelling in (name, function, *aliases):
         for cased in (spelling, spelling.upper(), spelling.lower(), spelling.swapcase()):
             on_canvas = registry.find(cased)
-            in_agent = entry_of({"component_name": cased, "params": NEEDED.get(name)}, no_agent)
+            in_agent = parse_entry({"component_name": cased, "params": NEEDED.get(name)}, no_agent)
             assert component_names.canonical(cased) == name
             assert tools.find(cased) is in_agent.tool is EVERY[name], cased
             assert on_canvas is not None
@@ -142,7 +142,7 @@ def test_a_tool_has_the_function_name_and_the_time_limit_of_the_table(name: str)
 def test_what_a_model_is_offered_is_a_schema_that_strict_providers_take(name: str) -> None:
     tool = EVERY[name]
 
-    offered = of_tool(Entry(name, name, params_of(tool), tool), 7).schema
+    offered = tool_function(ToolEntry(name, name, params_of(tool), tool), 7).schema
 
     assert json.loads(json.dumps(offered)) == offered
     assert re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", offered["function"]["name"])
@@ -177,7 +177,7 @@ def test_parameters_named_like_secrets_are_declared_secret(name: str) -> None:
     assert {field for field in params.model_fields if SOUNDS_SECRET.search(field)} == set(params.secrets)
 
 
-def echoing(call: Call, status: int) -> Reply:
+def echoing(call: HttpCall, status: int) -> HttpResponse:
     """A vendor that gives back all it was told, wherever a tool might look for something to show."""
     told = f"{call.url} {call.params} {call.headers} {call.json} {call.form} {call.content}"
     row = dict.fromkeys(("title", "url", "content", "snippet", "text", "id", "name", "description", told), told)
@@ -297,9 +297,9 @@ def assert_told_in_words(name: str, part: str, body: Any, status: int = 200) -> 
     tool = EVERY[name]
     asked = {argument: "https://a.test" for argument, told in tool.arguments.items() if told.required}
 
-    def answer(call: Call) -> Reply:
+    def answer(call: HttpCall) -> HttpResponse:
         if part in call.url:
-            return Reply(status, {}, json.dumps(body).encode(), call.url)
+            return HttpResponse(status, {}, json.dumps(body).encode(), call.url)
         return json_reply(next(other for at, other in ANSWERS[name].items() if at in call.url))
 
     http = FakeHttp(answer)
@@ -343,7 +343,7 @@ def test_deeply_nested_answer_is_a_clear_error(name: str, depth: int) -> None:
     text = f'{{"code": "200", "location": {row}, "now": {row[1:-1]}, "results": {row}}}'
     if name == "QueritSearch":
         text = f'{{"results": {{"result": {row}}}}}'
-    http = FakeHttp(lambda _: Reply(200, {}, text.encode(), "https://vendor.test/"))
+    http = FakeHttp(lambda _: HttpResponse(200, {}, text.encode(), "https://vendor.test/"))
 
     done, _ = called(EVERY[name], {"query": "q"}, http, api_key=SECRET)
 

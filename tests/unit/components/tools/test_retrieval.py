@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from canvas.errors import ToolError
 from canvas.outcome import Failed, Finished
 from components.tools import find
-from components.tools.framework.tool_node import on_canvas
+from components.tools.framework.tool_node import tool_component
 from components.tools.retrieval import NOT_CONFIGURED, RETRIEVAL, RetrievalParams
 from providers.interfaces import RetrievalQuery, Services
 from tests.fakes import FakeContext, FakeHttp, no_network, run
@@ -42,7 +42,7 @@ def context(library: Library | None, query: Any = "tea", **known: Any) -> FakeCo
 
 
 def retrieve(ctx: FakeContext, **params: Any) -> Finished | Failed:
-    outcome = run(on_canvas(RETRIEVAL), {**STORED, **params}, ctx)
+    outcome = run(tool_component(RETRIEVAL), {**STORED, **params}, ctx)
     assert isinstance(outcome, Finished | Failed)
     return outcome
 

@@ -12,8 +12,8 @@ from typing import Any
 from canvas.errors import AddressRefused, HttpFailed
 from canvas.outcome import Failed, Finished
 from components.tools.framework.base import Tool, ToolRun
-from components.tools.framework.tool_node import on_canvas
-from providers.interfaces import Call, Reply, Services
+from components.tools.framework.tool_node import tool_component
+from providers.interfaces import HttpCall, HttpResponse, Services
 from tests.fakes import FakeContext, FakeHttp, run
 
 W1 = {"title": "Widget prices rise", "url": "https://example.com/a", "content": "Widget prices rose 4% in May."}
@@ -25,35 +25,35 @@ FC_W1 = (
 FC_W2 = "\nID: 194\n├── Title: Widget supply\n├── URL: https://example.com/b\n└── Content:\nSupply stayed flat."
 FC = f"{FC_W1}\n{FC_W2}"
 
-Answer = Callable[[Call], Reply]
+Answer = Callable[[HttpCall], HttpResponse]
 
 
-def reply(body: bytes | str, status: int = 200, **headers: str) -> Reply:
+def reply(body: bytes | str, status: int = 200, **headers: str) -> HttpResponse:
     content = body.encode() if isinstance(body, str) else body
     named = {name.replace("_", "-"): value for name, value in headers.items()}
-    return Reply(status, named, content, "https://vendor.test/")
+    return HttpResponse(status, named, content, "https://vendor.test/")
 
 
-def json_reply(body: Any, status: int = 200, **headers: str) -> Reply:
+def json_reply(body: Any, status: int = 200, **headers: str) -> HttpResponse:
     return reply(json.dumps(body), status, **headers)
 
 
-def vendor(*replies: Reply) -> FakeHttp:
+def vendor(*replies: HttpResponse) -> FakeHttp:
     """Gives its replies one after the other, the last one for ever."""
     left = list(replies)
     return FakeHttp(lambda call: left.pop(0) if len(left) > 1 else left[0])
 
 
-def by_path(routes: Mapping[str, Reply]) -> FakeHttp:
+def by_path(routes: Mapping[str, HttpResponse]) -> FakeHttp:
     """Answers by what the address contains; 404 for everything else."""
     return FakeHttp(lambda call: next((r for part, r in routes.items() if part in call.url), reply("no route", 404)))
 
 
-def refusing(call: Call) -> Reply:
+def refusing(call: HttpCall) -> HttpResponse:
     raise AddressRefused("URL resolves to a non-public address (10.0.0.1), which is not allowed.")
 
 
-def unreachable(call: Call) -> Reply:
+def unreachable(call: HttpCall) -> HttpResponse:
     raise HttpFailed("The request took longer than 12 s.", retryable=True)
 
 
@@ -64,7 +64,7 @@ def context(http: FakeHttp, **known: Any) -> FakeContext:
 
 def on_node(tool: Tool[Any], params: Mapping[str, Any], http: FakeHttp, **known: Any) -> Finished | Failed:
     """The tool as a node of a canvas."""
-    outcome = run(on_canvas(tool), params, context(http, **known))
+    outcome = run(tool_component(tool), params, context(http, **known))
     assert isinstance(outcome, Finished | Failed)
     return outcome
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from knowledge.bases.chunking import cut_up, figures
+from knowledge.bases.chunking import split_text, chunk_sizes
 from providers.models.text.context_window import count_tokens
 
 WORDS = st.text(alphabet="ab Z.?!\n\n#退款。，;-\t1", max_size=400)
@@ -11,7 +11,7 @@ WORDS = st.text(alphabet="ab Z.?!\n\n#退款。，;-\t1", max_size=400)
 
 @given(text=WORDS, tokens=st.integers(16, 60), share=st.integers(0, 50))
 def test_chunks_of_any_text_contain_it_and_keep_the_limit(text: str, tokens: int, share: int) -> None:
-    cuts = list(cut_up(text, tokens, tokens * share // 100))
+    cuts = list(split_text(text, tokens, tokens * share // 100))
 
     assert "".join("".join(cut.new for cut in cuts).split()) == "".join(text.split())
     assert all(count_tokens(cut.text) <= tokens for cut in cuts)
@@ -21,7 +21,7 @@ def test_chunks_of_any_text_contain_it_and_keep_the_limit(text: str, tokens: int
 def test_paragraphs_stay_whole_where_they_fit() -> None:
     text = "\n\n".join(f"Rule {number} says what is to be done on day {number}." for number in range(8))
 
-    cuts = list(cut_up(text, 32))
+    cuts = list(split_text(text, 32))
 
     assert len(cuts) > 2
     assert all(cut.text.strip().startswith("Rule") and cut.text.strip().endswith(".") for cut in cuts)
@@ -30,20 +30,20 @@ def test_paragraphs_stay_whole_where_they_fit() -> None:
 def test_a_chunk_begins_with_the_end_of_the_one_before() -> None:
     text = " ".join(f"Sentence number {number} stands here." for number in range(30))
 
-    first, second, *_ = cut_up(text, 60, 12)
+    first, second, *_ = split_text(text, 60, 12)
 
     assert second.repeated
     assert first.text.endswith(second.repeated)
 
 
 def test_text_without_blanks_is_split() -> None:
-    cuts = list(cut_up("x" * 40_000, 512))
+    cuts = list(split_text("x" * 40_000, 512))
 
     assert sum(len(cut.new) for cut in cuts) == 40_000
     assert max(count_tokens(cut.text) for cut in cuts) <= 512
 
 
 def test_sizes_out_of_range_are_clamped() -> None:
-    assert figures({}) == (512, 51)
-    assert figures({"chunk_token_num": 1, "overlapped_percent": 400}) == (16, 8)
-    assert figures({"chunk_token_num": "many", "overlapped_percent": True}) == (512, 51)
+    assert chunk_sizes({}) == (512, 51)
+    assert chunk_sizes({"chunk_token_num": 1, "overlapped_percent": 400}) == (16, 8)
+    assert chunk_sizes({"chunk_token_num": "many", "overlapped_percent": True}) == (512, 51)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from canvas.errors import ToolError
-from knowledge.bases.metadata_filters import conditions_of, matching
+from knowledge.bases.metadata_filters import parse_conditions, matching_documents
 
 DOCUMENTS: dict[str, dict[str, Any]] = {
     "old": {"year": 2019, "author": "Ann Lee", "signed": "2019-05-01", "tags": ["law", "tax"]},
@@ -44,32 +44,32 @@ DOCUMENTS: dict[str, dict[str, Any]] = {
     ],
 )
 def test_a_condition_finds_the_documents_it_describes(key: str, operator: str, value: Any, found: set[str]) -> None:
-    conditions = conditions_of([{"key": key, "op": operator, "value": value}])
+    conditions = parse_conditions([{"key": key, "op": operator, "value": value}])
 
-    assert matching(DOCUMENTS, conditions, "and") == found
+    assert matching_documents(DOCUMENTS, conditions, "and") == found
 
 
 def test_all_conditions_hold_or_any_of_them() -> None:
-    conditions = conditions_of([{"key": "year", "op": ">", "value": 2000}, {"name": "author", "value": "bob"}])
+    conditions = parse_conditions([{"key": "year", "op": ">", "value": 2000}, {"name": "author", "value": "bob"}])
 
-    assert matching(DOCUMENTS, conditions, "and") == {"new"}
-    assert matching(DOCUMENTS, conditions, "or") == {"old", "new"}
+    assert matching_documents(DOCUMENTS, conditions, "and") == {"new"}
+    assert matching_documents(DOCUMENTS, conditions, "or") == {"old", "new"}
 
 
 def test_operators_of_the_api_are_parsed_and_conditions_without_a_key_left_out() -> None:
     written = [{"name": "year", "comparison_operator": "not is", "value": 1}, {"value": 3}, "text"]
 
-    (condition,) = conditions_of(written)
+    (condition,) = parse_conditions(written)
 
     assert (condition.key, condition.operator) == ("year", "≠")
 
 
 def test_unknown_operator_is_named_in_the_error() -> None:
     with pytest.raises(ToolError, match='operator "near"'):
-        conditions_of([{"key": "year", "op": "near", "value": 1}])
+        parse_conditions([{"key": "year", "op": "near", "value": 1}])
 
 
 def test_code_in_a_value_is_compared_as_text() -> None:
-    conditions = conditions_of([{"key": "author", "op": "=", "value": "__import__('os').getcwd()"}])
+    conditions = parse_conditions([{"key": "author", "op": "=", "value": "__import__('os').getcwd()"}])
 
-    assert matching(DOCUMENTS, conditions, "and") == set()
+    assert matching_documents(DOCUMENTS, conditions, "and") == set()

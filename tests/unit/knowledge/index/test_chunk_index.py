@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from canvas.errors import ToolError
 from knowledge.index import chunk_index, vector_codec
-from knowledge.index.chunk_index import Near, Question, Segment
+from knowledge.index.chunk_index import ChunkMatch, IndexQuery, Segment
 
 
 @dataclass(frozen=True)
@@ -28,14 +28,14 @@ def row(document: int, position: int, words: list[int], vector: list[float] | No
 
 
 def segment(*rows: Row) -> Segment:
-    return chunk_index.segment(vector_codec.block(rows), {row.document_id: 0 for row in rows})
+    return chunk_index.build_segment(vector_codec.build_block(rows), {row.document_id: 0 for row in rows})
 
 
-def near(*parts: Segment, words: list[int], vector: list[float] | None = None, **given: float) -> list[Near]:
-    question = Question(words, chunk_index.direction(vector) if vector else None)
-    found = [chunk_index.measured(part, question) for part in parts]
+def near(*parts: Segment, words: list[int], vector: list[float] | None = None, **given: float) -> list[ChunkMatch]:
+    question = IndexQuery(words, chunk_index.normalize(vector) if vector else None)
+    found = [chunk_index.score_segment(part, question) for part in parts]
     figures = {"by_vector": 0.5 if vector else 0.0, "threshold": 0.01, "most": 10, **given}
-    return chunk_index.nearest(found, [len(words)], figures["by_vector"], figures["threshold"], int(figures["most"]))
+    return chunk_index.best_matches(found, [len(words)], figures["by_vector"], figures["threshold"], int(figures["most"]))
 
 
 def test_similarity_combines_words_and_vectors_by_weight() -> None:
@@ -61,19 +61,19 @@ def test_a_rare_word_counts_for_more_than_a_common_one() -> None:
 
 def test_similarity_of_several_wordings_is_that_of_the_best() -> None:
     part = segment(row(1, 0, [1, 2]))
-    found = [chunk_index.measured(part, Question([1, 2, 3, 4]))]
+    found = [chunk_index.score_segment(part, IndexQuery([1, 2, 3, 4]))]
 
-    (both,) = chunk_index.nearest(found, [2, 2], 0.0, 0.1, 5)
+    (both,) = chunk_index.best_matches(found, [2, 2], 0.0, 0.1, 5)
 
     assert both.by_words == pytest.approx(1.0)
 
 
 def test_only_allowed_and_live_documents_are_found() -> None:
     part = segment(row(1, 0, [1]), row(2, 0, [1]), row(3, 0, [1]))
-    asked = Question([1], documents=frozenset({UUID(int=1), UUID(int=2)}))
+    asked = IndexQuery([1], documents=frozenset({UUID(int=1), UUID(int=2)}))
 
-    found = chunk_index.nearest(
-        [chunk_index.measured(part, asked, {(UUID(int=2), 0), (UUID(int=3), 0)})], [1], 0.0, 0.1, 5
+    found = chunk_index.best_matches(
+        [chunk_index.score_segment(part, asked, {(UUID(int=2), 0), (UUID(int=3), 0)})], [1], 0.0, 0.1, 5
     )
 
     assert [each.document_id.int for each in found] == [2]
@@ -96,11 +96,11 @@ def test_merged_segments_find_chunks_of_live_documents(
         for at, rows in enumerate(drawn)
     ]
     alive = {(UUID(int=document + 10 * at), 0) for document in living for at in range(len(drawn))}
-    apart = [chunk_index.measured(part, Question([1, 3]), alive) for part in parts]
+    apart = [chunk_index.score_segment(part, IndexQuery([1, 3]), alive) for part in parts]
 
-    joined = [chunk_index.measured(chunk_index.joined(parts, alive), Question([1, 3]), alive)] if parts else []
+    joined = [chunk_index.score_segment(chunk_index.merge_segments(parts, alive), IndexQuery([1, 3]), alive)] if parts else []
 
-    def told(found: list[chunk_index.Measured]) -> list[tuple[int, int, int]]:
+    def told(found: list[chunk_index.SegmentScores]) -> list[tuple[int, int, int]]:
         return sorted(
             (part.places[code][0].int, int(position), int(hits))
             for part in found
@@ -120,12 +120,12 @@ def test_index_does_not_depend_on_the_size_of_blocks(
 ) -> None:
     rows = [row(document, at, [*words], [1.0, at]) for at, (document, words) in enumerate(in_order(drawn))]
     generations = {each.document_id: 0 for each in rows}
-    growing, left = chunk_index.Growing(generations, max(len(rows) - unexpected, 0)), rows
+    growing, left = chunk_index.SegmentBuilder(generations, max(len(rows) - unexpected, 0)), rows
     for size in [*cuts, len(rows)]:
-        growing.add(vector_codec.block(left[:size]))
+        growing.add(vector_codec.build_block(left[:size]))
         left = left[size:]
 
-    grown, whole = growing.segment(), chunk_index.segment(vector_codec.block(rows), generations)
+    grown, whole = growing.segment(), chunk_index.build_segment(vector_codec.build_block(rows), generations)
 
     assert grown.documents == whole.documents
     for name in ("codes", "positions", "words", "rows"):

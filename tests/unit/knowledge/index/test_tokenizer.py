@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from knowledge.index.tokenizer import MOST_ASKED, asked, marked, words_of
+from knowledge.index.tokenizer import MAX_QUERY_WORDS, query_hashes, highlight, word_hashes
 
 
 @pytest.mark.parametrize(
@@ -24,29 +24,29 @@ from knowledge.index.tokenizer import MOST_ASKED, asked, marked, words_of
 def test_a_question_shares_its_words_with_the_passage_that_answers_it(
     question: str, passage: str, language: str
 ) -> None:
-    wanted = asked(question, language)
+    wanted = query_hashes(question, language)
 
     assert wanted
-    assert set(wanted) <= words_of(passage, language)
+    assert set(wanted) <= word_hashes(passage, language)
 
 
 def test_letters_apart_do_not_match_a_pair() -> None:
-    assert not set(asked("退款", "Chinese")) & words_of("款到即退", "Chinese")
+    assert not set(query_hashes("退款", "Chinese")) & word_hashes("款到即退", "Chinese")
 
 
 def test_stop_words_are_left_out_unless_there_are_only_stop_words() -> None:
-    assert asked("How long does it take", "English") == asked("long take", "English")
-    assert len(asked("to be or not to be", "English")) == 4
+    assert query_hashes("How long does it take", "English") == query_hashes("long take", "English")
+    assert len(query_hashes("to be or not to be", "English")) == 4
 
 
 def test_number_of_query_words_is_the_same_for_every_language() -> None:
     question = "Wie lange dauern running runs 退款 für Häuser?"
 
-    assert len({len(asked(question, language)) for language in ("English", "German", "Chinese", "Klingon")}) == 1
+    assert len({len(query_hashes(question, language)) for language in ("English", "German", "Chinese", "Klingon")}) == 1
 
 
 def test_long_query_is_limited() -> None:
-    assert len(asked(" ".join(f"word{number}" for number in range(1000)), "English")) == MOST_ASKED
+    assert len(query_hashes(" ".join(f"word{number}" for number in range(1000)), "English")) == MAX_QUERY_WORDS
 
 
 @pytest.mark.parametrize(
@@ -62,11 +62,11 @@ def test_long_query_is_limited() -> None:
     ],
 )
 def test_query_words_are_highlighted(text: str, question: str, told: str) -> None:
-    assert marked(text, asked(question, "English"), "English") == told
+    assert highlight(text, query_hashes(question, "English"), "English") == told
 
 
 @given(st.text(), st.text())
 def test_highlighting_changes_nothing_else(text: str, question: str) -> None:
-    told = marked(text, asked(question, "English"), "English")
+    told = highlight(text, query_hashes(question, "English"), "English")
 
     assert told == "" or told.replace("<em>", "").replace("</em>", "") == text.replace("<em>", "").replace("</em>", "")

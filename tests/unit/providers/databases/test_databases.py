@@ -11,7 +11,7 @@ import pytest
 
 from canvas.errors import AddressRefused, ToolError
 from providers.databases import sessions
-from providers.databases.databases import Servers
+from providers.databases.databases import DatabaseServers
 from providers.databases.drivers import Target
 from providers.databases.sessions import ProcessSession
 from providers.http.address_policy import Guard
@@ -33,11 +33,11 @@ async def over_sqlite(kind: str, targets: Sequence[Target]) -> ProcessSession:
     return await sessions.open_session(kind, targets, drivers="tests.sqlite_drivers:DRIVERS")
 
 
-def servers(guard: Guard | None = None, **given: Any) -> Servers:
-    return Servers(guard or Guard(), resolve=two_public_addresses, open_session=over_sqlite, **given)
+def servers(guard: Guard | None = None, **given: Any) -> DatabaseServers:
+    return DatabaseServers(guard or Guard(), resolve=two_public_addresses, open_session=over_sqlite, **given)
 
 
-async def asked(given: Servers, sql: str | BoundStatement, most_rows: int = 10, **params: Any) -> Rows:
+async def asked(given: DatabaseServers, sql: str | BoundStatement, most_rows: int = 10, **params: Any) -> Rows:
     async with given.connect({**PARAMS, **params}) as session:
         return await session.execute(sql, most_rows)
 
@@ -147,7 +147,7 @@ def test_trino_uses_tls_if_the_deployment_enables_it():
         raise ToolError("noted")
 
     for db_type in ("trino", "postgres"):
-        given = Servers(Guard(), resolve=two_public_addresses, open_session=noting, trino_use_tls=True)
+        given = DatabaseServers(Guard(), resolve=two_public_addresses, open_session=noting, trino_use_tls=True)
         with pytest.raises(ToolError, match="noted"):
             asyncio.run(asked(given, "SELECT 1", db_type=db_type))
 

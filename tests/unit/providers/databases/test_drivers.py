@@ -207,7 +207,7 @@ def test_a_trino_session_reaches_its_server_and_nothing_else(httpserver: HTTPSer
     elsewhere = {"Location": f"http://localhost:{port}/secret"}
     httpserver.expect_request("/v1/moved").respond_with_data(status=302, headers=elsewhere)
     httpserver.expect_request("/secret").respond_with_data("secret")
-    session = drivers.session_with(named, tls=False)
+    session = drivers.http_session_for(named, tls=False)
 
     with session:
         for host in ("t.example.com", "127.0.0.1"):
@@ -227,7 +227,7 @@ def test_a_trino_session_under_tls_goes_to_the_checked_address_and_wants_the_nam
     with HTTPServer(ssl_context=tls) as server:
         server.expect_request("/v1/next", headers={"Host": f"t.example.com:{server.port}"}).respond_with_data("more")
         for name, is_its_own in (("t.example.com", True), ("other.example.com", False)):
-            with drivers.session_with(
+            with drivers.http_session_for(
                 Target(name, "127.0.0.1", server.port, "hive", "ann", "", 3), tls=True
             ) as session:
                 session.verify = str(certificate)

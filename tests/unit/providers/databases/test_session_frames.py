@@ -28,8 +28,8 @@ values = st.recursive(
 
 
 def carried(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    frame = wire.encoded({"rows": wire.rows_as_json(rows)})
-    return wire.rows_of(wire.decoded(frame[wire.LENGTH.size :])["rows"])
+    frame = wire.encode_frame({"rows": wire.rows_as_json(rows)})
+    return wire.rows_from_json(wire.decode_body(frame[wire.LENGTH.size :])["rows"])
 
 
 @given(st.lists(st.tuples(values, values)))
@@ -64,18 +64,18 @@ def test_a_value_that_is_nested_without_end_is_cut():
 
     [(value,)] = carried([(deep,)])
 
-    for _ in range(wire.DEEPEST):
+    for _ in range(wire.MAX_DEPTH):
         [value] = value
-    assert value == wire.CUT
+    assert value == wire.TRUNCATED
 
 
 @pytest.mark.parametrize("body", [b"", b"[1]", b"{", b'"x"', b"\xff"])
 def test_frame_that_is_not_an_object_is_refused(body: bytes):
     with pytest.raises(ValueError):  # noqa: PT011 (the kind is all that is promised)
-        wire.decoded(body)
+        wire.decode_body(body)
 
 
 @pytest.mark.parametrize("row", [["?", 1], ["l"], ["d", "x"]])
 def test_a_value_of_no_known_kind_is_refused(row: Any):
     with pytest.raises(ValueError):  # noqa: PT011 (the kind is all that is promised)
-        wire.rows_of([[row]])
+        wire.rows_from_json([[row]])

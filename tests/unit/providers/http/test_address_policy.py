@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from canvas.errors import AddressRefused, ToolError
-from providers.http.address_policy import Guard, addresses_of, is_address, is_off_limits, is_public
+from providers.http.address_policy import Guard, resolve_checked, is_address, is_off_limits, is_public
 from tests.attacks import hosts
 
 CLOSED = Guard()
@@ -38,7 +38,7 @@ def resolver(names: Mapping[str, Sequence[str]]) -> Callable[[str, int], Corouti
 
 def checked(host: str, guard: Guard = CLOSED, *, trusted: bool = False, subject: str = "Host") -> list[str]:
     return asyncio.run(
-        addresses_of(host, 443, guard, trusted=trusted, subject=subject, resolve=resolver(DNS))  #
+        resolve_checked(host, 443, guard, trusted=trusted, subject=subject, resolve=resolver(DNS))  #
     )
 
 
@@ -127,7 +127,7 @@ def test_internal_names_are_refused_without_looking_them_up(host: str):
         raise AssertionError("looked up")
 
     with pytest.raises(AddressRefused, match="is not allowed"):
-        asyncio.run(addresses_of(host, 80, CLOSED, resolve=nobody))
+        asyncio.run(resolve_checked(host, 80, CLOSED, resolve=nobody))
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_where_nothing_is_checked_a_failing_look_up_may_be_tried_again():
 
 def test_a_name_without_addresses_is_one_that_cannot_be_resolved():
     with pytest.raises(AddressRefused, match="it has no address"):
-        asyncio.run(addresses_of("empty.example", 80, CLOSED, resolve=resolver({"empty.example": []})))
+        asyncio.run(resolve_checked("empty.example", 80, CLOSED, resolve=resolver({"empty.example": []})))
 
 
 def test_hosts_of_the_deployment_may_be_private():

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from providers.http.browser_proxy import NotHttp, Request, read_answer, read_request
+from providers.http.browser_proxy import InvalidHttp, ProxyRequest, parse_response, parse_request
 
 
 def head(*lines: str) -> bytes:
@@ -16,7 +16,7 @@ def head(*lines: str) -> bytes:
     [("e.com:443", "e.com", 443), ("E.com:8443", "e.com", 8443), ("[2001:db8::1]:443", "2001:db8::1", 443)],
 )
 def test_a_tunnel_is_asked_for_by_host_and_port(target: str, host: str, port: int):
-    assert read_request(head(f"CONNECT {target} HTTP/1.1", "Host: x")) == Request(host, port, b"")
+    assert parse_request(head(f"CONNECT {target} HTTP/1.1", "Host: x")) == ProxyRequest(host, port, b"")
 
 
 @pytest.mark.parametrize(
@@ -31,14 +31,14 @@ def test_a_tunnel_is_asked_for_by_host_and_port(target: str, host: str, port: in
     ],
 )
 def test_a_request_goes_to_the_host_as_that_expects_it(target: str, place: tuple[str, int], path: str):
-    request = read_request(head(f"GET {target} HTTP/1.1", "Host: e.com"))
+    request = parse_request(head(f"GET {target} HTTP/1.1", "Host: e.com"))
 
     assert (request.host, request.port) == place
     assert request.head == head(f"GET {path} HTTP/1.1", "Host: e.com", "Connection: close")
 
 
 def test_what_is_meant_for_the_proxy_goes_no_further():
-    request = read_request(
+    request = parse_request(
         head(
             "POST http://e.com/ HTTP/1.1",
             "Host: e.com",
@@ -66,20 +66,20 @@ def test_what_is_meant_for_the_proxy_goes_no_further():
     ],
 )  # fmt: skip
 def test_anything_else_is_refused(line: str):
-    with pytest.raises(NotHttp):
-        read_request(head(line))
+    with pytest.raises(InvalidHttp):
+        parse_request(head(line))
 
 
 @settings(max_examples=50)
 @given(st.binary(max_size=80))
 def test_no_bytes_break_the_reading_of_heads(noise: bytes):
-    for read in (read_request, read_answer):
-        with suppress(NotHttp):
+    for read in (parse_request, parse_response):
+        with suppress(InvalidHttp):
             assert read(b"GET " + noise + b" HTTP/1.1\r\n\r\n")
 
 
 def test_an_answer_ends_its_connection():
-    status, answer = read_answer(head("HTTP/1.1 404 Not Found", "Content-Length: 0", "Connection: keep-alive"))
+    status, answer = parse_response(head("HTTP/1.1 404 Not Found", "Content-Length: 0", "Connection: keep-alive"))
 
     assert status == 404
     assert answer == head("HTTP/1.1 404 Not Found", "Content-Length: 0", "Connection: close")
@@ -88,10 +88,10 @@ def test_an_answer_ends_its_connection():
 def test_an_answer_on_its_way_is_handed_on_as_it_is():
     early = head("HTTP/1.1 103 Early Hints", "Link: </a>")
 
-    assert read_answer(early) == (103, early)
+    assert parse_response(early) == (103, early)
 
 
 @pytest.mark.parametrize("line", ["ICY 200 OK", "HTTP/1.1 101 Switching Protocols", "HTTP/1.1 20 OK", "HTTP/3 200 OK"])
 def test_invalid_response_is_refused(line: str):
-    with pytest.raises(NotHttp):
-        read_answer(head(line))
+    with pytest.raises(InvalidHttp):
+        parse_response(head(line))

@@ -9,15 +9,15 @@ import pytest
 
 from canvas.errors import AddressRefused, HttpFailed
 from providers.http.address_policy import Guard
-from providers.http.client import Outgoing, default_user_agent
-from providers.http.redirects import HttpRequest, first_hop, follow_redirect, masked, masked_url, secrets_of_url
-from providers.interfaces import Call
+from providers.http.client import HttpClient, default_user_agent
+from providers.http.redirects import HttpRequest, first_request, follow_redirect, mask_secrets, mask_url, secrets_of_url
+from providers.interfaces import HttpCall
 
 HEADERS = {"Authorization": "Bearer s", "Cookie": "c=1", "X-Api-Key": "k", "Accept": "text/html", "Content-Type": "a/b"}
 
 
 def hop(method: str = "GET", url: str = "https://a.example/x/y?q=1", **call: Any) -> HttpRequest:
-    return first_hop(Call(method, url, **call), "easel/test")
+    return first_request(HttpCall(method, url, **call), "easel/test")
 
 
 def redirected(status: int, location: str, method: str = "POST", **call: Any) -> HttpRequest:
@@ -189,17 +189,17 @@ def test_a_redirects_own_password_is_not_used():
     ],
 )
 def test_texts_are_shown_without_keys_and_passwords(text: str, shown: str):
-    assert masked(text) == shown
+    assert mask_secrets(text) == shown
 
 
 def test_behind_a_proxy_the_target_is_checked_before_anything_is_dialled():
     async def resolve(name: str, port: int) -> Sequence[str]:
         return {"proxy.example": ["93.184.216.34"], "inside.example": ["10.0.0.1"]}[name]
 
-    http = Outgoing(Guard(), resolve=resolve)
+    http = HttpClient(Guard(), resolve=resolve)
 
     with pytest.raises(AddressRefused, match=r"^URL resolves to a non-public address \(10\.0\.0\.1\)"):
-        asyncio.run(http.send(Call("GET", "http://inside.example/", proxy="http://proxy.example:3128")))
+        asyncio.run(http.send(HttpCall("GET", "http://inside.example/", proxy="http://proxy.example:3128")))
 
 
 @pytest.mark.parametrize(
@@ -211,29 +211,29 @@ def test_behind_a_proxy_the_target_is_checked_before_anything_is_dialled():
     ],
 )
 def test_the_proxy_is_checked_as_well(proxy: str, text: str):
-    http = Outgoing(Guard())
+    http = HttpClient(Guard())
 
     with pytest.raises(AddressRefused, match=text):
-        asyncio.run(http.send(Call("GET", "http://8.8.8.8/", proxy=proxy)))
+        asyncio.run(http.send(HttpCall("GET", "http://8.8.8.8/", proxy=proxy)))
 
 
 def test_a_deployment_may_keep_proxies_from_looking_up_names():
-    http = Outgoing(Guard(), names_behind_proxy=False)
+    http = HttpClient(Guard(), names_behind_proxy=False)
 
     with pytest.raises(AddressRefused, match="by IP address"):
-        asyncio.run(http.send(Call("GET", "http://a.example/", proxy="http://8.8.8.8:3128")))
+        asyncio.run(http.send(HttpCall("GET", "http://a.example/", proxy="http://8.8.8.8:3128")))
 
 
 def test_a_vendor_whose_name_cannot_be_looked_up_now_may_be_asked_again():
     async def nobody(name: str, port: int) -> Sequence[str]:
         raise OSError("name server away")
 
-    http = Outgoing(Guard(), resolve=nobody)
+    http = HttpClient(Guard(), resolve=nobody)
 
     with pytest.raises(HttpFailed, match="name server away") as failed:
-        asyncio.run(http.send(Call("GET", "http://vendor.example/", trusted=True)))
+        asyncio.run(http.send(HttpCall("GET", "http://vendor.example/", trusted=True)))
     with pytest.raises(HttpFailed, match="name server away") as by_an_author:
-        asyncio.run(http.send(Call("GET", "http://vendor.example/")))
+        asyncio.run(http.send(HttpCall("GET", "http://vendor.example/")))
 
     assert (failed.value.retryable, by_an_author.value.retryable) == (True, True)
 
@@ -248,9 +248,9 @@ def test_proxy_that_is_down_is_named_and_not_the_target():
         closed.bind(("127.0.0.1", 0))
         proxy = f"http://user:secret@127.0.0.1:{closed.getsockname()[1]}"
 
-    http = Outgoing(Guard(allow_any=True))
+    http = HttpClient(Guard(allow_any=True))
     with pytest.raises(HttpFailed, match=r"^The proxy http://127\.0\.0\.1:\d+: cannot connect: ") as failed:
-        asyncio.run(http.send(Call("GET", "http://target.example/", proxy=proxy)))
+        asyncio.run(http.send(HttpCall("GET", "http://target.example/", proxy=proxy)))
 
     assert failed.value.retryable
     assert "secret" not in failed.value.message
@@ -266,5 +266,5 @@ def test_proxy_that_is_down_is_named_and_not_the_target():
     ],
 )
 def test_an_address_is_shown_without_user_password_and_values_of_its_query(url: str, shown: str, secrets: set[str]):
-    assert masked_url(url) == shown
+    assert mask_url(url) == shown
     assert set(secrets_of_url(url)) == secrets

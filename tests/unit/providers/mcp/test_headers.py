@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from providers.mcp.headers import filled, secrets_of
+from providers.mcp.headers import fill_headers, secrets_of
 
 NAMES = st.from_regex(r"[A-Za-z][A-Za-z0-9-]{0,8}", fullmatch=True)
 VALUES = st.text(st.characters(codec="ascii", categories=("L", "N"), include_characters=" $"), max_size=12)
@@ -28,27 +28,27 @@ VALUES = st.text(st.characters(codec="ascii", categories=("L", "N"), include_cha
     ],
 )
 def test_a_header_is_filled_from_variables_or_left_out(value: str, variables: dict[str, str], sent: str | None):
-    found = filled({"Authorization": value}, variables, {})
+    found = fill_headers({"Authorization": value}, variables, {})
 
     assert found.headers.get("Authorization") == sent
     assert found.dropped == (() if sent is not None else ("Authorization",))
 
 
 def test_names_are_templates_as_well():
-    assert filled({"X-${kind}": "1", "$none": ""}, {"kind": "Key"}, {}).headers == {"X-Key": "1"}
+    assert fill_headers({"X-${kind}": "1", "$none": ""}, {"kind": "Key"}, {}).headers == {"X-Key": "1"}
 
 
 def test_the_callers_headers_come_last_in_any_spelling_and_are_filled_from_themselves():
     custom = {"x-who": "caller of $plan", "plan": "gold"}
 
-    found = filled({"X-Who": "server", "X-Other": "stays"}, {"plan": "tin"}, custom)
+    found = fill_headers({"X-Who": "server", "X-Other": "stays"}, {"plan": "tin"}, custom)
 
     assert found.headers == {"X-Other": "stays", "x-who": "caller of gold", "plan": "gold"}
 
 
 @given(st.dictionaries(NAMES, VALUES, max_size=5), st.dictionaries(NAMES, VALUES, max_size=3))
 def test_no_header_is_sent_twice_or_empty(templates: dict[str, str], custom: dict[str, str]):
-    found = filled(templates, {}, custom).headers
+    found = fill_headers(templates, {}, custom).headers
 
     assert len({name.lower() for name in found}) == len(found)
     assert all(value.strip() and value.lower() != "bearer" for value in found.values())

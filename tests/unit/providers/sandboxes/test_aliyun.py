@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from canvas.errors import HttpFailed, ToolError
-from providers.interfaces import Call, Program, ProgramResult, Reply
-from providers.sandboxes.aliyun import AliyunSandbox, AliyunSettings, signed
+from providers.interfaces import HttpCall, Program, ProgramResult, HttpResponse
+from providers.sandboxes.aliyun import AliyunSandbox, AliyunSettings, sign_headers
 from tests.fakes import FakeHttp
 
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
@@ -31,7 +31,7 @@ class Vendor:
         self.asked: list[str] = []
         self.bodies: list[Any] = []
 
-    def __call__(self, call: Call) -> Reply:
+    def __call__(self, call: HttpCall) -> HttpResponse:
         path = call.url.partition("aliyuncs.com")[2]
         self.asked.append(f"{call.method} {path}")
         self.bodies.append(call.json)
@@ -39,19 +39,19 @@ class Vendor:
             return reply(OK | {"data": {"sandboxId": "sbx-1", "status": "CREATING"}})
         if path.endswith("/health"):
             told = self.health.pop(0) if len(self.health) > 1 else self.health[0]
-            return told if isinstance(told, Reply) else reply(told)
+            return told if isinstance(told, HttpResponse) else reply(told)
         if path.endswith("/contexts/execute"):
             told = self.execute(call.json)
-            return told if isinstance(told, Reply) else reply(told)
+            return told if isinstance(told, HttpResponse) else reply(told)
         return reply(OK)
 
 
-def reply(body: Any, status: int = 200) -> Reply:
-    return Reply(status, {}, body if isinstance(body, bytes) else json.dumps(body).encode(), "http://vendor.test/")
+def reply(body: Any, status: int = 200) -> HttpResponse:
+    return HttpResponse(status, {}, body if isinstance(body, bytes) else json.dumps(body).encode(), "http://vendor.test/")
 
 
 def run(vendor: Vendor, script: str = "def main(): return 1", language: str = "python", **more: Any) -> ProgramResult:
-    sandbox = AliyunSandbox(FakeHttp(vendor), SETTINGS, clock=lambda: NOON, pause=0)
+    sandbox = AliyunSandbox(FakeHttp(vendor), SETTINGS, clock=lambda: NOON, ready_interval=0)
     return asyncio.run(sandbox.run(Program(language, script, {"a": True}, more.get("timeout", 10.0), "key")))
 
 
@@ -133,7 +133,7 @@ def test_vendor_failure_is_reported_and_the_sandbox_is_deleted(answer: Callable[
 
 
 def test_error_about_a_wrong_key_does_not_contain_the_key():
-    def refuse(call: Call) -> Reply:
+    def refuse(call: HttpCall) -> HttpResponse:
         return reply({"code": "Unauthorized", "message": "signature does not match"}, 401)
 
     with pytest.raises(ToolError, match=r"HTTP 401: signature does not match$") as failed:
@@ -143,7 +143,7 @@ def test_error_about_a_wrong_key_does_not_contain_the_key():
 
 
 def test_unreachable_vendor_is_reported():
-    def fail(call: Call) -> Reply:
+    def fail(call: HttpCall) -> HttpResponse:
         raise HttpFailed("https://x: cannot connect", retryable=True)
 
     with pytest.raises(ToolError, match=r"^Provider system execution failed: https://x: cannot connect$") as failed:
@@ -155,7 +155,7 @@ def test_unreachable_vendor_is_reported():
 def test_a_signature_is_good_for_one_request_at_one_moment():
     url = "https://1234-ram.agentrun-data.cn-hangzhou.aliyuncs.com/sandboxes"
 
-    headers = signed("POST", url, SETTINGS, NOON)
+    headers = sign_headers("POST", url, SETTINGS, NOON)
 
     assert headers["host"] == "1234-ram.agentrun-data.cn-hangzhou.aliyuncs.com"
     assert (headers["x-acs-date"], headers["x-acs-content-sha256"]) == ("2026-01-02T12:00:00Z", "UNSIGNED-PAYLOAD")
@@ -164,5 +164,5 @@ def test_a_signature_is_good_for_one_request_at_one_moment():
         "SignedHeaders=host;x-acs-content-sha256;x-acs-date,"
         "Signature=5a783e29a01707fb1edcbaa8d783cbcc4b2fc142a2f1561fb4789b60bc5a19e8"
     )
-    others = [signed("GET", url, SETTINGS, NOON), signed("POST", f"{url}/x", SETTINGS, NOON)]
+    others = [sign_headers("GET", url, SETTINGS, NOON), sign_headers("POST", f"{url}/x", SETTINGS, NOON)]
     assert all(other["Agentrun-Authorization"] != headers["Agentrun-Authorization"] for other in others)

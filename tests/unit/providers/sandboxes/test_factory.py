@@ -9,23 +9,23 @@ import pytest
 
 from canvas.errors import ToolError
 from providers.http.address_policy import Guard
-from providers.http.client import Outgoing
+from providers.http.client import HttpClient
 from providers.interfaces import Program, Sandbox
 from providers.sandboxes.aliyun import AliyunSandbox
 from providers.sandboxes.e2b import E2BSandbox
-from providers.sandboxes.factory import sandbox_of
+from providers.sandboxes.factory import create_sandbox
 from providers.sandboxes.local import LocalSandbox
-from providers.sandboxes.managed import ExecutorManager
+from providers.sandboxes.managed import ManagedSandbox
 from providers.sandboxes.ssh import SshSandbox
 
-HTTP = Outgoing(Guard())
+HTTP = HttpClient(Guard())
 ALIYUN = {"access_key_id": "LTAI", "access_key_secret": "s3cret", "account_id": "1", "template_name": "t"}
 SSH = {"host": "h", "username": "u", "password": "s3cret"}
 
 
 def made(provider: str, config: Any = None, **given: Any) -> Sandbox | None:
     text = config if isinstance(config, str) else json.dumps(config or {})
-    return sandbox_of(provider, text, HTTP, Guard(), given)
+    return create_sandbox(provider, text, HTTP, Guard(), given)
 
 
 def refusal(provider: str, config: Any) -> str:
@@ -41,7 +41,7 @@ def refusal(provider: str, config: Any) -> str:
     [
         ("local", {}, LocalSandbox, False),
         ("local", {"must_isolate": True, "timeout": 5, "max_memory_mb": 64}, LocalSandbox, True),
-        ("self_managed", {"endpoint": "http://m:1", "max_retries": 0}, ExecutorManager, False),
+        ("self_managed", {"endpoint": "http://m:1", "max_retries": 0}, ManagedSandbox, False),
         ("ssh", SSH, SshSandbox, False),
         ("e2b", {"api_key": "s3cret"}, E2BSandbox, True),
         ("e2b", {"api_key": "s3cret", "allow_internet_access": True}, E2BSandbox, False),

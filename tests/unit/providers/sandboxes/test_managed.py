@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from canvas.errors import HttpFailed, ToolError
-from providers.interfaces import Call, ProducedFile, Program, ProgramResult, Reply
-from providers.sandboxes.managed import ExecutorManager
+from providers.interfaces import HttpCall, ProducedFile, Program, ProgramResult, HttpResponse
+from providers.sandboxes.managed import ManagedSandbox
 from tests.fakes import FakeHttp
 
 DONE = {
@@ -19,25 +19,25 @@ DONE = {
 BUSY = {"status": "program_runner_error", "stdout": "", "stderr": "Container pool is busy", "exit_code": -10}
 
 
-def reply(body: Any, status: int = 200) -> Reply:
-    return Reply(status, {}, body if isinstance(body, bytes) else json.dumps(body).encode(), "http://manager.test/run")
+def reply(body: Any, status: int = 200) -> HttpResponse:
+    return HttpResponse(status, {}, body if isinstance(body, bytes) else json.dumps(body).encode(), "http://manager.test/run")
 
 
-def manager(*answers: Reply | Exception, **settings: Any) -> tuple[ExecutorManager, FakeHttp]:
+def manager(*answers: HttpResponse | Exception, **settings: Any) -> tuple[ManagedSandbox, FakeHttp]:
     """Gives its answers one after the other, the last one for ever."""
     left = list(answers)
 
-    def answer(call: Call) -> Reply:
+    def answer(call: HttpCall) -> HttpResponse:
         told = left.pop(0) if len(left) > 1 else left[0]
         if isinstance(told, Exception):
             raise told
         return told
 
     http = FakeHttp(answer)
-    return ExecutorManager(http, "http://manager.test/", pause=0, **settings), http
+    return ManagedSandbox(http, "http://manager.test/", retry_delay=0, **settings), http
 
 
-def run(given: ExecutorManager, **program: Any) -> ProgramResult:
+def run(given: ManagedSandbox, **program: Any) -> ProgramResult:
     whole = {"language": "python", "script": "def main(): return 1", "arguments": {}, "timeout": 10.0, "key": "k"}
     return asyncio.run(given.run(Program(**(whole | program))))
 
@@ -92,7 +92,7 @@ def test_a_busy_manager_is_asked_again_and_in_the_end_believed():
         (reply([1]), "There is no response from sandbox"),
     ],
 )
-def test_a_manager_without_an_answer_is_not_asked_again(answer: Reply | Exception, text: str):
+def test_a_manager_without_an_answer_is_not_asked_again(answer: HttpResponse | Exception, text: str):
     sandbox, http = manager(answer)
 
     with pytest.raises(ToolError) as failed:
@@ -104,14 +104,14 @@ def test_a_manager_without_an_answer_is_not_asked_again(answer: Reply | Exceptio
 
 def test_manager_that_does_not_answer_in_time_is_abandoned(monkeypatch: pytest.MonkeyPatch):
     class Slow:
-        async def send(self, call: Call) -> Reply:
+        async def send(self, call: HttpCall) -> HttpResponse:
             await asyncio.Event().wait()
             raise AssertionError("nobody sets it")
 
     monkeypatch.setattr("providers.sandboxes.managed.GRACE", 0.01)
 
     with pytest.raises(ToolError, match=r"^Execution timed out after 0\.01 seconds$"):
-        run(ExecutorManager(Slow(), "http://manager.test", seconds=0.01))
+        run(ManagedSandbox(Slow(), "http://manager.test", seconds=0.01))
 
 
 @pytest.mark.parametrize("mark", ["__RAGFLOW_RESULT__", "__RAGFLOW_RESULT__0a1b"])

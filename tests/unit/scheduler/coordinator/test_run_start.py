@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.coordinator.run_start import Request, turn_globals
+from scheduler.coordinator.run_start import RunRequest, turn_globals
 
 NOON = datetime(2025, 1, 2, 12, 0, 0)
 JSON = st.none() | st.text(max_size=5) | st.integers() | st.lists(st.integers(), max_size=2)
@@ -42,7 +42,7 @@ def test_query_may_be_an_object():
 
 @given(
     st.builds(
-        Request,
+        RunRequest,
         query=JSON | OBJECTS,
         inputs=st.none() | OBJECTS,
         files=st.lists(OBJECTS, max_size=2).map(tuple),
@@ -52,9 +52,9 @@ def test_query_may_be_an_object():
         options=OBJECTS,
     )
 )
-def test_request_is_restored_from_its_column(request: Request):
-    assert Request.from_json(request.to_json()) == request
+def test_request_is_restored_from_its_column(request: RunRequest):
+    assert RunRequest.from_json(request.to_json()) == request
 
 
 def changed(globals_: dict[str, Any], **request: Any) -> dict[str, Any]:
-    return turn_globals({"globals": globals_}, Request(**request), NOON)
+    return turn_globals({"globals": globals_}, RunRequest(**request), NOON)

@@ -28,7 +28,7 @@ def test_version_is_compiled_once_for_threads_that_ask_at_once(monkeypatch: pyte
         asking.wait(5)
         return cache.get(TX, wanted)
 
-    monkeypatch.setattr(versions, "version", version)
+    monkeypatch.setattr(versions, "get", version)
     cache, wanted = VersionCache(), uuid4()
 
     with ThreadPoolExecutor(8) as pool:
@@ -46,10 +46,10 @@ def test_version_that_could_not_be_read_is_read_again(monkeypatch: pytest.Monkey
         return SimpleNamespace(dsl=DSL)
 
     cache, wanted = VersionCache(), uuid4()
-    monkeypatch.setattr(versions, "version", away)
+    monkeypatch.setattr(versions, "get", away)
     with pytest.raises(NotFound):
         cache.get(TX, wanted)
 
-    monkeypatch.setattr(versions, "version", back)
+    monkeypatch.setattr(versions, "get", back)
 
     assert cache.get(TX, wanted).canvas.begin == 0

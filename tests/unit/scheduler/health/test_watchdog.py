@@ -136,7 +136,7 @@ def test_a_process_is_full_while_any_of_its_threads_has_work(
 ) -> None:
     app = make_app("redis://nowhere")
     hearing = BrokerProbe(
-        app, every=5, deaf_after=30, ends=lambda _: None, in_hand=lambda: in_hand, left_behind=lambda: left_behind
+        app, every=5, unresponsive_after=30, ends=lambda _: None, in_flight=lambda: in_hand, abandoned=lambda: left_behind
     )
     monkeypatch.setattr(state, "reserved_requests", range(reserved))
 
@@ -148,7 +148,7 @@ def test_a_process_is_full_while_any_of_its_threads_has_work(
 def test_what_a_process_sends_to_itself_does_not_show_in_flower() -> None:
     app = make_app("redis://nowhere")
 
-    BrokerProbe(app, every=5, deaf_after=30, ends=lambda _: None)
+    BrokerProbe(app, every=5, unresponsive_after=30, ends=lambda _: None)
 
     assert not app.tasks[SELF_PROBE].send_events
 

@@ -3,12 +3,12 @@
 import pytest
 from celery import Celery
 
-from scheduler.messaging.celery_app import ADVANCE, CANARY, EXECUTE, NODES, RUNS, START, make_app
+from scheduler.messaging.celery_app import ADVANCE, QUEUE_PROBE, EXECUTE, NODES, RUNS, START, make_app
 
 REDIS, RABBIT = "redis://localhost:6379/0", "amqp://localhost//"
 
 
-@pytest.mark.parametrize(("task", "queue"), [(EXECUTE, NODES), (CANARY, NODES), (ADVANCE, RUNS), (START, RUNS)])
+@pytest.mark.parametrize(("task", "queue"), [(EXECUTE, NODES), (QUEUE_PROBE, NODES), (ADVANCE, RUNS), (START, RUNS)])
 def test_any_client_that_knows_a_tasks_name_reaches_its_queue(task: str, queue: str):
     app = make_app(REDIS)
 

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from scheduler.messaging import circuit_breaker
-from scheduler.messaging.circuit_breaker import ASKED_AGAIN_AFTER, CircuitBreaker
+from scheduler.messaging.circuit_breaker import RETRY_AFTER, CircuitBreaker
 
 
 class Clock:
@@ -31,7 +31,7 @@ def test_open_breaker_blocks_calls_for_a_moment(clock: Clock):
     silent = CircuitBreaker()
     silent.begins()
 
-    clock.now += ASKED_AGAIN_AFTER / 2
+    clock.now += RETRY_AFTER / 2
 
     assert silent.holds()
 
@@ -39,7 +39,7 @@ def test_open_breaker_blocks_calls_for_a_moment(clock: Clock):
 def test_one_caller_tries_again_while_the_others_are_blocked(clock: Clock):
     silent = CircuitBreaker()
     silent.begins()
-    clock.now += ASKED_AGAIN_AFTER
+    clock.now += RETRY_AFTER
 
     with ThreadPoolExecutor(8) as pool:
         goes_on = list(pool.map(lambda _: silent.holds(), range(50)))
@@ -53,7 +53,7 @@ def test_caller_that_never_returns_does_not_block_later_tries(clock: Clock):
 
     asked = 0
     for _ in range(3):
-        clock.now += ASKED_AGAIN_AFTER
+        clock.now += RETRY_AFTER
         asked += not silent.holds()
 
     assert asked == 3

@@ -89,7 +89,7 @@ def test_an_end_and_the_highest_number_are_never_lost_in_what_order_they_come(to
 def test_what_comes_right_behind_a_sending_waits_and_the_end_of_a_run_takes_it_along(
     a_sender: Make, heard: Heard, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(event_notifier, "EVERY", FOR_EVER)
+    monkeypatch.setattr(event_notifier, "BATCH_INTERVAL", FOR_EVER)
     sender = a_sender(heard)
     heard.let_go()
     sender.put(EventNotification(ONE, 1))
@@ -119,7 +119,7 @@ def test_what_waits_leaves_after_a_moment_although_nothing_more_happens(a_sender
 def test_many_notifications_within_a_moment_are_one_batch(
     a_sender: Make, heard: Heard, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(event_notifier, "EVERY", FOR_EVER)
+    monkeypatch.setattr(event_notifier, "BATCH_INTERVAL", FOR_EVER)
     sender = a_sender(heard)
     heard.let_go()
     sender.put(EventNotification(ONE, 1))
@@ -135,7 +135,7 @@ def test_many_notifications_within_a_moment_are_one_batch(
 def test_close_sends_pending_notifications_and_ends_the_thread(
     a_sender: Make, heard: Heard, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(event_notifier, "EVERY", FOR_EVER)
+    monkeypatch.setattr(event_notifier, "BATCH_INTERVAL", FOR_EVER)
     sender = a_sender(heard)
     heard.let_go()
     sender.put(EventNotification(ONE, 1))

@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 
 from canvas.document import parsing, references
-from canvas.document.secret_fields import Declared, Place
+from canvas.document.secret_fields import SecretDeclaration, SecretPosition
 from canvas.errors import InvalidCanvas
 from components import registry
 from components.tools import TOOLS
@@ -155,7 +155,7 @@ def test_sealed_text_from_outside_is_kept_in_its_place_and_refused_elsewhere():
 def test_secret_of_an_undeclared_component_is_masked_and_kept():
     stored = of().sealed(document())
 
-    def declared(name: str) -> Declared | None:
+    def declared(name: str) -> SecretDeclaration | None:
         return None if name in ("tavily", "TavilySearch", "Invoke") else registry.secret_fields(name)
 
     without = CanvasSecrets(TENANT, CANVAS, declared, of().cipher)
@@ -362,7 +362,7 @@ def test_headers_that_are_not_json_and_malformed_documents_are_unchanged():
 def test_the_parameters_of_one_node_open_for_its_attempt():
     stored = of().sealed(document())["components"]["Tavily:0"]["obj"]["params"]
 
-    opened = of().opened_params(Place("Tavily:0", "Search", "TavilySearch", ""), stored)
+    opened = of().opened_params(SecretPosition("Tavily:0", "Search", "TavilySearch", ""), stored)
 
     assert opened == document()["components"]["Tavily:0"]["obj"]["params"]
     assert holds_sealed(stored)

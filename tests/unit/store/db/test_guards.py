@@ -35,5 +35,5 @@ def test_other_errors_of_the_server_are_not_failed_guards(sqlstate: str | None):
 def test_sql_of_a_guard_is_the_same_in_statements_of_one_week(guard: RowGuard):
     sql = expect_rows(guard).encode()
 
-    assert pruning.for_week(sql, "p2026w47") == sql
+    assert pruning.name_partitions(sql, "p2026w47") == sql
     assert "'" not in guard.problem

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store.primitives.ids import first_id_at, moment_of, new_id
+from store.primitives.ids import first_id_at, created_at_of, new_id
 
 MOMENTS = st.datetimes(datetime(1970, 1, 1), datetime(3000, 1, 1), timezones=st.just(UTC))
 
@@ -20,7 +20,7 @@ def test_id_is_a_uuid_of_version_7_with_its_creation_time():
 
     assert made.version == 7
     assert made.variant == RFC_4122
-    assert before <= moment_of(made) <= datetime.now(UTC) + timedelta(seconds=1)
+    assert before <= created_at_of(made) <= datetime.now(UTC) + timedelta(seconds=1)
 
 
 def test_ids_of_one_millisecond_differ_and_sort_in_the_order_they_were_made(monkeypatch: pytest.MonkeyPatch):
@@ -60,7 +60,7 @@ def test_bound_lies_between_ids_created_before_and_after_it(monkeypatch: pytest.
 def test_a_bound_is_exact_to_the_millisecond(moment: datetime):
     bound = first_id_at(moment)
 
-    assert moment_of(bound) == moment - timedelta(microseconds=moment.microsecond % 1_000)
+    assert created_at_of(bound) == moment - timedelta(microseconds=moment.microsecond % 1_000)
 
 
 @given(MOMENTS, MOMENTS)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from canvas.errors import NotFound, StateError
-from store.files.blobs import PART, LocalBlobs
+from store.files.blobs import READ_BYTES, LocalBlobs
 
 
 def test_bytes_are_read_by_the_hash_of_their_content(tmp_path: Path):
@@ -37,7 +37,7 @@ def test_a_file_is_stored_under_the_hash_of_what_it_holds_without_being_read_at_
             self.largest = max(self.largest, len(part))
             return part
 
-    data = b"x" * (3 * PART + 1)
+    data = b"x" * (3 * READ_BYTES + 1)
     file = Parts(data)
     file.seek(5)  # somebody has looked at it
 
@@ -47,7 +47,7 @@ def test_a_file_is_stored_under_the_hash_of_what_it_holds_without_being_read_at_
     assert (sha256, size) == (hashlib.sha256(data).digest(), len(data))
     assert again == sha256
     assert LocalBlobs(tmp_path).get(sha256) == data
-    assert file.largest == PART
+    assert file.largest == READ_BYTES
 
 
 def test_stored_files_are_readable_only_by_their_owner(tmp_path: Path):

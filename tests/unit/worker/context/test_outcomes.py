@@ -125,7 +125,7 @@ def test_returned_failure_of_a_model_node_gets_no_default_value():
 
 
 def test_a_time_limit_is_named_with_the_variable_that_raises_it():
-    error = outcomes.timed_out("ExeSQL", 3.0)
+    error = outcomes.timeout_error("ExeSQL", 3.0)
 
     assert isinstance(error, NodeTimeout)
     assert str(error) == "ExeSQL: timeout after 3s. Raise COMPONENT_EXEC_TIMEOUT_EXESQL."

@@ -8,7 +8,7 @@ import pytest
 
 from canvas.errors import AttemptStopped
 from worker.context import rate_limit_wait
-from worker.context.rate_limit_wait import MAX_WAIT_IN_PLACE, RESCHEDULE_EARLY, RateLimitWait, reschedule_delay
+from worker.context.rate_limit_wait import MAX_WAIT_IN_PLACE, RESCHEDULE_EARLY, AttemptRateLimitWait, reschedule_delay
 from worker.context.side_effects import SideEffectGuard
 from worker.leases.attempt_handle import Attempt
 
@@ -95,7 +95,7 @@ def test_wait_during_a_shutdown_keeps_its_place():
     assert made.comes_back
 
 
-async def waiting(made: RateLimitWait, seconds: float) -> None:
+async def waiting(made: AttemptRateLimitWait, seconds: float) -> None:
     """Wait on a task that a stop cancels, as the worker's loop does."""
     task = asyncio.current_task()
     assert task is not None
@@ -109,5 +109,5 @@ async def waiting(made: RateLimitWait, seconds: float) -> None:
     await made.wait(seconds, "Acme (default)")
 
 
-def an_attempts() -> RateLimitWait:
-    return RateLimitWait(Attempt(uuid4(), uuid4(), uuid4()), SideEffectGuard(lambda _: None), lambda _: None)
+def an_attempts() -> AttemptRateLimitWait:
+    return AttemptRateLimitWait(Attempt(uuid4(), uuid4(), uuid4()), SideEffectGuard(lambda _: None), lambda _: None)

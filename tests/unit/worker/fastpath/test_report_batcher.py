@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from store.runs.new_activations import InlineReport
-from worker.fastpath.report_batcher import MOST, PendingReport, ReportBatcher
+from worker.fastpath.report_batcher import MAX_BATCH, PendingReport, ReportBatcher
 
 ONE, TWO = UUID(int=1), UUID(int=2)
 PATIENCE = 10.0  # seconds for what another thread does
@@ -33,7 +33,7 @@ class Comer(PendingReport):
 
 @pytest.fixture
 def threads() -> Iterator[ThreadPoolExecutor]:
-    with ThreadPoolExecutor(MOST + 8) as threads:
+    with ThreadPoolExecutor(MAX_BATCH + 8) as threads:
         yield threads
 
 
@@ -131,13 +131,13 @@ def test_reporter_that_fails_with_a_batch_wakes_the_others(threads: ThreadPoolEx
 
 
 def test_batch_is_limited_in_size(threads: ThreadPoolExecutor):
-    joint, parts, stored = ReportBatcher(), [Comer() for _ in range(MOST + 3)], list[Sequence[PendingReport]]()
+    joint, parts, stored = ReportBatcher(), [Comer() for _ in range(MAX_BATCH + 3)], list[Sequence[PendingReport]]()
 
     with joint.turn(Comer()):
         came = come(joint, threads, *parts, stored=stored)
 
     assert [each.result(PATIENCE) for each in came] == [False] * len(parts)
-    assert stored == [parts[:MOST], parts[MOST:]]
+    assert stored == [parts[:MAX_BATCH], parts[MAX_BATCH:]]
 
 
 def test_reports_of_different_runs_do_not_wait_for_each_other():

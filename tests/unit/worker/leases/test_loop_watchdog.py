@@ -11,7 +11,7 @@ import pytest
 import structlog
 from structlog.testing import capture_logs
 
-from worker.event_loop import Loop
+from worker.event_loop import WorkerLoop
 from worker.leases import loop_watchdog as turning_module
 from worker.leases.attempt_handle import Attempt
 from worker.leases.loop_watchdog import EventLoopWatchdog
@@ -31,17 +31,17 @@ class Held:
 
 
 @pytest.fixture
-def loop() -> Iterator[Loop]:
-    loop = Loop()
+def loop() -> Iterator[WorkerLoop]:
+    loop = WorkerLoop()
     yield loop
     loop.stop()
 
 
-def turning_of(loop: Loop, leases: Any) -> EventLoopWatchdog:
+def turning_of(loop: WorkerLoop, leases: Any) -> EventLoopWatchdog:
     return EventLoopWatchdog(loop, leases, blocked_after=30.0)
 
 
-def test_working_loop_is_never_reported(loop: Loop) -> None:
+def test_working_loop_is_never_reported(loop: WorkerLoop) -> None:
     turning = turning_of(loop, Held())
     waiting = loop.submit(asyncio.sleep(3600))
 
@@ -51,7 +51,7 @@ def test_working_loop_is_never_reported(loop: Loop) -> None:
     waiting.cancel()
 
 
-def test_attempt_that_blocks_the_loop_is_logged_and_not_released(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_attempt_that_blocks_the_loop_is_logged_and_not_released(loop: WorkerLoop, monkeypatch: pytest.MonkeyPatch) -> None:
     everything = structlog.make_filtering_bound_logger(0)  # whatever level somebody has configured
     monkeypatch.setattr(
         turning_module, "log", structlog.wrap_logger(structlog.ReturnLogger(), wrapper_class=everything)
@@ -90,7 +90,7 @@ async def block_deep_down(goes_on: list[bool]) -> None:
         time.sleep(0.001)
 
 
-def until_in(loop: Loop, function: str) -> None:
+def until_in(loop: WorkerLoop, function: str) -> None:
     """Wait until the loop's thread is in a function."""
     deadline = time.monotonic() + 5
     while True:

@@ -11,14 +11,14 @@ import pytest
 from canvas.errors import ModelError
 from providers.models.chat.catalogue import Limits
 from providers.models.chat.scripted import Script
-from providers.models.vendors.accounts import Account, AccountModel
+from providers.models.vendors.accounts import VendorAccount, AccountModel
 from store.db.database import Database
 from store.tenants import budgets, model_accounts
 from worker.services import models
 from worker.services.models import CachedTenantModels
 
 ASKING = 8
-SHARED = Account(
+SHARED = VendorAccount(
     factory="OpenAI-API-Compatible", base_url="http://model.example/v1", api_key="key", models={"m": AccountModel()}
 )
 
@@ -29,7 +29,7 @@ class Rows:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.read: list[UUID] = []
         self.threads: list[int] = []
-        monkeypatch.setattr(model_accounts, "accounts_of", self._accounts_of)
+        monkeypatch.setattr(model_accounts, "list_accounts", self._accounts_of)
         monkeypatch.setattr(budgets, "lock_for_tenant", self._no_budgets)
 
     @contextmanager
@@ -53,7 +53,7 @@ def test_concurrent_requests_read_a_tenants_accounts_once(monkeypatch: pytest.Mo
     found, tenant_id = rows.models(), uuid4()
     together = threading.Barrier(ASKING)
 
-    def ask(_: int) -> tuple[Account, ...]:
+    def ask(_: int) -> tuple[VendorAccount, ...]:
         together.wait(5)
         return found.accounts(tenant_id)
 

@@ -10,8 +10,8 @@ import pytest
 
 from cli.conformance.cases import Case, load_case
 from cli.conformance.compare.agreement import NOTHING
-from cli.conformance.compare.compare import Difference, Observed, Played, Refusal, compare
-from cli.conformance.compare.normalise import plain
+from cli.conformance.compare.compare import Difference, ObservedRun, ObservedCase, Refusal, compare
+from cli.conformance.compare.normalise import normalise
 
 RECORDINGS = Path(__file__).parents[4] / "recordings"
 SAMPLES = {
@@ -41,11 +41,11 @@ SAMPLES = {
 RUNNABLE = [case for case in SAMPLES.values() if case.match != "load_error"]
 
 
-def as_recorded(case: Case) -> Played:
+def as_recorded(case: Case) -> ObservedCase:
     """An executor that does exactly what was recorded."""
     recorded = case.expect.runs
     runs = [
-        Observed(
+        ObservedRun(
             error=run.error,
             events=copy.deepcopy(run.events),
             answer=run.answer,
@@ -59,7 +59,7 @@ def as_recorded(case: Case) -> Played:
         for run in recorded
     ]
     asked = [asked_for(request) for run in recorded for request in run.llm_requests]
-    return Played(runs, asked, case.expect.http_requests, "http://127.0.0.1:4711")
+    return ObservedCase(runs, asked, case.expect.http_requests, "http://127.0.0.1:4711")
 
 
 def asked_for(request: dict[str, Any]) -> dict[str, Any]:
@@ -69,7 +69,7 @@ def asked_for(request: dict[str, Any]) -> dict[str, Any]:
     return json.loads(json.dumps(request).replace("<STRUCTURED_OUTPUT_PROMPT>", "Answer in JSON."))
 
 
-def with_run(played: Played, number: int = 0, **changes: Any) -> Played:
+def with_run(played: ObservedCase, number: int = 0, **changes: Any) -> ObservedCase:
     runs = list(played.runs)
     runs[number] = replace(runs[number], **changes)
     return replace(played, runs=runs)
@@ -155,7 +155,7 @@ def test_a_refused_document_must_be_refused_in_whatever_words():
     case = SAMPLES["invalid_switch_no_else"]
 
     assert compare(case, Refusal("no")) is None
-    assert compare(case, Played([])) == Difference(None, "loading", "a refusal", "accepted")
+    assert compare(case, ObservedCase([])) == Difference(None, "loading", "a refusal", "accepted")
 
 
 def test_a_document_that_runs_in_the_recording_must_be_accepted():
@@ -492,4 +492,4 @@ def test_http_calls_are_counted():
 
 
 def test_the_address_of_the_fixture_server_goes_back_to_its_placeholder():
-    assert plain({"at http://h:1": ["http://h:1/x"]}, "http://h:1") == {"at __HTTP_BASE__": ["__HTTP_BASE__/x"]}
+    assert normalise({"at http://h:1": ["http://h:1/x"]}, "http://h:1") == {"at __HTTP_BASE__": ["__HTTP_BASE__/x"]}

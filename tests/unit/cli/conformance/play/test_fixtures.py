@@ -11,7 +11,7 @@ import pytest
 
 from canvas.errors import ToolError
 from cli.conformance.cases import HttpRoute
-from cli.conformance.play.fixtures import HttpFixture, SqliteDatabases, retrieved, searched
+from cli.conformance.play.fixtures import HttpFixture, SqliteDatabases, find_chunks, find_results
 
 
 def call(
@@ -98,21 +98,21 @@ def test_dataset_search_gives_the_chunks_of_the_first_text_in_the_query():
     mint = {"docnm_kwd": "mint.txt", "doc_id": "d2"}
     entries = [{"contains": "tea", "chunks": [mint, tea, tea]}, {"contains": "", "chunks": [mint]}]
 
-    assert retrieved(entries, "green tea")["doc_aggs"] == [
+    assert find_chunks(entries, "green tea")["doc_aggs"] == [
         {"doc_name": "tea.txt", "doc_id": "d1", "count": 2},
         {"doc_name": "mint.txt", "doc_id": "d2", "count": 1},
     ]
-    assert retrieved(entries, "coffee")["chunks"] == [mint]
-    assert retrieved(entries[:1], "coffee") == {"chunks": [], "doc_aggs": []}
+    assert find_chunks(entries, "coffee")["chunks"] == [mint]
+    assert find_chunks(entries[:1], "coffee") == {"chunks": [], "doc_aggs": []}
 
 
 def test_web_search_fills_in_what_a_result_lacks():
     entries = [{"contains": "broken", "error": "no quota"}, {"contains": "tea", "results": [{"url": "u", "score": 1}]}]
 
-    assert searched(entries, "tea") == [{"url": "u", "score": 1, "raw_content": None}]
-    assert searched(entries, "coffee") == []
+    assert find_results(entries, "tea") == [{"url": "u", "score": 1, "raw_content": None}]
+    assert find_results(entries, "coffee") == []
     with pytest.raises(ToolError, match="no quota"):
-        searched(entries, "broken")
+        find_results(entries, "broken")
 
 
 def test_every_database_is_fresh():

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from components.documents.blocks import Span
 from components.documents.page.fonts import Face, Glyph
-from components.documents.page.lines import broken, cells_of, natural_width, shortened
+from components.documents.page.lines import break_lines, to_cells, natural_width, cut_to_width
 
 PLAIN = Face("text")
 
@@ -20,8 +20,8 @@ def glyph_of(char: str, span: Span) -> Glyph | None:
 
 
 def lines(text: str, width: float, verbatim: bool = False) -> list[str]:
-    cells = cells_of([Span(text)], glyph_of)
-    return ["".join(run.text for run in line) for line in broken(cells, width, verbatim=verbatim)]
+    cells = to_cells([Span(text)], glyph_of)
+    return ["".join(run.text for run in line) for line in break_lines(cells, width, verbatim=verbatim)]
 
 
 @pytest.mark.parametrize(
@@ -52,9 +52,9 @@ def test_verbatim_lines_keep_their_blanks():
 
 
 def test_a_word_of_two_styles_stays_whole():
-    cells = cells_of([Span("ab cd"), Span("ef", bold=True), Span("g")], glyph_of)
+    cells = to_cells([Span("ab cd"), Span("ef", bold=True), Span("g")], glyph_of)
 
-    cut = [[run.text for run in line] for line in broken(cells, 6)]
+    cut = [[run.text for run in line] for line in break_lines(cells, 6)]
 
     assert cut == [["ab"], ["cd", "ef", "g"]]
 
@@ -65,12 +65,12 @@ def test_nothing_is_lost_and_no_line_is_too_wide(text: str, width: int, verbatim
     cut = lines(text, width, verbatim)
 
     assert "".join("".join(cut).split()) == "".join(text.split())
-    assert all(natural_width(cells_of([Span(line)], glyph_of)) <= width for line in cut)
+    assert all(natural_width(to_cells([Span(line)], glyph_of)) <= width for line in cut)
 
 
 def test_a_text_that_does_not_fit_one_line_ends_in_dots():
     def shown(text: str) -> str:
-        return "".join(run.text for run in shortened(cells_of([Span(text)], glyph_of), 5, glyph_of))
+        return "".join(run.text for run in cut_to_width(to_cells([Span(text)], glyph_of), 5, glyph_of))
 
     assert shown("abcde") == "abcde"
     assert shown("abcdef") == "abcd…"

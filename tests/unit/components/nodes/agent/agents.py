@@ -92,7 +92,7 @@ def scripted(script: Script, llm_id: str = "m") -> ChatModel:
     async def at_once(_: float) -> None:
         pass
 
-    return open_chat(scripted_spec(llm_id), scripted=script, pace=RetryPolicy(sleep=at_once))
+    return open_chat(scripted_spec(llm_id), scripted=script, retry_policy=RetryPolicy(sleep=at_once))
 
 
 def ask(script: Script, ctx: FakeContext | None = None, **params: Any) -> tuple[Outcome, FakeContext]:

@@ -5,7 +5,7 @@ from pydantic import ValidationError
 
 from canvas.outcome import Failed, Finished
 from components.context import THINK_END, THINK_START
-from components.nodes.agent.agent import AgentParams, agent, functions_of
+from components.nodes.agent.agent import AgentParams, agent, build_functions
 from components.tools.framework.base import ToolResult
 from providers.models.chat.catalogue import open_chat
 from providers.models.chat.echo import echo_spec
@@ -52,20 +52,20 @@ def test_agent_whose_output_is_unused_does_not_call_its_model():
 
 
 def test_tools_are_offered_under_numbered_names():
-    assert list(functions_of(loaded(tools=[ECHO, ECHO]))) == ["echo_0", "echo_1"]
+    assert list(build_functions(loaded(tools=[ECHO, ECHO]))) == ["echo_0", "echo_1"]
 
 
 def test_an_author_may_name_a_function():
     tool = {"component_name": "echo", "params": {"function_name": "look up", "description": "Looks up."}}
 
-    functions = functions_of(loaded(tools=[tool, ECHO]))
+    functions = build_functions(loaded(tools=[tool, ECHO]))
 
     assert list(functions) == ["look_up_0", "echo_1"]
     assert functions["look_up_0"].schema["function"]["description"] == "Looks up."
 
 
 def test_a_sub_agent_is_offered_under_its_name_with_three_arguments():
-    functions = functions_of(loaded(tools=[ECHO, HELPER]))
+    functions = build_functions(loaded(tools=[ECHO, HELPER]))
 
     assert list(functions) == ["echo_0", "Sub_Agent_1"]
     parameters = functions["Sub_Agent_1"].schema["function"]["parameters"]
@@ -78,7 +78,7 @@ def test_a_sub_agent_is_offered_under_its_name_with_three_arguments():
 def test_default_task_with_a_reference_is_not_shown_to_the_model():
     helper = {**HELPER, "params": {**HELPER["params"], "user_prompt": "do {sys.query}"}}
 
-    functions = functions_of(loaded(tools=[helper]))
+    functions = build_functions(loaded(tools=[helper]))
 
     assert "default" not in functions["Sub_Agent_0"].schema["function"]["parameters"]["properties"]["user_prompt"]
 
@@ -87,7 +87,7 @@ def test_mcp_tools_continue_the_numbers_of_tools():
     schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
     servers = [{"mcp_id": "s1", "tools": {"add": {"description": "Adds.", "inputSchema": schema}, "list news": {}}}]
 
-    functions = functions_of(loaded(tools=[ECHO], mcp=servers))
+    functions = build_functions(loaded(tools=[ECHO], mcp=servers))
 
     assert list(functions) == ["echo_0", "add_1", "list_news_2"]
     assert functions["add_1"].schema["function"] == {"name": "add_1", "description": "Adds.", "parameters": schema}

@@ -16,8 +16,8 @@ from components.context import THINK_END, THINK_START
 from components.nodes.agent import research
 from components.nodes.agent.agent import AgentParams
 from components.nodes.agent.deep_research import DeepResearchParams, deep_research
-from components.nodes.agent.research_prompts import FollowUp, Verdict, follow_ups_in, verdict_in
-from components.nodes.agent.tool_set import of_tool
+from components.nodes.agent.research_prompts import FollowUp, Verdict, parse_follow_ups, parse_verdict
+from components.nodes.agent.tool_set import tool_function
 from components.tools.framework import evidence
 from components.tools.framework.base import Argument, Tool, ToolParams, ToolResult
 from components.tools.framework.evidence import Hit
@@ -178,7 +178,7 @@ def test_number_of_model_calls_is_limited():
     finder, said = Finder(), list[str]()
     script = Script([{"system": JUDGES, "reply": '{"is_sufficient": false}'}, *_endless()])
 
-    found = _carried_out(finder, script, said, research.Bounds(calls=5))
+    found = _carried_out(finder, script, said, research.ResearchLimits(calls=5))
 
     assert len(script.requests) == 5
     assert len(found) == len(finder.queries) > 2
@@ -189,7 +189,7 @@ def test_time_is_limited_and_evidence_found_until_then_counts():
     script = Script([{"system": JUDGES, "reply": "{}", "delay_ms": 60_000}])
     log, said = Log(), list[str]()
 
-    found = _carried_out(finder, script, said, research.Bounds(seconds=0.2), log)
+    found = _carried_out(finder, script, said, research.ResearchLimits(seconds=0.2), log)
 
     assert [chunk["content"] for chunk in found] == ["About Q."]
     assert log.warnings == ["research_out_of_time"]
@@ -199,7 +199,7 @@ def test_time_is_limited_and_evidence_found_until_then_counts():
 def test_amount_of_evidence_is_limited():
     finder = Finder({"Q": ["one two three", "four five six", "seven eight nine"]})
 
-    found = _carried_out(finder, Script([ENOUGH]), [], research.Bounds(tokens=8))
+    found = _carried_out(finder, Script([ENOUGH]), [], research.ResearchLimits(tokens=8))
 
     assert [chunk["content"] for chunk in found] == ["one two three", "four five six"]
 
@@ -398,7 +398,7 @@ def test_a_node_that_could_not_research_is_refused(params: dict[str, Any], reaso
     ],
 )
 def test_unreadable_verdict_counts_as_sufficient(answer: str, verdict: Verdict):
-    assert verdict_in(answer) == verdict
+    assert parse_verdict(answer) == verdict
 
 
 @pytest.mark.parametrize(
@@ -414,15 +414,15 @@ def test_unreadable_verdict_counts_as_sufficient(answer: str, verdict: Verdict):
     ],
 )  # fmt: skip
 def test_questions_are_read_as_far_as_they_can_be(answer: str, found: list[FollowUp]):
-    assert follow_ups_in(answer) == found
+    assert parse_follow_ups(answer) == found
 
 
 @settings(max_examples=30)
 @given(st.text(), st.integers(), st.lists(st.text()))
 def test_any_answer_can_be_parsed(text: str, number: int, listed: list[str]):
     for answer in (text, json.dumps({"is_sufficient": number, "questions": listed}), json.dumps({"questions": text})):
-        assert isinstance(verdict_in(answer), Verdict)
-        assert len(follow_ups_in(answer)) <= 3
+        assert isinstance(parse_verdict(answer), Verdict)
+        assert len(parse_follow_ups(answer)) <= 3
 
 
 # -- in other words --------------------------------------------------------------------------------------------------
@@ -434,7 +434,7 @@ def _endless() -> list[dict[str, Any]]:
 
 
 def _carried_out(
-    finder: Finder, script: Script, said: list[str], bounds: research.Bounds, log: Any = None
+    finder: Finder, script: Script, said: list[str], bounds: research.ResearchLimits, log: Any = None
 ) -> list[research.Chunk]:
     ctx = FakeContext(log=log or Log())
 
@@ -443,5 +443,5 @@ def _carried_out(
 
     with known(finder.tool):
         params = DeepResearchParams.model_validate({"llm_id": "m", "tools": [SEARCH]})
-    sources = [of_tool(entry, 0) for entry in params.tools]
+    sources = [tool_function(entry, 0) for entry in params.tools]
     return asyncio.run(research.Research(ctx, scripted(script), sources, tell, bounds).carry_out("Q"))

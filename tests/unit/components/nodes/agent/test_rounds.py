@@ -6,11 +6,11 @@ import pytest
 
 from components.nodes.agent.rounds import ToolRounds
 from components.nodes.agent.tool_calls import ToolCalls
-from components.nodes.agent.tool_set import Entry, by_name, of_tool
-from components.nodes.llm.answer_stream import Aloud, Quietly
+from components.nodes.agent.tool_set import ToolEntry, index_by_name, tool_function
+from components.nodes.llm.answer_stream import StreamedAnswer, BufferedAnswer
 from providers.models.chat.retrying_model import RetryingModel
 from providers.models.chat.scripted import Script
-from providers.models.types.chat import CallsDelta, ChatRequest, Completion, Delta, TextDelta, ToolCall, Wire
+from providers.models.types.chat import CallsDelta, ChatRequest, Completion, Delta, ContentDelta, ToolCall, Wire
 from tests.fakes import FakeContext
 from tests.unit.components.nodes.agent.agents import Calls, EchoParams, calls, echo_tool, scripted, texts
 
@@ -27,7 +27,7 @@ class SigningWire:
     async def send(self, request: ChatRequest, *, streamed: bool) -> AsyncGenerator[Delta, None]:
         self.requests.append(request)
         if request.messages[-1]["role"] == "tool":
-            yield TextDelta("done")
+            yield ContentDelta("done")
         else:
             yield CallsDelta((ToolCall("c1", "echo_0", '{"query": "again"}', self._extra),))
 
@@ -43,13 +43,13 @@ def answered(
     ctx = ctx or FakeContext()
 
     async def asked() -> Completion:
-        function = of_tool(Entry("Echo", "Echo", EchoParams(), echo_tool(Calls())), 0)
+        function = tool_function(ToolEntry("Echo", "Echo", EchoParams(), echo_tool(Calls())), 0)
         end = asyncio.get_running_loop().time() + 60
         chat = scripted(script, model)
         chat = RetryingModel(chat.spec, wire) if wire else chat
-        rounds = ToolRounds(ctx, chat.spec, ToolCalls(ctx, by_name([function]), end), max_rounds)
+        rounds = ToolRounds(ctx, chat.spec, ToolCalls(ctx, index_by_name([function]), end), max_rounds)
         question = ChatRequest([{"role": "user", "content": "Q"}])
-        return await rounds.answer(question, Aloud(ctx, chat) if aloud else Quietly(ctx, chat))
+        return await rounds.answer(question, StreamedAnswer(ctx, chat) if aloud else BufferedAnswer(ctx, chat))
 
     return asyncio.run(asked())
 

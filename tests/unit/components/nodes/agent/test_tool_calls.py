@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from canvas.errors import NodeFailure
-from components.nodes.agent.tool_calls import MOST_BYTES, ToolCalls, Used
-from components.nodes.agent.tool_set import Entry, Function, by_name, of_tool
+from components.nodes.agent.tool_calls import MAX_RESULT_BYTES, ToolCalls, FinishedCall
+from components.nodes.agent.tool_set import ToolEntry, Function, index_by_name, tool_function
 from components.tools.framework.base import ToolResult, ToolRun
 from providers.models.types.chat import ToolCall, Usage
 from tests.fakes import FakeContext
@@ -17,7 +17,7 @@ from tests.unit.components.nodes.agent.agents import Calls, EchoParams, echo_too
 
 def echo(calls: Calls, answer: Any = None, **params: Any) -> Function:
     tool = echo_tool(calls, answer)
-    return of_tool(Entry("Echo", "Echo", EchoParams(**params), tool), 0)
+    return tool_function(ToolEntry("Echo", "Echo", EchoParams(**params), tool), 0)
 
 
 def function(call: Any, name: str = "f_0", limit: float | None = None) -> Function:
@@ -29,7 +29,7 @@ def carried_out(
 ) -> ToolCalls:
     async def all_of_them() -> ToolCalls:
         ends_at = asyncio.get_running_loop().time() + seconds
-        rounds = ToolCalls(ctx, by_name(functions), ends_at, at_once)
+        rounds = ToolCalls(ctx, index_by_name(functions), ends_at, at_once)
         await rounds.carry_out([ToolCall(f"id{i}", name, text) for i, (name, text) in enumerate(calls)], "0")
         return rounds
 
@@ -182,11 +182,11 @@ def test_results_are_sent_as_text_or_json(answer: Any, text: str):
 @pytest.mark.parametrize("wrap", [str, lambda text: {"a": text}])
 def test_a_long_result_is_cut_with_a_note(letter: str, wrap: Any):
     async def call(arguments: Any, ctx: Any) -> ToolRun:
-        return ToolRun({}, wrap(letter * (MOST_BYTES + 1)))
+        return ToolRun({}, wrap(letter * (MAX_RESULT_BYTES + 1)))
 
     (used,) = carried_out(FakeContext(), [function(call)], ("f_0", "{}")).used
 
-    assert len(used.text.encode()) <= MOST_BYTES
+    assert len(used.text.encode()) <= MAX_RESULT_BYTES
     assert used.text.endswith(f"{letter}\n[The result was too long and ends here.]")
 
 
@@ -216,7 +216,7 @@ def test_what_a_tool_spends_and_makes_is_counted_also_in_another_attempt():
 
     assert first.usage == second.usage == Usage(1, 2, 3, 1)
     assert done.artifacts == [files[0]]
-    assert done.used == [Used("f_0", {"a": 1}, "made")]
+    assert done.used == [FinishedCall("f_0", {"a": 1}, "made")]
     assert [trace["tool_name"] for trace in first.traces] == ["f_0"]
     assert second.traces == []
     assert json.loads(json.dumps(first.journal)) == first.journal

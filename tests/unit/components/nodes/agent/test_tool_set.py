@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from components.nodes.agent.tool_set import Function, entry_of, of_tool
+from components.nodes.agent.tool_set import Function, parse_entry, tool_function
 from components.tools.framework.base import ToolRun
-from providers.interfaces import Reply
+from providers.interfaces import HttpResponse
 from tests.fakes import FakeContext, FakeHttp
 from tests.unit.components.tools.vendors import context, json_reply, vendor
 
@@ -20,11 +20,11 @@ def no_agent(_: Any) -> Any:
 
 
 def tool(name: str, **params: Any) -> Function:
-    return of_tool(entry_of({"component_name": name, "params": {"api_key": "key-1234", **params}}, no_agent), 0)
+    return tool_function(parse_entry({"component_name": name, "params": {"api_key": "key-1234", **params}}, no_agent), 0)
 
 
 def called(
-    function: Function, arguments: Mapping[str, Any], answer: Reply = NOTHING, **known: Any
+    function: Function, arguments: Mapping[str, Any], answer: HttpResponse = NOTHING, **known: Any
 ) -> tuple[ToolRun, FakeHttp]:
     async def work(ctx: FakeContext) -> ToolRun:
         return await function.call(arguments, ctx)

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from canvas.errors import NodeFailure, UnresolvedReference
 from canvas.outcome import Finished
 from components.nodes.data.data_operations import OPERATIONS, DataOperationsParams, data_operations
-from components.nodes.data.python_text import LONGEST_LITERAL
+from components.nodes.data.python_text import MAX_LITERAL_CHARS
 from tests.fakes import FakeContext, run
 
 PEOPLE = [{"id": 1, "n": "Ann", "t": "x"}, {"id": 2, "n": "Bob", "t": "x"}]
@@ -205,7 +205,7 @@ def test_python_literals_become_values(text: str, expected: Any):
         "(1+2j)", "(b'x')", "[b'x']", "{b'x': 1}", "[...]", "[1e999]", "[-1e999]", r"'\ud800'", r"'\x00'",
         "9" * 5000, "[0x" + "f" * 4000 + "]", "(" * 1000, "[" * 150 + "]" * 150,
         "(" + "-" * 5000 + "1)", "[" + "1+" * 5000 + "1]",
-        "'" + "x" * LONGEST_LITERAL + "'",
+        "'" + "x" * MAX_LITERAL_CHARS + "'",
     ],
 )  # fmt: skip
 def test_texts_without_a_value_that_json_can_hold_stay_as_they_are(text: str):

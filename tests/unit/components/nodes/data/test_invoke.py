@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from canvas.errors import AddressRefused, HttpFailed, NodeFailure, UnresolvedReference
 from canvas.outcome import Finished
 from components.nodes.data.invoke import InvokeParams, invoke, time_limit
-from providers.interfaces import Call, Reply, Services
+from providers.interfaces import HttpCall, HttpResponse, Services
 from tests.fakes import FakeContext, FakeHttp, run
 
 GLOBALS = {
@@ -22,24 +22,24 @@ GLOBALS = {
 }  # fmt: skip
 
 
-def replying(content: bytes | str = b"", content_type: str = "text/plain; charset=utf-8") -> Callable[[Call], Reply]:
+def replying(content: bytes | str = b"", content_type: str = "text/plain; charset=utf-8") -> Callable[[HttpCall], HttpResponse]:
     data = content.encode() if isinstance(content, str) else content
-    return lambda call: Reply(200, {"content-type": content_type}, data, call.url)
+    return lambda call: HttpResponse(200, {"content-type": content_type}, data, call.url)
 
 
-def world(answer: Callable[[Call], Reply] | None = None, **more: Any) -> tuple[FakeContext, FakeHttp]:
+def world(answer: Callable[[HttpCall], HttpResponse] | None = None, **more: Any) -> tuple[FakeContext, FakeHttp]:
     http = FakeHttp(answer or replying())
     values = {"LLM:0": {"content": "said"}, "begin": {"sku": "A1"}}
     return FakeContext(values=values, globals=dict(GLOBALS), services=Services(http), **more), http
 
 
-def sent(**params: Any) -> Call:
+def sent(**params: Any) -> HttpCall:
     ctx, http = world()
     run(invoke, {"url": "http://x", **params}, ctx)
     return http.calls[0]
 
 
-def result(answer: Callable[[Call], Reply], **params: Any) -> Any:
+def result(answer: Callable[[HttpCall], HttpResponse], **params: Any) -> Any:
     ctx, _ = world(answer)
     outcome = run(invoke, {"url": "http://x", **params}, ctx)
     assert isinstance(outcome, Finished)
@@ -238,7 +238,7 @@ def test_a_get_and_an_author_need_no_key():
 # -- what comes back --------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("status", [200, 302, 404, 500])
 def test_every_status_is_an_answer(status: int):
-    assert result(lambda call: Reply(status, {}, b"body", call.url)) == "body"
+    assert result(lambda call: HttpResponse(status, {}, b"body", call.url)) == "body"
 
 
 @pytest.mark.parametrize(
@@ -270,10 +270,10 @@ def test_a_page_can_be_turned_into_its_text():
 
 
 # -- failures ---------------------------------------------------------------------------------------------------
-def failing(times: int, error: Exception) -> Callable[[Call], Reply]:
+def failing(times: int, error: Exception) -> Callable[[HttpCall], HttpResponse]:
     left = iter(range(times))
 
-    def answer(call: Call) -> Reply:
+    def answer(call: HttpCall) -> HttpResponse:
         if next(left, None) is not None:
             raise error
         return replying("at last")(call)
@@ -343,9 +343,9 @@ def test_invalid_address_is_reported_with_ragflows_text(pauses: list[float]):
         run(invoke, {"url": "ftp://x/"}, ctx)
 
 
-def answering(*statuses: int, **headers: str) -> Callable[[Call], Reply]:
+def answering(*statuses: int, **headers: str) -> Callable[[HttpCall], HttpResponse]:
     left = list(statuses)
-    return lambda call: Reply(left.pop(0) if len(left) > 1 else left[0], headers, b"", call.url)
+    return lambda call: HttpResponse(left.pop(0) if len(left) > 1 else left[0], headers, b"", call.url)
 
 
 def test_status_of_the_answer_is_an_output():

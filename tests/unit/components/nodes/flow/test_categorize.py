@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from canvas.errors import ModelError, UnresolvedReference
 from canvas.outcome import Routed
-from components.nodes.flow.categorize import CategorizeParams, categorize, chosen
-from providers.models.chat.echo import echo_of
+from components.nodes.flow.categorize import CategorizeParams, categorize, choose_category
+from providers.models.chat.echo import echo_answer
 from providers.models.types.chat import ChatRequest, Completion, ModelSpec, Usage
 from tests.fakes import FakeContext, run
 
@@ -130,7 +130,7 @@ def test_the_echo_model_finds_the_categories_in_the_prompt():
 
     _, _, request = sort("order", ctx)
 
-    assert echo_of(request.messages) == "order"
+    assert echo_answer(request.messages) == "order"
 
 
 @pytest.mark.parametrize(
@@ -159,4 +159,4 @@ def test_only_categories_and_window_are_validated_at_load():
 
 @given(st.lists(st.text(min_size=1), min_size=1, unique=True), st.text())
 def test_every_answer_leads_to_one_of_the_categories(names: list[str], answer: str):
-    assert chosen(names, answer) in names
+    assert choose_category(names, answer) in names

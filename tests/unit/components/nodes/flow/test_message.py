@@ -12,7 +12,7 @@ from canvas.document.references import Ref
 from canvas.errors import NodeFailure, ToolError, UnresolvedReference
 from canvas.outcome import Finished, MessageEnd
 from components.context import AUDIO_END, AUDIO_START, THINK_END, THINK_START
-from components.nodes.flow.message import MessageParams, message, opening
+from components.nodes.flow.message import MessageParams, message, leading_text
 from tests.fakes import FakeContext, run
 from tests.unit.components.nodes.llm.test_read_aloud import Log
 
@@ -304,7 +304,7 @@ def opened(ctx: FakeContext, text: str, **params: Any) -> str | None:
         return ref.node not in ctx.not_run
 
     definition = {"content": [text], **params}
-    return opening(definition, "LLM:A", ctx.lookup, known, ctx.listens_to)
+    return leading_text(definition, "LLM:A", ctx.lookup, known, ctx.listens_to)
 
 
 def test_leading_text_is_the_text_before_a_nodes_content():
@@ -332,7 +332,7 @@ def test_leading_text_with_unknown_values_is_none(text: str, params: dict[str, A
 
 
 def test_several_alternatives_have_no_leading_text():
-    assert opening({"content": ["{LLM:A@content}", "x"]}, "LLM:A", FakeContext().lookup, lambda _: True) is None
+    assert leading_text({"content": ["{LLM:A@content}", "x"]}, "LLM:A", FakeContext().lookup, lambda _: True) is None
 
 
 MARKS = "".join((THINK_START, THINK_END, AUDIO_START, AUDIO_END))  # nothing that models say has any
@@ -353,7 +353,7 @@ def test_message_begins_with_its_leading_text(before: str, value: str, thought: 
         listened={"LLM:A"},
     )
 
-    ahead = opening({"content": [text]}, "LLM:A", ctx.lookup, lambda ref: ref.node is None, ctx.listens_to)
+    ahead = leading_text({"content": [text]}, "LLM:A", ctx.lookup, lambda ref: ref.node is None, ctx.listens_to)
     content(ctx, text)
 
     assert ahead is not None

@@ -48,7 +48,7 @@ def finished(ctx: FakeContext, text: str, output_format: Any) -> Finished:
     ],
 )
 def test_a_format_is_known_in_any_case_and_other_words_mean_markdown(output_format: Any, expected: str | None):
-    assert message_file.wanted(output_format) == expected
+    assert message_file.parse_format(output_format) == expected
 
 
 @pytest.mark.usefixtures("documents")

@@ -1,7 +1,7 @@
 import asyncio
 
 from components.context import THINK_END, THINK_START
-from components.nodes.llm.answer_stream import Aloud, Quietly, unless_empty
+from components.nodes.llm.answer_stream import StreamedAnswer, BufferedAnswer, optional_output
 from providers.models.chat.scripted import Script
 from providers.models.types.chat import ChatRequest, Completion
 from tests.fakes import FakeContext
@@ -12,7 +12,7 @@ QUESTION = ChatRequest([{"role": "user", "content": "Q"}])
 
 def test_reasoning_over_several_answers_is_one_section_until_a_text_is_written():
     ctx = FakeContext()
-    speech = Aloud(ctx, scripted(Script([])))
+    speech = StreamedAnswer(ctx, scripted(Script([])))
 
     async def speak() -> None:
         await speech.retell(Completion("", "first "))
@@ -31,9 +31,9 @@ def test_failed_answer_has_an_error_with_every_listener():
     model = scripted(Script([{"reply": "a **ERROR** of the model's own", "times": 1}, {"error": "invalid"}]))
     ctx = FakeContext()
 
-    own = asyncio.run(Quietly(ctx, model).ask(QUESTION))
-    quiet = asyncio.run(Quietly(ctx, model).ask(QUESTION))
-    aloud = asyncio.run(Aloud(ctx, model).ask(QUESTION))
+    own = asyncio.run(BufferedAnswer(ctx, model).ask(QUESTION))
+    quiet = asyncio.run(BufferedAnswer(ctx, model).ask(QUESTION))
+    aloud = asyncio.run(StreamedAnswer(ctx, model).ask(QUESTION))
 
     assert own.error is not None
     assert quiet.error == aloud.error is not None
@@ -41,6 +41,6 @@ def test_failed_answer_has_an_error_with_every_listener():
 
 
 def test_empty_output_is_left_out_unless_an_earlier_activation_set_it():
-    assert unless_empty(FakeContext(), "thinking", "") == {}
-    assert unless_empty(FakeContext(previous={"thinking": "old"}), "thinking", "") == {"thinking": None}
-    assert unless_empty(FakeContext(), "thinking", "new") == {"thinking": "new"}
+    assert optional_output(FakeContext(), "thinking", "") == {}
+    assert optional_output(FakeContext(previous={"thinking": "old"}), "thinking", "") == {"thinking": None}
+    assert optional_output(FakeContext(), "thinking", "new") == {"thinking": "new"}

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from components.nodes.llm.json_in_text import plain, read_json
+from components.nodes.llm.json_in_text import to_storable_json, read_json
 
 
 @pytest.mark.parametrize(
@@ -34,4 +34,4 @@ def test_no_answer_breaks_the_reading_of_json(answer: str):
 
 
 def test_value_without_a_json_type_becomes_text():
-    assert plain({1: (date(2026, 3, 1), b"x"), "\x00k": True}) == {"1": ["2026-03-01", "b'x'"], "k": True}
+    assert to_storable_json({1: (date(2026, 3, 1), b"x"), "\x00k": True}) == {"1": ["2026-03-01", "b'x'"], "k": True}

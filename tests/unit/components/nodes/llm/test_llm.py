@@ -9,7 +9,7 @@ from canvas.outcome import Failed, Finished, Outcome
 from components.context import THINK_END, THINK_START
 from components.nodes.llm.json_in_text import read_json
 from components.nodes.llm.llm import answer_schema, llm
-from providers.models.chat.echo import echo_of
+from providers.models.chat.echo import echo_answer
 from providers.models.types.chat import (
     ChatRequest,
     Completion,
@@ -17,7 +17,7 @@ from providers.models.types.chat import (
     ErrorDelta,
     ModelSpec,
     ReasoningDelta,
-    TextDelta,
+    ContentDelta,
     Usage,
     UsageDelta,
 )
@@ -222,7 +222,7 @@ def test_the_echo_model_finds_the_schema_in_the_prompt():
 
     ask(model, sys_prompt="Extract {this}.", outputs={"structured": SCHEMA})
 
-    assert "a" in (read_json(echo_of(model.requests[0].messages)) or [])
+    assert "a" in (read_json(echo_answer(model.requests[0].messages)) or [])
 
 
 def test_structured_node_never_streams():
@@ -265,7 +265,7 @@ def test_only_a_schema_with_properties_asks_for_json(outputs: Any):
 
 
 def test_streaming_node_writes_every_delta_as_it_arrives():
-    model = Model([TextDelta("ha"), TextDelta("ha"), TextDelta(""), TextDelta("!")])
+    model = Model([ContentDelta("ha"), ContentDelta("ha"), ContentDelta(""), ContentDelta("!")])
 
     outcome, ctx = ask(model, aloud(), max_retries=2, delay_after_error=0.5)
 
@@ -276,7 +276,7 @@ def test_streaming_node_writes_every_delta_as_it_arrives():
 
 
 def test_reasoning_is_written_between_markers_and_stored_between_tags():
-    model = Model([ReasoningDelta("a"), ReasoningDelta("b"), TextDelta("Hel"), TextDelta("lo")])
+    model = Model([ReasoningDelta("a"), ReasoningDelta("b"), ContentDelta("Hel"), ContentDelta("lo")])
 
     outcome, ctx = ask(model, aloud())
 
@@ -307,7 +307,7 @@ def test_error_is_written_last_and_the_run_continues():
 
 
 def test_default_value_is_written_in_place_of_an_error():
-    model = Model([TextDelta("Hel"), BROKEN])
+    model = Model([ContentDelta("Hel"), BROKEN])
 
     outcome, ctx = ask(model, aloud(), exception_method="comment", exception_default_value="DEF")
 
@@ -316,7 +316,7 @@ def test_default_value_is_written_in_place_of_an_error():
 
 
 def test_delta_with_the_error_mark_ends_the_stream():
-    model = Model([TextDelta("Hel"), TextDelta("**ERROR** z"), TextDelta("more"), ReasoningDelta("more")])
+    model = Model([ContentDelta("Hel"), ContentDelta("**ERROR** z"), ContentDelta("more"), ReasoningDelta("more")])
 
     outcome, ctx = ask(model, aloud())
 
@@ -325,7 +325,7 @@ def test_delta_with_the_error_mark_ends_the_stream():
 
 
 def test_empty_question_writes_the_error_to_the_stream():
-    model = Model([TextDelta("x")])
+    model = Model([ContentDelta("x")])
 
     outcome, ctx = ask(model, FakeContext(globals={"sys.query": ""}, speaks=True))
 
@@ -335,7 +335,7 @@ def test_empty_question_writes_the_error_to_the_stream():
 
 
 def test_error_while_writing_ends_the_call():
-    model = Model([TextDelta("a"), TextDelta("b")])
+    model = Model([ContentDelta("a"), ContentDelta("b")])
     ctx = aloud()
 
     async def gone(text: str) -> None:

@@ -11,13 +11,13 @@ from components.nodes.llm.model_call import (
     NoAnswer,
     Prompt,
     PromptParams,
-    assemble,
+    assemble_prompt,
     base_delay,
     continue_history,
-    generation,
-    number,
-    pause,
-    request,
+    generation_params,
+    to_number,
+    retry_wait,
+    build_request,
 )
 from components.nodes.llm.prompts import citation_guide, cut_guides
 from providers.models.types.chat import ChatRequest, ModelSpec
@@ -37,11 +37,11 @@ class Log:
 
 
 def sent(prompt: Prompt, spec: ModelSpec) -> ChatRequest:
-    return asyncio.run(request(prompt, PromptParams(llm_id="m"), spec))
+    return asyncio.run(build_request(prompt, PromptParams(llm_id="m"), spec))
 
 
 def prompt_of(ctx: FakeContext, **params: Any) -> Prompt:
-    return asyncio.run(assemble(PromptParams.model_validate({"llm_id": "m", **params}), ctx))
+    return asyncio.run(assemble_prompt(PromptParams.model_validate({"llm_id": "m", **params}), ctx))
 
 
 def spec(context: int = 8192, *kinds: str) -> ModelSpec:
@@ -280,7 +280,7 @@ def test_only_enabled_parameters_are_sent():
         "thinking": "disabled",
     }
 
-    assert generation(PromptParams.model_validate({"llm_id": "m", **given_values})) == {
+    assert generation_params(PromptParams.model_validate({"llm_id": "m", **given_values})) == {
         "temperature": 0.2,
         "top_p": 0.5,
         "max_tokens": 99,
@@ -292,7 +292,7 @@ def test_only_enabled_parameters_are_sent():
 def test_a_temperature_of_zero_is_sent_and_a_limit_of_zero_or_default_thinking_is_not(thinking: Any):
     params = {"llm_id": "m", "temperatureEnabled": True, "maxTokensEnabled": True, "thinking": thinking}
 
-    assert generation(PromptParams.model_validate(params)) == {"temperature": 0}
+    assert generation_params(PromptParams.model_validate(params)) == {"temperature": 0}
 
 
 @pytest.mark.parametrize(
@@ -336,7 +336,7 @@ def test_others_run_while_a_very_long_prompt_is_made_to_fit():
 
     async def ask() -> ChatRequest:
         nonlocal turns
-        asked = asyncio.ensure_future(request(prompt, PromptParams(llm_id="m"), spec(100_000)))
+        asked = asyncio.ensure_future(build_request(prompt, PromptParams(llm_id="m"), spec(100_000)))
         while not asked.done():
             turns += 1
             await asyncio.sleep(0)
@@ -358,14 +358,14 @@ def test_a_prompt_without_a_question_is_not_sent(messages: list[dict[str, str]])
 def test_waits_between_attempts_start_at_the_authors_delay(delay: Any, waits: list[float]):
     params = PromptParams(llm_id="m", delay_after_error=delay)
 
-    assert [pause(params, attempt) for attempt in range(3)] == waits
+    assert [retry_wait(params, attempt) for attempt in range(3)] == waits
     assert base_delay(params) == waits[0]
-    assert pause(params, 100_000) <= 60
+    assert retry_wait(params, 100_000) <= 60
 
 
 @given(st.text() | st.floats() | st.integers() | st.booleans() | st.none() | st.lists(st.integers()))
 def test_a_number_is_finite_or_none(value: Any):
-    amount = number(value)
+    amount = to_number(value)
 
     assert amount is None or float("-inf") < amount < float("inf")
 

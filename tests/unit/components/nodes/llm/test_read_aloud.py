@@ -88,7 +88,7 @@ def test_two_sentences_are_spoken_at_a_time():
 
     played(room(voice), "a. b. c. d. e. f. g. h. i. j")
 
-    assert voice.most == read_aloud.AT_ONCE == 2
+    assert voice.most == read_aloud.PARALLEL_SENTENCES == 2
     assert len(voice.asked) == 10
 
 
@@ -167,7 +167,7 @@ def test_audio_of_an_answer_is_limited():
     played(ctx, "a. " * 50)
 
     assert len(heard(ctx)) == 2
-    assert loud.asked <= 2 + read_aloud.AHEAD
+    assert loud.asked <= 2 + read_aloud.MAX_PENDING_SENTENCES
     assert ctx.log.names == ["speech_ends_early"]
 
 

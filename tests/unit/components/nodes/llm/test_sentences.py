@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from components.nodes.llm.sentences import LONGEST, cleaned, cut, sentences
+from components.nodes.llm.sentences import MAX_SENTENCE_CHARS, clean_sentence, split_sentences, spoken_sentences
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ from components.nodes.llm.sentences import LONGEST, cleaned, cut, sentences
     ],
 )
 def test_an_answer_is_read_sentence_by_sentence(text: str, expected: list[str]):
-    assert list(sentences(text)) == expected
+    assert list(spoken_sentences(text)) == expected
 
 
 @pytest.mark.parametrize(
@@ -40,17 +40,17 @@ def test_an_answer_is_read_sentence_by_sentence(text: str, expected: list[str]):
         ("<a href='x'>link</a> 1 < 2", "link 1 < 2"),
         ("\ud83d lone \ufffd \ufdd0", "lone"),
         ("café, naïve, 你好, привет", "café, naïve, 你好, привет"),
-        ("x" * 600, "x" * LONGEST),
-        ("x" * (LONGEST - 1) + " yz", "x" * (LONGEST - 1)),
+        ("x" * 600, "x" * MAX_SENTENCE_CHARS),
+        ("x" * (MAX_SENTENCE_CHARS - 1) + " yz", "x" * (MAX_SENTENCE_CHARS - 1)),
     ],
 )
 def test_characters_without_a_sound_are_removed_from_a_sentence(sentence: str, expected: str):
-    assert cleaned(sentence) == expected
+    assert clean_sentence(sentence) == expected
 
 
 @given(st.text(st.sampled_from("ab .!?。”;\n")))
 def test_split_sentences_join_to_the_text(text: str):
-    pieces = list(cut(text))
+    pieces = list(split_sentences(text))
 
     assert "".join(pieces) == text
     assert all(pieces)
@@ -58,8 +58,8 @@ def test_split_sentences_join_to_the_text(text: str):
 
 @given(st.text(max_size=60))
 def test_any_text_can_be_read_aloud(text: str):
-    for sentence in sentences(text):
-        assert sentence == cleaned(sentence)
+    for sentence in spoken_sentences(text):
+        assert sentence == clean_sentence(sentence)
         sentence.encode()
 
 
@@ -67,6 +67,6 @@ def test_any_text_can_be_read_aloud(text: str):
 def test_text_without_words_is_processed_quickly(text: str):
     begun = time.process_time()
 
-    list(sentences(text))
+    list(spoken_sentences(text))
 
     assert time.process_time() - begun < 2

@@ -5,29 +5,29 @@ import time
 import pytest
 
 from components.text.extraction import page_markdown
-from components.text.extraction.main_content import main_part
-from components.text.extraction.page_html import cleaned
-from components.text.extraction.page_markdown import absolute, markdown_of
-from components.text.extraction.page_text import tree_of
+from components.text.extraction.main_content import find_main_part
+from components.text.extraction.page_html import sanitize
+from components.text.extraction.page_markdown import absolute_url, to_markdown
+from components.text.extraction.page_text import parse_page
 
 BASE = "https://site.test/a/"
 
 
 def markdown(html: str, *, with_links: bool = True) -> str:
-    body = tree_of(html).body
+    body = parse_page(html).body
     assert body is not None
-    return markdown_of(body, BASE, with_links=with_links)
+    return to_markdown(body, BASE, with_links=with_links)
 
 
 def test_links_of_a_page_with_a_very_long_base_url_are_dropped():
-    body = tree_of("<a href=x>y</a>" * 2000).body
+    body = parse_page("<a href=x>y</a>" * 2000).body
     assert body is not None
 
-    assert markdown_of(body, "https://site.test/" + "a/" * 50_000) == "y" * 2000
+    assert to_markdown(body, "https://site.test/" + "a/" * 50_000) == "y" * 2000
 
 
 def test_links_beyond_the_limit_become_plain_text(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(page_markdown, "MOST_ADDRESSES", 2)
+    monkeypatch.setattr(page_markdown, "MAX_LINKS", 2)
 
     assert markdown("<a href=x>a</a> <img src=y alt=b> <a href=z>c</a>") == (
         "[a](https://site.test/a/x) ![b](https://site.test/a/y) c"
@@ -35,9 +35,9 @@ def test_links_beyond_the_limit_become_plain_text(monkeypatch: pytest.MonkeyPatc
 
 
 def main_text(html: str) -> str:
-    body = tree_of(html).body
+    body = parse_page(html).body
     assert body is not None
-    return markdown_of(main_part(body), BASE, with_links=False)
+    return to_markdown(find_main_part(body), BASE, with_links=False)
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_markdown_without_links_has_only_words():
     ],
 )
 def test_urls_are_made_absolute_and_only_linkable_schemes_are_kept(address: str, whole: str):
-    assert absolute(BASE, address) == whole
+    assert absolute_url(BASE, address) == whole
 
 
 def test_marked_article_of_a_page_is_its_main_content():
@@ -106,13 +106,13 @@ def test_element_whose_name_may_mean_content_is_kept():
 
 
 def test_sanitized_html_contains_no_scripts():
-    body = tree_of(
+    body = parse_page(
         "<p onclick=x style='color:red'><a href=' java\nscript:x'>a</a><iframe src=/x></iframe>"
         "<!-- c --><b hidden>b</b>"
     ).body
     assert body is not None
 
-    assert cleaned(body) == "<body><p><a>a</a></p></body>"
+    assert sanitize(body) == "<body><p><a>a</a></p></body>"
 
 
 def test_pages_of_any_depth_and_size_are_read_in_reasonable_time():

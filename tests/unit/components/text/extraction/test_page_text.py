@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from canvas.errors import NodeFailure
-from components.text.extraction.page_text import DEEPEST, text_of_page
+from components.text.extraction.page_text import MAX_NESTING, extract_page_text
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ from components.text.extraction.page_text import DEEPEST, text_of_page
     ],
 )
 def test_each_block_of_a_page_is_a_line(html: str, text: str):
-    assert text_of_page(html) == text
+    assert extract_page_text(html) == text
 
 
 def test_tables_stay_html_and_come_at_the_end():
@@ -42,7 +42,7 @@ def test_tables_stay_html_and_come_at_the_end():
         "<p>between</p><table><tr><th>2</table>after"
     )
 
-    before, between, after, *tables = text_of_page(page).split("\n")
+    before, between, after, *tables = extract_page_text(page).split("\n")
 
     assert (before, between, after) == ("before", "between", "after")
     assert tables == [
@@ -52,11 +52,11 @@ def test_tables_stay_html_and_come_at_the_end():
 
 
 def test_page_that_is_nested_too_deeply_is_refused():
-    deep = "<div>" * DEEPEST + "x"
+    deep = "<div>" * MAX_NESTING + "x"
 
-    assert text_of_page(deep) == "x"
+    assert extract_page_text(deep) == "x"
     with pytest.raises(NodeFailure, match="deeper than"):
-        text_of_page(f"<div>{deep}")
+        extract_page_text(f"<div>{deep}")
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_page_that_is_nested_too_deeply_is_refused():
     ],
 )
 def test_a_long_page_that_is_not_quite_right_is_read(honest: str):
-    assert text_of_page(honest * 2 * DEEPEST) is not None
+    assert extract_page_text(honest * 2 * MAX_NESTING) is not None
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_a_long_page_that_is_not_quite_right_is_read(honest: str):
 )
 def test_unmatched_closing_tags_do_not_hide_the_depth_of_a_page(deep: str):
     with pytest.raises(NodeFailure, match="deeper than 512"):
-        text_of_page(deep * 2 * DEEPEST)
+        extract_page_text(deep * 2 * MAX_NESTING)
 
 
 def test_a_tag_of_very_many_attributes_and_a_page_of_very_many_tags_are_refused():
@@ -104,15 +104,15 @@ def test_a_tag_of_very_many_attributes_and_a_page_of_very_many_tags_are_refused(
     some = " ".join(f"data-a{number}=x" for number in range(900))
 
     with pytest.raises(NodeFailure, match="more than 1,000 attributes"):
-        text_of_page(f"<p {many}>")
+        extract_page_text(f"<p {many}>")
     with pytest.raises(NodeFailure, match="more than 300,000 tags"):
-        text_of_page("<p>" * 300_001)
+        extract_page_text("<p>" * 300_001)
 
-    assert text_of_page(f"<p {some}>a</p>") == "a"
+    assert extract_page_text(f"<p {some}>a</p>") == "a"
 
 
 def test_elements_that_close_one_another_do_not_count_as_nested():
-    assert text_of_page("<p>a<li>b<br><img>" * DEEPEST).count("\n") == 2 * DEEPEST - 1
+    assert extract_page_text("<p>a<li>b<br><img>" * MAX_NESTING).count("\n") == 2 * MAX_NESTING - 1
 
 
 @settings(max_examples=40, deadline=None)
@@ -120,7 +120,7 @@ def test_elements_that_close_one_another_do_not_count_as_nested():
     st.lists(st.sampled_from(["<h1>", "</h1>", "<p>", "</div>", "<div>", "<br>", "<table>", "<td>", "<b>", "a", " "]))
 )
 def test_any_page_has_a_text(pieces: list[str]):
-    text = text_of_page("".join(pieces))
+    text = extract_page_text("".join(pieces))
 
     assert text.replace("\n", "").count("a") >= sum(piece == "a" for piece in pieces)
     assert "\n\n" not in text.partition("<table")[0].strip("\n")

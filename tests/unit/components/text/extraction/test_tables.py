@@ -8,16 +8,16 @@ from hypothesis import strategies as st
 
 from canvas.errors import NodeFailure
 from components.text.extraction import tables
-from components.text.extraction.tables import Table, joined, markdown, of_grid, of_rows, of_value, stacked
+from components.text.extraction.tables import Table, join, to_markdown, from_grid, from_rows, from_value, stack
 
-NAMES = of_grid([["id", "name"], [1, "a"], [2, "b"]])
-VALUES = of_grid([["id", "v"], [2, 20], [3, 30]])
+NAMES = from_grid([["id", "name"], [1, "a"], [2, "b"]])
+VALUES = from_grid([["id", "v"], [2, 20], [3, 30]])
 CELLS = st.none() | st.booleans() | st.integers(-2, 2) | st.sampled_from(["1", "a", ""])
-TABLES = st.lists(st.lists(CELLS, min_size=2, max_size=2), max_size=6).map(lambda rows: of_grid([["k", "v"], *rows]))
+TABLES = st.lists(st.lists(CELLS, min_size=2, max_size=2), max_size=6).map(lambda rows: from_grid([["k", "v"], *rows]))
 
 
 def test_the_first_line_of_a_grid_names_the_columns():
-    table = of_grid([["id", "name"], [1, "a"], [2, "b"]])
+    table = from_grid([["id", "name"], [1, "a"], [2, "b"]])
 
     assert table == Table(["id", "name"], [{"id": 1, "name": "a"}, {"id": 2, "name": "b"}])
 
@@ -33,15 +33,15 @@ def test_the_first_line_of_a_grid_names_the_columns():
     ],
 )
 def test_column_names_are_unique(cells: list[Any], names: list[str]):
-    assert of_grid([cells]).columns == names
+    assert from_grid([cells]).columns == names
 
 
 def test_lines_of_different_length_are_filled_up():
-    assert of_grid([["a"], [1, 2], []]).rows == [{"a": 1, "Unnamed: 1": 2}, {"a": None, "Unnamed: 1": None}]
+    assert from_grid([["a"], [1, 2], []]).rows == [{"a": 1, "Unnamed: 1": 2}, {"a": None, "Unnamed: 1": None}]
 
 
 def test_rows_get_the_columns_they_lack():
-    table = of_rows([{"a": 1, "b": "x"}, {"c": 3, "a": 2}, 7])
+    table = from_rows([{"a": 1, "b": "x"}, {"c": 3, "a": 2}, 7])
 
     assert table.columns == ["a", "b", "c", "0"]
     assert table.rows[1] == {"a": 2, "b": None, "c": 3, "0": None}
@@ -63,11 +63,11 @@ def test_rows_get_the_columns_they_lack():
     ],
 )
 def test_value_becomes_sheets_or_one_row_or_rows(value: Any, sheets: Any):
-    assert of_value(value) == sheets
+    assert from_value(value) == sheets
 
 
 def test_stacked_tables_have_all_columns():
-    assert stacked([NAMES, VALUES]).rows == [
+    assert stack([NAMES, VALUES]).rows == [
         {"id": 1, "name": "a", "v": None},
         {"id": 2, "name": "b", "v": None},
         {"id": 2, "name": None, "v": 20},
@@ -76,7 +76,7 @@ def test_stacked_tables_have_all_columns():
 
 
 def test_a_join_keeps_what_only_one_side_has():
-    assert joined(NAMES, VALUES, "id").rows == [
+    assert join(NAMES, VALUES, "id").rows == [
         {"id": 1, "name": "a", "v": None},
         {"id": 2, "name": "b", "v": 20},
         {"id": 3, "name": None, "v": 30},
@@ -84,15 +84,15 @@ def test_a_join_keeps_what_only_one_side_has():
 
 
 def test_columns_of_both_sides_get_suffixes():
-    left, right = of_grid([["id", "v", "v_x"], [1, "l", "w"]]), of_grid([["v", "id"], ["r", 1]])
+    left, right = from_grid([["id", "v", "v_x"], [1, "l", "w"]]), from_grid([["v", "id"], ["r", 1]])
 
-    assert joined(left, right, "id").rows == [{"id": 1, "v_x_x": "l", "v_x": "w", "v_y": "r"}]
+    assert join(left, right, "id").rows == [{"id": 1, "v_x_x": "l", "v_x": "w", "v_y": "r"}]
 
 
 def test_rows_with_the_same_value_are_joined_and_null_comes_last():
-    left, right = of_grid([["k", "l"], [None, 0], ["1", 1], [1, 2], [1, 3]]), of_grid([["k", "r"], [1, 4], [1, 5]])
+    left, right = from_grid([["k", "l"], [None, 0], ["1", 1], [1, 2], [1, 3]]), from_grid([["k", "r"], [1, 4], [1, 5]])
 
-    rows = joined(left, right, "k").rows
+    rows = join(left, right, "k").rows
 
     assert [(row["k"], row["l"], row["r"]) for row in rows] == [
         (1, 2, 4), (1, 2, 5), (1, 3, 4), (1, 3, 5), ("1", 1, None), (None, 0, None)
@@ -102,28 +102,28 @@ def test_rows_with_the_same_value_are_joined_and_null_comes_last():
 @given(TABLES, TABLES)
 @settings(max_examples=25)
 def test_a_join_loses_no_row_of_either_side(left: Table, right: Table):
-    rows = joined(left, right, "k").rows
+    rows = join(left, right, "k").rows
 
     assert {(row["k"], row["v"]) for row in left.rows} <= {(row["k"], row["v_x"]) for row in rows}
     assert {(row["k"], row["v"]) for row in right.rows} <= {(row["k"], row["v_y"]) for row in rows}
 
 
 def test_a_table_that_would_be_far_too_large_is_not_made(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(tables, "MOST_CELLS", 6)
-    twice = of_grid([["k", "v"], [1, 1], [1, 2]])
+    monkeypatch.setattr(tables, "MAX_CELLS", 6)
+    twice = from_grid([["k", "v"], [1, 1], [1, 2]])
 
     for make in (
-        lambda: of_grid([[1, 2, 3], [], []]),
-        lambda: of_rows([{"a": 1}, {"b": 1}, {"c": 1}]),
-        lambda: stacked([twice, twice]),
-        lambda: joined(twice, twice, "k"),
+        lambda: from_grid([[1, 2, 3], [], []]),
+        lambda: from_rows([{"a": 1}, {"b": 1}, {"c": 1}]),
+        lambda: stack([twice, twice]),
+        lambda: join(twice, twice, "k"),
     ):
         with pytest.raises(NodeFailure, match="more than 6 cells"):
             make()
 
 
 def test_markdown_shows_the_first_rows_with_their_signs_escaped():
-    table = of_rows([{"a|b": None, "c": "x|y\nz"}, {"a|b": [1], "c": 2}, {"a|b": 3}])
+    table = from_rows([{"a|b": None, "c": "x|y\nz"}, {"a|b": [1], "c": 2}, {"a|b": 3}])
 
-    assert markdown(table, 2) == "| a\\|b | c |\n| --- | --- |\n|  | x\\|y z |\n| [1] | 2 |"
-    assert markdown(of_rows([]), 2) == ""
+    assert to_markdown(table, 2) == "| a\\|b | c |\n| --- | --- |\n|  | x\\|y z |\n| [1] | 2 |"
+    assert to_markdown(from_rows([]), 2) == ""

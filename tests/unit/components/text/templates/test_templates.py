@@ -112,31 +112,31 @@ def test_text_full_of_unclosed_blocks_is_checked_for_jinja_quickly():
     ],
 )
 def test_references_may_occur_anywhere_in_a_template(text: str, expected: str):
-    texts = templates.texts_of([text], WORLD.lookup)
+    texts = templates.resolve_texts([text], WORLD.lookup)
 
-    assert templates.rendered(text, texts) == expected
+    assert templates.render(text, texts) == expected
 
 
 @given(st.text(max_size=40))
 def test_values_are_never_read_as_templates(value: str):
-    assert templates.rendered("{% if true %}{sys.query}{% endif %}", {"sys.query": value}) == value
+    assert templates.render("{% if true %}{sys.query}{% endif %}", {"sys.query": value}) == value
 
 
 def test_template_that_fails_to_render_keeps_its_jinja_unchanged():
-    assert templates.rendered("{{ a.b.c }} {sys.query}", {"sys.query": "Bob"}) == "{{ a.b.c }} Bob"
+    assert templates.render("{{ a.b.c }} {sys.query}", {"sys.query": "Bob"}) == "{{ a.b.c }} Bob"
 
 
 @pytest.mark.parametrize("text", ["{% if %}x{% endif %}", "{{ bad|nofilter }}", "{% for %}"])
 def test_a_template_that_does_not_parse_fails_the_node(text: str):
     with pytest.raises(NodeFailure):
-        templates.rendered(text, {})
+        templates.render(text, {})
 
 
 def test_file_descriptors_are_removed_from_a_text():
     file = {"doc_id": "1", "filename": "a.pdf", "mime_type": "x", "size": 3}
     files: list[dict[str, Any]] = []
 
-    texts = [templates.shown(value, files) for value in (file, [file], json.dumps(file), [file, "no file"], [])]
+    texts = [templates.display_text(value, files) for value in (file, [file], json.dumps(file), [file, "no file"], [])]
 
     assert texts == ["", "", "", json.dumps([file, "no file"]), "[]"]
     assert files == [file, file, file]
@@ -146,6 +146,6 @@ def test_file_that_asks_for_its_download_info_is_shown_without_that_request():
     file = {"doc_id": "1", "filename": "a.pdf", "mime_type": "x"}
     files: list[dict[str, Any]] = []
 
-    text = templates.shown([file, {**file, "include_download_info_in_content": True}], files)
+    text = templates.display_text([file, {**file, "include_download_info_in_content": True}], files)
 
     assert json.loads(text) == files == [file, file]

@@ -7,9 +7,9 @@ from pydantic import ValidationError
 
 from canvas.errors import ToolError
 from canvas.outcome import Failed, Finished
-from components.nodes.agent.tool_set import Entry, of_tool
+from components.nodes.agent.tool_set import ToolEntry, tool_function
 from components.tools.code.code_exec import CODE_EXEC, NO_SANDBOX, CodeExecParams, execute
-from components.tools.framework.tool_node import on_canvas
+from components.tools.framework.tool_node import tool_component
 from providers.interfaces import ProducedFile, Program, ProgramResult, Services
 from tests.fakes import FakeContext, FakeHttp, no_network, run
 
@@ -45,7 +45,7 @@ def context(sandbox: Sandbox | None, **known: Any) -> FakeContext:
 
 
 def on_node(sandbox: Sandbox | None, ctx: FakeContext | None = None, **params: Any) -> Finished | Failed:
-    outcome = run(on_canvas(CODE_EXEC), {**STORED, **params}, ctx or context(sandbox))
+    outcome = run(tool_component(CODE_EXEC), {**STORED, **params}, ctx or context(sandbox))
     assert isinstance(outcome, Finished | Failed)
     return outcome
 
@@ -320,7 +320,7 @@ def test_outputs_without_a_contract_fail_the_node_before_the_program_runs():
 
 def test_call_may_pass_declared_arguments_only():
     sandbox = giving(1)
-    function = of_tool(Entry("Code", "Code", CodeExecParams.model_validate(STORED), CODE_EXEC), 0)
+    function = tool_function(ToolEntry("Code", "Code", CodeExecParams.model_validate(STORED), CODE_EXEC), 0)
     ctx = FakeContext(values={"begin": {"a": "the author's"}}, services=Services(FakeHttp(no_network), sandbox=sandbox))
 
     async def work(**arguments: Any) -> None:
@@ -335,13 +335,13 @@ def test_call_may_pass_declared_arguments_only():
 # -- as an Agent's tool -----------------------------------------------------------------------------------------------
 def called_by_a_model(sandbox: Any, ctx: FakeContext | None = None, **params: Any) -> Any:
     """What a model reads of a call of the tool with these parameters of its author's."""
-    function = of_tool(Entry("Code", "Code", CodeExecParams.model_validate(params), CODE_EXEC), 0)
+    function = tool_function(ToolEntry("Code", "Code", CodeExecParams.model_validate(params), CODE_EXEC), 0)
     arguments = {"lang": "python", "script": "def main(): ..."}
     return asyncio.run(function.call(arguments, ctx or context(sandbox))).answer
 
 
 def script_told(**params: Any) -> str:
-    function = of_tool(Entry("Code", "Code", CodeExecParams.model_validate(params), CODE_EXEC), 0)
+    function = tool_function(ToolEntry("Code", "Code", CodeExecParams.model_validate(params), CODE_EXEC), 0)
     return function.schema["function"]["parameters"]["properties"]["script"]["description"]
 
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from canvas.errors import ToolError
-from components.tools.code.output_contract import content_text, contract_of, json_value, printed_value, type_of
+from components.tools.code.output_contract import content_text, contract_of, to_json_value, parse_printed, type_of
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -116,13 +116,13 @@ def test_a_value_has_a_text(value: Any, text: str):
     ],
 )  # fmt: skip
 def test_printed_output_is_the_value_of_a_program_without_a_result(stdout: str, value: Any):
-    assert printed_value(stdout) == value
+    assert parse_printed(stdout) == value
 
 
 @settings(max_examples=40, deadline=None)
 @given(JSON)
 def test_a_value_is_of_its_own_type(value: Any):
-    stored = json_value(value)
+    stored = to_json_value(value)
 
     assert mismatch(type_of(stored), stored) is None
 
@@ -136,7 +136,7 @@ def test_a_value_is_of_its_own_type(value: Any):
     ],
 )
 def test_values_that_cannot_be_stored_are_converted(value: Any, stored: Any):
-    assert json_value(value) == stored
+    assert to_json_value(value) == stored
 
 
 def test_value_that_json_cannot_represent_is_refused():
@@ -145,8 +145,8 @@ def test_value_that_json_cannot_represent_is_refused():
         deep = [deep]
 
     with pytest.raises(ToolError, match="nested more than 100 levels"):
-        json_value(deep)
+        to_json_value(deep)
     with pytest.raises(ToolError, match="4,300 digits"):
-        json_value(10**5000)
+        to_json_value(10**5000)
     with pytest.raises(ToolError, match="of type set"):
-        json_value([{1}])
+        to_json_value([{1}])

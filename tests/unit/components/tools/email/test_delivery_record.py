@@ -6,7 +6,7 @@ from typing import Any, cast
 import pytest
 
 from canvas.errors import ToolError
-from components.tools.email.delivery_record import Deliveries
+from components.tools.email.delivery_record import DeliveryRecord
 from providers.interfaces import MailSession
 from tests.fakes import FakeContext
 
@@ -23,7 +23,7 @@ class Server:
 
 def test_message_begun_by_another_attempt_meanwhile_is_not_delivered():
     ctx, server = FakeContext(), Server()
-    deliveries = Deliveries(ctx)
+    deliveries = DeliveryRecord(ctx)
 
     async def deliver() -> Any:
         assert await deliveries.look() is None

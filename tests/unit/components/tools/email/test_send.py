@@ -13,7 +13,7 @@ from canvas.errors import AddressRefused, AttemptStopped, ToolError
 from canvas.outcome import UNKNOWN_OUTCOME, Failed, Finished
 from components.tools.email.send import EMAIL, EmailParams
 from components.tools.framework.base import ToolRun
-from components.tools.framework.tool_node import on_canvas
+from components.tools.framework.tool_node import tool_component
 from providers.interfaces import DeliveryUnknown, MailAccount, Services
 from tests.fakes import FakeContext, FakeHttp, no_network, run
 
@@ -64,7 +64,7 @@ def context(office: Office, **known: Any) -> FakeContext:
 
 
 def sent(office: Office, ctx: FakeContext | None = None, **params: Any) -> Finished | Failed:
-    outcome = run(on_canvas(EMAIL), node(**params), ctx or context(office))
+    outcome = run(tool_component(EMAIL), node(**params), ctx or context(office))
     assert isinstance(outcome, Finished | Failed)
     return outcome
 
@@ -150,7 +150,7 @@ def lost_after(office: Office, stop: BaseException, **known: Any) -> FakeContext
     office.answers = [stop]
     ctx = context(office, **known)
     with pytest.raises(type(stop)):
-        run(on_canvas(EMAIL), node(), ctx)
+        run(tool_component(EMAIL), node(), ctx)
     return ctx
 
 
@@ -178,7 +178,7 @@ def test_unknown_delivery_after_refused_tries_is_not_repeated():
     office = Office([ToolError("busy", retryable=True), AttemptStopped("lease")])
     ctx = context(office)
     with pytest.raises(AttemptStopped):
-        run(on_canvas(EMAIL), node(max_retries=1), ctx)
+        run(tool_component(EMAIL), node(max_retries=1), ctx)
 
     outcome = sent(office, ctx)
 

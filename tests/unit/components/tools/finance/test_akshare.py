@@ -8,7 +8,7 @@ from urllib.parse import quote
 import pytest
 
 from components.tools.finance.akshare import AKSHARE
-from providers.interfaces import Reply
+from providers.interfaces import HttpResponse
 from tests.fakes import FakeHttp, no_network
 from tests.unit.components.tools.vendors import by_model, error_of, outputs_of, refusing, reply, unreachable, vendor
 
@@ -29,11 +29,11 @@ def node(**params: Any) -> dict[str, Any]:
     return {"query": "600519", "delay_after_error": 0, **params}
 
 
-def jsonp(body: Any) -> Reply:
+def jsonp(body: Any) -> HttpResponse:
     return reply(f"easel({json.dumps(body)});")
 
 
-def articles(*rows: Any) -> Reply:
+def articles(*rows: Any) -> HttpResponse:
     return jsonp({"code": 0, "result": {"cmsArticleWebOld": list(rows)}})
 
 
@@ -90,7 +90,7 @@ def test_empty_code_sends_no_request():
         (reply("no", 403), "HTTP 403: no"),
     ],
 )
-def test_invalid_answer_is_an_error(answer: Reply, error: str):
+def test_invalid_answer_is_an_error(answer: HttpResponse, error: str):
     assert error_of(AKSHARE, node(), vendor(answer)) == error
 
 

@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from components.tools.finance.jin10 import JIN10, Jin10Params
-from providers.interfaces import Reply
+from providers.interfaces import HttpResponse
 from tests.fakes import FakeHttp, no_network
 from tests.unit.components.tools.vendors import (
     by_model,
@@ -26,7 +26,7 @@ def node(**params: Any) -> dict[str, Any]:
     return {"query": "gold", "secret_key": KEY, "delay_after_error": 0, **params}
 
 
-def answer(*rows: Any) -> Reply:
+def answer(*rows: Any) -> HttpResponse:
     return json_reply({"status": 200, "message": "ok", "data": list(rows)})
 
 
@@ -106,7 +106,7 @@ def test_empty_query_sends_no_request():
         (reply("<html>"), "The answer is not valid JSON: <html>"),
     ],
 )
-def test_invalid_answer_is_an_error(reply_: Reply, error: str):
+def test_invalid_answer_is_an_error(reply_: HttpResponse, error: str):
     assert error_of(JIN10, node(), vendor(reply_)) == error
 
 

@@ -6,8 +6,8 @@ import pytest
 from pydantic import ValidationError
 
 from components.tools.finance.tushare import TUSHARE, TuShareParams
-from components.tools.framework.tool_node import on_canvas
-from providers.interfaces import Reply
+from components.tools.framework.tool_node import tool_component
+from providers.interfaces import HttpResponse
 from tests.fakes import FakeContext, FakeHttp, no_network, run
 from tests.unit.components.tools.vendors import (
     by_model,
@@ -55,7 +55,7 @@ def test_the_vendor_is_asked_over_https_up_to_the_time_of_the_turn():
     http = vendor(NEWS)
     ctx = context(http, globals={"sys.date": "2026-02-03 04:05:06"})
 
-    run(on_canvas(TUSHARE), node(src="sina"), ctx)
+    run(tool_component(TUSHARE), node(src="sina"), ctx)
 
     [call] = http.calls
     assert (call.method, call.url) == ("POST", "https://api.tushare.pro/")
@@ -93,7 +93,7 @@ def test_empty_keyword_sends_no_request():
         (reply("no", 401), "HTTP 401: no"),
     ],
 )
-def test_invalid_answer_is_an_error(answer: Reply, error: str):
+def test_invalid_answer_is_an_error(answer: HttpResponse, error: str):
     assert error_of(TUSHARE, node(), vendor(answer)) == error
 
 
@@ -130,6 +130,6 @@ def test_token_is_redacted():
 def test_a_run_without_a_date_asks_up_to_now():
     http = vendor(NEWS)
 
-    run(on_canvas(TUSHARE), node(), FakeContext(services=context(http).services))
+    run(tool_component(TUSHARE), node(), FakeContext(services=context(http).services))
 
     assert len(http.calls[0].json["params"]["end_date"]) == len("2026-01-01 00:00:00")

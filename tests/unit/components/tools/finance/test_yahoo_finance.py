@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from components.tools.finance.yahoo_finance import YAHOO_FINANCE
-from providers.interfaces import Reply
+from providers.interfaces import HttpResponse
 from tests.fakes import FakeHttp, no_network
 from tests.unit.components.tools.vendors import (
     by_model,
@@ -22,11 +22,11 @@ SILENT = {"info": False, "news": False}
 COOKIE = "A1=d=AQ&S=x; Expires=Thu, 02 Jan 2027 00:00:00 GMT; Domain=.yahoo.com; Secure, A3=e=BQ; Path=/"
 
 
-def facts(**modules: Any) -> Reply:
+def facts(**modules: Any) -> HttpResponse:
     return json_reply({"quoteSummary": {"result": [modules], "error": None}})
 
 
-def yahoo(**routes: Reply) -> FakeHttp:
+def yahoo(**routes: HttpResponse) -> FakeHttp:
     known = {"fc.yahoo.com": reply("", 404, set_cookie=COOKIE), "getcrumb": reply("cRuMb/1")}
     paths = {"facts": "quoteSummary", "chart": "/chart/", "news": "/search"}
     return by_path({**known, **{paths[name]: answer for name, answer in routes.items()}})
@@ -149,7 +149,7 @@ def test_invalid_stock_code_is_refused_before_the_request(code: Any):
         (reply("<html>"), "The answer is not valid JSON: <html>"),
     ],
 )
-def test_error_of_the_vendor_is_an_error(answer: Reply, error: str):
+def test_error_of_the_vendor_is_an_error(answer: HttpResponse, error: str):
     assert error_of(YAHOO_FINANCE, {"stock_code": "ACME"}, yahoo(facts=answer)) == error
 
 

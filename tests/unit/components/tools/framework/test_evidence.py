@@ -137,7 +137,7 @@ def test_a_chunk_of_a_dataset_shows_its_documents_metadata():
 
 
 def test_content_that_exceeds_the_budget_is_shown_and_later_ones_are_not(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(evidence, "BUDGET", 4)
+    monkeypatch.setattr(evidence, "TOKEN_BUDGET", 4)
     ctx = FakeContext()
 
     text = cited([Hit("a", "", "one two three"), Hit("b", "", "four five six"), Hit("c", "", "seven")], ctx)

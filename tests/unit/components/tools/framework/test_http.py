@@ -11,19 +11,19 @@ from hypothesis import strategies as st
 
 from canvas.errors import HttpFailed, ToolError
 from components.tools.framework import http as tool_http
-from providers.interfaces import Call, Reply
+from providers.interfaces import HttpCall, HttpResponse
 from tests.unit.components.tools.vendors import context, json_reply, reply, vendor
 
-CALL = Call("GET", "https://query1.vendor.test/v1/find", params={"q": "a b&c"})
+CALL = HttpCall("GET", "https://query1.vendor.test/v1/find", params={"q": "a b&c"})
 
 
-def sent(base_urls: dict[str, str] | None = None, call: Call = CALL, **known: Any) -> Call:
+def sent(base_urls: dict[str, str] | None = None, call: HttpCall = CALL, **known: Any) -> HttpCall:
     http = vendor(json_reply({}))
     asyncio.run(tool_http.fetch(context(http, base_urls=base_urls or {}, **known), "Finder", call))
     return http.calls[0]
 
 
-def fetched(answer: Reply) -> HttpFailed:
+def fetched(answer: HttpResponse) -> HttpFailed:
     with pytest.raises(HttpFailed) as failed:
         asyncio.run(tool_http.fetch(context(vendor(answer)), "Finder", CALL))
     return failed.value
@@ -85,9 +85,9 @@ def test_retry_after_as_a_date_is_parsed():
 def test_a_body_is_read_in_the_charset_it_declares_else_as_utf_8():
     latin = reply("é".encode("latin-1"), content_type="text/html; charset=ISO-8859-1")
 
-    assert tool_http.text_of(latin) == "é"
-    assert tool_http.text_of(reply("é")) == "é"
-    assert tool_http.text_of(reply("é", content_type="text/html; charset=klingon")) == "é"
+    assert tool_http.decode_text(latin) == "é"
+    assert tool_http.decode_text(reply("é")) == "é"
+    assert tool_http.decode_text(reply("é", content_type="text/html; charset=klingon")) == "é"
 
 
 @pytest.mark.parametrize("notation", ["punycode", "idna", "hex", "unicode_escape"])
@@ -95,7 +95,7 @@ def test_unknown_charset_is_ignored(notation: str):
     """Some of them take an hour for what a reply may hold."""
     page = "é" + "-a9" * 1_000_000
 
-    assert tool_http.text_of(reply(page, content_type=f"text/html; charset={notation}")) == page
+    assert tool_http.decode_text(reply(page, content_type=f"text/html; charset={notation}")) == page
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-32"])
@@ -103,36 +103,36 @@ def test_unknown_charset_is_ignored(notation: str):
 def test_json_is_unicode_whatever_charset_is_declared(encoding: str, declared: str):
     answer = reply('{"title": "é"}'.encode(encoding), content_type=declared)
 
-    assert tool_http.object_of(answer) == {"title": "é"}
+    assert tool_http.parse_object(answer) == {"title": "é"}
 
 
 def test_json_that_is_not_unicode_is_decoded_as_declared():
     answer = reply('{"title": "é"}'.encode("gbk"), content_type="application/json; charset=gbk")
 
-    assert tool_http.object_of(answer) == {"title": "é"}
+    assert tool_http.parse_object(answer) == {"title": "é"}
 
 
 def test_list_in_an_error_reply_is_not_a_result():
     with pytest.raises(HttpFailed, match="broken"):
-        tool_http.listed(json_reply({"items": [], "message": "broken"}, 500), "items", error="message", otherwise="-")
+        tool_http.list_in_reply(json_reply({"items": [], "message": "broken"}, 500), "items", error_key="message", default_error="-")
 
 
 @pytest.mark.parametrize("body", ["<html>", "", "[" * 100_000, '"text"', "[1]", "null"])
 def test_reply_that_is_not_a_json_object_is_a_final_error(body: str):
     with pytest.raises(ToolError) as failed:
-        tool_http.object_of(reply(body))
+        tool_http.parse_object(reply(body))
 
     assert not failed.value.retryable
 
 
 def test_numbers_that_json_does_not_have_are_null():
-    assert tool_http.object_of(reply('\ufeff{"a": NaN, "b": [Infinity]}')) == {"a": None, "b": [None]}
+    assert tool_http.parse_object(reply('\ufeff{"a": NaN, "b": [Infinity]}')) == {"a": None, "b": [None]}
 
 
 def test_a_member_that_should_be_a_list_is_one_or_absent():
-    assert (tool_http.rows_of(None, "results"), tool_http.rows_of([1], "results")) == ([], [1])
+    assert (tool_http.require_list(None, "results"), tool_http.require_list([1], "results")) == ([], [1])
     with pytest.raises(ToolError, match="results"):
-        tool_http.rows_of({}, "results")
+        tool_http.require_list({}, "results")
 
 
 @settings(max_examples=25, deadline=None)
@@ -141,7 +141,7 @@ def test_any_body_is_parsed_or_a_tool_error(body: bytes, status: int, content_ty
     answer = reply(body, status, content_type=content_type)
 
     try:
-        found = tool_http.listed(answer, "items", error="message", otherwise="nothing")
+        found = tool_http.list_in_reply(answer, "items", error_key="message", default_error="nothing")
     except ToolError:
         return
     assert isinstance(found, list)

@@ -7,14 +7,14 @@ from pydantic import ValidationError
 
 from components.tools import find
 from components.tools.framework.base import ToolParams
-from components.tools.framework.parameters import filled, flag, one_of, positive, texts
+from components.tools.framework.parameters import not_empty, flag, one_of, positive, text_list
 
 
 class SomeParams(ToolParams):
     top_n: Annotated[int, positive("Top N")] = 10
     topic: Annotated[Any, one_of("Topic", ("general", "news"), by_reference=True)] = "general"
     depth: Annotated[Any, one_of("Depth", ("basic",))] = "basic"
-    key: Annotated[Any, filled("Key")] = "k"
+    key: Annotated[Any, not_empty("Key")] = "k"
     patents: Annotated[bool, flag("Patents")] = True
 
 
@@ -74,7 +74,7 @@ def test_true_and_false_are_understood_as_text_and_nothing_else_is():
     ],
 )
 def test_a_list_of_texts_may_be_one_text_with_commas(given: Any, items: list[str]):
-    assert texts(given) == items
+    assert text_list(given) == items
 
 
 @pytest.mark.parametrize(

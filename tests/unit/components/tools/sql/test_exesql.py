@@ -8,9 +8,9 @@ from pydantic import ValidationError
 
 from canvas.errors import ToolError
 from canvas.outcome import Failed, Finished
-from components.tools.framework.tool_node import on_canvas
+from components.tools.framework.tool_node import tool_component
 from components.tools.sql.exesql import EXESQL, ExeSQLParams
-from components.tools.sql.read_only_rules import WRITES_REFUSED
+from components.tools.sql.read_only_rules import WRITE_REFUSAL
 from providers.interfaces import BoundStatement, Rows, Services
 from tests.fakes import FakeContext, FakeHttp, no_network, run
 
@@ -51,7 +51,7 @@ class Sqlite:
 def ask(sql: Any, database: Any = None, ctx: FakeContext | None = None, **params: Any) -> Finished | Failed:
     ctx = ctx or FakeContext()
     ctx.services = Services(FakeHttp(no_network), databases=database or Sqlite(*ITEMS))
-    outcome = run(on_canvas(EXESQL), {**STORED, "sql": sql, **params}, ctx)
+    outcome = run(tool_component(EXESQL), {**STORED, "sql": sql, **params}, ctx)
     assert isinstance(outcome, Finished | Failed)
     return outcome
 
@@ -74,8 +74,8 @@ def test_rows_become_a_table_and_objects():
 def test_a_write_is_refused_and_the_rest_runs():
     found = outputs("DELETE FROM items; SELECT count(*) AS c FROM items")
 
-    assert found["json"] == [{"content": WRITES_REFUSED}, [{"c": 3}]]
-    assert found["formalized_content"] == f"{WRITES_REFUSED}\n\n|   c |\n|----:|\n|   3 |"
+    assert found["json"] == [{"content": WRITE_REFUSAL}, [{"c": 3}]]
+    assert found["formalized_content"] == f"{WRITE_REFUSAL}\n\n|   c |\n|----:|\n|   3 |"
 
 
 def test_reject_all_sends_nothing_if_one_statement_is_refused():
@@ -84,7 +84,7 @@ def test_reject_all_sends_nothing_if_one_statement_is_refused():
     outcome = ask("SELECT 1 AS n; DROP TABLE items", database, reject_all=True)
 
     assert isinstance(outcome, Failed)
-    assert (outcome.error, database.asked) == (WRITES_REFUSED, [])
+    assert (outcome.error, database.asked) == (WRITE_REFUSAL, [])
 
 
 def test_failed_statement_is_reported_and_the_rest_runs():
@@ -117,7 +117,7 @@ def test_query_of_the_user_is_run_if_the_node_has_no_sql():
         globals={"sys.query": "SELECT 1 AS n"}, services=Services(FakeHttp(no_network), databases=database)
     )
 
-    run(on_canvas(EXESQL), STORED, ctx)
+    run(tool_component(EXESQL), STORED, ctx)
 
     assert database.asked == ["SELECT 1 AS n"]
 
@@ -149,7 +149,7 @@ def test_password_is_redacted_in_all_outputs():
 def test_without_databases_the_node_says_so():
     ctx = FakeContext(services=Services(FakeHttp(no_network)))
 
-    outcome = run(on_canvas(EXESQL), {**STORED, "sql": "SELECT 1"}, ctx)
+    outcome = run(tool_component(EXESQL), {**STORED, "sql": "SELECT 1"}, ctx)
 
     assert isinstance(outcome, Failed)
     assert "does not allow its canvases to reach databases" in outcome.error
@@ -277,7 +277,7 @@ def test_reference_in_a_comment_is_removed():
 def test_a_write_is_refused_with_values_too():
     found, sent = asked_with("DELETE FROM items WHERE name = {begin@x}", "pear")
 
-    assert (found, sent) == ([{"content": WRITES_REFUSED}], [])
+    assert (found, sent) == ([{"content": WRITE_REFUSAL}], [])
 
 
 def test_error_of_a_bound_statement_shows_the_authors_references():

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from canvas.errors import ToolError
-from components.tools.sql.read_only_rules import LONGEST, WRITES_REFUSED, refusal, statements
+from components.tools.sql.read_only_rules import MAX_LENGTH, WRITE_REFUSAL, refusal_reason, split_statements
 
 KINDS = ("mysql", "mariadb", "oceanbase", "postgres", "mssql", "trino", "IBM DB2")
 
@@ -27,7 +27,7 @@ KINDS = ("mysql", "mariadb", "oceanbase", "postgres", "mssql", "trino", "IBM DB2
     ],
 )
 def test_statements_are_cut_where_the_database_would_cut_them(db_type: str, text: str, cut: list[str]):
-    assert statements(text, db_type) == cut
+    assert split_statements(text, db_type) == cut
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_statements_are_cut_where_the_database_would_cut_them(db_type: str, text
     ],
 )
 def test_code_fences_and_citation_marks_are_removed(text: str, cut: list[str]):
-    assert statements(text, "mysql") == cut
+    assert split_statements(text, "mysql") == cut
 
 
 @pytest.mark.parametrize(
@@ -52,15 +52,15 @@ def test_code_fences_and_citation_marks_are_removed(text: str, cut: list[str]):
     ],
 )
 def test_comments_are_removed_before_sending(db_type: str, text: str, cut: list[str]):
-    assert statements(text, db_type) == cut
+    assert split_statements(text, db_type) == cut
 
 
 def test_sql_beyond_the_maximum_length_is_refused():
-    longest = "SELECT 1" + " " * (LONGEST - len("SELECT 1"))
+    longest = "SELECT 1" + " " * (MAX_LENGTH - len("SELECT 1"))
 
-    assert statements(longest, "mysql") == ["SELECT 1"]
+    assert split_statements(longest, "mysql") == ["SELECT 1"]
     with pytest.raises(ToolError, match="longer than"):
-        statements(longest + " ", "mysql")
+        split_statements(longest + " ", "mysql")
 
 
 @pytest.mark.parametrize("db_type", KINDS)
@@ -74,7 +74,7 @@ def test_sql_beyond_the_maximum_length_is_refused():
     ],
 )
 def test_select_is_allowed_on_every_database(db_type: str, statement: str):
-    assert refusal(statement, db_type) is None
+    assert refusal_reason(statement, db_type) is None
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_select_is_allowed_on_every_database(db_type: str, statement: str):
     ],
 )
 def test_reading_statement_is_allowed(db_type: str, statement: str):
-    assert refusal(statement, db_type) is None
+    assert refusal_reason(statement, db_type) is None
 
 
 @pytest.mark.parametrize(
@@ -157,10 +157,10 @@ def test_reading_statement_is_allowed(db_type: str, statement: str):
     ],
 )
 def test_writing_statement_is_refused(db_type: str, statement: str):
-    sent = statements(statement, db_type)
+    sent = split_statements(statement, db_type)
 
-    [told] = [refusal(each, db_type) for each in sent]
-    assert told == WRITES_REFUSED or re.fullmatch(
+    [told] = [refusal_reason(each, db_type) for each in sent]
+    assert told == WRITE_REFUSAL or re.fullmatch(
         r"For security reasons, the function \w+ is not supported\.", told or ""
     )
 
@@ -176,32 +176,32 @@ def test_writing_statement_is_refused(db_type: str, statement: str):
     ],
 )
 def test_refused_function_is_named_in_the_error(db_type: str, statement: str, name: str):
-    [sent] = statements(statement, db_type)
+    [sent] = split_statements(statement, db_type)
 
-    assert refusal(sent, db_type) == f"For security reasons, the function {name} is not supported."
+    assert refusal_reason(sent, db_type) == f"For security reasons, the function {name} is not supported."
 
 
 def test_a_write_that_calls_a_refused_function_is_refused_as_a_write():
-    assert refusal("DELETE FROM t WHERE pg_sleep(1) IS NULL", "postgres") == WRITES_REFUSED
+    assert refusal_reason("DELETE FROM t WHERE pg_sleep(1) IS NULL", "postgres") == WRITE_REFUSAL
 
 
 def test_text_that_does_not_begin_like_a_statement_is_a_syntax_error():
-    assert refusal("SELEC 1", "mysql") == 'SQL Execution Failed: SELEC 1\nnear "SELEC": syntax error'
-    assert refusal("SELECT 'open", "mysql") == "SQL Execution Failed: SELECT 'open\nA quote or a comment is left open."
+    assert refusal_reason("SELEC 1", "mysql") == 'SQL Execution Failed: SELEC 1\nnear "SELEC": syntax error'
+    assert refusal_reason("SELECT 'open", "mysql") == "SQL Execution Failed: SELECT 'open\nA quote or a comment is left open."
 
 
 @pytest.mark.parametrize("blank", ["\x00", "\x01", "\x1a", "\u200b", "\ufeff"])
 def test_no_character_that_a_server_may_take_for_white_space_hides_a_statement(blank: str):
     statement = f"SELECT a FROM t{blank}EXEC{blank}xp_cmdshell 'dir'"
 
-    told = refusal(statement, "mssql")
+    told = refusal_reason(statement, "mssql")
 
     assert told == f"SQL Execution Failed: {statement}\nThere are control characters outside of quoted texts."
-    assert refusal(f"SELECT ${blank}EXEC xp_cmdshell 'dir'", "mssql") is not None
+    assert refusal_reason(f"SELECT ${blank}EXEC xp_cmdshell 'dir'", "mssql") is not None
 
 
 def test_query_that_the_parser_cannot_read_is_sent():
-    assert refusal("SELECT * FORM items WHERE ??", "mysql") is None
+    assert refusal_reason("SELECT * FORM items WHERE ??", "mysql") is None
 
 
 @settings(max_examples=30, deadline=None)
@@ -212,6 +212,6 @@ def test_query_that_the_parser_cannot_read_is_sent():
     ),
 )
 def test_no_wrapping_lets_a_write_through_as_a_statement_of_its_own(db_type: str, parts: list[str]):
-    passed = [each for each in statements(" ".join(parts), db_type) if refusal(each, db_type) is None]
+    passed = [each for each in split_statements(" ".join(parts), db_type) if refusal_reason(each, db_type) is None]
 
     assert not any(each.lstrip().upper().startswith(("DELETE", "DROP")) for each in passed)

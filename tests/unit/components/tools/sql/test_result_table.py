@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from components.tools.sql.result_table import CUT, DEEPEST, LONGEST_CELL, json_rows, text_table
+from components.tools.sql.result_table import ELLIPSIS, MAX_DEPTH, MAX_CELL_LENGTH, json_rows, text_table
 from providers.interfaces import Rows
 
 TABLE = """\
@@ -35,7 +35,7 @@ def test_deeply_nested_value_is_truncated():
 
     cell = json_rows(Rows(["v"], [(deep,)]))[0]["v"]
 
-    assert json.dumps(cell) == "[" * DEEPEST + f'"{CUT}"' + "]" * DEEPEST
+    assert json.dumps(cell) == "[" * MAX_DEPTH + f'"{ELLIPSIS}"' + "]" * MAX_DEPTH
 
 
 def test_a_column_without_values_is_one_of_text():
@@ -73,9 +73,9 @@ def test_what_a_driver_gives_becomes_json(value: Any, shown: Any):
 
 
 def test_long_cell_is_truncated():
-    [row] = json_rows(Rows(["v"], [("x" * LONGEST_CELL + "y",)]))
+    [row] = json_rows(Rows(["v"], [("x" * MAX_CELL_LENGTH + "y",)]))
 
-    assert row["v"] == "x" * LONGEST_CELL + "..."
+    assert row["v"] == "x" * MAX_CELL_LENGTH + "..."
 
 
 def test_booleans_and_objects_are_text_in_a_table_and_lines_are_one():

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from components.tools.web_search.crawler import CRAWLER, LONGEST, CrawlerParams
-from providers.interfaces import Reply
+from components.tools.web_search.crawler import CRAWLER, MAX_TEXT_LENGTH, CrawlerParams
+from providers.interfaces import HttpResponse
 from tests.fakes import FakeHttp, no_network
 from tests.unit.components.tools.vendors import by_model, error_of, outputs_of, refusing, reply, unreachable, vendor
 
@@ -16,15 +16,15 @@ PAGE = (
 )
 
 
-def page(text: str = PAGE, **headers: str) -> Reply:
-    return Reply(200, {"content-type": "text/html", **headers}, text.encode(), "https://site.test/deep/page")
+def page(text: str = PAGE, **headers: str) -> HttpResponse:
+    return HttpResponse(200, {"content-type": "text/html", **headers}, text.encode(), "https://site.test/deep/page")
 
 
 def node(**params: Any) -> dict[str, Any]:
     return {"query": "https://site.test/page", "delay_after_error": 0, **params}
 
 
-def text_of(answer: Reply, **params: Any) -> str:
+def text_of(answer: HttpResponse, **params: Any) -> str:
     return outputs_of(CRAWLER, node(**params), vendor(answer))["formalized_content"]
 
 
@@ -63,7 +63,7 @@ def test_the_main_text_has_neither_menus_nor_links():
     ],
 )
 def test_pages_and_plain_text_are_read_in_their_own_charset(content_type: str, content: bytes, text: str):
-    assert text_of(Reply(200, {"content-type": content_type}, content, "https://site.test/")) == text
+    assert text_of(HttpResponse(200, {"content-type": content_type}, content, "https://site.test/")) == text
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_pages_and_plain_text_are_read_in_their_own_charset(content_type: str, c
         (reply("<i>" * 600, content_type="text/html; charset=utf-8"), "The page nests its elements deeper than 512."),
     ],
 )
-def test_unreadable_page_is_an_error(answer: Reply, told: str):
+def test_unreadable_page_is_an_error(answer: HttpResponse, told: str):
     assert error_of(CRAWLER, node(), vendor(answer)) == f"An unexpected error occurred: {told}"
     assert by_model(CRAWLER, {}, {"query": "https://s.test"}, vendor(answer)).answer == (
         f"An unexpected error occurred: {told}"
@@ -120,7 +120,7 @@ def test_a_proxy_is_used_for_this_page(proxy: Any, used: str | None):
 
 
 def test_long_page_is_truncated_and_inline_images_are_removed():
-    assert len(text_of(page(f"<p>{'x' * LONGEST}yy"))) == LONGEST
+    assert len(text_of(page(f"<p>{'x' * MAX_TEXT_LENGTH}yy"))) == MAX_TEXT_LENGTH
     assert text_of(reply("a data:image/png;base64,AAAA= b", content_type="text/plain")) == "a  b"
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from components.tools.framework.tool_node import on_canvas
+from components.tools.framework.tool_node import tool_component
 from components.tools.web_search.tavily import TAVILY_EXTRACT, TAVILY_SEARCH
 from tests.fakes import FakeContext, FakeHttp, no_network, run
 from tests.unit.components.tools.vendors import (
@@ -36,7 +36,7 @@ def test_results_become_citations_and_json():
 def test_vendor_scores_become_similarities_of_references():
     ctx: FakeContext = context(vendor(json_reply(FOUND)))
 
-    run(on_canvas(TAVILY_SEARCH), {"query": "widgets"}, ctx)
+    run(tool_component(TAVILY_SEARCH), {"query": "widgets"}, ctx)
 
     chunks = ctx.reference_store["chunks"]
     assert {number: chunk["similarity"] for number, chunk in chunks.items()} == {"373": 0.91, "194": 0.5}
@@ -81,7 +81,7 @@ def test_request_contains_all_parameters_of_the_node():
 def test_node_without_a_query_searches_for_the_users_message():
     ctx = context(vendor(json_reply(FOUND)), globals={"sys.query": "tea?"})
 
-    run(on_canvas(TAVILY_SEARCH), {"api_key": KEY}, ctx)
+    run(tool_component(TAVILY_SEARCH), {"api_key": KEY}, ctx)
 
     assert ctx.inputs == {"query": "tea?", "topic": "general", "include_domains": [], "exclude_domains": []}
 

@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 
 from canvas.errors import HttpFailed, ModelError
-from providers.interfaces import Call, Reply
-from providers.models.audio.tts import OpenAISpeech, RecentAudio, Voicing, voicing_of
+from providers.interfaces import HttpCall, HttpResponse
+from providers.models.audio.tts import OpenAISpeech, MemoryAudioCache, Voicing, speech_settings_of
 from providers.models.types.chat import ModelSpec
 from tests.fakes import FakeHttp
 
 AUDIO = b"ID3\x00audio"
 
 
-def reply(status: int = 200, content: bytes = AUDIO, kind: str = "audio/mpeg") -> Reply:
-    return Reply(status, {"content-type": kind}, content, "")
+def reply(status: int = 200, content: bytes = AUDIO, kind: str = "audio/mpeg") -> HttpResponse:
+    return HttpResponse(status, {"content-type": kind}, content, "")
 
 
 def model(factory: str = "OpenAI", extra: Mapping[str, Any] | None = None) -> ModelSpec:
@@ -33,12 +33,12 @@ def model(factory: str = "OpenAI", extra: Mapping[str, Any] | None = None) -> Mo
     )
 
 
-def answering(answer: Reply) -> FakeHttp:
+def answering(answer: HttpResponse) -> FakeHttp:
     return FakeHttp(lambda call: answer)
 
 
 def speech(http: Any, spec: ModelSpec | None = None, **kwargs: Any) -> OpenAISpeech:
-    return OpenAISpeech(spec or model(), http, "t1", **{"cache": RecentAudio(), **kwargs})
+    return OpenAISpeech(spec or model(), http, "t1", **{"cache": MemoryAudioCache(), **kwargs})
 
 
 def test_a_sentence_is_asked_for_with_its_voice_and_its_audio_comes_back():
@@ -102,7 +102,7 @@ def test_a_sentence_of_markup_alone_is_silent():
         (reply(200, b""), "**Error**: 200, ", False),
     ],
 )
-def test_response_without_audio_is_a_failure_that_hides_the_key(answer: Reply, told: str, retryable: bool):
+def test_response_without_audio_is_a_failure_that_hides_the_key(answer: HttpResponse, told: str, retryable: bool):
     with pytest.raises(ModelError) as failed:
         asyncio.run(speech(answering(answer)).synthesize("Hi"))
 
@@ -111,7 +111,7 @@ def test_response_without_audio_is_a_failure_that_hides_the_key(answer: Reply, t
 
 
 def test_no_answer_at_all_is_a_failure_of_the_model():
-    def lost(call: Call) -> Reply:
+    def lost(call: HttpCall) -> HttpResponse:
         raise HttpFailed("No answer from tts.test.", retryable=True)
 
     with pytest.raises(ModelError, match=r"No answer from tts\.test\."):
@@ -125,7 +125,7 @@ def test_a_model_without_an_address_is_refused():
 
 def test_the_same_sentence_is_paid_for_once_also_twice_at_a_time():
     class Slow(FakeHttp):
-        async def send(self, call: Call) -> Reply:
+        async def send(self, call: HttpCall) -> HttpResponse:
             await asyncio.sleep(0)
             return await super().send(call)
 
@@ -141,13 +141,13 @@ def test_the_same_sentence_is_paid_for_once_also_twice_at_a_time():
 
 
 def test_tenants_voices_and_formats_do_not_share_audio():
-    http, cache = answering(reply()), RecentAudio()
+    http, cache = answering(reply()), MemoryAudioCache()
     voices = [
         OpenAISpeech(model(), http, "t1", cache=cache),
         OpenAISpeech(model(), http, "t2", cache=cache),
-        OpenAISpeech(model(), http, "t1", cache=cache, voicing=Voicing(voice="nova")),
-        OpenAISpeech(model(), http, "t1", cache=cache, voicing=Voicing(format="wav")),
-        OpenAISpeech(model("StepFun"), http, "t1", cache=cache, voicing=Voicing()),
+        OpenAISpeech(model(), http, "t1", cache=cache, speech_settings=Voicing(voice="nova")),
+        OpenAISpeech(model(), http, "t1", cache=cache, speech_settings=Voicing(format="wav")),
+        OpenAISpeech(model("StepFun"), http, "t1", cache=cache, speech_settings=Voicing()),
     ]
 
     for voice in voices:
@@ -182,7 +182,7 @@ def test_without_a_time_to_live_nothing_is_cached():
 
 def test_audio_is_cached_until_it_expires_or_the_cache_is_full():
     now = 0.0
-    cache = RecentAudio(room=10, clock=lambda: now)
+    cache = MemoryAudioCache(max_bytes=10, clock=lambda: now)
 
     async def kept() -> list[bool]:
         return [await cache.get(key) is not None for key in "abc"]
@@ -201,7 +201,7 @@ def test_audio_is_cached_until_it_expires_or_the_cache_is_full():
 
 
 def test_audio_larger_than_the_cache_is_not_cached():
-    cache = RecentAudio(room=3)
+    cache = MemoryAudioCache(max_bytes=3)
 
     async def keep() -> bytes | None:
         await cache.set("a", b"12345", timedelta(seconds=5))
@@ -213,6 +213,6 @@ def test_audio_larger_than_the_cache_is_not_cached():
 def test_the_deployments_voice_stands_between_the_accounts_and_the_vendors_own():
     plain, own = model("StepFun"), replace(model("StepFun"), extra={"tts_voice": "mine"})
 
-    assert voicing_of(plain).voice == "cixingnansheng"
-    assert voicing_of(plain, "theirs").voice == "theirs"
-    assert voicing_of(own, "theirs").voice == "mine"
+    assert speech_settings_of(plain).voice == "cixingnansheng"
+    assert speech_settings_of(plain, "theirs").voice == "theirs"
+    assert speech_settings_of(own, "theirs").voice == "mine"

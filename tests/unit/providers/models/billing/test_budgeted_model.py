@@ -13,7 +13,7 @@ from providers.models.billing.budgeted_model import BudgetedModel
 from providers.models.billing.cost_estimates import CostModel, estimate_chat
 from providers.models.billing.prices import Price
 from providers.models.text.context_window import count_tokens
-from providers.models.types.chat import ChatRequest, Completion, Delta, ModelSpec, TextDelta, Usage
+from providers.models.types.chat import ChatRequest, Completion, Delta, ModelSpec, ContentDelta, Usage
 
 SPEC = ModelSpec("m@Vendor", "m", "Vendor", None)
 ASKED = ChatRequest([{"role": "user", "content": "How are you today?"}])
@@ -66,7 +66,7 @@ class Model:
         if self._is_kept:
             await request.patience.wait(40, "Vendor (default)")
         request.patience.sends()
-        yield TextDelta("Fine")
+        yield ContentDelta("Fine")
         await asyncio.Event().wait()
 
     async def complete(self, request: ChatRequest) -> Completion:
@@ -96,9 +96,9 @@ def test_a_call_that_is_called_off_while_it_answers_is_paid_for_as_far_as_it_cam
 
 def test_request_that_offers_tools_reserves_tokens_for_their_schemas():
     offered = {"type": "function", "function": {"name": "search", "description": "Search the web for a query."}}
-    plain = estimate_chat(SPEC, ASKED, None, usual=1000)[TOKENS]
+    plain = estimate_chat(SPEC, ASKED, None, default_answer=1000)[TOKENS]
 
-    with_tools = estimate_chat(SPEC, replace(ASKED, tools=[offered]), None, usual=1000)[TOKENS]
+    with_tools = estimate_chat(SPEC, replace(ASKED, tools=[offered]), None, default_answer=1000)[TOKENS]
 
     assert with_tools.least - plain.least >= count_tokens("Search the web for a query.")
 

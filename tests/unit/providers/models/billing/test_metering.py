@@ -11,7 +11,7 @@ import pytest
 
 from canvas.budget import CostEstimate
 from canvas.errors import BudgetExceeded, ModelError
-from providers.errors import Code, ProviderError
+from providers.errors import ErrorCode, ProviderError
 from providers.models.billing.cost_estimates import CostModel
 from providers.models.billing.metering import (
     RATE_LIMIT_TIMEOUT,
@@ -30,7 +30,7 @@ from providers.models.types.chat import ChatRequest, Completion, ModelSpec, Usag
 
 SPEC = ModelSpec("m@Vendor", "m", "Vendor", None)
 PRICE = Price(input=Decimal(2), output=Decimal(0), characters=Decimal(15), requests=Decimal(1), currency="USD")
-REFUSED = ProviderError(Code.RATE_LIMIT_EXCEEDED, "slow down", 3.0)
+REFUSED = ProviderError(ErrorCode.RATE_LIMIT_EXCEEDED, "slow down", 3.0)
 
 
 @dataclass
@@ -216,7 +216,7 @@ def test_the_ticket_of_a_request_is_the_same_in_every_attempt_and_another_for_an
 def test_blocking_request_waits_even_if_its_attempt_could_be_postponed():
     world = World()
 
-    world.passed(seven, stays=True)
+    world.passed(seven, is_blocking=True)
 
     assert isinstance(world.gate.entered[0].patience, BlockingWait)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from canvas.errors import ModelError
-from providers.models.billing.prices import FREE, Price, Prices, priced, prices_from
+from providers.models.billing.prices import FREE, Price, Prices, add_cost, read_prices
 from providers.models.types.chat import ModelSpec, Usage
 
 
@@ -19,7 +19,7 @@ def test_a_call_costs_its_tokens_by_kind_in_billionths():
     used = Usage(1000, 100, 1100, 1, cached_tokens=400)
 
     assert price.of(used) == 600 * 150 + 400 * 75 + 100 * 600
-    assert priced(used, price).costs == {"USD": 180_000}
+    assert add_cost(used, price).costs == {"USD": 180_000}
 
 
 def test_total_without_its_split_costs_the_higher_price():
@@ -29,7 +29,7 @@ def test_total_without_its_split_costs_the_higher_price():
 def test_price_comes_from_the_account_then_the_file_then_the_built_in_table(tmp_path: Path):
     file = tmp_path / "prices.toml"
     file.write_text('[OpenAI]\ncurrency = "EUR"\n[OpenAI.models]\n"gpt-4o*" = { input = 7, output = 8 }\n')
-    prices = prices_from(file)
+    prices = read_prices(file)
     own = spec(extra={"prices": {"gpt-*": {"input": 1, "output": 2, "currency": "CNY"}}})
 
     assert Prices().of(spec()) == Price(input=Decimal("0.15"), cached="0.075", output="0.6", currency="USD")  # pyright: ignore[reportArgumentType]
@@ -41,12 +41,12 @@ def test_price_of_an_unlisted_model_is_unknown():
     price = Prices().of(spec("my-model", "VLLM"))
 
     assert price is None
-    assert priced(Usage(1, 1, 2, calls=1), price).unpriced_calls == 1
+    assert add_cost(Usage(1, 1, 2, calls=1), price).unpriced_calls == 1
 
 
 def test_the_stand_ins_are_free():
     assert Prices().of(spec("echo", "Easel", stand_in=True)) is FREE
-    assert priced(Usage(1, 1, 2, calls=1), FREE) == Usage(1, 1, 2, calls=1)
+    assert add_cost(Usage(1, 1, 2, calls=1), FREE) == Usage(1, 1, 2, calls=1)
 
 
 @pytest.mark.parametrize("text", ["[[", "[OpenAI.models]\n'x' = { input = -1, output = 1 }", "[OpenAI]\nprice = 3"])
@@ -55,7 +55,7 @@ def test_a_file_that_holds_no_prices_is_refused_by_name(tmp_path: Path, text: st
     file.write_text(text)
 
     with pytest.raises(ModelError, match=r"prices\.toml cannot be read"):
-        prices_from(file)
+        read_prices(file)
 
 
 def test_account_with_invalid_prices_is_refused():

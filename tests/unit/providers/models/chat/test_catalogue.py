@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from canvas.errors import ModelError
 from providers.models.chat.catalogue import Account, AccountModel, open_chat, resolve, vendors, with_version
-from providers.models.chat.dialects import Dialect, spoken_by
+from providers.models.chat.dialects import Dialect, dialect_of_spec
 from providers.models.chat.scripted import Script, scripted_spec
 from providers.models.types.chat import ChatRequest, ModelSpec
 from providers.models.wires import aws
@@ -333,7 +333,7 @@ def test_a_model_is_asked_in_its_vendors_words_or_those_its_account_names(
 ):
     spec = resolve(f"m@{factory}", [Account(factory, base_url=base_url, extra=extra)])
 
-    assert (spoken_by(spec), spec.base_url) == (dialect, used)
+    assert (dialect_of_spec(spec), spec.base_url) == (dialect, used)
     assert open_chat(spec).spec == spec
 
 

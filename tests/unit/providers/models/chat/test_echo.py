@@ -4,15 +4,15 @@ from typing import Any
 
 import pytest
 
-from providers.models.chat.echo import EchoWire, echo_of, echo_spec, instance_of
+from providers.models.chat.echo import EchoWire, echo_answer, echo_spec, instance_of
 from providers.models.chat.retrying_model import RetryingModel
-from providers.models.types.chat import ChatRequest, TextDelta
+from providers.models.types.chat import ChatRequest, ContentDelta
 
 CATEGORIZE = "Choose one.\n\nCategories:\n- order\n- return\n- Other\n\nAnswer with the name only."
 
 
 def echo(user: str, system: str = "Be nice.") -> str:
-    return echo_of([{"role": "system", "content": system}, {"role": "user", "content": user}])
+    return echo_answer([{"role": "system", "content": system}, {"role": "user", "content": user}])
 
 
 def structured(schema: dict[str, Any]) -> Any:
@@ -26,18 +26,18 @@ def test_echo_model_answers_with_the_question():
 def test_the_echo_answers_the_last_question():
     talk = [("user", "first"), ("assistant", "ok"), ("user", "second"), ("assistant", "yes")]
 
-    assert echo_of([{"role": role, "content": content} for role, content in talk]) == "second"
+    assert echo_answer([{"role": role, "content": content} for role, content in talk]) == "second"
 
 
 def test_the_echo_of_nothing_is_nothing():
-    assert echo_of([]) == ""
+    assert echo_answer([]) == ""
 
 
 def test_the_echo_is_streamed_in_small_pieces():
     async def read() -> list[str]:
         request = ChatRequest([{"role": "user", "content": "a" * 30}])
         model = RetryingModel(echo_spec(), EchoWire())
-        return [delta.text async for delta in model.stream(request) if isinstance(delta, TextDelta)]
+        return [delta.text async for delta in model.stream(request) if isinstance(delta, ContentDelta)]
 
     pieces = asyncio.run(read())
 

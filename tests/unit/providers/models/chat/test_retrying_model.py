@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from providers.errors import Code, ProviderError, failure
+from providers.errors import ErrorCode, ProviderError, provider_error
 from providers.models.chat.retrying_model import RetryingModel, RetryPolicy
 from providers.models.types.chat import (
     CallsDelta,
@@ -14,7 +14,7 @@ from providers.models.types.chat import (
     ErrorDelta,
     ModelSpec,
     ReasoningDelta,
-    TextDelta,
+    ContentDelta,
     ToolCall,
     Usage,
     UsageDelta,
@@ -70,25 +70,25 @@ def without_usage(deltas: list[Delta]) -> list[Delta]:
 
 
 def test_an_answer_comes_in_pieces_and_its_usage_at_the_end():
-    deltas = streamed(Wire([TextDelta("Hel"), TextDelta("lo"), UsageDelta(Usage(3, 2, 5))]))
+    deltas = streamed(Wire([ContentDelta("Hel"), ContentDelta("lo"), UsageDelta(Usage(3, 2, 5))]))
 
-    assert deltas == [TextDelta("Hel"), TextDelta("lo"), UsageDelta(Usage(3, 2, 5, calls=1))]
+    assert deltas == [ContentDelta("Hel"), ContentDelta("lo"), UsageDelta(Usage(3, 2, 5, calls=1))]
 
 
 def test_deltas_that_repeat_the_text_so_far_are_kept():
-    deltas = streamed(Wire([TextDelta("ha"), TextDelta("ha")]))
+    deltas = streamed(Wire([ContentDelta("ha"), ContentDelta("ha")]))
 
-    assert without_usage(deltas) == [TextDelta("ha"), TextDelta("ha")]
+    assert without_usage(deltas) == [ContentDelta("ha"), ContentDelta("ha")]
 
 
 def test_usage_that_the_provider_does_not_report_is_estimated():
-    deltas = streamed(Wire([TextDelta("one two three")]))
+    deltas = streamed(Wire([ContentDelta("one two three")]))
 
     assert deltas[-1] == UsageDelta(Usage(2, 3, 5, calls=1))
 
 
 def test_a_rate_limit_that_passes_is_not_noticed():
-    wire = Wire([failure("429")], [TextDelta("hi"), UsageDelta(Usage(1, 1, 2))])
+    wire = Wire([provider_error("429")], [ContentDelta("hi"), UsageDelta(Usage(1, 1, 2))])
     answer = completed(wire, retries=1)
 
     assert (answer.text, answer.error, wire.sent) == ("hi", None, 2)
@@ -96,35 +96,35 @@ def test_a_rate_limit_that_passes_is_not_noticed():
 
 
 def test_stream_is_repeated_only_before_its_first_delta():
-    wire = Wire([failure("503")], [TextDelta("hi")])
+    wire = Wire([provider_error("503")], [ContentDelta("hi")])
 
-    assert without_usage(streamed(wire, retries=1)) == [TextDelta("hi")]
+    assert without_usage(streamed(wire, retries=1)) == [ContentDelta("hi")]
     assert wire.sent == 2
 
 
 def test_a_stream_that_breaks_off_ends_with_the_error_and_is_not_begun_again():
-    wire = Wire([TextDelta("half"), failure("503 gone")], [TextDelta("never")])
+    wire = Wire([ContentDelta("half"), provider_error("503 gone")], [ContentDelta("never")])
     deltas = streamed(wire, retries=5)
 
-    assert without_usage(deltas) == [TextDelta("half"), ErrorDelta("SERVER_ERROR", "503 gone")]
+    assert without_usage(deltas) == [ContentDelta("half"), ErrorDelta("SERVER_ERROR", "503 gone")]
     assert isinstance(deltas[-1], UsageDelta)
     assert wire.sent == 1
 
 
 def test_stream_with_reasoning_is_not_repeated():
-    wire = Wire([ReasoningDelta("hm"), failure("503")], [TextDelta("never")])
+    wire = Wire([ReasoningDelta("hm"), provider_error("503")], [ContentDelta("never")])
 
     assert without_usage(streamed(wire, retries=5)) == [ReasoningDelta("hm"), ErrorDelta("SERVER_ERROR", "503")]
 
 
 def test_a_whole_answer_that_broke_off_may_be_asked_for_again():
-    wire = Wire([TextDelta("half"), failure("503")], [TextDelta("whole")])
+    wire = Wire([ContentDelta("half"), provider_error("503")], [ContentDelta("whole")])
 
     assert completed(wire, retries=1).text == "whole"
 
 
 def test_the_last_failure_is_named_by_its_cause():
-    wire = Wire([failure("429 slow down")])
+    wire = Wire([provider_error("429 slow down")])
     answer = completed(wire, retries=2)
 
     assert answer.text == "**ERROR**: RATE_LIMIT_EXCEEDED - 429 slow down"
@@ -134,14 +134,14 @@ def test_the_last_failure_is_named_by_its_cause():
 
 @pytest.mark.parametrize("message", ["invalid request: bad", "no such apikey", "quota used up", "boom"])
 def test_a_failure_that_repeating_cannot_mend_is_reported_at_once(message: str):
-    wire = Wire([failure(message)])
+    wire = Wire([provider_error(message)])
 
     assert completed(wire, retries=5).error is not None
     assert wire.sent == 1
 
 
 def test_without_retries_there_is_one_request():
-    wire = Wire([failure("503")])
+    wire = Wire([provider_error("503")])
     streamed(wire)
 
     assert wire.sent == 1
@@ -149,27 +149,27 @@ def test_without_retries_there_is_one_request():
 
 def test_waits_double_and_end_at_a_minute():
     waits = Waits()
-    streamed(Wire([failure("503")]), waits, retries=7, retry_delay=2.0)
+    streamed(Wire([provider_error("503")]), waits, retries=7, retry_delay=2.0)
 
     assert waits == [2, 4, 8, 16, 32, 60, 60]
 
 
 def test_waits_are_shortened_by_chance():
     waits = Waits()
-    streamed(Wire([failure("503")]), waits, jitter=0.25, retries=2, retry_delay=2.0)
+    streamed(Wire([provider_error("503")]), waits, jitter=0.25, retries=2, retry_delay=2.0)
 
     assert waits == [0.5, 1.0]
 
 
 def test_wait_that_a_provider_asks_for_is_respected():
     waits = Waits()
-    streamed(Wire([ProviderError(Code.RATE_LIMIT_EXCEEDED, "", retry_after=7.5)], [TextDelta("hi")]), waits, retries=1)
+    streamed(Wire([ProviderError(ErrorCode.RATE_LIMIT_EXCEEDED, "", retry_after=7.5)], [ContentDelta("hi")]), waits, retries=1)
 
     assert waits == [7.5]
 
 
 def test_a_provider_that_asks_for_a_very_long_wait_is_not_asked_again():
-    wire, waits = Wire([ProviderError(Code.RATE_LIMIT_EXCEEDED, "later", retry_after=3600)]), Waits()
+    wire, waits = Wire([ProviderError(ErrorCode.RATE_LIMIT_EXCEEDED, "later", retry_after=3600)]), Waits()
     deltas = streamed(wire, waits, retries=5)
 
     assert without_usage(deltas) == [ErrorDelta("RATE_LIMIT_EXCEEDED", "later")]
@@ -177,34 +177,34 @@ def test_a_provider_that_asks_for_a_very_long_wait_is_not_asked_again():
 
 
 def test_an_error_text_never_shows_the_key():
-    answer = completed(Wire([failure("401 key sk-very-secret is wrong")]))
+    answer = completed(Wire([provider_error("401 key sk-very-secret is wrong")]))
 
     assert answer.text == "**ERROR**: AUTH_ERROR - 401 key *** is wrong"
 
 
 def test_reasoning_in_tags_is_separated_from_the_answer():
-    deltas = streamed(Wire([TextDelta("<thi"), TextDelta("nk>why</think>"), TextDelta("so")]))
+    deltas = streamed(Wire([ContentDelta("<thi"), ContentDelta("nk>why</think>"), ContentDelta("so")]))
 
-    assert without_usage(deltas) == [ReasoningDelta("why"), TextDelta("so")]
+    assert without_usage(deltas) == [ReasoningDelta("why"), ContentDelta("so")]
 
 
 def test_a_whole_answer_has_no_reasoning_in_it():
-    answer = completed(Wire([TextDelta("why</think>\nso"), ReasoningDelta("hm")]))
+    answer = completed(Wire([ContentDelta("why</think>\nso"), ReasoningDelta("hm")]))
 
     assert (answer.text, answer.reasoning) == ("so", "hm")
 
 
 def test_held_back_text_is_sent_before_an_error():
-    deltas = streamed(Wire([TextDelta("<thin"), failure("503")]), retries=1)
+    deltas = streamed(Wire([ContentDelta("<thin"), provider_error("503")]), retries=1)
 
-    assert without_usage(deltas) == [TextDelta("<thin"), ErrorDelta("SERVER_ERROR", "503")]
+    assert without_usage(deltas) == [ContentDelta("<thin"), ErrorDelta("SERVER_ERROR", "503")]
 
 
 def test_tool_calls_come_after_the_text_and_clean():
     call = ToolCall("c1", "search", '{"q": "a\0"}')
-    deltas = streamed(Wire([TextDelta("wait\0"), CallsDelta((call,))]))
+    deltas = streamed(Wire([ContentDelta("wait\0"), CallsDelta((call,))]))
 
-    assert without_usage(deltas) == [TextDelta("wait"), CallsDelta((ToolCall("c1", "search", '{"q": "a"}'),))]
+    assert without_usage(deltas) == [ContentDelta("wait"), CallsDelta((ToolCall("c1", "search", '{"q": "a"}'),))]
 
 
 def test_a_whole_answer_carries_its_tool_calls():
@@ -217,7 +217,7 @@ def test_a_reader_that_is_cancelled_closes_the_wire():
     class Endless(Wire):
         async def send(self, request: ChatRequest, *, streamed: bool) -> AsyncGenerator[Delta, None]:
             try:
-                yield TextDelta("first")
+                yield ContentDelta("first")
                 await asyncio.Event().wait()
             finally:
                 self.closed += 1
@@ -238,14 +238,14 @@ def test_a_reader_that_is_cancelled_closes_the_wire():
 
 
 def test_every_request_is_closed_before_the_next_is_sent():
-    wire = Wire([failure("503")], [TextDelta("hi")])
+    wire = Wire([provider_error("503")], [ContentDelta("hi")])
     streamed(wire, retries=1)
 
     assert wire.closed == wire.sent == 2
 
 
 def test_a_request_that_leaves_it_open_is_repeated_as_often_as_this_process_is_set_to() -> None:
-    wire, waits = Wire([failure("429 slow down")]), Waits()
+    wire, waits = Wire([provider_error("429 slow down")]), Waits()
     model = RetryingModel(SPEC, wire, RetryPolicy(waits, lambda: 1.0, retries=2, base_delay=0.5))
 
     completion = asyncio.run(model.complete(ChatRequest(ASK, retries=None)))

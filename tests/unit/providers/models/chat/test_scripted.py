@@ -8,14 +8,14 @@ import pytest
 
 from canvas.errors import ModelError
 from providers.models.chat.retrying_model import RetryingModel, RetryPolicy
-from providers.models.chat.scripted import Script, ScriptedWire, holds, script_from, scripted_spec
+from providers.models.chat.scripted import Script, ScriptedWire, is_match, load_script, scripted_spec
 from providers.models.types.chat import (
     CallsDelta,
     ChatRequest,
     Delta,
     ErrorDelta,
     ReasoningDelta,
-    TextDelta,
+    ContentDelta,
     ToolCall,
     UsageDelta,
 )
@@ -65,7 +65,7 @@ def deltas(script: Script, **request: Any) -> list[Delta]:
     ],
 )
 def test_matcher_accepts_the_described_texts(matcher: Any, text: str, accepted: bool):
-    assert holds(matcher, text) is accepted
+    assert is_match(matcher, text) is accepted
 
 
 @pytest.mark.parametrize("matcher", [3, {"regex": "("}, {"regex": "a", "equals": "a"}, {"like": "a"}, ["a", {}]])
@@ -125,7 +125,7 @@ def test_an_answer_is_streamed_in_pieces_of_eight_and_then_five():
 
     assert deltas(script) == [
         *(ReasoningDelta(piece) for piece in ("01234567", "89")),
-        *(TextDelta(piece) for piece in ("abcdefgh", "ijklm", "nop")),
+        *(ContentDelta(piece) for piece in ("abcdefgh", "ijklm", "nop")),
     ]
 
 
@@ -159,7 +159,7 @@ def test_a_stream_can_break_after_its_reply():
     script = Script([{"reply": "half an answer", "error_after": "503 server unavailable"}])
 
     assert deltas(script, retries=3) == [
-        *(TextDelta(piece) for piece in ("half an ", "answe", "r")),
+        *(ContentDelta(piece) for piece in ("half an ", "answe", "r")),
         ErrorDelta("SERVER_ERROR", "503 server unavailable"),
     ]
 
@@ -197,21 +197,21 @@ def test_rules_are_read_from_json(tmp_path: Path, form: str):
     path = tmp_path / "rules.json"
     path.write_text(json.dumps(rules if form == "list" else {form: rules}))
 
-    assert answer(script_from(path)) == "from a file"
+    assert answer(load_script(path)) == "from a file"
 
 
 def test_rules_are_read_from_toml(tmp_path: Path):
     path = tmp_path / "rules.toml"
     path.write_text('[[rules]]\nuser = "order"\nreply = "on its way"\n')
 
-    assert answer(script_from(path)) == "on its way"
+    assert answer(load_script(path)) == "on its way"
 
 
 def test_all_callers_of_a_file_share_one_script(tmp_path: Path):
     path = tmp_path / "rules.json"
     path.write_text('[{"reply": "once", "times": 1}, {"reply": "then"}]')
 
-    assert [answer(script_from(path)), answer(script_from(path))] == ["once", "then"]
+    assert [answer(load_script(path)), answer(load_script(path))] == ["once", "then"]
 
 
 @pytest.mark.parametrize("content", [None, "{", '{"rules": 3}', "7"])
@@ -221,4 +221,4 @@ def test_a_file_without_rules_is_refused_by_name(tmp_path: Path, content: str | 
         path.write_text(content)
 
     with pytest.raises(ModelError, match=r"rules\.json"):
-        script_from(path)
+        load_script(path)

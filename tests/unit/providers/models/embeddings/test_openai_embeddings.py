@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from providers.errors import Code, ProviderError
-from providers.models.embeddings.openai_embeddings import batch_of, fitted, vectors_in
+from providers.errors import ErrorCode, ProviderError
+from providers.models.embeddings.openai_embeddings import batch_size, truncate_text, vectors_in
 from providers.models.text.context_window import count_tokens
 
 floats32 = st.floats(width=32, allow_nan=False, allow_infinity=False)
@@ -78,7 +78,7 @@ def test_invalid_answer_is_an_error_with_its_reason(told: Any, complaint: str):
     with pytest.raises(ProviderError, match=complaint) as failed:
         vectors_in(told, 2)
 
-    assert failed.value.code is Code.MODEL_ERROR
+    assert failed.value.code is ErrorCode.MODEL_ERROR
 
 
 def test_vectors_of_a_later_batch_are_as_long_as_those_before():
@@ -90,12 +90,12 @@ def test_error_instead_of_vectors_has_the_vendors_message():
     with pytest.raises(ProviderError, match="insufficient balance") as failed:
         vectors_in({"error": {"message": "insufficient balance"}}, 1)
 
-    assert failed.value.code is Code.QUOTA_EXCEEDED
+    assert failed.value.code is ErrorCode.QUOTA_EXCEEDED
 
 
 @given(st.text(max_size=200), st.integers(1, 20))
 def test_what_is_sent_is_never_empty_and_never_longer_than_the_model_reads(text: str, tokens: int):
-    sent = fitted(text, tokens)
+    sent = truncate_text(text, tokens)
 
     assert sent
     assert text.startswith(sent) or sent == " "
@@ -104,4 +104,4 @@ def test_what_is_sent_is_never_empty_and_never_longer_than_the_model_reads(text:
 
 @pytest.mark.parametrize(("own", "used"), [(None, 32), (5, 5), (0, 32), (-1, 32), ("5", 32), (True, 32)])
 def test_an_account_may_say_how_many_texts_go_at_once(own: Any, used: int):
-    assert batch_of(own, 32) == used
+    assert batch_size(own, 32) == used

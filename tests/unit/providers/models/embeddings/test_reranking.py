@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from providers.errors import ProviderError
-from providers.models.embeddings.reranking import scaled, scores_in
+from providers.models.embeddings.reranking import scale_scores, scores_in
 
 scores = st.none() | st.floats(allow_nan=False, allow_infinity=False)
 
@@ -35,7 +35,7 @@ def test_scores_come_in_the_order_of_the_texts_whatever_the_list_is_called(told:
 def test_a_text_that_the_answer_leaves_out_has_no_chance():
     told = scores_in({"results": ranked((1, 3.0), (2, -2.0))}, 3)
 
-    assert scaled(told) == [0.0, 1.0, 0.0]
+    assert scale_scores(told) == [0.0, 1.0, 0.0]
 
 
 @pytest.mark.parametrize(
@@ -71,12 +71,12 @@ def test_invalid_answer_is_an_error_with_its_reason(told: Any, complaint: str):
     ],
 )
 def test_scores_are_scaled_only_where_one_lies_outside(told: list[float], used: list[float]):
-    assert scaled(told) == used
+    assert scale_scores(told) == used
 
 
 @given(st.lists(scores, max_size=8))
 def test_scaled_scores_lie_between_0_and_1_and_keep_their_order(told: list[float | None]):
-    used = scaled(told)
+    used = scale_scores(told)
 
     assert all(0 <= score <= 1 for score in used)
     for (a, b), (x, y) in zip(pairwise(told), pairwise(used), strict=True):

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from canvas.errors import ModelError
 from providers.models.chat.catalogue import resolve
 from providers.models.embeddings.factory import EMBEDDING, RERANK, open_embedder, open_reranker
-from providers.models.embeddings.stand_in import PLACES, vector_of
-from providers.models.vendors.accounts import Account
+from providers.models.embeddings.stand_in import VECTOR_LENGTH, vector_of
+from providers.models.vendors.accounts import VendorAccount
 
 
 def near(a: str, b: str) -> float:
@@ -22,7 +22,7 @@ def near(a: str, b: str) -> float:
 def test_every_text_has_a_vector_of_length_1(text: str):
     vector = vector_of(text)
 
-    assert len(vector) == PLACES
+    assert len(vector) == VECTOR_LENGTH
     assert isclose(sqrt(sum(number * number for number in vector)), 1)
 
 
@@ -58,4 +58,4 @@ def test_the_stand_in_ranks_by_shared_words():
 
 def test_no_failure_leads_to_the_stand_in():
     with pytest.raises(ModelError, match="cannot be used as embedding"):
-        open_embedder(resolve("titan@Bedrock", [Account("Bedrock")], kind=EMBEDDING))
+        open_embedder(resolve("titan@Bedrock", [VendorAccount("Bedrock")], kind=EMBEDDING))

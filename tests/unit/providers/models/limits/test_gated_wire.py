@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from providers.errors import Code, ProviderError
+from providers.errors import ErrorCode, ProviderError
 from providers.models.chat.retrying_model import RetryingModel, RetryPolicy
-from providers.models.limits.gated_wire import GatedWire, PermitRequest
-from providers.models.types.chat import ChatRequest, Delta, ModelSpec, TextDelta, Usage, UsageDelta
+from providers.models.limits.gated_wire import RateLimitedWire, PermitRequest
+from providers.models.types.chat import ChatRequest, Delta, ModelSpec, ContentDelta, Usage, UsageDelta
 
 ASKED = ChatRequest([{"role": "user", "content": "How are you today?"}])
-REFUSED = ProviderError(Code.RATE_LIMIT_EXCEEDED, "slow down", 3.0)
+REFUSED = ProviderError(ErrorCode.RATE_LIMIT_EXCEEDED, "slow down", 3.0)
 
 
 @dataclass
@@ -48,13 +48,13 @@ class Gate:
 
 
 def test_tokens_counted_by_the_vendor_are_reported():
-    gate = passed([TextDelta("Fine."), UsageDelta(Usage(5, 2, 7))])
+    gate = passed([ContentDelta("Fine."), UsageDelta(Usage(5, 2, 7))])
 
     assert gate.told == [(7, None)]
 
 
 def test_tokens_without_a_count_are_estimated():
-    ((tokens, failed),) = passed([TextDelta("Fine, thank you.")]).told
+    ((tokens, failed),) = passed([ContentDelta("Fine, thank you.")]).told
 
     assert failed is None
     assert tokens is not None
@@ -62,7 +62,7 @@ def test_tokens_without_a_count_are_estimated():
 
 
 def test_a_repeated_request_passes_once_more():
-    gate = passed([REFUSED], [REFUSED], [TextDelta("Fine."), UsageDelta(Usage(5, 2, 7))])
+    gate = passed([REFUSED], [REFUSED], [ContentDelta("Fine."), UsageDelta(Usage(5, 2, 7))])
 
     assert gate.entered == 3
     assert gate.told == [(None, REFUSED), (None, REFUSED), (7, None)]
@@ -72,7 +72,7 @@ def test_cancelled_request_reports_no_tokens():
     gate = Gate()
 
     async def leaves_early() -> None:
-        wire = GatedWire(Wire([[TextDelta("Fi"), TextDelta("ne.")]]), gate)
+        wire = RateLimitedWire(Wire([[ContentDelta("Fi"), ContentDelta("ne.")]]), gate)
         stream = wire.send(ASKED, streamed=True)
         await anext(stream)
         await stream.aclose()
@@ -90,7 +90,7 @@ def passed(*replies: Any) -> Gate:
 
     gate = Gate()
     model = RetryingModel(
-        ModelSpec("m", "m", "F", None), GatedWire(Wire(list(replies)), gate), RetryPolicy(sleep=no_wait)
+        ModelSpec("m", "m", "F", None), RateLimitedWire(Wire(list(replies)), gate), RetryPolicy(sleep=no_wait)
     )
     answer = asyncio.run(model.complete(ChatRequest(ASKED.messages, retries=5)))
     assert answer.error is None
@@ -100,7 +100,7 @@ def passed(*replies: Any) -> Gate:
 @pytest.mark.parametrize("reply", [[REFUSED]])
 def test_a_failure_comes_through(reply: list[Delta | ProviderError]):
     async def fails() -> None:
-        async for _ in GatedWire(Wire([reply]), Gate()).send(ASKED, streamed=False):
+        async for _ in RateLimitedWire(Wire([reply]), Gate()).send(ASKED, streamed=False):
             raise AssertionError("nothing was said")
 
     with pytest.raises(ProviderError):

@@ -10,28 +10,28 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from canvas.errors import HttpFailed
-from providers.errors import Code, ProviderError
-from providers.interfaces import Call, Reply
+from providers.errors import ErrorCode, ProviderError
+from providers.interfaces import HttpCall, HttpResponse
 from providers.models.limits.idempotency_keys import HEADER, IdempotencyKeys, IdempotentHttp, IdempotentModel, within
-from providers.models.types.chat import ChatRequest, Completion, Delta, ErrorDelta, ModelSpec, TextDelta
+from providers.models.types.chat import ChatRequest, Completion, Delta, ErrorDelta, ModelSpec, ContentDelta
 from providers.models.types.rate_limits import RateLimitKey, VendorRateLimit
 from tests.fakes import FakeHttp
 
-ORDER = Call("POST", "http://shop.test/orders", json={"item": 1})
+ORDER = HttpCall("POST", "http://shop.test/orders", json={"item": 1})
 
 
-def fine(call: Call) -> Reply:
-    return Reply(200, {}, b"", call.url)
+def fine(call: HttpCall) -> HttpResponse:
+    return HttpResponse(200, {}, b"", call.url)
 
 
-def keys(*calls: Call, http: IdempotentHttp | None = None, answer: Any = fine) -> list[str | None]:
+def keys(*calls: HttpCall, http: IdempotentHttp | None = None, answer: Any = fine) -> list[str | None]:
     """The keys under which some requests of an activation leave."""
     inner = FakeHttp(answer)
     asyncio.run(_sent(http or IdempotentHttp(inner, IdempotencyKeys("activation")), calls))
     return [call.headers.get(HEADER) for call in inner.calls]
 
 
-async def _sent(http: IdempotentHttp, calls: Sequence[Call]) -> None:
+async def _sent(http: IdempotentHttp, calls: Sequence[HttpCall]) -> None:
     for call in calls:
         try:
             await http.send(call)
@@ -40,7 +40,7 @@ async def _sent(http: IdempotentHttp, calls: Sequence[Call]) -> None:
 
 
 def test_another_attempt_sends_the_same_keys():
-    other = Call("DELETE", "http://shop.test/orders/1")
+    other = HttpCall("DELETE", "http://shop.test/orders/1")
 
     assert keys(ORDER, other, ORDER) == keys(ORDER, other, ORDER)
     assert len({*keys(ORDER, other, ORDER)}) == 3
@@ -48,20 +48,20 @@ def test_another_attempt_sends_the_same_keys():
 
 @given(st.lists(st.sampled_from("abc"), max_size=6))
 def test_no_two_requests_of_an_activation_share_a_key(bodies: list[str]):
-    sent = keys(*(Call("POST", "http://shop.test", json=body) for body in bodies))
+    sent = keys(*(HttpCall("POST", "http://shop.test", json=body) for body in bodies))
 
     assert len({*sent}) == len(bodies)
 
 
 @pytest.mark.parametrize("status", [500, 429])
 def test_a_try_after_no_good_answer_repeats_the_request(status: int):
-    first, second, third = keys(ORDER, ORDER, answer=lambda _: Reply(status, {}, b"", "")) + keys(ORDER)
+    first, second, third = keys(ORDER, ORDER, answer=lambda _: HttpResponse(status, {}, b"", "")) + keys(ORDER)
 
     assert first == second == third
 
 
 def test_a_try_after_a_broken_connection_repeats_the_request():
-    def breaks(call: Call) -> Reply:
+    def breaks(call: HttpCall) -> HttpResponse:
         raise HttpFailed("broken", retryable=True)
 
     first, second = keys(ORDER, ORDER, answer=breaks)
@@ -71,7 +71,7 @@ def test_a_try_after_a_broken_connection_repeats_the_request():
 
 @pytest.mark.parametrize("method", ["GET", "head", "OPTIONS"])
 def test_what_only_asks_has_no_key(method: str):
-    assert keys(Call(method, "http://shop.test")) == [None]
+    assert keys(HttpCall(method, "http://shop.test")) == [None]
 
 
 def test_a_key_that_was_given_stays():
@@ -79,7 +79,7 @@ def test_a_key_that_was_given_stays():
 
     asyncio.run(
         IdempotentHttp(inner, IdempotencyKeys("a")).send(
-            Call("POST", "http://shop.test", headers={"idempotency-key": "k"})
+            HttpCall("POST", "http://shop.test", headers={"idempotency-key": "k"})
         )
     )
 
@@ -111,7 +111,7 @@ def test_requests_that_are_under_way_together_have_keys_of_their_own():
 class Slow:
     inner: FakeHttp
 
-    async def send(self, call: Call) -> Reply:
+    async def send(self, call: HttpCall) -> HttpResponse:
         await asyncio.sleep(0)
         return await self.inner.send(call)
 
@@ -121,7 +121,7 @@ class Slow:
 class Model:
     """Notes the keys under which it is asked."""
 
-    deltas: Sequence[Delta] = (TextDelta("hi"),)
+    deltas: Sequence[Delta] = (ContentDelta("hi"),)
     keys: list[str | None] = field(default_factory=list)
 
     @property
@@ -167,7 +167,7 @@ def test_a_model_that_has_failed_is_asked_again_under_the_same_key():
 
 # -- at a vendor's pace ----------------------------------------------------------------------------------------------
 SLOWLY = VendorRateLimit(requests=1, seconds=3.0)
-QUESTION = Call("GET", "http://Preprints.test:8080/api", params={"q": "a"}, pace=SLOWLY)
+QUESTION = HttpCall("GET", "http://Preprints.test:8080/api", params={"q": "a"}, pace=SLOWLY)
 
 
 @dataclass
@@ -187,18 +187,18 @@ class Line:
         self.refused.append(failed)
 
 
-def answering(status: int, **headers: str) -> Callable[[Call], Reply]:
-    return lambda call: Reply(status, {name.replace("_", "-"): value for name, value in headers.items()}, b"", call.url)
+def answering(status: int, **headers: str) -> Callable[[HttpCall], HttpResponse]:
+    return lambda call: HttpResponse(status, {name.replace("_", "-"): value for name, value in headers.items()}, b"", call.url)
 
 
-def lined_up(*calls: Call, answer: Any = fine) -> Line:
+def lined_up(*calls: HttpCall, answer: Any = fine) -> Line:
     line = Line()
     asyncio.run(_sent(IdempotentHttp(FakeHttp(answer), IdempotencyKeys("activation"), line), calls))
     return line
 
 
 def test_a_request_waits_for_its_vendors_pace_under_the_same_ticket_in_every_attempt():
-    again = Call("GET", "http://preprints.test:8080/api", params={"q": "b"}, pace=SLOWLY)
+    again = HttpCall("GET", "http://preprints.test:8080/api", params={"q": "b"}, pace=SLOWLY)
 
     line = lined_up(QUESTION, again, QUESTION)
 
@@ -238,4 +238,4 @@ def test_a_vendor_that_was_asked_too_fast_holds_all_back(status: int, headers: d
 
     (refused,) = line.refused
     assert refused is not None
-    assert (refused.code, refused.retry_after) == (Code.RATE_LIMIT_EXCEEDED, seconds)
+    assert (refused.code, refused.retry_after) == (ErrorCode.RATE_LIMIT_EXCEEDED, seconds)

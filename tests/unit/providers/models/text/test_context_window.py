@@ -9,7 +9,7 @@ from providers.models.text.context_window import (
     fit_messages,
     message_budget,
     message_tokens,
-    most_tokens,
+    max_tokens_of,
     text_of,
     truncate_to_tokens,
 )
@@ -51,7 +51,7 @@ def test_two_texts_together_have_no_fewer_tokens_than_the_longer_half(left: str,
 
 @given(st.text() | st.text("aZ09 ._-\n{}\u4e2d\u00e9"))
 def test_no_text_has_more_tokens_than_are_thought_possible(text: str):
-    assert count_tokens(text) <= most_tokens(text)
+    assert count_tokens(text) <= max_tokens_of(text)
 
 
 @given(st.text(), st.integers(min_value=-1, max_value=50))

@@ -10,7 +10,7 @@ from providers.models.transport import clients as model_clients
 from providers.models.transport.clients import borrow_client, borrow_http_client, close_connections, proxy_for
 from providers.models.transport.connect import ModelAddressPolicy
 from providers.models.transport.proxy_clients import ProxyTransport
-from providers.models.transport.transport import Transport
+from providers.models.transport.transport import PooledTransport
 from providers.models.types.chat import ModelSpec
 
 
@@ -34,7 +34,7 @@ def test_a_client_is_shared_by_one_account_only():
 
 
 def test_unused_clients_are_closed_above_the_limit(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(model_clients, "_KEPT", 1)
+    monkeypatch.setattr(model_clients, "_MAX_CLIENTS", 1)
 
     async def lent() -> list[bool]:
         async with borrow_client(spec("a")) as busy:
@@ -80,7 +80,7 @@ def test_proxy_of_the_environment_is_used_only_if_the_deployment_allows_it(
         await close_connections()
         return [type(way) for way in ways if way is not None]
 
-    assert asyncio.run(lent(ModelAddressPolicy())) == [Transport]
+    assert asyncio.run(lent(ModelAddressPolicy())) == [PooledTransport]
     assert asyncio.run(lent(ModelAddressPolicy(by_proxy=True))) == [ProxyTransport]
 
 
@@ -126,7 +126,7 @@ def test_all_clients_trust_the_same_authorities(monkeypatch: pytest.MonkeyPatch)
         return loaded[-1]
 
     monkeypatch.setattr(ssl, "create_default_context", counted)
-    model_clients.trusted.cache_clear()
+    model_clients.tls_context.cache_clear()
 
     async def lent() -> None:
         for key in ("a", "b", "c"):

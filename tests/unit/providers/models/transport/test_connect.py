@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from canvas.errors import AddressRefused, ToolError
 from providers.http.address_policy import Guard
 from providers.models.transport import connect
-from providers.models.transport.connect import ModelAddressPolicy, first_open, interleave_families, open_checked_socket
+from providers.models.transport.connect import ModelAddressPolicy, connect_first, interleave_families, open_checked_socket
 
 T = TypeVar("T")
 HERE = "127.0.0.1"
@@ -43,7 +43,7 @@ class Network:
         self.tried: list[str] = []
         self.answers: dict[str, asyncio.Future[socket.socket]] = {}
         self.opened: list[socket.socket] = []
-        monkeypatch.setattr(connect, "_opened", self._open)
+        monkeypatch.setattr(connect, "_connect", self._open)
 
     async def _open(self, address: str, port: int) -> socket.socket:
         self.tried.append(address)
@@ -91,7 +91,7 @@ def test_the_next_address_is_tried_at_once_when_one_refuses(monkeypatch: pytest.
         network.says("10.0.0.1", ConnectionRefusedError("no"))
         second = network.says("10.0.0.2")
 
-        opened = await first_open(["10.0.0.1", "10.0.0.2", "10.0.0.3"], 80, wait=60)
+        opened = await connect_first(["10.0.0.1", "10.0.0.2", "10.0.0.3"], 80, wait=60)
 
         assert opened is second
         assert network.tried == ["10.0.0.1", "10.0.0.2"]
@@ -104,7 +104,7 @@ def test_the_next_address_is_tried_beside_one_that_does_not_answer(monkeypatch: 
         network = Network(monkeypatch)
         fast = network.says("10.0.0.1")
 
-        assert await first_open(["fd00::1", "10.0.0.1"], 80, wait=0.01) is fast
+        assert await connect_first(["fd00::1", "10.0.0.1"], 80, wait=0.01) is fast
         late = network.says("fd00::1")
         await settled()
 
@@ -116,7 +116,7 @@ def test_the_next_address_is_tried_beside_one_that_does_not_answer(monkeypatch: 
 def test_of_two_that_answer_at_once_one_is_taken_and_the_other_closed(monkeypatch: pytest.MonkeyPatch):
     async def steps() -> None:
         network = Network(monkeypatch)
-        dialling_ = asyncio.create_task(first_open(["fd00::1", "10.0.0.1"], 80, wait=0))
+        dialling_ = asyncio.create_task(connect_first(["fd00::1", "10.0.0.1"], 80, wait=0))
         await until(network, 2)
 
         both = [network.says("fd00::1"), network.says("10.0.0.1")]
@@ -137,7 +137,7 @@ def test_last_error_is_raised_if_no_address_answers(monkeypatch: pytest.MonkeyPa
         network.says("10.0.0.2", OSError("last"))
 
         with pytest.raises(OSError, match="last"):
-            await first_open(["10.0.0.1", "10.0.0.2"], 80, wait=60)
+            await connect_first(["10.0.0.1", "10.0.0.2"], 80, wait=60)
 
     within_seconds(steps())
 
@@ -146,7 +146,7 @@ def test_cancelled_connect_leaves_no_attempt_running(monkeypatch: pytest.MonkeyP
     async def steps() -> None:
         network = Network(monkeypatch)
         before = asyncio.all_tasks()
-        work = asyncio.create_task(first_open(["10.0.0.1", "10.0.0.2"], 80, wait=0))
+        work = asyncio.create_task(connect_first(["10.0.0.1", "10.0.0.2"], 80, wait=0))
         await until(network, 2)
 
         work.cancel()

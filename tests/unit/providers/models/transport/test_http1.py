@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from providers.models.transport.http1 import LARGEST_HEAD, Answer, MalformedResponse, request_bytes
+from providers.models.transport.http1 import MAX_HEAD_BYTES, ResponseParser, MalformedResponse, request_bytes
 
 COUNTED = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 11\r\n\r\nhello world"
 CHUNKED = (
@@ -19,8 +19,8 @@ ODD = COUNTED.replace(b"\r\nContent-Type", b"\r\nX-A:  one \t\r\nX-B:\r\nX-C: ca
 WHOLE = [COUNTED, CHUNKED, ON_ITS_WAY, LEGACY, OFFERS_MORE, ODD]
 
 
-def fed(*pieces: bytes, method: str = "POST") -> tuple[Answer, bytes]:
-    answer = Answer(method)
+def fed(*pieces: bytes, method: str = "POST") -> tuple[ResponseParser, bytes]:
+    answer = ResponseParser(method)
     body = b"".join(part for piece in pieces for part in answer.feed(piece))
     return answer, body
 
@@ -154,10 +154,10 @@ def test_invalid_response_is_refused(answer: bytes, at_once: bool):
         fed(*pieces)
 
 
-@given(st.integers(-2, 2), st.integers(1, LARGEST_HEAD))
+@given(st.integers(-2, 2), st.integers(1, MAX_HEAD_BYTES))
 def test_a_head_has_a_limit_however_it_is_cut(beyond: int, cut: int):
     frame = b"HTTP/1.1 200 OK\r\nX: %s\r\nContent-Length: 0\r\n\r\n"
-    head = frame % (b"x" * (LARGEST_HEAD + beyond - len(frame) + len(b"%s")))
+    head = frame % (b"x" * (MAX_HEAD_BYTES + beyond - len(frame) + len(b"%s")))
 
     for pieces in ([head], [head[:cut], head[cut:]]):
         if beyond <= 0:
@@ -183,7 +183,7 @@ IN_CHUNKS = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
     ids=["answers on their way", "nothing", "trailers", "one trailer", "the size of a chunk", "a note at a chunk"],
 )
 def test_endless_response_without_content_is_refused(begun: bytes, more: bytes):
-    pieces = [begun, *[more] * (LARGEST_HEAD // len(more) + 2)]
+    pieces = [begun, *[more] * (MAX_HEAD_BYTES // len(more) + 2)]
 
     with pytest.raises(MalformedResponse, match=r"longer than|without content"):
         fed(*pieces)

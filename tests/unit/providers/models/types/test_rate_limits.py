@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from providers.models.chat.catalogue import resolve
 from providers.models.types.rate_limits import RateLimits, VendorRateLimit, reset_delay
-from providers.models.vendors.accounts import Account, AccountModel, accounts_from_toml
+from providers.models.vendors.accounts import VendorAccount, AccountModel, accounts_from_toml
 
 LIMITED = """
 [[account]]
@@ -49,7 +49,7 @@ def test_models_share_their_accounts_limits_and_one_with_its_own_shares_none(tmp
 
 def test_accounts_of_two_tenants_have_a_pace_each():
     models, rates = {"m": AccountModel()}, RateLimits(concurrency=1)
-    one, other = (Account("OpenAI", models=models, rates=rates, owner=tenant) for tenant in ("one", "other"))
+    one, other = (VendorAccount("OpenAI", models=models, rates=rates, owner=tenant) for tenant in ("one", "other"))
 
     keys = {spec.paced.key for spec in (resolve("m@OpenAI", [one]), resolve("m@OpenAI", [other])) if spec.paced}
 
@@ -57,7 +57,7 @@ def test_accounts_of_two_tenants_have_a_pace_each():
 
 
 def test_an_account_without_limits_has_no_pace():
-    assert resolve("m@OpenAI", [Account("OpenAI", models={"m": AccountModel()})]).paced is None
+    assert resolve("m@OpenAI", [VendorAccount("OpenAI", models={"m": AccountModel()})]).paced is None
 
 
 @pytest.mark.parametrize("limit", [0, -1])

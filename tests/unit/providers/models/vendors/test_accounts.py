@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from canvas.errors import ModelError
-from providers.models.vendors.accounts import Account, accounts_from_toml, kinds_of, unwrapped
+from providers.models.vendors.accounts import VendorAccount, accounts_from_toml, kinds_of, split_api_key
 
 
 def written(folder: Path, text: str) -> Path:
@@ -80,7 +80,7 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path):
 
 
 def test_an_account_does_not_show_its_key():
-    assert "sk-secret" not in repr(Account("OpenAI", api_key="sk-secret", extra={"secret": "sk-secret"}))
+    assert "sk-secret" not in repr(VendorAccount("OpenAI", api_key="sk-secret", extra={"secret": "sk-secret"}))
 
 
 @pytest.mark.parametrize(
@@ -110,4 +110,4 @@ def test_kinds_are_read_in_all_their_stored_forms(stored: int | str | list[str],
     ],
 )
 def test_a_key_stored_as_json_is_unwrapped(stored: str, key: str, payload: dict[str, object]):
-    assert unwrapped(stored) == (key, payload)
+    assert split_api_key(stored) == (key, payload)

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from canvas.errors import ModelError
 from providers.models.chat.catalogue import resolve
-from providers.models.vendors.accounts import Account
-from providers.models.vendors.families import ParameterRules, Switch, wire_params
+from providers.models.vendors.accounts import VendorAccount
+from providers.models.vendors.families import ParameterRules, ThinkingSwitch, wire_params
 
 ALL = {
     "temperature": 0.2,
@@ -25,7 +25,7 @@ def body(
     return wire_params(model, params or ALL, manners, account or {}).body
 
 
-def thinking(model: str, chosen: str | None, *switches: Switch) -> dict[str, Any]:
+def thinking(model: str, chosen: str | None, *switches: ThinkingSwitch) -> dict[str, Any]:
     params = {} if chosen is None else {"thinking": chosen}
     return wire_params(model, params, ParameterRules(switches=frozenset(switches)), {}).extra
 
@@ -94,11 +94,11 @@ def test_kimi_k2_5_has_fixed_parameters(model: str):
     ],
 )
 def test_qwen3_thinks_only_when_asked_except_where_it_must(model: str, chosen: str | None, sent: bool):
-    assert thinking(model, chosen, Switch.FLAG) == {"enable_thinking": sent}
+    assert thinking(model, chosen, ThinkingSwitch.FLAG) == {"enable_thinking": sent}
 
 
 def test_servers_that_render_prompts_get_the_flag_in_the_template():
-    assert thinking("Qwen3-8B", None, Switch.TEMPLATE) == {"chat_template_kwargs": {"enable_thinking": False}}
+    assert thinking("Qwen3-8B", None, ThinkingSwitch.TEMPLATE) == {"chat_template_kwargs": {"enable_thinking": False}}
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_servers_that_render_prompts_get_the_flag_in_the_template():
     ],
 )
 def test_thinking_is_switched_the_way_of_the_family(model: str, chosen: str | None, sent: dict[str, Any]):
-    assert thinking(model, chosen, Switch.TYPE) == sent
+    assert thinking(model, chosen, ThinkingSwitch.TYPE) == sent
 
 
 @pytest.mark.parametrize("model", ["qwen3-8b", "deepseek-chat", "glm-4.6"])
@@ -141,7 +141,7 @@ def test_an_account_may_describe_families_of_its_own_which_come_first():
             {"pattern": "house-", "drop": ["top_p"], "switch": "flag", "thinks_by_default": True},
         ]
     }
-    params = wire_params("house-1", ALL, ParameterRules(switches=frozenset({Switch.FLAG})), own)
+    params = wire_params("house-1", ALL, ParameterRules(switches=frozenset({ThinkingSwitch.FLAG})), own)
 
     assert body("gpt-5-tuned-2", account=own)["temperature"] == 1
     assert "temperature" not in body("gpt-5", account=own)
@@ -159,4 +159,4 @@ def test_an_account_may_describe_families_of_its_own_which_come_first():
 )
 def test_invalid_families_are_refused_before_a_request(told: Any, complaint: str):
     with pytest.raises(ModelError, match=complaint):
-        resolve("m@OpenAI", [Account("OpenAI", extra={"families": told})])
+        resolve("m@OpenAI", [VendorAccount("OpenAI", extra={"families": told})])

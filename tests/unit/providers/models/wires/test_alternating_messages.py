@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 
 from providers.models.types.chat import ChatRequest
 from providers.models.wires.alternating_messages import (
-    Dialogue,
-    Picture,
-    Result,
-    Text,
+    AlternatingMessages,
+    ImagePart,
+    ToolResultPart,
+    TextPart,
     ToolCallPart,
-    dialogue_of,
-    picture_of,
+    alternate_messages,
+    image_of,
 )
 
 messages = st.lists(
@@ -29,8 +29,8 @@ messages = st.lists(
 )
 
 
-def dialogue(*given_messages: dict[str, Any], images: tuple[str, ...] = ()) -> Dialogue:
-    return dialogue_of(ChatRequest(given_messages, images=images))
+def dialogue(*given_messages: dict[str, Any], images: tuple[str, ...] = ()) -> AlternatingMessages:
+    return alternate_messages(ChatRequest(given_messages, images=images))
 
 
 @given(messages)
@@ -41,7 +41,7 @@ def test_messages_alternate_begin_with_the_user_and_are_never_empty(said: list[d
     assert turns
     for turn in turns:
         assert turn.parts
-        assert all(part.text.strip() for part in turn.parts if isinstance(part, Text))
+        assert all(part.text.strip() for part in turn.parts if isinstance(part, TextPart))
 
 
 @given(messages)
@@ -50,8 +50,8 @@ def test_no_text_and_no_result_is_lost(said: list[dict[str, Any]]):
     parts = [part for turn in found.turns for part in turn.parts]
 
     spoken = [m["content"] for m in said if m["role"] in ("user", "assistant") and (m["content"] or "").strip()]
-    assert [part.text for part in parts if isinstance(part, Text) and part.text != "..."] == spoken
-    assert len([part for part in parts if isinstance(part, Result)]) == sum(m["role"] == "tool" for m in said)
+    assert [part.text for part in parts if isinstance(part, TextPart) and part.text != "..."] == spoken
+    assert len([part for part in parts if isinstance(part, ToolResultPart)]) == sum(m["role"] == "tool" for m in said)
 
 
 def test_system_messages_are_separated_wherever_they_are():
@@ -73,7 +73,7 @@ def test_a_result_knows_the_name_of_its_call_also_where_ids_are_used_again():
     result = {"role": "tool", "tool_call_id": "call_0", "content": "r"}
     found = dialogue({"role": "user", "content": "Q"}, call("first"), result, call("second"), result)
 
-    results = [part for turn in found.turns for part in turn.parts if isinstance(part, Result)]
+    results = [part for turn in found.turns for part in turn.parts if isinstance(part, ToolResultPart)]
     assert [result.name for result in results] == ["first", "second"]
     assert found.turns[1].parts == [ToolCallPart("call_0", "first", {"a": 1})]
 
@@ -90,17 +90,17 @@ def test_arguments_that_are_no_object_are_none(arguments: Any):
 @pytest.mark.parametrize(
     ("url", "picture"),
     [
-        ("data:image/jpeg;base64,AAAA", Picture("image/jpeg", "AAAA")),
-        ("data:image/svg+xml;charset=utf-8;base64,AAAA", Picture("image/svg+xml", "AAAA")),
-        ("data:;base64,AAAA", Picture("image/png", "AAAA")),
-        ("https://example.com/a.png", Picture(url="https://example.com/a.png")),
+        ("data:image/jpeg;base64,AAAA", ImagePart("image/jpeg", "AAAA")),
+        ("data:image/svg+xml;charset=utf-8;base64,AAAA", ImagePart("image/svg+xml", "AAAA")),
+        ("data:;base64,AAAA", ImagePart("image/png", "AAAA")),
+        ("https://example.com/a.png", ImagePart(url="https://example.com/a.png")),
     ],
 )
-def test_an_image_is_its_bytes_or_where_it_is(url: str, picture: Picture):
-    assert picture_of(url) == picture
+def test_an_image_is_its_bytes_or_where_it_is(url: str, picture: ImagePart):
+    assert image_of(url) == picture
 
 
 def test_images_belong_to_the_last_question():
     found = dialogue({"role": "user", "content": "Q"}, images=("data:image/png;base64,AAAA",))
 
-    assert found.turns[-1].parts == [Text("Q"), Picture("image/png", "AAAA")]
+    assert found.turns[-1].parts == [TextPart("Q"), ImagePart("image/png", "AAAA")]

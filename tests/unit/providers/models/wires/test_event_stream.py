@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from providers.errors import Code, ProviderError
-from providers.models.wires.event_stream import SseParser, json_of
+from providers.errors import ErrorCode, ProviderError
+from providers.models.wires.event_stream import SseParser, parse_json
 
 
 def read(*pieces: bytes) -> list[bytes]:
@@ -38,10 +38,10 @@ def test_events_without_data_are_left_out():
 )
 def test_event_that_is_not_json_is_a_server_error(text: bytes):
     with pytest.raises(ProviderError) as failed:
-        json_of(text)
+        parse_json(text)
 
-    assert failed.value.code is Code.SERVER_ERROR
+    assert failed.value.code is ErrorCode.SERVER_ERROR
 
 
 def test_a_character_may_come_in_two_halves():
-    assert json_of(rb'"\ud83d"') + json_of(rb'"\ude00"') == "\ud83d\ude00"
+    assert parse_json(rb'"\ud83d"') + parse_json(rb'"\ude00"') == "\ud83d\ude00"

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from providers.errors import Code, ProviderError
-from providers.models.types.chat import CallsDelta, Delta, ReasoningDelta, TextDelta, ToolCall, Usage, UsageDelta
+from providers.errors import ErrorCode, ProviderError
+from providers.models.types.chat import CallsDelta, Delta, ReasoningDelta, ContentDelta, ToolCall, Usage, UsageDelta
 from providers.models.wires.openai_responses import deltas_of_answer, deltas_of_stream, message_in
 
 
@@ -53,7 +53,7 @@ def test_a_stream_is_text_reasoning_calls_and_usage():
         {"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}},
     )
 
-    assert deltas == [ReasoningDelta("a"), ReasoningDelta("b"), TextDelta("c"), UsageDelta(Usage(3, 2, 5))]
+    assert deltas == [ReasoningDelta("a"), ReasoningDelta("b"), ContentDelta("c"), UsageDelta(Usage(3, 2, 5))]
 
 
 def test_of_several_usages_the_last_counts():
@@ -76,7 +76,7 @@ def test_a_split_that_does_not_add_up_is_dropped_and_the_total_kept():
 
 
 def test_usage_of_zero_counts_as_missing():
-    assert read({**piece(content="a"), "usage": {"total_tokens": 0}}) == [TextDelta("a")]
+    assert read({**piece(content="a"), "usage": {"total_tokens": 0}}) == [ContentDelta("a")]
 
 
 def test_tool_calls_are_put_together_from_their_pieces():
@@ -104,7 +104,7 @@ def test_calls_without_id_index_or_text_get_defaults():
 
 @pytest.mark.parametrize("chunk", [{}, {"choices": None}, {"choices": [{"delta": None}]}, {"choices": [3]}, "?"])
 def test_chunks_that_say_nothing_are_passed_over(chunk: Any):
-    assert read(chunk, piece(content="a"), chunk) == [TextDelta("a")]
+    assert read(chunk, piece(content="a"), chunk) == [ContentDelta("a")]
 
 
 def test_truncated_answer_ends_with_a_notice_in_its_language():
@@ -118,14 +118,14 @@ def test_a_stream_that_ends_before_it_begins_is_a_failure_that_may_pass():
     with pytest.raises(ProviderError) as raised:
         read()
 
-    assert raised.value.code is Code.SERVER_ERROR
+    assert raised.value.code is ErrorCode.SERVER_ERROR
 
 
 def test_an_answer_that_a_filter_withheld_is_a_failure():
     with pytest.raises(ProviderError) as raised:
         read(piece("content_filter"))
 
-    assert raised.value.code is Code.CONTENT_FILTERED
+    assert raised.value.code is ErrorCode.CONTENT_FILTERED
 
 
 def test_an_empty_answer_is_an_answer():
@@ -134,7 +134,7 @@ def test_an_empty_answer_is_an_answer():
 
 
 def test_refusal_is_returned_as_text():
-    assert answer(None, refusal="I cannot.") == [TextDelta("I cannot.")]
+    assert answer(None, refusal="I cannot.") == [ContentDelta("I cannot.")]
 
 
 def test_a_stream_is_closed_when_it_has_been_read():
@@ -154,7 +154,7 @@ def test_a_whole_answer_is_read_like_a_stream():
 
     assert answer("a", reasoning_content="hm", tool_calls=calls) == [
         ReasoningDelta("hm"),
-        TextDelta("a"),
+        ContentDelta("a"),
         CallsDelta((ToolCall("c0", "search", "{}"),)),
     ]
 
@@ -162,12 +162,12 @@ def test_a_whole_answer_is_read_like_a_stream():
 @pytest.mark.parametrize(
     ("reply", "code"),
     [
-        ("<html>", Code.MODEL_ERROR),
-        ({"choices": []}, Code.MODEL_ERROR),
-        ({"error": {"message": "429 slow down"}}, Code.RATE_LIMIT_EXCEEDED),
+        ("<html>", ErrorCode.MODEL_ERROR),
+        ({"choices": []}, ErrorCode.MODEL_ERROR),
+        ({"error": {"message": "429 slow down"}}, ErrorCode.RATE_LIMIT_EXCEEDED),
     ],
 )
-def test_a_reply_without_an_answer_is_a_failure(reply: Any, code: Code):
+def test_a_reply_without_an_answer_is_a_failure(reply: Any, code: ErrorCode):
     with pytest.raises(ProviderError) as raised:
         deltas_of_answer(reply)
 

@@ -39,7 +39,7 @@ def test_all_that_a_process_has_started_is_found_with_and_without_lists_of_child
     child, grandchild = family
     if not has_lists:
         monkeypatch.setattr(sandbox_child, "_exists", lambda *_: False)
-    below: Any = sandbox_child._below  # pyright: ignore[reportPrivateUsage]
+    below: Any = sandbox_child._descendants  # pyright: ignore[reportPrivateUsage]
 
     assert {child, grandchild} <= set(below(processes, os.getpid()))
     assert list(below(processes, child)) == [grandchild]
@@ -50,5 +50,5 @@ def test_a_process_that_has_ended_holds_nothing(processes: int):
     with subprocess.Popen(["true"]) as ended:
         ended.wait()
 
-    assert sandbox_child._memory(processes, [ended.pid], 1) == 0  # pyright: ignore[reportPrivateUsage]
-    assert sandbox_child._memory(processes, [os.getpid()], 1) > 1_000_000  # pyright: ignore[reportPrivateUsage]
+    assert sandbox_child._measure_memory(processes, [ended.pid], 1) == 0  # pyright: ignore[reportPrivateUsage]
+    assert sandbox_child._measure_memory(processes, [os.getpid()], 1) > 1_000_000  # pyright: ignore[reportPrivateUsage]
