@@ -21,7 +21,7 @@ from providers.models.chat.scripted import Script
 from scheduler.bootstrap import Role, build_coordinator
 from scheduler.coordinator.coordinator import Coordinator
 from scheduler.lifecycle.lifecycle import Lifecycle
-from scheduler.messaging.celery_app import ADVANCE, QUEUE_PROBE, EXECUTE, EXTRACT, INGEST, NODES, RUNS, make_app
+from scheduler.messaging.celery_app import ADVANCE, EXECUTE, EXTRACT, INGEST, NODES, QUEUE_PROBE, RUNS, make_app
 from scheduler.sweeper.sweeper import Sweeper
 from settings import Settings
 from store.db.database import Database
@@ -98,7 +98,9 @@ def run_engine(
 
 def _add_tasks(app: Celery, coordinator: Coordinator, worker: Worker) -> None:
     def execute(run_id: str, activation_id: str) -> None:
-        if not worker.execute(UUID(run_id), UUID(activation_id), thread_continuation(worker.execution.eager)):
+        if not worker.execute(
+            UUID(run_id), UUID(activation_id), thread_continuation(worker.execution.new_continuation)
+        ):
             raise Reject("The engine is shutting down.", requeue=True)
 
     def advance(run_id: str) -> None:

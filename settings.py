@@ -99,7 +99,9 @@ def _parse_whole_seconds(written: str | None) -> int | None:
 
 def _limits_in_environment() -> Mapping[str, int]:
     """Read limits by the suffix after COMPONENT_EXEC_TIMEOUT: "" for all components, "_EXESQL" for one."""
-    family = {name.removeprefix("COMPONENT_EXEC_TIMEOUT"): _parse_whole_seconds(value) for name, value in os.environ.items()}
+    family = {
+        name.removeprefix("COMPONENT_EXEC_TIMEOUT"): _parse_whole_seconds(value) for name, value in os.environ.items()
+    }
     return {name: limit for name, limit in family.items() if limit is not None and name[:1] in ("", "_")}
 
 
@@ -169,7 +171,9 @@ class Settings(BaseSettings):
     redis_url: RedisUrl | None = Field(default=None, repr=False, validation_alias=_with_prefix("REDIS_URL"))
     """Redis or Valkey for task messages, event notifications and text deltas. None: the embedded one."""
     broker_url: BrokerUrl | None = Field(
-        default_factory=lambda data: data.get("redis_url"), repr=False, validation_alias=_with_prefix("CELERY_BROKER_URL")
+        default_factory=lambda data: data.get("redis_url"),
+        repr=False,
+        validation_alias=_with_prefix("CELERY_BROKER_URL"),
     )
     """Celery's broker. None: the Redis above."""
     secret_key: Annotated[SecretStr, AfterValidator(_check_secret_length)] | None = None
@@ -204,7 +208,9 @@ class Settings(BaseSettings):
     reported as stopped, and its thread is abandoned."""
     probe_interval: Duration = Field(default=timedelta(seconds=5), validation_alias=_with_former_name("PROBE_INTERVAL"))
     """How often a worker or scheduler sends itself a probe message, to check that it still receives messages."""
-    unresponsive_after: Duration = Field(default=timedelta(seconds=30), validation_alias=_with_former_name("UNRESPONSIVE_AFTER"))
+    unresponsive_after: Duration = Field(
+        default=timedelta(seconds=30), validation_alias=_with_former_name("UNRESPONSIVE_AFTER")
+    )
     """How long a process may receive none of its probe messages, or its event loop may be blocked, before the process
     exits so that its supervisor starts it again."""
     max_running: int = Field(default=256, gt=0)
@@ -356,7 +362,7 @@ class Settings(BaseSettings):
     """Base URLs of tools' vendors by class in capitals, from TOOL_<CLASS>_BASE_URL; `tool_urls` returns them."""
 
     @model_validator(mode="after")
-    def _hold_together(self) -> "Settings":
+    def _check_relations(self) -> "Settings":
         if self.lease <= 2 * self.renew_every:
             raise ValueError("a lease must outlive two renewals: make EASEL_LEASE more than twice EASEL_RENEW_EVERY")
         if self.lease > MAX_LEASE:
@@ -409,7 +415,7 @@ class Settings(BaseSettings):
         """The allowed ports of mail servers."""
         return frozenset(int(port) for port in self.smtp_ports.split(","))
 
-    def sealing_secret(self) -> str:
+    def encryption_secret(self) -> str:
         """Return the secret that encrypts keys: the setting, or one that is created at first use, in the home."""
         if self.secret_key is not None:
             return self.secret_key.get_secret_value()
@@ -435,7 +441,7 @@ class Settings(BaseSettings):
         assert self.broker_url
         return self.database_url, self.redis_url, self.broker_url
 
-    def on(self, database_url: str, redis_url: str) -> "Settings":
+    def with_servers(self, database_url: str, redis_url: str) -> "Settings":
         """Return these settings with these servers in place of those that are not set."""
         mine = {"database_url": self.database_url or database_url, "redis_url": self.redis_url or redis_url}
         if (

@@ -34,7 +34,7 @@ from providers.http.client import HttpClient
 from providers.isolation.limited_process import close_limited_processes
 from providers.models.billing.cost_estimates import CostModel
 from providers.models.billing.prices import Prices, read_prices
-from providers.models.chat.catalogue import Limits
+from providers.models.chat.catalogue import RequestLimits
 from providers.models.limits.rate_limiter import RateLimiter
 from providers.models.transport.clients import close_connections
 from providers.models.transport.connect import ModelAddressPolicy
@@ -51,7 +51,9 @@ from store.db.database import Database
 from store.primitives.encryption import EncryptionKey
 
 PREFIX = "/api/v1"
-MAX_RATE_LIMIT_WAIT = 30.0  # seconds that a search waits for the rate limits of a model's account, while its client waits too
+MAX_RATE_LIMIT_WAIT = (
+    30.0  # seconds that a search waits for the rate limits of a model's account, while its client waits too
+)
 SWITCH_INTERVAL = 0.001  # seconds that a thread of a route may compute while the event loop and all streams wait
 
 
@@ -62,7 +64,7 @@ class ApiConfig:
     settings: Settings
     poll_interval: float = POLL_INTERVAL
     """Seconds between two reads of the events of runs that a client follows: what a lost notification costs."""
-    ping_interval: float = KEEPALIVE_INTERVAL
+    keepalive_interval: float = KEEPALIVE_INTERVAL
     """Seconds without an event after which a stream sends a comment, so that proxies keep the connection."""
     lock_timeout: float | None = None
     """Seconds after which a call in C that holds the interpreter's lock ends the process. None: it is not watched."""
@@ -94,7 +96,7 @@ def create_app(config: ApiConfig | None = None) -> FastAPI:
         own = database_location(database_url)
         app.state.databases = database_servers(chosen.guard, own, trino_use_tls=configured.trino_use_tls)
         app.state.readiness = health.make_readiness_checks()
-        app.state.webhooks = webhook_routes.WebhookState(TokenBuckets(redis_url), configured.sealing_secret())
+        app.state.webhooks = webhook_routes.WebhookState(TokenBuckets(redis_url), configured.encryption_secret())
         await context.streams.start()
         watchdog = LockWatchdog(chosen.lock_timeout) if chosen.lock_timeout is not None else None
         if watchdog is not None:
@@ -111,7 +113,7 @@ def create_app(config: ApiConfig | None = None) -> FastAPI:
             await run_in_thread(close_limited_processes)
             await http.aclose()
             await close_connections()
-            await context.governor.close()
+            await context.rate_limiter.close()
             app.state.webhooks.buckets.close()
             context.lifecycle.coordinator.dispatch.bus.close()
             context.broker.close()
@@ -149,7 +151,7 @@ def _config_from_environment() -> ApiConfig:
     telemetry.configure(configured.log_level, configured.log_format)
     telemetry.introduce("api", renamed_variables())
     configured.servers()  # raises InvalidSettings before the server listens
-    configured.sealing_secret()  # raises OSError then if the home cannot be written
+    configured.encryption_secret()  # raises OSError then if the home cannot be written
     return ApiConfig(configured, lock_timeout=configured.unresponsive_after.total_seconds() + LOCK_WATCHDOG_DELAY)
 
 
@@ -170,17 +172,17 @@ def _build_context(config: ApiConfig) -> ApiContext:
         EventReader(reading, coordinator.versions),
         EventSubscriptions(redis_url),
         poll_interval=config.poll_interval,
-        keepalive_interval=config.ping_interval,
+        keepalive_interval=config.keepalive_interval,
         blobs=database.large.blobs,
     )
     shared = accounts_from_toml(settings.models_file) if settings.models_file is not None else []
-    sealing_key = EncryptionKey.of(settings.sealing_secret())
+    sealing_key = EncryptionKey.from_secret(settings.encryption_secret())
     governor = RateLimiter(async_redis(redis_url), CircuitBreaker(), coordinator.dispatch.counters)
     hosts = ModelAddressPolicy(config.guard, settings.private_models, settings.model_proxies)
     models = TenantModels(
         database,
         shared,
-        Limits(request_timeout=settings.llm_timeout, hosts=hosts),
+        RequestLimits(request_timeout=settings.llm_timeout, hosts=hosts),
         sealing_key,
         rate_limiter=governor,
         cost_model=CostModel(read_prices(settings.prices_file) if settings.prices_file else Prices()),
@@ -199,8 +201,8 @@ def _build_context(config: ApiConfig) -> ApiContext:
         governor,
         database.large.blobs,
         shared_accounts=shared,
-        limit_of=settings.time_limit,
+        time_limit=settings.time_limit,
         max_body_bytes=settings.max_body_bytes,
-        sealing_key=sealing_key,
-        asks_elsewhere=settings.ragflow_url is not None,
+        encryption_key=sealing_key,
+        has_search_server=settings.ragflow_url is not None,
     )

@@ -36,20 +36,20 @@ class ApiContext:
 
     lifecycle: Lifecycle
     streams: EventStreams
-    checked: CheckedVersions
+    checked_versions: CheckedVersions
     broker: Celery
     max_canvas_bytes: int
-    counters: Callable[[], tuple[bytes, str]]
+    metrics_page: Callable[[], tuple[bytes, str]]
     library: KnowledgeBaseSearch  # the knowledge bases of all tenants
     memories: MemoryStore
     models: Models
-    governor: RateLimiter  # of requests to those models
+    rate_limiter: RateLimiter  # of requests to those models
     blobs: Blobs | None = None  # uploads and produced documents; None: there is no file storage
     max_body_bytes: int = 1024 * 1024
     shared_accounts: Sequence[VendorAccount] = ()  # model accounts of every tenant
-    limit_of: Callable[[str], float] = lambda component: inf  # seconds that one attempt of a component may take
-    sealing_key: EncryptionKey | None = None  # None: secrets are neither stored nor read
-    asks_elsewhere: bool = False  # workers ask a search server for knowledge bases that the tenant does not have
+    time_limit: Callable[[str], float] = lambda component: inf  # seconds that one attempt of a component may take
+    encryption_key: EncryptionKey | None = None  # None: secrets are neither stored nor read
+    has_search_server: bool = False  # workers ask a search server for knowledge bases that the tenant does not have
     background: BackgroundTasks = field(default_factory=BackgroundTasks)  # work that outlives its request
 
     @property
@@ -57,9 +57,9 @@ class ApiContext:
         """The database with the connection pool of the routes."""
         return self.lifecycle.coordinator.database
 
-    def secrets_of(self, tenant_id: UUID, canvas_id: UUID) -> CanvasSecrets:
+    def canvas_secrets(self, tenant_id: UUID, canvas_id: UUID) -> CanvasSecrets:
         """Return the secrets of one canvas, which encrypt them for storage and mask them in replies."""
-        return CanvasSecrets.of(self.sealing_key, tenant_id, canvas_id, registry.secret_fields)
+        return CanvasSecrets.for_canvas(self.encryption_key, tenant_id, canvas_id, registry.secret_fields)
 
     @property
     def versions(self) -> VersionCache:

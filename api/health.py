@@ -44,7 +44,7 @@ class ReadinessChecks:
         self._looks: dict[str, Future[str]] = {}
         self._lock = Lock()
 
-    def found(self, context: ApiContext, seconds: float) -> dict[str, str]:
+    def run(self, context: ApiContext, seconds: float) -> dict[str, str]:
         """Return the result of each check by name: `ok` or the defect, also for a check that takes too long."""
         with self._lock:
             for name, check in self._checks.items():
@@ -69,7 +69,7 @@ def make_readiness_checks() -> ReadinessChecks:
 def ready(request: Request, context: ApiContextDep) -> Response:
     """Check whether requests can be served; answer 503 with the defects if they cannot."""
     looks: ReadinessChecks = request.app.state.readiness
-    found = looks.found(context, CHECK_TIMEOUT)
+    found = looks.run(context, CHECK_TIMEOUT)
     is_ready = set(found.values()) == {"ok"}
     return json_reply({"status": "ok" if is_ready else "unavailable", "checks": found}, 200 if is_ready else 503)
 
@@ -97,7 +97,7 @@ async def metrics(request: Request, context: ApiContextDep, _for_openapi: auth.B
         principal = await auth.authenticate_api_token(await auth.authenticate(request, context, None))
         if principal.kind != "admin":
             raise RequestRefused(FORBIDDEN, "Metrics cover all tenants. Use a token of kind `admin`.", status=403)
-    page, content_type = await run_in_thread(context.counters)
+    page, content_type = await run_in_thread(context.metrics_page)
     return Response(page, media_type=content_type)
 
 

@@ -80,7 +80,7 @@ class Denied:
     """The call must not begin: the account cannot cover what it needs, or its cost is not known (None)."""
 
     account: Account
-    asked: int | None
+    needed: int | None
 
 
 def authorize(accounts: Sequence[Account], estimates: Mapping[str, CostEstimate]) -> Granted | Deferred | Denied:
@@ -199,7 +199,7 @@ def denial_json(denied: Denied, model: str) -> dict[str, Any]:
         **_measure_json(measure),
         "limit": display_amount(measure, account.limit),
         "spent": display_amount(measure, account.spent),
-        "asked": display_amount(measure, denied.asked) if denied.asked is not None else None,
+        "asked": display_amount(measure, denied.needed) if denied.needed is not None else None,
         "model": model,
     }
 
@@ -208,7 +208,7 @@ def denial_message(denied: Denied, model: str, then: str = "resume the run") -> 
     """Return the error of a denied call: which budget denied it, and what to do. `then`: the step after raising it."""
     account = denied.account
     limit = format_amount(account.measure, account.limit)
-    if denied.asked is None:
+    if denied.needed is None:
         return (
             f"{_BUDGET_NAMES[account.scope]} is {limit}, and what a call of {model} costs in {account.measure} is not known. "
             "Give its price in the file that EASEL_PRICES_FILE names or in the account of its vendor, "
@@ -216,7 +216,7 @@ def denial_message(denied: Denied, model: str, then: str = "resume the run") -> 
         )
     return (
         f"{_BUDGET_NAMES[account.scope]} of {limit} is used up. Spent: {format_amount(account.measure, account.spent)}; "
-        f"needed for the next call of {model}: {format_amount(account.measure, denied.asked)}. "
+        f"needed for the next call of {model}: {format_amount(account.measure, denied.needed)}. "
         f"Raise the budget, and {then}."
     )
 

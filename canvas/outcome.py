@@ -102,7 +102,7 @@ class Failed:
         """Whether the attempt ended before a model call that no budget allows (canvas/budget.py)."""
         return self.code == OVER_BUDGET
 
-    again_in: float = 0.0
+    retry_in: float = 0.0
 
     @property
     def is_unknown(self) -> bool:
@@ -110,7 +110,7 @@ class Failed:
         return self.code == UNKNOWN_OUTCOME
 
     @property
-    def leaves_nothing(self) -> bool:
+    def stores_no_values(self) -> bool:
         """Whether no values are stored beside the report."""
         return self.retryable or self.code in (LOST, UNKNOWN_OUTCOME, OVER_BUDGET)
 

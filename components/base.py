@@ -70,13 +70,13 @@ class Component(Generic[P]):
     run: Run[P]
     effect: Effect = "pure"
     owns_errors: bool = False
-    asks_for: Callable[[P], float] | None = None
-    effect_here: Callable[[P], Effect] | None = None
+    needed_seconds: Callable[[P], float] | None = None
+    effect_for: Callable[[P], Effect] | None = None
     assigns: bool = False
 
     def effect_of(self, params: P) -> Effect:
         """Return the effect class of a node with these parameters."""
-        return self.effect if self.effect_here is None else self.effect_here(params)
+        return self.effect if self.effect_for is None else self.effect_for(params)
 
 
 def component(

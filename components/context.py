@@ -97,7 +97,7 @@ class NodeValues(Protocol):
         """Return this node's own output from an earlier pass or turn; None if there is none."""
         ...
 
-    def earlier_inputs(self) -> Mapping[str, Any]:
+    def previous_inputs(self) -> Mapping[str, Any]:
         """For Begin: return its inputs as of the conversation's previous turn; {} in the first turn."""
         ...
 
@@ -125,7 +125,7 @@ class NodeValues(Protocol):
         """Return the parameters of the container around this node; {} outside of containers."""
         ...
 
-    def collected(self) -> Mapping[str, list[Any]]:
+    def collected_lists(self) -> Mapping[str, list[Any]]:
         """For an item node: return what the container has collected so far (`outputs.{k}.ref`), in item order."""
         ...
 
@@ -138,20 +138,20 @@ class NodeStream(Protocol):
     """The text that the node streams to the user."""
 
     @property
-    def speaks(self) -> bool:
+    def is_streaming(self) -> bool:
         """For a model node: whether a Message streams its text. Otherwise the answer is needed as a whole."""
         ...
 
     @property
-    def heard(self) -> bool:
+    def has_reader(self) -> bool:
         """False for a model node that would stream but whose content no node refers to: its model is not called."""
         ...
 
-    def listens_to(self, node_id: str) -> bool:
+    def streams_from(self, node_id: str) -> bool:
         """For a Message: return whether the node streams into it, so that think tags in its content become markers."""
         ...
 
-    async def say(self, text: str) -> None:
+    async def write(self, text: str) -> None:
         """Stream text to the user; may contain THINK_START and THINK_END. Does nothing without a message stream."""
         ...
 
@@ -163,7 +163,7 @@ class NodeModels(Protocol):
         """Return a chat model by id. Raises ModelError if the tenant has no such model."""
         ...
 
-    def spent(self, usage: Usage) -> None:
+    def add_usage(self, usage: Usage) -> None:
         """Add to the usage of the attempt, which the run sums."""
         ...
 
@@ -239,11 +239,11 @@ class NodeServices(Protocol):
 class NodeJournal(Protocol):
     """What a later attempt of the activation need not do again, or must not."""
 
-    async def recall(self, key: str) -> Any:
+    async def journal_get(self, key: str) -> Any:
         """Return what an earlier attempt of this activation recorded under the key; None if nothing."""
         ...
 
-    async def record(self, key: str, value: Any) -> bool:
+    async def journal_put(self, key: str, value: Any) -> bool:
         """Record a JSON value under a key of this activation; it is durable when this returns.
 
         False: the key had a value before, which stays.
@@ -255,7 +255,7 @@ class NodeJournal(Protocol):
         """What the author wants if it is not known whether this node has acted."""
         ...
 
-    def unrepeatable(self) -> AbstractAsyncContextManager[None]:
+    def non_repeatable(self) -> AbstractAsyncContextManager[None]:
         """Enclose work that must not be done twice, and the record of its result.
 
         If the worker is lost inside, it is not known whether the work took place

@@ -24,8 +24,8 @@ class DelegatingContext:
         self.activation_id = ctx.activation_id
         self.visit = ctx.visit
         self.scope_item = ctx.scope_item
-        self.speaks = ctx.speaks
-        self.heard = ctx.heard
+        self.is_streaming = ctx.is_streaming
+        self.has_reader = ctx.has_reader
         self.services = ctx.services
 
     def as_node_context(self) -> NodeContext:
@@ -51,8 +51,8 @@ class DelegatingContext:
     def previous_output(self, name: str) -> Any:
         return self._ctx.previous_output(name)
 
-    def earlier_inputs(self) -> Mapping[str, Any]:
-        return self._ctx.earlier_inputs()
+    def previous_inputs(self) -> Mapping[str, Any]:
+        return self._ctx.previous_inputs()
 
     @property
     def answers(self) -> Mapping[str, Any] | None:
@@ -74,24 +74,24 @@ class DelegatingContext:
     def parent_params(self) -> Mapping[str, Any]:
         return self._ctx.parent_params()
 
-    def collected(self) -> Mapping[str, list[Any]]:
-        return self._ctx.collected()
+    def collected_lists(self) -> Mapping[str, list[Any]]:
+        return self._ctx.collected_lists()
 
     def container_outputs(self) -> Mapping[str, Any]:
         return self._ctx.container_outputs()
 
     # -- stream, models and evidence ----------------------------------------------------------------------------
-    def listens_to(self, node_id: str) -> bool:
-        return self._ctx.listens_to(node_id)
+    def streams_from(self, node_id: str) -> bool:
+        return self._ctx.streams_from(node_id)
 
-    async def say(self, text: str) -> None:
-        await self._ctx.say(text)
+    async def write(self, text: str) -> None:
+        await self._ctx.write(text)
 
     async def model(self, llm_id: str) -> ChatModel:
         return await self._ctx.model(llm_id)
 
-    def spent(self, usage: Usage) -> None:
-        self._ctx.spent(usage)
+    def add_usage(self, usage: Usage) -> None:
+        self._ctx.add_usage(usage)
 
     async def history(self, window: int) -> Sequence[Mapping[str, Any]]:
         return await self._ctx.history(window)
@@ -125,18 +125,18 @@ class DelegatingContext:
         await self._ctx.remember(memory_ids, user_id, answer)
 
     # -- journal and log ----------------------------------------------------------------------------------------
-    async def recall(self, key: str) -> Any:
-        return await self._ctx.recall(key)
+    async def journal_get(self, key: str) -> Any:
+        return await self._ctx.journal_get(key)
 
-    async def record(self, key: str, value: Any) -> bool:
-        return await self._ctx.record(key, value)
+    async def journal_put(self, key: str, value: Any) -> bool:
+        return await self._ctx.journal_put(key, value)
 
     @property
     def on_unknown(self) -> OnUnknown:
         return self._ctx.on_unknown
 
-    def unrepeatable(self) -> AbstractAsyncContextManager[None]:
-        return self._ctx.unrepeatable()
+    def non_repeatable(self) -> AbstractAsyncContextManager[None]:
+        return self._ctx.non_repeatable()
 
     async def trace(self, call: Mapping[str, Any]) -> None:
         await self._ctx.trace(call)

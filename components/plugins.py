@@ -93,7 +93,7 @@ def build_plugin(entry: str, target: Any) -> Plugin:
         arguments=_arguments(metadata.get("parameters") or {}),
         call=_wrap_invoke(invoke),
         effect=EFFECTS[effects],
-        empty=None,
+        empty_outputs=None,
         main_output="content",
         outputs=("content",),
     )

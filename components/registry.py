@@ -69,7 +69,11 @@ _ALIASES: Mapping[str, Component[Any]] = {"generate": llm, "fillup": user_fill_u
 _TOOL_NODES = {tool.name: tool_component(tool) for tool in tools.TOOLS.values()}
 _TOOLS: Mapping[str, Component[Any]] = {name: _TOOL_NODES[tool.name] for name, tool in tools.TOOLS.items()}
 
-_by_name: dict[str, Component[Any]] = {**_TOOLS, **{listed.name.lower(): listed for listed in _BUILTIN_COMPONENTS}, **_ALIASES}
+_by_name: dict[str, Component[Any]] = {
+    **_TOOLS,
+    **{listed.name.lower(): listed for listed in _BUILTIN_COMPONENTS},
+    **_ALIASES,
+}
 COMPONENTS: Mapping[str, Component[Any]] = MappingProxyType(_by_name)
 
 
@@ -81,7 +85,9 @@ def find(name: str) -> Component[Any] | None:
 def secret_fields(name: str) -> SecretDeclaration | None:
     """Return which parameters of a component are secrets; None for an unknown component."""
     found = find(canonical(name))
-    return SecretDeclaration(found.name, found.params.secrets, found.params.secret_headers) if found is not None else None
+    return (
+        SecretDeclaration(found.name, found.params.secrets, found.params.secret_headers) if found is not None else None
+    )
 
 
 def register_tool(tool: Tool[Any]) -> None:

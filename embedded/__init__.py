@@ -11,4 +11,4 @@ from embedded.home import EmbeddedServers, run_servers
 from embedded.postgres import MIN_POSTGRES_VERSION
 from embedded.server import die_with_parent
 
-__all__ = ["OLDEST_POSTGRES", "Services", "die_with_parent", "services"]
+__all__ = ["MIN_POSTGRES_VERSION", "EmbeddedServers", "die_with_parent", "run_servers"]

@@ -29,15 +29,17 @@ class EmbeddedServers:
 
     database_url: str = field(default="", repr=False)
     redis_url: str = field(default="", repr=False)
-    owned: tuple[ServerProcess, ...] = field(default=(), repr=False, compare=False)  # servers that this process has started
+    owned: tuple[ServerProcess, ...] = field(
+        default=(), repr=False, compare=False
+    )  # servers that this process has started
 
-    def tend(self) -> list[str]:
+    def restart_ended(self) -> list[str]:
         """Restart owned servers that have ended, without waiting until they answer; return their names.
 
         Call it from the main thread. Raises ExecutorError if a server does not come up again, for example because its
         port is in use by now.
         """
-        return [server.name for server in self.owned if server.tend()]
+        return [server.name for server in self.owned if server.restart_if_ended()]
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from embedded.refusals import cannot_run
+from embedded.errors import cannot_run
 
 OsAccount: TypeAlias = Mapping[str, Any]  # options of Popen for the account; {} for the current one
 

@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from embedded.errors import cannot_run
 from embedded.os_user import OsAccount, account_for, server_files_dir
 from embedded.programs import ServerProgram, find_package, runnable_programs
-from embedded.refusals import cannot_run
 from embedded.server import ENVIRONMENT, START_TIMEOUT_S, STOP_TIMEOUT_S, ServerProcess, find_free_port
 
 MIN_POSTGRES_VERSION = 15  # the oldest version on which the locking protocol was tested

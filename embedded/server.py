@@ -20,8 +20,8 @@ from tempfile import TemporaryFile
 from typing import Any
 
 from canvas.errors import ExecutorError
+from embedded.errors import cannot_run
 from embedded.os_user import OsAccount
-from embedded.refusals import cannot_run
 
 START_TIMEOUT_S = 30.0  # seconds for a server to answer, and for an owner to start or stop
 STOP_TIMEOUT_S = 10.0  # seconds after each signal that should end a server
@@ -43,23 +43,25 @@ class ServerProcess:
     argv: Sequence[str | Path]
     account: OsAccount
     log: Path
-    stops: Sequence[signal.Signals]  # signals that end it, ever harsher; the kernel sends the first if the owner dies
+    stop_signals: Sequence[
+        signal.Signals
+    ]  # signals that end it, ever harsher; the kernel sends the first if the owner dies
     is_ready: Callable[[int], bool]  # whether the process of this id answers
     prepare: Callable[[], None] = lambda: None
-    given: str = field(default="", repr=False)  # passed on stdin
+    stdin: str = field(default="", repr=False)  # passed on stdin
     _process: "subprocess.Popen[Any] | None" = None
-    _away_since: float | None = None  # when it ended; None while it answers
-    _due: float = 0.0
+    _down_since: float | None = None  # when it ended; None while it answers
+    _next_restart: float = 0.0
 
     def _start(self) -> "subprocess.Popen[Any]":
         self.prepare()
         self.log.touch(mode=0o600)
         with self.log.open("wb" if self._process is None else "ab") as output, TemporaryFile() as stdin:
-            stdin.write(self.given.encode())
+            stdin.write(self.stdin.encode())
             stdin.seek(0)
             self._process = subprocess.Popen(  # noqa: S603
                 self.argv, stdin=stdin, stdout=output, stderr=output, cwd="/", env=ENVIRONMENT,
-                start_new_session=True, preexec_fn=die_with_parent(self.stops[0]), **self.account,
+                start_new_session=True, preexec_fn=die_with_parent(self.stop_signals[0]), **self.account,
             )  # fmt: skip
         return self._process
 
@@ -73,23 +75,23 @@ class ServerProcess:
         process, give_up = self._start(), time.monotonic() + START_TIMEOUT_S
         while not self.is_ready(process.pid):
             if process.poll() is not None or time.monotonic() > give_up:
-                raise self._refusal("did not start")
+                raise self._error("did not start")
             time.sleep(0.004)
 
-    def tend(self) -> bool:
+    def restart_if_ended(self) -> bool:
         """Restart the server if it has ended; return whether it has ended since the last call."""
         assert self._process is not None
         if (code := self._process.poll()) is None:
-            if self._away_since is not None and self.is_ready(self._process.pid):
-                self._away_since = None
+            if self._down_since is not None and self.is_ready(self._process.pid):
+                self._down_since = None
             return False
-        now, is_news = time.monotonic(), self._away_since is None
+        now, is_news = time.monotonic(), self._down_since is None
         if is_news or code < 0:  # a server that is killed repeatedly has not failed to start
-            self._away_since = now
-        elif now - (self._away_since or now) > START_TIMEOUT_S:
-            raise self._refusal("does not come up again")
-        if is_news or now >= self._due:
-            self._due = now + RESTART_INTERVAL_S
+            self._down_since = now
+        elif now - (self._down_since or now) > START_TIMEOUT_S:
+            raise self._error("does not come up again")
+        if is_news or now >= self._next_restart:
+            self._next_restart = now + RESTART_INTERVAL_S
             self._start()
         return is_news
 
@@ -97,13 +99,13 @@ class ServerProcess:
         """Stop the server, by force if it takes too long."""
         if self._process is None:
             return
-        for stop in (*self.stops, signal.SIGKILL):
+        for stop in (*self.stop_signals, signal.SIGKILL):
             self._process.send_signal(stop)
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(STOP_TIMEOUT_S)
                 break
 
-    def _refusal(self, fate: str) -> ExecutorError:
+    def _error(self, fate: str) -> ExecutorError:
         log_end = self.log.read_text(errors="replace")[-2000:]
         return cannot_run(f"The embedded {self.name} {fate}: {log_end}")
 

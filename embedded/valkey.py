@@ -9,9 +9,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from embedded.errors import cannot_run
 from embedded.os_user import account_for, server_files_dir
 from embedded.programs import ServerProgram, find_package, runnable_programs
-from embedded.refusals import cannot_run
 from embedded.server import ServerProcess, find_free_port
 
 
@@ -27,7 +27,7 @@ def valkey_server(home: Path) -> ServerProcess:
     return ServerProcess(
         "Valkey", f"redis://:{password}@127.0.0.1:{port}/0",
         [found[0], "-"], account, log, (signal.SIGTERM,),
-        is_ready=lambda _: _answers_ping(port, password), given=config,
+        is_ready=lambda _: _answers_ping(port, password), stdin=config,
     )  # fmt: skip
 
 

@@ -37,7 +37,7 @@ MAX_CHECKS = 300  # checks after which the call is refused
 class Booking:
     """What was booked for a call before it began."""
 
-    kept: Sequence[BudgetRow]
+    rows: Sequence[BudgetRow]
     amounts: Sequence[int]
 
 
@@ -47,15 +47,17 @@ class TenantBudget:
 
     tenant_id: UUID
     database: Database
-    spending: CostModel
+    cost_model: CostModel
 
     async def is_limited(self) -> bool:
         return True
 
-    async def reserve(self, spec: ModelSpec, estimates: Mapping[str, CostEstimate], price: Price | None) -> Booking | None:
+    async def reserve(
+        self, spec: ModelSpec, estimates: Mapping[str, CostEstimate], price: Price | None
+    ) -> Booking | None:
         """Book a call's estimate; return None if no budget applies. Raises ModelError if a budget forbids the call."""
         for _ in range(MAX_CHECKS):
-            rows, verdict = await asyncio.to_thread(self._try, estimates, price)
+            rows, verdict = await asyncio.to_thread(self._try_booking, estimates, price)
             match verdict:
                 case Granted(amounts):
                     return Booking(rows, amounts) if rows else None
@@ -64,7 +66,7 @@ class TenantBudget:
                     message = budget.denial_message(verdict, spec.id, "try again")
                     raise ModelError(message, kind=budget.EXCEEDED.upper(), **budget.denial_json(verdict, spec.id))
                 case Deferred():
-                    await self.spending.sleep(CHECK_INTERVAL)
+                    await self.cost_model.sleep(CHECK_INTERVAL)
         message = (
             f"Calls in flight reserve all of the tenant's budgets. No call of {spec.id} fits beside them. Try later."
         )
@@ -75,10 +77,10 @@ class TenantBudget:
         settling = asyncio.to_thread(self._settle, reservation, amounts_of(usage))
         await asyncio.shield(asyncio.ensure_future(settling))
 
-    def _try(
+    def _try_booking(
         self, asks: Mapping[str, CostEstimate], price: Price | None
     ) -> tuple[list[BudgetRow], Granted | Deferred | Denied]:
-        today = self.spending.now().astimezone(UTC).date()
+        today = self.cost_model.now().astimezone(UTC).date()
         with self.database.transaction() as tx:
             rows = budgets.lock_for_tenant(tx, self.tenant_id, today)
             accounts = [each.account for each in rows]
@@ -88,11 +90,11 @@ class TenantBudget:
         return rows, verdict
 
     def _settle(self, booking: Booking, used: Mapping[str, int]) -> None:
-        pairs = zip(booking.kept, booking.amounts, strict=True)
+        pairs = zip(booking.rows, booking.amounts, strict=True)
         more = [used.get(each.account.measure, 0) - amount for each, amount in pairs]
         try:
             with self.database.transaction() as tx:
-                budgets.spend(tx, self.tenant_id, booking.kept, more)
+                budgets.spend(tx, self.tenant_id, booking.rows, more)
         except SQLAlchemyError as error:
             if not is_outage(error):
                 raise
@@ -111,4 +113,4 @@ def tenant_billing(
     def paid(model: ChatModel) -> ChatModel:
         return BudgetedModel(model, tenant_budget)
 
-    return BillingContext(purse=tenant_budget, chat=paid, longest=max_wait)
+    return BillingContext(budget=tenant_budget, wrap_model=paid, max_wait=max_wait)

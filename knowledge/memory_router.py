@@ -32,7 +32,7 @@ class TenantMemories:
     async def save(self, memory_ids: Sequence[str], record: Mapping[str, Any], key: str | None) -> None:
         """Save a record in every memory that can be reached. Raises ToolError at the end if any could not."""
         entries = list(dict.fromkeys(memory_ids))
-        own = await self.memories.named(self.tenant_id, entries)
+        own = await self.memories.find_by_name(self.tenant_id, entries)
         others = [entry for entry in entries if entry not in own]
         failures = [f"Memory {others} not found."] if others and self.remote is None else []
         for memory in {memory.id: memory for memory in own.values()}.values():

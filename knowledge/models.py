@@ -9,13 +9,13 @@ from knowledge.billing import tenant_billing
 from providers.models.billing.cost_estimates import CostModel
 from providers.models.billing.metering import MAX_WAIT, Meter, MeteredModel
 from providers.models.billing.prices import PricedModel
-from providers.models.chat.catalogue import Limits, open_chat, resolve
+from providers.models.chat.catalogue import RequestLimits, open_chat, resolve
 from providers.models.embeddings.factory import EMBEDDING, RERANK, Embedder, Reranker, open_embedder, open_reranker
-from providers.models.limits.gated_wire import RequestLimiter
+from providers.models.limits.rate_limited_wire import RequestLimiter
 from providers.models.limits.rate_limiter import RateLimiter
 from providers.models.types.chat import ChatModel, ModelSpec
 from providers.models.types.rate_limits import RateLimits
-from providers.models.vendors.accounts import VendorAccount, AccountModel
+from providers.models.vendors.accounts import AccountModel, VendorAccount
 from store.db.database import Database
 from store.primitives.encryption import EncryptionKey
 from store.tenants import model_accounts
@@ -67,7 +67,7 @@ def accounts_from_rows(rows: Sequence[AccountRow], tenant_id: UUID) -> list[Vend
             models={name: AccountModel.model_validate(model) for name, model in row.models.items()},
             status=row.status,
             extra=row.extra,
-            rates=RateLimits.among(row.extra),
+            rate_limits=RateLimits.from_fields(row.extra),
             owner=str(tenant_id),
         )
         for row in rows
@@ -84,7 +84,7 @@ class TenantModels:
         self,
         database: Database,
         shared: Sequence[VendorAccount],
-        limits: Limits,
+        limits: RequestLimits,
         encryption_key: EncryptionKey | None,
         *,
         rate_limiter: RateLimiter | None = None,
@@ -94,16 +94,16 @@ class TenantModels:
         self._database = database
         self._shared = tuple(shared)
         self._limits = limits
-        self._sealing_key = encryption_key
-        self._governor = rate_limiter
-        self._spending = cost_model or CostModel()
-        self._longest_wait = max_wait
+        self._encryption_key = encryption_key
+        self._rate_limiter = rate_limiter
+        self._cost_model = cost_model or CostModel()
+        self._max_wait = max_wait
 
     async def open(self, tenant_id: UUID, llm_id: str, kind: str = "chat") -> ChatModel:
         spec = resolve(llm_id, await self._accounts(tenant_id), kind=kind)
         model = open_chat(spec, self._limits, limiter=self._gate(tenant_id, spec))
-        billing = tenant_billing(tenant_id, self._database, self._spending, self._longest_wait)
-        return MeteredModel(PricedModel(model, self._spending.prices.of(spec)), billing)
+        billing = tenant_billing(tenant_id, self._database, self._cost_model, self._max_wait)
+        return MeteredModel(PricedModel(model, self._cost_model.prices.price_of(spec)), billing)
 
     async def embedder(self, tenant_id: UUID, llm_id: str) -> Embedder:
         spec = resolve(llm_id, await self._accounts(tenant_id), kind=EMBEDDING)
@@ -115,16 +115,20 @@ class TenantModels:
 
     def meter(self, tenant_id: UUID, spec: ModelSpec, kind: str) -> Meter:
         """Return the meter for requests to an embedding model or a reranker."""
-        billing = tenant_billing(tenant_id, self._database, self._spending, self._longest_wait)
-        return Meter(spec, kind, self._spending.prices.of(spec), self._gate(tenant_id, spec), billing)
+        billing = tenant_billing(tenant_id, self._database, self._cost_model, self._max_wait)
+        return Meter(spec, kind, self._cost_model.prices.price_of(spec), self._gate(tenant_id, spec), billing)
 
     def accounts(self, tenant_id: UUID) -> Sequence[VendorAccount]:
         with self._database.transaction() as tx:
-            rows = model_accounts.list_accounts(tx, tenant_id, self._sealing_key)
+            rows = model_accounts.list_accounts(tx, tenant_id, self._encryption_key)
         return (*accounts_from_rows(rows, tenant_id), *self._shared)
 
     async def _accounts(self, tenant_id: UUID) -> Sequence[VendorAccount]:
         return await asyncio.to_thread(self.accounts, tenant_id)
 
     def _gate(self, tenant_id: UUID, spec: ModelSpec) -> RequestLimiter | None:
-        return self._governor.gate(spec.paced, str(tenant_id)) if self._governor and spec.paced else None
+        return (
+            self._rate_limiter.account_limiter(spec.rate_limit, str(tenant_id))
+            if self._rate_limiter and spec.rate_limit
+            else None
+        )

@@ -37,7 +37,8 @@ def find_named(entries: Iterable[str], find_rows: Callable[[list[UUID], list[str
 def existing_sources(tx: Transaction, tenant_id: UUID, named: Sources) -> Sources:
     """Return those of the named sources that the tenant has. Kinds without any name are not looked up."""
     bases = find_named(
-        named.datasets, lambda ids, names: knowledge_bases.find_by_id_or_name(tx, tenant_id, ids, names) if names else []
+        named.datasets,
+        lambda ids, names: knowledge_bases.find_by_id_or_name(tx, tenant_id, ids, names) if names else [],
     )
     found_memories = find_named(
         named.memories, lambda ids, names: memories.find_by_id_or_name(tx, tenant_id, ids, names) if names else []

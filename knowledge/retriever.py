@@ -23,7 +23,7 @@ class TenantRetriever:
     """The knowledge bases and memories that one tenant's nodes may search."""
 
     tenant_id: UUID
-    library: KnowledgeBaseSearch
+    knowledge_search: KnowledgeBaseSearch
     memories: MemoryStore
     remote: Retriever | None = None
 
@@ -31,12 +31,12 @@ class TenantRetriever:
         """Return {"chunks", "doc_aggs"}, the best match first. Raises ToolError, ModelError."""
         if search.memory_ids:
             return {"chunks": await self._in_memories(search), "doc_aggs": []}
-        own = await self.library.bases(self.tenant_id, search.dataset_ids)
+        own = await self.knowledge_search.find_bases(self.tenant_id, search.dataset_ids)
         others = [entry for entry in search.dataset_ids if entry not in own]
         if others and self.remote is None:
             raise ToolError(f"Dataset({others[0]}) does not exist.")
         bases = list({base.id: base for base in own.values()}.values())
-        asking = [self.library.search(self.tenant_id, bases, search_query_of(search))] if bases else []
+        asking = [self.knowledge_search.search(self.tenant_id, bases, search_query_of(search))] if bases else []
         if others and self.remote is not None:
             found = await _gather(*asking, self.remote.search(replace(search, dataset_ids=others)))
         else:
@@ -44,7 +44,7 @@ class TenantRetriever:
         return found[0] if len(found) == 1 else _merge(found, int(search.options["top_n"]))
 
     async def _in_memories(self, search: RetrievalQuery) -> list[Mapping[str, Any]]:
-        own = await self.memories.named(self.tenant_id, search.memory_ids)
+        own = await self.memories.find_by_name(self.tenant_id, search.memory_ids)
         others = [entry for entry in search.memory_ids if entry not in own]
         if others and self.remote is None:
             raise ToolError(f"Memory {others} not found.")
@@ -65,9 +65,9 @@ def memory_query_of(search: RetrievalQuery) -> MemoryQuery:
     return MemoryQuery(
         search.question,
         threshold=float(options.get("similarity_threshold", 0.2)),
-        by_words=float(options.get("keywords_similarity_weight", 0.5)),
-        most=int(options.get("top_n", 8)),
-        whose=MessageScope(user_id=str(options.get("user_id") or "")),
+        word_weight=float(options.get("keywords_similarity_weight", 0.5)),
+        limit=int(options.get("top_n", 8)),
+        scope=MessageScope(user_id=str(options.get("user_id") or "")),
     )
 
 
@@ -77,14 +77,14 @@ def search_query_of(search: RetrievalQuery) -> SearchQuery:
     return SearchQuery(
         search.question,
         threshold=float(options.get("similarity_threshold", 0.2)),
-        by_words=float(options.get("keywords_similarity_weight", 0.5)),
-        most=int(options.get("top_n", 8)),
+        word_weight=float(options.get("keywords_similarity_weight", 0.5)),
+        limit=int(options.get("top_n", 8)),
         candidates=int(options.get("top_k", 1024)),
         rerank_id=str(options.get("rerank_id") or ""),
         languages=_text_list(options.get("cross_languages")),
         filter=options.get("meta_data_filter") or {},
         use_graph=bool(options.get("use_kg")),
-        contents=bool(options.get("toc_enhance")),
+        use_table_of_contents=bool(options.get("toc_enhance")),
     )
 
 

@@ -27,7 +27,9 @@ class ErrorCode(StrEnum):
     GENERIC_ERROR = "GENERIC_ERROR"
 
 
-RETRYABLE_CODES = frozenset({ErrorCode.RATE_LIMIT_EXCEEDED, ErrorCode.SERVER_ERROR, ErrorCode.TIMEOUT, ErrorCode.CONNECTION_ERROR})
+RETRYABLE_CODES = frozenset(
+    {ErrorCode.RATE_LIMIT_EXCEEDED, ErrorCode.SERVER_ERROR, ErrorCode.TIMEOUT, ErrorCode.CONNECTION_ERROR}
+)
 """Codes of failures that may not occur again if the same request is repeated."""
 
 
@@ -41,7 +43,7 @@ class ProviderError(Exception):
         self.retry_after = retry_after  # seconds that the provider asks the caller to wait
 
     @property
-    def may_be_repeated(self) -> bool:
+    def is_retryable(self) -> bool:
         """Return whether repeating the request may help."""
         return self.code in RETRYABLE_CODES
 
@@ -194,7 +196,9 @@ def _leading_status(message: str) -> int | None:
 
 def _code_of_words(message: str) -> ErrorCode:
     text = message.lower()
-    return next((code for code, words in _CODES_BY_WORDS if any(word in text for word in words)), ErrorCode.GENERIC_ERROR)
+    return next(
+        (code for code, words in _CODES_BY_WORDS if any(word in text for word in words)), ErrorCode.GENERIC_ERROR
+    )
 
 
 def _number(text: str | None) -> float | None:

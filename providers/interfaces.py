@@ -42,8 +42,8 @@ class HttpCall:
     redirects: int = 0
     proxy: str | None = None
     trusted: bool = False
-    most_bytes: int = MAX_RESPONSE_BYTES
-    pace: VendorRateLimit | None = None
+    max_bytes: int = MAX_RESPONSE_BYTES
+    rate_limit: VendorRateLimit | None = None
     as_browser: bool = False
 
 
@@ -79,7 +79,7 @@ class StreamedResponse:
 
     status: int
     headers: Mapping[str, str]
-    pieces: AsyncIterator[bytes]  # decompressed; raises HttpFailed like `Http.send`
+    chunks: AsyncIterator[bytes]  # decompressed; raises HttpFailed like `Http.send`
 
 
 class StreamingHttp(Http, Protocol):
@@ -156,7 +156,7 @@ class Sandbox(Protocol):
     """Runs untrusted code outside of the worker process."""
 
     @property
-    def repeatable(self) -> bool:
+    def is_repeatable(self) -> bool:
         """Return whether a program cannot change anything outside of the sandbox, so that it may be run again."""
         ...
 
@@ -237,7 +237,7 @@ class Mcp(Protocol):
         """
         ...
 
-    async def pinned(self, server: str, tool: str) -> McpToolDescription | None:
+    async def load_pinned_description(self, server: str, tool: str) -> McpToolDescription | None:
         """Return the description and schema that were stored when the tool was listed; None if there are none.
 
         Raises ToolError for an unknown server.
@@ -294,7 +294,7 @@ class DeliveryUnknown(ToolError):
 class MailSession(Protocol):
     """A session with a mail server, for one message."""
 
-    async def address(self, sender: str, recipients: Sequence[str]) -> Mapping[str, str]:
+    async def set_envelope(self, sender: str, recipients: Sequence[str]) -> Mapping[str, str]:
         """Send sender and recipients; return the refused recipients with the server's answers.
 
         Raises ToolError if the server refuses all recipients.

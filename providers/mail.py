@@ -52,7 +52,7 @@ class MailServers:
     ) -> None:
         self._guard = guard
         self._ports = ports
-        self._given_tls = tls
+        self._custom_tls = tls
         self._resolve = resolve
 
     @asynccontextmanager
@@ -82,7 +82,7 @@ class MailServers:
 
     @cached_property
     def _tls(self) -> ssl.SSLContext:
-        return self._given_tls or ssl.create_default_context()
+        return self._custom_tls or ssl.create_default_context()
 
 
 class SmtpSession:
@@ -90,7 +90,9 @@ class SmtpSession:
 
     def __init__(self, connection: socket.socket, ends_at: float) -> None:
         self._connection = connection
-        self._same = connection.dup()  # TLS detaches the original socket; this one can still shut the connection down
+        self._duplicate = (
+            connection.dup()
+        )  # TLS detaches the original socket; this one can still shut the connection down
         self._ends_at = ends_at
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="mail")
         self._client: _SmtpClient | None = None
@@ -99,12 +101,12 @@ class SmtpSession:
         """Read the greeting, start TLS, log in. Raises ToolError."""
         await self._in_thread(lambda: self._open(account, tls()))
 
-    async def address(self, sender: str, recipients: Sequence[str]) -> Mapping[str, str]:
+    async def set_envelope(self, sender: str, recipients: Sequence[str]) -> Mapping[str, str]:
         """Send sender and recipients; return the server's reply for each refused recipient.
 
         Raises ToolError if the server refuses all recipients.
         """
-        return await self._in_thread(lambda: self._address(sender, recipients))
+        return await self._in_thread(lambda: self._set_envelope(sender, recipients))
 
     async def deliver(self, message: bytes) -> None:
         """Send the message. Raises ToolError if the server refuses it, DeliveryUnknown if the result is not known."""
@@ -127,15 +129,15 @@ class SmtpSession:
             async with asyncio.timeout_at(self._ends_at):
                 return await loop.run_in_executor(self._thread, _with_tool_errors(work))
         except asyncio.CancelledError:
-            self._break_off()
+            self._abort()
             raise
         except TimeoutError as error:
-            self._break_off()
+            self._abort()
             raise _SessionTimeout("SMTP error occurred: the server took too long", retryable=True) from error
 
-    def _break_off(self) -> None:
+    def _abort(self) -> None:
         with suppress(OSError):  # the connection is broken already
-            self._same.shutdown(socket.SHUT_RDWR)
+            self._duplicate.shutdown(socket.SHUT_RDWR)
 
     # -- in the thread --------------------------------------------------------------------------------------------
     def _open(self, account: MailAccount, tls: ssl.SSLContext) -> None:
@@ -157,8 +159,8 @@ class SmtpSession:
             raise _connection_error(account, retryable=True) from error
         client.login(account.username, account.password)
 
-    def _address(self, sender: str, recipients: Sequence[str]) -> Mapping[str, str]:
-        client = self._talking
+    def _set_envelope(self, sender: str, recipients: Sequence[str]) -> Mapping[str, str]:
+        client = self._open_client
         _check_reply(client.mail(sender))
         answers = {recipient: client.rcpt(recipient) for recipient in recipients}
         refused = {recipient: answer for recipient, answer in answers.items() if not 200 <= answer[0] < 300}
@@ -169,13 +171,13 @@ class SmtpSession:
         return {recipient: _format_reply(*answer) for recipient, answer in refused.items()}
 
     def _deliver(self, message: bytes, begun: list[bool]) -> None:
-        client = self._talking
+        client = self._open_client
         code, text = client.docmd("DATA")
         if code != _START:
             raise smtplib.SMTPResponseException(code, text)
         begun.append(True)
         try:
-            client.patience = None  # the timeout of the whole session still applies
+            client.reply_timeout = None  # the timeout of the whole session still applies
             client.send(_LEADING_DOT.sub(b"..", message.removesuffix(b"\r\n")) + b"\r\n.\r\n")
             answer = client.getreply()
         except (OSError, smtplib.SMTPException, ValueError) as error:
@@ -185,16 +187,16 @@ class SmtpSession:
         _check_reply(answer)
 
     @property
-    def _talking(self) -> "_SmtpClient":
+    def _open_client(self) -> "_SmtpClient":
         assert self._client is not None  # callers only get sessions that are open
         return self._client
 
     def _close(self) -> None:
         with suppress(OSError, smtplib.SMTPException, ValueError):  # the reply to QUIT does not change the result
             if self._client is not None:
-                self._client.patience = QUIT_TIMEOUT
+                self._client.reply_timeout = QUIT_TIMEOUT
                 self._client.docmd("QUIT")
-        for each in (self._connection, self._same):
+        for each in (self._connection, self._duplicate):
             with suppress(OSError):
                 each.close()
         if self._client is not None:
@@ -214,15 +216,15 @@ class _SmtpClient(smtplib.SMTP):
         name = connection.getsockname()[0]
         super().__init__(local_hostname=f"[IPv6:{name}]" if ":" in name else f"[{name}]", timeout=STEP_TIMEOUT)
         self._host = host  # the name that the certificate must contain
-        self._refused: smtplib.SMTPAuthenticationError | None = None
+        self._login_error: smtplib.SMTPAuthenticationError | None = None
 
     @property
-    def patience(self) -> float | None:
+    def reply_timeout(self) -> float | None:
         """Seconds to wait for a reply; None: as long as the connection lasts."""
         return self.sock.gettimeout() if self.sock is not None else None
 
-    @patience.setter
-    def patience(self, seconds: float | None) -> None:
+    @reply_timeout.setter
+    def reply_timeout(self, seconds: float | None) -> None:
         if self.sock is not None:
             self.sock.settimeout(seconds)
 
@@ -231,13 +233,13 @@ class _SmtpClient(smtplib.SMTP):
 
     def auth(self, mechanism: str, authobject: Any, *, initial_response_ok: bool = True) -> tuple[int, bytes]:
         """Log in. A refused password is not tried with a second mechanism, because servers count failed logins."""
-        if self._refused is not None:
-            raise self._refused
+        if self._login_error is not None:
+            raise self._login_error
         try:
             return super().auth(mechanism, authobject, initial_response_ok=initial_response_ok)
         except smtplib.SMTPAuthenticationError as error:
             if error.smtp_code == _WRONG_PASSWORD:
-                self._refused = error
+                self._login_error = error
             raise
 
     def getreply(self) -> tuple[int, bytes]:

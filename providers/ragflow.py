@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from canvas.errors import HttpFailed, ToolError
-from providers.interfaces import HttpCall, Http, HttpResponse, RetrievalQuery
+from providers.interfaces import Http, HttpCall, HttpResponse, RetrievalQuery
 
 REQUEST_TIMEOUT = 60.0  # timeout of one request; the node's own timeout is usually shorter
 MAX_TRIES = 3
@@ -42,16 +42,16 @@ class RagflowClient:
         self._http = http
         self._base = base_url.rstrip("/")
         self._headers = {"Authorization": f"Bearer {api_key}"}
-        self._pause = retry_delay
+        self._retry_delay = retry_delay
 
     async def search(self, search: RetrievalQuery) -> Mapping[str, Any]:
         """Return {"chunks", "doc_aggs"}, best first. Raises ToolError with the server's message."""
-        return await (self._in_memories(search) if search.memory_ids else self._in_datasets(search))
+        return await (self._search_memories(search) if search.memory_ids else self._search_datasets(search))
 
-    async def _in_datasets(self, search: RetrievalQuery) -> Mapping[str, Any]:
+    async def _search_datasets(self, search: RetrievalQuery) -> Mapping[str, Any]:
         options = search.options
         names: set[str] = set(options.get("may_be_names") or ())
-        ids = [await self._id_of(each) if each in names else each for each in search.dataset_ids]
+        ids = [await self._find_dataset_id(each) if each in names else each for each in search.dataset_ids]
         body: dict[str, Any] = {
             "question": search.question,
             "dataset_ids": list(dict.fromkeys(ids)),
@@ -71,7 +71,7 @@ class RagflowClient:
             body["cross_languages"] = options["cross_languages"]
         if condition := _metadata_condition(options.get("meta_data_filter") or {}):
             body["metadata_condition"] = condition
-        found = await self._data(HttpCall("POST", f"{self._base}/api/v1/retrieval", json=body))
+        found = await self._request_data(HttpCall("POST", f"{self._base}/api/v1/retrieval", json=body))
         found = found if isinstance(found, Mapping) else {}
         aggregates = found.get("doc_aggs")
         return {
@@ -79,7 +79,7 @@ class RagflowClient:
             "doc_aggs": _objects(aggregates),
         }
 
-    async def _in_memories(self, search: RetrievalQuery) -> Mapping[str, Any]:
+    async def _search_memories(self, search: RetrievalQuery) -> Mapping[str, Any]:
         options = search.options
         query: dict[str, Any] = {
             "query": search.question,
@@ -90,7 +90,7 @@ class RagflowClient:
         }
         if options.get("user_id"):
             query["user_id"] = options["user_id"]
-        found = await self._data(HttpCall("GET", f"{self._base}/api/v1/messages/search", params=query))
+        found = await self._request_data(HttpCall("GET", f"{self._base}/api/v1/messages/search", params=query))
         return {"chunks": _objects(found), "doc_aggs": []}
 
     async def save(self, memory_ids: Sequence[str], record: Mapping[str, Any], key: str | None) -> None:
@@ -100,14 +100,16 @@ class RagflowClient:
         """
         body = {"memory_id": list(memory_ids), **record}
         keyed = {"Idempotency-Key": key} if key else dict[str, str]()
-        await self._data(HttpCall("POST", f"{self._base}/api/v1/messages", headers=keyed, json=body))
+        await self._request_data(HttpCall("POST", f"{self._base}/api/v1/messages", headers=keyed, json=body))
 
-    async def _id_of(self, name_or_id: str) -> str:
+    async def _find_dataset_id(self, name_or_id: str) -> str:
         """Return the id of a dataset, given its name or its id. Raises ToolError if it does not exist."""
         if _ID.fullmatch(name_or_id):
             return name_or_id
         try:
-            found = await self._data(HttpCall("GET", f"{self._base}/api/v1/datasets", params={"name": name_or_id}))
+            found = await self._request_data(
+                HttpCall("GET", f"{self._base}/api/v1/datasets", params={"name": name_or_id})
+            )
         except HttpFailed:
             raise
         except ToolError as error:  # the server answers an unknown name with an error
@@ -117,17 +119,19 @@ class RagflowClient:
             raise ToolError(f"Dataset({name_or_id}) does not exist.")
         return str(known[0]["id"])
 
-    async def _data(self, call: HttpCall) -> Any:
+    async def _request_data(self, call: HttpCall) -> Any:
         """Send a request and return the `data` of a response with code 0. Raises ToolError for every other code."""
         call = replace(call, headers={**call.headers, **self._headers}, timeout=REQUEST_TIMEOUT, trusted=True)
-        reply = await self._answer(call)
+        reply = await self._send_with_retries(call)
         try:
             body = json.loads(reply.content, parse_constant=lambda _: None)
         except (ValueError, RecursionError):
             body = None
         if not isinstance(body, Mapping) or (not reply.is_success and not body.get("message")):
             excerpt = reply.content[:MAX_EXCERPT].decode("utf-8", "replace")
-            raise HttpFailed(f"HTTP {reply.status}: {excerpt}", retryable=reply.status in BUSY_STATUSES, status=reply.status)
+            raise HttpFailed(
+                f"HTTP {reply.status}: {excerpt}", retryable=reply.status in BUSY_STATUSES, status=reply.status
+            )
         if body.get("code") in UNAUTHORIZED_CODES or "Authorization is not valid" in str(body.get("message")):
             raise ToolError(
                 f"The RAGFlow server at EASEL_RAGFLOW_URL refuses the key: {body.get('message')} "
@@ -137,7 +141,7 @@ class RagflowClient:
             raise ToolError(str(body.get("message") or f"The knowledge base answers with code {body.get('code')}."))
         return body.get("data")
 
-    async def _answer(self, call: HttpCall) -> HttpResponse:
+    async def _send_with_retries(self, call: HttpCall) -> HttpResponse:
         """Return a response of any status; retry if none came or the server is busy."""
         for attempt in range(1, MAX_TRIES):
             try:
@@ -148,7 +152,7 @@ class RagflowClient:
             else:
                 if reply.status not in BUSY_STATUSES:
                     return reply
-            await asyncio.sleep(self._pause * attempt)
+            await asyncio.sleep(self._retry_delay * attempt)
         return await self._http.send(call)
 
 

@@ -90,7 +90,7 @@ def build_coordinator(
 def refuse_pooler(database: Database) -> None:
     """Exit with one log line if DATABASE_URL leads to a pooler that Easel cannot work with."""
     try:
-        database.refuse_pooler()
+        database.require_safe_pooler()
     except ExecutorError as error:
         log.error("pooler_refused", error=error.message)
         sys.exit(1)

@@ -23,6 +23,6 @@ class Metrics:
     advance: Callable[[float], None] = _nothing
     probe: Callable[[float], None] = _nothing
     refusal: Callable[[str, str], None] = _nothing
-    waited: Callable[[], None] = _nothing
+    count_rate_limit_wait: Callable[[], None] = _nothing
     postponed: Callable[[], None] = _nothing
-    refused: Callable[[], None] = _nothing
+    count_rate_limit_refusal: Callable[[], None] = _nothing

@@ -104,7 +104,7 @@ def _stop(**_: Any) -> None:
 
 
 def _exit_unresponsive(reason: str) -> None:
-    exit_for_restart(reason, _broker_probe.forget_queue, within=QUEUE_DELETE_TIMEOUT)
+    exit_for_restart(reason, _broker_probe.delete_queue, within=QUEUE_DELETE_TIMEOUT)
 
 
 _broker_probe = BrokerProbe(

@@ -124,13 +124,13 @@ def running(canvas: Canvas, *, live: Sequence[str] = (), reached: Sequence[str] 
     alive = {number: places[number] for number in (canvas.numbers[node] for node in live)}
     top = Scope(
         key=TOP,
-        alive=sum(1 << number for number in alive),
-        last_wave=1,
-        places=alive if canvas.orders_speech else {},
+        active=sum(1 << number for number in alive),
+        last_level=1,
+        order_keys=alive if canvas.needs_stream_order else {},
         reached={number: places[number] for number in (canvas.numbers[node] for node in reached)},
         **scope,
     )
-    return RunState(RUN_ID, RunStatus.RUNNING, live=len(live), scopes={TOP: top})
+    return RunState(RUN_ID, RunStatus.RUNNING, in_flight=len(live), scopes={TOP: top})
 
 
 def report(node: str, outcome: Outcome, *, scope: ScopeKey = TOP, ordinal: int = 0, **more: Any) -> Report:

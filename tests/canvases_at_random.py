@@ -109,7 +109,7 @@ class Dice:
 
     def __call__(self, at: At) -> Outcome:
         node = at.canvas.node(at.node)
-        caught = node.failure.is_heard or node.failure.leads_elsewhere
+        caught = node.failure.streams_default or node.failure.has_goto
         if at.attempt == 1 and self._roll(at, "lost") < 8:
             return failed("lease lost", retryable=True)
         if self._roll(at, "fails") < (30 if caught else self.fatal) and node.kind is not NodeKind.BEGIN:
@@ -119,7 +119,7 @@ class Dice:
         if node.kind is NodeKind.LOOP_ITEM and at.item < self._roll(at, "rounds", of=at.scope[:-1]) % 3:
             return NextIteration()
         if node.component == "Switch":
-            back = {end for tail, end in at.canvas.reach.back if tail == node.number and at.visit >= MOST_ROUNDS}
+            back = {end for tail, end in at.canvas.reachability.back if tail == node.number and at.visit >= MOST_ROUNDS}
             taken = (at.canvas.nodes[number].id for number in node.downstream if number not in back)
             return chose(*(target for target in taken if self._roll(at, target) < 60))
         return usual(at)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import structlog
 
-from embedded import Services
+from embedded import EmbeddedServers
 from tests import services as test_services
 
 HOME = pytest.StashKey[Path]()
@@ -78,33 +78,33 @@ def logging_of_a_test() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def services(pytestconfig: pytest.Config) -> Services:
+def services(pytestconfig: pytest.Config) -> EmbeddedServers:
     """The servers of this run: `services.database_url` is for administration, `database_url` is what a test wants."""
     wanted = test_services.running(pytestconfig.stash[HOME])
     return pytestconfig.stash[SERVICES].enter_context(wanted)
 
 
 @pytest.fixture(scope="session")
-def template(services: Services, pytestconfig: pytest.Config) -> str:
+def template(services: EmbeddedServers, pytestconfig: pytest.Config) -> str:
     """The name of the migrated database that tests' databases are cloned from."""
     return test_services.migrated_template(services.database_url, pytestconfig.stash[HOME])
 
 
 @pytest.fixture
-def database_url(services: Services, template: str) -> Iterator[str]:
+def database_url(services: EmbeddedServers, template: str) -> Iterator[str]:
     """A migrated, empty database for one test."""
     with test_services.fresh_database(services.database_url, template) as url:
         yield url
 
 
 @pytest.fixture(scope="module")
-def module_database_url(services: Services, template: str) -> Iterator[str]:
+def module_database_url(services: EmbeddedServers, template: str) -> Iterator[str]:
     """A migrated database that the tests of one module share."""
     with test_services.fresh_database(services.database_url, template) as url:
         yield url
 
 
 @pytest.fixture
-def redis_url(services: Services) -> str:
+def redis_url(services: EmbeddedServers) -> str:
     """A Redis database of this process, empty. Empty it with FLUSHDB: FLUSHALL would reach other processes' tests."""
     return test_services.emptied_redis(services.redis_url)

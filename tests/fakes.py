@@ -104,8 +104,8 @@ class FakeContext:
     traces: list[dict[str, Any]] = field(default_factory=list)
     memories: list[tuple[tuple[str, ...], str, str]] = field(default_factory=list)  # (memory ids, user, answer)
     on_unknown: OnUnknown = "fail"
-    speaks: bool = False
-    heard: bool = True
+    is_streaming: bool = False
+    has_reader: bool = True
 
     warnings: list[tuple[str, str]] = field(default_factory=list)  # (code, message)
     inputs: dict[str, Any] = field(default_factory=dict)  # what the component noted
@@ -147,7 +147,7 @@ class FakeContext:
     def previous_output(self, name: str) -> Any:
         return self.previous.get(name)
 
-    def earlier_inputs(self) -> Mapping[str, Any]:
+    def previous_inputs(self) -> Mapping[str, Any]:
         return self.kept_inputs
 
     def note_input(self, name: str, value: Any) -> None:
@@ -162,16 +162,16 @@ class FakeContext:
     def parent_params(self) -> Mapping[str, Any]:
         return self.parent
 
-    def collected(self) -> Mapping[str, list[Any]]:
+    def collected_lists(self) -> Mapping[str, list[Any]]:
         return self.lists
 
     def container_outputs(self) -> Mapping[str, Any]:
         return self.parent_outputs
 
-    def listens_to(self, node_id: str) -> bool:
+    def streams_from(self, node_id: str) -> bool:
         return node_id in self.listened
 
-    async def say(self, text: str) -> None:
+    async def write(self, text: str) -> None:
         self.pieces.append(text)
 
     async def model(self, llm_id: str) -> ChatModel:
@@ -223,16 +223,16 @@ class FakeContext:
     def caller_headers(self) -> Mapping[str, str]:
         return self.headers
 
-    async def recall(self, key: str) -> Any:
+    async def journal_get(self, key: str) -> Any:
         return self.journal.get(key)
 
-    async def record(self, key: str, value: Any) -> bool:
+    async def journal_put(self, key: str, value: Any) -> bool:
         is_new = key not in self.journal
         self.journal.setdefault(key, value)
         return is_new
 
     @asynccontextmanager
-    async def unrepeatable(self) -> AsyncGenerator[None]:
+    async def non_repeatable(self) -> AsyncGenerator[None]:
         self.unrepeated.append("begun")
         yield
         self.unrepeated[-1] = "done"

@@ -70,11 +70,11 @@ def _check_held(player: Player, ended: Mapping[UUID, int], finished: Mapping[UUI
 
     In a circle nobody can tell which round's Message a speaker's round had.
     """
-    if player.canvas.reach.back:
+    if player.canvas.reachability.back:
         return
     for row in player.rows.values():
-        turn = player.canvas.turns.get(player.canvas.numbers[row.node])
-        is_held = turn is not None and not player.canvas.unheard & player.canvas.node(row.node).bit
+        turn = player.canvas.stream_targets.get(player.canvas.numbers[row.node])
+        is_held = turn is not None and not player.canvas.uncalled_models & player.canvas.node(row.node).bit
         if turn is None or not is_held or isinstance(row.outcome, Failed) or row.id not in finished:
             continue
         message = player.canvas.nodes[turn.message].id

@@ -23,16 +23,16 @@ from canvas.state.order_key import OrderKey
 from canvas.state.run_state import (
     ACTIVATION_MOVES,
     RUN_MOVES,
+    ActivationStatus,
     Report,
     RunState,
     RunStatus,
     ScopeKey,
-    ActivationStatus,
     activation_id,
 )
 from tests.builders import RUN_ID, TOP, At, Script, seeded, usual
 
-UNBEGUN = (ActivationStatus.QUEUED, ActivationStatus.READY, ActivationStatus.SAYING)
+UNBEGUN = (ActivationStatus.QUEUED, ActivationStatus.READY, ActivationStatus.AWAITING_STREAM)
 BUSY = (ActivationStatus.READY, ActivationStatus.RUNNING, ActivationStatus.REPORTED)
 FINAL = (ActivationStatus.DONE, ActivationStatus.CLOSED)
 MOST_STEPS = 20_000
@@ -146,7 +146,11 @@ class Player:
         the rest act again.
         """
         state = self.load()
-        asked = {row: form.node_id for row, form in state.forms.items() if not self.canvas.node(form.node_id).kind.asks}
+        asked = {
+            row: form.node_id
+            for row, form in state.forms.items()
+            if not self.canvas.node(form.node_id).kind.waits_for_user
+        }
         done = {activation for activation, node in asked.items() if node in happened}
         again = {activation for activation, node in asked.items() if node not in (*happened, *unsaid)}
         for activation in state.forms.keys() - asked.keys():
@@ -235,7 +239,7 @@ class Player:
         )
         row.outcome = outcome
         self._move(row, ActivationStatus.REPORTED)
-        is_lost = isinstance(outcome, Failed) and outcome.leaves_nothing
+        is_lost = isinstance(outcome, Failed) and outcome.stores_no_values
         row.strikes += is_lost
         return self._told(row, outcome)
 
@@ -245,12 +249,14 @@ class Player:
             node_id=row.node,
             scope=row.scope,
             ordinal=row.ordinal,
-            place=row.place,
+            order_key=row.place,
             outcome=outcome,
-            strikes=row.strikes,
-            turn=row.turn,
-            retake=row.node in self.retakes,
-            spoke=row.turn is not None and isinstance(outcome, Failed | WaitingForInput) and "spoke" in outcome.outputs,
+            crash_count=row.strikes,
+            stream_id=row.turn,
+            restarts_text=row.node in self.retakes,
+            has_written=row.turn is not None
+            and isinstance(outcome, Failed | WaitingForInput)
+            and "spoke" in outcome.outputs,
         )
 
     def _count(self, scope: ScopeKey) -> int | None:
@@ -263,45 +269,55 @@ class Player:
     def load(self, reports: Sequence[Report] | None = None) -> RunState:
         """The state as the coordinator loads it: all scopes, or those that reports name and those around them."""
         state = RunState(
-            RUN_ID, self.status, revision=self.revision, last_event=len(self.events), asked=self.asked, turn=self.turn
+            RUN_ID,
+            self.status,
+            revision=self.revision,
+            last_event=len(self.events),
+            cancel_request=self.asked,
+            open_stream_id=self.turn,
         )
         fill_run(state, json.loads(self.run_json))
         named = {report.scope[:depth] for report in reports or () for depth in range(len(report.scope) + 1)} | {TOP}
         for key, data in self.scopes.items():
-            if reports is None or self.canvas.orders_speech or key in named:
+            if reports is None or self.canvas.needs_stream_order or key in named:
                 state.scopes[key] = scope_from_json(key, json.loads(data))
         return state
 
     def _apply(self, decision: Decision) -> None:
         before = len(self.events)
-        for activation, status in decision.moved.items():
+        for activation, status in decision.new_statuses.items():
             row = self.rows[activation]
-            assert row.status in (ActivationStatus.REPORTED, ActivationStatus.SAYING, ActivationStatus.OPEN, ActivationStatus.WAITING)
+            assert row.status in (
+                ActivationStatus.REPORTED,
+                ActivationStatus.AWAITING_STREAM,
+                ActivationStatus.OPEN,
+                ActivationStatus.WAITING,
+            )
             self._move(row, status)
-        assert all(self.rows[activation].status is ActivationStatus.READY for activation in decision.retried)
+        assert all(self.rows[activation].status is ActivationStatus.READY for activation in decision.retry_now)
         for new in decision.activated:
             assert new.id not in self.rows, f"{new.node_id} is activated twice"
             assert new.status in (ActivationStatus.QUEUED, ActivationStatus.READY)
-            row = Row(new.id, new.node_id, new.scope, new.ordinal, new.place, new.limits, new.turn, new.status)
+            row = Row(new.id, new.node_id, new.scope, new.ordinal, new.order_key, new.limits, new.stream_id, new.status)
             assert row.place.key not in self.places, f"{row.node} stands where another stands"
             self.rows[new.id] = self.alive[new.id] = row
             self.places.add(row.place.key)
         queued = [row for row in self.alive.values() if row.status is ActivationStatus.QUEUED]
-        assert decision.promote <= len(queued) or self.status is RunStatus.STOPPING
-        for row in sorted(queued, key=lambda row: row.place.key)[: decision.promote]:
+        assert decision.promote_count <= len(queued) or self.status is RunStatus.STOPPING
+        for row in sorted(queued, key=lambda row: row.place.key)[: decision.promote_count]:
             self._move(row, ActivationStatus.READY)
         self.events += decision.events
-        self.reset += decision.taken_back
-        self.texts |= {turn: text for turn, (_, text) in decision.texts.items()}
-        for turn, offset in decision.opened.items():
+        self.reset += decision.truncated_streams
+        self.texts |= {turn: text for turn, (_, text) in decision.default_texts.items()}
+        for turn, offset in decision.opened_streams.items():
             self.opened[turn] = before + offset
             self.closed.pop(turn, None)
-        self.closed |= {turn: before + offset for turn, offset in decision.closed.items()}
-        self.called_off |= decision.called_off
-        self.expiries = decision.expiries or self.expiries
-        for key in decision.removed:
+        self.closed |= {turn: before + offset for turn, offset in decision.closed_streams.items()}
+        self.called_off |= decision.cancel_items_after
+        self.expiries = decision.form_expiries or self.expiries
+        for key in decision.closed_scopes:
             self.scopes.pop(key, None)
-        for key in decision.scopes & decision.run.scopes.keys():
+        for key in decision.changed_scopes & decision.run.scopes.keys():
             self.scopes[key] = json.dumps(scope_to_json(decision.run.scopes[key]))
         self._keep_run(decision)
         self._check(decision.run)
@@ -310,13 +326,13 @@ class Player:
         run = decision.run
         self.revision += 1
         self._move_run(run.status)
-        self.turn = run.turn
+        self.turn = run.open_stream_id
         self.run_json = json.dumps(run_to_json(run))
         self.error = decision.error or self.error
-        self.failing = (run.failing.wave, run.failing.node_id) if run.failing else None
-        self.last = run.last[2] if run.last else None
+        self.failing = (run.failure.level, run.failure.node_id) if run.failure else None
+        self.last = run.last_node[2] if run.last_node else None
         if run.status.is_over:
-            assert not run.speeches
+            assert not run.streams
             self.scopes.clear()
             for row in list(self.alive.values()):
                 self._move(row, ActivationStatus.CLOSED)
@@ -324,16 +340,16 @@ class Player:
     def _wind_down(self) -> None:
         """Close what need not run, and end the run when nothing works for it."""
         state = self.load()
-        wave = -1 if self.asked or state.failing is None else state.failing.wave
+        wave = -1 if self.asked or state.failure is None else state.failure.level
         for row in list(self.alive.values()):
-            is_later = wave < 0 or row.place.wave > wave or row.place.region
+            is_later = wave < 0 or row.place.level > wave or row.place.region
             if row.status is ActivationStatus.WAITING or (row.status in UNBEGUN and is_later):
                 self._move(row, ActivationStatus.CLOSED)
-        counted = (state.live, state.queued)
-        state.live = sum(row.status in BUSY for row in self.alive.values())
+        counted = (state.in_flight, state.queued)
+        state.in_flight = sum(row.status in BUSY for row in self.alive.values())
         state.queued = sum(row.status is ActivationStatus.QUEUED for row in self.alive.values())
-        decision = finish_stopping(self.canvas, state, state.live + state.queued)
-        if decision.is_over or counted != (state.live, state.queued):
+        decision = finish_stopping(self.canvas, state, state.in_flight + state.queued)
+        if decision.is_over or counted != (state.in_flight, state.queued):
             self._apply(decision)
 
     def _move(self, row: Row, status: ActivationStatus) -> None:
@@ -359,7 +375,7 @@ class Player:
             return
         assert set(run.scopes) <= set(self.scopes)
         statuses = Counter(row.status for row in self.alive.values())
-        assert run.live == sum(statuses[status] for status in BUSY)
+        assert run.in_flight == sum(statuses[status] for status in BUSY)
         assert run.queued == statuses[ActivationStatus.QUEUED]
         self._check_alive()
         if self.status is RunStatus.WAITING:
@@ -373,11 +389,11 @@ class Player:
         for row in self.alive.values():
             bit = self.canvas.node(row.node).bit
             alive[row.scope] = alive.get(row.scope, 0) | bit
-            if row.status in (ActivationStatus.WAITING, ActivationStatus.SAYING):
+            if row.status in (ActivationStatus.WAITING, ActivationStatus.AWAITING_STREAM):
                 still[row.scope] = still.get(row.scope, 0) | bit
         for key, data in self.scopes.items():
             scope = scope_from_json(key, json.loads(data))
-            assert scope.alive == alive.pop(key, 0)
-            assert scope.still & ~scope.alive == 0
-            assert still.get(key, 0) & ~scope.still == 0
+            assert scope.active == alive.pop(key, 0)
+            assert scope.idle & ~scope.active == 0
+            assert still.get(key, 0) & ~scope.idle == 0
         assert not alive, "an activation lives in a scope that is not open"

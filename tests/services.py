@@ -56,21 +56,21 @@ def clear_abandoned(place: Path) -> None:
 
 
 @contextmanager
-def running(home: Path) -> Iterator[embedded.Services]:
+def running(home: Path) -> Iterator[embedded.EmbeddedServers]:
     """The servers that the environment names, else an embedded pair, shared by all that name the same home."""
     database_url = re.sub(r"^postgres(ql)?://", "postgresql+psycopg://", os.environ.get("DATABASE_URL", ""))
-    named = embedded.Services(database_url, os.environ.get("REDIS_URL", ""))
+    named = embedded.EmbeddedServers(database_url, os.environ.get("REDIS_URL", ""))
     if named.database_url and named.redis_url:
         yield named
         return
-    with embedded.services(
+    with embedded.run_servers(
         home,
         durable=False,
         need_database=not named.database_url,
         need_redis=not named.redis_url,
         linger=PATIENCE,
     ) as own:
-        yield embedded.Services(named.database_url or own.database_url, named.redis_url or own.redis_url)
+        yield embedded.EmbeddedServers(named.database_url or own.database_url, named.redis_url or own.redis_url)
 
 
 def migrated_template(database_url: str, home: Path) -> str:

@@ -24,6 +24,6 @@ def connect(target: Target) -> Any:
 
 
 DRIVERS: Mapping[str, Driver] = {
-    "postgres": Driver(connect, call_off=lambda connection: connection.interrupt()),
-    "mysql": Driver(connect, call_off=lambda connection: None),  # one that cannot be interrupted
+    "postgres": Driver(connect, cancel=lambda connection: connection.interrupt()),
+    "mysql": Driver(connect, cancel=lambda connection: None),  # one that cannot be interrupted
 }

@@ -78,29 +78,29 @@ class AttemptDependencies:
     leases: LeaseKeeper
     loop: WorkerLoop
     models: CachedTenantModels
-    pieces: TextDeltaPublisher
+    text_deltas: TextDeltaPublisher
     time_limit: TimeLimit
     read_file: Callable[[UUID, UUID, Mapping[str, Any], str], str | UnparsedFile]
     services: Callable[[UUID], Services]  # by tenant
     blobs: Blobs | None
-    ride_along: bool = True
+    inline_advance: bool = True
     fast_path: FastPath = field(default_factory=FastPath)
-    joint: ReportBatcher = field(default_factory=ReportBatcher)
+    report_batcher: ReportBatcher = field(default_factory=ReportBatcher)
     caches: ValueCaches = field(default_factory=ValueCaches)
-    allowance: OutputLimits = field(default_factory=OutputLimits)
+    output_limits: OutputLimits = field(default_factory=OutputLimits)
     caller_headers: Callable[[UUID, Mapping[str, Any]], Mapping[str, str]] = lambda tenant_id, request: {}
-    spending: CostModel = field(default_factory=CostModel)
-    sealing_key: EncryptionKey | None = None  # None: secrets of canvases stay encrypted
-    governor: RateLimiter | None = None  # None: requests of tools do not wait for their vendors' rate limits
+    cost_model: CostModel = field(default_factory=CostModel)
+    encryption_key: EncryptionKey | None = None  # None: secrets of canvases stay encrypted
+    rate_limiter: RateLimiter | None = None  # None: requests of tools do not wait for their vendors' rate limits
 
-    def firm(self, claim: Claim, tx: Transaction) -> bool:
+    def persist_claim(self, claim: Claim, tx: Transaction) -> bool:
         """Make a claim durable, before anything of the attempt leaves the worker. False: the lease is gone.
 
         The lease cannot be taken away before the transaction ends.
         """
         return activations.make_claim_durable(tx, claim, self.leases.lease)
 
-    def act(self, claim: Claim, attempt: Attempt, effect: Effect) -> None:
+    def record_side_effect(self, claim: Claim, attempt: Attempt, effect: Effect) -> None:
         """Record the effect class of what the attempt does next; durable when it returns. Raises AttemptStopped."""
         with self.coordinator.database.transaction() as tx:
             is_cancelled = activations.record_effect(tx, claim, self.leases.lease, effect)
@@ -123,87 +123,93 @@ class AttemptRunner:
         continuation: Continuation | None,
         cached_run: CachedRun | None,
     ) -> None:
-        self._x = dependencies
+        self._dependencies = dependencies
         self._attempt = attempt
         self._claim = claim
-        self._reporting = Reporter(
+        self._reporter = Reporter(
             dependencies.coordinator,
             claim,
-            dependencies.ride_along,
+            dependencies.inline_advance,
             lambda: dependencies.leases.is_closed,
-            dependencies.allowance,
+            dependencies.output_limits,
             continuation=continuation,
-            batcher=dependencies.joint if dependencies.fast_path.batch_reports else ReportBatcher(),  # its own: nothing to join
+            batcher=dependencies.report_batcher
+            if dependencies.fast_path.batch_reports
+            else ReportBatcher(),  # its own: nothing to join
             cached_run=cached_run if dependencies.fast_path.cache_run_state else None,
             outputs=dependencies.caches.outputs,
         )
         self._limit = 0.0
         self._context: WorkerContext | None = None
         self._assigned: Mapping[str, Any] = {}
-        self._patience = AttemptRateLimitWait(
-            attempt, SideEffectGuard(partial(dependencies.act, claim, attempt)), partial(attempt.stop, loop=dependencies.loop)
+        self._rate_limit_wait = AttemptRateLimitWait(
+            attempt,
+            SideEffectGuard(partial(dependencies.record_side_effect, claim, attempt)),
+            partial(attempt.stop, loop=dependencies.loop),
         )
-        attempt.abandon = self._abandon
+        attempt.report_on_behalf = self._report_on_behalf
 
-    def carry_out(self) -> None:
+    def run(self) -> None:
         """Run the component and report what came of it."""
         if self._attempt.is_reported:
             return  # it was stopped before it began
         try:
-            outcome = self._outcome()
+            outcome = self._execute()
         except SQLAlchemyError as error:
             log.warning("attempt_lost_its_database", error=str(error).splitlines()[0])
             if not is_outage(error) or self._claim.attempt > MAX_OUTAGES:
                 return  # the lease expires, and another worker executes the activation
             time.sleep(RELEASE_DELAY)
-            outcome = self._given_back()  # stored when the database is back: an outage does not count as a crash
-        if outcome is not None and self._attempt.claim_report():
+            outcome = self._release_outcome()  # stored when the database is back: an outage does not count as a crash
+        if outcome is not None and self._attempt.acquire_report_right():
             self._report(outcome)
 
     def _report(self, outcome: Outcome) -> None:
-        self._reporting.report(outcome, self._context, self._assigned)
+        self._reporter.report(outcome, self._context, self._assigned)
 
     # -- running ------------------------------------------------------------------------------------------------
-    def _outcome(self) -> Outcome | None:
+    def _execute(self) -> Outcome | None:
         """Return what to report; None if the lease is gone."""
         component = registry.find(self._claim.component)
         if component is None:
             return Failed(f"Can't import {self._claim.component}", "unknown_component")
         try:
-            context = self._context = self._prepared()
+            context = self._context = self._prepare_context()
         except ExecutorError as error:
             return Failed(outcomes.sanitize_json(str(error)), error.code)
         try:
-            params = component.params.model_validate(dict(self._opened(context)))
-            self._limit = _find_time_limit(self._x.time_limit, component, params)
+            params = component.params.model_validate(dict(self._decrypt_params(context)))
+            self._limit = _find_time_limit(self._dependencies.time_limit, component, params)
             self._attempt.deadline = time.monotonic() + self._limit
-            context.slots.read_files(context.read_text)
-            context.acting.begins(component.effect_of(params))
-            return self._checked(self._run(component, params, context), context.node, component)
+            context.variables.read_files(context.read_text)
+            context.side_effects.declare_effect(component.effect_of(params))
+            return self._check_outcome(self._run_component(component, params, context), context.node, component)
         except BudgetExceeded as refused:
             if self._attempt.stopped is not None:
-                return self._of_error(refused, context.node, component)
+                return self._outcome_of_error(refused, context.node, component)
             return Failed(outcomes.sanitize_json(refused.message), OVER_BUDGET, details=refused.details)
         except AttemptStopped as stop:  # it has noticed by itself that it must not continue
-            return self._of_error(stop, context.node, component) if self._attempt.stopped is not None else None
+            return self._outcome_of_error(stop, context.node, component) if self._attempt.stopped is not None else None
         except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 (a component may raise anything)
-            return self._of_error(error, context.node, component)
+            return self._outcome_of_error(error, context.node, component)
 
-    def _opened(self, context: WorkerContext) -> Mapping[str, Any]:
+    def _decrypt_params(self, context: WorkerContext) -> Mapping[str, Any]:
         """Return the node's parameters with its secrets decrypted, for this attempt only. Raises NodeFailure."""
         node, claim = context.node, self._claim
         if not _holds_secrets(context.compiled, node):
             return node.params
-        known = CanvasSecrets.of(self._x.sealing_key, claim.tenant_id, claim.canvas_id, registry.secret_fields)
+        known = CanvasSecrets.for_canvas(
+            self._dependencies.encryption_key, claim.tenant_id, claim.canvas_id, registry.secret_fields
+        )
         try:
-            return known.opened_params(SecretPosition(node.id, node.name, node.component, ""), node.params)
+            return known.open_params(SecretPosition(node.id, node.name, node.component, ""), node.params)
         except CannotUnseal as error:
             raise NodeFailure(error.message) from error
 
-    def _prepared(self) -> WorkerContext:
+    def _prepare_context(self) -> WorkerContext:
         """Read everything that the node refers to, as of the revision in which it was activated."""
-        with self._x.coordinator.database.statements() as tx:
-            compiled = self._x.coordinator.versions.get(tx, self._claim.version_id)
+        with self._dependencies.coordinator.database.statements() as tx:
+            compiled = self._dependencies.coordinator.versions.get(tx, self._claim.version_id)
             node = compiled.canvas.node(self._claim.node_id)
             reads = _cached_read_set(compiled, node)
             slots = NodeVariables(
@@ -211,34 +217,34 @@ class AttemptRunner:
                 self._claim,
                 compiled,
                 reads,
-                self._x.caches,
+                self._dependencies.caches,
                 declared=registry.default_outputs,
                 may_be_assigned=self._claim.first_event > 1 or _assigns(compiled),
             )
-        return self._context_of(compiled, node, slots)
+        return self._make_context(compiled, node, slots)
 
-    def _run(self, component: Component[Any], params: Any, context: WorkerContext) -> Outcome:
+    def _run_component(self, component: Component[Any], params: Any, context: WorkerContext) -> Outcome:
         """Run a component: a sync function on this thread, a coroutine on the event loop."""
         if not inspect.iscoroutinefunction(component.run):
-            self._attempt.must_go_on()
+            self._attempt.raise_if_stopped()
             try:
                 outcome = cast(Outcome, component.run(params, context))
             except (SystemExit, KeyboardInterrupt) as error:
                 raise _exit_refused(component) from error
-            if context.voice.claim.turn is not None and self._attempt.stopped is None:
-                self._x.loop.wait_for(context.voice.finish())
+            if context.stream.claim.stream_id is not None and self._attempt.stopped is None:
+                self._dependencies.loop.wait_for(context.stream.finish())
             return outcome
-        return self._x.loop.wait_for(self._waiting(component, params, context))
+        return self._dependencies.loop.wait_for(self._run_coroutine(component, params, context))
 
-    async def _waiting(self, component: Component[Any], params: Any, context: WorkerContext) -> Outcome:
+    async def _run_coroutine(self, component: Component[Any], params: Any, context: WorkerContext) -> Outcome:
         task = asyncio.current_task()
         assert task is not None
-        self._attempt.runs_as(cast("asyncio.Task[object]", task))
-        set_billing_context(context.payer)
-        opening = self._opening(context)
+        self._attempt.bind_task(cast("asyncio.Task[object]", task))
+        set_billing_context(context.billing_context)
+        opening = self._message_opening(context)
         if opening is not None:
             context.opening = opening
-            await context.say(opening)
+            await context.write(opening)
         try:
             outcome = await cast("Any", component.run(params, context))
         except (
@@ -247,24 +253,24 @@ class AttemptRunner:
         ) as error:  # they would end the event loop, and with it every other attempt
             raise _exit_refused(component) from error
         except asyncio.CancelledError:
-            context.voice.fall_silent()
+            context.stream.stop_sending()
             raise
         finally:
             if not task.cancelling():
-                await context.voice.finish()
+                await context.stream.finish()
         return outcome
 
-    def _opening(self, context: WorkerContext) -> str | None:
+    def _message_opening(self, context: WorkerContext) -> str | None:
         """Return the text of the Message before the part that this node streams; None if the node does not stream."""
         canvas = context.compiled.canvas
-        turn = canvas.turns.get(context.node.number)
-        if turn is None or self._claim.turn is None:
+        turn = canvas.stream_targets.get(context.node.number)
+        if turn is None or self._claim.stream_id is None:
             return None
         listener = canvas.nodes[turn.message]
 
         def listens_to(node_id: str) -> bool:
             number = canvas.numbers.get(node_id)
-            heard = canvas.turns.get(number) if number is not None else None
+            heard = canvas.stream_targets.get(number) if number is not None else None
             return heard is not None and heard.message == listener.number
 
         def exists(ref: Ref) -> bool:
@@ -272,50 +278,54 @@ class AttemptRunner:
 
         opening = message.leading_text(listener.params, context.node.id, context.lookup, exists, listens_to)
         if opening is None:
-            context.voice.retake = True  # it is not known yet where this text begins
+            context.stream.restarts_text = True  # it is not known yet where this text begins
         return opening
 
-    def _context_of(self, compiled: CompiledVersion, node: Node, slots: NodeVariables) -> WorkerContext:
-        claim, x = self._claim, self._x
-        self._reporting.scope_keys = (
-            None if compiled.canvas.orders_speech else frozenset(scopes.scope_chain(claim.scope))
+    def _make_context(self, compiled: CompiledVersion, node: Node, slots: NodeVariables) -> WorkerContext:
+        claim, x = self._claim, self._dependencies
+        self._reporter.scope_keys = (
+            None if compiled.canvas.needs_stream_order else frozenset(scopes.scope_chain(claim.scope))
         )
         has_turn = (
-            bool(compiled.canvas.messages & node.bit) and claim.answers is None
+            bool(compiled.canvas.stream_owners & node.bit) and claim.answers is None
         )  # an answered Answer streams nothing
-        firm = partial(x.firm, claim)
+        firm = partial(x.persist_claim, claim)
         voice = MessageStreamWriter(
-            claim, x.coordinator.database, x.pieces, firm, has_turn, x.allowance, self._attempt.is_stopped
+            claim, x.coordinator.database, x.text_deltas, firm, has_turn, x.output_limits, self._attempt.is_stopped
         )
         return WorkerContext(
             claim=claim,
             compiled=compiled,
             node=node,
-            slots=slots,
-            voice=voice,
+            variables=slots,
+            stream=voice,
             database=x.coordinator.database,
-            open_model=partial(x.models.unpaid, claim.tenant_id),
+            open_model=partial(x.models.open_unmetered, claim.tenant_id),
             read_text=partial(x.read_file, claim.tenant_id, claim.run_id),
-            patience=self._patience,
-            keeping=AttemptStorage(
+            rate_limit_wait=self._rate_limit_wait,
+            storage=AttemptStorage(
                 claim, x.coordinator.database, x.blobs, x.coordinator.dispatch.bus, _may_cite(compiled)
             ),
-            acting=self._patience.acting,
+            side_effects=self._rate_limit_wait.side_effects,
             services=x.services(claim.tenant_id),
-            limit_of=x.time_limit,
-            histories=x.caches.history,
-            unsealed_headers=partial(x.caller_headers, claim.tenant_id),
-            purse=self._purse(),
-            turns=VendorLimiter(x.governor, str(claim.tenant_id), self._patience) if x.governor else None,
+            find_time_limit=x.time_limit,
+            history_cache=x.caches.history,
+            decrypt_headers=partial(x.caller_headers, claim.tenant_id),
+            run_budget=self._make_budget(),
+            vendor_limits=VendorLimiter(x.rate_limiter, str(claim.tenant_id), self._rate_limit_wait)
+            if x.rate_limiter
+            else None,
         )
 
-    def _purse(self) -> RunBudget:
-        coordinator = self._x.coordinator
+    def _make_budget(self) -> RunBudget:
+        coordinator = self._dependencies.coordinator
         refused = coordinator.dispatch.counters.refusal
-        return RunBudget(self._claim, coordinator.database, self._x.spending, refused, self._claim.budgeted)
+        return RunBudget(
+            self._claim, coordinator.database, self._dependencies.cost_model, refused, self._claim.budgeted
+        )
 
     # -- the outcome --------------------------------------------------------------------------------------------
-    def _checked(self, outcome: Outcome, node: Node, component: Component[Any]) -> Outcome:
+    def _check_outcome(self, outcome: Outcome, node: Node, component: Component[Any]) -> Outcome:
         stopped = self._attempt.stopped
         if stopped is not None and stopped.reason == "user":
             return Failed(outcomes.CANCELLED, "cancelled")  # the component swallowed the cancellation
@@ -329,7 +339,7 @@ class AttemptRunner:
             self._assigned = outcome.assign
         return outcome
 
-    def _of_error(self, error: BaseException, node: Node, component: Component[Any]) -> Outcome | None:
+    def _outcome_of_error(self, error: BaseException, node: Node, component: Component[Any]) -> Outcome | None:
         stopped = self._attempt.stopped
         if stopped is not None:
             match stopped.reason:
@@ -338,9 +348,9 @@ class AttemptRunner:
                 case "user":
                     return Failed(outcomes.CANCELLED, "cancelled")
                 case "shutdown":
-                    return self._given_back()
+                    return self._release_outcome()
                 case "postponed":
-                    return self._postponed()
+                    return self._reschedule_outcome()
                 case _:
                     error = outcomes.timeout_error(component.name, self._limit)
         if isinstance(error, SQLAlchemyError) and is_outage(error):
@@ -350,11 +360,11 @@ class AttemptRunner:
         self._assigned = outcomes.assignments_before_failure(error)
         return outcomes.outcome_of_exception(error, node, component)
 
-    def _abandon(self) -> None:
+    def _report_on_behalf(self) -> None:
         """Report on behalf of an attempt that does not stop. Its thread is abandoned."""
-        if not self._attempt.claim_report():
+        if not self._attempt.acquire_report_right():
             return
-        self._reporting.continuation = None  # the abandoned thread must not continue, and this one does not
+        self._reporter.continuation = None  # the abandoned thread must not continue, and this one does not
         stopped = self._attempt.stopped
         reason = stopped.reason if stopped else "user"
         if reason == "lease":
@@ -365,54 +375,54 @@ class AttemptRunner:
             error = outcomes.timeout_error(component.name, self._limit)
             self._report(outcomes.outcome_of_exception(error, self._context.node, component))
         elif reason == "shutdown":
-            self._report(self._given_back())
+            self._report(self._release_outcome())
         elif reason == "postponed":
-            self._report(self._postponed())
+            self._report(self._reschedule_outcome())
         else:
             self._report(Failed(outcomes.CANCELLED, "cancelled"))
 
-    def _given_back(self) -> Failed:
+    def _release_outcome(self) -> Failed:
         """Return the failure that releases the activation to other workers, unless its effect may have happened."""
-        if self._context is not None and self._context.acting.is_unsafe:
+        if self._context is not None and self._context.side_effects.is_unsafe:
             return Failed(UNKNOWN_TEXT, UNKNOWN_OUTCOME)
         return Failed("released", "released", retryable=True)
 
-    def _postponed(self) -> Failed:
+    def _reschedule_outcome(self) -> Failed:
         """Return the failure that reschedules the activation. A later attempt reports the usage, which is recorded."""
         _, title = self._attempt.postponed or (0.0, "")
         if self._context is not None:
             self._context.usage = Usage()
-        self._x.coordinator.dispatch.counters.postponed()
+        self._dependencies.coordinator.dispatch.counters.postponed()
         return Failed(
             f"waits for the allowance of {title}",
             POSTPONED,
             retryable=True,
-            again_in=round(reschedule_delay(self._attempt), 3),
+            retry_in=round(reschedule_delay(self._attempt), 3),
         )
 
 
 def _may_cite(compiled: CompiledVersion) -> bool:
     """Return whether a node of the canvas may cite sources: a tool, or a component that may have tools."""
-    found = compiled.notes.get(("may be cited", 0))
+    found = compiled.computed.get(("may be cited", 0))
     if not isinstance(found, bool):
         named = {node.component.lower() for node in compiled.canvas.nodes}
-        found = compiled.notes["may be cited", 0] = bool(named & WITH_TOOLS) or any(map(tools.find, named))
+        found = compiled.computed["may be cited", 0] = bool(named & WITH_TOOLS) or any(map(tools.find, named))
     return found
 
 
 def _assigns(compiled: CompiledVersion) -> bool:
     """Return whether a node of the canvas assigns variables. Besides, only later turns of a run change them."""
-    found = compiled.notes.get(("assigns", 0))
+    found = compiled.computed.get(("assigns", 0))
     if not isinstance(found, bool):
         named = (registry.find(node.component) for node in compiled.canvas.nodes)
-        found = compiled.notes["assigns", 0] = any(component is None or component.assigns for component in named)
+        found = compiled.computed["assigns", 0] = any(component is None or component.assigns for component in named)
     return found
 
 
 def _find_time_limit(time_limit: TimeLimit, component: Component[Any], params: Any) -> float:
-    if component.asks_for is None:
+    if component.needed_seconds is None:
         return time_limit(component.name)
-    return time_limit(component.name, component.asks_for(params))
+    return time_limit(component.name, component.needed_seconds(params))
 
 
 def _exit_refused(component: Component[Any]) -> NodeFailure:
@@ -421,14 +431,14 @@ def _exit_refused(component: Component[Any]) -> NodeFailure:
 
 def _holds_secrets(compiled: CompiledVersion, node: Node) -> bool:
     """Return whether parameters of the node are encrypted. Computed once per process."""
-    found = compiled.notes.get(("secrets", node.number))
+    found = compiled.computed.get(("secrets", node.number))
     if found is None:
-        found = compiled.notes["secrets", node.number] = canvas_secrets.holds_sealed(node.params)
+        found = compiled.computed["secrets", node.number] = canvas_secrets.holds_sealed(node.params)
     return bool(found)
 
 
 def _cached_read_set(compiled: CompiledVersion, node: Node) -> ReadSet:
-    found = compiled.notes.get(("reads", node.number))
+    found = compiled.computed.get(("reads", node.number))
     if not isinstance(found, ReadSet):
-        found = compiled.notes["reads", node.number] = compute_read_set(compiled.canvas, node)
+        found = compiled.computed["reads", node.number] = compute_read_set(compiled.canvas, node)
     return found

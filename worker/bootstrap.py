@@ -17,7 +17,7 @@ from providers.http.address_policy import Guard
 from providers.interfaces import Services
 from providers.models.billing.cost_estimates import CostModel
 from providers.models.billing.prices import Prices, read_prices
-from providers.models.chat.catalogue import Limits
+from providers.models.chat.catalogue import RequestLimits
 from providers.models.chat.retrying_model import RetryPolicy
 from providers.models.chat.scripted import Script
 from providers.models.limits.rate_limiter import WINDOW, RateLimiter
@@ -54,7 +54,7 @@ class Environment:
     """What a worker has beside plain settings: keys, accounts, prices, and whatever stands in for the outside world."""
 
     time_limit: TimeLimit
-    model_limits: Limits = field(default_factory=Limits)
+    model_limits: RequestLimits = field(default_factory=RequestLimits)
     accounts: Sequence[VendorAccount] = ()  # of every tenant, beside those in the database
     encryption_key: EncryptionKey | None = None
     blobs: Blobs | None = None
@@ -84,9 +84,9 @@ def build_worker(
     retries, delay = settings.llm_max_retries, settings.llm_base_delay.total_seconds()
     environment = Environment(
         time_limit=settings.time_limit,
-        model_limits=Limits(request_timeout=settings.llm_timeout, hosts=model_hosts),
+        model_limits=RequestLimits(request_timeout=settings.llm_timeout, hosts=model_hosts),
         accounts=accounts_from_toml(settings.models_file) if settings.models_file else (),
-        encryption_key=EncryptionKey.of(settings.sealing_secret()),
+        encryption_key=EncryptionKey.from_secret(settings.encryption_secret()),
         blobs=coordinator.database.large.blobs,
         costs=CostModel(
             prices=read_prices(settings.prices_file) if settings.prices_file else Prices(),
@@ -151,21 +151,21 @@ def assemble(settings: Settings, coordinator: Coordinator, redis_url: str, given
             leases=leases,
             loop=loop,
             models=models,
-            pieces=text_deltas,
+            text_deltas=text_deltas,
             time_limit=given.time_limit,
             read_file=given.read_file or UploadedFiles(database, given.blobs).read,
             services=services.of,
             blobs=given.blobs,
             worker_name=f"{socket.gethostname()}:{os.getpid()}",
             claims=ClaimBatcher(max(1, database.pool_size // 2), batches=fast_path.batch_claims),
-            ride_along=settings.inline_advance,
+            inline_advance=settings.inline_advance,
             fast_path=fast_path,
             caches=value_caches(fast_path.cache_values),
-            allowance=OutputLimits(settings.max_output, settings.max_stream_chars, settings.max_depth),
+            output_limits=OutputLimits(settings.max_output, settings.max_stream_chars, settings.max_depth),
             caller_headers=mcp.caller_headers,
-            spending=given.costs,
-            sealing_key=given.encryption_key,
-            governor=rate_limiter,
+            cost_model=given.costs,
+            encryption_key=given.encryption_key,
+            rate_limiter=rate_limiter,
         ),
         leases=leases,
         loop=loop,

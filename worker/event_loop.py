@@ -20,9 +20,9 @@ class WorkerLoop:
     """
 
     def __init__(self) -> None:
-        self.tells: Callable[[bool], None] = lambda is_busy: None
+        self.on_busy_change: Callable[[bool], None] = lambda is_busy: None
         self._lock = threading.Lock()
-        self._submitted = 0  # coroutines that are not done
+        self._running = 0  # coroutines that are not done
         self._loop = asyncio.new_event_loop()
         self._loop.set_default_executor(ThreadPoolExecutor(BLOCKING_THREADS, thread_name_prefix="easel-blocking"))
         self._thread = threading.Thread(target=self._loop.run_forever, name="easel-loop", daemon=True)
@@ -42,7 +42,7 @@ class WorkerLoop:
 
     def wait_for(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine on the loop and return its result. Other threads may compute meanwhile."""
-        with COMPUTING_THREADS.waits():
+        with COMPUTING_THREADS.waiting():
             return self.submit(coroutine).result()
 
     def call(self, function: Any, *arguments: Any) -> None:
@@ -62,6 +62,6 @@ class WorkerLoop:
 
     def _count(self, more: int) -> None:
         with self._lock:
-            was_busy, self._submitted = self._submitted > 0, self._submitted + more
-            if was_busy != (self._submitted > 0):
-                self.tells(not was_busy)
+            was_busy, self._running = self._running > 0, self._running + more
+            if was_busy != (self._running > 0):
+                self.on_busy_change(not was_busy)

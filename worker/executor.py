@@ -38,7 +38,7 @@ class Executor(AttemptDependencies):
 
     worker_name: str
     claims: ClaimBatcher
-    last_chance: PoisonTaskSlot = field(default_factory=PoisonTaskSlot)
+    poison_slot: PoisonTaskSlot = field(default_factory=PoisonTaskSlot)
 
     def execute(self, run_id: UUID, activation_id: UUID, continuation: LocalContinuation | None = None) -> bool:
         """Execute an activation if it is still ready. Safe to call twice at the same time, or without need.
@@ -54,28 +54,30 @@ class Executor(AttemptDependencies):
             if claimed is None and not self.leases.register(attempt):
                 return False
             try:
-                self._work_on(attempt, claimed, continuation)
+                self._execute_attempt(attempt, claimed, continuation)
             except BaseException:
                 if continuation is not None:
-                    continuation.let_go()
+                    continuation.release()
                 raise
             finally:
                 self.leases.forget(attempt)
-                task, claimed = self.last_chance.leave(attempt), None
+                task, claimed = self.poison_slot.release(attempt), None
                 structlog.contextvars.clear_contextvars()
         return True
 
-    def eager(self) -> LocalContinuation:
+    def new_continuation(self) -> LocalContinuation:
         """Return a continuation for a thread that has just received a task message and will execute what it claims."""
         return LocalContinuation(self.leases, time.monotonic() + self.fast_path.continue_locally_for.total_seconds())
 
-    def _work_on(self, attempt: Attempt, claimed: Continuation | None, continuation: LocalContinuation | None) -> None:
-        claim = (claimed.claim if claimed is not None else None) or self._claim_patiently(attempt)
+    def _execute_attempt(
+        self, attempt: Attempt, claimed: Continuation | None, continuation: LocalContinuation | None
+    ) -> None:
+        claim = (claimed.claim if claimed is not None else None) or self._claim_with_retries(attempt)
         if claim is None:
             if claimed is not None:
-                self._let_go(attempt)
+                self._report_cancelled(attempt)
             return
-        self.leases.claimed(attempt, claim.conversation_id)
+        self.leases.start_renewing(attempt, claim.conversation_id)
         OWNER.set(str(claim.tenant_id))
         structlog.contextvars.bind_contextvars(
             run_id=str(claim.run_id), activation_id=str(claim.id), node=claim.node_id, attempt=claim.attempt
@@ -83,39 +85,44 @@ class Executor(AttemptDependencies):
         reservation = None
         if continuation is not None and self.fast_path.continues_locally:
             reservation = Continuation(continuation, self.worker_name, claim.run_id)
-        AttemptRunner(
-            self, attempt, claim, reservation, claimed.cached_run if claimed is not None else None
-        ).carry_out()
+        AttemptRunner(self, attempt, claim, reservation, claimed.cached_run if claimed is not None else None).run()
 
-    def _let_go(self, attempt: Attempt) -> None:
+    def _report_cancelled(self, attempt: Attempt) -> None:
         """Report an activation as cancelled that was claimed by a commit without an answer, and cancelled since."""
         stopped = Failed(outcomes.CANCELLED, "cancelled")
         payload = ReportPayload(
-            outcome_codec.encode_outcome(stopped, error=stopped.error, restarts_text=False, has_written=False), {}, [], []
+            outcome_codec.encode_outcome(stopped, error=stopped.error, restarts_text=False, has_written=False),
+            {},
+            [],
+            [],
         )
         with self.coordinator.database.transaction() as tx:
             was_held = reports.report(tx, attempt.run_id, attempt.activation_id, attempt.lease_id, payload).count()
         if was_held:
             self.coordinator.advance_run(attempt.run_id)
 
-    def _claim_patiently(self, attempt: Attempt) -> Claim | None:
+    def _claim_with_retries(self, attempt: Attempt) -> Claim | None:
         """Claim an activation. Waits for a database that is away for a moment, because the message would be lost."""
         for pause in CLAIM_PAUSES:
             try:
-                return self.claims.claim(attempt, self._claim, self._claim_together)
+                return self.claims.claim(attempt, self._claim, self._claim_batch)
             except SQLAlchemyError as error:
                 if not is_outage(error) or self.leases.is_closed:
                     raise
             time.sleep(pause)
-        return self.claims.claim(attempt, self._claim, self._claim_together)
+        return self.claims.claim(attempt, self._claim, self._claim_batch)
 
-    def _claim_together(self, attempts: Sequence[Attempt]) -> Mapping[UUID, Claim]:
+    def _claim_batch(self, attempts: Sequence[Attempt]) -> Mapping[UUID, Claim]:
         """Claim several activations in one statement; return the claims by lease id, {} if the database fails."""
         tasks = [(attempt.run_id, attempt.activation_id, attempt.lease_id) for attempt in attempts]
         try:
             with self.coordinator.database.statements() as tx:
                 return activations.claim_batch(
-                    tx, tasks, lease=self.leases.lease, worker=self.worker_name, max_crash_count=ISOLATE_AFTER_CRASHES - 1
+                    tx,
+                    tasks,
+                    lease=self.leases.lease,
+                    worker=self.worker_name,
+                    max_crash_count=ISOLATE_AFTER_CRASHES - 1,
                 )
         except SQLAlchemyError:
             return {}  # each claim is made alone then, and fails alone
@@ -133,6 +140,6 @@ class Executor(AttemptDependencies):
                 worker=self.worker_name,
             )
             claim = take(most_strikes=ISOLATE_AFTER_CRASHES - 1)
-            if claim is None and activations.is_ready(tx, *task) and self.last_chance.take(attempt):
+            if claim is None and activations.is_ready(tx, *task) and self.poison_slot.acquire(attempt):
                 claim = take()
             return claim

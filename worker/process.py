@@ -43,17 +43,19 @@ class WorkerProcess:
         self.fast_path = fast_path_of(settings)
         admission = Admission(COMPUTING_THREADS, settings.worker_pool) if self.fast_path.admission_control else None
         self.app: Celery = make_app(
-            broker_url, publishers=settings.worker_threads, capacity=admission.room if admission is not None else None
+            broker_url,
+            publishers=settings.worker_threads,
+            capacity=admission.capacity if admission is not None else None,
         )
         unresponsive_after = settings.unresponsive_after.total_seconds()
         self._lock_watchdog = LockWatchdog(unresponsive_after + LOCK_WATCHDOG_DELAY)
-        self._probe = BrokerProbe(
+        self._broker_probe = BrokerProbe(
             self.app,
             every=settings.probe_interval.total_seconds(),
             unresponsive_after=unresponsive_after,
             ends=self._exit,
-            in_flight=lambda: len(self._worker.leases.held()) if self._worker is not None else 0,
-            abandoned=lambda: self._worker.leases.left_behind() if self._worker is not None else 0,
+            in_flight=lambda: len(self._worker.leases.attempts()) if self._worker is not None else 0,
+            abandoned=lambda: self._worker.leases.abandoned_threads() if self._worker is not None else 0,
             count=self._counters.probe,
         )
 
@@ -82,7 +84,7 @@ class WorkerProcess:
         """Begin to work: Celery's worker is ready, or its pool has forked this process."""
         _set_switch_interval(False)
         self._lock_watchdog.start()
-        self.worker.loop.tells = _set_switch_interval
+        self.worker.loop.on_busy_change = _set_switch_interval
         gc.freeze()  # what exists by now stays
         gc.set_threshold(GC_THRESHOLD, *gc.get_threshold()[1:])
         threading.Thread(target=warm_up, name="easel-warms-up", daemon=True).start()
@@ -104,7 +106,7 @@ class WorkerProcess:
         exit_for_restart(reason, self._release, within)
 
     def _release(self) -> None:
-        self._probe.forget_queue()
+        self._broker_probe.delete_queue()
         if self._worker is not None:
             self._worker.leases.close()
 

@@ -61,21 +61,25 @@ class ReportBuilder:
         `context` is None if the attempt ended before it had one. Raises NodeFailure for values that no row can hold.
         """
         usage, new_usage = self._usage(context)
-        if isinstance(outcome, Failed) and outcome.leaves_nothing:  # another attempt, or an advance, writes its values
+        if (
+            isinstance(outcome, Failed) and outcome.stores_no_values
+        ):  # another attempt, or an advance, writes its values
             may_have_streamed = outcome.is_unknown or outcome.is_over_budget or outcome.code == POSTPONED
-            spoke = may_have_streamed and context is not None and context.voice.has_spoken
-            column = outcome_codec.encode_outcome(outcome, error=None, restarts_text=False, has_written=spoke, used=new_usage)
+            spoke = may_have_streamed and context is not None and context.stream.has_written
+            column = outcome_codec.encode_outcome(
+                outcome, error=None, restarts_text=False, has_written=spoke, used=new_usage
+            )
             return ReportPayload(column, usage, [], [])
         outputs, stream, inputs = self._outputs(outcome, context), None, {}
         if context is not None:
-            stream = context.voice.row(is_whole=not isinstance(outcome, Failed))  # may set `retake`, which follows
+            stream = context.stream.row(is_whole=not isinstance(outcome, Failed))  # may set `retake`, which follows
             inputs = context.inputs
         values = self._value_rows(outcome, outputs, inputs)
         column = outcome_codec.encode_outcome(
             outcome,
             error=outputs.get("_ERROR"),
-            restarts_text=context is not None and context.voice.retake and context.voice.is_message,
-            has_written=context is not None and context.voice.has_spoken,
+            restarts_text=context is not None and context.stream.restarts_text and context.stream.is_message,
+            has_written=context is not None and context.stream.has_written,
             warnings=context.warnings if context is not None else (),
         )
         counts = _counts_beside_usage(outcome, context, column)
@@ -111,7 +115,7 @@ class ReportBuilder:
         """Return the node's outputs: those of earlier executions, those of the outcome, and those of the attempt."""
         outputs: dict[str, Any] = {}
         if context is not None:
-            earlier = context.slots.outputs(self.claim.node_id)
+            earlier = context.variables.outputs(self.claim.node_id)
             outputs |= {name: value for name, value in earlier.items() if name not in ATTEMPT_OUTPUTS}
         outputs |= {**outcome.outputs, **self._attempt_outputs(outcome)}
         return outputs | _streamed_text(context, outputs) if context is not None else outputs
@@ -149,8 +153,8 @@ class ReportBuilder:
         return {
             "run_id": self.claim.run_id,
             "activation_id": self.claim.id,
-            "place": self.claim.place.key,
-            "region": self.claim.place.region,
+            "place": self.claim.order_key.key,
+            "region": self.claim.order_key.region,
         }
 
     def _check(self, value: Any) -> Any:
@@ -174,10 +178,10 @@ class ReportBuilder:
         Calls whose results this attempt only read from its journal may have been reported by an earlier attempt.
         """
         usage = _usage_counts(context.usage) if context is not None else {}
-        reported = self.claim.told_usage
+        reported = self.claim.reported_usage
         if not reported:
             return usage, None
-        recalled = _usage_counts(context.recalled) if context is not None else {}
+        recalled = _usage_counts(context.recorded_usage) if context is not None else {}
         new = {name: count - min(recalled.get(name, 0), reported.get(name, 0)) for name, count in usage.items()}
         return _add_counts(reported, new), new
 
@@ -212,8 +216,8 @@ def _usage_counts(usage: Usage) -> dict[str, int]:
 
 def _streamed_text(context: WorkerContext, outputs: Mapping[str, Any]) -> dict[str, Any]:
     """Return what readers saw of a streaming model node, if it is not its content (an error after some text)."""
-    if not context.voice.has_spoken or context.voice.is_message:
+    if not context.stream.has_written or context.stream.is_message:
         return {}
-    text = "".join(context.voice.said)[len(context.opening) :]
+    text = "".join(context.stream.parts)[len(context.opening) :]
     text = text.replace(THINK_START, "<think>").replace(THINK_END, "</think>")
     return {"_spoken": text} if text != outputs.get("content") else {}

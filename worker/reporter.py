@@ -34,7 +34,7 @@ from worker.caches.outputs import OutputCache
 from worker.context.node_context import WorkerContext
 from worker.context.output_limits import OutputLimits
 from worker.fastpath.continuation import Continuation
-from worker.fastpath.report_batcher import ReportBatch, PendingReport, ReportBatcher
+from worker.fastpath.report_batcher import PendingReport, ReportBatch, ReportBatcher
 from worker.report_content import ReportBuilder
 
 log = structlog.get_logger()
@@ -174,8 +174,8 @@ class Reporter:
             self._store_single(payload, StoreMode.REPORT_ONLY)
             return
         pending = PendingReport(self._inline_report(payload), self.scope_keys, self.continuation)
-        with self.batcher.turn(pending) as batch:
-            if len(batch.batch) > 1:
+        with self.batcher.join(pending) as batch:
+            if len(batch.reports) > 1:
                 self._store_batch(batch)
             if not pending.is_stored:
                 if self.continuation is not None:
@@ -189,33 +189,33 @@ class Reporter:
 
     def _store_batch(self, batch: ReportBatch) -> None:
         """Store all reports of a batch in one transaction. If that fails, each reporter stores its own."""
-        inline = sorted((pending.own for pending in batch.batch), key=lambda report: report.claim.id)
+        inline = sorted((pending.report for pending in batch.reports), key=lambda report: report.claim.id)
         coordinator, run_id = self.coordinator, self.claim.run_id
         try:
             with coordinator.database.transaction() as tx:
-                _extend_time_limit(tx, *(report.written for report in inline))
+                _extend_time_limit(tx, *(report.payload for report in inline))
                 snapshot = self._lock_run(tx, _scope_keys_of(batch))
                 advance = coordinator.apply_reports(tx, snapshot, inline) if snapshot is not None else None
                 if advance is None:
                     stored = [
-                        reports.report(tx, run_id, report.claim.id, report.claim.lease_id, report.written)
+                        reports.report(tx, run_id, report.claim.id, report.claim.lease_id, report.payload)
                         for report in inline
                     ]
                     if not all(each.count() for each in stored):
                         raise AttemptLeaseLost
         except Exception as error:  # noqa: BLE001 (each reporter stores its own, and meets whatever it is again)
             log.info("reports_not_stored_together", reports=len(inline), error_type=type(error).__name__)
-            for pending in batch.batch:
+            for pending in batch.reports:
                 pending.may_be_stored = True
-            batch.call_others()
+            batch.wake_others()
             return
         batch.end()
-        for pending in batch.batch:
+        for pending in batch.reports:
             pending.is_stored = True
             if advance is not None and pending.continuation is not None:
-                claim = advance.continuations.claim_after(pending.own.claim.id)
+                claim = advance.continuations.claim_after(pending.report.claim.id)
                 pending.continuation.confirm(claim.result() if claim is not None else None)
-        batch.call_others()
+        batch.wake_others()
         if advance is None:
             coordinator.advance_run(run_id)  # the second try: the reports are visible now
         else:
@@ -333,16 +333,18 @@ class Reporter:
         """Count a stored report in the operator's metrics and log."""
         counters, claim = self.coordinator.dispatch.counters, self.claim
         counters.activation(claim.component, str(payload.outcome.get("is")))
-        if payload.usage.get(MODEL_ERRORS, 0) > claim.told_usage.get(MODEL_ERRORS, 0):
+        if payload.usage.get(MODEL_ERRORS, 0) > claim.reported_usage.get(MODEL_ERRORS, 0):
             log.warning(
-                "model_error_as_answer", node_id=claim.node_id, error=str(payload.outcome.get("told"))[:MAX_WARNING_LENGTH]
+                "model_error_as_answer",
+                node_id=claim.node_id,
+                error=str(payload.outcome.get("told"))[:MAX_WARNING_LENGTH],
             )
             counters.model_error(claim.component)
 
 
 def _scope_keys_of(batch: ReportBatch) -> frozenset[str] | None:
     """Return the scopes that the advance of a batch reads; None: all."""
-    keys = [pending.near for pending in batch.batch]
+    keys = [pending.scope_keys for pending in batch.reports]
     return None if None in keys else frozenset[str]().union(*(some for some in keys if some is not None))
 
 
@@ -354,7 +356,7 @@ def _extend_time_limit(tx: Transaction, *payloads: ReportPayload) -> None:
     """Let the transaction of large reports take as long as their size needs."""
     size = sum(payload.size for payload in payloads)
     if size:
-        tx.may_take(_time_limit(size))
+        tx.extend_time_limit(_time_limit(size))
 
 
 def _too_large(payload: ReportPayload) -> NodeFailure:

@@ -7,7 +7,7 @@ from uuid import UUID
 from celery.exceptions import Reject
 from celery.signals import worker_process_init, worker_ready, worker_shutdown, worker_shutting_down
 
-from scheduler.messaging.celery_app import QUEUE_PROBE, EXECUTE, EXTRACT, INGEST
+from scheduler.messaging.celery_app import EXECUTE, EXTRACT, INGEST, QUEUE_PROBE
 from store.monitoring import queue_probes
 from worker.fastpath.inline_tasks import request_class, thread_continuation
 from worker.process import worker_process
@@ -20,7 +20,7 @@ app = process.app
 def execute(run_id: str, activation_id: str) -> None:
     """Execute an activation."""
     worker = process.worker
-    if not worker.execute(UUID(run_id), UUID(activation_id), thread_continuation(worker.execution.eager)):
+    if not worker.execute(UUID(run_id), UUID(activation_id), thread_continuation(worker.execution.new_continuation)):
         raise Reject("The process is shutting down.", requeue=True)
 
 

@@ -31,11 +31,11 @@ class Worker:
 
     def ingest(self) -> None:
         """Ingest the documents that wait for it."""
-        self.ingestion.work_off()
+        self.ingestion.run_all()
 
     def extract(self) -> None:
         """Extract memories from the messages that wait for it."""
-        self.extraction.work_off()
+        self.extraction.run_all()
 
     def close(self) -> None:
         """Release the attempts, then close everything. Safe to call twice."""

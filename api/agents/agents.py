@@ -7,14 +7,14 @@ from uuid import UUID
 from fastapi import APIRouter
 from fastapi.responses import Response
 
-from api.agents.findings import missing_models, missing_sources, parse_document, refuse_errors, findings_json
+from api.agents.findings import findings_json, missing_models, missing_sources, parse_document, refuse_errors
 from api.dependencies import ApiContext, ApiContextDep
 from api.http.auth import ApiTokenCaller, RequestPrincipal
-from api.http.errors import ARGUMENT, DATA, FORBIDDEN, RequestRefused, not_found, no_access
+from api.http.errors import ARGUMENT, DATA, FORBIDDEN, RequestRefused, no_access, not_found
 from api.http.idempotency import OnceByCanvas
 from api.http.paging import ListPageDep, is_true, parse_list, parse_order
-from api.http.replies import date, parse_id, id_or_unused, milliseconds, success
-from api.http.request_bodies import CanvasBody, parse_body, body_openapi, ignored_field_warnings
+from api.http.replies import date, id_or_unused, milliseconds, parse_id, success
+from api.http.request_bodies import CanvasBody, body_openapi, ignored_field_warnings, parse_body
 from api.http.schemas import CanvasFields, PublishBody
 from api.runs.cancel import cancel_open_runs
 from canvas.document import component_names
@@ -91,7 +91,7 @@ def create_agent(context: ApiContextDep, principal: ApiTokenCaller, body: Canvas
     findings = findings_of(document)
     refuse_errors(findings if wanted.release else refusals_of(document, findings))
     canvas_id = new_id()
-    sealed = context.secrets_of(principal.tenant_id, canvas_id).sealed(document.raw)
+    sealed = context.canvas_secrets(principal.tenant_id, canvas_id).seal_document(document.raw)
     with once.transaction(context.database) as tx:
         try:
             canvases.create(
@@ -112,7 +112,7 @@ def create_agent(context: ApiContextDep, principal: ApiTokenCaller, body: Canvas
         stored = canvases.get(tx, principal.tenant_id, canvas_id)
         findings += _find_missing(tx, context, principal, document)
         reply = {**_row(context, stored), "warnings": findings_json(findings)}
-        return once.keep(tx, success(reply, **ignored_field_warnings(CanvasFields, body)))
+        return once.store_reply(tx, success(reply, **ignored_field_warnings(CanvasFields, body)))
 
 
 @router.get("/agents/{agent_id}")
@@ -131,7 +131,7 @@ def update_agent(
     context: ApiContextDep, principal: ApiTokenCaller, agent_id: str, body: CanvasBody, once: OnceByCanvas
 ) -> Response:
     """Change the fields in the body. A document becomes a version; `release` publishes it. `warnings` are about it."""
-    once.look(context.database)
+    once.check_repeat(context.database)
     wanted = parse_body(CanvasFields, body)
     if wanted.title is not None and not wanted.title.strip():
         raise RequestRefused(ARGUMENT, "No title in request.")
@@ -155,7 +155,7 @@ def update_agent(
             raise RequestRefused(DATA, taken.message) from None
         changed = canvases.get(tx, principal.tenant_id, stored.id)
         reply = {"update_time": milliseconds(changed.updated_at), "warnings": findings_json(warnings)}
-        return once.keep(tx, success(reply, **ignored_field_warnings(CanvasFields, body)))
+        return once.store_reply(tx, success(reply, **ignored_field_warnings(CanvasFields, body)))
 
 
 @router.delete("/agents/{agent_id}")
@@ -191,7 +191,7 @@ def get_version(context: ApiContextDep, principal: ApiTokenCaller, agent_id: str
     with context.database.transaction() as tx:
         canvas = get_caller_canvas(tx, principal, agent_id)
         version = versions.lock_by_id(tx, principal.tenant_id, canvas.id, _parse_version_id(version_id))
-    shown_dsl = context.secrets_of(principal.tenant_id, canvas.id).masked(version.dsl)
+    shown_dsl = context.canvas_secrets(principal.tenant_id, canvas.id).mask_document(version.dsl)
     return success({**version_row(version), "dsl": shown_dsl})
 
 
@@ -211,9 +211,11 @@ def delete_version(
 
 @router.post("/agents/{agent_id}/publish", openapi_extra=body_openapi(PublishBody))
 @router.post("/agents/{agent_id}/versions", openapi_extra=body_openapi(PublishBody))
-def publish(context: ApiContextDep, principal: ApiTokenCaller, agent_id: str, body: CanvasBody, once: OnceByCanvas) -> Response:
+def publish(
+    context: ApiContextDep, principal: ApiTokenCaller, agent_id: str, body: CanvasBody, once: OnceByCanvas
+) -> Response:
     """Publish the draft, or a document that becomes the draft. Returns the version, and `warnings` about it."""
-    once.look(context.database)
+    once.check_repeat(context.database)
     wanted = parse_body(PublishBody, body)
     stored, document, warnings = _check_document(context, principal, agent_id, wanted.dsl, is_release=True)
     with once.transaction(context.database) as tx:
@@ -225,10 +227,12 @@ def publish(context: ApiContextDep, principal: ApiTokenCaller, agent_id: str, bo
             title=wanted.title,
             description=wanted.description,
         )
-        return once.keep(tx, success({**version_row(version), "warnings": findings_json(warnings)}))
+        return once.store_reply(tx, success({**version_row(version), "warnings": findings_json(warnings)}))
 
 
-def get_caller_canvas(tx: Transaction, principal: RequestPrincipal, agent_id: str, *, locked: bool = False) -> StoredCanvas:
+def get_caller_canvas(
+    tx: Transaction, principal: RequestPrincipal, agent_id: str, *, locked: bool = False
+) -> StoredCanvas:
     """Return the caller's canvas; `locked` if its draft is read here in order to be changed.
 
     Raises Refused, with the same reply for a missing canvas and for one of another tenant.
@@ -244,7 +248,12 @@ def get_caller_canvas(tx: Transaction, principal: RequestPrincipal, agent_id: st
 
 
 def _check_document(
-    context: ApiContext, principal: RequestPrincipal, agent_id: str, dsl: str | Mapping[str, Any] | None, *, is_release: bool
+    context: ApiContext,
+    principal: RequestPrincipal,
+    agent_id: str,
+    dsl: str | Mapping[str, Any] | None,
+    *,
+    is_release: bool,
 ) -> tuple[StoredCanvas, Document | None, list[Finding]]:
     """Return the caller's canvas, the document of the body if there is one, and warnings about it.
 
@@ -268,14 +277,16 @@ def _encrypt_secrets(
     """Return the document with encrypted secrets. Raises InvalidCanvas for a mask without a stored secret."""
     if document is None:
         return None
-    secrets = context.secrets_of(stored.tenant_id, stored.id)
+    secrets = context.canvas_secrets(stored.tenant_id, stored.id)
     return canvas_secrets.seal_saved(tx, secrets, document.raw, stored.draft)
 
 
-def _find_missing(tx: Transaction, context: ApiContext, principal: RequestPrincipal, document: Document) -> list[Finding]:
+def _find_missing(
+    tx: Transaction, context: ApiContext, principal: RequestPrincipal, document: Document
+) -> list[Finding]:
     """Return a warning for everything that a document names and that its tenant does not have."""
     models = missing_models(tx, principal.tenant_id, document, context.shared_accounts)
-    return models + missing_sources(tx, principal.tenant_id, document, elsewhere=context.asks_elsewhere)
+    return models + missing_sources(tx, principal.tenant_id, document, elsewhere=context.has_search_server)
 
 
 def _parse_version_id(text: str) -> UUID:
@@ -326,7 +337,9 @@ def _row(context: ApiContext, canvas: StoredCanvas) -> dict[str, Any]:
         "id": canvas.id.hex,
         "avatar": canvas.avatar,
         "title": canvas.title,
-        "dsl": context.secrets_of(canvas.tenant_id, canvas.id).masked(component_names.rename_components(canvas.draft)),
+        "dsl": context.canvas_secrets(canvas.tenant_id, canvas.id).mask_document(
+            component_names.rename_components(canvas.draft)
+        ),
         "description": canvas.description,
         "permission": canvas.permission,
         "user_id": canvas.tenant_id.hex,

@@ -13,9 +13,9 @@ from api.http.auth import ApiTokenCaller, RequestPrincipal
 from api.http.errors import ARGUMENT, RequestRefused, not_found
 from api.http.idempotency import OnceByBody
 from api.http.paging import ListPageDep, is_true, parse_list, parse_order
-from api.http.replies import parse_id, id_or_unused, json_reply, result, success
-from api.http.request_bodies import SmallBody, parse_body, body_openapi, ignored_field_warnings, with_query
-from api.http.schemas import NewSessionBody, DeleteSessionsBody
+from api.http.replies import id_or_unused, json_reply, parse_id, result, success
+from api.http.request_bodies import SmallBody, body_openapi, ignored_field_warnings, parse_body, with_query
+from api.http.schemas import DeleteSessionsBody, NewSessionBody
 from api.runs.cancel import cancel_open_runs
 from canvas.errors import NotFound
 from store.agents import canvases, conversations, versions
@@ -46,7 +46,7 @@ def create_session(
             raise not_found("Agent not found.") from None
         chosen = versions.lock_latest_released if wanted.release else versions.lock_draft_version
         version = chosen(tx, principal.tenant_id, stored.id)
-        context.checked.version(tx, context.versions, version.id)
+        context.checked_versions.check(tx, context.versions, version.id)
         created = conversations.create(
             tx,
             principal.tenant_id,
@@ -57,7 +57,7 @@ def create_session(
             "agent",
         )
         shown = session_wire.session_item(tx, context, conversations.get(tx, principal.tenant_id, created))
-        return once.keep(tx, result(shown, **ignored_field_warnings(NewSessionBody, body)))
+        return once.store_reply(tx, result(shown, **ignored_field_warnings(NewSessionBody, body)))
 
 
 @router.get("")
@@ -161,7 +161,9 @@ def _get_session(tx: Transaction, principal: RequestPrincipal, agent_id: str, se
     return conversations.get(tx, principal.tenant_id, conversation_id, canvas_id)
 
 
-def _delete(context: ApiContext, principal: RequestPrincipal, canvas_id: UUID, session_ids: list[UUID] | None) -> set[UUID]:
+def _delete(
+    context: ApiContext, principal: RequestPrincipal, canvas_id: UUID, session_ids: list[UUID] | None
+) -> set[UUID]:
     """Delete the named conversations, or all, and return their ids. Cancel runs that are accepted meanwhile too."""
     deleted = set[UUID]()
     cancel_open_runs(context, principal, canvas_id, session_ids)

@@ -11,7 +11,7 @@ from api.dependencies import ApiContextDep
 from api.http.auth import ApiTokenCaller
 from api.http.errors import ARGUMENT, DATA, RequestRefused
 from api.http.replies import success
-from api.http.request_bodies import SmallBody, parse_body, body_openapi, validate_fields, ignored_field_warnings
+from api.http.request_bodies import SmallBody, body_openapi, ignored_field_warnings, parse_body, validate_fields
 from api.http.schemas import Body, NoEffect
 from canvas.errors import AddressRefused, ToolError
 from components.tools.sql.exesql import ExeSQLParams
@@ -44,7 +44,9 @@ class DatabaseCheckBody(Body):
 
 
 @router.post("/agents/test_db_connection", openapi_extra=body_openapi(DatabaseCheckBody))
-async def try_database(request: Request, context: ApiContextDep, principal: ApiTokenCaller, body: SmallBody) -> Response:
+async def try_database(
+    request: Request, context: ApiContextDep, principal: ApiTokenCaller, body: SmallBody
+) -> Response:
     """Connect to a database and run `SELECT 1`. The address is checked like those of nodes."""
     lacking = [name for name in REQUIRED_FIELDS if body.get(name) is None]
     if lacking:

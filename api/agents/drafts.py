@@ -30,7 +30,7 @@ def reset_draft(context: ApiContextDep, principal: ApiTokenCaller, agent_id: str
         stored = get_caller_canvas(tx, principal, agent_id, locked=True)
         document = defaults.reset_by_type(parse_document(stored.draft, context.max_canvas_bytes))
         canvases.put_draft(tx, principal.tenant_id, stored.id, document.raw)
-    return success(context.secrets_of(principal.tenant_id, stored.id).masked(document.raw))
+    return success(context.canvas_secrets(principal.tenant_id, stored.id).mask_document(document.raw))
 
 
 @router.get("/agents/{agent_id}/components/{component_id}/input-form")

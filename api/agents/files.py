@@ -13,10 +13,19 @@ from fastapi.responses import Response
 from api.agents.agents import get_caller_canvas
 from api.dependencies import ApiContext, ApiContextDep, run_in_thread
 from api.http.auth import AnyTokenCaller, ApiTokenCaller, RequestPrincipal
-from api.http.errors import not_found, no_access
+from api.http.errors import no_access, not_found
 from api.http.idempotency import IdempotentRequest, make_file_request
 from api.http.replies import parse_id, success
-from api.http.uploads import MAX_NAME_CHARS, OCTETS, fetch_file, guess_type, store_upload, mime_type_of, file_json, open_uploads
+from api.http.uploads import (
+    MAX_NAME_CHARS,
+    OCTETS,
+    fetch_file,
+    file_json,
+    guess_type,
+    mime_type_of,
+    open_uploads,
+    store_upload,
+)
 from canvas.errors import NotFound
 from providers.interfaces import Http
 from store.tenants import uploads
@@ -72,10 +81,12 @@ async def upload(
         once = await run_in_thread(
             lambda: make_file_request(request, principal, [(file.filename or "", file.file) for file in found])
         )
-        await run_in_thread(lambda: once.look(context.database))
+        await run_in_thread(lambda: once.check_repeat(context.database))
         if url and len(found) == 1:
             wanted = await fetch_file(http, url)
-            kept = [await run_in_thread(lambda: uploads.store_content(blobs, wanted.name, wanted.mime_type, wanted.data))]
+            kept = [
+                await run_in_thread(lambda: uploads.store_content(blobs, wanted.name, wanted.mime_type, wanted.data))
+            ]
         else:
             kept = await run_in_thread(lambda: [store_upload(blobs, file) for file in found])
     return await run_in_thread(lambda: _store_rows(context, principal, once, kept))
@@ -83,13 +94,15 @@ async def upload(
 
 def _check_agent(context: ApiContext, principal: RequestPrincipal, agent_id: str) -> None:
     canvas_id = parse_id(agent_id)
-    if canvas_id is not None and not principal.opens(canvas_id):
+    if canvas_id is not None and not principal.may_use(canvas_id):
         raise no_access()
     with context.database.transaction() as tx:
         get_caller_canvas(tx, principal, agent_id)
 
 
-def _store_rows(context: ApiContext, principal: RequestPrincipal, once: IdempotentRequest, kept: list[StoredRef]) -> Response:
+def _store_rows(
+    context: ApiContext, principal: RequestPrincipal, once: IdempotentRequest, kept: list[StoredRef]
+) -> Response:
     """Store the rows of all files of a request, in one transaction."""
     with once.transaction(context.database) as tx:
         token_id = principal.link.token_id if principal.link is not None else None
@@ -98,7 +111,7 @@ def _store_rows(context: ApiContext, principal: RequestPrincipal, once: Idempote
             for file in kept
         ]
         stored = [file_json(row) for row in rows]
-        return once.keep(tx, success(stored[0] if len(stored) == 1 else stored))
+        return once.store_reply(tx, success(stored[0] if len(stored) == 1 else stored))
 
 
 # -- download ---------------------------------------------------------------------------------------------------------
@@ -164,7 +177,9 @@ def show_artifact(context: ApiContextDep, principal: AnyTokenCaller, name: str, 
     return file_reply(data, kind, file.name, is_inline=kind in _PICTURES)
 
 
-def _read(context: ApiContext, principal: RequestPrincipal, written: str, created_by: str = "") -> tuple[StoredFile, bytes]:
+def _read(
+    context: ApiContext, principal: RequestPrincipal, written: str, created_by: str = ""
+) -> tuple[StoredFile, bytes]:
     """Return a file of the caller with its bytes; share links reach only files that came by them. Raises Refused.
 
     `created_by`: the owner that the file must have, as uploads and descriptors show it, or the tenant. "": any owner.

@@ -14,7 +14,7 @@ from components.checks import missing_models as model_checks
 from components.checks import missing_sources as source_checks
 from components.checks.check import errors_in
 from knowledge import names
-from providers.models.vendors.accounts import VendorAccount, AccountModel
+from providers.models.vendors.accounts import AccountModel, VendorAccount
 from scheduler.coordinator.version_cache import VersionCache
 from store.db.transaction import Transaction
 from store.tenants import model_accounts
@@ -83,7 +83,7 @@ class CheckedVersions:
         self._known: OrderedDict[UUID, None] = OrderedDict()
         self._lock = Lock()
 
-    def version(self, tx: Transaction, versions: VersionCache, version_id: UUID) -> None:
+    def check(self, tx: Transaction, versions: VersionCache, version_id: UUID) -> None:
         """Raise InvalidCanvas if a version cannot run."""
         with self._lock:
             if version_id in self._known:

@@ -26,7 +26,7 @@ class SessionMessages:
     messages: Sequence[ConversationMessage]
     run_ids: Sequence[UUID]
     answers: Mapping[UUID, str]
-    cited: Mapping[UUID, Mapping[str, Any]]
+    citations: Mapping[UUID, Mapping[str, Any]]
 
 
 def load_messages(tx: Transaction, tenant_id: UUID, session_ids: Sequence[UUID]) -> dict[UUID, SessionMessages]:
@@ -50,7 +50,12 @@ def load_messages(tx: Transaction, tenant_id: UUID, session_ids: Sequence[UUID])
 
 
 def session_item(
-    tx: Transaction, context: ApiContext, session: Conversation, *, with_dsl: bool = True, spoken: SessionMessages | None = None
+    tx: Transaction,
+    context: ApiContext,
+    session: Conversation,
+    *,
+    with_dsl: bool = True,
+    spoken: SessionMessages | None = None,
 ) -> dict[str, Any]:
     """Return a session as lists show it."""
     shown = {
@@ -77,12 +82,14 @@ def session_row(tx: Transaction, context: ApiContext, session: Conversation) -> 
     shown = session_item(tx, context, session, spoken=spoken)
     agent = shown.pop("agent_id")
     nothing: dict[str, Any] = {"chunks": {}, "doc_aggs": {}}
-    return {**shown, "dialog_id": agent, "reference": [spoken.cited.get(run, nothing) for run in spoken.run_ids]}
+    return {**shown, "dialog_id": agent, "reference": [spoken.citations.get(run, nothing) for run in spoken.run_ids]}
 
 
-def messages_of(tx: Transaction, context: ApiContext, session: Conversation, spoken: SessionMessages) -> list[dict[str, Any]]:
+def messages_of(
+    tx: Transaction, context: ApiContext, session: Conversation, spoken: SessionMessages
+) -> list[dict[str, Any]]:
     """Return the messages of both sides. A run's answer is all its text, with thoughts, after the last user message."""
-    said, answers, cited = spoken.messages, spoken.answers, spoken.cited
+    said, answers, cited = spoken.messages, spoken.answers, spoken.citations
     last_to = {message.run_id: message.number for message in said if message.role == "user"}
     shown = [_prologue(tx, context, session)] if session.source == "agent" else []
     for message in said:
@@ -119,9 +126,9 @@ def _number_chunks(references: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def dsl_of(tx: Transaction, context: ApiContext, session: Conversation) -> dict[str, Any]:
     """Return the session's document with the values, globals and history of its last run."""
-    document = context.versions.to_show(tx, session.version_id).document
+    document = context.versions.get_or_empty(tx, session.version_id).document
     composed = copy.deepcopy(dict(defaults.reset_by_type(document).raw))
-    composed = context.secrets_of(session.tenant_id, session.canvas_id).masked(composed)
+    composed = context.canvas_secrets(session.tenant_id, session.canvas_id).mask_document(composed)
     row = run_rows.read(tx, session.tenant_id, session.last_run) if session.last_run else None
     if row is None or not row["base"]:
         return composed
@@ -142,7 +149,7 @@ def _fill(composed: dict[str, Any], outputs: Mapping[str, Mapping[str, Any]]) ->
 
 
 def _prologue(tx: Transaction, context: ApiContext, session: Conversation) -> dict[str, Any]:
-    document = context.versions.to_show(tx, session.version_id).document
+    document = context.versions.get_or_empty(tx, session.version_id).document
     return {"role": "assistant", "content": prologue_of(document)}
 
 

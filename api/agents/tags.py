@@ -7,7 +7,7 @@ from api.dependencies import ApiContextDep
 from api.http.auth import ApiTokenCaller
 from api.http.errors import FORBIDDEN, RequestRefused
 from api.http.replies import id_or_unused, success
-from api.http.request_bodies import SmallBody, parse_body, body_openapi
+from api.http.request_bodies import SmallBody, body_openapi, parse_body
 from api.http.schemas import TagsBody
 from canvas.errors import NotFound
 from store.agents import canvas_list

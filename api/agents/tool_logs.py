@@ -54,7 +54,7 @@ def _resolve_id(tx: Transaction, principal: RequestPrincipal, named: str) -> UUI
     written = parse_id(named)
     if principal.link is not None:
         is_open = written is not None and (
-            principal.opens(written)
+            principal.may_use(written)
             or conversations.is_of_link(tx, principal.tenant_id, written, principal.link.token_id)
         )
         return written if is_open else None

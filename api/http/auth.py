@@ -49,7 +49,7 @@ class RequestPrincipal:
     token_id: UUID
     link: ShareLink | None = None
 
-    def opens(self, canvas_id: UUID) -> bool:
+    def may_use(self, canvas_id: UUID) -> bool:
         """Return whether the caller may use an agent of the tenant."""
         return self.link is None or self.link.canvas_id == canvas_id
 

@@ -266,7 +266,9 @@ def _handle_http_error(request: Request, error: Exception) -> Response:
     status = error.status_code
     code = {404: "not_found", 405: "method_not_allowed"}.get(status, "invalid_request")
     message = f"{error.detail}: {request.url.path}"
-    return failure_reply(request, Failure(status, code, message, status, wire_status=status, headers=error.headers or {}))
+    return failure_reply(
+        request, Failure(status, code, message, status, wire_status=status, headers=error.headers or {})
+    )
 
 
 def _handle_database_error(request: Request, error: Exception) -> Response:

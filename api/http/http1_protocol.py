@@ -57,7 +57,7 @@ class GuardedProtocol(H11Protocol):
 
     head_seconds: ClassVar[float] = 10.0
     body_seconds: ClassVar[float] = 20.0
-    slowest: ClassVar[float] = 1024.0  # bytes of a body a second
+    min_body_rate: ClassVar[float] = 1024.0  # bytes of a body a second
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -68,24 +68,24 @@ class GuardedProtocol(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._wait(h11.IDLE, self.head_seconds)
+        self._set_deadline(h11.IDLE, self.head_seconds)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._wait(None, 0.0)
+        self._set_deadline(None, 0.0)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
         state = self.conn.their_state
         if self.transport.is_closing() or state not in (h11.IDLE, h11.SEND_BODY):
-            self._wait(None, 0.0)
+            self._set_deadline(None, 0.0)
         elif state is not self._waits_for:
-            self._wait(state, self.head_seconds if state is h11.IDLE else self.body_seconds)
+            self._set_deadline(state, self.head_seconds if state is h11.IDLE else self.body_seconds)
         elif state is h11.SEND_BODY:
             longest = self.loop.time() + self.body_seconds
-            self._deadline = min(self._deadline + len(data) / self.slowest, longest)
+            self._deadline = min(self._deadline + len(data) / self.min_body_rate, longest)
 
-    def _wait(self, for_what: Any, seconds: float) -> None:
+    def _set_deadline(self, for_what: Any, seconds: float) -> None:
         """Set the time within which a head or a body must arrive; None: wait for nothing."""
         if self._timer is not None:
             self._timer.cancel()
@@ -93,15 +93,15 @@ class GuardedProtocol(H11Protocol):
         self._waits_for = for_what
         if for_what is not None:
             self._deadline = self.loop.time() + seconds
-            self._timer = self.loop.call_later(seconds, self._look)
+            self._timer = self.loop.call_later(seconds, self._check_deadline)
 
-    def _look(self) -> None:
+    def _check_deadline(self) -> None:
         """Close the connection if its client is late."""
         now = self.loop.time()
         if self._waits_for is h11.SEND_BODY and self.flow.read_paused:  # the application has enough to read
             self._deadline = now + self.body_seconds
         if now < self._deadline:
-            self._timer = self.loop.call_later(self._deadline - now, self._look)
+            self._timer = self.loop.call_later(self._deadline - now, self._check_deadline)
             return
         self._timer = None
         if self._waits_for is h11.IDLE and self.conn.trailing_data[0]:

@@ -48,11 +48,11 @@ class IdempotentRequest:
     digest: bytes = field(repr=False)
 
     @property
-    def of_a_run(self) -> tuple[str, str, bytes] | None:
+    def run_key(self) -> tuple[str, str, bytes] | None:
         """Return the key for operations on runs: (route, key, digest)."""
         return (self.route, self.key, self.digest) if self.key is not None else None
 
-    def look(self, database: Database) -> None:
+    def check_repeat(self, database: Database) -> None:
         """Raise Answered for a repeat, before work outside of the transaction that could have another result now."""
         if self.key is None:
             return
@@ -71,7 +71,7 @@ class IdempotentRequest:
                     raise _repeated_request(first)
             yield tx
 
-    def keep(self, tx: Transaction, reply: Response) -> Response:
+    def store_reply(self, tx: Transaction, reply: Response) -> Response:
         """Store the reply for repeats, with the commit of this transaction, and return it."""
         if self.key is not None:
             stored = {"status": reply.status_code, "body": json.loads(bytes(reply.body))}
@@ -92,11 +92,15 @@ def _repeated_request(first: FirstResponse) -> RepeatedRequest:
     return RepeatedRequest(json_reply(first.reply["body"], first.reply["status"]))
 
 
-def _of_canvas(request: Request, principal: AnyTokenCaller, body: CanvasBody, idempotency_key: _KeyHeader = None) -> IdempotentRequest:
+def _of_canvas(
+    request: Request, principal: AnyTokenCaller, body: CanvasBody, idempotency_key: _KeyHeader = None
+) -> IdempotentRequest:
     return _make_request(request, principal, body, is_ordered=True)  # nodes run in the order of their keys
 
 
-def _of_body(request: Request, principal: AnyTokenCaller, body: SmallBody, idempotency_key: _KeyHeader = None) -> IdempotentRequest:
+def _of_body(
+    request: Request, principal: AnyTokenCaller, body: SmallBody, idempotency_key: _KeyHeader = None
+) -> IdempotentRequest:
     return _make_request(request, principal, body, is_ordered=False)
 
 
@@ -104,7 +108,9 @@ OnceByCanvas = Annotated[IdempotentRequest, Depends(_of_canvas)]
 OnceByBody = Annotated[IdempotentRequest, Depends(_of_body)]
 
 
-def make_file_request(request: Request, principal: RequestPrincipal, files: Sequence[tuple[str, BinaryIO]]) -> IdempotentRequest:
+def make_file_request(
+    request: Request, principal: RequestPrincipal, files: Sequence[tuple[str, BinaryIO]]
+) -> IdempotentRequest:
     """Return the request with the digest of its files and their names. Files are read in parts and rewound."""
     if find_key(request) is None:
         return IdempotentRequest(principal.tenant_id, _route(request, principal), None, b"")
@@ -117,7 +123,9 @@ def _make_request(request: Request, principal: RequestPrincipal, body: Any, *, i
         return IdempotentRequest(principal.tenant_id, _route(request, principal), None, b"")
     whole = [request.url.path, sorted(request.query_params.multi_items()), body]
     written = json.dumps(whole, sort_keys=not is_ordered)
-    return IdempotentRequest(principal.tenant_id, _route(request, principal), key, hashlib.sha256(written.encode()).digest())
+    return IdempotentRequest(
+        principal.tenant_id, _route(request, principal), key, hashlib.sha256(written.encode()).digest()
+    )
 
 
 def _route(request: Request, principal: RequestPrincipal) -> str:

@@ -17,7 +17,9 @@ from api.http.schemas import Body
 from canvas.document import json_checks
 from canvas.errors import InvalidRequest
 
-PARSE_IN_THREAD_ABOVE = 1024 * 1024  # bytes of a body above which it is parsed in a thread, since every stream waits for the event loop
+PARSE_IN_THREAD_ABOVE = (
+    1024 * 1024
+)  # bytes of a body above which it is parsed in a thread, since every stream waits for the event loop
 
 MAX_CHAT_BYTES = 20 * 1024 * 1024
 """Bytes of a body with pictures. Without its pictures, EASEL_MAX_BODY_BYTES is the limit."""
@@ -97,7 +99,9 @@ def _refuse_unknown(model: type[Body], body: Mapping[str, Any], path: str) -> No
 def _ignored_in(model: type[Body], body: Mapping[str, Any], path: str) -> list[str]:
     given = ((name, values) for name, values in model.without_effect.items() if body.get(name) is not None)
     here = [f"{path}{name}" for name, values in given if body[name] not in values]
-    return here + [each for name, inner, value in _nested_bodies(model, body) for each in _ignored_in(inner, value, f"{name}.")]
+    return here + [
+        each for name, inner, value in _nested_bodies(model, body) for each in _ignored_in(inner, value, f"{name}.")
+    ]
 
 
 def _nested_bodies(model: type[Body], body: Mapping[str, Any]) -> Iterator[tuple[str, type[Body], Mapping[str, Any]]]:

@@ -17,7 +17,7 @@ from starlette.formparsers import MultiPartException, MultiPartParser
 from api.http.errors import ARGUMENT, DATA, RequestRefused
 from api.http.request_bodies import declared_size
 from canvas.errors import AnswerTooLarge, NodeFailure
-from providers.interfaces import HttpCall, Http
+from providers.interfaces import Http, HttpCall
 from store.files.blobs import Blobs
 from store.tenants.uploads import StoredFile, StoredRef
 
@@ -56,7 +56,9 @@ async def open_uploads(request: Request) -> AsyncGenerator[list[UploadFile]]:
     try:
         form = await parser.parse()
     except (MultiPartException, ValueError) as error:  # ValueError: an invalid charset or name
-        raise RequestRefused(ARGUMENT, f"The multipart body cannot be read. {getattr(error, 'message', '')}".strip()) from None
+        raise RequestRefused(
+            ARGUMENT, f"The multipart body cannot be read. {getattr(error, 'message', '')}".strip()
+        ) from None
     try:
         files = [item for item in form.getlist("file") if isinstance(item, UploadFile)]
         if not files:
@@ -72,14 +74,14 @@ def store_upload(blobs: Blobs, file: UploadFile) -> StoredRef:
     This slow step comes before a database connection is used. Bytes without a row are harmless if the request fails.
     """
     name = file_name(file.filename or "")
-    sha256, size = blobs.put_file(file.file)
+    sha256, size = blobs.store_file(file.file)
     return StoredRef(name, mime_type_of(file.content_type or "") or guess_type(name), size, sha256)
 
 
 async def fetch_file(http: Http, url: str, most_bytes: int = MAX_UPLOAD_BYTES) -> IncomingFile:
     """Fetch the file at an address, which is checked like addresses of canvases. Raises Refused."""
     try:
-        reply = await http.send(HttpCall("GET", url, redirects=REDIRECTS, timeout=FETCH_SECONDS, most_bytes=most_bytes))
+        reply = await http.send(HttpCall("GET", url, redirects=REDIRECTS, timeout=FETCH_SECONDS, max_bytes=most_bytes))
     except AnswerTooLarge as failure:
         raise FetchedFileTooLarge(DATA, failure.message) from failure
     except NodeFailure as failure:  # a refused address, or an incomplete answer

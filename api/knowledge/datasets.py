@@ -13,12 +13,12 @@ from api.http.auth import ApiTokenCaller, RequestPrincipal
 from api.http.errors import ARGUMENT, DATA, RequestRefused, not_found
 from api.http.idempotency import OnceByBody
 from api.http.paging import ListPageDep, is_true, parse_list, parse_order
-from api.http.replies import parse_id, json_reply, success
-from api.http.request_bodies import SmallBody, parse_body, body_openapi, ignored_field_warnings
+from api.http.replies import json_reply, parse_id, success
+from api.http.request_bodies import SmallBody, body_openapi, ignored_field_warnings, parse_body
 from api.http.schemas import READ_ONLY_FIELDS, Body, Flag, NoEffect
 from api.knowledge import knowledge_wire
 from canvas.errors import ModelError, NotFound
-from knowledge.bases.chunking import DEFAULTS, MIN_TOKENS, MAX_TOKENS
+from knowledge.bases.chunking import DEFAULTS, MAX_TOKENS, MIN_TOKENS
 from knowledge.bases.ingestion import storage_of
 from knowledge.models import first_model_of
 from providers.models.chat.catalogue import resolve
@@ -121,7 +121,9 @@ def create(context: ApiContextDep, principal: ApiTokenCaller, body: SmallBody, o
             language=wanted.language,
         )
         base = knowledge_bases.get(tx, principal.tenant_id, base_id)
-        return once.keep(tx, success(knowledge_wire.dataset_json(base), **ignored_field_warnings(NewDatasetBody, body)))
+        return once.store_reply(
+            tx, success(knowledge_wire.dataset_json(base), **ignored_field_warnings(NewDatasetBody, body))
+        )
 
 
 @router.get("/datasets")

@@ -18,9 +18,9 @@ from api.http.errors import CONFLICT, DATA, RequestRefused, UnsupportedParameter
 from api.http.idempotency import IdempotentRequest, make_file_request
 from api.http.paging import ListPageDep, is_true, parse_order
 from api.http.replies import parse_id, success
-from api.http.request_bodies import SmallBody, parse_body, body_openapi, ignored_field_warnings
+from api.http.request_bodies import SmallBody, body_openapi, ignored_field_warnings, parse_body
 from api.http.schemas import READ_ONLY_FIELDS, Body, NoEffect
-from api.http.uploads import MAX_NAME_CHARS, OCTETS, store_upload, open_uploads
+from api.http.uploads import MAX_NAME_CHARS, OCTETS, open_uploads, store_upload
 from api.knowledge import knowledge_wire
 from api.knowledge.datasets import BATCH, DeleteBody, get_caller_base, required_ids
 from knowledge.bases.ingestion import storage_of
@@ -72,7 +72,7 @@ async def upload(request: Request, context: ApiContextDep, principal: ApiTokenCa
         once = await run_in_thread(
             lambda: make_file_request(request, principal, [(file.filename or "", file.file) for file in found])
         )
-        await run_in_thread(lambda: once.look(context.database))
+        await run_in_thread(lambda: once.check_repeat(context.database))
         blobs = storage_of(context.storage, base.id)
         kept = await run_in_thread(lambda: [store_upload(blobs, file) for file in found])
     return await run_in_thread(lambda: _store_rows(context, base, once, kept))
@@ -89,7 +89,7 @@ def _store_rows(context: ApiContext, base: KnowledgeBase, once: IdempotentReques
             documents.add(tx, base.tenant_id, base.id, file.name, file.mime_type, file.size, file.sha256)
             for file in kept
         ]
-        return once.keep(tx, success([knowledge_wire.document_json(document, base) for document, _ in added]))
+        return once.store_reply(tx, success([knowledge_wire.document_json(document, base) for document, _ in added]))
 
 
 @router.get("/datasets/{dataset_id}/documents/{document_id}")
@@ -147,7 +147,9 @@ def list_documents(
 
 @router.put("/datasets/{dataset_id}/documents/{document_id}", openapi_extra=body_openapi(ChangedDocumentBody))
 @router.patch("/datasets/{dataset_id}/documents/{document_id}", openapi_extra=body_openapi(ChangedDocumentBody))
-def change(context: ApiContextDep, principal: ApiTokenCaller, body: SmallBody, dataset_id: str, document_id: str) -> Response:
+def change(
+    context: ApiContextDep, principal: ApiTokenCaller, body: SmallBody, dataset_id: str, document_id: str
+) -> Response:
     """Change a document's name, or replace its metadata, which filters use."""
     wanted = parse_body(ChangedDocumentBody, body)
     if wanted.enabled is False or wanted.status not in (None, "1"):
@@ -174,7 +176,11 @@ def delete(context: ApiContextDep, principal: ApiTokenCaller, body: SmallBody, d
     wanted = parse_body(DeleteBody, body)
     with context.database.statements() as tx:
         base = get_caller_base(tx, principal, dataset_id)
-        ids = _require_documents(tx, base, required_ids(wanted.ids, "ids")) if not wanted.delete_all or wanted.ids else None
+        ids = (
+            _require_documents(tx, base, required_ids(wanted.ids, "ids"))
+            if not wanted.delete_all or wanted.ids
+            else None
+        )
     if ids is not None:
         _delete(context, base, ids)
         return success(None)

@@ -18,7 +18,15 @@ _STATUS_NAMES = {
     "kb_id": "dataset_id",
     "important_kwd": "important_keywords",
 }
-_FOUND_CHUNK_FIELDS = ("image_id", "similarity", "vector_similarity", "term_similarity", "positions", "tag_kwd", "doc_type_kwd")
+_FOUND_CHUNK_FIELDS = (
+    "image_id",
+    "similarity",
+    "vector_similarity",
+    "term_similarity",
+    "positions",
+    "tag_kwd",
+    "doc_type_kwd",
+)
 
 
 def dataset_json(base: KnowledgeBase) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from api.http.errors import ARGUMENT, DATA, RequestRefused, not_found
 from api.http.idempotency import OnceByBody
 from api.http.paging import ListPageDep, parse_list
 from api.http.replies import parse_id, success
-from api.http.request_bodies import SmallBody, parse_body, body_openapi, ignored_field_warnings
+from api.http.request_bodies import SmallBody, body_openapi, ignored_field_warnings, parse_body
 from api.http.schemas import READ_ONLY_FIELDS, Body, NoEffect
 from api.knowledge import memory_wire
 from canvas.errors import ModelError
@@ -107,7 +107,9 @@ def create(context: ApiContextDep, principal: ApiTokenCaller, body: SmallBody, o
             system_prompt=wanted.system_prompt,
             user_prompt=wanted.user_prompt,
         )
-        return once.keep(tx, success(memory_wire.memory_json(made), **ignored_field_warnings(NewMemoryBody, body)))
+        return once.store_reply(
+            tx, success(memory_wire.memory_json(made), **ignored_field_warnings(NewMemoryBody, body))
+        )
 
 
 @router.get("/memories")
@@ -163,7 +165,9 @@ def show(
             tx, tenant_id, memory.id, agent_ids=agents, keywords=keywords, most=page.size, skipped=page.offset
         )
         extracted = memory_messages.list_extracted(tx, tenant_id, memory.id, [each.number for each in said])
-    message_list = [memory_wire.conversation_json(each, [one for one in extracted if one.source == each.number]) for each in said]
+    message_list = [
+        memory_wire.conversation_json(each, [one for one in extracted if one.source == each.number]) for each in said
+    ]
     return success({"messages": {"message_list": message_list, "total_count": total}, "storage_type": "table"})
 
 

@@ -4,7 +4,7 @@ from datetime import datetime
 from typing import Any
 
 from api.http.replies import date, milliseconds
-from knowledge.memory.prompts import system_prompt, format_timestamp
+from knowledge.memory.prompts import format_timestamp, system_prompt
 from store.knowledge.memories import TYPES, Memory
 from store.knowledge.memory_messages import MemoryMessage, type_name
 
@@ -28,7 +28,7 @@ def memory_json(of: Memory) -> dict[str, Any]:
         "memory_used": of.bytes,
         "forgetting_policy": of.policy,
         "temperature": of.temperature,
-        "system_prompt": of.system_prompt or (system_prompt(of.extracts) if of.extracts else ""),
+        "system_prompt": of.system_prompt or (system_prompt(of.extracted_types) if of.extracted_types else ""),
         "user_prompt": of.user_prompt,
         "create_time": milliseconds(of.created_at),
         "create_date": date(of.created_at),

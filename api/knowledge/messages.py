@@ -16,8 +16,8 @@ from api.dependencies import ApiContextDep, run_in_thread
 from api.http.auth import ApiTokenCaller
 from api.http.errors import ARGUMENT, DATA, RequestRefused, not_found
 from api.http.idempotency import OnceByBody
-from api.http.replies import parse_id, json_reply, success
-from api.http.request_bodies import SmallBody, parse_body, body_openapi
+from api.http.replies import json_reply, parse_id, success
+from api.http.request_bodies import SmallBody, body_openapi, parse_body
 from api.http.schemas import Body
 from api.knowledge import memory_wire
 from canvas.errors import NodeFailure, NotFound
@@ -58,7 +58,7 @@ async def add(context: ApiContextDep, principal: ApiTokenCaller, body: SmallBody
     """Store a question and its answer. A model extracts facts from them later."""
     wanted = parse_body(NewMessageBody, body)
     entries = _entries([wanted.memory_id] if isinstance(wanted.memory_id, str) else wanted.memory_id)
-    await run_in_thread(lambda: once.look(context.database))
+    await run_in_thread(lambda: once.check_repeat(context.database))
     record = wanted.model_dump(exclude={"memory_id"})
     key = f"{once.route} {once.key}" if once.key is not None else None
     try:
@@ -68,7 +68,7 @@ async def add(context: ApiContextDep, principal: ApiTokenCaller, body: SmallBody
 
     def kept() -> Response:
         with once.transaction(context.database) as tx:
-            return once.keep(tx, json_reply({"code": 0, "message": ADDED, "data": None}))
+            return once.store_reply(tx, json_reply({"code": 0, "message": ADDED, "data": None}))
 
     return await run_in_thread(kept)
 
@@ -159,7 +159,7 @@ def switch(context: ApiContextDep, principal: ApiTokenCaller, body: SmallBody, m
 async def _find_memories(context: ApiContextDep, tenant_id: UUID, given: Sequence[str]) -> list[Memory]:
     """Return the caller's memories with these ids. Raises Refused if one does not exist."""
     entries = _entries([entry for each in given for entry in each.split(",")])
-    found = await context.memories.named(tenant_id, entries)
+    found = await context.memories.find_by_name(tenant_id, entries)
     missing = [entry for entry in entries if entry not in found]
     if missing:
         raise not_found(f"Memory {missing} not found.")

@@ -11,7 +11,7 @@ from api.dependencies import ApiContextDep, run_in_thread
 from api.http.auth import ApiTokenCaller
 from api.http.errors import DATA, RequestRefused, not_found
 from api.http.replies import parse_id, success
-from api.http.request_bodies import SmallBody, parse_body, body_openapi
+from api.http.request_bodies import SmallBody, body_openapi, parse_body
 from api.http.schemas import Body
 from api.knowledge import knowledge_wire
 from api.knowledge.datasets import required_ids
@@ -56,13 +56,15 @@ async def retrieve(context: ApiContextDep, principal: ApiTokenCaller, body: Smal
     ids = required_ids(wanted.dataset_ids, "dataset_ids")
     if wanted.top_k <= 0:
         raise RequestRefused(DATA, "`top_k` must be greater than 0")
-    bases = await context.library.bases(principal.tenant_id, ids)
+    bases = await context.library.find_bases(principal.tenant_id, ids)
     for each in ids:
         if parse_id(each) is None or each not in bases:
             raise not_found(f"You don't own the dataset {each}.")
     chosen = list(bases.values())
     documents = [document for each in wanted.document_ids if (document := parse_id(each)) is not None]
-    known = await run_in_thread(lambda: _find_known_documents(context, principal.tenant_id, [base.id for base in chosen], documents))
+    known = await run_in_thread(
+        lambda: _find_known_documents(context, principal.tenant_id, [base.id for base in chosen], documents)
+    )
     for each in wanted.document_ids:
         if parse_id(each) not in known:
             raise not_found(f"The datasets don't own the document {each}")
@@ -72,17 +74,17 @@ async def retrieve(context: ApiContextDep, principal: ApiTokenCaller, body: Smal
     asked = SearchQuery(
         wanted.question,
         threshold=wanted.similarity_threshold,
-        by_words=1 - wanted.vector_similarity_weight,
-        most=min(wanted.page_size, MOST_SHOWN),
-        skipped=(wanted.page - 1) * min(wanted.page_size, MOST_SHOWN),
+        word_weight=1 - wanted.vector_similarity_weight,
+        limit=min(wanted.page_size, MOST_SHOWN),
+        offset=(wanted.page - 1) * min(wanted.page_size, MOST_SHOWN),
         candidates=min(wanted.top_k, MAX_CANDIDATES),
         rerank_id=wanted.rerank_id,
         languages=wanted.cross_languages,
         filter={"method": "manual", "logic": wanted.metadata_condition.get("logic"), "manual": conditions},
         document_ids=documents or None,
         use_graph=wanted.use_kg,
-        contents=wanted.toc_enhance,
-        key_words=wanted.keyword,
+        use_table_of_contents=wanted.toc_enhance,
+        add_key_words=wanted.keyword,
         highlight=wanted.highlight,
     )
     try:
@@ -92,7 +94,9 @@ async def retrieve(context: ApiContextDep, principal: ApiTokenCaller, body: Smal
     return success({**found, "chunks": [knowledge_wire.found_chunk_json(chunk) for chunk in found["chunks"]]})
 
 
-def _find_known_documents(context: ApiContextDep, tenant_id: UUID, base_ids: list[UUID], documents: list[UUID]) -> set[UUID]:
+def _find_known_documents(
+    context: ApiContextDep, tenant_id: UUID, base_ids: list[UUID], documents: list[UUID]
+) -> set[UUID]:
     if not documents:
         return set()
     with context.database.statements() as tx:

@@ -46,7 +46,9 @@ class McpServerBody(Body):
     description: Text | None = None
     headers: Object | None = Field(default=None, description="Templates: `${name}` stands for a variable")
     variables: Object | None = None
-    timeout: float | None = Field(default=None, ge=1, le=MAX_CALL_SECONDS, description="Time limit of one call in seconds")
+    timeout: float | None = Field(
+        default=None, ge=1, le=MAX_CALL_SECONDS, description="Time limit of one call in seconds"
+    )
     allowed_tools: list[str] | None = Field(
         default=None, max_length=MAX_TOOLS, description="Tools that may be called; by default, or empty: all"
     )

@@ -19,17 +19,17 @@ from api.http.errors import DATA, RequestRefused, not_found
 from api.http.idempotency import IdempotentRequest, OnceByBody
 from api.http.paging import ListPageDep
 from api.http.replies import parse_id, success
-from api.http.request_bodies import SmallBody, parse_body, body_openapi
+from api.http.request_bodies import SmallBody, body_openapi, parse_body
 from api.mcp.fields import (
     McpApprovalBody,
     McpExposureBody,
     McpImportBody,
-    McpServerIdsBody,
     McpServerBody,
+    McpServerIdsBody,
     McpToolTestBody,
     build_fields,
-    parse_imported_server,
     live_tools_json,
+    parse_imported_server,
     server_json,
 )
 from canvas.errors import Conflict, NodeFailure, NotFound
@@ -55,7 +55,7 @@ class McpContext:
     http: HttpClient
     tenant_id: UUID
 
-    def row(self, tx: Transaction, server_id: str) -> ServerRow:
+    def get_row(self, tx: Transaction, server_id: str) -> ServerRow:
         """Return the caller's server. Raises Refused, the same for a missing server and for one of another tenant."""
         found = parse_id(server_id)
         if found is None:
@@ -65,18 +65,18 @@ class McpContext:
         except NotFound:
             raise not_found(UNKNOWN) from None
 
-    async def read(self, server_id: str) -> ServerRow:
+    async def read_row(self, server_id: str) -> ServerRow:
         """Return the caller's server, read in its own transaction. Raises Refused."""
 
         def work() -> ServerRow:
             with self.context.database.transaction() as tx:
-                return self.row(tx, server_id)
+                return self.get_row(tx, server_id)
 
         return await run_in_thread(work)
 
-    async def live(self, server_id: str, fields: ServerFields) -> Mapping[str, LiveTool]:
+    async def list_live_tools(self, server_id: str, fields: ServerFields) -> Mapping[str, LiveTool]:
         """Return the tools that a server offers now. Raises Refused with the reason if it does not answer."""
-        session = self.session(server_id, fields)
+        session = self.make_session(server_id, fields)
         try:
             return await session.tools()
         except NodeFailure as failure:
@@ -84,7 +84,7 @@ class McpContext:
         finally:
             await session.close()
 
-    def session(self, server_id: str, fields: ServerFields) -> McpSession:
+    def make_session(self, server_id: str, fields: ServerFields) -> McpSession:
         """Return a session, which the caller must close."""
         server = McpServer.of(
             server_id,
@@ -108,10 +108,12 @@ class _ReachedServer:
 
 async def get_mcp_context(request: Request, context: ApiContextDep, principal: ApiTokenCaller) -> McpContext:
     """Return the dependencies for a request. Raises Refused if the process has no encryption key."""
-    if context.sealing_key is None:
-        raise RequestRefused(DATA, "This API has no encryption key, so it cannot store MCP servers. Set EASEL_SECRET_KEY.")
+    if context.encryption_key is None:
+        raise RequestRefused(
+            DATA, "This API has no encryption key, so it cannot store MCP servers. Set EASEL_SECRET_KEY."
+        )
     http: HttpClient = request.app.state.http
-    return McpContext(context, context.sealing_key, http, principal.tenant_id)
+    return McpContext(context, context.encryption_key, http, principal.tenant_id)
 
 
 McpContextDep = Annotated[McpContext, Depends(get_mcp_context)]
@@ -130,17 +132,17 @@ def list_servers(mcp: McpContextDep, page: ListPageDep, keywords: str = "") -> R
 @router.post("/mcp/servers", openapi_extra=body_openapi(McpServerBody))
 async def add_server(mcp: McpContextDep, body: SmallBody, once: OnceByBody) -> Response:
     """Add a server. Its tools are read first and approved with it."""
-    await run_in_thread(lambda: once.look(mcp.context.database))
+    await run_in_thread(lambda: once.check_repeat(mcp.context.database))
     wanted = parse_body(McpServerBody, body)
     fields = build_fields(wanted)
-    live = {} if wanted.unchecked else await mcp.live("new", fields)
+    live = {} if wanted.unchecked else await mcp.list_live_tools("new", fields)
     return await run_in_thread(lambda: _add_server(mcp, once, fields, live))
 
 
 @router.post("/mcp/servers/import", openapi_extra=body_openapi(McpImportBody))
 async def import_servers(mcp: McpContextDep, body: SmallBody, once: OnceByBody) -> Response:
     """Add the servers of a client's configuration file. Each one succeeds or fails by itself."""
-    await run_in_thread(lambda: once.look(mcp.context.database))
+    await run_in_thread(lambda: once.check_repeat(mcp.context.database))
     wanted = parse_body(McpImportBody, body)
     if not wanted.servers:
         raise RequestRefused(DATA, "No MCP servers provided.")
@@ -148,7 +150,7 @@ async def import_servers(mcp: McpContextDep, body: SmallBody, once: OnceByBody) 
     for name, stored in wanted.servers.items():
         try:
             fields = build_fields(parse_imported_server(name, stored, unchecked=wanted.unchecked))
-            found[name] = _ReachedServer(fields, {} if wanted.unchecked else await mcp.live(name, fields))
+            found[name] = _ReachedServer(fields, {} if wanted.unchecked else await mcp.list_live_tools(name, fields))
         except RequestRefused as refused:
             found[name] = refused
     return await run_in_thread(lambda: _add_imported(mcp, once, found))
@@ -174,7 +176,7 @@ async def test_tool_by_id(mcp: McpContextDep, body: SmallBody) -> Response:
 def get_server(mcp: McpContextDep, server_id: str) -> Response:
     """Get a server with its approved tools."""
     with mcp.context.database.transaction() as tx:
-        row = mcp.row(tx, server_id)
+        row = mcp.get_row(tx, server_id)
         return success(server_json(row, pins.list_pins(tx, mcp.tenant_id, row.id)))
 
 
@@ -182,11 +184,11 @@ def get_server(mcp: McpContextDep, server_id: str) -> Response:
 @router.patch("/mcp/servers/{server_id}", openapi_extra=body_openapi(McpServerBody))
 async def change_server(mcp: McpContextDep, server_id: str, body: SmallBody) -> Response:
     """Change the fields in the body. If the address changes, the tools are read again and approved."""
-    row = await mcp.read(server_id)
+    row = await mcp.read_row(server_id)
     wanted = parse_body(McpServerBody, body)
     fields = build_fields(wanted, row.fields)
     moves = any(getattr(fields, name) != getattr(row.fields, name) for name in _TOOL_FIELDS)
-    live = await mcp.live(row.id.hex, fields) if moves and not wanted.unchecked else {}
+    live = await mcp.list_live_tools(row.id.hex, fields) if moves and not wanted.unchecked else {}
     return await run_in_thread(lambda: _change_server(mcp, row, fields, live))
 
 
@@ -194,7 +196,7 @@ async def change_server(mcp: McpContextDep, server_id: str, body: SmallBody) -> 
 def delete_server(mcp: McpContextDep, server_id: str) -> Response:
     """Delete a server. Agents that name it fail with an error that says so."""
     with mcp.context.database.transaction() as tx:
-        row = mcp.row(tx, server_id)
+        row = mcp.get_row(tx, server_id)
         servers.remove(tx, mcp.tenant_id, row.id)
     return success(True)
 
@@ -214,9 +216,9 @@ async def test_tool(mcp: McpContextDep, server_id: str, body: SmallBody) -> Resp
 @router.post("/mcp/servers/{server_id}/approve", openapi_extra=body_openapi(McpApprovalBody))
 async def approve_tools(mcp: McpContextDep, server_id: str, body: SmallBody) -> Response:
     """Approve tools as the server describes them now. Agents may call them from the next attempt on."""
-    row = await mcp.read(server_id)
+    row = await mcp.read_row(server_id)
     wanted = parse_body(McpApprovalBody, body)
-    live = await mcp.live(row.id.hex, row.fields)
+    live = await mcp.list_live_tools(row.id.hex, row.fields)
     names = list(live) if wanted.tools is None else wanted.tools
     if missing := [name for name in names if name not in live]:
         raise RequestRefused(DATA, f"The server does not offer: {', '.join(missing)}.")
@@ -263,8 +265,8 @@ def hide_agent(context: ApiContextDep, principal: ApiTokenCaller, agent_id: str)
 
 
 async def _list_live_tools(mcp: McpContext, server_id: str) -> list[dict[str, object]]:
-    row = await mcp.read(server_id)
-    live = await mcp.live(row.id.hex, row.fields)
+    row = await mcp.read_row(server_id)
+    live = await mcp.list_live_tools(row.id.hex, row.fields)
 
     def seen() -> list[dict[str, object]]:
         with mcp.context.database.transaction() as tx:
@@ -274,10 +276,10 @@ async def _list_live_tools(mcp: McpContext, server_id: str) -> list[dict[str, ob
 
 
 async def _test_tool(mcp: McpContext, server_id: str, wanted: McpToolTestBody) -> Response:
-    row = await mcp.read(server_id)
+    row = await mcp.read_row(server_id)
     if not wanted.tool_name:
         raise RequestRefused(DATA, "No tool name provided.")
-    session = mcp.session(row.id.hex, row.fields)
+    session = mcp.make_session(row.id.hex, row.fields)
     try:
         await session.open()
         return success(await session.call(wanted.tool_name, wanted.arguments))
@@ -287,11 +289,13 @@ async def _test_tool(mcp: McpContext, server_id: str, wanted: McpToolTestBody) -
         await session.close()
 
 
-def _add_server(mcp: McpContext, once: IdempotentRequest, fields: ServerFields, live: Mapping[str, LiveTool]) -> Response:
+def _add_server(
+    mcp: McpContext, once: IdempotentRequest, fields: ServerFields, live: Mapping[str, LiveTool]
+) -> Response:
     with once.transaction(mcp.context.database) as tx:
         server_id = _add(tx, mcp, fields, live)
         row = servers.get(tx, mcp.tenant_id, server_id, mcp.key)
-        return once.keep(tx, success(server_json(row, pins.list_pins(tx, mcp.tenant_id, server_id))))
+        return once.store_reply(tx, success(server_json(row, pins.list_pins(tx, mcp.tenant_id, server_id))))
 
 
 def _add(tx: Transaction, mcp: McpContext, fields: ServerFields, live: Mapping[str, LiveTool]) -> UUID:
@@ -303,7 +307,9 @@ def _add(tx: Transaction, mcp: McpContext, fields: ServerFields, live: Mapping[s
     return server_id
 
 
-def _add_imported(mcp: McpContext, once: IdempotentRequest, found: Mapping[str, "_ReachedServer | RequestRefused"]) -> Response:
+def _add_imported(
+    mcp: McpContext, once: IdempotentRequest, found: Mapping[str, "_ReachedServer | RequestRefused"]
+) -> Response:
     """Add the servers that answered, with another name if one is in use, and return the result of each."""
     results: list[dict[str, object]] = []
     with once.transaction(mcp.context.database) as tx:
@@ -317,7 +323,7 @@ def _add_imported(mcp: McpContext, once: IdempotentRequest, found: Mapping[str, 
             taken.add(free)
             renamed = {"new_name": free} if free != one.fields.name else {}
             results.append({"server": name, "success": True, "action": "created", "id": server_id.hex, **renamed})
-        return once.keep(tx, success({"results": results}))
+        return once.store_reply(tx, success({"results": results}))
 
 
 def _alternative_names(name: str) -> Iterator[str]:

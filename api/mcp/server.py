@@ -202,7 +202,7 @@ async def _follow(ctx: Any, talk: ActiveTurn) -> TurnResult:
         async for wired in envelopes:
             if wired is None:
                 continue
-            turn_result.take(wired)
+            turn_result.add(wired)
             if (what := _PROGRESS_EVENTS.get(wired.name)) is not None:
                 progress += 1
                 node = wired.body["data"]

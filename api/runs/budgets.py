@@ -13,9 +13,9 @@ from fastapi.responses import Response
 
 from api.dependencies import ApiContext, ApiContextDep, run_in_thread
 from api.http.auth import ApiTokenCaller, RequestPrincipal
-from api.http.replies import parse_id, json_reply
+from api.http.replies import json_reply, parse_id
 from api.http.reply_styles import OwnRoute
-from api.http.request_bodies import SmallBody, parse_body, body_openapi
+from api.http.request_bodies import SmallBody, body_openapi, parse_body
 from api.http.schemas import BudgetBody
 from canvas.budget import account_json, parse_limits, parse_scope
 from canvas.errors import InvalidRequest, NotAllowed, NotFound

@@ -11,10 +11,20 @@ from api.http.auth import ApiTokenCaller, RequestPrincipal
 from api.http.errors import ARGUMENT, RequestRefused, UnsupportedParameter, strict_status
 from api.http.replies import json_reply, result
 from api.http.reply_styles import Style, set_style
-from api.http.request_bodies import SmallBody, parse_body, body_openapi, with_query
+from api.http.request_bodies import SmallBody, body_openapi, parse_body, with_query
 from api.http.schemas import CompletionBody, RunBody, parse_flag
 from api.runs import openai_wire
-from api.runs.turn import ActiveTurn, TurnResult, begin, choose_turn, gather, id_headers, ignored_headers, with_idempotency_key, stream_reply
+from api.runs.turn import (
+    ActiveTurn,
+    TurnResult,
+    begin,
+    choose_turn,
+    gather,
+    id_headers,
+    ignored_headers,
+    stream_reply,
+    with_idempotency_key,
+)
 from canvas.errors import InvalidRequest
 from canvas.events.run_events import RUN_FAILED
 from scheduler.lifecycle.start_options import LATEST
@@ -27,7 +37,12 @@ OPENAI_FLAG = "openai-compatible"
 
 @router.post("/agents/chat/completions", openapi_extra=body_openapi(CompletionBody))
 async def complete(
-    request: Request, context: ApiContextDep, principal: ApiTokenCaller, body: SmallBody, events: str = "", release: str = ""
+    request: Request,
+    context: ApiContextDep,
+    principal: ApiTokenCaller,
+    body: SmallBody,
+    events: str = "",
+    release: str = "",
 ) -> Response:
     """Send a message to an agent. The answer is one object, or server-sent events with `stream`."""
     return await _complete(request, context, principal, with_query(body, events=events, release=release))
@@ -77,7 +92,9 @@ async def run(
     return await answer_turn(request, context, principal, agent_id, wanted.model_copy(update=given), body, ROUTE)
 
 
-async def _complete(request: Request, context: ApiContext, principal: RequestPrincipal, body: Mapping[str, Any]) -> Response:
+async def _complete(
+    request: Request, context: ApiContext, principal: RequestPrincipal, body: Mapping[str, Any]
+) -> Response:
     if parse_flag(body.get(OPENAI_FLAG)):
         set_style(request, Style.OPENAI)
         if not body.get("agent_id"):
@@ -110,7 +127,9 @@ async def answer_turn(
     """
     options = with_idempotency_key(request, wanted.options())
     headers = wanted.custom_header
-    start = await run_in_thread(lambda: choose_turn(context, principal, agent_id, options, route, custom_header=headers))
+    start = await run_in_thread(
+        lambda: choose_turn(context, principal, agent_id, options, route, custom_header=headers)
+    )
     talk = await begin(context, principal.tenant_id, start, token_id=principal.token_id)
     talk.stops_with_client = wanted.cancel_on_disconnect
     ignored = ignored_headers([name for name in wanted.without_effect if body.get(name) is not None])
@@ -123,7 +142,9 @@ async def answer_turn(
     return reply
 
 
-def _whole(request: Request, turn_result: TurnResult, talk: ActiveTurn, *, return_trace: bool, with_tags: bool) -> Response:
+def _whole(
+    request: Request, turn_result: TurnResult, talk: ActiveTurn, *, return_trace: bool, with_tags: bool
+) -> Response:
     """Return the reply with a whole turn as one object."""
     if not turn_result.last:
         return result({"session_id": talk.started.conversation_id.hex})

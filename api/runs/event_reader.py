@@ -34,7 +34,7 @@ class EventReader:
         self._places = asyncio.Semaphore(THREADS)
         self._to_come: dict[tuple[UUID, UUID, int], asyncio.Task[ReadResult]] = {}
 
-    async def after(self, tenant_id: UUID, run_id: UUID, number: int) -> ReadResult:
+    async def read_after(self, tenant_id: UUID, run_id: UUID, number: int) -> ReadResult:
         """Return a run, its events after a number, and their message streams. Raises NotFound."""
         asked = (tenant_id, run_id, number)
         reading = self._to_come.get(asked)
@@ -62,7 +62,7 @@ class EventReader:
             reading = run_queries.read_events(tx, tenant_id, run_id, number)
             if reading is None:
                 raise NotFound(f"There is no run {run_id.hex}.", run_id=run_id.hex)
-            return reading, EventSerializer(reading.run, self._versions.to_show(tx, reading.run.version_id).canvas)
+            return reading, EventSerializer(reading.run, self._versions.get_or_empty(tx, reading.run.version_id).canvas)
 
 
 def _mark_error_retrieved(reading: "asyncio.Task[ReadResult]") -> None:

@@ -26,7 +26,7 @@ from api.http.replies import parse_id
 from api.runs.event_reader import EventReader
 from canvas.errors import ExecutorError
 from canvas.events.run_events import CLOSING_EVENTS, MESSAGE, USER_INPUTS
-from canvas.events.stream_sequencer import SequencedEvent, Frame, Position, StreamSequencer, TextDelta
+from canvas.events.stream_sequencer import Frame, Position, SequencedEvent, StreamSequencer, TextDelta
 from canvas.state.run_state import RunStatus
 from scheduler.messaging.subscriptions import EventSubscriptions, Notification, Subscription
 from scheduler.views.event_frames import EventSerializer
@@ -70,11 +70,11 @@ class Envelope:
     name: str  # of the event; "" for the error frame
 
     @property
-    def audio(self) -> str | None:
+    def audio_file(self) -> str | None:
         """The id of the audio file of this envelope, or None."""
         return self.body["data"].get("audio") if self.name == MESSAGE else None
 
-    def with_sound(self, audio: bytes) -> "Envelope":
+    def with_audio(self, audio: bytes) -> "Envelope":
         """Return the envelope with the audio itself, in the format of RAGFlow's clients."""
         return replace(self, body={**self.body, "data": {"content": "", "audio_binary": audio.hex()}})
 
@@ -103,8 +103,8 @@ class EventStreams:
     ) -> None:
         self._readings = reader
         self._listening = subscriptions
-        self._look_every = poll_interval
-        self._beat_every = keepalive_interval
+        self._poll_interval = poll_interval
+        self._keepalive_interval = keepalive_interval
         self._blobs = blobs
         self._looking: asyncio.Task[None] | None = None
         self._tokens: dict[Subscription, UUID] = {}  # tokens of the streams that end with their token
@@ -113,7 +113,7 @@ class EventStreams:
     async def start(self) -> None:
         """Start to listen for notifications and to poll."""
         await self._listening.start()
-        self._looking = asyncio.create_task(self._look(), name="easel-looking")
+        self._looking = asyncio.create_task(self._poll(), name="easel-looking")
 
     async def close(self) -> None:
         """Stop polling and close the connections of the streams."""
@@ -123,16 +123,16 @@ class EventStreams:
         await self._listening.close()
         self._readings.close()
 
-    def listen(self, run_id: UUID) -> AbstractAsyncContextManager[Subscription]:
+    def subscribe(self, run_id: UUID) -> AbstractAsyncContextManager[Subscription]:
         """Subscribe to a run, before it starts or before its rows are read."""
-        return self._listening.to(run_id)
+        return self._listening.subscribe(run_id)
 
     async def read(self, tenant_id: UUID, run_id: UUID, after: Position) -> tuple[RunSummary, list[Envelope], Position]:
         """Return the stored envelopes after a position, with audio, and the position after them. Raises NotFound."""
         transcript = StreamSequencer[EventRow](after)
-        reading, wire = await self._readings.after(tenant_id, run_id, after.event)
-        wired = _make_envelopes(wire, transcript.rows(reading.events, reading.turns))
-        shown = [await self._sounding(tenant_id, one) for one in wired]
+        reading, wire = await self._readings.read_after(tenant_id, run_id, after.event)
+        wired = _make_envelopes(wire, transcript.on_rows(reading.events, reading.streams))
+        shown = [await self._add_audio(tenant_id, one) for one in wired]
         return reading.run, [one for one in shown if one is not None], transcript.position
 
     async def follow(
@@ -166,7 +166,7 @@ class EventStreams:
     ) -> AsyncGenerator[Envelope | None]:
         transcript = StreamSequencer[EventRow](after)
         clock = asyncio.get_running_loop().time
-        beat_at = clock() + self._beat_every
+        beat_at = clock() + self._keepalive_interval
         read_at = 0.0  # not before
         wire: EventSerializer | None = None
         while True:
@@ -176,14 +176,14 @@ class EventStreams:
             ends = False
             if transcript.needs_rows and clock() >= read_at:
                 try:
-                    reading, wire = await self._readings.after(tenant_id, subscription.run_id, transcript.after)
+                    reading, wire = await self._readings.read_after(tenant_id, subscription.run_id, transcript.after)
                 except SQLAlchemyError as error:
                     log.warning("stream_not_read", error=str(error).splitlines()[0])
                 else:
-                    found = _make_envelopes(wire, transcript.rows(reading.events, reading.turns))
+                    found = _make_envelopes(wire, transcript.on_rows(reading.events, reading.streams))
                     ends = _is_complete(reading, transcript, until)
-                    if not reading.is_whole:
-                        transcript.look_again()
+                    if not reading.is_last:
+                        transcript.mark_stale()
                 read_at = 0.0 if found else clock() + RETRY_INTERVAL
             if not found and not ends:
                 wait_until = min(beat_at, read_at) if transcript.needs_rows else beat_at
@@ -192,32 +192,32 @@ class EventStreams:
                 while heard is not None:
                     frames += _apply_notification(transcript, heard)
                     read_at = 0.0 if "n" in heard else read_at
-                    heard = subscription.at_once()
+                    heard = subscription.poll()
                 if wire is not None:
                     found = _make_envelopes(wire, _join_deltas(frames))
             for wired in found:
-                beat_at = clock() + self._beat_every
-                if wired.audio is None:
+                beat_at = clock() + self._keepalive_interval
+                if wired.audio_file is None:
                     yield wired
-                elif with_audio and (sounding := await self._sounding(tenant_id, wired)) is not None:
+                elif with_audio and (sounding := await self._add_audio(tenant_id, wired)) is not None:
                     yield sounding
                 if until is StreamEnd.TURN and wired.name in CLOSING_EVENTS:
                     return
             if ends:
                 return
             if clock() >= beat_at:
-                beat_at = clock() + self._beat_every
+                beat_at = clock() + self._keepalive_interval
                 yield None
 
-    async def _sounding(self, tenant_id: UUID, wired: Envelope) -> Envelope | None:
+    async def _add_audio(self, tenant_id: UUID, wired: Envelope) -> Envelope | None:
         """Return an envelope, with its audio if it has some; None if the audio file cannot be read."""
-        if wired.audio is None:
+        if wired.audio_file is None:
             return wired
-        named = wired.audio
-        audio = await self._readings.in_thread(lambda database: self._audio(database, tenant_id, parse_id(named)))
-        return wired.with_sound(audio) if audio else None
+        named = wired.audio_file
+        audio = await self._readings.in_thread(lambda database: self._read_audio(database, tenant_id, parse_id(named)))
+        return wired.with_audio(audio) if audio else None
 
-    def _audio(self, database: Database, tenant_id: UUID, file_id: UUID | None) -> bytes | None:
+    def _read_audio(self, database: Database, tenant_id: UUID, file_id: UUID | None) -> bytes | None:
         if self._blobs is None or file_id is None:
             return None
         try:
@@ -228,10 +228,10 @@ class EventStreams:
             log.warning("audio_not_read", file_id=file_id.hex, error=str(error).splitlines()[0])
             return None
 
-    async def _look(self) -> None:
+    async def _poll(self) -> None:
         """Poll: report to every stream how far its run is, and end the streams whose token has ended."""
         while True:
-            await asyncio.sleep(self._look_every)
+            await asyncio.sleep(self._poll_interval)
             listeners = self._listening.subscriptions
             if not listeners:
                 continue
@@ -247,15 +247,15 @@ class EventStreams:
                 continue
             for listener in [each for each, token in tokens.items() if token not in valid and each in self._tokens]:
                 self._ended.add(listener)
-                listener.hand({})  # wake it
+                listener.deliver({})  # wake it
             found = {moved.run_id: moved for moved in looked}
             for listener in listeners:
                 moved = found.get(listener.run_id)
                 if moved is None:
                     continue
-                listener.hand({"n": moved.last_event, "over": RunStatus(moved.status).is_over})
-                if moved.turn is not None:
-                    listener.hand({"t": str(moved.turn), "ep": moved.epoch, "o": moved.length, "x": ""})
+                listener.deliver({"n": moved.last_event, "over": RunStatus(moved.status).is_over})
+                if moved.stream_id is not None:
+                    listener.deliver({"t": str(moved.stream_id), "ep": moved.epoch, "o": moved.length, "x": ""})
 
 
 def _poll_rows(
@@ -270,16 +270,16 @@ def _apply_notification(transcript: StreamSequencer[EventRow], heard: Notificati
     """Pass a notification to the sequencer; ignore an invalid one, since the rows are the facts."""
     match heard:
         case {"n": int() as number}:
-            transcript.echo(number)
+            transcript.on_event_notification(number)
             if heard.get("over") and number <= transcript.after:
-                transcript.look_again()  # over, with no later event: the end may still be missing
+                transcript.mark_stale()  # over, with no later event: the end may still be missing
         case {"t": str() as turn, "ep": int() as epoch, "o": int() as offset, "x": str() as text}:
             try:
-                return transcript.piece(UUID(turn), epoch, offset, text)
+                return transcript.on_text_delta(UUID(turn), epoch, offset, text)
             except ValueError:
-                transcript.look_again()
+                transcript.mark_stale()
         case _:
-            transcript.look_again()
+            transcript.mark_stale()
     return []
 
 
@@ -288,8 +288,8 @@ def _join_deltas(frames: list[Frame[EventRow]]) -> list[Frame[EventRow]]:
     joined: list[Frame[EventRow]] = []
     for frame in frames:
         last = joined[-1] if joined else None
-        if isinstance(frame, TextDelta) and isinstance(last, TextDelta) and last.turn == frame.turn:
-            joined[-1] = TextDelta(frame.position, frame.turn, last.text + frame.text)
+        if isinstance(frame, TextDelta) and isinstance(last, TextDelta) and last.stream_id == frame.stream_id:
+            joined[-1] = TextDelta(frame.position, frame.stream_id, last.text + frame.text)
         else:
             joined.append(frame)
     return joined
@@ -305,7 +305,7 @@ def _make_envelopes(wire: EventSerializer, frames: list[Frame[EventRow]]) -> lis
 
 def _is_complete(reading: EventPage, transcript: StreamSequencer[EventRow], until: StreamEnd) -> bool:
     """Return whether the stream is complete after all of this was sent."""
-    if not reading.is_whole:
+    if not reading.is_last:
         return False
     status = RunStatus(reading.run.status)
     if reading.events and until is StreamEnd.REST:

@@ -16,7 +16,16 @@ from api.dependencies import ApiContext, run_in_thread
 from api.http.auth import RequestPrincipal
 from api.http.errors import ARGUMENT, RequestRefused, UnsupportedParameter
 from api.http.replies import parse_id
-from api.http.uploads import MAX_UPLOAD_BYTES, OCTETS, FetchedFileTooLarge, IncomingFile, fetch_file, file_name, mime_type_of, file_json
+from api.http.uploads import (
+    MAX_UPLOAD_BYTES,
+    OCTETS,
+    FetchedFileTooLarge,
+    IncomingFile,
+    fetch_file,
+    file_json,
+    file_name,
+    mime_type_of,
+)
 from api.runs.openai_schemas import ChatMessage
 from canvas.errors import InvalidRequest, NotFound
 from providers.interfaces import Http
@@ -74,7 +83,9 @@ def parse_attachments(number: int, message: ChatMessage) -> Attachments:
             case "input_audio":
                 written = _require_text(part, "input_audio", "data", where)
                 suffix = file_name(str(part["input_audio"].get("format") or "wav"))
-                found = _decode_file(written, f"audio.{suffix}", mimetypes.guess_type(f"a.{suffix}")[0] or OCTETS, where)
+                found = _decode_file(
+                    written, f"audio.{suffix}", mimetypes.guess_type(f"a.{suffix}")[0] or OCTETS, where
+                )
                 encoded += len(written)
             case _:
                 raise UnsupportedParameter(
@@ -110,7 +121,7 @@ async def store_attachments(
 async def _store_file(http: Http, context: ApiContext, part: IncomingFile | FileAddress, left: int) -> StoredRef:
     """Store a new file; one at an address may have at most `left` bytes."""
     file = await _fetch_file(http, part, left) if isinstance(part, FileAddress) else part
-    sha256 = await run_in_thread(lambda: context.storage.put(file.data))
+    sha256 = await run_in_thread(lambda: context.storage.store(file.data))
     return StoredRef(file.name, file.mime_type, len(file.data), sha256)
 
 
@@ -127,7 +138,9 @@ def _too_large() -> RequestRefused:
     return RequestRefused(ARGUMENT, message, status=413)
 
 
-def _register_files(context: ApiContext, principal: RequestPrincipal, kept: Sequence[StoredRef | UUID]) -> list[dict[str, Any]]:
+def _register_files(
+    context: ApiContext, principal: RequestPrincipal, kept: Sequence[StoredRef | UUID]
+) -> list[dict[str, Any]]:
     token_id = principal.link.token_id if principal.link is not None else None
     with context.database.transaction() as tx:
         rows = [

@@ -12,7 +12,7 @@ from api.agents.agents import get_caller_canvas
 from api.dependencies import ApiContext, ApiContextDep
 from api.http.auth import AnyTokenCaller, ApiTokenCaller, RequestPrincipal
 from api.http.errors import no_access
-from api.http.replies import parse_id, json_reply
+from api.http.replies import json_reply, parse_id
 from api.http.reply_styles import OpenAIRoute
 from api.http.request_bodies import ChatBody, body_openapi
 from api.runs import openai_wire
@@ -73,7 +73,9 @@ async def complete_with_agent(
     return await openai_wire.answer(request, context, principal, agent_id, body)
 
 
-@router.post("/agents_openai/{agent_id}/chat/completions", openapi_extra=body_openapi(ChatCompletionBody), deprecated=True)
+@router.post(
+    "/agents_openai/{agent_id}/chat/completions", openapi_extra=body_openapi(ChatCompletionBody), deprecated=True
+)
 async def complete_by_old_path(
     request: Request, context: ApiContextDep, principal: ApiTokenCaller, agent_id: str, body: ChatBody
 ) -> Response:
@@ -83,7 +85,7 @@ async def complete_by_old_path(
 
 def _get_agent(context: ApiContext, principal: RequestPrincipal, written: str) -> StoredCanvas:
     agent_id = parse_id(written)
-    if agent_id is not None and not principal.opens(agent_id):
+    if agent_id is not None and not principal.may_use(agent_id):
         raise no_access()
     with context.database.statements() as tx:
         return get_caller_canvas(tx, principal, written)

@@ -16,7 +16,17 @@ from fastapi.responses import Response
 
 from api.dependencies import ApiContext, run_in_thread
 from api.http.auth import RequestPrincipal
-from api.http.errors import ARGUMENT, DATA, SERVER, Failure, RequestRefused, RequestedRun, TokenEnded, failure_reply, set_requested_run
+from api.http.errors import (
+    ARGUMENT,
+    DATA,
+    SERVER,
+    Failure,
+    RequestedRun,
+    RequestRefused,
+    TokenEnded,
+    failure_reply,
+    set_requested_run,
+)
 from api.http.replies import json_reply
 from api.http.reply_styles import Style, set_style
 from api.http.request_bodies import SIZE, parse_body
@@ -24,17 +34,17 @@ from api.runs.event_stream import KEEPALIVE, Envelope
 from api.runs.openai_files import Attachments, parse_attachments, store_attachments
 from api.runs.openai_schemas import ChatCompletionBody, find_ignored, refuse_unsupported
 from api.runs.turn import (
-    TurnToStart,
     ActiveTurn,
-    TurnStreamResponse,
     TurnResult,
+    TurnStreamResponse,
+    TurnToStart,
     begin,
     choose_turn,
     gather,
     id_headers,
     ignored_headers,
-    with_idempotency_key,
     message_text,
+    with_idempotency_key,
 )
 from canvas.errors import InvalidRequest
 from canvas.events import run_events
@@ -71,7 +81,9 @@ async def answer(
     if isinstance(start, Start) and start.run_id is not None:
         set_requested_run(request, RequestedRun(start.run_id.hex))
     talk = await begin(context, principal.tenant_id, start, token_id=principal.token_id)
-    set_requested_run(request, RequestedRun(talk.started.run_id.hex, talk.started.conversation_id.hex, is_accepted=True))
+    set_requested_run(
+        request, RequestedRun(talk.started.run_id.hex, talk.started.conversation_id.hex, is_accepted=True)
+    )
     talk.stops_with_client = wanted.cancel_on_disconnect
     prompt = sum(count_tokens(message.text) for message in wanted.messages)
     ignored = ignored_headers(find_ignored(body))
@@ -135,7 +147,7 @@ async def _lines(talk: ActiveTurn, agent_id: str, prompt: int, *, with_usage: bo
             if wired is None:
                 yield KEEPALIVE
                 continue
-            turn_result.take(wired)
+            turn_result.add(wired)
             for delta, reason in _deltas(wired):
                 usage = _usage(turn_result, prompt) if reason else None
                 yield _data(_chunk(talk, agent_id, delta, reason, None if with_usage else usage))

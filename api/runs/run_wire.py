@@ -45,7 +45,7 @@ def run_json(tx: Transaction, versions: VersionCache, tenant_id: UUID, run: RunS
     """Return a run with its request, answer, open forms and activations."""
     if run.status == RunStatus.REFUSED:
         return {**run_row(run), **_REFUSED_FIELDS, "request": _request(run)}
-    canvas = versions.to_show(tx, run.version_id).canvas
+    canvas = versions.get_or_empty(tx, run.version_id).canvas
     row = run_rows.read(tx, tenant_id, run.id)
     steps = run_queries.list_steps(tx, run.id)
     state: Mapping[str, Any] = row["state"] if row else {}

@@ -15,11 +15,21 @@ from api.http.idempotency import OnceByBody
 from api.http.paging import ListPageDep
 from api.http.replies import id_or_unused, json_reply
 from api.http.reply_styles import OwnRoute
-from api.http.request_bodies import SmallBody, parse_body, body_openapi
+from api.http.request_bodies import SmallBody, body_openapi, parse_body
 from api.http.schemas import ResumeBody, TurnBody
-from api.runs.event_stream import KEEPALIVE, HEADERS, MEDIA_TYPE, StreamEnd, ended_line, event_line
-from api.runs.run_wire import run_row, run_json
-from api.runs.turn import ActiveTurn, TurnResult, begin, choose_turn, follow, gather, encrypt_headers, id_headers, with_idempotency_key
+from api.runs.event_stream import HEADERS, KEEPALIVE, MEDIA_TYPE, StreamEnd, ended_line, event_line
+from api.runs.run_wire import run_json, run_row
+from api.runs.turn import (
+    ActiveTurn,
+    TurnResult,
+    begin,
+    choose_turn,
+    encrypt_headers,
+    follow,
+    gather,
+    id_headers,
+    with_idempotency_key,
+)
 from canvas.budget import parse_limits
 from canvas.errors import InvalidRequest, NotFound
 from canvas.events import explain
@@ -49,7 +59,9 @@ async def start_run(
     wanted = parse_body(TurnBody, body)
     options = with_idempotency_key(request, wanted.options())
     seconds = _wait_seconds(request)
-    start = await run_in_thread(lambda: choose_turn(context, principal, agent_id, options, custom_header=wanted.custom_header))
+    start = await run_in_thread(
+        lambda: choose_turn(context, principal, agent_id, options, custom_header=wanted.custom_header)
+    )
     talk = await begin(context, principal.tenant_id, start, token_id=principal.token_id)
     return await _accepted_reply(request, talk, seconds)
 
@@ -106,8 +118,8 @@ def explain_run(context: ApiContextDep, principal: ApiTokenCaller, run_id: str) 
         facts, version_id = found
         if facts.status is RunStatus.REFUSED:
             return json_reply(explain.explanation_json(explain.explain_refusal(facts), None))
-        canvas = context.versions.to_show(tx, version_id).canvas
-    return json_reply(explain.explanation_json(explain.explain(facts, canvas, context.limit_of), canvas))
+        canvas = context.versions.get_or_empty(tx, version_id).canvas
+    return json_reply(explain.explanation_json(explain.explain(facts, canvas, context.time_limit), canvas))
 
 
 @router.get("/runs/{run_id}/events")
@@ -166,7 +178,7 @@ async def resume_run(
         context,
         principal.tenant_id,
         chosen_run,
-        lambda: context.lifecycle.resume_run(principal.tenant_id, chosen_run, said, once.of_a_run, limits),
+        lambda: context.lifecycle.resume_run(principal.tenant_id, chosen_run, said, once.run_key, limits),
         token_id=principal.token_id,
     )
     return await _accepted_reply(request, talk, seconds)
@@ -217,8 +229,10 @@ def _refused_events(found: RunSummary, position: Position, *, is_stream: bool) -
     return Response(f"data:{encode(frame)}\n\n", headers=HEADERS, media_type=MEDIA_TYPE)
 
 
-async def _lines(context: ApiContext, principal: RequestPrincipal, run_id: UUID, after: Position) -> AsyncGenerator[bytes]:
-    async with context.streams.listen(run_id) as subscription:
+async def _lines(
+    context: ApiContext, principal: RequestPrincipal, run_id: UUID, after: Position
+) -> AsyncGenerator[bytes]:
+    async with context.streams.subscribe(run_id) as subscription:
         token_id = principal.token_id
         frames = context.streams.follow(principal.tenant_id, subscription, after, StreamEnd.REST, token_id=token_id)
         try:

@@ -13,7 +13,7 @@ from api.http.auth import AnyTokenCaller, RequestPrincipal
 from api.http.errors import UnsupportedParameter, not_found
 from api.http.replies import parse_id, result
 from api.http.reply_styles import Style, set_style
-from api.http.request_bodies import SmallBody, parse_body, body_openapi, with_query
+from api.http.request_bodies import SmallBody, body_openapi, parse_body, with_query
 from api.http.schemas import CompletionBody, Flag, parse_flag
 from api.runs.completions import OPENAI_FLAG, answer_turn
 from canvas.document.document import Document
@@ -77,7 +77,7 @@ def _get_agent(context: ApiContext, principal: RequestPrincipal, agent_id: str) 
     """Return the agent. Raises Refused, the same for a missing agent and for one of another tenant."""
     unknown = not_found(f"Can't find agent by ID: {agent_id[:64]}")
     canvas_id = parse_id(agent_id)
-    if canvas_id is None or not principal.opens(canvas_id):
+    if canvas_id is None or not principal.may_use(canvas_id):
         raise unknown
     try:
         with context.database.statements() as tx:

@@ -12,7 +12,7 @@ from api.dependencies import ApiContextDep
 from api.http.auth import ApiTokenCaller
 from api.http.errors import ARGUMENT, RequestRefused
 from api.http.replies import success
-from api.http.request_bodies import SmallBody, parse_body, body_openapi
+from api.http.request_bodies import SmallBody, body_openapi, parse_body
 from api.http.schemas import CancelBody, TaskActionBody
 from api.runs.cancel import cancel, cancel_open_runs
 

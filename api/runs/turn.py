@@ -20,10 +20,10 @@ from starlette.types import Receive, Scope, Send
 
 from api.dependencies import ApiContext, run_in_thread
 from api.http.auth import RequestPrincipal
-from api.http.errors import DATA, FORBIDDEN, RequestRefused, TokenEnded, not_found, no_access
+from api.http.errors import DATA, FORBIDDEN, RequestRefused, TokenEnded, no_access, not_found
 from api.http.idempotency import find_key
 from api.http.replies import parse_id
-from api.runs.event_stream import KEEPALIVE, DONE, HEADERS, MEDIA_TYPE, StreamEnd, Envelope, ended_line, event_line
+from api.runs.event_stream import DONE, HEADERS, KEEPALIVE, MEDIA_TYPE, Envelope, StreamEnd, ended_line, event_line
 from canvas.errors import NotAllowed, NotFound
 from canvas.events import run_events
 from canvas.events.stream_sequencer import Position
@@ -93,24 +93,24 @@ class TurnResult:
 
     last: dict[str, Any] = field(default_factory=dict[str, Any])
     name: str = ""
-    said: dict[str, list[tuple[int, str]]] = field(default_factory=dict[str, list[tuple[int, str]]])
+    texts: dict[str, list[tuple[int, str]]] = field(default_factory=dict[str, list[tuple[int, str]]])
     reference: dict[str, Any] = field(default_factory=dict[str, Any])
     structured: dict[str, Any] = field(default_factory=dict[str, Any])
     trace: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
 
-    def take(self, wired: Envelope) -> None:
+    def add(self, wired: Envelope) -> None:
         """Add the next envelope."""
         data = wired.body["data"]
         match wired.name:
             case run_events.MESSAGE:
-                self.said.setdefault(wired.body["turn"], []).append((wired.body["offset"], message_text(data)))
+                self.texts.setdefault(wired.body["turn"], []).append((wired.body["offset"], message_text(data)))
             case run_events.MESSAGE_RESET:
-                said, keep = self.said.get(data["turn"], []), data["keep"]
-                self.said[data["turn"]] = [(at, _truncate(text, keep - at)) for at, text in said if at < keep]
+                said, keep = self.texts.get(data["turn"], []), data["keep"]
+                self.texts[data["turn"]] = [(at, _truncate(text, keep - at)) for at, text in said if at < keep]
             case run_events.MESSAGE_END:
                 _merge(self.reference, data.get("reference") or {})
             case run_events.NODE_FINISHED:
-                self._finished(data)
+                self._add_finished(data)
             case run_events.USER_INPUTS | run_events.WORKFLOW_FINISHED | run_events.RUN_FAILED:
                 self.last, self.name = wired.body, wired.name
             case _:
@@ -125,11 +125,11 @@ class TurnResult:
     @property
     def content(self) -> str:
         """The whole text, with think tags."""
-        return "".join(text for parts in self.said.values() for _, text in parts)
+        return "".join(text for parts in self.texts.values() for _, text in parts)
 
     def body(self, *, return_trace: bool, with_tags: bool = True) -> dict[str, Any]:
         """Return the last event, with the data of the whole turn merged into it."""
-        texts = (text for parts in self.said.values() for _, text in parts if with_tags or text not in _TAGS)
+        texts = (text for parts in self.texts.values() for _, text in parts if with_tags or text not in _TAGS)
         merged = {**self.last["data"], "content": "".join(texts), "reference": self.reference}
         if self.structured:
             merged["structured"] = self.structured
@@ -137,7 +137,7 @@ class TurnResult:
             merged["trace"] = self.trace
         return {**self.last, "data": merged}
 
-    def _finished(self, data: Mapping[str, Any]) -> None:
+    def _add_finished(self, data: Mapping[str, Any]) -> None:
         node = data["component_id"]
         if structured := data["outputs"].get("structured"):
             self.structured[node] = structured
@@ -184,7 +184,7 @@ def choose_turn(
     agent = parse_id(canvas_id)
     tenant_id, link = principal.tenant_id, principal.link
     if link is not None:
-        if agent is not None and not principal.opens(agent):
+        if agent is not None and not principal.may_use(agent):
             raise no_access()
         if options.get("version"):
             raise RequestRefused(FORBIDDEN, "A share link runs the published version. Leave out `version`.", data=False)
@@ -210,14 +210,16 @@ def choose_turn(
         if agent is None:
             raise no_access()
         start = _start_of(tx, tenant_id, agent, options, route)
-        context.checked.version(tx, context.versions, start.version_id)
+        context.checked_versions.check(tx, context.versions, start.version_id)
     extra = {name: options[name] for name in ("cancel_on_disconnect",) if options.get(name)}
     extra |= headers
     token_id = link.token_id if link is not None else None
     return replace(start, request=replace(start.request, options=extra), token_id=token_id)
 
 
-def encrypt_headers(context: ApiContext, principal: RequestPrincipal, custom_header: Mapping[str, Any] | None) -> dict[str, str]:
+def encrypt_headers(
+    context: ApiContext, principal: RequestPrincipal, custom_header: Mapping[str, Any] | None
+) -> dict[str, str]:
     """Return the option with a caller's encrypted headers for MCP servers. Raises Refused without an encryption key.
 
     Raises NotAllowed for a share link: its headers would replace those of the tenant.
@@ -227,9 +229,11 @@ def encrypt_headers(context: ApiContext, principal: RequestPrincipal, custom_hea
     if principal.link is not None:
         message = "A share link sends no headers to MCP servers. Leave out `custom_header`."
         raise NotAllowed(message, field="custom_header")
-    if context.sealing_key is None:
-        raise RequestRefused(DATA, "This API has no encryption key, so it accepts no custom_header. Set EASEL_SECRET_KEY.")
-    return sealed_headers.seal_headers(context.sealing_key, principal.tenant_id, custom_header)
+    if context.encryption_key is None:
+        raise RequestRefused(
+            DATA, "This API has no encryption key, so it accepts no custom_header. Set EASEL_SECRET_KEY."
+        )
+    return sealed_headers.seal_headers(context.encryption_key, principal.tenant_id, custom_header)
 
 
 def _digest_of(custom_header: Mapping[str, Any] | None) -> str:
@@ -282,11 +286,11 @@ async def follow(
     The stream ends when the token does.
     """
     async with AsyncExitStack() as stack:
-        subscription = await stack.enter_async_context(context.streams.listen(run_id))
+        subscription = await stack.enter_async_context(context.streams.subscribe(run_id))
         started = await run_in_thread(act)
         if started.run_id != run_id:  # another run continues: subscribe to it now; its rows have the events before
             await stack.aclose()
-            subscription = await stack.enter_async_context(context.streams.listen(started.run_id))
+            subscription = await stack.enter_async_context(context.streams.subscribe(started.run_id))
         return ActiveTurn(context, tenant_id, started, subscription, stack.pop_all(), token_id)
     raise AssertionError  # the context managers above swallow no exceptions
 
@@ -302,7 +306,9 @@ def ignored_headers(names: Sequence[str]) -> dict[str, str]:
 class TurnStreamResponse(StreamingResponse):
     """A streaming reply that ends its subscription however it ends, also before its first line."""
 
-    def __init__(self, talk: ActiveTurn, lines: AsyncGenerator[bytes], headers: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, talk: ActiveTurn, lines: AsyncGenerator[bytes], headers: Mapping[str, str] | None = None
+    ) -> None:
         whole = {**HEADERS, **id_headers(talk), **(headers or {})}
         super().__init__(lines, headers=whole, media_type=MEDIA_TYPE)
         self._talk = talk
@@ -332,7 +338,7 @@ async def _lines(talk: ActiveTurn, compact: bool, return_trace: bool) -> AsyncGe
                 continue
             is_silent = False
             if return_trace:
-                turn_result.take(wired)
+                turn_result.add(wired)
             if not compact:
                 yield event_line(wired)
             elif (short := compact_envelope(wired, turn_result.trace if return_trace else None)) is not None:
@@ -383,7 +389,7 @@ async def _gather(talk: ActiveTurn) -> TurnResult:
     try:
         async for wired in envelopes:
             if wired is not None:
-                turn_result.take(wired)
+                turn_result.add(wired)
     finally:
         await envelopes.aclose()
     return turn_result

@@ -21,15 +21,15 @@ from api.http.auth import ApiTokenCaller, RequestPrincipal
 from api.http.errors import ARGUMENT, CONFLICT, RequestRefused, not_found, use_real_status_for_internal_errors
 from api.http.idempotency import find_key
 from api.http.query_parameters import AnyQueryRoute
-from api.http.replies import parse_id, json_reply, success
+from api.http.replies import json_reply, parse_id, success
 from api.http.request_bodies import read_body
 from api.runs.turn import begin, gather
 from api.webhooks import trace
-from api.webhooks.payload import WebhookRequest, parse_body, check_content_type, build_payload
+from api.webhooks.payload import WebhookRequest, build_payload, check_content_type, parse_body
 from api.webhooks.reply import parse_template, turn_reply
 from api.webhooks.security import WebhookCall, admit, credential_headers, texts, too_large
 from api.webhooks.token_bucket import TokenBuckets
-from api.webhooks.trace import Trace, trace_page, build_trace
+from api.webhooks.trace import Trace, build_trace, trace_page
 from canvas.document.document import BEGIN
 from canvas.document.secret_fields import SecretPosition
 from canvas.errors import Conflict, InvalidCanvas, InvalidRequest
@@ -70,7 +70,7 @@ WebhookStateDep = Annotated[WebhookState, Depends(get_webhook_state)]
 class ConfiguredWebhook:
     """A webhook with the configuration of the version that will run."""
 
-    door: WebhookTarget
+    target: WebhookTarget
     version_id: UUID
     params: Mapping[str, Any] = field(repr=False)
     is_test: bool
@@ -165,7 +165,9 @@ def _find_webhook(context: ApiContext, agent_id: str, principal: RequestPrincipa
         raise InvalidRequest(NOT_FOUND) from None
 
 
-def _find_configured_webhook(context: ApiContext, agent_id: str, principal: RequestPrincipal | None) -> ConfiguredWebhook:
+def _find_configured_webhook(
+    context: ApiContext, agent_id: str, principal: RequestPrincipal | None
+) -> ConfiguredWebhook:
     with context.database.transaction() as tx:
         canvas_id = parse_id(agent_id)
         door = webhook_runs.find_target(tx, canvas_id) if canvas_id is not None else None
@@ -190,9 +192,9 @@ def _read_configuration(
     begin_node = document.entries.get(BEGIN)
     if begin_node is None or begin_node.params.get("mode") != "Webhook":
         raise InvalidRequest("Webhook not configured for this agent.")
-    secrets = context.secrets_of(door.tenant_id, door.canvas_id)
+    secrets = context.canvas_secrets(door.tenant_id, door.canvas_id)
     place = SecretPosition(begin_node.id, begin_node.name, begin_node.component, "")
-    return version.id, secrets.opened_params(place, begin_node.params)
+    return version.id, secrets.open_params(place, begin_node.params)
 
 
 async def _payload(request: Request, webhooks: WebhookState, hook: ConfiguredWebhook) -> dict[str, Any]:
@@ -203,9 +205,9 @@ async def _payload(request: Request, webhooks: WebhookState, hook: ConfiguredWeb
     security = hook.params.get("security")
     headers = _first_values(request.headers.items())
     address = request.client.host if request.client else ""
-    knock = WebhookCall(hook.door.canvas_id, address, headers, hook.is_test)
+    knock = WebhookCall(hook.target.canvas_id, address, headers, hook.is_test)
     most_bytes = await run_in_thread(lambda: admit(security, knock, webhooks.buckets))
-    OWNER.set(str(hook.door.tenant_id))
+    OWNER.set(str(hook.target.tenant_id))
     header = headers.get("content-type", "")
     content_type = check_content_type(header, hook.params.get("content_types"))
     body = await parse_body(
@@ -227,19 +229,19 @@ def _first_values(items: list[tuple[str, str]]) -> dict[str, str]:
 def _start(request: Request, context: ApiContext, hook: ConfiguredWebhook, payload: Mapping[str, Any]) -> Start:
     """Return the start of the run for a call. Raises InvalidCanvas if the version cannot run."""
     with context.database.transaction() as tx:
-        context.checked.version(tx, context.versions, hook.version_id)
+        context.checked_versions.check(tx, context.versions, hook.version_id)
     mark = webhook_runs.TEST if hook.is_test else webhook_runs.LIVE
     key = find_key(request)
-    owner = hook.door.tenant_id
+    owner = hook.target.tenant_id
     said = Said(query="", user_id=owner.hex, webhook_payload=payload, options={webhook_runs.OPTION: mark})
     return Start(
         tenant_id=owner,
-        canvas_id=hook.door.canvas_id,
+        canvas_id=hook.target.canvas_id,
         version_id=hook.version_id,
         request=said,
         run_id=new_id(),
         conversation_name="webhook",
-        idempotency=(f"webhook:{mark}:{hook.door.canvas_id.hex}", key, _digest(request, payload)) if key else None,
+        idempotency=(f"webhook:{mark}:{hook.target.canvas_id.hex}", key, _digest(request, payload)) if key else None,
     )
 
 

@@ -12,7 +12,7 @@ from bench.compare.counters import CostCounters
 from bench.compare.easel_side import EaselSide
 from bench.compare.servers import run_comparison_servers
 from bench.compare.side import Side
-from bench.compare.workloads import Incomplete, WorkloadResult, Workload
+from bench.compare.workloads import Incomplete, Workload, WorkloadResult
 
 WARM_UP_RUNS, WARM_UP_SIZE = 4, 5
 WARM_UP_TIMEOUT = 30.0  # seconds
@@ -25,7 +25,7 @@ class Comparison:
     sides: Sequence[Side]
     counters: CostCounters
 
-    def play(self, workloads: Sequence[Workload], repetitions: int, tell: Callable[[str], None]) -> list[WorkloadResult]:
+    def run(self, workloads: Sequence[Workload], repetitions: int, tell: Callable[[str], None]) -> list[WorkloadResult]:
         """Measure all workloads `repetitions` times; a workload that a side cannot complete is skipped from then on.
 
         `tell` is called with a line of progress before each workload.
@@ -35,10 +35,10 @@ class Comparison:
             for one in played:
                 if not one.problem:
                     tell(f"{one.workload.name} ({number + 1} of {repetitions})")
-                    self._once(one)
+                    self._run_once(one)
         return played
 
-    def _once(self, one: WorkloadResult) -> None:
+    def _run_once(self, one: WorkloadResult) -> None:
         workload = one.workload
         for side in self.sides:
             try:
@@ -53,7 +53,7 @@ class Comparison:
         """Do some small runs of the same kind, so that imports and first query plans are not measured."""
         small = replace(workload.work, size=WARM_UP_SIZE, has_large_output=False)
         side.start(small, is_safe=workload.is_crash)
-        side.await_end(side.begin(small, WARM_UP_RUNS), WARM_UP_TIMEOUT)
+        side.await_end(side.start_runs(small, WARM_UP_RUNS), WARM_UP_TIMEOUT)
 
 
 @contextmanager
@@ -64,7 +64,7 @@ def open_comparison(database_url: str | None, redis_url: str | None, workers: in
     """
     with (
         run_comparison_servers(database_url, redis_url) as place,
-        psycopg.connect(place.plain_database_url, autocommit=True) as postgres,
+        psycopg.connect(place.psycopg_database_url, autocommit=True) as postgres,
         redis.Redis.from_url(place.redis_url, socket_timeout=None) as broker,
     ):
         sides: list[ControlSide | EaselSide] = []

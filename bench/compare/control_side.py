@@ -70,7 +70,7 @@ class ControlSide:
             **os.environ,
             "PYTHONPATH": str(ROOT),
             "TMPDIR": str(self._servers.folder),  # a killed pool leaves files there
-            "CONTROL_DATABASE_URL": self._servers.plain_database_url,
+            "CONTROL_DATABASE_URL": self._servers.psycopg_database_url,
             "CONTROL_REDIS_URL": self._servers.redis_url,
             "CONTROL_MODEL_URL": self._servers.model_url,
             "CONTROL_SAFE": str(int(pools.is_safe)),
@@ -83,7 +83,7 @@ class ControlSide:
             self._processes.append(Process("control", argv, environment, log))
         await_blocked_clients(self._broker, before + pools.processes, self._processes)
 
-    def begin(self, work: RunWork, runs: int) -> Sequence[str]:
+    def start_runs(self, work: RunWork, runs: int) -> Sequence[str]:
         """Send the first task of each run; return the runs' names."""
         names = [uuid4().hex for _ in range(runs)]
         for name in names:
@@ -100,14 +100,14 @@ class ControlSide:
             popped: Any = self._broker.blpop([control.DONE.format(run=run) for run in waiting], timeout=1)
             if popped is not None:
                 waiting.discard(popped[0].decode().rpartition(":")[2])
-                deadline.moves()
+                deadline.reset()
         return len(runs) - len(waiting)
 
-    def committed(self, runs: Sequence[str]) -> Sequence[float]:
+    def commit_times(self, runs: Sequence[str]) -> Sequence[float]:
         """Return the times at which nodes were first committed, in seconds, ascending."""
         return [moment for (moment,) in self._postgres.execute(COMMIT_TIMES, (list(runs),))]
 
-    def committed_twice(self, runs: Sequence[str]) -> int:
+    def count_committed_twice(self, runs: Sequence[str]) -> int:
         """Return the number of nodes that were committed more than once."""
         row = self._postgres.execute(COUNT_COMMITTED_TWICE, (list(runs),)).fetchone()
         return int(row[0]) if row is not None else 0
@@ -138,6 +138,6 @@ def await_blocked_clients(broker: redis.Redis, number: int, processes: Sequence[
     deadline = Deadline(START_TIMEOUT, f"The workers did not accept messages within {START_TIMEOUT:.0f} s.")
     while broker.info("clients")["blocked_clients"] < number:
         for process in processes:
-            process.must_run()
+            process.assert_running()
         deadline.check()
         time.sleep(POLL_INTERVAL)

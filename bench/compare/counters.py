@@ -75,7 +75,7 @@ class CostCounters:
         servers = info["used_cpu_user"] + info["used_cpu_sys"]
         return CounterSnapshot(self._cpu(sessions) + servers, row[0], int(row[1]), info["total_commands_processed"])
 
-    def pack(self) -> None:
+    def rewrite_tables(self) -> None:
         """Rewrite every table of PostgreSQL without free space of earlier work.
 
         Setting the hint bits of rewritten pages is as much work again, and writes WAL. The second vacuum does it here,
@@ -87,7 +87,7 @@ class CostCounters:
                 sql.SQL("vacuum {}").format(sql.Identifier(table))
             )  # else autovacuum does it meanwhile
 
-    def bytes(self) -> int:
+    def table_bytes(self) -> int:
         """Return the bytes of all tables of the database, with their indexes."""
         row = self._postgres.execute(TABLE_BYTES).fetchone()
         assert row is not None

@@ -31,7 +31,14 @@ from store.agents import versions
 from store.maintenance import migrate
 from store.tenants import tenants
 
-SERVER_VARIABLES = ("DATABASE_URL", "REDIS_URL", "CELERY_BROKER_URL", "EASEL_DATABASE_URL", "EASEL_REDIS_URL", "EASEL_BROKER_URL")
+SERVER_VARIABLES = (
+    "DATABASE_URL",
+    "REDIS_URL",
+    "CELERY_BROKER_URL",
+    "EASEL_DATABASE_URL",
+    "EASEL_REDIS_URL",
+    "EASEL_BROKER_URL",
+)
 CHANNELS = "easel:run:*"
 OVER = b'"over":true'
 IS_OVER = "select id from runs where id = any(%s) and status in ('succeeded', 'failed', 'cancelled')"
@@ -106,7 +113,7 @@ class EaselSide:
             self._processes.append(Process(words[0], argv, environment, self._servers.folder / f"{words[0]}.log"))
         await_blocked_clients(self._broker, before + self._workers + 1, self._processes)
 
-    def begin(self, work: RunWork, runs: int) -> Sequence[str]:
+    def start_runs(self, work: RunWork, runs: int) -> Sequence[str]:
         """Start runs, one after another; return their ids."""
         canvas, version = self._versions[work]
         start = Start(self._tenant, canvas, version, RunRequest(query=canvases.QUERY))
@@ -125,16 +132,16 @@ class EaselSide:
                 for (run,) in self._postgres.execute(IS_OVER, (ids,)).fetchall():
                     waiting.pop(channel(run).encode(), None)
             elif message["channel"] in waiting:
-                deadline.moves()
+                deadline.reset()
                 if OVER in message["data"] and json.loads(message["data"])["over"]:
                     del waiting[message["channel"]]
         return len(runs) - len(waiting)
 
-    def committed(self, runs: Sequence[str]) -> Sequence[float]:
+    def commit_times(self, runs: Sequence[str]) -> Sequence[float]:
         """Return the times of each node's first `node_finished`, in seconds, ascending."""
         return [moment for (moment,) in self._postgres.execute(COMMIT_TIMES, ([UUID(run) for run in runs],))]
 
-    def committed_twice(self, runs: Sequence[str]) -> int:
+    def count_committed_twice(self, runs: Sequence[str]) -> int:
         """Return the number of nodes with more than one `node_finished`."""
         row = self._postgres.execute(COUNT_COMMITTED_TWICE, ([UUID(run) for run in runs],)).fetchone()
         return int(row[0]) if row is not None else 0

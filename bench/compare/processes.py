@@ -32,7 +32,7 @@ class Process:
         """The session of the process and its children."""
         return self._popen.pid
 
-    def must_run(self) -> None:
+    def assert_running(self) -> None:
         """Raise RuntimeError with the end of the log if the process has ended."""
         if self._popen.poll() is not None:
             tail = "\n".join(self.log.read_text(errors="replace").splitlines()[-15:])
@@ -44,14 +44,14 @@ class Process:
             os.killpg(self._popen.pid, signal.SIGKILL)
         self._popen.wait()
 
-    def ask_to_stop(self) -> None:
+    def terminate(self) -> None:
         """Send SIGTERM."""
         if self._popen.poll() is None:
             self._popen.terminate()
 
     def stop(self) -> None:
         """Stop the process, by force if it takes too long."""
-        self.ask_to_stop()
+        self.terminate()
         with suppress(subprocess.TimeoutExpired):
             self._popen.wait(STOP_TIMEOUT)
         self.kill()
@@ -60,7 +60,7 @@ class Process:
 def stop_all(processes: Sequence[Process]) -> None:
     """Stop processes in parallel."""
     for process in processes:
-        process.ask_to_stop()
+        process.terminate()
     for process in processes:
         process.stop()
 
@@ -77,7 +77,7 @@ class Deadline:
         """Whether there was no progress for that many seconds."""
         return time.monotonic() > self._ends
 
-    def moves(self) -> None:
+    def reset(self) -> None:
         """Note progress and start the seconds again."""
         self._ends = time.monotonic() + self._seconds
 

@@ -37,7 +37,7 @@ class ComparisonServers:
     model_url: str  # of a model that answers after a fixed delay
 
     @property
-    def plain_database_url(self) -> str:
+    def psycopg_database_url(self) -> str:
         """The database URL for psycopg."""
         return psycopg_url(self.database_url)
 
@@ -55,7 +55,7 @@ def run_comparison_servers(database_url: str | None, redis_url: str | None) -> G
         folder.chmod(0o711)  # as root, PostgreSQL runs under another account and must get through
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
         if database_url is None or redis_url is None:
-            pair = stack.enter_context(embedded.services(folder, durable=True))
+            pair = stack.enter_context(embedded.run_servers(folder, durable=True))
             database_url, redis_url = pair.database_url, pair.redis_url
         stack.enter_context(_exclusive_redis(redis_url))
         own = stack.enter_context(_create_database(database_url))

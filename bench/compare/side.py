@@ -36,7 +36,7 @@ class Side(Protocol):
         """Start processes for this work. `is_safe`: they will be killed and are configured for that."""
         ...
 
-    def begin(self, work: RunWork, runs: int) -> Sequence[str]:
+    def start_runs(self, work: RunWork, runs: int) -> Sequence[str]:
         """Start runs; return their ids."""
         ...
 
@@ -47,11 +47,11 @@ class Side(Protocol):
         """
         ...
 
-    def committed(self, runs: Sequence[str]) -> Sequence[float]:
+    def commit_times(self, runs: Sequence[str]) -> Sequence[float]:
         """Return the times at which nodes were committed, ascending; a node that was committed twice counts once."""
         ...
 
-    def committed_twice(self, runs: Sequence[str]) -> int:
+    def count_committed_twice(self, runs: Sequence[str]) -> int:
         """Return the number of nodes whose result was committed more than once."""
         ...
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from bench.compare.side import CONTROL, EASEL
-from bench.compare.workloads import WorkloadResult, FigureRow
+from bench.compare.workloads import FigureRow, WorkloadResult
 
 COSTS = {"cpu_ms": "CPU ms", "transactions": "PG write tx", "wal": "WAL bytes", "commands": "Redis commands"}
 """Figures per node, each with its column title."""
@@ -36,7 +36,7 @@ def _results_table(played: Sequence[WorkloadResult]) -> str:
             verdict = {True: "met", False: "missed", None: ""}[facts["holds"]]
             lines.append(
                 f"| {name} | {title}{row.title} | {_format_spread(one, CONTROL, row.figure)} | "
-                f"{_format_spread(one, EASEL, row.figure)} | {_format_ratio(facts['ratio'])} | {row.wanted or ''} | {verdict} |"
+                f"{_format_spread(one, EASEL, row.figure)} | {_format_ratio(facts['ratio'])} | {row.target or ''} | {verdict} |"
             )
     return "\n".join(lines)
 
@@ -46,7 +46,9 @@ def _costs_table(played: Sequence[WorkloadResult]) -> str:
     lines = [f"| per node: control → Easel | {titles} |", "|---|" + "---:|" * len(COSTS)]
     for one in played:
         if one.is_complete:
-            cells = [f"{_format_number(_median(one, CONTROL, f))} → {_format_number(_median(one, EASEL, f))}" for f in COSTS]
+            cells = [
+                f"{_format_number(_median(one, CONTROL, f))} → {_format_number(_median(one, EASEL, f))}" for f in COSTS
+            ]
             ratio = _format_ratio(_ratio_of(one, "cpu_ms"))
             cells[0] += f" ({ratio})" if ratio else ""
             lines.append(f"| {one.workload.name} | {' | '.join(cells)} |")
@@ -69,15 +71,15 @@ def _workload_json(one: WorkloadResult) -> dict[str, Any]:
 def _row_json(one: WorkloadResult, row: FigureRow) -> dict[str, Any]:
     control, easel = _median(one, CONTROL, row.figure), _median(one, EASEL, row.figure)
     ratio = _ratio_of(one, row.figure)
-    judged = ratio if row.wanted is not None and row.wanted.is_ratio else easel
-    holds = row.wanted.holds(judged) if row.wanted is not None and judged is not None else None
+    judged = ratio if row.target is not None and row.target.is_ratio else easel
+    holds = row.target.is_met(judged) if row.target is not None and judged is not None else None
     return {
         "figure": row.figure,
         "title": row.title,
         "control": control,
         "easel": easel,
         "ratio": ratio,
-        "target": str(row.wanted) if row.wanted is not None else None,
+        "target": str(row.target) if row.target is not None else None,
         "holds": holds,
     }
 

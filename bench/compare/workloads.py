@@ -17,7 +17,7 @@ from typing import TypeAlias
 
 from bench.compare.counters import CostCounters, cost_per_node
 from bench.compare.processes import Deadline
-from bench.compare.side import CONTROL, EASEL, Side, RunWork
+from bench.compare.side import CONTROL, EASEL, RunWork, Side
 
 TIMEOUT = 60.0  # seconds without the end of a run or an event
 DOWN_TIME = 1.0  # seconds between kill and restart
@@ -39,14 +39,14 @@ class FigureTarget:
 
     limit: float
     is_ratio: bool = True
-    is_least: bool = False  # whether the limit is a minimum; else it is a maximum
+    is_minimum: bool = False  # whether the limit is a minimum; else it is a maximum
 
-    def holds(self, found: float) -> bool:
+    def is_met(self, found: float) -> bool:
         """Whether a ratio, or a figure, meets the target."""
-        return found >= self.limit if self.is_least else found <= self.limit
+        return found >= self.limit if self.is_minimum else found <= self.limit
 
     def __str__(self) -> str:
-        return f"{'≥' if self.is_least else '≤'} {self.limit:g}{' ×' if self.is_ratio else ''}"
+        return f"{'≥' if self.is_minimum else '≤'} {self.limit:g}{' ×' if self.is_ratio else ''}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class FigureRow:
 
     figure: str
     title: str
-    wanted: FigureTarget | None = None
+    target: FigureTarget | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,13 +120,13 @@ def build_workloads(sizes: Sizes) -> Mapping[str, Workload]:
         Workload(
             "W2", f"{sizes.runs} runs of {sizes.chain} nodes", chain, _measure_at_once(chain, sizes.runs),
             (
-                FigureRow("nodes_per_s", "nodes/s", FigureTarget(0.85, is_least=True)),
+                FigureRow("nodes_per_s", "nodes/s", FigureTarget(0.85, is_minimum=True)),
                 FigureRow("cpu_ms", "CPU ms per node", FigureTarget(1.25)),
             ),
         ),
         Workload(
             "W3", f"1 → {sizes.width} → join", fan, _measure_at_once(fan, 1),
-            (FigureRow("nodes_per_s", "nodes/s", FigureTarget(0.9, is_least=True)),),
+            (FigureRow("nodes_per_s", "nodes/s", FigureTarget(0.9, is_minimum=True)),),
         ),
         Workload("W4", f"{sizes.steps} nodes in a row", steps, _measure_growth(steps), growth),
         Workload("W4-1MB", f"{sizes.steps} nodes behind one of 1 MB", large, _measure_growth(large), growth),
@@ -156,7 +156,7 @@ def _measure_one_at_a_time(work: RunWork, runs: int) -> Callable[[Side, CostCoun
             names: list[str] = []
             for _ in range(runs):
                 began = time.monotonic()
-                names += (new := side.begin(work, 1))
+                names += (new := side.start_runs(work, 1))
                 _await_all(side, new)
                 hop_ms.append(1000 * (time.monotonic() - began) / work.nodes)
             return names
@@ -179,13 +179,13 @@ def _measure_growth(work: RunWork) -> Callable[[Side, CostCounters], Figures]:
     part = min(100, work.size // 3)
 
     def measure(side: Side, counters: CostCounters) -> Figures:
-        counters.pack()
-        before = counters.bytes()
+        counters.rewrite_tables()
+        before = counters.table_bytes()
         figures, names = _measure_runs(side, counters, work, lambda: _run_all(side, work, 1))
-        grown = counters.bytes() - before
-        counters.pack()
-        retained = counters.bytes() - before
-        moments = side.committed(names)
+        grown = counters.table_bytes() - before
+        counters.rewrite_tables()
+        retained = counters.table_bytes() - before
+        moments = side.commit_times(names)
         first = (moments[part] - moments[0]) / part
         last = (moments[-1] - moments[-1 - part]) / part
         return {
@@ -205,9 +205,9 @@ def _measure_kill(work: RunWork, runs: int) -> Callable[[Side, CostCounters], Fi
     def measure(side: Side, counters: CostCounters) -> Figures:
         nodes = runs * work.nodes
         before, began = counters.snapshot(side.sessions), time.monotonic()
-        names = side.begin(work, runs)
+        names = side.start_runs(work, runs)
         deadline = Deadline(TIMEOUT, f"{side.name} makes no progress.")
-        while len(side.committed(names)) < KILL_AT * nodes:
+        while len(side.commit_times(names)) < KILL_AT * nodes:
             deadline.check()
             time.sleep(POLL_INTERVAL)
         cpu = counters.snapshot(side.sessions).cpu  # before the kill: the kernel forgets ended processes
@@ -218,14 +218,14 @@ def _measure_kill(work: RunWork, runs: int) -> Callable[[Side, CostCounters], Fi
         side.restart()
         finished = side.await_end(names, TIMEOUT / 2)
         after, ended = counters.snapshot(side.sessions), time.monotonic()
-        moments = side.committed(names)
+        moments = side.commit_times(names)
         costs = cost_per_node(before, after, nodes)
         return {
             "seconds": ended - began,
             "finished": finished,
             "lost": runs - finished,
             "missing_nodes": nodes - len(moments),
-            "twice": side.committed_twice(names),
+            "twice": side.count_committed_twice(names),
             "stall_s": max(later - earlier for earlier, later in pairwise(moments)),
             "after_kill_s": ended - killed,
             "cpu_ms": 1000 * (cpu - before.cpu + after.cpu - again.cpu) / nodes,
@@ -246,7 +246,7 @@ def _measure_runs(
     names = go()
     seconds = time.monotonic() - began
     after = counters.snapshot(side.sessions)
-    nodes, done = len(names) * work.nodes, len(side.committed(names))
+    nodes, done = len(names) * work.nodes, len(side.commit_times(names))
     if done != nodes:
         raise Incomplete(f"{side.name} has completed {done} of {nodes} nodes.")
     costs = cost_per_node(before, after, nodes)
@@ -262,7 +262,7 @@ def _measure_runs(
 
 
 def _run_all(side: Side, work: RunWork, runs: int) -> Sequence[str]:
-    names = side.begin(work, runs)
+    names = side.start_runs(work, runs)
     _await_all(side, names)
     return names
 

@@ -32,13 +32,13 @@ class Machine:
     cores: int
     disk_mb: float  # MB/s of sustained writes
     sync_ms: float  # until a write is on disk
-    scales: float  # lower on large machines: all backends share one WAL, one lock table, one snapshot
+    last_core_share: float  # lower on large machines: all backends share one WAL, one lock table, one snapshot
 
 
 MACHINES: Sequence[Machine] = (
-    Machine(8, disk_mb=250, sync_ms=1.0, scales=0.95),
-    Machine(32, disk_mb=600, sync_ms=0.7, scales=0.8),
-    Machine(96, disk_mb=1200, sync_ms=0.5, scales=0.6),
+    Machine(8, disk_mb=250, sync_ms=1.0, last_core_share=0.95),
+    Machine(32, disk_mb=600, sync_ms=0.7, last_core_share=0.8),
+    Machine(96, disk_mb=1200, sync_ms=0.5, last_core_share=0.6),
 )
 
 
@@ -49,7 +49,7 @@ class Capacity:
     machine: Machine
     limits: Mapping[str, float]  # hops a second, by the part that limits them
     hops: float  # a second: the smallest of the limits
-    stops_at: str
+    limited_by: str
     worker_cores: float
     busy_connections: float
     wal_gb_a_day: float
@@ -59,7 +59,7 @@ class Capacity:
 def capacity_of(cost: HopCost, machine: Machine, redis_servers: int = 1) -> Capacity:
     """Return the capacity of a machine with one Redis server, or two: one for task messages and one for the bus."""
     limits = {
-        "PostgreSQL's processors": machine.cores * machine.scales * MAX_UTILISATION * 1000 / cost.postgres_ms,
+        "PostgreSQL's processors": machine.cores * machine.last_core_share * MAX_UTILISATION * 1000 / cost.postgres_ms,
         "PostgreSQL's disk": machine.disk_mb * 1e6 / (cost.wal_bytes * BYTES_WRITTEN_PER_WAL_BYTE),
         "Redis' one core": redis_servers * MAX_UTILISATION * 1000 / cost.redis_ms,
     }

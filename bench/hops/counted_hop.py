@@ -4,8 +4,8 @@ import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from bench.hops.floor import COMMIT, TASK, measure_floor
-from bench.hops.hops import SERVERS, HopMeasurement, HopBench
-from bench.measuring.cells import table_row, format_number
+from bench.hops.hops import SERVERS, HopBench, HopMeasurement
+from bench.measuring.cells import format_number, table_row
 from bench.measuring.tally import Tally
 
 MIN_COUNT = 0.02  # counts per hop below this are left out
@@ -16,7 +16,7 @@ PROCESSES = {
 
 def hop_table(stand: HopBench, runs: int) -> Iterator[str]:
     """Yield the counts per hop, of one run alone and of many side by side, without the traffic of idle processes."""
-    alone, together = stand.chains(runs, 1), stand.chains(4 * runs, 2 * runs)
+    alone, together = stand.measure_chains(runs, 1), stand.measure_chains(4 * runs, 2 * runs)
     both = (alone, together)
     yield f"{alone.hops} hops of one run after another, and {together.hops} of {2 * runs} runs side by side."
     yield ""
@@ -44,14 +44,14 @@ _TRAFFIC_FIGURES: Mapping[str, Sequence[tuple[str, Callable[[Tally], float]]]] =
         ("statements", lambda it: float(sum(it.statements.values()))),
         ("transactions", lambda it: it.transactions),
         ("messages of its protocol", lambda it: it.messages),
-        ("bytes to it", lambda it: it.bytes_asked),
-        ("bytes from it", lambda it: it.bytes_answered),
+        ("bytes to it", lambda it: it.bytes_sent),
+        ("bytes from it", lambda it: it.bytes_received),
     ),
     "Redis": (
         ("round trips", lambda it: it.round_trips),
         ("commands", lambda it: float(sum(it.statements.values()))),
-        ("bytes to it", lambda it: it.bytes_asked),
-        ("bytes from it", lambda it: it.bytes_answered),
+        ("bytes to it", lambda it: it.bytes_sent),
+        ("bytes from it", lambda it: it.bytes_received),
     ),
 }
 
@@ -62,7 +62,7 @@ def _other_round_trips(passed: HopMeasurement) -> float:
 
 def time_table(stand: HopBench, runs: int) -> Iterator[str]:
     """Yield the processor time by process, the lower bound of a hop's parts, and the rest of a hop above it."""
-    alone, together = stand.chains(runs, 1), stand.chains(4 * runs, 2 * runs)
+    alone, together = stand.measure_chains(runs, 1), stand.measure_chains(4 * runs, 2 * runs)
     parts = {part.name: part for part in measure_floor(stand.servers, stand.folder)}
     yield "| ms of processor a hop | one run alone | many side by side |"
     yield "|---|---:|---:|"

@@ -71,7 +71,7 @@ def flame_graph(stacks: Stacks, title: str) -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" font-family="monospace"',
         ' font-size="11">',
         f'<rect width="{WIDTH}" height="{height}" fill="#fff"/><text x="4" y="12">{escape(title)}</text>',
-        *top.drawn(0.0, height - ROW, WIDTH / max(1, top.count), MIN_SHARE * top.count, top.count),
+        *top.draw(0.0, height - ROW, WIDTH / max(1, top.count), MIN_SHARE * top.count, top.count),
         "</svg>",
     ]
     return "\n".join(drawn) + "\n"
@@ -93,7 +93,7 @@ class _FlameFrame:
     def depth(self, least: float) -> int:
         return 1 + max((callee.depth(least) for callee in self.callees.values() if callee.count >= least), default=0)
 
-    def drawn(self, x: float, y: float, scale: float, least: float, total: int) -> Iterable[str]:
+    def draw(self, x: float, y: float, scale: float, least: float, total: int) -> Iterable[str]:
         wide = self.count * scale
         tooltip = f"{self.name}: {100 * self.count / max(1, total):.1f} %"
         words = self.name if len(self.name) * LETTER_WIDTH < wide else self.name[: max(0, int(wide / LETTER_WIDTH) - 1)]
@@ -104,7 +104,7 @@ class _FlameFrame:
         )
         for callee in self.callees.values():
             if callee.count >= least:
-                yield from callee.drawn(x, y - ROW, scale, least, total)
+                yield from callee.draw(x, y - ROW, scale, least, total)
                 x += callee.count * scale
 
 

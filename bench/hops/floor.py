@@ -38,7 +38,7 @@ class FloorPart:
     server_ms: float  # processor time of PostgreSQL or Redis
 
 
-def measure_floor(servers: embedded.Services, folder: Path) -> Sequence[FloorPart]:
+def measure_floor(servers: embedded.EmbeddedServers, folder: Path) -> Sequence[FloorPart]:
     """Measure the parts one after another on these servers."""
     pids = {server.name: server.pid for server in servers.owned}
     postgres, valkey = pids["PostgreSQL"], pids["Valkey"]
@@ -67,7 +67,9 @@ def measure_floor(servers: embedded.Services, folder: Path) -> Sequence[FloorPar
         parts = [
             _time_operation("PostgreSQL: `select 1`", select, postgres),
             _time_operation(COMMIT, commit, postgres),
-            _time_operation("PostgreSQL: the same, the disk not awaited (4 statements, 2 round trips)", commit_soon, postgres),
+            _time_operation(
+                "PostgreSQL: the same, the disk not awaited (4 statements, 2 round trips)", commit_soon, postgres
+            ),
             _time_operation("Redis: `ping`", ping, valkey),
             _measure_bare_hop(servers.redis_url, folder, valkey),
         ]

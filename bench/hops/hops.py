@@ -27,7 +27,7 @@ import embedded
 from bench.compare.canvases import QUERY, chain_canvas
 from bench.compare.processes import Process, stop_all
 from bench.measuring import cpu
-from bench.measuring.counted_wire import CountingProxy, CountingProxies, run_proxies
+from bench.measuring.counting_proxy import CountingProxies, CountingProxy, run_proxies
 from bench.measuring.postgres_protocol import PostgresObserver
 from bench.measuring.redis_protocol import RedisObserver
 from bench.measuring.tally import Tally
@@ -103,27 +103,27 @@ class HopMeasurement:
     def tally(self, role: str, server: str) -> Tally:
         """Return the traffic of a kind of process to a server for each hop, without its idle traffic."""
         key = (role, server)
-        return (self.reading.tallies[key] - self._idle(self.idle.tallies[key])) * (1 / self.hops)
+        return (self.reading.tallies[key] - self._idle_share(self.idle.tallies[key])) * (1 / self.hops)
 
     def cpu_ms(self, who: str) -> float:
         """Return the milliseconds of processor time for each hop."""
-        return self._beyond(self.reading.cpu[who], self.idle.cpu[who])
+        return self._per_hop(self.reading.cpu[who], self.idle.cpu[who])
 
     @property
     def transactions(self) -> float:
         """Writing transactions of each hop."""
-        return self._beyond(self.reading.transactions, self.idle.transactions)
+        return self._per_hop(self.reading.transactions, self.idle.transactions)
 
     @property
     def wal(self) -> float:
         """Bytes of WAL of each hop."""
-        return self._beyond(self.reading.wal, self.idle.wal)
+        return self._per_hop(self.reading.wal, self.idle.wal)
 
-    def _beyond(self, counted: float, idle: float) -> float:
+    def _per_hop(self, counted: float, idle: float) -> float:
         """Return a count per hop, without the idle count of the same time."""
         return (counted - idle / self.idle.at * self.reading.at) / self.hops
 
-    def _idle(self, tally: Tally) -> Tally:
+    def _idle_share(self, tally: Tally) -> Tally:
         return tally * (self.reading.at / self.idle.at)
 
 
@@ -134,9 +134,9 @@ class HopBench:
     database: Database
     lifecycle: Lifecycle
     redis: "redis.Redis"
-    servers: embedded.Services
-    laid: CountingProxies
-    wires: Mapping[tuple[str, str], CountingProxy]
+    servers: embedded.EmbeddedServers
+    proxies: CountingProxies
+    proxy_by_route: Mapping[tuple[str, str], CountingProxy]
     environment: Mapping[str, str]
     folder: Path
     processes: dict[str, list[Process]] = field(default_factory=dict[str, list[Process]])
@@ -153,8 +153,8 @@ class HopBench:
         """Start processes of a kind; they reach the servers through the proxies of that kind."""
         given = {
             **self.environment,
-            "EASEL_DATABASE_URL": self.wires[role, "PostgreSQL"].through(self.servers.database_url),
-            "EASEL_REDIS_URL": self.wires[role, "Redis"].through(self.servers.redis_url),
+            "EASEL_DATABASE_URL": self.proxy_by_route[role, "PostgreSQL"].proxied_url(self.servers.database_url),
+            "EASEL_REDIS_URL": self.proxy_by_route[role, "Redis"].proxied_url(self.servers.redis_url),
             **environment,
         }
         for _ in range(count):
@@ -173,20 +173,20 @@ class HopBench:
         self.start("worker", count, EASEL_WORKER_POOL=str(min(8, CONNECTIONS // count - 1)))
         for _ in range(3):
             self.run_all(4 * count, 4 * count)
-        self.idle = self._pause(idle)
+        self.idle = self._read_idle(idle)
 
-    def _pause(self, seconds: float) -> CounterReading:
-        before = self.read()
+    def _read_idle(self, seconds: float) -> CounterReading:
+        before = self.read_counters()
         time.sleep(seconds)
-        return self.read() - before
+        return self.read_counters() - before
 
     # -- runs --------------------------------------------------------------------------------------------------------
-    def chains(self, runs: int, at_once: int) -> HopMeasurement:
+    def measure_chains(self, runs: int, at_once: int) -> HopMeasurement:
         """Run `runs` chains, `at_once` at a time, and return their cost."""
         assert self.idle is not None
-        before = self.read()
+        before = self.read_counters()
         started = self.run_all(runs, at_once)
-        after = self.read()
+        after = self.read_counters()
         with self.database.transaction() as tx:
             rows = tx.rows(ACTIVATION_TIMES, runs=started)
         hop_ms = [
@@ -201,28 +201,28 @@ class HopBench:
         """Start `runs` runs with at most `at_once` open at a time; return their ids when all have succeeded."""
         started: list[UUID] = []
         deadline = time.monotonic() + TIMEOUT
-        while (still_open := self._open()) or len(started) < runs:
+        while (still_open := self._count_open()) or len(started) < runs:
             for _ in range(min(at_once - still_open, runs - len(started))):
                 start = Start(self.tenant_id, self.canvas_id, self.version_id, RunRequest(query=QUERY))
                 started.append(self.lifecycle.start_run(start).run_id)
             if time.monotonic() > deadline:
-                raise RuntimeError(f"{still_open} runs are still open: {self.said()}")
+                raise RuntimeError(f"{still_open} runs are still open: {self.log_ends()}")
             time.sleep(POLL_INTERVAL)
         with self.database.transaction() as tx:
             if failed := tx.one_or_none(FAILED, tenant_id=self.tenant_id):
                 raise RuntimeError(f"A run failed: {failed['error']}")
         return started
 
-    def _open(self) -> int:
+    def _count_open(self) -> int:
         with self.database.transaction() as tx:
             return int(tx.scalar(OPEN, tenant_id=self.tenant_id))
 
-    def said(self) -> str:
+    def log_ends(self) -> str:
         """Return the ends of all processes' logs."""
         return "\n".join(f"{path.name}: {path.read_text()[-1000:]}" for path in sorted(self.folder.glob("*.log")))
 
     # -- counters ----------------------------------------------------------------------------------------------------
-    def read(self) -> CounterReading:
+    def read_counters(self) -> CounterReading:
         """Read all counters."""
         with self.database.transaction() as tx:
             written = tx.one_or_none(WRITE_COUNTERS)
@@ -232,7 +232,7 @@ class HopBench:
         pids |= {server.name: [server.pid] for server in self.servers.owned}
         return CounterReading(
             time.monotonic(),
-            {key: self.laid.read(wire) for key, wire in self.wires.items()},
+            {key: self.proxies.read(wire) for key, wire in self.proxy_by_route.items()},
             {who: cpu.cpu_ms_of(found) for who, found in pids.items()},
             written["transactions"],
             written["wal"],
@@ -245,14 +245,14 @@ class HopBench:
 def run_hop_bench(folder: Path) -> Generator[HopBench]:
     """Run scheduler and sweeper on embedded servers until the block ends. The caller starts workers."""
     with ExitStack() as until_end:
-        servers = until_end.enter_context(embedded.services(folder, durable=True))
+        servers = until_end.enter_context(embedded.run_servers(folder, durable=True))
         migrate.upgrade(servers.database_url)
         laid = until_end.enter_context(run_proxies())
         talks: Mapping[str, tuple[str, Callable[[Tally], Any]]] = {
             "PostgreSQL": (servers.database_url, PostgresObserver),
             "Redis": (servers.redis_url, RedisObserver),
         }
-        found = {(role, server): laid.to(url, talk) for role in ROLES for server, (url, talk) in talks.items()}
+        found = {(role, server): laid.open(url, talk) for role in ROLES for server, (url, talk) in talks.items()}
         database = Database(servers.database_url, pool_size=2, application="easel-bench")
         until_end.callback(database.close)
         app, bus = make_app(servers.redis_url), Bus(servers.redis_url)

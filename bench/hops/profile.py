@@ -31,12 +31,16 @@ def flame_table(stand: HopBench, runs: int, file: Path) -> Iterator[str]:
     if not raw.exists():
         raise RuntimeError(f"py-spy wrote no samples: {(stand.folder / 'py-spy.log').read_text()}")
     stacks = flame.parse_stacks(raw.read_text().splitlines(), ROOT)
-    file.write_text(flame.flame_graph(stacks, "a worker during parallel runs: threads that hold the interpreter's lock"))
+    file.write_text(
+        flame.flame_graph(stacks, "a worker during parallel runs: threads that hold the interpreter's lock")
+    )
     yield f"{sum(stacks.values()):,} samples of threads that held a worker's interpreter lock, {runs} parallel runs."
     yield ""
     yield from _shares_table("package of the running code", flame.shares_by_package(stacks)[:PACKAGE_ROWS])
     yield ""
-    yield from _shares_table("Easel's functions, with the functions they call", flame.shares_by_function(stacks)[:FUNCTION_ROWS])
+    yield from _shares_table(
+        "Easel's functions, with the functions they call", flame.shares_by_function(stacks)[:FUNCTION_ROWS]
+    )
 
 
 def _shares_table(title: str, shares: Sequence[tuple[str, float]]) -> Iterator[str]:

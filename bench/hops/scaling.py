@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from bench.hops.capacity import MAX_UTILISATION, MACHINES, ROUND_TRIP, HopCost, capacity_of
+from bench.hops.capacity import MACHINES, MAX_UTILISATION, ROUND_TRIP, HopCost, capacity_of
 from bench.hops.hops import HopBench
 from bench.measuring.cells import table_row
 
@@ -14,7 +14,7 @@ def scale_table(stand: HopBench, runs: int, workers: Sequence[int] = (1, 2, 4, 8
     for count in workers:
         stand.stop("worker")
         stand.start_workers(count)
-        passed = stand.chains(4 * runs, 4 * runs)
+        passed = stand.measure_chains(4 * runs, 4 * runs)
         costs = (passed.cpu_ms(who) for who in ("worker", "PostgreSQL", "Valkey"))
         trips = passed.tally("worker", "PostgreSQL").round_trips
         yield table_row(str(count), passed.hops_per_second, *costs, trips)
@@ -22,7 +22,7 @@ def scale_table(stand: HopBench, runs: int, workers: Sequence[int] = (1, 2, 4, 8
 
 def capacity_table(stand: HopBench, runs: int) -> Iterator[str]:
     """Yield the capacity of one PostgreSQL, from the cost of a hop on this machine."""
-    passed = stand.chains(4 * runs, 2 * runs)
+    passed = stand.measure_chains(4 * runs, 2 * runs)
     cost = HopCost(
         worker_ms=passed.cpu_ms("worker"),
         postgres_ms=passed.cpu_ms("PostgreSQL"),
@@ -43,8 +43,10 @@ def capacity_table(stand: HopBench, runs: int) -> Iterator[str]:
     for limit in reaches[0].limits:
         yield table_row(f"hops a second until saturated: {limit}", *(it.limits[limit] for it in reaches))
     yield table_row("**hops a second**", *(it.hops for it in reaches))
-    yield "| saturated first | " + " | ".join(it.stops_at for it in reaches) + " |"
-    yield table_row("hops a second with a second Redis for the bus", *(capacity_of(cost, it.machine, 2).hops for it in reaches))
+    yield "| saturated first | " + " | ".join(it.limited_by for it in reaches) + " |"
+    yield table_row(
+        "hops a second with a second Redis for the bus", *(capacity_of(cost, it.machine, 2).hops for it in reaches)
+    )
     yield table_row("cores for workers", *(it.worker_cores for it in reaches))
     yield table_row("busy connections", *(it.busy_connections for it in reaches))
     yield table_row("commits that share a write to the disk", *(it.commits_a_sync for it in reaches))

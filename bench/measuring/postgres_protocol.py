@@ -8,7 +8,7 @@ import re
 import struct
 from collections.abc import Iterator
 
-from bench.measuring.tally import Tally, RoundTripCounter
+from bench.measuring.tally import RoundTripCounter, Tally
 
 TLS_REQUEST, GSS_REQUEST = 80877103, 80877104  # each is answered by one byte that is not a message
 HEAD = 5  # bytes before a message's body: type and length
@@ -47,76 +47,76 @@ class PostgresObserver(RoundTripCounter):
 
     def __init__(self, tally: Tally) -> None:
         super().__init__(tally)
-        self._asked, self._answered = bytearray(), bytearray()
+        self._requests, self._responses = bytearray(), bytearray()
         self._has_started = False
         self._bytes_without_message = 0
-        self._is_sealed = False
+        self._is_encrypted = False
         self._prepared: dict[bytes, str] = {}
-        self._bound: dict[bytes, str] = {}
-        self._has_worked = False  # since the last transaction ended
+        self._portals: dict[bytes, str] = {}
+        self._has_completed_statement = False  # since the last transaction ended
 
-    def asked(self, data: bytes) -> None:
-        super().asked(data)
-        if self._is_sealed:
+    def on_request(self, data: bytes) -> None:
+        super().on_request(data)
+        if self._is_encrypted:
             return
-        self._asked += data
+        self._requests += data
         if not self._has_started:
-            self._start()
+            self._parse_startup()
         if self._has_started:
-            for kind, body in _take_messages(self._asked):
+            for kind, body in _take_messages(self._requests):
                 self.tally.messages += 1
-                self._ask(kind, body)
+                self._on_client_message(kind, body)
 
-    def answered(self, data: bytes) -> None:
-        super().answered(data)
-        if self._is_sealed:
+    def on_response(self, data: bytes) -> None:
+        super().on_response(data)
+        if self._is_encrypted:
             return
-        self._answered += data
-        while self._bytes_without_message and self._answered:
+        self._responses += data
+        while self._bytes_without_message and self._responses:
             self._bytes_without_message -= 1
-            self._is_sealed = self._answered.pop(0) != ord("N")
-            if self._is_sealed:
+            self._is_encrypted = self._responses.pop(0) != ord("N")
+            if self._is_encrypted:
                 return
-        for kind, body in _take_messages(self._answered):
-            self._answer(kind, body)
+        for kind, body in _take_messages(self._responses):
+            self._on_server_message(kind, body)
 
-    def _start(self) -> None:
+    def _parse_startup(self) -> None:
         """Parse the client's first messages, which have a length and no type."""
-        while not self._has_started and len(self._asked) >= 8:
-            length, code = struct.unpack_from("!ii", self._asked)
-            if len(self._asked) < length:
+        while not self._has_started and len(self._requests) >= 8:
+            length, code = struct.unpack_from("!ii", self._requests)
+            if len(self._requests) < length:
                 return
-            del self._asked[:length]
+            del self._requests[:length]
             self.tally.messages += 1
             if code in (TLS_REQUEST, GSS_REQUEST):
                 self._bytes_without_message += 1
             else:
                 self._has_started = True
 
-    def _ask(self, kind: bytes, body: bytes) -> None:
+    def _on_client_message(self, kind: bytes, body: bytes) -> None:
         match kind:
             case b"P":
                 name, sql, *_ = body.split(b"\0", 2)
                 self._prepared[name] = statement_label(sql.decode(errors="replace"))
             case b"B":
                 portal, name, *_ = body.split(b"\0", 2)
-                self._bound[portal] = self._prepared.get(name, "unknown")
+                self._portals[portal] = self._prepared.get(name, "unknown")
             case b"E":
-                self.tally.statements[self._bound.get(body.partition(b"\0")[0], "unknown")] += 1
+                self.tally.statements[self._portals.get(body.partition(b"\0")[0], "unknown")] += 1
             case b"Q":
                 self.tally.statements[statement_label(body.rstrip(b"\0").decode(errors="replace"))] += 1
             case _:
                 pass
 
-    def _answer(self, kind: bytes, body: bytes) -> None:
+    def _on_server_message(self, kind: bytes, body: bytes) -> None:
         """Count transactions: by the tag of their end, and without BEGIN when the server is idle again."""
         if kind == b"C":
             has_ended = body.startswith(tuple(end.encode() for end in ENDS))
             self.tally.transactions += has_ended
-            self._has_worked = not has_ended
-        elif kind == b"Z" and body == b"I" and self._has_worked:
+            self._has_completed_statement = not has_ended
+        elif kind == b"Z" and body == b"I" and self._has_completed_statement:
             self.tally.transactions += 1
-            self._has_worked = False
+            self._has_completed_statement = False
 
 
 def _take_messages(buffer: bytearray) -> Iterator[tuple[bytes, bytes]]:

@@ -1,6 +1,6 @@
 """An observer of Redis' protocol: counts commands by name. Of replies only bytes are counted."""
 
-from bench.measuring.tally import Tally, RoundTripCounter
+from bench.measuring.tally import RoundTripCounter, Tally
 
 END = b"\r\n"
 
@@ -10,14 +10,14 @@ class RedisObserver(RoundTripCounter):
 
     def __init__(self, tally: Tally) -> None:
         super().__init__(tally)
-        self._asked = bytearray()
+        self._requests = bytearray()
 
-    def asked(self, data: bytes) -> None:
-        super().asked(data)
-        self._asked += data
-        while (command := _parse_command(self._asked)) is not None:
+    def on_request(self, data: bytes) -> None:
+        super().on_request(data)
+        self._requests += data
+        while (command := _parse_command(self._requests)) is not None:
             name, length = command
-            del self._asked[:length]
+            del self._requests[:length]
             self.tally.messages += 1
             self.tally.statements[name] += 1
 

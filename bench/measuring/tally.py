@@ -14,8 +14,8 @@ class Tally:
 
     connections: float = 0
     round_trips: float = 0
-    bytes_asked: float = 0
-    bytes_answered: float = 0
+    bytes_sent: float = 0
+    bytes_received: float = 0
     messages: float = 0  # of the server's protocol, from the client
     transactions: float = 0  # ended ones, including reads and single statements; always 0 for Redis
     statements: Counter[str] = field(default_factory=Counter[str])  # by what they do; commands of Redis by name
@@ -45,11 +45,11 @@ class Tally:
 class ConnectionObserver(Protocol):
     """Observes one connection and adds to a tally."""
 
-    def asked(self, data: bytes) -> None:
+    def on_request(self, data: bytes) -> None:
         """Handle data from the client, split at any byte."""
         ...
 
-    def answered(self, data: bytes) -> None:
+    def on_response(self, data: bytes) -> None:
         """Handle data from the server, split at any byte."""
         ...
 
@@ -59,17 +59,17 @@ class RoundTripCounter:
 
     def __init__(self, tally: Tally) -> None:
         self.tally = tally
-        self._waits = False
+        self._is_waiting = False
         tally.connections += 1
 
-    def asked(self, data: bytes) -> None:
-        self.tally.bytes_asked += len(data)
-        self.tally.round_trips += not self._waits
-        self._waits = True
+    def on_request(self, data: bytes) -> None:
+        self.tally.bytes_sent += len(data)
+        self.tally.round_trips += not self._is_waiting
+        self._is_waiting = True
 
-    def answered(self, data: bytes) -> None:
-        self.tally.bytes_answered += len(data)
-        self._waits = False
+    def on_response(self, data: bytes) -> None:
+        self.tally.bytes_received += len(data)
+        self._is_waiting = False
 
 
 def _values(tally: Tally) -> dict[str, float]:

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import redis
 
-from bench.fixtures.stage import Deployment, run_deployment, wait_until
+from bench.fixtures.deployment import Deployment, run_deployment, wait_until
 
 WAYS = ("http", "cli", "key", "silent", "gone")
 
@@ -30,13 +30,13 @@ WAYS = ("http", "cli", "key", "silent", "gone")
 class MeasuredCancel:
     """One cancel: when it was requested and accepted, and the provider's record."""
 
-    asked: float
+    requested: float
     accepted: float
     closed: float
     tokens_after: int
 
     @property
-    def took(self) -> float:
+    def seconds(self) -> float:
         """Seconds from the acceptance to the closed socket; 0 if the socket was closed first."""
         return max(0.0, self.closed - self.accepted)
 
@@ -46,7 +46,7 @@ def cancel_by_http(stage: Deployment, run_id: str, session_id: str) -> None:
 
 
 def cancel_by_command(stage: Deployment, run_id: str, session_id: str) -> None:
-    stage.easel("cancel", run_id)
+    stage.run_command("cancel", run_id)
 
 
 def cancel_by_key(stage: Deployment, run_id: str, session_id: str) -> None:
@@ -54,11 +54,13 @@ def cancel_by_key(stage: Deployment, run_id: str, session_id: str) -> None:
         client.set(f"{run_id if hash(run_id) % 2 else session_id}-cancel", "x", ex=60)
 
 
-def measure_cancels(stage: Deployment, cancel: Callable[[Deployment, str, str], None], runs: int, at_once: int) -> list[MeasuredCancel]:
+def measure_cancels(
+    stage: Deployment, cancel: Callable[[Deployment, str, str], None], runs: int, at_once: int
+) -> list[MeasuredCancel]:
     """Cancel `runs` runs, each after it has begun to stream, `at_once` side by side."""
 
     def one(_: int) -> MeasuredCancel:
-        run_id, session_id, name = stage.streaming_run()
+        run_id, session_id, name = stage.start_streaming_run()
         return _measure_one(stage, cancel, run_id, session_id, name)
 
     with ThreadPoolExecutor(at_once) as pool:
@@ -70,7 +72,7 @@ def measure_without_redis(stage: Deployment, runs: int, at_once: int, *, is_kill
     found: list[MeasuredCancel] = []
     while len(found) < runs:
         with ThreadPoolExecutor(at_once) as pool:
-            streaming = [one.result() for one in [pool.submit(stage.streaming_run) for _ in range(at_once)]]
+            streaming = [one.result() for one in [pool.submit(stage.start_streaming_run) for _ in range(at_once)]]
             pid = stage.redis_pid()
             os.kill(pid, signal.SIGKILL if is_killed else signal.SIGSTOP)
             try:
@@ -79,23 +81,25 @@ def measure_without_redis(stage: Deployment, runs: int, at_once: int, *, is_kill
             finally:
                 if not is_killed:
                     os.kill(pid, signal.SIGCONT)
-        wait_until(stage.redis_answers, "Redis did not come back")
+        wait_until(stage.is_redis_up, "Redis did not come back")
     return found
 
 
-def _measure_one(stage: Deployment, cancel: Callable[[Deployment, str, str], None], run_id: str, session_id: str, name: str) -> MeasuredCancel:
+def _measure_one(
+    stage: Deployment, cancel: Callable[[Deployment, str, str], None], run_id: str, session_id: str, name: str
+) -> MeasuredCancel:
     requested = time.monotonic()
     cancel(stage, run_id, session_id)
     accepted = time.monotonic()
-    stream = stage.closes(name)
+    stream = stage.await_stream_close(name)
     after = sum(1 for moment in stream["tokens"] if moment > accepted)
     return MeasuredCancel(requested, accepted, stream["closed"], after)
 
 
 def figures_line(way: str, stops: list[MeasuredCancel]) -> str:
     """Return one line of figures."""
-    took = sorted(stop.took * 1000 for stop in stops)
-    waited = sorted((stop.accepted - stop.asked) * 1000 for stop in stops)
+    took = sorted(stop.seconds * 1000 for stop in stops)
+    waited = sorted((stop.accepted - stop.requested) * 1000 for stop in stops)
     cuts = statistics.quantiles(took, n=100, method="inclusive")
     tokens = sorted(stop.tokens_after for stop in stops)
     return (
@@ -116,7 +120,9 @@ def main() -> None:
     folder.chmod(0o711)  # as root, PostgreSQL runs under another account and must get through
     try:
         with run_deployment(folder) as stage:
-            measure_cancels(stage, cancel_by_http, options.at_once, options.at_once)  # the first calls import the model's client
+            measure_cancels(
+                stage, cancel_by_http, options.at_once, options.at_once
+            )  # the first calls import the model's client
             for way in options.ways:
                 if way in ("silent", "gone"):
                     stops = measure_without_redis(stage, options.runs, options.at_once, is_killed=way == "gone")

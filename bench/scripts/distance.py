@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from bench.hops.counted_hop import hop_table, time_table
+from bench.hops.delayed_proxies import trips_table
 from bench.hops.hops import HopBench, run_hop_bench
 from bench.hops.profile import flame_table
 from bench.hops.scaling import capacity_table, scale_table
-from bench.hops.slower_wires import trips_table
 
 TABLES: Mapping[str, Callable[[HopBench, int], Iterator[str]]] = {
     "hop": hop_table,

@@ -18,8 +18,17 @@ from uuid import UUID
 
 from sqlalchemy import text
 
-from bench.fixtures import past
-from bench.fixtures.growing import GrowthEngine, CanvasVersion, chain_components, iteration_components, merge_node, component_node, growth_engine, fan_components
+from bench.fixtures import run_history
+from bench.fixtures.growth_engine import (
+    CanvasVersion,
+    GrowthEngine,
+    chain_components,
+    component_node,
+    fan_components,
+    growth_engine,
+    iteration_components,
+    merge_node,
+)
 from bench.measuring.cells import format_number
 from canvas.document import parsing
 from canvas.graph.canvas import compile_canvas
@@ -49,7 +58,7 @@ class GrowthRow:
     at_small: float
     large: str
     at_large: float
-    because: str = ""  # why the cost may grow
+    reason: str = ""  # why the cost may grow
 
     @property
     def ratio(self) -> float:
@@ -64,8 +73,15 @@ def growth_markdown(lines: Sequence[GrowthRow]) -> str:
     """Return the table."""
     rows = ["| grows | unit | from | cost | to | cost | ratio | |", "|---|---|---:|---:|---:|---:|---:|---|"]
     for line in lines:
-        cells = (line.grows, line.unit, line.small, format_number(line.at_small), line.large, format_number(line.at_large))
-        rows.append(f"| {' | '.join(cells)} | {line.ratio:.2f} | {line.because} |")
+        cells = (
+            line.grows,
+            line.unit,
+            line.small,
+            format_number(line.at_small),
+            line.large,
+            format_number(line.at_large),
+        )
+        rows.append(f"| {' | '.join(cells)} | {line.ratio:.2f} | {line.reason} |")
     return "\n".join(rows)
 
 
@@ -73,18 +89,21 @@ def growth_markdown(lines: Sequence[GrowthRow]) -> str:
 def measure_chain(growing: GrowthEngine, full: bool) -> Iterator[GrowthRow]:
     """Measure steps in a row in one run."""
     length = 2000 if full else 400
-    version = growing.version(chain_components(length))
-    finished = growing.finished(growing.play(version))
+    version = growing.create_version(chain_components(length))
+    finished = growing.finish_times(growing.run_to_end(version))
     first = (finished[END_STEPS] - finished[0]) / END_STEPS
     last = (finished[-1] - finished[-1 - END_STEPS]) / END_STEPS
-    yield GrowthRow("steps of a run, in a row", "ms a step", "first 100", first * 1000, f"last of {length}", last * 1000)
+    yield GrowthRow(
+        "steps of a run, in a row", "ms a step", "first 100", first * 1000, f"last of {length}", last * 1000
+    )
 
 
 def measure_fan(growing: GrowthEngine, full: bool) -> Iterator[GrowthRow]:
     """Measure nodes side by side with a join."""
     small, large = 100, 2000 if full else 400
     at_small, at_large = (
-        growing.seconds(growing.play(growing.version(fan_components(width)))) / width for width in (small, large)
+        growing.run_seconds(growing.run_to_end(growing.create_version(fan_components(width)))) / width
+        for width in (small, large)
     )
     yield GrowthRow("nodes side by side", "ms a node", str(small), at_small * 1000, str(large), at_large * 1000)
 
@@ -93,14 +112,14 @@ def measure_items(growing: GrowthEngine, full: bool) -> Iterator[GrowthRow]:
     """Measure items of an Iteration, one after another and eight at a time."""
     small, large = 50, 10_000 if full else 300
     for concurrency, order in ((1, "one after another"), (8, "side by side")):
-        version = growing.version(iteration_components(concurrency))
-        at_small = growing.seconds(growing.play(version, _items(small))) / small
-        run_id = growing.play(version, _items(large))
+        version = growing.create_version(iteration_components(concurrency))
+        at_small = growing.run_seconds(growing.run_to_end(version, _items(small))) / small
+        run_id = growing.run_to_end(version, _items(large))
         yield GrowthRow(
             f"items, {order}", "ms an item", str(small), at_small * 1000, str(large),
-            growing.seconds(run_id) / large * 1000,
+            growing.run_seconds(run_id) / large * 1000,
         )  # fmt: skip
-        finished = growing.finished(run_id)
+        finished = growing.finish_times(run_id)
         tenth = large // 10
         first, last = finished[tenth + 1] - finished[1], finished[-1] - finished[-1 - tenth]
         yield GrowthRow(
@@ -120,12 +139,14 @@ def measure_outputs(growing: GrowthEngine, full: bool) -> Iterator[GrowthRow]:
     for size in (1 << 10, 64 << 10, 1 << 20, *((10 << 20,) if full else ())):
         repeated = 64
         query = "x" * (size // repeated)
-        beside = growing.version(chain_components(length, script="text", first="{sys.query}" * repeated))
-        reading = growing.version(chain_components(5, script="{StringTransform:0@result}", first="{sys.query}" * repeated))
-        growing.play(beside, query)
-        before, finished = growing.stored(), growing.finished(growing.play(beside, query))
-        stored = (growing.stored() - before) / length / 1e6  # megabytes, as the others are seconds
-        read = growing.finished(growing.play(reading, query))
+        beside = growing.create_version(chain_components(length, script="text", first="{sys.query}" * repeated))
+        reading = growing.create_version(
+            chain_components(5, script="{StringTransform:0@result}", first="{sys.query}" * repeated)
+        )
+        growing.run_to_end(beside, query)
+        before, finished = growing.stored_bytes(), growing.finish_times(growing.run_to_end(beside, query))
+        stored = (growing.stored_bytes() - before) / length / 1e6  # megabytes, as the others are seconds
+        read = growing.finish_times(growing.run_to_end(reading, query))
         costs[size] = ((finished[-1] - finished[0]) / (length - 1), (read[-1] - read[0]) / 4, stored)
     least, *more = sorted(costs)
     for size in more:
@@ -142,25 +163,30 @@ def measure_outputs(growing: GrowthEngine, full: bool) -> Iterator[GrowthRow]:
 def measure_turns(growing: GrowthEngine, full: bool) -> Iterator[GrowthRow]:
     """Measure turns of one conversation."""
     many = 500 if full else 60
-    version = growing.version(chain_components(2))
-    run_id, conversation = growing.start(version)
-    growing.ends(run_id)
+    version = growing.create_version(chain_components(2))
+    run_id, conversation = growing.start_run(version)
+    growing.await_end(run_id)
     took: list[float] = []
     starts: list[float] = []
     first = run_id
     for _ in range(many):
         began = time.perf_counter()
-        run_id, _ = growing.start(version, conversation=conversation)
+        run_id, _ = growing.start_run(version, conversation=conversation)
         starts.append(time.perf_counter() - began)
-        growing.ends(run_id)
-        took.append(growing.seconds(run_id))
+        growing.await_end(run_id)
+        took.append(growing.run_seconds(run_id))
     for title, costs in (("ms a turn of two nodes", took), ("ms to start one", starts)):
         yield GrowthRow(
             "turns of a conversation", title, "first 20", min(costs[:20]) * 1000, f"last of {many}",
             min(costs[-20:]) * 1000,
         )  # fmt: skip
     yield GrowthRow(
-        "turns of a conversation", "bytes a run begins with", "1", growing.base(first), str(many), growing.base(run_id)
+        "turns of a conversation",
+        "bytes a run begins with",
+        "1",
+        growing.base_bytes(first),
+        str(many),
+        growing.base_bytes(run_id),
     )
 
 
@@ -168,18 +194,18 @@ def measure_turns(growing: GrowthEngine, full: bool) -> Iterator[GrowthRow]:
 def measure_finished_runs(growing: GrowthEngine, full: bool) -> Iterator[GrowthRow]:
     """Measure operations with many finished runs in the tables, and the retention of old runs."""
     many = 100_000 if full else 5_000
-    version = growing.version(chain_components(20))
-    growing.play(version)
+    version = growing.create_version(chain_components(20))
+    growing.run_to_end(version)
     little = _measure_operations(growing, version)
     long_ago = datetime.now(UTC) - timedelta(days=60)
-    growing.make_week(long_ago)
+    growing.create_partitions(long_ago)
     for at in (long_ago, datetime.now(UTC) - timedelta(minutes=30)):
-        past.add(growing.database.url, growing.tenant, version.canvas_id, version.id, many, at)
+        run_history.add(growing.database.url, growing.tenant, version.canvas_id, version.id, many, at)
     much = _measure_operations(growing, version)
     for title, small in little.items():
         because = "the reply tells how many there are in all" if "page" in title else ""
         yield GrowthRow("finished runs in the tables", title, "3", small, f"{2 * many:,}", much[title], because)
-    rows = many * past.NODES
+    rows = many * run_history.NODES
     began = time.perf_counter()
     longest = _measure_retention(growing)
     yield GrowthRow(
@@ -190,14 +216,14 @@ def measure_finished_runs(growing: GrowthEngine, full: bool) -> Iterator[GrowthR
 
 def measure_weeks(growing: GrowthEngine, full: bool) -> Iterator[GrowthRow]:
     """Measure operations with many stored weeks, each of which is a partition of every table."""
-    version = growing.version(chain_components(20))
-    growing.play(version)
+    version = growing.create_version(chain_components(20))
+    growing.run_to_end(version)
     little = {**_measure_operations(growing, version), **_measure_connection(growing, version)}
     many = 104
     for week in range(1, many + 1):
-        growing.make_week(datetime.now(UTC) - timedelta(weeks=week))
-    growing.database.pruning.forget()
-    growing.play(version)
+        growing.create_partitions(datetime.now(UTC) - timedelta(weeks=week))
+    growing.database.pruning.invalidate()
+    growing.run_to_end(version)
     much = {**_measure_operations(growing, version), **_measure_connection(growing, version)}
     for title, small in little.items():
         names_its_week = title in (MS_PER_STEP, STEP_LOCKS, CONNECTION_MEMORY)
@@ -207,12 +233,12 @@ def measure_weeks(growing: GrowthEngine, full: bool) -> Iterator[GrowthRow]:
 
 def _measure_operations(growing: GrowthEngine, version: CanvasVersion) -> dict[str, float]:
     """Measure common operations."""
-    hops = [growing.finished(growing.play(version)) for _ in range(REPETITIONS)]
+    hops = [growing.finish_times(growing.run_to_end(version)) for _ in range(REPETITIONS)]
     tenant, canvas, database, api = growing.tenant, version.canvas_id, growing.database, growing.api
     started: list[UUID] = []
 
     def start() -> None:
-        started.append(growing.start(version)[0])
+        started.append(growing.start_run(version)[0])
 
     def page() -> Any:
         with api.transaction() as tx:
@@ -235,7 +261,7 @@ def _measure_operations(growing: GrowthEngine, version: CanvasVersion) -> dict[s
 
     to_start = _fastest_ms(start)
     for run_id in started:
-        growing.ends(run_id)
+        growing.await_end(run_id)
     return {
         MS_PER_STEP: min((run[-1] - run[0]) / (len(run) - 1) for run in hops) * 1000,
         "ms to start a run": to_start,
@@ -248,7 +274,7 @@ def _measure_operations(growing: GrowthEngine, version: CanvasVersion) -> dict[s
 
 def _measure_connection(growing: GrowthEngine, version: CanvasVersion) -> dict[str, float]:
     """Return the locks and memory of a worker's connection after the statements of a step, with prepared plans."""
-    run_id = growing.play(version)
+    run_id = growing.run_to_end(version)
     database = Database(growing.database.url, pool_size=1, generic_plans=True)
     try:
         with database.transaction() as tx:
@@ -256,7 +282,7 @@ def _measure_connection(growing: GrowthEngine, version: CanvasVersion) -> dict[s
                 activations.renew(tx, [(run_id, new_id(), new_id())], timedelta(seconds=10))
                 reports.unapplied_reports(tx, run_id)()
                 run_rows.try_lock(tx, run_id)()
-                scopes.prefetch(tx, run_id, None).found()
+                scopes.prefetch(tx, run_id, None).load_rows()
                 values.load_final(tx, run_id)
                 events.read_after(tx, run_id, 0)
             return {STEP_LOCKS: tx.scalar(COUNT_LOCKS), CONNECTION_MEMORY: float(tx.scalar(COUNT_MEMORY)) / 1e6}
@@ -303,7 +329,13 @@ def measure_compiling() -> Iterator[GrowthRow]:
     for title, unit, sizes, made, because in (
         ("nodes of a canvas, in a row", "ms a hundred nodes", (200, 2000), chain_components, ""),
         ("nodes of a canvas, side by side", "ms a hundred nodes", (200, 2000), fan_components, ""),
-        ("references between siblings", "ms a hundred references", (2_500, 50_000), _referring_components, MASKS_REASON),
+        (
+            "references between siblings",
+            "ms a hundred references",
+            (2_500, 50_000),
+            _referring_components,
+            MASKS_REASON,
+        ),
     ):
         small, large = (_compile_ms(made(size)) / size * END_STEPS for size in sizes)
         yield GrowthRow(title, unit, f"{sizes[0]:,}", small, f"{sizes[1]:,}", large, because)

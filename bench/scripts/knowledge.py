@@ -27,7 +27,7 @@ from psycopg import sql
 import embedded
 from bench.compare.servers import psycopg_url
 from knowledge.bases.search import SearchQuery
-from knowledge.index.index_cache import QueryVariants, IndexCache
+from knowledge.index.index_cache import IndexCache, QueryVariants
 from knowledge.index.tokenizer import word_hashes
 from store.db.database import Database
 from store.knowledge import bases as knowledge_bases
@@ -53,7 +53,7 @@ def main() -> None:
     folder = Path(tempfile.mkdtemp(prefix="easel-knowledge-"))
     folder.chmod(0o711)  # as root, PostgreSQL runs under another account and must get through
     try:
-        with embedded.services(folder, need_redis=False) as services:
+        with embedded.run_servers(folder, need_redis=False) as services:
             migrate.upgrade(services.database_url)
             for line in _table(services.database_url, options.chunks, options.numbers, options.questions):
                 print(line, flush=True)  # noqa: T201 (what this is for)
@@ -74,11 +74,18 @@ def _table(database_url: str, chunks: int, numbers: int, questions: int) -> Iter
             with database.statements() as tx:
                 bases = knowledge_bases.find_by_id_or_name(tx, tenant_id, [base_id], [])
             vector: list[float] = random.standard_normal(numbers).tolist()
-            near = shelf.nearest(
-                tenant_id, bases, QueryVariants([QUESTION], vector), by_vector=0.5, threshold=0.2, limit=SearchQuery("").candidates
+            near = shelf.search(
+                tenant_id,
+                bases,
+                QueryVariants([QUESTION], vector),
+                by_vector=0.5,
+                threshold=0.2,
+                limit=SearchQuery("").candidates,
             )
             with database.statements() as tx:
-                return knowledge_chunks.load_chunks(tx, tenant_id, [(each.document_id, each.position) for each in near[:8]])
+                return knowledge_chunks.load_chunks(
+                    tx, tenant_id, [(each.document_id, each.position) for each in near[:8]]
+                )
 
         yield _row("first question: the index is read", partial(ask, cached), 1)
         yield _row("question", partial(ask, cached), questions)

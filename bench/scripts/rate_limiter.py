@@ -23,7 +23,7 @@ from urllib.request import urlopen
 
 from sqlalchemy import text
 
-from bench.fixtures.stage import TIMEOUT, Deployment, run_deployment, environment_of
+from bench.fixtures.deployment import TIMEOUT, Deployment, environment_of, run_deployment
 from store.db.database import Database
 
 MINUTE = 60.0
@@ -166,7 +166,9 @@ def main() -> None:
     parser.add_argument("--words", type=int, default=20, help="tokens of an answer")
     parser.add_argument("--way", choices=("sliding", "fixed"), default="sliding")
     options = parser.parse_args()
-    result = measure_rate_limit(options.workers, options.minutes, options.way, (options.requests, options.tokens), options.words)
+    result = measure_rate_limit(
+        options.workers, options.minutes, options.way, (options.requests, options.tokens), options.words
+    )
     print(json.dumps(asdict(result), indent=1))  # noqa: T201 (a script)
 
 

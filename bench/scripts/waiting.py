@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
 
-from bench.fixtures.stage import Deployment, run_deployment, wait_until
+from bench.fixtures.deployment import Deployment, run_deployment, wait_until
 from store.db.database import Database
 from store.monitoring import queue_probes
 
@@ -80,7 +80,7 @@ class WaitingResult:
     until_all_wait: float = 0.0
     until_all_are_done: float = 0.0  # after the release
     small_run_ms: list[float] = field(default_factory=list[float])  # while all calls wait
-    canary_ms: float = 0.0
+    probe_ms: float = 0.0
     cancel_ms: list[float] = field(default_factory=list[float])  # from accepted to the closed socket of the provider
     statuses: Mapping[str, int] = field(default_factory=dict[str, int])
 
@@ -92,22 +92,22 @@ class WaitingBench:
     stage: Deployment
     worker: int
 
-    def provider(self, path: str, method: str = "POST") -> dict[str, Any]:
+    def ask_provider(self, path: str, method: str = "POST") -> dict[str, Any]:
         """Send a request to the provider; return its JSON."""
         request = Request(f"http://127.0.0.1:{self.stage.provider}{path}", method=method)
         with urlopen(request) as reply:  # noqa: S310 (our own)
             return json.load(reply)
 
-    def state(self) -> dict[str, Any]:
+    def provider_state(self) -> dict[str, Any]:
         """Return the provider's state of waiting requests."""
-        return self.provider("/state", "GET")
+        return self.ask_provider("/state", "GET")
 
-    def canvas(self, dsl: Mapping[str, Any]) -> str:
+    def create_agent(self, dsl: Mapping[str, Any]) -> str:
         """Create an agent; return its id."""
-        made = self.stage.client.post("/agents", json={"title": self.stage.name(), "dsl": dsl}).json()
+        made = self.stage.client.post("/agents", json={"title": self.stage.new_stream_name(), "dsl": dsl}).json()
         return str(made["data"]["id"])
 
-    def start(self, agent_id: str) -> str:
+    def start_run(self, agent_id: str) -> str:
         """Start a run; return its id."""
         reply = self.stage.client.post(f"/agents/{agent_id}/runs", json={"query": "?"})
         if reply.is_error:
@@ -118,7 +118,7 @@ class WaitingBench:
         """Return the status of a run."""
         return str(self.stage.client.get(f"/runs/{run_id}").json()["status"])
 
-    def ends(self, run_id: str) -> str:
+    def await_end(self, run_id: str) -> str:
         """Wait for the end of a run; return its status."""
         wait_until(lambda: self.status(run_id) in ENDED, f"run {run_id} did not end")
         return self.status(run_id)
@@ -195,20 +195,20 @@ def raise_open_file_limit() -> int:
 def measure_waiting(house: WaitingBench, way: str, calls: int) -> WaitingResult:
     """Run one measurement, from the start of all calls to the end of the last run."""
     found = WaitingResult(way, calls, ProcessSize.of(house.worker))
-    agent_id = house.canvas(one_call_canvas() if way == "runs" else many_calls_canvas(calls))
-    house.provider("/hold")
+    agent_id = house.create_agent(one_call_canvas() if way == "runs" else many_calls_canvas(calls))
+    house.ask_provider("/hold")
     began = time.monotonic()
     with ThreadPoolExecutor(STARTERS) as pool:
-        runs = list(pool.map(house.start, [agent_id] * (calls if way == "runs" else 1)))
-    wait_until(lambda: house.state()["open"] >= calls or _has_stalled(house), "the calls did not arrive")
-    state = house.state()
+        runs = list(pool.map(house.start_run, [agent_id] * (calls if way == "runs" else 1)))
+    wait_until(lambda: house.provider_state()["open"] >= calls or _has_stalled(house), "the calls did not arrive")
+    state = house.provider_state()
     found.most_at_once, found.until_all_wait = state["most"], state["last"] - began
     found.waiting = ProcessSize.of(house.worker)
     _measure_meanwhile(house, found, runs)
     found.waiting = max(found.waiting, ProcessSize.of(house.worker), key=lambda size: size.rss)
     released = time.monotonic()
-    house.provider("/release")
-    ends = [house.ends(run_id) for run_id in reversed(runs)]  # the last one first, to poll less
+    house.ask_provider("/release")
+    ends = [house.await_end(run_id) for run_id in reversed(runs)]  # the last one first, to poll less
     found.until_all_are_done = time.monotonic() - released
     found.after = ProcessSize.of(house.worker)
     found.statuses = {status: ends.count(status) for status in sorted(set(ends))}
@@ -217,25 +217,25 @@ def measure_waiting(house: WaitingBench, way: str, calls: int) -> WaitingResult:
 
 def _measure_meanwhile(house: WaitingBench, found: WaitingResult, runs: list[str]) -> None:
     """Measure what must work while all calls wait: small runs, the queue probe, and cancels."""
-    small = house.canvas(no_call_canvas())
+    small = house.create_agent(no_call_canvas())
     for _ in range(SMALL_RUNS):
         began = time.monotonic()
-        run_id = house.start(small)
-        if house.ends(run_id) != "succeeded":
+        run_id = house.start_run(small)
+        if house.await_end(run_id) != "succeeded":
             raise RuntimeError("A small run failed beside the waiting ones.")
         found.small_run_ms.append((time.monotonic() - began) * 1000)
-    found.canary_ms = _probe_age(house) * 1000
+    found.probe_ms = _probe_age(house) * 1000
     for run_id in runs[:CANCELS] if found.way == "runs" else ():
-        left = house.state()["left"]
+        left = house.provider_state()["left"]
         house.stage.client.post(f"/runs/{run_id}/cancel").raise_for_status()
         accepted = time.monotonic()
-        wait_until(lambda seen=left: house.state()["left"] > seen, "a cancelled call was not closed")
-        found.cancel_ms.append(max(0.0, house.state()["left_at"] - accepted) * 1000)
+        wait_until(lambda seen=left: house.provider_state()["left"] > seen, "a cancelled call was not closed")
+        found.cancel_ms.append(max(0.0, house.provider_state()["left_at"] - accepted) * 1000)
 
 
 def _has_stalled(house: WaitingBench, seconds: float = 10.0) -> bool:
     """Whether no new call has arrived for `seconds`, so that the worker accepts no more."""
-    last = house.state()["last"]
+    last = house.provider_state()["last"]
     return last is not None and time.monotonic() - last > seconds
 
 
@@ -272,7 +272,7 @@ def result_table(found: WaitingResult) -> str:
         ("seconds from the release until all are done", f"{found.until_all_are_done:.2f}"),
         ("worker's CPU ms a call", f"{cpu_ms:.2f}"),
         ("a small run meanwhile, ms p50 / max", _format_spread(found.small_run_ms)),
-        ("age of the last queue probe, ms", f"{found.canary_ms:.0f}"),
+        ("age of the last queue probe, ms", f"{found.probe_ms:.0f}"),
         ("cancel accepted to socket closed, ms p50 / max", _format_spread(found.cancel_ms)),
         ("ends", ", ".join(f"{count} {status}" for status, count in found.statuses.items())),
     ]
@@ -308,9 +308,11 @@ def main() -> None:
     results: list[WaitingResult] = []
     try:
         with run_deployment(folder, server="bench.servers.holding_server", settings=settings) as stage:
-            house = WaitingBench(stage, stage.process("worker.tasks"))
-            house.provider("/release")
-            house.ends(house.start(house.canvas(one_call_canvas())))  # the first call imports the model's client
+            house = WaitingBench(stage, stage.child_pid("worker.tasks"))
+            house.ask_provider("/release")
+            house.await_end(
+                house.start_run(house.create_agent(one_call_canvas()))
+            )  # the first call imports the model's client
             for way in options.ways:
                 results.append(measure_waiting(house, way, options.calls))
                 print(result_table(results[-1]), flush=True)  # noqa: T201 (what this is for)

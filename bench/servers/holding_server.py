@@ -31,14 +31,14 @@ class RequestCounts:
     left: int = 0
     left_at: float | None = None
 
-    def comes(self) -> None:
+    def begin(self) -> None:
         """Count a new request."""
         self.last = time.monotonic()
         self.first = self.first or self.last
         self.open += 1
         self.most = max(self.most, self.open)
 
-    def goes(self, *, is_answered: bool) -> None:
+    def end(self, *, is_answered: bool) -> None:
         """Count the end of a request: answered, or its client has disconnected."""
         self.open -= 1
         if not is_answered:
@@ -65,14 +65,14 @@ class HoldingServer:
                     if not await self._answer(json.loads(body), reader, writer):
                         return
                 else:
-                    writer.write(_reply(json.dumps(self._told(method, target)).encode(), "application/json"))
+                    writer.write(_reply(json.dumps(self._control(method, target)).encode(), "application/json"))
                 await writer.drain()
         except (ConnectionError, asyncio.IncompleteReadError):
             return  # the client has disconnected
         finally:
             writer.close()
 
-    def _told(self, method: str, target: str) -> dict[str, Any]:
+    def _control(self, method: str, target: str) -> dict[str, Any]:
         url = urlsplit(target)
         if method == "POST" and url.path == "/hold":
             self._state, self._released = RequestCounts(open=self._state.open), asyncio.Event()
@@ -83,17 +83,17 @@ class HoldingServer:
 
     async def _answer(self, body: Any, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         """Answer a request after the release; return False if the client disconnected first."""
-        self._state.comes()
+        self._state.begin()
         is_answered = False
         try:
-            is_answered = await self._is_released(reader)
+            is_answered = await self._wait_for_release(reader)
             if is_answered:
                 writer.write(_streamed_completion() if body.get("stream") else _completion())
         finally:
-            self._state.goes(is_answered=is_answered)
+            self._state.end(is_answered=is_answered)
         return is_answered
 
-    async def _is_released(self, reader: asyncio.StreamReader) -> bool:
+    async def _wait_for_release(self, reader: asyncio.StreamReader) -> bool:
         """Wait for the release; return False if the client disconnected first."""
         if self._released.is_set():
             await asyncio.sleep(self._after)

@@ -34,7 +34,7 @@ class RateLimitedServer:
     refused: list[float] = field(default_factory=list[float])
     _first: int = 0  # index of the oldest admitted request in the window
 
-    def wait(self, now: float, tokens: int) -> float:
+    def admit(self, now: float, tokens: int) -> float:
         """Return the seconds until a request of so many tokens is admitted; 0 admits and counts it."""
         begins = now - self.window if self.way == "sliding" else math.floor(now / self.window) * self.window
         while self._first < len(self.admitted) and self.admitted[self._first][0] < begins:
@@ -48,11 +48,11 @@ class RateLimitedServer:
         return max(0.001, ends + self.window - now)
 
     @property
-    def left(self) -> int:
+    def remaining_requests(self) -> int:
         """The number of requests remaining in this window."""
         return self.requests - (len(self.admitted) - self._first)
 
-    def told(self) -> dict[str, Any]:
+    def record(self) -> dict[str, Any]:
         """Return the record of requests."""
         return {"admitted": self.admitted, "refused": self.refused}
 
@@ -61,7 +61,7 @@ class RateLimitedServer:
         try:
             head = (await reader.readuntil(b"\r\n\r\n")).decode()
             if head.startswith("GET"):
-                await _reply(writer, "200 OK", self.told())
+                await _reply(writer, "200 OK", self.record())
             else:
                 await self._answer(json.loads(await reader.readexactly(_length(head))), writer)
         except (ConnectionError, asyncio.IncompleteReadError):
@@ -71,7 +71,7 @@ class RateLimitedServer:
 
     async def _answer(self, request: Any, writer: asyncio.StreamWriter) -> None:
         prompt = sum(len(str(message.get("content")).split()) for message in request["messages"])
-        wait = self.wait(time.monotonic(), prompt + self.words)
+        wait = self.admit(time.monotonic(), prompt + self.words)
         if wait:
             error = {"error": {"message": "Rate limit reached.", "type": "rate_limit_error"}}
             await _reply(writer, "429 Too Many Requests", error, f"retry-after: {wait:.3f}\r\n")
@@ -79,7 +79,7 @@ class RateLimitedServer:
         await asyncio.sleep(self.delay)
         usage = {"prompt_tokens": prompt, "completion_tokens": self.words, "total_tokens": prompt + self.words}
         message = {"role": "assistant", "content": "word " * self.words}
-        headers = f"x-ratelimit-limit-requests: {self.requests}\r\nx-ratelimit-remaining-requests: {self.left}\r\n"
+        headers = f"x-ratelimit-limit-requests: {self.requests}\r\nx-ratelimit-remaining-requests: {self.remaining_requests}\r\n"
         if not request.get("stream"):
             await _reply(writer, "200 OK", {"choices": [{"index": 0, "message": message}], "usage": usage}, headers)
             return

@@ -63,7 +63,9 @@ def _check_depth(entries: Mapping[str, Entry], entry: Entry) -> None:
 
 def _item(container: Entry, item_class: str, body: Sequence[Entry], taken: Iterable[str]) -> Entry:
     inside = {member.id for member in body}
-    followers = {target for member in body for target in _targets_of(member) if target in inside and target != member.id}
+    followers = {
+        target for member in body for target in _targets_of(member) if target in inside and target != member.id
+    }
     starts = tuple(member.id for member in body if member.id not in followers)
     return Entry(
         id=_item_id(container, item_class, body, taken),

@@ -196,7 +196,9 @@ def _is_component(drawing: Drawing, node: DrawnNode) -> bool:
 def _component(drawing: Drawing, node: DrawnNode) -> Fields:
     entry: Fields = {
         "obj": {"component_name": node.label, "params": _params(drawing, node, depth=1)},
-        "downstream": [edge.target for edge in drawing.leaving.get(node.id, ()) if _can_be_followed(drawing, node, edge)],
+        "downstream": [
+            edge.target for edge in drawing.leaving.get(node.id, ()) if _can_be_followed(drawing, node, edge)
+        ],
         "upstream": [edge.source for edge in drawing.entering.get(node.id, ())],
     }
     return {**entry, "parent_id": node.parent} if node.parent else entry

@@ -26,7 +26,9 @@ _WITHOUT_TEXT = frozenset({"Begin", "Answer", "Switch", "Categorize", "Iteration
 def normalize_parameters(entries: Mapping[str, Entry], drawn: drawing.Drawing) -> dict[str, Entry]:
     """Return the entries with params in the main shapes. Raises InvalidCanvas if a condition cannot be parsed."""
     sources = _sources(entries)
-    return {entry.id: replace(entry, params=_normalize_params(entry, entries, sources, drawn)) for entry in entries.values()}
+    return {
+        entry.id: replace(entry, params=_normalize_params(entry, entries, sources, drawn)) for entry in entries.values()
+    }
 
 
 def resolve_local_names(entries: Mapping[str, Entry]) -> dict[str, Entry]:
@@ -300,7 +302,9 @@ def _sources(entries: Mapping[str, Entry]) -> dict[str, list[str]]:
     return sources
 
 
-def _resolve_item_variable(local: dict[str, Entry], bodies: Mapping[str, Sequence[str]], container: str, variable: str) -> None:
+def _resolve_item_variable(
+    local: dict[str, Entry], bodies: Mapping[str, Sequence[str]], container: str, variable: str
+) -> None:
     """Rewrite `{variable}` in a container's body, and in containers inside of it, to a reference to its item."""
     item = next((it for it in bodies.get(container, ()) if local[it].component == "IterationItem"), None)
     if item is None:

@@ -81,7 +81,9 @@ def _document(written: Fields) -> Document:
         "globals": loaded,
         "variables": variables,
     }
-    return Document(_build_entries(entries, drawn), raw, loaded, variables, tuple(history), tuple(retrieval), tuple(memory))
+    return Document(
+        _build_entries(entries, drawn), raw, loaded, variables, tuple(history), tuple(retrieval), tuple(memory)
+    )
 
 
 def _check_size(what: str, count: int, most: int) -> None:
@@ -108,7 +110,9 @@ def _build_entries(raw_entries: Mapping[str, Fields], drawn: drawing.Drawing) ->
             parent=parent,
             name=node.name if node else "",
         )
-    return parameter_aliases.resolve_local_names(containers.add_item_nodes(parameter_aliases.normalize_parameters(entries, drawn)))
+    return parameter_aliases.resolve_local_names(
+        containers.add_item_nodes(parameter_aliases.normalize_parameters(entries, drawn))
+    )
 
 
 def _entry(node_id: str, item: Any, drawn: drawing.Drawing) -> Fields:

@@ -14,7 +14,7 @@ from uuid import UUID
 
 from canvas.budget import budget_stop
 from canvas.graph.canvas import Canvas
-from canvas.state.run_state import RULES_VERSION, RunStatus, ActivationStatus
+from canvas.state.run_state import RULES_VERSION, ActivationStatus, RunStatus
 
 TICK = timedelta(seconds=1)  # the sweeper checks everything once per tick
 MAX_PROBE_AGE = timedelta(
@@ -30,16 +30,16 @@ class WaitsFor(StrEnum):
     OVER = "over"  # nothing: the run is over
     SESSION = "session"  # another run of its session
     WORK = "work"  # a running node
-    LETTING_GO = "letting_go"  # a running node whose cancellation was requested
-    SILENT_LEASE = "silent_lease"  # a worker whose lease has expired
+    CANCELLATION = "letting_go"  # a running node whose cancellation was requested
+    EXPIRED_LEASE = "silent_lease"  # a worker whose lease has expired
     REPORT = "report"  # an advance that applies a report
     WORKER = "worker"  # a worker that receives the task message
     TIME = "time"  # a point in time
-    PLACE = "place"  # a free run slot (`max_running`)
+    RUN_SLOT = "place"  # a free run slot (`max_running`)
     PERSON = "person"  # an answer to a form
     BUDGET = "budget"  # a higher budget
     NEWER_RULES = "newer_rules"  # a release that knows its routing rules
-    NOBODY = "nobody"  # nothing, although it is not over: a bug
+    NOTHING = "nobody"  # nothing, although it is not over: a bug
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +77,8 @@ class WaitFacts:
 
     run_id: UUID
     status: RunStatus
-    engine: int
-    asked: str | None
+    rules_version: int
+    cancel_request: str | None
     error: str
     created_at: datetime
     finished_at: datetime | None
@@ -86,10 +86,10 @@ class WaitFacts:
     now: datetime
     max_running: int = 256
     forms: Mapping[UUID, tuple[Mapping[str, Any], str]] = field(default_factory=dict)  # inputs, tips
-    alive: Sequence[OpenActivation] = ()  # of a large run not all
+    open_activations: Sequence[OpenActivation] = ()  # of a large run not all
     counts: Mapping[ActivationStatus, int] = field(default_factory=dict)  # of all open activations
-    ahead: BlockingRun | None = None
-    canary: datetime | None = None  # when the last queue probe that has returned was sent
+    blocking_run: BlockingRun | None = None
+    last_probe_at: datetime | None = None  # when the last queue probe that has returned was sent
     swept_since: datetime | None = None
     swept_at: datetime | None = None
 
@@ -124,14 +124,16 @@ def explain(facts: WaitFacts, canvas: Canvas, limit_of: Callable[[str], float]) 
         return Explanation(facts.run_id, facts.status, waits.over())
     if facts.status is RunStatus.QUEUED:
         return Explanation(facts.run_id, facts.status, waits.session())
-    of_activations = sorted((waits.of(one) for one in facts.alive if one.status in _ORDER), key=_rank)
+    of_activations = sorted(
+        (waits.of_activation(one) for one in facts.open_activations if one.status in _ORDER), key=_rank
+    )
     external = [wait for wait in of_activations if wait.kind in _EXTERNAL]
     internal = [wait for wait in of_activations if wait.kind not in _EXTERNAL]
     first = external if facts.status is RunStatus.WAITING else internal
     others = internal if facts.status is RunStatus.WAITING else external
     if not first:
-        return Explanation(facts.run_id, facts.status, waits.nobody(), tuple(others))
-    if facts.engine > RULES_VERSION:
+        return Explanation(facts.run_id, facts.status, waits.nothing(), tuple(others))
+    if facts.rules_version > RULES_VERSION:
         return Explanation(facts.run_id, facts.status, waits.newer_rules(), (*first, *others))
     return Explanation(facts.run_id, facts.status, first[0], (*first[1:], *others))
 
@@ -153,18 +155,24 @@ def explanation_json(explanation: Explanation, canvas: Canvas | None) -> dict[st
     }
 
 
-_ORDER = (ActivationStatus.RUNNING, ActivationStatus.REPORTED, ActivationStatus.READY, ActivationStatus.QUEUED, ActivationStatus.WAITING)
+_ORDER = (
+    ActivationStatus.RUNNING,
+    ActivationStatus.REPORTED,
+    ActivationStatus.READY,
+    ActivationStatus.QUEUED,
+    ActivationStatus.WAITING,
+)
 _RANKS = {
     kind: rank
     for rank, kind in enumerate(
         (
-            WaitsFor.LETTING_GO,
+            WaitsFor.CANCELLATION,
             WaitsFor.WORK,
-            WaitsFor.SILENT_LEASE,
+            WaitsFor.EXPIRED_LEASE,
             WaitsFor.REPORT,
             WaitsFor.WORKER,
             WaitsFor.TIME,
-            WaitsFor.PLACE,
+            WaitsFor.RUN_SLOT,
             WaitsFor.BUDGET,
             WaitsFor.PERSON,
         )
@@ -197,9 +205,9 @@ class _Waits:
         return Wait(WaitsFor.OVER, sentence, since=self.facts.finished_at, detail=_present(error=self.facts.error))
 
     def session(self) -> Wait:
-        facts, ahead = self.facts, self.facts.ahead
+        facts, ahead = self.facts, self.facts.blocking_run
         if ahead is None or ahead.run_id == facts.run_id:
-            sentence = f"It is the next run of its session, and {self._swept('starts it', 10)}."
+            sentence = f"It is the next run of its session, and {self._sweeper_text('starts it', 10)}."
             return Wait(WaitsFor.SESSION, sentence, owner="the sweeper", since=facts.created_at)
         return Wait(
             WaitsFor.SESSION,
@@ -211,31 +219,35 @@ class _Waits:
 
     def newer_rules(self) -> Wait:
         sentence = (
-            f"It was started under newer routing rules ({self.facts.engine}) than this release knows "
+            f"It was started under newer routing rules ({self.facts.rules_version}) than this release knows "
             f"({RULES_VERSION}): a scheduler or worker of the newer release must continue it."
         )
-        return Wait(WaitsFor.NEWER_RULES, sentence, owner="the newer release", detail={"engine": self.facts.engine})
+        return Wait(
+            WaitsFor.NEWER_RULES, sentence, owner="the newer release", detail={"engine": self.facts.rules_version}
+        )
 
-    def nobody(self) -> Wait:
+    def nothing(self) -> Wait:
         counts = {status.value: number for status, number in self.facts.counts.items() if number}
         open_counts = ", ".join(f"{number} {status}" for status, number in counts.items()) or "none"
         sentence = (
             f"Nothing will continue it, which is a bug in Easel: the run is {self.facts.status.value}, and its open "
             f"activations are: {open_counts}. Report this with the rows of the run, then cancel it."
         )
-        return Wait(WaitsFor.NOBODY, sentence, detail={"alive": counts})
+        return Wait(WaitsFor.NOTHING, sentence, detail={"alive": counts})
 
     # -- of one activation ----------------------------------------------------------------------------------------
-    def of(self, one: OpenActivation) -> Wait:
+    def of_activation(self, one: OpenActivation) -> Wait:
         match one.status:
             case ActivationStatus.RUNNING if one.lease_until is None or one.lease_until < self.facts.now:
                 return self._lost_worker(one)
-            case ActivationStatus.RUNNING if self.facts.asked is not None:
+            case ActivationStatus.RUNNING if self.facts.cancel_request is not None:
                 return self._cancelling(one)
             case ActivationStatus.RUNNING:
                 return self._at_work(one)
             case ActivationStatus.REPORTED:
-                step = self._swept("advances the run", 2) + (" if no other process does" if self._is_swept else "")
+                step = self._sweeper_text("advances the run", 2) + (
+                    " if no other process does" if self._is_swept else ""
+                )
                 sentence = f"{self._node(one)} has reported, and {step}."
                 return Wait(WaitsFor.REPORT, sentence, owner="a scheduler", since=one.finished_at, of=one)
             case ActivationStatus.READY if one.not_before > self.facts.now:
@@ -248,7 +260,7 @@ class _Waits:
                 most = self.facts.max_running
                 sentence = f"{self._node(one)} waits for one of the {most} slots of the run, which are all in use."
                 detail = {"max_running": most, "queued": self.facts.counts.get(ActivationStatus.QUEUED, 0)}
-                return Wait(WaitsFor.PLACE, sentence, "the nodes at work", one.created_at, of=one, detail=detail)
+                return Wait(WaitsFor.RUN_SLOT, sentence, "the nodes at work", one.created_at, of=one, detail=detail)
             case _:
                 return self._form(one)
 
@@ -263,7 +275,7 @@ class _Waits:
     def _cancelling(self, one: OpenActivation) -> Wait:
         sentence = f"The run is being cancelled, and {self._node(one)} has not stopped yet in {_worker(one)}."
         lease = self._lease_json(one)
-        return Wait(WaitsFor.LETTING_GO, sentence, _worker(one), one.started_at, one.lease_until, one, lease)
+        return Wait(WaitsFor.CANCELLATION, sentence, _worker(one), one.started_at, one.lease_until, one, lease)
 
     def _lost_worker(self, one: OpenActivation) -> Wait:
         now, since = self.facts.now, one.lease_until or self.facts.now
@@ -271,27 +283,27 @@ class _Waits:
         within = max(timedelta(0), MIN_UNINTERRUPTED - seen) + TICK
         sentence = (
             f"The lease of {_worker(one)} on {self._node(one)} expired {_span(now - since)} ago; "
-            f"{self._swept('gives the work to another worker', within.total_seconds())}."
+            f"{self._sweeper_text('gives the work to another worker', within.total_seconds())}."
         )
-        return Wait(WaitsFor.SILENT_LEASE, sentence, "the sweeper", since, of=one, detail=self._lease_json(one))
+        return Wait(WaitsFor.EXPIRED_LEASE, sentence, "the sweeper", since, of=one, detail=self._lease_json(one))
 
     def _ready(self, one: OpenActivation) -> Wait:
         facts, node = self.facts, self._node(one)
-        quiet = facts.now - facts.canary if facts.canary is not None else None
+        quiet = facts.now - facts.last_probe_at if facts.last_probe_at is not None else None
         if not self._is_swept and (one.hinted_at is None or quiet is None or quiet > MAX_PROBE_AGE):
-            how = f"{node} is ready, and {self._swept('sends its task message', 1)}"
+            how = f"{node} is ready, and {self._sweeper_text('sends its task message', 1)}"
         elif one.hinted_at is None:
             how = f"{node} is ready, and the sweeper sends its task message within a second"
         elif quiet is None:
             how = f"{node} is ready, and no worker has ever received a task message: start one"
         elif quiet > MAX_PROBE_AGE:
             how = f"{node} is ready, and no worker has received anything from the queue for {_span(quiet)}"
-        elif facts.canary is not None and one.hinted_at < facts.canary - MESSAGE_LOST_AFTER:
+        elif facts.last_probe_at is not None and one.hinted_at < facts.last_probe_at - MESSAGE_LOST_AFTER:
             how = f"{node} is ready, and its task message was lost: the sweeper sends it again within a second"
         else:
             how = f"{node} is ready, and waits in the queue for a free worker"
         last = f"; its workers were lost {one.strikes} times, and it fails after one more" if one.strikes > 1 else ""
-        detail = _present(hinted_at=_iso(one.hinted_at), last_canary=_iso(facts.canary), strikes=one.strikes)
+        detail = _present(hinted_at=_iso(one.hinted_at), last_canary=_iso(facts.last_probe_at), strikes=one.strikes)
         since = one.hinted_at or one.not_before
         return Wait(WaitsFor.WORKER, f"{how}{last}.", "the workers", since, of=one, detail=detail)
 
@@ -323,7 +335,7 @@ class _Waits:
     def _is_swept(self) -> bool:
         return self.facts.swept_at is not None and self.facts.now - self.facts.swept_at <= 10 * TICK
 
-    def _swept(self, does: str, seconds: float) -> str:
+    def _sweeper_text(self, does: str, seconds: float) -> str:
         """Return what the sweeper does within so many seconds; if none runs, that one must be started."""
         if self._is_swept:
             return f"the sweeper {does} within {seconds:.0f} s"

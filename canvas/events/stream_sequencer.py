@@ -95,7 +95,7 @@ class SequencedEvent(Generic[E]):
 
     position: Position
     stored: E
-    keep: int = 0
+    retained_length: int = 0
     epoch: int = 0
 
     @property
@@ -109,7 +109,7 @@ class TextDelta:
     """A part of the open stream's text, and the reader's position after it."""
 
     position: Position
-    turn: UUID
+    stream_id: UUID
     text: str
 
 
@@ -128,7 +128,7 @@ class _DeltaBuffer:
     def end(self) -> int:
         return self.start + len(self.text)
 
-    def hear(self, epoch: int, offset: int, text: str) -> None:
+    def add(self, epoch: int, offset: int, text: str) -> None:
         """Add a text delta; one that is not adjacent replaces the buffer, since the rows have the rest."""
         if epoch < self.epoch:
             return
@@ -141,7 +141,7 @@ class _DeltaBuffer:
             self.start, self.text = offset, text[: self.start - offset] + self.text
         self.text += text[self.end - offset :] if offset + len(text) > self.end else ""
 
-    def after(self, offset: int) -> str:
+    def text_from(self, offset: int) -> str:
         """Return the buffered text from `offset` on; empty if the buffer begins later."""
         return self.text[offset - self.start :] if self.start <= offset < self.end else ""
 
@@ -153,9 +153,9 @@ class StreamSequencer(Generic[E]):
         self.position = after or Position()
         self._announced = 0
         self._has_read = False
-        self._is_sure = False
+        self._is_current = False
         self._rows: dict[UUID, StoredStream] = {}
-        self._heard: dict[UUID, _DeltaBuffer] = {}
+        self._buffers: dict[UUID, _DeltaBuffer] = {}
         self._open: UUID | None = None
 
     @property
@@ -166,49 +166,49 @@ class StreamSequencer(Generic[E]):
     @property
     def needs_rows(self) -> bool:
         """Whether rows must be read: something may be missing."""
-        return not self._is_sure or self._announced > self.after or self._is_behind()
+        return not self._is_current or self._announced > self.after or self._is_behind()
 
-    def look_again(self) -> None:
+    def mark_stale(self) -> None:
         """Request a read of the rows, since a notification may have been missed."""
-        self._is_sure = False
+        self._is_current = False
 
-    def echo(self, number: int) -> None:
+    def on_event_notification(self, number: int) -> None:
         """Take note that events up to this number are stored."""
         self._announced = max(self._announced, number)
 
-    def piece(self, turn: UUID, epoch: int, offset: int, text: str) -> list[Frame[E]]:
+    def on_text_delta(self, turn: UUID, epoch: int, offset: int, text: str) -> list[Frame[E]]:
         """Add a text delta; return the frames that can be sent now. An empty delta tells the present text length."""
-        heard = self._heard.get(turn)
+        heard = self._buffers.get(turn)
         if heard is None:
-            self._heard[turn] = _DeltaBuffer(epoch, offset, text)
+            self._buffers[turn] = _DeltaBuffer(epoch, offset, text)
         else:
-            heard.hear(epoch, offset, text)
-        return list(self._say()) if turn == self._open else []
+            heard.add(epoch, offset, text)
+        return list(self._pending_text()) if turn == self._open else []
 
-    def rows(self, events: Sequence[E], turns: Sequence[StoredStream]) -> list[Frame[E]]:
+    def on_rows(self, events: Sequence[E], turns: Sequence[StoredStream]) -> list[Frame[E]]:
         """Add rows; return the frames that can be sent now.
 
         events: those after `after`, in order. turns: rows of streams not closed before it, read after the events.
         """
-        self._is_sure = True
+        self._is_current = True
         for turn in turns:
-            self._know(turn)
+            self._record_row(turn)
         if not self._has_read:
             self._has_read = True
-            self._go_on()
+            self._find_open_stream()
         frames: list[Frame[E]] = []
         for event in events:
             if event.number <= self.after:
                 continue
             if event.number != self.after + 1:
                 break
-            frames += self._say()
-            frames.append(self._step(event))
-        frames += self._say()
-        self._forget()
+            frames += self._pending_text()
+            frames.append(self._apply_event(event))
+        frames += self._pending_text()
+        self._remove_closed()
         return frames
 
-    def _know(self, row: StoredStream) -> None:
+    def _record_row(self, row: StoredStream) -> None:
         """Record a stream's row. If it was opened again (for the default of a failed Message), its text is another."""
         known = self._rows.get(row.id)
         if known is not None and row.id == self._open and known.opened_at != row.opened_at:
@@ -216,7 +216,7 @@ class StreamSequencer(Generic[E]):
             self.position = Position(self.after)
         self._rows[row.id] = row
 
-    def _go_on(self) -> None:
+    def _find_open_stream(self) -> None:
         """Find the stream that the reader's position is in. If it ended without an event, it may be closed by now."""
         offset = self.position.offset
         self._open_at(self.after)
@@ -236,7 +236,7 @@ class StreamSequencer(Generic[E]):
                 self._open = row.id
                 self.position = Position(self.position.event, 0)
 
-    def _step(self, event: E) -> SequencedEvent[E]:
+    def _apply_event(self, event: E) -> SequencedEvent[E]:
         """Return the frame of an event, after applying it: streams close, open, and are truncated."""
         number, keep, epoch = event.number, 0, 0
         offset = self.position.offset
@@ -252,7 +252,7 @@ class StreamSequencer(Generic[E]):
         self._open_at(number)
         return SequencedEvent(self.position, event, keep, epoch)
 
-    def _say(self) -> Iterator[TextDelta]:
+    def _pending_text(self) -> Iterator[TextDelta]:
         """Yield what can be sent of the open stream: its row's text, then buffered deltas beyond it."""
         self._open_at(self.after)
         offset = self.position.offset
@@ -262,9 +262,9 @@ class StreamSequencer(Generic[E]):
         if row.epoch_at > self.after:
             return  # the row is ahead of the position: its text comes after the `message_reset`
         text = row.text[offset:]
-        heard = self._heard.get(self._open)
+        heard = self._buffers.get(self._open)
         if row.closed_at is None and heard is not None and heard.epoch == row.epoch:
-            text += heard.after(offset + len(text))
+            text += heard.text_from(offset + len(text))
         if row.closed_at is None:
             text = _without_partial_marker(text)
         if text:
@@ -273,7 +273,7 @@ class StreamSequencer(Generic[E]):
 
     def _is_behind(self) -> bool:
         """Whether text deltas have announced text, or an epoch, that is missing here."""
-        heard = self._heard.get(self._open) if self._open is not None else None
+        heard = self._buffers.get(self._open) if self._open is not None else None
         if heard is None or self._open is None or self.position.offset is None:
             return False
         row = self._rows[self._open]
@@ -281,12 +281,12 @@ class StreamSequencer(Generic[E]):
             return False  # its text is complete
         return heard.epoch > row.epoch or (heard.epoch == row.epoch and heard.end > self.position.offset)
 
-    def _forget(self) -> None:
+    def _remove_closed(self) -> None:
         """Remove streams that are over."""
         over = [row.id for row in self._rows.values() if _is_over(row, self.after) and row.id != self._open]
         for turn in over:
             del self._rows[turn]
-            self._heard.pop(turn, None)
+            self._buffers.pop(turn, None)
 
 
 def _is_over(row: StoredStream, number: int) -> bool:

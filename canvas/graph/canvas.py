@@ -45,12 +45,12 @@ class NodeKind(StrEnum):
         return self in (NodeKind.ITERATION_ITEM, NodeKind.LOOP_ITEM)
 
     @property
-    def asks(self) -> bool:
+    def waits_for_user(self) -> bool:
         """Whether the node may wait for a person."""
         return self in (NodeKind.FORM, NodeKind.ANSWER)
 
     @property
-    def has_turn(self) -> bool:
+    def has_stream(self) -> bool:
         """Whether the node has a message stream of its own."""
         return self in (NodeKind.MESSAGE, NodeKind.ANSWER)
 
@@ -85,14 +85,14 @@ class FailurePolicy:
     goto: tuple[int, ...]
 
     @property
-    def leads_elsewhere(self) -> bool:
+    def has_goto(self) -> bool:
         """Whether a failure leads to the `goto` nodes and not to the downstream nodes."""
         return bool(self.method and self.goto)
 
     @property
-    def is_heard(self) -> bool:
+    def streams_default(self) -> bool:
         """Whether a default value is streamed to the user in place of a failure."""
-        return bool(self.default) and not self.leads_elsewhere
+        return bool(self.default) and not self.has_goto
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ class Node:
         return f"Node {self.id}" if has_component else f"Node {self.id} ({self.component})"
 
     @property
-    def chooses(self) -> bool:
+    def is_router(self) -> bool:
         """Whether the node chooses among its successors, so that a failed one leads to none."""
         return self.component.lower() in ROUTERS
 
@@ -147,11 +147,11 @@ class Canvas:
     numbers: Mapping[str, int]
     begin: int
     items: Mapping[int, int]  # container -> its item node
-    reach: Reachability
-    turns: Mapping[int, StreamTarget]  # model node -> the stream it writes to
-    unheard: int  # model nodes whose text no node refers to: their model is never called
-    speaking: int  # model nodes that stream because a Message follows them
-    messages: int  # nodes with a stream of their own
+    reachability: Reachability
+    stream_targets: Mapping[int, StreamTarget]  # model node -> the stream it writes to
+    uncalled_models: int  # model nodes whose text no node refers to: their model is never called
+    streaming_models: int  # model nodes that stream because a Message follows them
+    stream_owners: int  # nodes with a stream of their own
 
     def node(self, node_id: str) -> Node:
         """Return the node with this id."""
@@ -170,13 +170,13 @@ class Canvas:
         return error if is_named else f"{node.title}: {error}"
 
     @cached_property
-    def orders_speech(self) -> bool:
+    def needs_stream_order(self) -> bool:
         """Whether one run can have two message streams, so that their order keys must be compared."""
         streaming = [node for node in self.nodes if _has_own_stream(node)]
         return len(streaming) > 1 or any(node.parent is not None for node in streaming)
 
     @cached_property
-    def voices(self) -> Mapping[int | None, int]:
+    def streaming_nodes(self) -> Mapping[int | None, int]:
         """Masks of nodes that may stream, by the container around them (None outside).
 
         These are Messages, nodes whose default value is streamed, and containers with such nodes in their bodies.
@@ -190,7 +190,7 @@ class Canvas:
         return masks
 
     @cached_property
-    def leaky(self) -> int:
+    def containers_with_escaping_edges(self) -> int:
         """The mask of containers from whose bodies an edge leads out."""
         mask = 0
         for node in self.nodes:
@@ -201,7 +201,7 @@ class Canvas:
 
     def may_repeat(self, number: int) -> bool:
         """Whether a cycle leads to the node, so that it may run more than once in one scope."""
-        return self.reach.above[number] != self.reach.above_forward[number]
+        return self.reachability.above[number] != self.reachability.above_forward[number]
 
     def targets_of(self, ids: Sequence[str]) -> tuple[int, ...]:
         """Return the numbers of the nodes that an outcome names, in order, once each; unknown ids are left out."""
@@ -225,11 +225,11 @@ EMPTY_CANVAS = Canvas(
     numbers={},
     begin=0,
     items={},
-    reach=compute_reachability(parents=[], targets=[], roots=[], items=frozenset(), mentions=[]),
-    turns={},
-    unheard=0,
-    speaking=0,
-    messages=0,
+    reachability=compute_reachability(parents=[], targets=[], roots=[], items=frozenset(), mentions=[]),
+    stream_targets={},
+    uncalled_models=0,
+    streaming_models=0,
+    stream_owners=0,
 )
 """A canvas without nodes, to show runs whose canvas was deleted: their nodes have ids and no names."""
 
@@ -237,7 +237,7 @@ EMPTY_CANVAS = Canvas(
 def form_key(canvas: Canvas, node_id: str, scope: ScopeKey) -> str:
     """Return the key of an open form in `user_inputs`: the node, and its item if several items may show a form."""
     number = canvas.numbers.get(node_id)
-    return node_id if number is None or canvas.nodes[number].kind.asks else label(node_id, scope)
+    return node_id if number is None or canvas.nodes[number].kind.waits_for_user else label(node_id, scope)
 
 
 def mask_of(numbers: Iterable[int]) -> int:
@@ -266,17 +266,17 @@ def compile_canvas(document: Document) -> Canvas:
         numbers=numbers,
         begin=numbers["begin"],
         items=items,
-        reach=compute_reachability(
+        reachability=compute_reachability(
             parents=[node.parent for node in nodes],
             targets=[node.targets for node in nodes],
             roots=[numbers["begin"], *items.values()],
             items=frozenset(items.values()),
             mentions=[_referenced_nodes(numbers, node.params) for node in nodes],
         ),
-        turns=_stream_targets(nodes, numbers, speaking),
-        unheard=_unread_streams(nodes, numbers, speaking),
-        speaking=speaking,
-        messages=_mask(node for node in nodes if node.kind.has_turn),
+        stream_targets=_stream_targets(nodes, numbers, speaking),
+        uncalled_models=_unread_streams(nodes, numbers, speaking),
+        streaming_models=speaking,
+        stream_owners=_mask(node for node in nodes if node.kind.has_stream),
     )
 
 
@@ -365,7 +365,7 @@ def _mask(nodes: Iterable[Node]) -> int:
 
 
 def _has_own_stream(node: Node) -> bool:
-    return node.kind.has_turn or node.failure.is_heard
+    return node.kind.has_stream or node.failure.streams_default
 
 
 def _referenced_nodes(numbers: Mapping[str, int], params: Mapping[str, Any]) -> tuple[int, ...]:
@@ -375,7 +375,7 @@ def _referenced_nodes(numbers: Mapping[str, int], params: Mapping[str, Any]) -> 
 
 def _streams_text(nodes: Sequence[Node], node: Node) -> bool:
     """Whether a node streams its text: a model node directly before a Message, without goto and structured output."""
-    if node.kind is not NodeKind.MODEL or node.failure.leads_elsewhere or structured_schema(node.params):
+    if node.kind is not NodeKind.MODEL or node.failure.has_goto or structured_schema(node.params):
         return False
     return any(nodes[target].kind is NodeKind.MESSAGE for target in node.downstream)
 

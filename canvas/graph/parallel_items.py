@@ -83,7 +83,7 @@ def _levels_of_body(canvas: Canvas, container: Node) -> dict[int, int] | None:
     """Return the level of each node of the body, from the item node on; None if not every node runs in every pass."""
     body = canvas.children(container.number)
     inside = sum(node.bit for node in body)
-    above = canvas.reach.above
+    above = canvas.reachability.above
     item = canvas.items[container.number]
     waves = {item: 0}
     for node in sorted(body, key=lambda node: (above[node.number] & inside).bit_count()):
@@ -100,7 +100,7 @@ def _levels_of_body(canvas: Canvas, container: Node) -> dict[int, int] | None:
 
 def _is_independent(canvas: Canvas, node: Node, waves: Mapping[int, int], unsettled: Collection[int]) -> bool:
     """Whether a node of the body works the same in any order of the passes, and affects nothing outside of its pass."""
-    if node.failure.default or node.failure.leads_elsewhere or canvas.speaking & node.bit:
+    if node.failure.default or node.failure.has_goto or canvas.streaming_models & node.bit:
         return False
     if not waves[node.number]:
         return True  # the item node
@@ -108,14 +108,14 @@ def _is_independent(canvas: Canvas, node: Node, waves: Mapping[int, int], unsett
         return False
     read = {canvas.numbers[name] for name, _ in references.names_in(node.params).nodes if name in canvas.numbers}
     for number in read & waves.keys():
-        if waves[number] >= waves[node.number] or not canvas.reach.above[node.number] >> number & 1:
+        if waves[number] >= waves[node.number] or not canvas.reachability.above[node.number] >> number & 1:
             return False  # it would read a value of the previous pass
     return read.isdisjoint(unsettled)
 
 
 def _concurrent_nodes(canvas: Canvas, container: Node) -> set[int]:
     """Return the nodes outside of a container that may run while its body runs."""
-    above = canvas.reach.above
+    above = canvas.reachability.above
     found: set[int] = set()
     inner = container.number
     for around in (*canvas.containers_of(container.number), None):

@@ -25,9 +25,9 @@ class Reachability:
     above: tuple[int, ...]
     above_forward: tuple[int, ...]
     steps: tuple[tuple[int, ...], ...]
-    waited_for: tuple[int, ...]
+    soft_dependencies: tuple[int, ...]
     back: frozenset[tuple[int, int]]
-    entangled: tuple[int, ...]
+    descendant_sharers: tuple[int, ...]
 
 
 def compute_reachability(
@@ -77,9 +77,9 @@ def compute_reachability(
         above=tuple(above),
         above_forward=tuple(above_forward),
         steps=tuple(tuple(ends) for ends in edges),
-        waited_for=tuple(waited_for),
+        soft_dependencies=tuple(waited_for),
         back=frozenset(back),
-        entangled=_compute_descendant_sharers(above, below, {head for _, head in back}),
+        descendant_sharers=_compute_descendant_sharers(above, below, {head for _, head in back}),
     )
 
 
@@ -98,7 +98,9 @@ def _contains(parents: Sequence[int | None], container: int, node: int | None) -
     return node == container
 
 
-def _compute_descendant_sharers(above: Sequence[int], below: Sequence[Sequence[int]], heads: Collection[int]) -> tuple[int, ...]:
+def _compute_descendant_sharers(
+    above: Sequence[int], below: Sequence[Sequence[int]], heads: Collection[int]
+) -> tuple[int, ...]:
     """Return, per loop head, the mask of all nodes that share a descendant with it, itself included; 0 for others."""
     if not heads:
         return (0,) * len(above)

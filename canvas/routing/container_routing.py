@@ -21,7 +21,7 @@ from canvas.outcome import ContainerExited, ContainerOpened, Failed, Outcome
 from canvas.routing import message_streams
 from canvas.routing.decision_builder import DecisionBuilder
 from canvas.state.order_key import OrderKey
-from canvas.state.run_state import Container, DeferredEvent, Report, Scope, ScopeKey, ActivationStatus, activation_id
+from canvas.state.run_state import ActivationStatus, Container, DeferredEvent, Report, Scope, ScopeKey, activation_id
 
 PIPELINE_DEPTH = 4
 """Pipelined items may be this many times `concurrency` ahead of the first item that has not ended. So one slow item
@@ -32,20 +32,20 @@ def open_container(builder: DecisionBuilder, report: Report, outcome: ContainerO
     """Open a container's body. Its counters start at 0 at each entry."""
     node = builder.canvas.node(report.node_id)
     scope = builder.scopes.get(report.scope)
-    container = Container(report.activation, report.ordinal, report.place, outcome.count, outcome.concurrency)
-    if container.side_by_side:
+    container = Container(report.activation, report.ordinal, report.order_key, outcome.count, outcome.concurrency)
+    if container.is_parallel:
         container.revision = builder.run.revision + 1
     elif outcome.count is not None and outcome.count > 1:
-        container.span = parallel_items.pipelined_levels(builder.canvas, node)
-    if container.overlaps:
+        container.levels_per_pass = parallel_items.pipelined_levels(builder.canvas, node)
+    if container.is_pipelined:
         container.concurrency = parallel_items.AT_ONCE
-        container.alone = parallel_items.sequential_warmup(builder.canvas, node)
+        container.warmup_items = parallel_items.sequential_warmup(builder.canvas, node)
     scope.containers[node.number] = container
-    builder.decision.moved[report.activation] = ActivationStatus.OPEN
+    builder.decision.new_statuses[report.activation] = ActivationStatus.OPEN
     needed = (outcome.count or 0) * _min_activations_per_pass(builder, node) + 1
     if not builder.activations.check_limit(_item_node(builder, node), needed):
         return
-    _begin_next(builder, node, scope, container, item=0, wave=report.place.wave + 1)
+    _begin_next(builder, node, scope, container, item=0, wave=report.order_key.level + 1)
 
 
 def on_container_exit(builder: DecisionBuilder, report: Report) -> None:
@@ -56,9 +56,9 @@ def on_container_exit(builder: DecisionBuilder, report: Report) -> None:
     builder.activations.emit_finished(report.activation, report.node_id, report.error)
     if node.kind.is_item:
         builder.scopes.close(scope.key)
-        _end_container(builder, report.scope, report.place, report.activation)
-    elif scope.leaving is None or scope.leaving < report.place:
-        scope.leaving, scope.left_by = report.place, report.activation
+        _end_container(builder, report.scope, report.order_key, report.activation)
+    elif scope.exit_key is None or scope.exit_key < report.order_key:
+        scope.exit_key, scope.exited_by = report.order_key, report.activation
 
 
 def validated_outcome(builder: DecisionBuilder, report: Report) -> Outcome:
@@ -82,32 +82,39 @@ def on_iteration_end(builder: DecisionBuilder, scope: Scope) -> None:
     container_id, _, item = scope.key[-1]
     node = builder.canvas.node(container_id)
     container = outer.containers[node.number]
-    if scope.counted_still:
-        container.still -= 1
+    if scope.is_counted_idle:
+        container.idle_items -= 1
     message_streams.close_streams_of(builder, scope.key)
     builder.scopes.close(scope.key)
-    container.open -= 1
-    if container.overlaps:
-        outer.last_wave = max(outer.last_wave, scope.last_wave)
-        container.ended.append(item)
+    container.open_items -= 1
+    if container.is_pipelined:
+        outer.last_level = max(outer.last_level, scope.last_level)
+        container.ended_items.append(item)
         _emit_deferred_items(builder, outer, container)
-        _begin_next(builder, node, outer, container, item=container.next, wave=container.visit(container.next).wave)
+        _begin_next(
+            builder,
+            node,
+            outer,
+            container,
+            item=container.next_item,
+            wave=container.visit_key(container.next_item).level,
+        )
         return
     if scope.region != outer.region:
-        container.waves += scope.last_wave + 1
+        container.levels_used += scope.last_level + 1
     else:
-        container.waves = scope.last_wave - container.place.wave
-        outer.last_wave = max(outer.last_wave, scope.last_wave)
-    if container.side_by_side:
-        _begin_next(builder, node, outer, container, item=container.next, wave=0)
-    elif builder.run_ended_before(OrderKey(scope.last_wave + 1, region=scope.region)):
+        container.levels_used = scope.last_level - container.order_key.level
+        outer.last_level = max(outer.last_level, scope.last_level)
+    if container.is_parallel:
+        _begin_next(builder, node, outer, container, item=container.next_item, wave=0)
+    elif builder.run_ended_before(OrderKey(scope.last_level + 1, region=scope.region)):
         return  # the run ends, and the container with it
-    elif scope.leaving is not None:
-        _end_container(builder, scope.key, scope.leaving, scope.left_by)
-    elif scope.escaped:
+    elif scope.exit_key is not None:
+        _end_container(builder, scope.key, scope.exit_key, scope.exited_by)
+    elif scope.has_escaped:
         _end_without_successors(builder, node, outer, container)
     else:
-        _begin_next(builder, node, outer, container, item=item + 1, wave=scope.last_wave + 1)
+        _begin_next(builder, node, outer, container, item=item + 1, wave=scope.last_level + 1)
 
 
 def fail_parallel_item(builder: DecisionBuilder, key: ScopeKey, place: OrderKey, error: str) -> bool:
@@ -118,7 +125,7 @@ def fail_parallel_item(builder: DecisionBuilder, key: ScopeKey, place: OrderKey,
     for depth in range(len(key), 0, -1):
         container_id, _, item = key[depth - 1]
         container = builder.scopes.get(key[: depth - 1]).containers[builder.canvas.numbers[container_id]]
-        if not container.side_by_side:
+        if not container.is_parallel:
             continue
         builder.containers.cancel_later_items(key[:depth])
         _record_failure(container, item, place, f"item {item}: {error}")
@@ -138,12 +145,12 @@ def fail_pipelined_item(builder: DecisionBuilder, report: Report, failed: Failed
     builder.record_last_node(report)
     builder.activations.finish(report, scope)
     builder.containers.cancel_later_items(scope.key)
-    failure = DeferredEvent(node.number, True, failed.error, failure=(report.place, failed.code))
+    failure = DeferredEvent(node.number, True, failed.error, failure=(report.order_key, failed.code))
     if (ahead := builder.containers.deferred_events(scope.key)) is None:
         _emit_deferred(builder, builder.scopes.get(scope.key[:-1]), container, failure)
         return
     ahead.append(failure)
-    _record_failure(container, scope.key[-1][2], report.place, failed.error)
+    _record_failure(container, scope.key[-1][2], report.order_key, failed.error)
 
 
 def exits_a_loop(builder: DecisionBuilder, node: Node) -> bool:
@@ -156,19 +163,19 @@ def _record_failure(container: Container, item: int, place: OrderKey, error: str
     wave, last = container.failed_at
     at = place.key.hex()
     is_first = container.failed_item < 0 or item < container.failed_item
-    is_same = item == container.failed_item and (place.wave < wave or (place.wave == wave and at > last))
+    is_same = item == container.failed_item and (place.level < wave or (place.level == wave and at > last))
     if is_first or is_same:
-        container.failed_item, container.failed_at, container.error = item, (place.wave, at), error
+        container.failed_item, container.failed_at, container.error = item, (place.level, at), error
 
 
 def _emit_deferred_items(builder: DecisionBuilder, scope: Scope, container: Container) -> None:
     """Emit the deferred events of pipelined items in order, up to the first item that has not ended."""
-    while container.shown in container.ended:
-        if builder.is_after_failure(scope.key, container.visit(container.shown + 1)):
+    while container.first_open_item in container.ended_items:
+        if builder.is_after_failure(scope.key, container.visit_key(container.first_open_item + 1)):
             return
-        container.ended.remove(container.shown)
-        container.shown += 1
-        for deferred in container.untold.pop(container.shown, ()):
+        container.ended_items.remove(container.first_open_item)
+        container.first_open_item += 1
+        for deferred in container.deferred_events.pop(container.first_open_item, ()):
             _emit_deferred(builder, scope, container, deferred)
 
 
@@ -177,14 +184,14 @@ def _emit_deferred(builder: DecisionBuilder, scope: Scope, container: Container,
     node = builder.canvas.nodes[deferred.node]
     parent = builder.canvas.nodes[node.parent] if node.parent is not None else None
     assert parent is not None  # it stands in the container's body
-    key = (*scope.key, (parent.id, container.ordinal, container.shown))
+    key = (*scope.key, (parent.id, container.ordinal, container.first_open_item))
     activation = activation_id(builder.run.run_id, node.id, key, 0)
     if not deferred.has_ended:
         builder.emit(Event(NODE_STARTED, activation=activation, node_id=node.id))
         return
     builder.activations.emit_finished(activation, node.id, deferred.error)
     if deferred.failure is not None:
-        builder.decision.inheriting.append(activation)
+        builder.decision.copy_outputs_for.append(activation)
         place, code = deferred.failure
         error = deferred.error or ""
         if not fail_parallel_item(builder, scope.key, place, error):
@@ -195,18 +202,18 @@ def _begin_next(
     builder: DecisionBuilder, node: Node, scope: Scope, container: Container, *, item: int, wave: int
 ) -> None:
     """Begin the next pass or passes of a container, unless the run or the item around it has failed before."""
-    if container.side_by_side:
-        place = OrderKey(0, (), container.place.inside(container.next))
+    if container.is_parallel:
+        place = OrderKey(0, (), container.order_key.item_region(container.next_item))
     else:
-        place = OrderKey(wave, container.place.trail, scope.region)
+        place = OrderKey(wave, container.order_key.branch_path, scope.region)
     if builder.run_ended_before(place):
         return
     if builder.scope_failed_before(scope.key, place):
-        if not container.open:
+        if not container.open_items:
             _end_without_successors(builder, node, scope, container)
-    elif container.overlaps:
+    elif container.is_pipelined:
         _begin_pipelined_items(builder, node, scope, container)
-    elif container.side_by_side:
+    elif container.is_parallel:
         _begin_parallel_items(builder, node, scope, container)
     else:
         _start_pass(builder, node, scope, container, item=item, wave=wave)
@@ -216,31 +223,31 @@ def _begin_parallel_items(builder: DecisionBuilder, node: Node, scope: Scope, co
     """Begin parallel items up to the container's concurrency; when all have ended, begin the visit that collects."""
     assert container.count is not None  # side by side
     if not container.error:
-        while container.open < container.concurrency and container.next < container.count:
+        while container.open_items < container.concurrency and container.next_item < container.count:
             if not builder.activations.check_limit(_item_node(builder, node)):
                 return
             _start_parallel_item(builder, node, scope, container)
-    if container.open:
+    if container.open_items:
         return
     if container.error:
         builder.containers.failed.append((scope.key, node.number))
         return
-    wave = container.place.wave + 1 + container.waves
-    _start_pass(builder, node, scope, container, item=container.next, wave=wave)
+    wave = container.order_key.level + 1 + container.levels_used
+    _start_pass(builder, node, scope, container, item=container.next_item, wave=wave)
 
 
 def _begin_pipelined_items(builder: DecisionBuilder, node: Node, scope: Scope, container: Container) -> None:
     """Begin the next pipelined items; when all have ended, begin the visit that collects."""
     count = container.count or 0
-    width = 1 if container.shown < container.alone else container.concurrency
-    most = min(count, container.shown + PIPELINE_DEPTH * width)
-    while container.open < width and container.next < most and not container.error:
-        place = container.visit(container.next)
+    width = 1 if container.first_open_item < container.warmup_items else container.concurrency
+    most = min(count, container.first_open_item + PIPELINE_DEPTH * width)
+    while container.open_items < width and container.next_item < most and not container.error:
+        place = container.visit_key(container.next_item)
         if builder.is_after_failure(scope.key, place):
             return
-        _start_pass(builder, node, scope, container, item=container.next, wave=place.wave)
-    if not container.open and container.next == count:
-        _start_pass(builder, node, scope, container, item=count, wave=container.visit(count).wave)
+        _start_pass(builder, node, scope, container, item=container.next_item, wave=place.level)
+    if not container.open_items and container.next_item == count:
+        _start_pass(builder, node, scope, container, item=count, wave=container.visit_key(count).level)
 
 
 def _start_pass(
@@ -252,28 +259,28 @@ def _start_pass(
         key=(*scope.key, (node.id, container.ordinal, item)),
         region=scope.region,
         limits=scope.limits,
-        trail=container.place,
+        container_key=container.order_key,
     )
-    container.next = item + 1
-    _begin_pass(builder, node, inner, container, OrderKey(wave, container.place.trail, scope.region))
+    container.next_item = item + 1
+    _begin_pass(builder, node, inner, container, OrderKey(wave, container.order_key.branch_path, scope.region))
 
 
 def _start_parallel_item(builder: DecisionBuilder, node: Node, scope: Scope, container: Container) -> None:
-    item = container.next
+    item = container.next_item
     inner = Scope(
         key=(*scope.key, (node.id, container.ordinal, item)),
-        region=container.place.inside(item),
+        region=container.order_key.item_region(item),
         limits=(*scope.limits, (scope.region.hex(), container.revision or builder.run.revision + 1)),
-        trail=container.place,
+        container_key=container.order_key,
     )
-    container.next = item + 1
+    container.next_item = item + 1
     _begin_pass(builder, node, inner, container, OrderKey(0, (), inner.region))
 
 
 def _begin_pass(builder: DecisionBuilder, node: Node, inner: Scope, container: Container, place: OrderKey) -> None:
-    container.open += 1
+    container.open_items += 1
     builder.scopes.open(inner)
-    builder.scopes.get(inner.key[:-1]).still &= ~node.bit
+    builder.scopes.get(inner.key[:-1]).idle &= ~node.bit
     builder.activations.activate(_item_node(builder, node), inner, place, None)
 
 
@@ -285,13 +292,13 @@ def _min_activations_per_pass(builder: DecisionBuilder, container: Node) -> int:
     """
     canvas = builder.canvas
     item = _item_node(builder, container)
-    if canvas.leaky & container.bit:
+    if canvas.containers_with_escaping_edges & container.bit:
         return 1  # a pass may end anywhere
     certain, found, mask = 0, [item], item.bit
     while found:
         node = found.pop()
         certain += 1
-        if node.chooses or node.failure.leads_elsewhere:
+        if node.is_router or node.failure.has_goto:
             continue
         for number in node.downstream:
             target = canvas.nodes[number]
@@ -309,7 +316,7 @@ def _item_node(builder: DecisionBuilder, container: Node) -> Node:
 def _end_without_successors(builder: DecisionBuilder, node: Node, scope: Scope, container: Container) -> None:
     """End a container without following its edges: an edge led out of its body, or the item around it has failed."""
     del scope.containers[node.number]
-    builder.decision.moved[container.activation] = ActivationStatus.DONE
+    builder.decision.new_statuses[container.activation] = ActivationStatus.DONE
     builder.activations.deactivate(node, scope)
     builder.activations.emit_finished(container.activation, node.id, None)
 
@@ -319,8 +326,8 @@ def _end_container(builder: DecisionBuilder, inner_key: ScopeKey, place: OrderKe
     scope = builder.scopes.get(inner_key[:-1])
     node = builder.canvas.node(inner_key[-1][0])
     container = scope.containers.pop(node.number)
-    builder.decision.moved[container.activation] = ActivationStatus.DONE
+    builder.decision.new_statuses[container.activation] = ActivationStatus.DONE
     builder.activations.deactivate(node, scope)
-    scope.last_wave = max(scope.last_wave, place.wave)
+    scope.last_level = max(scope.last_level, place.level)
     builder.activations.emit_finished(writer or container.activation, node.id, None)
     builder.follow_edges(node, node.downstream, scope, place)

@@ -28,7 +28,7 @@ from canvas.routing.decision import Decision
 from canvas.routing.decision_builder import DecisionBuilder
 from canvas.routing.form_expiry import form_expiry_of
 from canvas.state.order_key import OrderKey
-from canvas.state.run_state import OpenForm, Report, RunState, RunStatus, Scope, ActivationStatus
+from canvas.state.run_state import ActivationStatus, OpenForm, Report, RunState, RunStatus, Scope
 
 TOP = ()
 
@@ -39,13 +39,13 @@ def decide(canvas: Canvas, state: RunState, reports: Sequence[Report]) -> Decisi
     Changes `state` in place; the decision's `run` is that state.
     """
     builder = DecisionBuilder(canvas, state)
-    for report in sorted(reports, key=lambda report: report.place.key):
-        builder.run.live -= 1
+    for report in sorted(reports, key=lambda report: report.order_key.key):
+        builder.run.in_flight -= 1
         _apply_report(builder, report)
     _activate_all(builder)
     if builder.run.status is RunStatus.RUNNING:
         _resolve_idle_run(builder)
-    if builder.run.asked != "cancel" and not builder.run.status.is_over:
+    if builder.run.cancel_request != "cancel" and not builder.run.status.is_over:
         builder.activations.assign_run_slots()
     return builder.decision
 
@@ -76,21 +76,23 @@ def resume(
         the next advance applies. All other activations keep waiting.
     """
     builder = DecisionBuilder(canvas, state)
-    for activation, form in sorted(state.forms.items(), key=lambda item: item[1].place):
+    for activation, form in sorted(state.forms.items(), key=lambda item: item[1].order_key):
         node = canvas.node(form.node_id)
         is_resolved = activation in again or activation in happened
-        if not is_resolved and not (answered and node.kind.asks):
+        if not is_resolved and not (answered and node.kind.waits_for_user):
             continue
         scope = builder.scopes.get(form.scope)
-        scope.still &= ~node.bit
-        builder.decision.moved[activation] = ActivationStatus.REPORTED if activation in happened else ActivationStatus.READY
-        builder.run.live += 1
+        scope.idle &= ~node.bit
+        builder.decision.new_statuses[activation] = (
+            ActivationStatus.REPORTED if activation in happened else ActivationStatus.READY
+        )
+        builder.run.in_flight += 1
         if activation in again:
-            builder.decision.retried.append(activation)
+            builder.decision.retry_now.append(activation)
         if is_resolved:
             del state.forms[activation]
-        if not form.started:
-            form.started = True
+        if not form.has_started:
+            form.has_started = True
             builder.emit(Event(NODE_STARTED, activation=activation, node_id=form.node_id))
     state.status = RunStatus.RUNNING
     if again:
@@ -114,12 +116,12 @@ def finish_stopping(canvas: Canvas, state: RunState, busy: int) -> Decision:
     """
     builder = DecisionBuilder(canvas, state)
     if busy or state.status is not RunStatus.STOPPING:
-        if state.asked != "cancel" and not state.status.is_over:
+        if state.cancel_request != "cancel" and not state.status.is_over:
             builder.activations.assign_run_slots()
         return builder.decision
     message_streams.flush_finished_streams(builder)
-    failing = state.failing
-    if state.asked == "cancel" or failing is None:
+    failing = state.failure
+    if state.cancel_request == "cancel" or failing is None:
         builder.emit(Event(WORKFLOW_FINISHED, {"outputs": CANCELLED_TEXT}))
         state.status = RunStatus.CANCELLED
         builder.decision.error = CANCELLED_TEXT
@@ -135,7 +137,7 @@ def _apply_report(builder: DecisionBuilder, report: Report) -> None:
     node = builder.canvas.node(report.node_id)
     scope = builder.scopes.get(report.scope)
     outcome = container_routing.validated_outcome(builder, report)
-    if builder.run.asked == "cancel":
+    if builder.run.cancel_request == "cancel":
         _apply_cancelled_report(builder, report)
         return
     match outcome:
@@ -144,30 +146,30 @@ def _apply_report(builder: DecisionBuilder, report: Report) -> None:
             message_streams.on_message_text(builder, report, outcome)
         case Finished():
             _finish(builder, report)
-            builder.follow_edges(node, node.downstream, scope, report.place)
+            builder.follow_edges(node, node.downstream, scope, report.order_key)
         case Routed(to=targets):
             _finish(builder, report)
-            builder.follow_edges(node, builder.canvas.targets_of(targets), scope, report.place)
+            builder.follow_edges(node, builder.canvas.targets_of(targets), scope, report.order_key)
         case ContainerOpened():
             builder.record_last_node(report)
             container_routing.open_container(builder, report, outcome)
         case NextIteration():
             _finish(builder, report)
-            builder.follow_edges(node, node.downstream, scope, report.place)
+            builder.follow_edges(node, node.downstream, scope, report.order_key)
         case ContainerExited() if node.kind.is_item or container_routing.exits_a_loop(builder, node):
             builder.record_last_node(report)
             container_routing.on_container_exit(builder, report)
         case ContainerExited():
             _finish(builder, report)
-            builder.follow_edges(node, node.downstream, scope, report.place)
+            builder.follow_edges(node, node.downstream, scope, report.order_key)
         case WaitingForInput():
             asked = builder.run.forms.get(report.activation)
-            form = OpenForm(node.id, report.place.key.hex(), report.scope, dict(outcome.inputs), outcome.tips)
-            form.started = asked is not None and asked.started
+            form = OpenForm(node.id, report.order_key.key.hex(), report.scope, dict(outcome.inputs), outcome.tips)
+            form.has_started = asked is not None and asked.has_started
             builder.run.forms[report.activation] = form
-            builder.decision.moved[report.activation] = ActivationStatus.WAITING
+            builder.decision.new_statuses[report.activation] = ActivationStatus.WAITING
             builder.activations.mark_idle(node, scope)
-            if report.spoke:
+            if report.has_written:
                 message_streams.on_answer_text(builder, report)
         case Failed() if _fails_pipelined_item(builder, node, report, outcome):
             container_routing.fail_pipelined_item(builder, report, outcome)
@@ -181,7 +183,7 @@ def _apply_cancelled_report(builder: DecisionBuilder, report: Report) -> None:
     """Apply a report of a run that is being cancelled: its activation finishes, and no edge is followed."""
     builder.activations.finish(report, builder.scopes.get(report.scope))
     kind = builder.canvas.node(report.node_id).kind
-    if kind.asks and report.activation not in builder.run.forms:
+    if kind.waits_for_user and report.activation not in builder.run.forms:
         return  # its `node_started` has not been emitted
     if kind is NodeKind.MESSAGE and not message_streams.close_cancelled(builder, report):
         return
@@ -189,7 +191,7 @@ def _apply_cancelled_report(builder: DecisionBuilder, report: Report) -> None:
     if isinstance(report.outcome, Failed):
         error = report.outcome.error
         if builder.containers.pipelined_around(report.scope) is not None:
-            builder.decision.inheriting.append(report.activation)
+            builder.decision.copy_outputs_for.append(report.activation)
     builder.activations.emit_finished(report.activation, report.node_id, error, report.scope)
 
 
@@ -227,7 +229,7 @@ def _activate_all(builder: DecisionBuilder) -> None:
             failure_routing.recover_container(builder, *builder.containers.failed.pop())
             changed = True
         builder.containers.update_idle_state()
-        if builder.run.asked != "cancel":
+        if builder.run.cancel_request != "cancel":
             changed = message_streams.open_next_stream(builder, at_rest=False) or changed
 
 
@@ -238,7 +240,7 @@ def _resolve_idle_run(builder: DecisionBuilder) -> None:
         if top.is_empty:
             _finish_run(builder)
             return
-        if not top.is_still:
+        if not top.is_idle:
             return
         if not ready.release_blocked_round(builder) and not message_streams.open_next_stream(builder, at_rest=True):
             _show_forms(builder)
@@ -248,7 +250,7 @@ def _resolve_idle_run(builder: DecisionBuilder) -> None:
 
 def _show_forms(builder: DecisionBuilder) -> None:
     """Emit one `user_inputs` for all open forms, and let the run wait. Of fields with one name the last is shown."""
-    forms = sorted(builder.run.forms.values(), key=lambda form: form.place)
+    forms = sorted(builder.run.forms.values(), key=lambda form: form.order_key)
     if not forms:
         raise StateError("The run has no active work and no open form.", run_id=str(builder.run.run_id))
     inputs: dict[str, object] = {}
@@ -259,12 +261,12 @@ def _show_forms(builder: DecisionBuilder) -> None:
         form_key(builder.canvas, form.node_id, form.scope): {"inputs": form.inputs, "tips": form.tips} for form in forms
     }
     builder.emit(Event(USER_INPUTS, {"inputs": inputs, "tips": tips, "forms": shown}))
-    builder.decision.expiries = [form_expiry_of(builder.canvas, form.node_id) for form in forms]
+    builder.decision.form_expiries = [form_expiry_of(builder.canvas, form.node_id) for form in forms]
     builder.run.status = RunStatus.WAITING
 
 
 def _finish_run(builder: DecisionBuilder) -> None:
-    last = builder.run.last
+    last = builder.run.last_node
     builder.emit(Event(WORKFLOW_FINISHED, {}, last[1] if last else None, last[2] if last else None))
     builder.run.status = RunStatus.SUCCEEDED
     _clear(builder)
@@ -275,4 +277,4 @@ def _clear(builder: DecisionBuilder) -> None:
     for key in list(builder.run.scopes):
         builder.scopes.close(key)
     builder.run.forms.clear()
-    builder.run.live = builder.run.queued = 0
+    builder.run.in_flight = builder.run.queued = 0

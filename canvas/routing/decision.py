@@ -6,7 +6,7 @@ from uuid import UUID
 
 from canvas.events.run_events import Event
 from canvas.state.order_key import OrderKey
-from canvas.state.run_state import RunState, ScopeKey, ActivationStatus
+from canvas.state.run_state import ActivationStatus, RunState, ScopeKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,9 +18,9 @@ class Activation:
     component: str
     scope: ScopeKey
     ordinal: int
-    place: OrderKey
+    order_key: OrderKey
     limits: tuple[tuple[str, int], ...]
-    turn: UUID | None
+    stream_id: UUID | None
     status: ActivationStatus
 
 
@@ -30,20 +30,20 @@ class Decision:
 
     run: RunState
     activated: list[Activation] = field(default_factory=list)
-    moved: dict[UUID, ActivationStatus] = field(default_factory=dict)  # activation -> its new status
-    retried: list[UUID] = field(default_factory=list)  # activations that get another attempt at once
-    postponed: dict[UUID, float] = field(default_factory=dict)  # another attempt after this many seconds
-    promote: int = 0  # how many queued activations become ready, in canonical order
+    new_statuses: dict[UUID, ActivationStatus] = field(default_factory=dict)  # activation -> its new status
+    retry_now: list[UUID] = field(default_factory=list)  # activations that get another attempt at once
+    retry_after: dict[UUID, float] = field(default_factory=dict)  # another attempt after this many seconds
+    promote_count: int = 0  # how many queued activations become ready, in canonical order
     events: list[Event] = field(default_factory=list)
-    scopes: set[ScopeKey] = field(default_factory=set)  # changed or opened
-    removed: set[ScopeKey] = field(default_factory=set)  # closed scopes
-    opened: dict[UUID, int] = field(default_factory=dict)  # stream -> number of events before its text
-    closed: dict[UUID, int] = field(default_factory=dict)  # stream -> number of events up to its end
-    taken_back: dict[UUID, int] = field(default_factory=dict)  # stream -> events up to its message_reset
-    texts: dict[UUID, tuple[str, str]] = field(default_factory=dict)  # stream -> (node, default)
-    expiries: list[timedelta | None] = field(default_factory=list)  # of the forms that are shown
-    inheriting: list[UUID] = field(default_factory=list)  # failed; they show the outputs of an earlier pass
-    called_off: dict[str, int] = field(default_factory=dict)  # container entry -> cancel items after this one
+    changed_scopes: set[ScopeKey] = field(default_factory=set)  # changed or opened
+    closed_scopes: set[ScopeKey] = field(default_factory=set)  # closed scopes
+    opened_streams: dict[UUID, int] = field(default_factory=dict)  # stream -> number of events before its text
+    closed_streams: dict[UUID, int] = field(default_factory=dict)  # stream -> number of events up to its end
+    truncated_streams: dict[UUID, int] = field(default_factory=dict)  # stream -> events up to its message_reset
+    default_texts: dict[UUID, tuple[str, str]] = field(default_factory=dict)  # stream -> (node, default)
+    form_expiries: list[timedelta | None] = field(default_factory=list)  # of the forms that are shown
+    copy_outputs_for: list[UUID] = field(default_factory=list)  # failed; they show the outputs of an earlier pass
+    cancel_items_after: dict[str, int] = field(default_factory=dict)  # container entry -> cancel items after this one
     errors: dict[UUID, tuple[str, str]] = field(default_factory=dict)  # -> (node id, `_ERROR`)
     error: str = ""  # of the run
 

@@ -23,6 +23,7 @@ from canvas.routing.decision import Activation, Decision
 from canvas.state.order_key import OrderKey, merge
 from canvas.state.run_state import (
     MAX_ORDINAL,
+    ActivationStatus,
     Container,
     DeferredEvent,
     MessageStreamState,
@@ -32,7 +33,6 @@ from canvas.state.run_state import (
     RunStatus,
     Scope,
     ScopeKey,
-    ActivationStatus,
     activation_id,
     container_entry,
 )
@@ -66,7 +66,7 @@ class DecisionBuilder:
         """
         for position, number in enumerate(targets):
             target = self.canvas.nodes[number]
-            arriving = place.step(position)
+            arriving = place.child(position)
             if target.kind.is_item:
                 continue  # an edge back to the item node ends a path of the pass
             if self.is_after_failure(scope.key, arriving):
@@ -82,15 +82,15 @@ class DecisionBuilder:
                 continue
             level.reached[number] = merge(level.reached.get(number), arriving)
             tail = self._ancestor_in_scope(source, level)
-            if (tail, number) in self.canvas.reach.back:
-                level.returning[number] = level.returning.get(number, 0) | 1 << tail
+            if (tail, number) in self.canvas.reachability.back:
+                level.loop_heads[number] = level.loop_heads.get(number, 0) | 1 << tail
 
     def drop_unreachable(self, scope: Scope, number: int) -> None:
         """Drop a reached node and all reached nodes below it: with its edge they would come after the failure."""
-        above = self.canvas.reach.above_forward
+        above = self.canvas.reachability.above_forward
         for waiting in [other for other in scope.reached if other == number or above[other] >> number & 1]:
             del scope.reached[waiting]
-            scope.returning.pop(waiting, None)
+            scope.loop_heads.pop(waiting, None)
 
     def _ancestor_in_scope(self, node: Node, level: Scope) -> int:
         """Return the node if it belongs to a scope, else the container around it that does."""
@@ -114,11 +114,11 @@ class DecisionBuilder:
         an item are its own.
         """
         for depth in range(len(scope.key), len(level.key), -1):
-            self.scopes.get(scope.key[:depth]).escaped = True
+            self.scopes.get(scope.key[:depth]).has_escaped = True
             outer = self.scopes.get(scope.key[: depth - 1])
             container = outer.containers[self.canvas.numbers[scope.key[depth - 1][0]]]
-            if container.side_by_side:
-                arriving = container.place.step(target.number + 1)
+            if container.is_parallel:
+                arriving = container.order_key.child(target.number + 1)
         return arriving
 
     # -- failures --------------------------------------------------------------------------------------------------
@@ -131,10 +131,10 @@ class DecisionBuilder:
 
     def run_ended_before(self, place: OrderKey) -> bool:
         """Whether the run is being cancelled, or has failed at an earlier level than that of an order key."""
-        if self.run.asked == "cancel":
+        if self.run.cancel_request == "cancel":
             return True
-        failing = self.run.failing
-        return failing is not None and (bool(place.region) or place.wave > failing.wave)
+        failing = self.run.failure
+        return failing is not None and (bool(place.region) or place.level > failing.level)
 
     def scope_failed_before(self, key: ScopeKey, place: OrderKey) -> bool:
         """Whether an item of a container around a scope has failed before an order key, in canonical order.
@@ -147,25 +147,25 @@ class DecisionBuilder:
             container = scope.containers.get(self.canvas.numbers[container_id]) if scope else None
             if container is None or not container.error or item < container.failed_item:
                 continue
-            region = container.place.region if container.overlaps else container.place.inside(item)
+            region = container.order_key.region if container.is_pipelined else container.order_key.item_region(item)
             is_other_region = place.region != region
-            if item > container.failed_item or is_other_region or place.wave > container.failed_at[0]:
+            if item > container.failed_item or is_other_region or place.level > container.failed_at[0]:
                 return True
         return False
 
     def fail_run(self, node_id: str, place: OrderKey, error: str, code: str) -> None:
         """Begin to stop the run. Of several failures the last of the earliest level counts."""
-        failing = self.run.failing
+        failing = self.run.failure
         key = place.key.hex()
-        if failing is None or place.wave < failing.wave or (place.wave == failing.wave and key > failing.place):
-            self.run.failing = RunFailure(place.wave, key, node_id, error, code)
+        if failing is None or place.level < failing.level or (place.level == failing.level and key > failing.order_key):
+            self.run.failure = RunFailure(place.level, key, node_id, error, code)
         self.run.status = RunStatus.STOPPING
 
     def record_last_node(self, report: Report) -> None:
         """Record the last reported node in canonical order: its outputs are the run's outputs."""
-        key = report.place.key.hex()
-        if self.run.last is None or key > self.run.last[0]:
-            self.run.last = (key, report.activation, report.node_id)
+        key = report.order_key.key.hex()
+        if self.run.last_node is None or key > self.run.last_node[0]:
+            self.run.last_node = (key, report.activation, report.node_id)
 
 
 @dataclass(slots=True)
@@ -183,21 +183,21 @@ class OpenScopes:
         except KeyError:
             raise StateError("A report names a scope that is not open.", scope=repr(key)) from None
         self.touched.add(key)
-        self.decision.scopes.add(key)
+        self.decision.changed_scopes.add(key)
         return scope
 
     def open(self, scope: Scope) -> None:
         """Open the scope of a pass of a container's body."""
         self.run.scopes[scope.key] = scope
-        self.decision.removed.discard(scope.key)
+        self.decision.closed_scopes.discard(scope.key)
         self.get(scope.key)
 
     def close(self, key: ScopeKey) -> None:
         """Close the scope of a pass that has ended."""
         del self.run.scopes[key]
         self.touched.discard(key)
-        self.decision.scopes.discard(key)
-        self.decision.removed.add(key)
+        self.decision.changed_scopes.discard(key)
+        self.decision.closed_scopes.add(key)
 
 
 @dataclass(slots=True)
@@ -214,20 +214,20 @@ class OpenContainers:
         """Return the container whose item a scope is, if its items are pipelined."""
         outer = self.run.scopes.get(key[:-1]) if key else None
         container = outer.containers.get(self.canvas.numbers[key[-1][0]]) if outer else None
-        return container if container is not None and container.overlaps else None
+        return container if container is not None and container.is_pipelined else None
 
     def deferred_events(self, key: ScopeKey) -> list[DeferredEvent] | None:
         """Return the list to which events of a scope's item are deferred; None if its events are emitted at once."""
         container = self.pipelined_around(key)
-        if container is None or key[-1][2] <= container.shown:
+        if container is None or key[-1][2] <= container.first_open_item:
             return None
         self.scopes.get(key[:-1])
-        return container.untold.setdefault(key[-1][2], [])
+        return container.deferred_events.setdefault(key[-1][2], [])
 
     def cancel_later_items(self, key: ScopeKey) -> None:
         """Request the cancellation of all items after the item whose scope is `key`."""
         entry, item = container_entry(key), key[-1][2]
-        self.decision.called_off[entry] = min(item, self.decision.called_off.get(entry, item))
+        self.decision.cancel_items_after[entry] = min(item, self.decision.cancel_items_after.get(entry, item))
 
     def update_idle_state(self) -> None:
         """Recompute which containers are idle, innermost first: a container is idle if all its open passes are."""
@@ -239,13 +239,13 @@ class OpenContainers:
             if scope is None:
                 continue
             for number, container in scope.containers.items():
-                is_idle = container.open > 0 and container.still == container.open
-                scope.still = scope.still | 1 << number if is_idle else scope.still & ~(1 << number)
-            if key and scope.is_still != scope.counted_still:
-                scope.counted_still = scope.is_still
+                is_idle = container.open_items > 0 and container.idle_items == container.open_items
+                scope.idle = scope.idle | 1 << number if is_idle else scope.idle & ~(1 << number)
+            if key and scope.is_idle != scope.is_counted_idle:
+                scope.is_counted_idle = scope.is_idle
                 outer = self.scopes.get(key[:-1])
                 container = outer.containers[self.canvas.numbers[key[-1][0]]]
-                container.still += 1 if scope.counted_still else -1
+                container.idle_items += 1 if scope.is_counted_idle else -1
                 pending.add(outer.key)
 
 
@@ -272,36 +272,44 @@ class Activations:
         chosen = activation_id(self.run.run_id, node.id, scope.key, ordinal)
         self.decision.activated.append(
             Activation(
-                chosen, node.id, node.component, scope.key, ordinal, place, scope.limits, stream_id, ActivationStatus.QUEUED
+                chosen,
+                node.id,
+                node.component,
+                scope.key,
+                ordinal,
+                place,
+                scope.limits,
+                stream_id,
+                ActivationStatus.QUEUED,
             )
         )
-        self.decision.scopes.add(scope.key)
-        self.run.activated += 1
+        self.decision.changed_scopes.add(scope.key)
+        self.run.activation_count += 1
         if self.canvas.may_repeat(node.number):
             scope.ordinals[node.number] = ordinal + 1
-        scope.alive |= node.bit
-        scope.last_wave = max(scope.last_wave, place.wave)
-        if self.canvas.orders_speech:
-            scope.places[node.number] = place
+        scope.active |= node.bit
+        scope.last_level = max(scope.last_level, place.level)
+        if self.canvas.needs_stream_order:
+            scope.order_keys[node.number] = place
         if (deferred := self.containers.deferred_events(scope.key)) is not None:
             deferred.append(DeferredEvent(node.number))
-        elif node.kind is not NodeKind.MESSAGE and not node.kind.asks:
+        elif node.kind is not NodeKind.MESSAGE and not node.kind.waits_for_user:
             self.decision.events.append(Event(NODE_STARTED, activation=chosen, node_id=node.id))
 
     def assign_run_slots(self) -> None:
         """Assign the run's free slots (`max_running`) in canonical order; activations queued earlier come first."""
         new = self.decision.activated
-        new.sort(key=lambda activation: activation.place.key)
-        free = max(0, self.run.max_running - self.run.live)
+        new.sort(key=lambda activation: activation.order_key.key)
+        free = max(0, self.run.max_running - self.run.in_flight)
         if self.run.queued:
             self.run.queued += len(new)
-            self.decision.promote = promoted = min(free, self.run.queued)
+            self.decision.promote_count = promoted = min(free, self.run.queued)
             self.run.queued -= promoted
-            self.run.live += promoted
+            self.run.in_flight += promoted
             return
         for position, activation in enumerate(new[:free]):
             new[position] = replace(activation, status=ActivationStatus.READY)
-        self.run.live += min(free, len(new))
+        self.run.in_flight += min(free, len(new))
         self.run.queued = len(new) - min(free, len(new))
 
     def exceeds_cycle_limit(self, node: Node, scope: Scope) -> bool:
@@ -314,7 +322,7 @@ class Activations:
         No failure policy catches this failure, and everything that waits is closed: a run without an end is not worth
         waiting for.
         """
-        most, total = self.run.max_activations, self.run.activated + more
+        most, total = self.run.max_activations, self.run.activation_count + more
         if not most or total <= most:
             return True
         called = f'Node "{node.name}" ({node.id})' if node.name else f"Node {node.id}"
@@ -322,33 +330,33 @@ class Activations:
             f"{called} would be activation {total} of this run, and {most} are allowed. "
             "End the cycle or shorten the list that leads here, or raise EASEL_MAX_ACTIVATIONS."
         )
-        if self.run.failing is None or self.run.failing.code != TOO_MANY:
-            self.run.failing = RunFailure(-1, "", node.id, error, TOO_MANY)
+        if self.run.failure is None or self.run.failure.code != TOO_MANY:
+            self.run.failure = RunFailure(-1, "", node.id, error, TOO_MANY)
         self.run.status = RunStatus.STOPPING
         return False
 
     def finish(self, report: Report, scope: Scope) -> None:
         """Mark an activation as done, and its node as no longer active."""
-        self.decision.moved[report.activation] = ActivationStatus.DONE
+        self.decision.new_statuses[report.activation] = ActivationStatus.DONE
         self.deactivate(self.canvas.node(report.node_id), scope)
 
     def deactivate(self, node: Node, scope: Scope) -> None:
         """Remove a node from the active nodes of a scope."""
-        scope.alive &= ~node.bit
-        scope.still &= ~node.bit
-        scope.places.pop(node.number, None)
+        scope.active &= ~node.bit
+        scope.idle &= ~node.bit
+        scope.order_keys.pop(node.number, None)
         self.scopes.get(scope.key)
 
     def mark_idle(self, node: Node, scope: Scope) -> None:
         """Mark an active node as idle: it waits for something outside of the run's own work."""
-        scope.still |= node.bit
+        scope.idle |= node.bit
 
     def emit_form_started(self, report: Report) -> None:
         """Append `node_started` for a form node that has finished without showing a form.
 
         Usually that event is appended when a form is answered.
         """
-        if self.canvas.node(report.node_id).kind.asks and report.activation not in self.run.forms:
+        if self.canvas.node(report.node_id).kind.waits_for_user and report.activation not in self.run.forms:
             self.decision.events.append(Event(NODE_STARTED, activation=report.activation, node_id=report.node_id))
 
     def emit_finished(self, activation: UUID, node_id: str, error: str | None, scope: ScopeKey = ()) -> None:
@@ -370,15 +378,17 @@ class MessageStreams:
 
     def find(self, stream_id: UUID | None) -> MessageStreamState | None:
         """Return the stream with an id; None if there is none."""
-        return next((stream for stream in self.run.speeches if stream.turn == stream_id), None)
+        return next((stream for stream in self.run.streams if stream.stream_id == stream_id), None)
 
     def get_or_add(self, stream_id: UUID, node: Node, scope: Scope) -> MessageStreamState:
         """Return the stream with an id; add it, not yet open, if there is none."""
         stream = self.find(stream_id)
         if stream is None:
             # A node that only streams its default value has had its `node_started` long before.
-            stream = MessageStreamState(stream_id, node.number, scope.key, started=node.kind is not NodeKind.MESSAGE)
-            self.run.speeches.append(stream)
+            stream = MessageStreamState(
+                stream_id, node.number, scope.key, has_started=node.kind is not NodeKind.MESSAGE
+            )
+            self.run.streams.append(stream)
         return stream
 
     def of_next_activation(self, message: Node, scope: Scope) -> MessageStreamState:
@@ -387,40 +397,40 @@ class MessageStreams:
 
     def open(self, stream: MessageStreamState) -> None:
         """Open a stream, so that its text is shown; append the Message's `node_started` if it is missing."""
-        if not stream.started:
+        if not stream.has_started:
             node_id = self.canvas.nodes[stream.number].id
-            self.decision.events.append(Event(NODE_STARTED, activation=stream.turn, node_id=node_id))
-            stream.started = True
-            if stream.turn in self.run.forms:
-                self.run.forms[stream.turn].started = True
-        if not stream.opened:
-            stream.opened = True
-            self.run.turn = stream.turn
-            self.decision.closed.pop(stream.turn, None)
-            self.decision.opened[stream.turn] = len(self.decision.events)
+            self.decision.events.append(Event(NODE_STARTED, activation=stream.stream_id, node_id=node_id))
+            stream.has_started = True
+            if stream.stream_id in self.run.forms:
+                self.run.forms[stream.stream_id].has_started = True
+        if not stream.is_open:
+            stream.is_open = True
+            self.run.open_stream_id = stream.stream_id
+            self.decision.closed_streams.pop(stream.stream_id, None)
+            self.decision.opened_streams[stream.stream_id] = len(self.decision.events)
 
     def pause(self, stream: MessageStreamState) -> None:
         """Close an open stream until it is opened again; it waits for its text."""
-        if stream.opened:
-            stream.opened = False
-            self.run.turn = None
-            self.decision.closed[stream.turn] = len(self.decision.events) + 1
+        if stream.is_open:
+            stream.is_open = False
+            self.run.open_stream_id = None
+            self.decision.closed_streams[stream.stream_id] = len(self.decision.events) + 1
 
     def close(self, stream: MessageStreamState, *, has_ended: bool = False) -> None:
         """Close a stream for good, and append the `node_finished` events that were deferred until then.
 
         Its text ends before its `message_end` if it `has_ended`, else before the next event.
         """
-        if stream.opened:
-            self.run.turn = None
+        if stream.is_open:
+            self.run.open_stream_id = None
             event_count = len(self.decision.events)
-            self.decision.closed[stream.turn] = event_count if has_ended else event_count + 1
-        for held in sorted(stream.held, key=lambda held: held.key):
+            self.decision.closed_streams[stream.stream_id] = event_count if has_ended else event_count + 1
+        for held in sorted(stream.deferred_finished, key=lambda held: held.key):
             self.activations.emit_finished(held.activation, held.node_id, held.error)
-        self.run.speeches.remove(stream)
+        self.run.streams.remove(stream)
 
     def truncate(self, stream: MessageStreamState) -> None:
         """Discard the text written so far; a `message_reset` tells readers of an open stream."""
-        if stream.opened:
-            self.decision.events.append(Event(MESSAGE_RESET, {"turn": str(stream.turn)}, stream.turn))
-        self.decision.taken_back[stream.turn] = len(self.decision.events)
+        if stream.is_open:
+            self.decision.events.append(Event(MESSAGE_RESET, {"turn": str(stream.stream_id)}, stream.stream_id))
+        self.decision.truncated_streams[stream.stream_id] = len(self.decision.events)

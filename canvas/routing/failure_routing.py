@@ -11,7 +11,7 @@ from canvas.outcome import POSTPONED, Failed
 from canvas.routing import container_routing, message_streams
 from canvas.routing.decision_builder import DecisionBuilder
 from canvas.state.order_key import OrderKey
-from canvas.state.run_state import OpenForm, Report, Scope, ScopeKey, ActivationStatus
+from canvas.state.run_state import ActivationStatus, OpenForm, Report, Scope, ScopeKey
 
 NO_POLICY = FailurePolicy("", None, ())
 MAX_CRASHES = 3
@@ -26,13 +26,13 @@ def recover(builder: DecisionBuilder, report: Report, failed: Failed, *, has_beg
     node = builder.canvas.node(report.node_id)
     scope = builder.scopes.get(report.scope)
     if may_be_retried(node, report, failed):
-        builder.decision.moved[report.activation] = ActivationStatus.READY
-        builder.run.live += 1
-        if failed.again_in > 0:
-            builder.decision.postponed[report.activation] = failed.again_in
+        builder.decision.new_statuses[report.activation] = ActivationStatus.READY
+        builder.run.in_flight += 1
+        if failed.retry_in > 0:
+            builder.decision.retry_after[report.activation] = failed.retry_in
         else:
-            builder.decision.retried.append(report.activation)
-        if report.spoke or failed.code != POSTPONED:  # a postponed attempt reports whether it has written text
+            builder.decision.retry_now.append(report.activation)
+        if report.has_written or failed.code != POSTPONED:  # a postponed attempt reports whether it has written text
             message_streams.truncate_stream(builder, report)
         return
     if pause_for_user(builder, report, failed):
@@ -40,18 +40,18 @@ def recover(builder: DecisionBuilder, report: Report, failed: Failed, *, has_beg
         _wait_for_answer(builder, node, scope, report, budget.budget_form(called, failed.error, failed.details))
         return
     if failed.is_unknown:
-        if node.on_unknown == "ask" and not builder.is_after_failure(scope.key, report.place):
+        if node.on_unknown == "ask" and not builder.is_after_failure(scope.key, report.order_key):
             question = uncertain_outcomes.question(node.id, node.name, scope.key)
             _wait_for_answer(builder, node, scope, report, question)
             return
         failed = replace(failed, error=uncertain_outcomes.error_of(node.id, node.name))
-    if failed.leaves_nothing:
+    if failed.stores_no_values:
         builder.decision.errors[report.activation] = (node.id, failed.error)
     builder.record_last_node(report)
     builder.activations.emit_form_started(report)
     builder.run.forms.pop(report.activation, None)
     policy = NO_POLICY if failed.is_over_budget else node.failure  # a default does not replace an unpaid call
-    if policy.is_heard and not builder.is_after_failure(scope.key, report.place):
+    if policy.streams_default and not builder.is_after_failure(scope.key, report.order_key):
         message_streams.stream_default(builder, report, failed.error, _default_text(policy.default))
         return
     if node.kind is NodeKind.MESSAGE:
@@ -60,21 +60,21 @@ def recover(builder: DecisionBuilder, report: Report, failed: Failed, *, has_beg
         builder.activations.finish(report, scope)
         if has_begun or not node.kind.is_container:
             builder.activations.emit_finished(report.activation, report.node_id, failed.error)
-        if policy.leads_elsewhere:
-            builder.follow_edges(node, policy.goto, scope, report.place)
-    if not policy.leads_elsewhere:
-        fail_scope_or_run(builder, scope, node, report.place, failed.error, failed.code)
+        if policy.has_goto:
+            builder.follow_edges(node, policy.goto, scope, report.order_key)
+    if not policy.has_goto:
+        fail_scope_or_run(builder, scope, node, report.order_key, failed.error, failed.code)
 
 
 def may_be_retried(node: Node, report: Report, failed: Failed) -> bool:
     """Whether the activation gets another attempt: after an unknown outcome only with `on_unknown: retry`."""
     is_harmless = failed.retryable or (failed.is_unknown and node.on_unknown == "retry")
-    return is_harmless and report.strikes < MAX_CRASHES
+    return is_harmless and report.crash_count < MAX_CRASHES
 
 
 def pause_for_user(builder: DecisionBuilder, report: Report, failed: Failed) -> bool:
     """Whether a node waits for a higher budget. It does not if the run, or the item around it, has already failed."""
-    return failed.is_over_budget and not builder.is_after_failure(report.scope, report.place)
+    return failed.is_over_budget and not builder.is_after_failure(report.scope, report.order_key)
 
 
 def _wait_for_answer(
@@ -83,9 +83,9 @@ def _wait_for_answer(
     """Let a node wait for a person's answer, and truncate the text that its attempt has streamed."""
     message_streams.close_until_resumed(builder, report)
     inputs, tips = question
-    form = OpenForm(node.id, report.place.key.hex(), scope.key, inputs, tips, started=True)
+    form = OpenForm(node.id, report.order_key.key.hex(), scope.key, inputs, tips, has_started=True)
     builder.run.forms[report.activation] = form
-    builder.decision.moved[report.activation] = ActivationStatus.WAITING
+    builder.decision.new_statuses[report.activation] = ActivationStatus.WAITING
     builder.activations.mark_idle(node, scope)
 
 
@@ -99,14 +99,14 @@ def recover_container(builder: DecisionBuilder, scope_key: ScopeKey, number: int
     node = builder.canvas.nodes[number]
     container = scope.containers.pop(number)
     has_collected = container.failed_item >= (container.count or 0)
-    wave = container.failed_at[0] if has_collected else container.place.wave + 1
-    scope.last_wave = max(scope.last_wave, wave)
+    wave = container.failed_at[0] if has_collected else container.order_key.level + 1
+    scope.last_level = max(scope.last_level, wave)
     report = Report(
         activation=container.activation,
         node_id=node.id,
         scope=scope_key,
         ordinal=container.ordinal,
-        place=OrderKey(wave, container.place.trail, container.place.region),
+        order_key=OrderKey(wave, container.order_key.branch_path, container.order_key.region),
         outcome=Failed(container.error),
         error=container.error,
     )
@@ -114,7 +114,9 @@ def recover_container(builder: DecisionBuilder, scope_key: ScopeKey, number: int
     recover(builder, report, Failed(container.error), has_begun=True)
 
 
-def fail_scope_or_run(builder: DecisionBuilder, scope: Scope, node: Node, place: OrderKey, error: str, code: str) -> None:
+def fail_scope_or_run(
+    builder: DecisionBuilder, scope: Scope, node: Node, place: OrderKey, error: str, code: str
+) -> None:
     """Fail the innermost container of parallel items around a scope, else the run."""
     if not container_routing.fail_parallel_item(builder, scope.key, place, error):
         builder.fail_run(node.id, place, error, code)

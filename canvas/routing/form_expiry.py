@@ -55,7 +55,9 @@ def expiry_error(canvas: Canvas, asked: Sequence[str], usual: timedelta) -> str 
 
     `asked` are the ids of the nodes with open forms, `usual` is the deployment's time.
     """
-    own, node_id = min(((form_expiry_of(canvas, node_id), node_id) for node_id in asked), key=lambda time: time[0] or usual)
+    own, node_id = min(
+        ((form_expiry_of(canvas, node_id), node_id) for node_id in asked), key=lambda time: time[0] or usual
+    )
     if own is None:
         return None
     name = canvas.node(node_id).name or node_id

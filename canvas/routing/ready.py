@@ -32,7 +32,7 @@ def activate_ready(builder: DecisionBuilder, scope: Scope) -> bool:
         any_ready = True
         node = builder.canvas.nodes[number]
         del scope.reached[number]
-        scope.returning.pop(number, None)
+        scope.loop_heads.pop(number, None)
         reached &= ~node.bit
         if builder.activations.exceeds_cycle_limit(node, scope):
             text = f'Node "{node.name}" ({node.id}) has run {MAX_ORDINAL} times in one scope. End the cycle it is in.'
@@ -48,11 +48,11 @@ def activate_ready(builder: DecisionBuilder, scope: Scope) -> bool:
 
 def is_ready(builder: DecisionBuilder, scope: Scope, number: int, reached: int) -> bool:
     """Whether no active or reached node (`reached` is a mask) of the scope can still reach the node."""
-    if number in scope.returning:
+    if number in scope.loop_heads:
         return _may_begin_again(builder, scope, number)
-    above = builder.canvas.reach.above_forward[number]
-    ahead = reached & ~mask_of(scope.returning)
-    if scope.alive & (above | 1 << number) or above & ahead or _has_pending_back_edge(scope, above):
+    above = builder.canvas.reachability.above_forward[number]
+    ahead = reached & ~mask_of(scope.loop_heads)
+    if scope.active & (above | 1 << number) or above & ahead or _has_pending_back_edge(scope, above):
         return False
     return not container_routing.exits_a_loop(builder, builder.canvas.nodes[number]) or _is_last_in_pass(
         builder, scope, reached
@@ -66,14 +66,14 @@ def _may_begin_again(builder: DecisionBuilder, scope: Scope, head: int) -> bool:
     share a descendant one continues at a time, the innermost first.
     """
     canvas = builder.canvas
-    above, entangled = canvas.reach.above_forward, canvas.reach.entangled[head]
-    if scope.alive & entangled or _has_pending_back_edge(scope, above[head], but=head):
+    above, entangled = canvas.reachability.above_forward, canvas.reachability.descendant_sharers[head]
+    if scope.active & entangled or _has_pending_back_edge(scope, above[head], but=head):
         return False
     for number in scope.reached:
         if number == head or not entangled >> number & 1 or _has_pending_back_edge(scope, above[number], but=number):
             continue
         is_inner = (above[number].bit_count(), number) > (above[head].bit_count(), head)
-        if is_inner if number in scope.returning else canvas.nodes[number].kind is not NodeKind.EXIT_LOOP:
+        if is_inner if number in scope.loop_heads else canvas.nodes[number].kind is not NodeKind.EXIT_LOOP:
             return False
     return True
 
@@ -83,9 +83,14 @@ def release_blocked_round(builder: DecisionBuilder) -> bool:
 
     Called when everything in the run is idle. Returns whether there was such a round.
     """
-    for stream in builder.run.speeches:
+    for stream in builder.run.streams:
         scope = builder.run.scopes.get(stream.scope)
-        if stream.opened and not stream.said and scope is not None and scope.returning.pop(stream.number, None):
+        if (
+            stream.is_open
+            and not stream.is_complete
+            and scope is not None
+            and scope.loop_heads.pop(stream.number, None)
+        ):
             builder.scopes.get(stream.scope)
             return True
     return False
@@ -93,12 +98,12 @@ def release_blocked_round(builder: DecisionBuilder) -> bool:
 
 def _has_pending_back_edge(scope: Scope, above: int, *, but: int | None = None) -> bool:
     """Whether a cycle has returned from one of these nodes to a loop head other than `but` and not begun again."""
-    return any(above & tails for number, tails in scope.returning.items() if number != but)
+    return any(above & tails for number, tails in scope.loop_heads.items() if number != but)
 
 
 def _is_last_in_pass(builder: DecisionBuilder, scope: Scope, reached: int) -> bool:
     """Whether everything else in an ExitLoop's pass is done: it stores the Loop's outputs, so it must run last."""
-    nodes, above = builder.canvas.nodes, builder.canvas.reach.above_forward
+    nodes, above = builder.canvas.nodes, builder.canvas.reachability.above_forward
     exits = mask_of(number for number in scope.reached if nodes[number].kind is NodeKind.EXIT_LOOP)
     waits_for_exits = all(above[number] & exits for number in bits(reached & ~exits))
-    return not scope.alive and waits_for_exits
+    return not scope.active and waits_for_exits

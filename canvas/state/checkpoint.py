@@ -26,62 +26,62 @@ from canvas.state.run_state import (
 def run_to_json(state: RunState) -> dict[str, Any]:
     """Return the part of a run's row that is one JSON column."""
     return {
-        "live": state.live,
+        "live": state.in_flight,
         "queued": state.queued,
         "max_running": state.max_running,
         "max_activations": state.max_activations,
-        "activated": state.activated,
+        "activated": state.activation_count,
         "speeches": [
             {
-                "turn": str(s.turn),
+                "turn": str(s.stream_id),
                 "number": s.number,
                 "scope": scope_text(s.scope),
-                "place": to_json(s.place) if s.place else None,
-                "started": s.started,
-                "opened": s.opened,
-                "said": s.said,
+                "place": to_json(s.order_key) if s.order_key else None,
+                "started": s.has_started,
+                "opened": s.is_open,
+                "said": s.is_complete,
                 "error": s.error,
                 "end": s.end,
-                "held": [[str(h.activation), h.node_id, h.error, h.key] for h in s.held],
+                "held": [[str(h.activation), h.node_id, h.error, h.key] for h in s.deferred_finished],
             }
-            for s in state.speeches
+            for s in state.streams
         ],
         "forms": {
-            str(activation): [f.node_id, f.place, scope_text(f.scope), f.inputs, f.tips, f.started]
+            str(activation): [f.node_id, f.order_key, scope_text(f.scope), f.inputs, f.tips, f.has_started]
             for activation, f in state.forms.items()
         },
-        "failing": [f.wave, f.place, f.node_id, f.error, f.code] if (f := state.failing) else None,
-        "last": [state.last[0], str(state.last[1]), state.last[2]] if state.last else None,
+        "failing": [f.level, f.order_key, f.node_id, f.error, f.code] if (f := state.failure) else None,
+        "last": [state.last_node[0], str(state.last_node[1]), state.last_node[2]] if state.last_node else None,
     }
 
 
 def fill_run(state: RunState, data: Mapping[str, Any]) -> RunState:
     """Fill in a state, which has the row's other columns, from the JSON column; return it."""
-    state.live = data["live"]
+    state.in_flight = data["live"]
     state.queued = data["queued"]
     state.max_running = data["max_running"]
     state.max_activations = data.get("max_activations", 0)
-    state.activated = data.get("activated", 0)
-    state.speeches = [
+    state.activation_count = data.get("activated", 0)
+    state.streams = [
         MessageStreamState(
-            turn=UUID(s["turn"]),
+            stream_id=UUID(s["turn"]),
             number=s["number"],
             scope=scope_key(s["scope"]),
-            place=from_json(s["place"]) if s["place"] else None,
-            started=s["started"],
-            opened=s["opened"],
-            said=s["said"],
+            order_key=from_json(s["place"]) if s["place"] else None,
+            has_started=s["started"],
+            is_open=s["opened"],
+            is_complete=s["said"],
             error=s["error"],
             end=s["end"],
-            held=[DeferredNodeFinished(UUID(h[0]), h[1], h[2], h[3]) for h in s["held"]],
+            deferred_finished=[DeferredNodeFinished(UUID(h[0]), h[1], h[2], h[3]) for h in s["held"]],
         )
         for s in data["speeches"]
     ]
     state.forms = {
         UUID(activation): OpenForm(f[0], f[1], scope_key(f[2]), *f[3:]) for activation, f in data["forms"].items()
     }
-    state.failing = RunFailure(*data["failing"]) if data["failing"] else None
-    state.last = (data["last"][0], UUID(data["last"][1]), data["last"][2]) if data["last"] else None
+    state.failure = RunFailure(*data["failing"]) if data["failing"] else None
+    state.last_node = (data["last"][0], UUID(data["last"][1]), data["last"][2]) if data["last"] else None
     return state
 
 
@@ -90,25 +90,25 @@ def scope_to_json(scope: Scope) -> dict[str, Any]:
     data: dict[str, Any] = {
         "region": scope.region.hex(),
         "limits": scope.limits,
-        "trail": to_json(scope.trail),
-        "last_wave": scope.last_wave,
-        "alive": f"{scope.alive:x}",
-        "still": f"{scope.still:x}" if scope.still else "",
+        "trail": to_json(scope.container_key),
+        "last_wave": scope.last_level,
+        "alive": f"{scope.active:x}",
+        "still": f"{scope.idle:x}" if scope.idle else "",
         "reached": _order_keys_to_json(scope.reached),
-        "returning": {str(number): f"{tails:x}" for number, tails in scope.returning.items()},
-        "places": _order_keys_to_json(scope.places),
+        "returning": {str(number): f"{tails:x}" for number, tails in scope.loop_heads.items()},
+        "places": _order_keys_to_json(scope.order_keys),
         "ordinals": scope.ordinals,
         "containers": {
             number: [
                 str(c.activation),
                 c.ordinal,
-                to_json(c.place),
+                to_json(c.order_key),
                 c.count,
                 c.concurrency,
-                c.next,
-                c.open,
-                c.still,
-                c.waves,
+                c.next_item,
+                c.open_items,
+                c.idle_items,
+                c.levels_used,
                 c.failed_item,
                 c.error,
                 c.failed_at,
@@ -116,10 +116,10 @@ def scope_to_json(scope: Scope) -> dict[str, Any]:
             ]
             for number, c in scope.containers.items()
         },
-        "leaving": to_json(scope.leaving) if scope.leaving else None,
-        "left_by": str(scope.left_by) if scope.left_by else None,
-        "escaped": scope.escaped,
-        "counted_still": scope.counted_still,
+        "leaving": to_json(scope.exit_key) if scope.exit_key else None,
+        "left_by": str(scope.exited_by) if scope.exited_by else None,
+        "escaped": scope.has_escaped,
+        "counted_still": scope.is_counted_idle,
     }
     return {name: value for name, value in data.items() if value or name in ("trail", "alive")}
 
@@ -130,28 +130,35 @@ def scope_from_json(key: ScopeKey, data: Mapping[str, Any]) -> Scope:
         key=key,
         region=bytes.fromhex(data.get("region", "")),
         limits=tuple((region, revision) for region, revision in data.get("limits", ())),
-        trail=from_json(data["trail"]),
-        last_wave=data.get("last_wave", 0),
-        alive=int(data["alive"], 16),
-        still=int(data.get("still", "0"), 16),
+        container_key=from_json(data["trail"]),
+        last_level=data.get("last_wave", 0),
+        active=int(data["alive"], 16),
+        idle=int(data.get("still", "0"), 16),
         reached=_order_keys_from_json(data.get("reached", {})),
-        returning={int(number): int(tails, 16) for number, tails in data.get("returning", {}).items()},
-        places=_order_keys_from_json(data.get("places", {})),
+        loop_heads={int(number): int(tails, 16) for number, tails in data.get("returning", {}).items()},
+        order_keys=_order_keys_from_json(data.get("places", {})),
         ordinals={int(number): ordinal for number, ordinal in data.get("ordinals", {}).items()},
         containers={int(number): _container_from_json(c) for number, c in data.get("containers", {}).items()},
-        leaving=from_json(data["leaving"]) if data.get("leaving") else None,
-        left_by=UUID(data["left_by"]) if data.get("left_by") else None,
-        escaped=data.get("escaped", False),
-        counted_still=data.get("counted_still", False),
+        exit_key=from_json(data["leaving"]) if data.get("leaving") else None,
+        exited_by=UUID(data["left_by"]) if data.get("left_by") else None,
+        has_escaped=data.get("escaped", False),
+        is_counted_idle=data.get("counted_still", False),
     )
 
 
 def _concurrent_items_to_json(container: Container) -> list[Any]:
     """Return the fields that only containers with concurrent items have; deferred events in a short form."""
-    if not container.overlaps:
+    if not container.is_pipelined:
         return [container.revision] if container.revision else []
-    untold = {str(item): [_deferred_to_json(told) for told in held] for item, held in container.untold.items()}
-    return [0, container.span, container.alone, container.shown, container.ended, untold]
+    untold = {str(item): [_deferred_to_json(told) for told in held] for item, held in container.deferred_events.items()}
+    return [
+        0,
+        container.levels_per_pass,
+        container.warmup_items,
+        container.first_open_item,
+        container.ended_items,
+        untold,
+    ]
 
 
 def _deferred_to_json(untold: DeferredEvent) -> list[Any]:
@@ -166,8 +173,12 @@ def _container_from_json(data: Sequence[Any]) -> Container:
     if len(data) > 12:
         container.revision = data[12]
     if len(data) > 13:
-        container.span, container.alone, container.shown, container.ended, untold = data[13:]
-        container.untold = {int(item): [_deferred_from_json(told) for told in held] for item, held in untold.items()}
+        container.levels_per_pass, container.warmup_items, container.first_open_item, container.ended_items, untold = (
+            data[13:]
+        )
+        container.deferred_events = {
+            int(item): [_deferred_from_json(told) for told in held] for item, held in untold.items()
+        }
     return container
 
 

@@ -20,8 +20,8 @@ _WORD = struct.Struct(">I")
 class OrderKey:
     """A position in canonical order. Compare with `<`."""
 
-    wave: int
-    trail: tuple[tuple[int, int], ...] = ()
+    level: int
+    branch_path: tuple[tuple[int, int], ...] = ()
     region: bytes = b""
 
     def __lt__(self, other: "OrderKey") -> bool:
@@ -30,21 +30,21 @@ class OrderKey:
     @property
     def key(self) -> bytes:
         """Order-preserving bytes: region, level, branch path, end of path."""
-        steps = b"".join(_PAIR.pack(_LAST + wave, position) for wave, position in self.trail)
-        return self.region + _WORD.pack(self.wave) + steps + _WORD.pack(0)
+        steps = b"".join(_PAIR.pack(_LAST + wave, position) for wave, position in self.branch_path)
+        return self.region + _WORD.pack(self.level) + steps + _WORD.pack(0)
 
     @property
-    def wave_key(self) -> bytes:
+    def level_key(self) -> bytes:
         """The smallest key of this level: smaller keys belong to earlier levels."""
-        return self.region + _WORD.pack(self.wave)
+        return self.region + _WORD.pack(self.level)
 
-    def step(self, position: int) -> "OrderKey":
+    def child(self, position: int) -> "OrderKey":
         """Return the order key of the `position`-th target of the node with this order key."""
-        wave = self.wave + 1
-        trail = self.trail if position == 0 else (*self.trail, (-wave, position))
+        wave = self.level + 1
+        trail = self.branch_path if position == 0 else (*self.branch_path, (-wave, position))
         return OrderKey(wave, trail, self.region)
 
-    def inside(self, item: int) -> bytes:
+    def item_region(self, item: int) -> bytes:
         """Return the region of a parallel item of the container with this order key."""
         return self.key + _WORD.pack(item)
 
@@ -54,16 +54,16 @@ def merge(current: OrderKey | None, arriving: OrderKey) -> OrderKey:
 
     Commutative and associative, so reports may arrive in any order.
     """
-    if current is None or arriving.wave > current.wave:
+    if current is None or arriving.level > current.level:
         return arriving
-    if arriving.wave < current.wave:
+    if arriving.level < current.level:
         return current
     return min(current, arriving)
 
 
 def to_json(place: OrderKey) -> list[object]:
     """Return a compact JSON form: [level, [[-level, position], ...], region in hex]."""
-    return [place.wave, [list(step) for step in place.trail], place.region.hex()]
+    return [place.level, [list(step) for step in place.branch_path], place.region.hex()]
 
 
 def from_json(data: list[object]) -> OrderKey:

@@ -37,7 +37,7 @@ class RunStatus(StrEnum):
         return self in (RunStatus.SUCCEEDED, RunStatus.FAILED, RunStatus.CANCELLED, RunStatus.REFUSED)
 
     @property
-    def takes_reports(self) -> bool:
+    def accepts_reports(self) -> bool:
         """Whether an advance applies reports of the run."""
         return self in (RunStatus.RUNNING, RunStatus.WAITING, RunStatus.STOPPING)
 
@@ -50,7 +50,7 @@ class ActivationStatus(StrEnum):
     RUNNING = "running"
     REPORTED = "reported"
     WAITING = "waiting"
-    SAYING = "saying"
+    AWAITING_STREAM = "saying"
     OPEN = "open"
     DONE = "done"
     CLOSED = "closed"
@@ -73,10 +73,20 @@ ACTIVATION_MOVES: Mapping[ActivationStatus, frozenset[ActivationStatus]] = {
     ActivationStatus.QUEUED: frozenset({ActivationStatus.READY, ActivationStatus.RUNNING, ActivationStatus.CLOSED}),
     ActivationStatus.READY: frozenset({ActivationStatus.RUNNING, ActivationStatus.CLOSED}),
     ActivationStatus.RUNNING: frozenset({ActivationStatus.REPORTED}),
-    ActivationStatus.REPORTED: frozenset({ActivationStatus.DONE, ActivationStatus.READY, ActivationStatus.WAITING, ActivationStatus.SAYING, ActivationStatus.OPEN}),
+    ActivationStatus.REPORTED: frozenset(
+        {
+            ActivationStatus.DONE,
+            ActivationStatus.READY,
+            ActivationStatus.WAITING,
+            ActivationStatus.AWAITING_STREAM,
+            ActivationStatus.OPEN,
+        }
+    ),
     ActivationStatus.WAITING: frozenset({ActivationStatus.READY, ActivationStatus.REPORTED, ActivationStatus.CLOSED}),
-    ActivationStatus.SAYING: frozenset({ActivationStatus.DONE, ActivationStatus.CLOSED}),
-    ActivationStatus.OPEN: frozenset({ActivationStatus.DONE, ActivationStatus.SAYING, ActivationStatus.CLOSED}),
+    ActivationStatus.AWAITING_STREAM: frozenset({ActivationStatus.DONE, ActivationStatus.CLOSED}),
+    ActivationStatus.OPEN: frozenset(
+        {ActivationStatus.DONE, ActivationStatus.AWAITING_STREAM, ActivationStatus.CLOSED}
+    ),
     ActivationStatus.DONE: frozenset(),
     ActivationStatus.CLOSED: frozenset(),
 }
@@ -131,36 +141,38 @@ class Container:
 
     activation: UUID
     ordinal: int
-    place: OrderKey
+    order_key: OrderKey
     count: int | None  # items; None: until an item visit exits
     concurrency: int
-    next: int = 0  # item to open next
-    open: int = 0  # item scopes that are open
-    still: int = 0  # how many of these are idle: they wait for something outside of the run
-    waves: int = 0  # levels that finished items or passes have used
+    next_item: int = 0  # item to open next
+    open_items: int = 0  # item scopes that are open
+    idle_items: int = 0  # how many of these are idle: they wait for something outside of the run
+    levels_used: int = 0  # levels that finished items or passes have used
     failed_item: int = -1  # of parallel and pipelined items: the first that failed, in item order
     error: str = ""
     failed_at: tuple[int, str] = (0, "")  # level and order key (hex) of that failure
     revision: int = 0  # of parallel items: the revision at which all of them read the values outside of the container
-    span: int = 0  # of pipelined items: levels of a pass; 0 if items are not pipelined
-    alone: int = 0  # of pipelined items: how many run one by one at first
-    shown: int = 0  # of pipelined items: the first that has not ended; its events are emitted at once
-    ended: list[int] = field(default_factory=list)  # later items whose pass has ended
-    untold: dict[int, list[DeferredEvent]] = field(default_factory=dict)  # by item
+    levels_per_pass: int = 0  # of pipelined items: levels of a pass; 0 if items are not pipelined
+    warmup_items: int = 0  # of pipelined items: how many run one by one at first
+    first_open_item: int = 0  # of pipelined items: the first that has not ended; its events are emitted at once
+    ended_items: list[int] = field(default_factory=list)  # later items whose pass has ended
+    deferred_events: dict[int, list[DeferredEvent]] = field(default_factory=dict)  # by item
 
     @property
-    def side_by_side(self) -> bool:
+    def is_parallel(self) -> bool:
         """Whether the items are parallel: they run at the same time, each on its own copy of the values."""
-        return self.count is not None and self.concurrency > 1 and not self.overlaps
+        return self.count is not None and self.concurrency > 1 and not self.is_pipelined
 
     @property
-    def overlaps(self) -> bool:
+    def is_pipelined(self) -> bool:
         """Whether the items are pipelined: they run ahead of their order, unobservably (graph/parallel_items.py)."""
-        return self.span > 0
+        return self.levels_per_pass > 0
 
-    def visit(self, item: int) -> OrderKey:
+    def visit_key(self, item: int) -> OrderKey:
         """Return the order key of the visit that begins a pass of pipelined items, or collects after the last."""
-        return OrderKey(self.place.wave + 1 + item * self.span, self.place.trail, self.place.region)
+        return OrderKey(
+            self.order_key.level + 1 + item * self.levels_per_pass, self.order_key.branch_path, self.order_key.region
+        )
 
 
 @dataclass(slots=True)
@@ -170,31 +182,35 @@ class Scope:
     key: ScopeKey
     region: bytes = b""
     limits: tuple[tuple[str, int], ...] = ()  # enclosing regions (hex) and the revision up to which they are read
-    trail: OrderKey = field(default_factory=lambda: OrderKey(0))  # of the container: a pass begins with its branch path
-    last_wave: int = 0  # the largest level of any activation in the scope
-    alive: int = 0  # active nodes
-    still: int = 0  # idle nodes, which are active and wait for something outside of the run's own work
+    container_key: OrderKey = field(
+        default_factory=lambda: OrderKey(0)
+    )  # of the container: a pass begins with its branch path
+    last_level: int = 0  # the largest level of any activation in the scope
+    active: int = 0  # active nodes
+    idle: int = 0  # idle nodes, which are active and wait for something outside of the run's own work
     reached: dict[int, OrderKey] = field(default_factory=dict)
-    returning: dict[int, int] = field(default_factory=dict)  # loop heads whose next round is to begin -> from where
-    places: dict[int, OrderKey] = field(
+    loop_heads: dict[int, int] = field(default_factory=dict)  # loop heads whose next round is to begin -> from where
+    order_keys: dict[int, OrderKey] = field(
         default_factory=dict[int, OrderKey]
     )  # of active nodes, if streams must be ordered
     ordinals: dict[int, int] = field(default_factory=dict)  # next ordinal, above 0
     containers: dict[int, Container] = field(default_factory=dict)
-    leaving: OrderKey | None = None  # order key of the ExitLoop that has reported, of several the last
-    left_by: UUID | None = None  # its activation, which stored the container's outputs
-    escaped: bool = False  # an edge out of the body was followed: no further pass, and the container has no successors
-    counted_still: bool = False  # the container around it counts this scope as idle
+    exit_key: OrderKey | None = None  # order key of the ExitLoop that has reported, of several the last
+    exited_by: UUID | None = None  # its activation, which stored the container's outputs
+    has_escaped: bool = (
+        False  # an edge out of the body was followed: no further pass, and the container has no successors
+    )
+    is_counted_idle: bool = False  # the container around it counts this scope as idle
 
     @property
     def is_empty(self) -> bool:
         """Whether nothing in the scope is active or reached: the pass has ended."""
-        return not self.alive and not self.reached
+        return not self.active and not self.reached
 
     @property
-    def is_still(self) -> bool:
+    def is_idle(self) -> bool:
         """Whether everything active in the scope waits for something outside of the run's own work."""
-        return self.alive != 0 and not self.alive & ~self.still
+        return self.active != 0 and not self.active & ~self.idle
 
 
 @dataclass(slots=True)
@@ -211,16 +227,16 @@ class DeferredNodeFinished:
 class MessageStreamState:
     """A message stream that has not been closed: of a Message, an Answer, or a failed node with a default value."""
 
-    turn: UUID
+    stream_id: UUID
     number: int
     scope: ScopeKey
-    place: OrderKey | None = None  # known once the Message is activated
-    started: bool = False  # `node_started` has been emitted
-    opened: bool = False
-    said: bool = False  # the text is complete
+    order_key: OrderKey | None = None  # known once the Message is activated
+    has_started: bool = False  # `node_started` has been emitted
+    is_open: bool = False
+    is_complete: bool = False  # the text is complete
     error: str | None = None  # of a failed node whose default value is streamed
     end: dict[str, Any] = field(default_factory=dict)
-    held: list[DeferredNodeFinished] = field(default_factory=list)
+    deferred_finished: list[DeferredNodeFinished] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -228,19 +244,19 @@ class OpenForm:
     """A form that waits for a person."""
 
     node_id: str
-    place: str  # hex
+    order_key: str  # hex
     scope: ScopeKey
     inputs: dict[str, Any]
     tips: str
-    started: bool = False  # `node_started` has been emitted
+    has_started: bool = False  # `node_started` has been emitted
 
 
 @dataclass(slots=True)
 class RunFailure:
     """The failure that ends the run: in canonical order the last of the earliest level with a failure."""
 
-    wave: int
-    place: str  # hex
+    level: int
+    order_key: str  # hex
     node_id: str
     error: str
     code: str
@@ -254,17 +270,19 @@ class RunState:
     status: RunStatus
     revision: int = 0
     last_event: int = 0
-    asked: str | None = None
-    turn: UUID | None = None
+    cancel_request: str | None = None
+    open_stream_id: UUID | None = None
     max_running: int = 256
     max_activations: int = 0  # 0: unlimited, as for runs started by releases without this limit
-    activated: int = 0  # activations decided so far
-    live: int = 0  # activations that are ready or running
+    activation_count: int = 0  # activations decided so far
+    in_flight: int = 0  # activations that are ready or running
     queued: int = 0
-    speeches: list[MessageStreamState] = field(default_factory=list)
+    streams: list[MessageStreamState] = field(default_factory=list)
     forms: dict[UUID, OpenForm] = field(default_factory=dict)
-    failing: RunFailure | None = None
-    last: tuple[str, UUID, str] | None = None  # (order key in hex, activation, node id) of the last in canonical order
+    failure: RunFailure | None = None
+    last_node: tuple[str, UUID, str] | None = (
+        None  # (order key in hex, activation, node id) of the last in canonical order
+    )
     scopes: dict[ScopeKey, Scope] = field(default_factory=dict)
 
 
@@ -276,11 +294,11 @@ class Report:
     node_id: str
     scope: ScopeKey
     ordinal: int
-    place: OrderKey
+    order_key: OrderKey
     outcome: Outcome
     error: str | None = None  # `_ERROR` among the outputs
-    strikes: int = 0
-    turn: UUID | None = None
-    retake: bool = False  # the Message's text does not continue the text of its stream, which is truncated
-    spoke: bool = False  # the attempt has written text to its stream
+    crash_count: int = 0
+    stream_id: UUID | None = None
+    restarts_text: bool = False  # the Message's text does not continue the text of its stream, which is truncated
+    has_written: bool = False  # the attempt has written text to its stream
     usage: Mapping[str, int] = field(default_factory=dict)

@@ -16,7 +16,7 @@ from canvas.validation import document_warnings, order_warnings
 from canvas.validation.document_warnings import OutputsOf
 from canvas.validation.findings import Finding, Severity, error, errors_of, warning
 from canvas.validation.order_warnings import Order
-from canvas.validation.paths import CONTAINER_OF, Path, find_cycles, items_of, find_unreached, paths_from
+from canvas.validation.paths import CONTAINER_OF, Path, find_cycles, find_unreached, items_of, paths_from
 from canvas.validation.reference_scan import ReferenceUse, references_of
 
 __all__ = ["Finding", "Severity", "check", "errors_of"]

@@ -78,7 +78,7 @@ def unset_read_warnings(
 
 def uncalled_model_warnings(document: Document, order: Order) -> Iterator[Finding]:
     """Yield warnings for model nodes that are never called, because the Message after them does not refer to them."""
-    for number in bits(order.canvas.unheard):
+    for number in bits(order.canvas.uncalled_models):
         entry = document.entries[order.canvas.nodes[number].id]
         if entry.id not in order.unreached:
             reason = (

@@ -22,7 +22,7 @@ def bench(
 ) -> None:
     """Compare Easel with hand-written Celery and PostgreSQL code, and print a Markdown table. Takes ten minutes."""
     from bench.compare.comparison import open_comparison
-    from bench.compare.table import results_markdown, results_json
+    from bench.compare.table import results_json, results_markdown
     from bench.compare.workloads import FULL, QUICK, build_workloads
 
     known = build_workloads(QUICK if quick else FULL)
@@ -32,7 +32,7 @@ def bench(
     signal.signal(signal.SIGTERM, _end)
     settings = load()
     with open_comparison(settings.database_url, settings.redis_url, workers) as sides:
-        played = sides.play([known[name] for name in names], 1 if quick else repetitions, output.print_message)
+        played = sides.run([known[name] for name in names], 1 if quick else repetitions, output.print_message)
     if json is not None:
         json.write_text(results_json(played), encoding="utf-8")
     output.print_line(results_markdown(played))

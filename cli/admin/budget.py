@@ -10,7 +10,7 @@ from canvas.budget import SCOPES, Scope, account_json, format_amount, parse_limi
 from canvas.errors import InvalidRequest, NotFound
 from cli.runs import inputs
 from cli.shell import output
-from cli.shell.connection import open_connection, find_run_id, find_tenant_id
+from cli.shell.connection import find_run_id, find_tenant_id, open_connection
 from cli.shell.options import LOCAL_TENANT, AsJson, Calls, Currency, Money, OfTenant, Seconds, Tokens
 from store.db.transaction import Transaction
 from store.tables.budgets import DEFAULT_SCOPE_ID

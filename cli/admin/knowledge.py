@@ -11,7 +11,7 @@ from uuid import UUID
 import typer
 
 from canvas.errors import ExecutorError, InvalidRequest, NotFound
-from cli.models.tenant_models import open_models, choose_embedding_model, tenant_models, describe_search
+from cli.models.tenant_models import choose_embedding_model, describe_search, open_models, tenant_models
 from cli.shell import output
 from cli.shell.connection import CommandConnection, open_connection
 from cli.shell.exit_codes import Exit
@@ -92,7 +92,7 @@ def search(
     as_json: AsJson = False,
 ) -> None:
     """Show the passages that match a question best. Exit code 1 if there are none."""
-    query = SearchQuery(question, threshold=threshold, by_words=by_words, most=top_n)
+    query = SearchQuery(question, threshold=threshold, word_weight=by_words, limit=top_n)
     with open_connection() as connection:
         found = asyncio.run(_search(connection, connection.tenant(tenant), base, query))
     for chunk in found:
@@ -130,7 +130,9 @@ def list_all(
             documents, _ = knowledge_documents.page(tx, tenant_id, found.id, most=100_000)
     columns = ("id", "name", "size", "status", "chunks", "error")
     rows = [_row_of_document(each) for each in documents]
-    output.print_table(rows, columns, as_json=as_json, empty=f"It has no documents. `easel kb add {base} FILE` adds some.")
+    output.print_table(
+        rows, columns, as_json=as_json, empty=f"It has no documents. `easel kb add {base} FILE` adds some."
+    )
 
 
 @kb.command()
@@ -184,7 +186,7 @@ def _add_document(
     connection: CommandConnection, base: KnowledgeBase, blobs: Blobs, name: str, data: bytes, metadata: dict[str, str]
 ) -> KnowledgeDocument:
     mime_type = mimetypes.guess_type(name, strict=False)[0] or "application/octet-stream"
-    sha256 = storage_of(blobs, base.id).put(data)
+    sha256 = storage_of(blobs, base.id).store(data)
     with connection.database.transaction() as tx:
         document, _ = knowledge_documents.add(
             tx, base.tenant_id, base.id, name, mime_type, len(data), sha256, metadata=metadata, status="pending"
@@ -194,7 +196,9 @@ def _add_document(
     return document
 
 
-async def _read_all(connection: CommandConnection, blobs: Blobs, base: KnowledgeBase, ids: Sequence[UUID]) -> Sequence[KnowledgeDocument]:
+async def _read_all(
+    connection: CommandConnection, blobs: Blobs, base: KnowledgeBase, ids: Sequence[UUID]
+) -> Sequence[KnowledgeDocument]:
     """Read pending documents until these are read. Workers may read some of them."""
     async with open_models(connection) as models:
         ingestion = Ingestion(connection.database, blobs, models)
@@ -208,10 +212,10 @@ async def _read_all(connection: CommandConnection, blobs: Blobs, base: Knowledge
 
 
 async def _search(connection: CommandConnection, tenant_id: UUID, base: str, query: SearchQuery) -> list[Any]:
-    indexes = IndexCache(connection.database, connection.found.settings.knowledge_memory)
+    indexes = IndexCache(connection.database, connection.servers.settings.knowledge_memory)
     async with open_models(connection) as models:
         library = KnowledgeBaseSearch(connection.database, indexes, models)
-        bases = list((await library.bases(tenant_id, [base])).values())
+        bases = list((await library.find_bases(tenant_id, [base])).values())
         if not bases:
             raise NotFound(f'There is no knowledge base "{base}". `easel kb list` lists them.')
         return (await library.search(tenant_id, bases, query))["chunks"]

@@ -13,7 +13,7 @@ from canvas.document.mcp_tools import digest_of
 from canvas.errors import InvalidRequest, NodeFailure, NotFound
 from cli.agents import agents as named
 from cli.shell import output
-from cli.shell.connection import CommandConnection, open_connection, find_tenant_id
+from cli.shell.connection import CommandConnection, find_tenant_id, open_connection
 from cli.shell.exit_codes import Exit
 from cli.shell.options import LOCAL_TENANT, AsJson, OfTenant
 from providers.http.address_policy import Guard
@@ -184,7 +184,9 @@ def expose(
         tool = agents.expose(tx, tenant_id, found.id, name or agents.make_tool_name(found.title, found.id))
     output.print_line(tool)
     if found.published_at is None:
-        output.print_message(f'Agent "{found.title}" is not published yet, so it is not offered: easel publish {found.id.hex}')
+        output.print_message(
+            f'Agent "{found.title}" is not published yet, so it is not offered: easel publish {found.id.hex}'
+        )
 
 
 @mcp.command()
@@ -211,9 +213,11 @@ def _find_server(connection: CommandConnection, tenant: str, server: str) -> tup
             raise NotFound(f'There is no MCP server "{server}". `easel mcp list` lists them.') from None
 
 
-def _call_server(connection: CommandConnection, server_id: str, fields: ServerFields, ask: Callable[[McpSession], Awaitable[T]]) -> T:
+def _call_server(
+    connection: CommandConnection, server_id: str, fields: ServerFields, ask: Callable[[McpSession], Awaitable[T]]
+) -> T:
     """Return the result of `ask` on a session with the server. If it fails, print the reason and exit with code 1."""
-    settings = connection.found.settings
+    settings = connection.servers.settings
     guard = Guard.parse(allow_any=settings.allow_any_host, allowed=settings.ssrf_allow or "")
     server = McpServer.of(
         server_id,
@@ -242,7 +246,7 @@ def _call_server(connection: CommandConnection, server_id: str, fields: ServerFi
 
 
 def _key(connection: CommandConnection) -> EncryptionKey:
-    return EncryptionKey.of(connection.found.settings.sealing_secret())
+    return EncryptionKey.from_secret(connection.servers.settings.encryption_secret())
 
 
 def _state(tool: LiveTool, approved: bytes | None) -> str:

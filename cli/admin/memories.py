@@ -8,7 +8,7 @@ from uuid import UUID
 import typer
 
 from canvas.errors import InvalidRequest, NotFound
-from cli.models.tenant_models import open_models, choose_embedding_model, tenant_models, describe_search
+from cli.models.tenant_models import choose_embedding_model, describe_search, open_models, tenant_models
 from cli.shell import output
 from cli.shell.connection import CommandConnection, open_connection
 from cli.shell.exit_codes import Exit
@@ -66,7 +66,7 @@ def create(
                 most_bytes=size * 1024 * 1024,
             )
     output.print_line(made.id.hex)
-    extracted = f" A model extracts {' and '.join(made.extracts)} facts." if made.extracts else ""
+    extracted = f" A model extracts {' and '.join(made.extracted_types)} facts." if made.extracted_types else ""
     output.print_message(f'"{name}" is searched by {describe_search(chosen)}.{extracted}')
 
 
@@ -79,7 +79,9 @@ def list_all(tenant: OfTenant = LOCAL_TENANT, as_json: AsJson = False) -> None:
             found, _ = memories.page(tx, tenant_id, most=10_000)
     columns = ("id", "name", "types", "bytes", "of", "embedding_model", "created")
     rows = [_row_of_memory(each) for each in found]
-    output.print_table(rows, columns, as_json=as_json, empty="There are no memories. `easel memory create NAME` adds one.")
+    output.print_table(
+        rows, columns, as_json=as_json, empty="There are no memories. `easel memory create NAME` adds one."
+    )
 
 
 @memory.command()
@@ -162,7 +164,9 @@ def _find_memory(connection: CommandConnection, tenant_id: UUID, name: str) -> M
     return found[0]
 
 
-async def _search(connection: CommandConnection, chosen: Memory, looked: MemoryQuery) -> list[tuple[MemoryMessage, float]]:
+async def _search(
+    connection: CommandConnection, chosen: Memory, looked: MemoryQuery
+) -> list[tuple[MemoryMessage, float]]:
     async with open_models(connection) as models:
         return await MemoryStore(connection.database, models).search(chosen.tenant_id, [chosen], looked)
 

@@ -25,4 +25,6 @@ def seal() -> None:
         for tenant_id, canvas_id in found:
             with connection.database.transaction() as tx:
                 number += canvas_secrets.seal_stored(tx, drafts.canvas_secrets_of(tenant_id, canvas_id))
-    output.print_message(f"{number} documents of {len(found)} agents had secrets in plain text, which are encrypted now.")
+    output.print_message(
+        f"{number} documents of {len(found)} agents had secrets in plain text, which are encrypted now."
+    )

@@ -7,7 +7,7 @@ import typer
 from cli.agents import agents
 from cli.runs.inputs import parse_duration, parse_id
 from cli.shell import output
-from cli.shell.connection import open_connection, find_tenant_id
+from cli.shell.connection import find_tenant_id, open_connection
 from cli.shell.options import LOCAL_TENANT, AsJson, OfTenant
 from cli.shell.output import YELLOW
 from store.tenants import tenants

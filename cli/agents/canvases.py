@@ -8,7 +8,7 @@ from canvas.document import drawing, parsing
 from cli.agents import agents as named
 from cli.agents import canvas_file, drafts
 from cli.shell import output
-from cli.shell.connection import open_connection, find_tenant_id
+from cli.shell.connection import find_tenant_id, open_connection
 from cli.shell.options import LOCAL_TENANT, AsJson, CanvasFile, OfTenant
 from settings import load
 from store.agents import canvas_list, canvases, versions
@@ -30,7 +30,7 @@ def import_file(
     name = (title or canvas_file.title_of(file)).strip()
     with open_connection() as connection, connection.database.transaction() as tx:
         tenant_id = find_tenant_id(tx, tenant)
-        agent_id, is_new = drafts.save_draft(tx, tenant_id, name, judged.stored)
+        agent_id, is_new = drafts.save_draft(tx, tenant_id, name, judged.dsl)
         version = canvases.publish(tx, tenant_id, agent_id) if publish else None
     if as_json:
         output.print_json(
@@ -61,7 +61,7 @@ def export(
         else:
             stored = canvases.get(tx, tenant_id, found.id).draft
     secrets = drafts.canvas_secrets_of(tenant_id, found.id)
-    shown = secrets.opened(stored) if with_secrets else secrets.masked(stored)
+    shown = secrets.open_document(stored) if with_secrets else secrets.mask_document(stored)
     output.print_document(drawing.with_drawing(parsing.dump(parsing.parse(shown, max_bytes=parsing.MAX_BYTES))))
 
 

@@ -18,7 +18,7 @@ class CheckedCanvas:
     warnings: Sequence[Finding]
 
     @property
-    def stored(self) -> dict[str, Any]:
+    def dsl(self) -> dict[str, Any]:
         """The document as it is stored. Only for a canvas that can run."""
         assert self.document is not None
         return parsing.dump(self.document)

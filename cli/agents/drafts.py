@@ -21,7 +21,7 @@ def save_draft(tx: Transaction, tenant_id: UUID, title: str, dsl: dict[str, Any]
     found, _ = canvas_list.page(tx, tenant_id, canvas_list.CanvasFilter(title=title), limit=1)
     if not found:
         canvas_id = new_id()
-        sealed = canvas_secrets_of(tenant_id, canvas_id).sealed(dsl)
+        sealed = canvas_secrets_of(tenant_id, canvas_id).seal_document(dsl)
         return canvases.create(tx, tenant_id, title, sealed, canvas_id=canvas_id), True
     canvas_id = found[0].id
     draft = canvases.lock(tx, tenant_id, canvas_id).draft
@@ -34,8 +34,8 @@ def save_draft(tx: Transaction, tenant_id: UUID, title: str, dsl: dict[str, Any]
 def canvas_secrets_of(tenant_id: UUID, canvas_id: UUID) -> CanvasSecrets:
     """Return the secrets of one canvas, with the key of this command's settings. Load the plugins that declare some."""
     _load_plugins(load().allowed_plugins)
-    key = EncryptionKey.of(load().sealing_secret())
-    return CanvasSecrets.of(key, tenant_id, canvas_id, registry.secret_fields)
+    key = EncryptionKey.from_secret(load().encryption_secret())
+    return CanvasSecrets.for_canvas(key, tenant_id, canvas_id, registry.secret_fields)
 
 
 @cache

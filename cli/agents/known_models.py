@@ -6,7 +6,7 @@ from pathlib import Path
 from canvas.document.document import Document
 from canvas.validation.findings import Finding
 from cli.models import models
-from cli.shell.connection import open_connection, find_tenant_id
+from cli.shell.connection import find_tenant_id, open_connection
 from components.checks import missing_models, missing_sources
 from knowledge import names
 from providers.models.vendors.accounts import VendorAccount, accounts_from_toml

@@ -12,7 +12,7 @@ from canvas.document.document import Document
 from canvas.errors import InvalidRequest
 from canvas.validation.findings import Finding
 from cli.agents import canvas_file
-from cli.agents.canvas_file import Judged
+from cli.agents.checked_canvas import CheckedCanvas
 from cli.shell import output
 from cli.shell.exit_codes import Exit
 from cli.shell.options import AsJson
@@ -72,7 +72,7 @@ def _make_lookup(settings: Settings, models: Path | None, tenant: str | None) ->
     return lookup
 
 
-def _add_model_warnings(judged: Judged, lookup: Lookup | None) -> Judged:
+def _add_model_warnings(judged: CheckedCanvas, lookup: Lookup | None) -> CheckedCanvas:
     if judged.document is None or lookup is None:
         return judged
     return replace(judged, warnings=[*judged.warnings, *lookup(judged.document)])

@@ -7,7 +7,15 @@ import typer
 
 import settings
 from cli.conformance.cases import MalformedCase, load_folder, select
-from cli.conformance.report import FailedCase, SkippedCase, Verdict, failure_line, has_failures, report_json, totals_line
+from cli.conformance.report import (
+    FailedCase,
+    SkippedCase,
+    Verdict,
+    failure_line,
+    has_failures,
+    report_json,
+    totals_line,
+)
 
 BAD_INPUT = 2
 

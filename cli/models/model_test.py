@@ -13,10 +13,10 @@ from providers.interfaces import Http
 from providers.models.audio.transcription import KIND as ASR
 from providers.models.audio.transcription import Recording, open_transcriber
 from providers.models.audio.tts import KIND as TTS
-from providers.models.audio.tts import OpenAISpeech, MemoryAudioCache
+from providers.models.audio.tts import MemoryAudioCache, OpenAISpeech
 from providers.models.billing.metering import Meter, MeteredModel
 from providers.models.billing.prices import PricedModel
-from providers.models.chat.catalogue import Limits, open_chat, resolve
+from providers.models.chat.catalogue import RequestLimits, open_chat, resolve
 from providers.models.chat.retrying_model import RetryPolicy
 from providers.models.embeddings.factory import EMBEDDING, RERANK, open_embedder, open_reranker
 from providers.models.types.chat import ChatModel, ChatRequest, ModelSpec
@@ -34,7 +34,10 @@ TOOL = {
     },
 }
 TTS_TEXT = "Ready."
-RERANK_QUERY, RERANK_TEXTS = "What is the capital of France?", ("Bananas are yellow when ripe.", "The capital of France is Paris.")
+RERANK_QUERY, RERANK_TEXTS = (
+    "What is the capital of France?",
+    ("Bananas are yellow when ripe.", "The capital of France is Paris."),
+)
 RECORDING_SECONDS = 0.5  # seconds of the silent recording
 SAMPLE_RATE = 16_000  # its samples per second
 
@@ -56,11 +59,11 @@ class ModelTest:
 
     spec: ModelSpec
     kind: str
-    limits: Limits
+    limits: RequestLimits
     meter: Meter
     http: Http
 
-    async def answer(self) -> ModelTestResult:
+    async def run(self) -> ModelTestResult:
         """Send one small request. An error of the model is returned, not raised."""
         try:
             return await _TESTS[self.kind](self)
@@ -85,14 +88,16 @@ def resolve_model(model: str, accounts: Sequence[VendorAccount], kind: str | Non
     raise first
 
 
-def make_test(models: TenantModels, tenant_id: UUID, spec: ModelSpec, kind: str, limits: Limits, http: Http) -> ModelTest:
+def make_test(
+    models: TenantModels, tenant_id: UUID, spec: ModelSpec, kind: str, limits: RequestLimits, http: Http
+) -> ModelTest:
     """Return a model under test. Its requests wait for the rate limits of its account like any others."""
     return ModelTest(spec, kind, limits, models.meter(tenant_id, spec, kind), http)
 
 
 async def _chat(it: ModelTest) -> ModelTestResult:
-    model = PricedModel(open_chat(it.spec, it.limits, limiter=it.meter.gate), it.meter.price)
-    paid = MeteredModel(model, it.meter.otherwise)
+    model = PricedModel(open_chat(it.spec, it.limits, limiter=it.meter.limiter), it.meter.price)
+    paid = MeteredModel(model, it.meter.default_payer)
     answer = await paid.complete(ChatRequest([{"role": "user", "content": QUESTION}]))
     if answer.error:
         return ModelTestResult(answer.text, error=str(answer.error))
@@ -102,7 +107,7 @@ async def _chat(it: ModelTest) -> ModelTestResult:
 
 async def _tools(it: ModelTest, model: ChatModel) -> tuple[str, str]:
     """Return whether a chat model calls a tool that it is offered: a word for machines, and words for people."""
-    if it.spec.stand_in:
+    if it.spec.is_builtin:
         return "not offered", "not offered to a built-in model"
     if not it.spec.is_tools:
         return "not offered", "not offered, as the account declares; an Agent with this model works without its tools"
@@ -120,7 +125,9 @@ async def _vectors(it: ModelTest) -> ModelTestResult:
     if list(one) == list(other):
         return ModelTestResult("", error="It returns the same vector for different texts.")
     figures = {"dimension": len(one), "tokens": embedded.tokens}
-    return ModelTestResult(f"vectors of {len(one)} numbers, {embedded.tokens} tokens for {len(RERANK_TEXTS)} texts", figures)
+    return ModelTestResult(
+        f"vectors of {len(one)} numbers, {embedded.tokens} tokens for {len(RERANK_TEXTS)} texts", figures
+    )
 
 
 async def _ranks(it: ModelTest) -> ModelTestResult:
@@ -133,14 +140,18 @@ async def _ranks(it: ModelTest) -> ModelTestResult:
 
 
 async def _speech(it: ModelTest) -> ModelTestResult:
-    audio = await OpenAISpeech(it.spec, it.http, "trying-out", cache=MemoryAudioCache(), meter=it.meter).synthesize(TTS_TEXT)
+    audio = await OpenAISpeech(it.spec, it.http, "trying-out", cache=MemoryAudioCache(), meter=it.meter).synthesize(
+        TTS_TEXT
+    )
     return ModelTestResult(f"{len(audio):,} bytes of audio for {TTS_TEXT!r}", {"bytes": len(audio)})
 
 
 async def _transcript(it: ModelTest) -> ModelTestResult:
     recording = Recording("silence.wav", make_silent_recording(), "audio/wav")
     text = await open_transcriber(it.spec, it.limits, _ONCE, it.meter).transcribe(recording)
-    return ModelTestResult(f"the transcript of {RECORDING_SECONDS:g} seconds of silence is {text!r}", {"transcript": text})
+    return ModelTestResult(
+        f"the transcript of {RECORDING_SECONDS:g} seconds of silence is {text!r}", {"transcript": text}
+    )
 
 
 def make_silent_recording() -> bytes:

@@ -15,7 +15,7 @@ from cli.models import model_test
 from cli.models.model_test import ModelTestResult
 from cli.models.tenant_models import open_models, request_limits
 from cli.shell import output
-from cli.shell.connection import CommandConnection, open_connection, find_tenant_id
+from cli.shell.connection import CommandConnection, find_tenant_id, open_connection
 from cli.shell.exit_codes import Exit
 from cli.shell.options import LOCAL_TENANT, AsJson, OfTenant
 from knowledge.models import accounts_from_rows
@@ -52,11 +52,13 @@ def list_models(tenant: OfTenant = LOCAL_TENANT, as_json: AsJson = False) -> Non
         with connection.database.transaction() as tx:
             tenant_id = find_tenant_id(tx, tenant)
             rows = model_accounts.list_accounts(tx, tenant_id)
-            sealing = EncryptionKey.of(connection.found.settings.sealing_secret())
+            sealing = EncryptionKey.from_secret(connection.servers.settings.encryption_secret())
             closed = set(model_accounts.list_unreadable(tx, tenant_id, sealing))
-        file = connection.found.settings.models_file
+        file = connection.servers.settings.models_file
         shared = accounts_from_toml(file) if file else ()
-    own = [_account_rows(it, "database", (it.factory, it.instance) in closed) for it in accounts_from_rows(rows, tenant_id)]
+    own = [
+        _account_rows(it, "database", (it.factory, it.instance) in closed) for it in accounts_from_rows(rows, tenant_id)
+    ]
     listed = [*own, *(_account_rows(it, str(file)) for it in shared)]
     columns = ("model", "vendor", "instance", "from", "status", "limits")
     output.print_table([row for rows in listed for row in rows] + [*BUILTIN_ROWS], columns, as_json=as_json)
@@ -101,13 +103,13 @@ def add(
         key,
         {name: {"kinds": choose_kinds(vendor, name, kind or ()), "status": "active"} for name in model or ()},
         {
-            **rates.told,
+            **rates.configured,
             **({"rules": os.path.abspath(rules)} if rules else {}),
             **({"is_tools": tools} if tools is not None else {}),
         },
     )
     with open_connection() as connection, connection.database.transaction() as tx:
-        sealing = EncryptionKey.of(connection.found.settings.sealing_secret())
+        sealing = EncryptionKey.from_secret(connection.servers.settings.encryption_secret())
         model_accounts.put_account(tx, find_tenant_id(tx, tenant), account, sealing)
     output.print_message(f"Account {vendor} ({instance}) is stored. Test it: easel models test MODEL@{vendor}")
 
@@ -139,7 +141,7 @@ def try_out(
         output.print_json({**row, "seconds": round(elapsed, 3)})
     elif answer.error is None:
         output.print_line(answer.text)
-        builtin = "; it is a built-in model and no real one" if spec.stand_in else ""
+        builtin = "; it is a built-in model and no real one" if spec.is_builtin else ""
         output.print_message(f"{model} answers in {output.format_seconds(elapsed)}{builtin}.", output.GREEN)
     if answer.error is not None:
         output.print_message(f"{model} does not answer: {answer.error}", output.RED)
@@ -148,9 +150,9 @@ def try_out(
 
 def accounts_of(connection: CommandConnection, tenant_id: UUID) -> list[VendorAccount]:
     """Return a tenant's accounts with their keys, those shared by all tenants last."""
-    settings = connection.found.settings
+    settings = connection.servers.settings
     with connection.database.transaction() as tx:
-        rows = model_accounts.list_accounts(tx, tenant_id, EncryptionKey.of(settings.sealing_secret()))
+        rows = model_accounts.list_accounts(tx, tenant_id, EncryptionKey.from_secret(settings.encryption_secret()))
     shared = accounts_from_toml(settings.models_file) if settings.models_file else []
     return [*accounts_from_rows(rows, tenant_id), *shared]
 
@@ -162,13 +164,13 @@ def choose_kinds(vendor: str, name: str, named: Sequence[str]) -> list[str]:
 
 
 async def _run_test(connection: CommandConnection, tenant_id: UUID, spec: ModelSpec, kind: str) -> ModelTestResult:
-    settings = connection.found.settings
+    settings = connection.servers.settings
     limits = request_limits(settings)
     guard = Guard.parse(allow_any=settings.allow_any_host, allowed=settings.ssrf_allow or "")
     http = HttpClient(guard, user_agent=settings.http_user_agent, contact=settings.contact)
     try:
         async with open_models(connection) as models:
-            return await model_test.make_test(models, tenant_id, spec, kind, limits, http).answer()
+            return await model_test.make_test(models, tenant_id, spec, kind, limits, http).run()
     finally:
         await http.aclose()
 
@@ -181,13 +183,13 @@ def _account_rows(account: VendorAccount, source: str, is_closed: bool = False) 
     of_account = KEY_NOT_DECRYPTED if is_closed else account.status
     place = {"vendor": account.factory, "instance": account.instance, "from": source}
     if not account.models:
-        return [{"model": "(all of the vendor)", **place, "status": of_account, "limits": _limits(account.rates)}]
+        return [{"model": "(all of the vendor)", **place, "status": of_account, "limits": _limits(account.rate_limits)}]
     return [
         {
             "model": name,
             **place,
             "status": model.status if of_account == "active" else of_account,
-            "limits": _limits(model) if model.told else _limits(account.rates),
+            "limits": _limits(model) if model.configured else _limits(account.rate_limits),
         }
         for name, model in account.models.items()
     ]
@@ -200,7 +202,7 @@ def _limits(rates: RateLimits) -> str:
         "tokens_per_minute": "tokens a minute",
         "concurrency": "at once",
     }
-    return ", ".join(f"{limit:,} {words[name]}" for name, limit in rates.told.items())
+    return ", ".join(f"{limit:,} {words[name]}" for name, limit in rates.configured.items())
 
 
 def _read_key(vendor: str, variable: str | None) -> str:

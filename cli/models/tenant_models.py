@@ -8,7 +8,7 @@ from knowledge.models import TenantModels, first_model_of
 from providers.http.address_policy import Guard
 from providers.models.billing.cost_estimates import CostModel
 from providers.models.billing.prices import Prices, read_prices
-from providers.models.chat.catalogue import Limits, resolve
+from providers.models.chat.catalogue import RequestLimits, resolve
 from providers.models.embeddings.factory import EMBEDDING
 from providers.models.limits.rate_limiter import RateLimiter
 from providers.models.transport.clients import close_connections
@@ -23,30 +23,30 @@ from store.primitives.encryption import EncryptionKey
 
 def tenant_models(connection: CommandConnection, governor: RateLimiter | None = None) -> TenantModels:
     """Return the models of every tenant, from the database and the settings of this command."""
-    settings = connection.found.settings
+    settings = connection.servers.settings
     shared = accounts_from_toml(settings.models_file) if settings.models_file else ()
     prices = read_prices(settings.prices_file) if settings.prices_file else Prices()
     return TenantModels(
         connection.database,
         shared,
         request_limits(settings),
-        EncryptionKey.of(settings.sealing_secret()),
+        EncryptionKey.from_secret(settings.encryption_secret()),
         rate_limiter=governor,
         cost_model=CostModel(prices, settings.budget_answer_tokens),
     )
 
 
-def request_limits(settings: Settings) -> Limits:
+def request_limits(settings: Settings) -> RequestLimits:
     """Return the time limit and the allowed addresses of a command's requests to models."""
     guard = Guard.parse(allow_any=settings.allow_any_host, allowed=settings.ssrf_allow or "")
     hosts = ModelAddressPolicy(guard, settings.private_models, settings.model_proxies)
-    return Limits(request_timeout=settings.llm_timeout, hosts=hosts)
+    return RequestLimits(request_timeout=settings.llm_timeout, hosts=hosts)
 
 
 @asynccontextmanager
 async def open_models(connection: CommandConnection) -> AsyncGenerator[TenantModels]:
     """Return these models for calls within the block. The calls share the rate limits of accounts with all workers."""
-    _, redis_url, _ = connection.found.settings.servers()
+    _, redis_url, _ = connection.servers.settings.servers()
     governor = RateLimiter(async_redis(redis_url), CircuitBreaker(), Metrics())
     try:
         yield tenant_models(connection, governor)

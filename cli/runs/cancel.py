@@ -2,7 +2,7 @@
 
 from canvas.state.run_state import RunStatus
 from cli.shell import output
-from cli.shell.connection import open_connection, find_run_id, find_tenant_id
+from cli.shell.connection import find_run_id, find_tenant_id, open_connection
 from cli.shell.options import LOCAL_TENANT, AsJson, OfTenant, Run
 
 

@@ -8,10 +8,10 @@ import typer
 from canvas.events import run_events as names
 from canvas.events.stream_sequencer import Frame, Position, TextDelta, markers_to_tags
 from canvas.graph.canvas import Canvas
-from cli.runs.follow import RunSubscription, RunFollower
-from cli.runs.printer import JsonPrinter, FramePrinter
+from cli.runs.follow import RunFollower, RunSubscription
+from cli.runs.printer import FramePrinter, JsonPrinter
 from cli.shell import output
-from cli.shell.connection import open_connection, find_run_id, find_tenant_id
+from cli.shell.connection import find_run_id, find_tenant_id, open_connection
 from cli.shell.options import LOCAL_TENANT, AsJson, OfTenant, Run
 from store.runs.events import EventRow
 from store.runs.run_queries import RunSummary
@@ -31,15 +31,15 @@ def events(
             tenant_id = find_tenant_id(tx, tenant)
             run_id = find_run_id(tx, tenant_id, run)
         if follow:
-            ears.listen_to(run_id)
+            ears.subscribe(run_id)
         following = RunFollower(connection.database, tenant_id, run_id, ears, begin)
         teller: FramePrinter | None = None
-        for frame in following.frames() if follow else following.now():
+        for frame in following.frames() if follow else following.stored_frames():
             if frame is None:
                 continue
             if teller is None:
                 with connection.database.transaction() as tx:
-                    canvas = connection.versions.to_show(tx, following.run.version_id).canvas
+                    canvas = connection.versions.get_or_empty(tx, following.run.version_id).canvas
                 teller = JsonPrinter(canvas) if as_json else LogPrinter(canvas)
             teller.show(frame, following.run)
 

@@ -4,7 +4,7 @@ from canvas.errors import NotFound
 from canvas.events.explain import Explanation, WaitsFor, explain, explain_refusal, explanation_json
 from canvas.state.run_state import RunStatus
 from cli.shell import output
-from cli.shell.connection import open_connection, find_run_id, find_tenant_id
+from cli.shell.connection import find_run_id, find_tenant_id, open_connection
 from cli.shell.options import LOCAL_TENANT, AsJson, OfTenant, Run
 from cli.shell.output import DIM, RED
 from settings import load
@@ -25,7 +25,7 @@ def explain_run(run: Run, tenant: OfTenant = LOCAL_TENANT, as_json: AsJson = Fal
                 raise NotFound(f"There is no run {run}. `easel runs` lists them.")
             facts, version_id = found
             is_refused = facts.status is RunStatus.REFUSED
-            canvas = connection.versions.to_show(tx, version_id).canvas if not is_refused else None
+            canvas = connection.versions.get_or_empty(tx, version_id).canvas if not is_refused else None
         explanation = explain(facts, canvas, load().time_limit) if canvas is not None else explain_refusal(facts)
     if as_json:
         output.print_json(explanation_json(explanation, canvas))
@@ -41,5 +41,5 @@ def _print_explanation(explanation: Explanation) -> None:
         output.print_message(f"also: {wait.sentence}", DIM)
     if len(explanation.also) > MAX_WAITS_SHOWN:
         output.print_message(f"and {len(explanation.also) - MAX_WAITS_SHOWN} more: --json", DIM)
-    if explanation.wait.kind is WaitsFor.NOBODY:
+    if explanation.wait.kind is WaitsFor.NOTHING:
         output.print_message("The sweeper reports it too: `run_stalled` in its log.", RED)

@@ -36,13 +36,13 @@ class RunSubscription:
         self._subscription: Any = client.pubsub()
         self._client = client
 
-    def listen_to(self, run_id: UUID) -> None:
+    def subscribe(self, run_id: UUID) -> None:
         """Subscribe to a run and wait for the confirmation, so that no text of a run that starts next is missed."""
         with suppress(redis.RedisError):
             self._subscription.subscribe(channel(run_id))
             self._subscription.get_message(timeout=2)
 
-    def hear(self, timeout: float) -> Mapping[str, Any] | None:
+    def receive(self, timeout: float) -> Mapping[str, Any] | None:
         """Return the next message, or None if none arrives within `timeout` seconds."""
         try:
             message = self._subscription.get_message(ignore_subscribe_messages=True, timeout=timeout)
@@ -64,13 +64,13 @@ class RunFollower:
     database: Database
     tenant_id: UUID
     run_id: UUID
-    ears: RunSubscription
+    subscription: RunSubscription
     after: Position = field(default_factory=Position)
     run: RunSummary = field(init=False)
 
-    def now(self) -> Iterator[Frame[EventRow]]:
+    def stored_frames(self) -> Iterator[Frame[EventRow]]:
         """Yield the frames that are stored now. Raises NotFound like `frames`."""
-        return self._look(StreamSequencer[EventRow](self.after))
+        return self._read_rows(StreamSequencer[EventRow](self.after))
 
     def frames(self) -> Iterator[Frame[EventRow] | None]:
         """Yield frames until the run ends or waits; yield None every `TICK` seconds in which nothing happens.
@@ -82,19 +82,19 @@ class RunFollower:
         while True:
             if transcript.needs_rows or time.monotonic() >= due:
                 due = time.monotonic() + POLL_INTERVAL
-                yield from self._look(transcript)
+                yield from self._read_rows(transcript)
                 if self._is_at_rest(transcript):
                     return
             yield None
-            message = self.ears.hear(GAP_POLL_INTERVAL if transcript.needs_rows else TICK_INTERVAL)
+            message = self.subscription.receive(GAP_POLL_INTERVAL if transcript.needs_rows else TICK_INTERVAL)
             if message is None:
                 continue
             if "n" in message:
-                transcript.echo(int(message["n"]))
+                transcript.on_event_notification(int(message["n"]))
             else:
-                yield from transcript.piece(UUID(message["t"]), message["ep"], message["o"], message["x"])
+                yield from transcript.on_text_delta(UUID(message["t"]), message["ep"], message["o"], message["x"])
 
-    def _look(self, transcript: StreamSequencer[EventRow]) -> Iterator[Frame[EventRow]]:
+    def _read_rows(self, transcript: StreamSequencer[EventRow]) -> Iterator[Frame[EventRow]]:
         """Read rows until there are no more."""
         is_whole = False
         while not is_whole:
@@ -102,8 +102,8 @@ class RunFollower:
                 reading = run_queries.read_events(tx, self.tenant_id, self.run_id, transcript.after)
             if reading is None:
                 raise NotFound(f"There is no run {self.run_id}. `easel runs` lists them.")
-            self.run, is_whole = reading.run, reading.is_whole
-            yield from transcript.rows(reading.events, reading.turns)
+            self.run, is_whole = reading.run, reading.is_last
+            yield from transcript.on_rows(reading.events, reading.streams)
 
     def _is_at_rest(self, transcript: StreamSequencer[EventRow]) -> bool:
         status = RunStatus(self.run.status)

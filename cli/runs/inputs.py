@@ -22,7 +22,7 @@ class TurnRequest:
     """A requested turn: with a stored agent by id or title, or with the canvas of a file (`judged`)."""
 
     target: str
-    judged: CheckedCanvas | None
+    checked_canvas: CheckedCanvas | None
     tenant: str
     options: Mapping[str, Any]  # those of the HTTP trigger: query, inputs, session_id, release
 

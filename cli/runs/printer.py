@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from canvas.budget import budget_stop
 from canvas.events import run_events
 from canvas.events.run_warnings import WARNINGS, has_model_error
-from canvas.events.stream_sequencer import THINK_END, THINK_START, SequencedEvent, Frame, TextDelta, without_audio
+from canvas.events.stream_sequencer import THINK_END, THINK_START, Frame, SequencedEvent, TextDelta, without_audio
 from canvas.graph.canvas import Canvas
 from canvas.graph.uncertain_outcomes import OUTCOME, OUTPUTS
 from cli.shell import output
@@ -59,19 +59,19 @@ class AnswerPrinter:
         self._answer_open = False  # the answer's last line is not complete
         self._thought_open = False
         self._has_answered = False
-        self._held: list[tuple[str, str]] = []
+        self._delayed: list[tuple[str, str]] = []
         self._is_one_terminal = sys.stdout.isatty() and sys.stderr.isatty()
 
     def show(self, frame: Frame[EventRow], run: RunSummary) -> None:
         if isinstance(frame, TextDelta):
-            self._hear(frame.text)
+            self._print_text(frame.text)
         else:
-            self._note(frame, run)
+            self._print_event(frame, run)
 
     def end(self) -> None:
         self._complete()
 
-    def _hear(self, text: str) -> None:
+    def _print_text(self, text: str) -> None:
         for part in filter(None, _MARKERS.split(without_audio(text))):
             if part == THINK_START:
                 self._begin_thought()
@@ -104,27 +104,27 @@ class AnswerPrinter:
         if self._answer_open:
             output.print_text("\n")
         self._answer_open = False
-        for text, colour in self._held:
+        for text, colour in self._delayed:
             output.print_message(text, colour)
-        self._held.clear()
+        self._delayed.clear()
 
-    def _tell(self, text: str, colour: str = "") -> None:
+    def _print_message(self, text: str, colour: str = "") -> None:
         if self._answer_open and self._is_one_terminal:
-            self._held.append((text, colour))
+            self._delayed.append((text, colour))
         else:
             self._end_thought()
             output.print_message(text, colour)
 
-    def _note(self, frame: SequencedEvent[EventRow], run: RunSummary) -> None:
+    def _print_event(self, frame: SequencedEvent[EventRow], run: RunSummary) -> None:
         stored = frame.stored
         match stored.name:
             case run_events.NODE_FINISHED:
-                self._tell(*finished_line(stored, self._canvas))
+                self._print_message(*finished_line(stored, self._canvas))
             case run_events.MESSAGE_END:
                 self._complete()
             case run_events.MESSAGE_RESET:
                 self._complete()
-                self._tell(f"the answer restarts after its first {frame.keep} characters", YELLOW)
+                self._print_message(f"the answer restarts after its first {frame.retained_length} characters", YELLOW)
             case run_events.USER_INPUTS:
                 self._complete()
                 for line in form_lines(stored.body, run.id.hex):
@@ -135,24 +135,30 @@ class AnswerPrinter:
                 output.print_message(f"failed: {self._canvas.error_of(stored.node_id or '', error, code)}", RED)
             case run_events.WORKFLOW_FINISHED:
                 self._complete()
-                self._tell_end(stored, run)
+                self._print_end(stored, run)
             case _:
                 pass
 
-    def _tell_end(self, stored: EventRow, run: RunSummary) -> None:
+    def _print_end(self, stored: EventRow, run: RunSummary) -> None:
         if stored.body.get("outputs") == run_events.CANCELLED_TEXT:
             output.print_message("cancelled", YELLOW)
             return
         if not self._has_answered:
-            output.print_json({name: value for name, value in (stored.outputs or {}).items() if not name.startswith("_")})
+            output.print_json(
+                {name: value for name, value in (stored.outputs or {}).items() if not name.startswith("_")}
+            )
         begun = created_at_of(run.message_id)
         tokens = run.usage.get("total_tokens")
         spent = f", {tokens} tokens" if tokens else ""
-        output.print_message(f"done in {output.format_seconds((stored.created_at - begun).total_seconds())}{spent}", GREEN)
+        output.print_message(
+            f"done in {output.format_seconds((stored.created_at - begun).total_seconds())}{spent}", GREEN
+        )
         if has_model_error(run.usage):
             output.print_message("A model failed. Its error was given as the answer.", RED)
         if warnings := run.usage.get(WARNINGS):
-            output.print_message(f"{warnings} {'warning' if warnings == 1 else 'warnings'}: easel show {run.id.hex}", YELLOW)
+            output.print_message(
+                f"{warnings} {'warning' if warnings == 1 else 'warnings'}: easel show {run.id.hex}", YELLOW
+            )
 
 
 def finished_line(stored: EventRow, canvas: Canvas) -> tuple[str, str]:

@@ -13,7 +13,7 @@ from canvas.state.run_state import RunStatus
 from cli.agents import agents
 from cli.runs import tree
 from cli.shell import output
-from cli.shell.connection import open_connection, find_run_id, find_tenant_id
+from cli.shell.connection import find_run_id, find_tenant_id, open_connection
 from cli.shell.options import LOCAL_TENANT, AsJson, OfTenant, Run
 from store.agents import canvas_list
 from store.runs import run_queries
@@ -58,7 +58,7 @@ def show(run: Run, tenant: OfTenant = LOCAL_TENANT, as_json: AsJson = False) -> 
             raise NotFound(f"There is no run {run}. `easel runs` lists them.")
         steps = run_queries.list_steps(tx, run_id)
         is_refused = found.status == RunStatus.REFUSED
-        canvas = connection.versions.to_show(tx, found.version_id).canvas if not is_refused else None
+        canvas = connection.versions.get_or_empty(tx, found.version_id).canvas if not is_refused else None
     if as_json:
         output.print_json({**_row(found), "error": found.error or None, "activations": tree.rows(steps)})
         return
@@ -67,9 +67,13 @@ def show(run: Run, tenant: OfTenant = LOCAL_TENANT, as_json: AsJson = False) -> 
         output.print_line(f"external id {found.external_id}")
     if canvas is None:
         output.print_line(f"error: {found.error}")
-        output.print_line(f"agent {found.request.get('agent') or ''}  sent at {output.format_time(found.created_at)}".rstrip())
+        output.print_line(
+            f"agent {found.request.get('agent') or ''}  sent at {output.format_time(found.created_at)}".rstrip()
+        )
         return
-    output.print_line(f"session {found.conversation_id.hex}  agent {found.canvas_id.hex}  version {found.version_id.hex}")
+    output.print_line(
+        f"session {found.conversation_id.hex}  agent {found.canvas_id.hex}  version {found.version_id.hex}"
+    )
     if found.error:
         output.print_line(f"error: {found.error}")
     if has_model_error(found.usage):

@@ -51,7 +51,7 @@ def start(
         with connection.database.transaction() as tx:
             chosen = start_options.build_start(tx, inputs.TurnRequest(target, judged, tenant, options), new_id())
         started = connection.lifecycle.start_run(chosen)
-        is_alone = connection.found.is_embedded and connection.found.up is None
+        is_alone = connection.servers.is_embedded and connection.servers.up is None
     if as_json:
         output.print_json(
             {"id": started.run_id.hex, "run_id": started.run_id.hex, "session_id": started.conversation_id.hex}

@@ -6,7 +6,7 @@ from typing import Any
 
 from canvas.events.run_warnings import warnings_in
 from canvas.graph.canvas import Canvas
-from canvas.state.run_state import ScopeKey, ActivationStatus, scope_key
+from canvas.state.run_state import ActivationStatus, ScopeKey, scope_key
 from cli.shell import output
 from store.runs.run_queries import ActivationRow
 

@@ -16,10 +16,10 @@ from canvas.budget import parse_limits
 from canvas.events.stream_sequencer import Position
 from canvas.state.run_state import RunStatus
 from cli.runs import start_options
-from cli.runs.follow import RunSubscription, RunFollower
+from cli.runs.builtin_models import find_builtin_models
+from cli.runs.follow import RunFollower, RunSubscription
 from cli.runs.inputs import TurnRequest
-from cli.runs.printer import JsonPrinter, AnswerPrinter, FramePrinter
-from cli.runs.stand_ins import find_builtin_models
+from cli.runs.printer import AnswerPrinter, FramePrinter, JsonPrinter
 from cli.shell import connection, output
 from cli.shell.connection import CommandConnection, find_run_id, find_tenant_id
 from cli.shell.exit_codes import OF_STATUS, Exit
@@ -34,20 +34,20 @@ class Interrupts:
     """Handles Ctrl-C: the first sets `asked`, the second raises KeyboardInterrupt."""
 
     def __init__(self) -> None:
-        self.asked = False
+        self.is_interrupted = False
         self._before: Any = None
 
     def __enter__(self) -> "Interrupts":
-        self._before = signal.signal(signal.SIGINT, self._note)
+        self._before = signal.signal(signal.SIGINT, self._handle)
         return self
 
     def __exit__(self, *_: object) -> None:
         signal.signal(signal.SIGINT, self._before)
 
-    def _note(self, number: int, frame: FrameType | None) -> None:
-        if self.asked:
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self.is_interrupted:
             raise KeyboardInterrupt
-        self.asked = True
+        self.is_interrupted = True
 
 
 @contextmanager
@@ -92,10 +92,10 @@ def _follow(
 ) -> Exit:
     """Subscribe to the run, start the turn, print it until it ends, and return the exit code."""
     with closing(RunSubscription(connected.bus.url)) as ears, Interrupts() as interrupts:
-        ears.listen_to(run_id)
+        ears.subscribe(run_id)
         started = begin()
         if started.run_id != run_id:  # the conversation's run had been waiting for this turn
-            ears.listen_to(started.run_id)
+            ears.subscribe(started.run_id)
         following = RunFollower(connected.database, tenant_id, started.run_id, ears, Position(started.after))
         output.print_message(f"run {started.run_id.hex}  session {started.conversation_id.hex}", DIM)
         try:
@@ -109,7 +109,7 @@ def _print_run(connected: CommandConnection, following: RunFollower, interrupts:
     teller: FramePrinter | None = None
     has_cancelled = False
     for frame in following.frames():
-        if interrupts.asked and not has_cancelled:
+        if interrupts.is_interrupted and not has_cancelled:
             has_cancelled = True
             output.print_message("Cancelling the run. Press Ctrl-C again to detach at once.", YELLOW)
             connected.lifecycle.cancel_run(following.tenant_id, following.run_id)
@@ -125,7 +125,7 @@ def _print_run(connected: CommandConnection, following: RunFollower, interrupts:
 
 def _make_printer(connected: CommandConnection, version_id: UUID, as_json: bool) -> FramePrinter:
     with connected.database.transaction() as tx:
-        compiled = connected.versions.to_show(tx, version_id)
+        compiled = connected.versions.get_or_empty(tx, version_id)
     if as_json:
         return JsonPrinter(compiled.canvas)
     for label in find_builtin_models(compiled.document):

@@ -20,7 +20,7 @@ from canvas.errors import ExecutorError
 from cli.agents import drafts
 from cli.shell.servers import CommandServers
 from components import registry
-from embedded import OLDEST_POSTGRES
+from embedded import MIN_POSTGRES_VERSION
 from providers.models.vendors.accounts import accounts_from_toml
 from scheduler.messaging.celery_app import NODES, RUNS
 from settings import Settings
@@ -36,7 +36,9 @@ from telemetry import METRICS_PORTS, VERSION
 
 TESTED_PYTHON = (3, 11), (3, 13)  # from, to
 OLDEST_REDIS = 6
-MAX_CLOCK_SKEW = timedelta(seconds=2)  # between two clocks, beyond which leases and logs mislead people who compare them
+MAX_CLOCK_SKEW = timedelta(
+    seconds=2
+)  # between two clocks, beyond which leases and logs mislead people who compare them
 _TIMEOUT_OF = "COMPONENT_EXEC_TIMEOUT_"
 _SANDBOX = frozenset({"SANDBOX_PROVIDER_TYPE", "SANDBOX_EXECUTOR_MANAGER_URL"})
 _OPENSSH = frozenset(
@@ -169,8 +171,8 @@ def database(database: Database, settings: Settings) -> Iterator[CheckResult]:
             advice = advice_for(error) or "Check DATABASE_URL and the server."
             yield CheckResult(Level.FAIL, "database", f"does not answer: {reason}", advice)
         return
-    if about.major < OLDEST_POSTGRES:
-        advice = f"Use PostgreSQL {OLDEST_POSTGRES} or later."
+    if about.major < MIN_POSTGRES_VERSION:
+        advice = f"Use PostgreSQL {MIN_POSTGRES_VERSION} or later."
         yield CheckResult(Level.FAIL, "database", f"PostgreSQL {about.version}", advice)
     else:
         yield CheckResult(Level.OK, "database", f"PostgreSQL {about.version}")
@@ -222,8 +224,10 @@ def locks(found: LockUse, max_connections: int, settings: Settings) -> CheckResu
     They may use half of it. Statements of running runs name their week and lock one partition.
     """
     needed = found.of_runs * settings.api_pool + found.of_all
-    shown = f"lists of runs may lock {needed} of {found.room} at a time, with {found.weeks} partitions of each table"
-    if 2 * needed <= found.room:
+    shown = (
+        f"lists of runs may lock {needed} of {found.capacity} at a time, with {found.weeks} partitions of each table"
+    )
+    if 2 * needed <= found.capacity:
         return CheckResult(Level.OK, "locks", shown)
     most = -(-2 * needed // max_connections // 64) * 64
     advice = f"Set max_locks_per_transaction to {most} and restart PostgreSQL, or keep fewer weeks (EASEL_RETENTION)."
@@ -297,14 +301,16 @@ def sweeper(database: Database, found: CommandServers) -> CheckResult:
         sight = queue_probes.last_observation(tx)
         came_back = queue_probes.latest_return(tx, NODES)
         clock = server_info.server_info(tx).clock
-    if sight is None or clock - sight.seen > MAX_PROBE_AGE:
+    if sight is None or clock - sight.until > MAX_PROBE_AGE:
         advice = "Start `easel sweeper`. Without it, lost messages and lost workers are not detected."
-        found_at = "none has ever run here" if sight is None else f"none has run for {_format_age(clock - sight.seen)}"
+        found_at = "none has ever run here" if sight is None else f"none has run for {_format_age(clock - sight.until)}"
         return CheckResult(Level.FAIL, "sweeper", found_at, advice)
-    worked = f"ran {_format_age(clock - sight.seen)} ago"
+    worked = f"ran {_format_age(clock - sight.until)} ago"
     if came_back is None or clock - came_back > MAX_PROBE_AGE:
         advice = "The queue of nodes is long, or no worker consumes it. Start more `easel worker`."
-        return CheckResult(Level.WARN, "sweeper", f"{worked}; no queue probe returned within {MAX_PROBE_AGE.seconds} s", advice)
+        return CheckResult(
+            Level.WARN, "sweeper", f"{worked}; no queue probe returned within {MAX_PROBE_AGE.seconds} s", advice
+        )
     return CheckResult(Level.OK, "sweeper", f"{worked}; its queue probes return")
 
 
@@ -317,10 +323,12 @@ def models(database: Database, settings: Settings) -> CheckResult:
     """Check that there are model accounts, and that their stored keys can be decrypted."""
     with database.transaction() as tx:
         rows, closed = 0, list[str]()
-        key = EncryptionKey.of(settings.sealing_secret())
+        key = EncryptionKey.from_secret(settings.encryption_secret())
         for tenant in tenants.list_tenants(tx):
             rows += len(model_accounts.list_accounts(tx, tenant.id))
-            closed += [f"{tenant.name}: {vendor} ({at})" for vendor, at in model_accounts.list_unreadable(tx, tenant.id, key)]
+            closed += [
+                f"{tenant.name}: {vendor} ({at})" for vendor, at in model_accounts.list_unreadable(tx, tenant.id, key)
+            ]
     if closed:
         advice = "Set EASEL_SECRET_KEY to the key that encrypted them, or add the accounts again."
         return CheckResult(Level.FAIL, "models", f"keys of accounts cannot be decrypted: {', '.join(closed)}", advice)
@@ -343,7 +351,9 @@ def metrics(settings: Settings) -> CheckResult:
     advice = (
         "Set EASEL_METRICS_PORT and EASEL_METRICS_HOST for workers, schedulers and sweepers; they log `metrics_served`."
     )
-    return CheckResult(Level.WARN, "metrics", f"no process serves any on {host}, ports {ports[0]} to {ports[-1]}", advice)
+    return CheckResult(
+        Level.WARN, "metrics", f"no process serves any on {host}, ports {ports[0]} to {ports[-1]}", advice
+    )
 
 
 def _find_process(host: str, port: int) -> str | None:
@@ -375,7 +385,7 @@ def secrets_of_canvases(database: Database) -> CheckResult:
         return CheckResult(Level.OK, "canvas secrets", f"none in the {MAX_DRAFTS} canvases that were changed last")
     tenant_id, canvas_id, draft = found
     try:
-        drafts.canvas_secrets_of(tenant_id, canvas_id).opened(draft)
+        drafts.canvas_secrets_of(tenant_id, canvas_id).open_document(draft)
     except CannotUnseal as error:
         advice = "Set EASEL_SECRET_KEY to the key that encrypted them, or enter them again."
         return CheckResult(Level.FAIL, "canvas secrets", f"agent {canvas_id.hex}: {error.message}", advice)

@@ -11,7 +11,7 @@ from canvas.errors import ExecutorError
 from cli.server import checks
 from cli.server.checks import CheckResult, Level
 from cli.shell import output, servers
-from cli.shell.connection import POOL, ensure_migrated, configure_logging
+from cli.shell.connection import POOL, configure_logging, ensure_migrated
 from cli.shell.exit_codes import Exit
 from cli.shell.options import AsJson
 from cli.shell.output import GREEN, RED, YELLOW

@@ -31,7 +31,7 @@ def api(
     os.environ.update(environment(settings))
     load.cache_clear()  # the application reads its settings again, now with the servers named
     with closing(Database(load().servers()[0], pool_size=1, application="easel-api")) as database:
-        database.refuse_pooler()
+        database.require_safe_pooler()
     uvicorn.run(
         "api.app:create_app",
         factory=True,
@@ -97,7 +97,7 @@ def environment(settings: Settings) -> dict[str, str]:
     """Return this process's environment with every server named. Raises InvalidSettings if a server is not known."""
     up = home.find_running_up(settings.home)
     if up is not None and settings.database_url in (None, up.database_url):
-        settings = settings.on(up.database_url, up.redis_url)
+        settings = settings.with_servers(up.database_url, up.redis_url)
     try:
         database_url, redis_url, _ = settings.servers()
     except InvalidSettings as error:

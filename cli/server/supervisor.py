@@ -48,7 +48,7 @@ class ChildProcess:
         """Whether its process runs."""
         return self._process is not None and self._process.poll() is None
 
-    def tend(self) -> None:
+    def ensure_running(self) -> None:
         """Start the program if it does not run and its pause is over."""
         if self.is_running:
             return
@@ -59,13 +59,13 @@ class ChildProcess:
         if now >= self._due:
             self._start(now)
 
-    def must_come_up(self) -> None:
+    def raise_if_failing(self) -> None:
         """Raise ExecutorError with the end of its log if it has failed to start `STARTS` times."""
         if self.failures >= MAX_FAILED_STARTS and not self.is_running:
             tail = "\n".join(self.log.read_text(errors="replace").splitlines()[-15:])
             raise ExecutorError(f"The {self.name} does not start. The end of {self.log}:\n{tail}")
 
-    def ask_to_stop(self) -> None:
+    def terminate(self) -> None:
         """Send SIGTERM."""
         if self._process is not None and self.is_running:
             self._process.send_signal(signal.SIGTERM)
@@ -74,7 +74,7 @@ class ChildProcess:
         """Stop the program; kill it if it takes too long."""
         if self._process is None:
             return
-        self.ask_to_stop()
+        self.terminate()
         try:
             self._process.wait(STOP_TIMEOUT)
         except subprocess.TimeoutExpired:
@@ -108,6 +108,6 @@ def stop_all(first: ChildProcess, *others: ChildProcess) -> None:
     """Stop the child that accepts new work first, then all others together."""
     first.stop()
     for child in others:
-        child.ask_to_stop()
+        child.terminate()
     for child in others:
         child.stop()

@@ -25,7 +25,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 import embedded
 from canvas.errors import Conflict, ExecutorError, InvalidRequest
-from cli.server.processes import api_program, server_variables, scheduler_program, sweeper_program, worker_program
+from cli.server.processes import api_program, scheduler_program, server_variables, sweeper_program, worker_program
 from cli.server.supervisor import ChildProcess, stop_all
 from cli.shell import home, output
 from cli.shell.connection import configure_logging, find_tenant_id
@@ -56,18 +56,18 @@ def up(
     with home.lock_home(settings.home) as announcement, start_own_servers(settings, ending) as servers:
         if ending.is_set():
             return
-        found = settings.on(servers.database_url, servers.redis_url)
+        found = settings.with_servers(servers.database_url, servers.redis_url)
         database_url, redis_url, _ = found.servers()
         _retry_outages(servers, lambda: migrate.upgrade(database_url))
         token = _retry_outages(servers, lambda: ensure_token(settings.home, database_url))
-        wait = PORT_WAIT if announcement.follows_killed else 0.0
+        wait = PORT_WAIT if announcement.was_killed else 0.0
         chosen = free_port(settings.api_host, settings.api_port if port is None else port, wait)
         children = _children(found, chosen)
         host = _reachable_address(settings.api_host)
         try:
             if _wait_until_ready(servers, children, host, chosen, ending):
                 url = f"http://{f'[{host}]' if ':' in host else host}:{chosen}"
-                announcement.announce(home.Up(url, os.getpid(), token, database_url, redis_url))
+                announcement.write(home.Up(url, os.getpid(), token, database_url, redis_url))
                 output.print_line(f"ready {url} token={token}")
                 output.print_message(f"logs in {settings.home / home.LOG_FOLDER}; Ctrl-C stops everything", DIM)
                 pages = ", ".join(f"{name} {at}" for name, at in metrics_ports(found).items())
@@ -80,16 +80,16 @@ def up(
 
 
 @contextmanager
-def start_own_servers(settings: Settings, ending: threading.Event) -> Generator[embedded.Services]:
+def start_own_servers(settings: Settings, ending: threading.Event) -> Generator[embedded.EmbeddedServers]:
     """Start the servers that no URL names. This process must own them: those of another command would end with it."""
     need_database, need_redis = settings.database_url is None, settings.redis_url is None
     if not (need_database or need_redis):
-        yield embedded.Services()
+        yield embedded.EmbeddedServers()
         return
     has_notified = False
     while not ending.is_set():
         linger = timedelta(seconds=10)
-        with embedded.services(
+        with embedded.run_servers(
             settings.home, need_database=need_database, need_redis=need_redis, linger=linger
         ) as servers:
             if _owner(settings) == os.getpid():
@@ -99,7 +99,7 @@ def start_own_servers(settings: Settings, ending: threading.Event) -> Generator[
             output.print_message("waiting for another easel command that runs the servers of this home", YELLOW)
         has_notified = True
         ending.wait(0.5)
-    yield embedded.Services()
+    yield embedded.EmbeddedServers()
 
 
 def ensure_token(folder: Path, database_url: str) -> str:
@@ -175,15 +175,15 @@ def _metrics(port: int | None) -> dict[str, str]:
     return {} if port is None else {"EASEL_METRICS_PORT": str(port)}
 
 
-def _restart_ended(servers: embedded.Services, children: Sequence[ChildProcess]) -> None:
+def _restart_ended(servers: embedded.EmbeddedServers, children: Sequence[ChildProcess]) -> None:
     """Restart servers and processes that have ended."""
-    for name in servers.tend():
+    for name in servers.restart_ended():
         output.print_message(f"the embedded {name} ended and is restarted", YELLOW)
     for child in children:
-        child.tend()
+        child.ensure_running()
 
 
-def _retry_outages(servers: embedded.Services, work: Callable[[], T]) -> T:
+def _retry_outages(servers: embedded.EmbeddedServers, work: Callable[[], T]) -> T:
     """Return the result of work on the database; repeat it if an embedded server was killed meanwhile."""
     give_up = time.monotonic() + START_TIMEOUT
     while True:
@@ -193,18 +193,18 @@ def _retry_outages(servers: embedded.Services, work: Callable[[], T]) -> T:
             if not servers.owned or not is_outage(error) or time.monotonic() > give_up:
                 raise
         time.sleep(CHECK_INTERVAL)
-        servers.tend()
+        servers.restart_ended()
 
 
 def _wait_until_ready(
-    servers: embedded.Services, children: Sequence[ChildProcess], host: str, port: int, ending: threading.Event
+    servers: embedded.EmbeddedServers, children: Sequence[ChildProcess], host: str, port: int, ending: threading.Event
 ) -> bool:
     """Start everything and wait for the API; return False if a signal comes first."""
     give_up = time.monotonic() + START_TIMEOUT
     while not ending.wait(CHECK_INTERVAL):
         _restart_ended(servers, children)
         for child in children:
-            child.must_come_up()
+            child.raise_if_failing()
         if _is_ready(host, port):
             return True
         if time.monotonic() > give_up:

@@ -33,7 +33,7 @@ class CommandConnection:
     """Reads and writes rows and starts runs. Workers execute the runs, here or in other processes."""
 
     lifecycle: Lifecycle
-    found: CommandServers
+    servers: CommandServers
 
     @property
     def database(self) -> Database:

@@ -41,9 +41,9 @@ class StateFile:
 
     def __init__(self, descriptor: int, *, was_killed: bool) -> None:
         self._descriptor = descriptor
-        self.follows_killed = was_killed
+        self.was_killed = was_killed
 
-    def announce(self, up: Up) -> None:
+    def write(self, up: Up) -> None:
         """Write the addresses into the file, so that other commands use this `easel up`."""
         os.ftruncate(self._descriptor, 0)
         os.pwrite(self._descriptor, json.dumps(asdict(up)).encode(), 0)

@@ -36,15 +36,19 @@ def open_servers(settings: Settings, *, need_redis: bool = True) -> Generator[Co
     """
     up = home.find_running_up(settings.home)
     if up is not None and settings.database_url in (None, up.database_url):
-        yield CommandServers(settings.on(up.database_url, up.redis_url), up)
+        yield CommandServers(settings.with_servers(up.database_url, up.redis_url), up)
         return
     missing = {"need_database": settings.database_url is None, "need_redis": settings.redis_url is None and need_redis}
     if not any(missing.values()):
         yield CommandServers(settings)
         return
-    with embedded.services(settings.home, **missing, linger=LINGER_TIME) as servers:
-        yield CommandServers(settings.on(servers.database_url, servers.redis_url), is_embedded=missing["need_database"])
-        notice = threading.Timer(WAIT_NOTICE_AFTER, output.print_message, ["waiting for other commands that use this command's servers"])
+    with embedded.run_servers(settings.home, **missing, linger=LINGER_TIME) as servers:
+        yield CommandServers(
+            settings.with_servers(servers.database_url, servers.redis_url), is_embedded=missing["need_database"]
+        )
+        notice = threading.Timer(
+            WAIT_NOTICE_AFTER, output.print_message, ["waiting for other commands that use this command's servers"]
+        )
         notice.daemon = True
         notice.start()
     notice.cancel()

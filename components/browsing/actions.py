@@ -84,7 +84,7 @@ class DownloadAction(_Action):
     url: str = ""
 
     @model_validator(mode="after")
-    def _of_something(self) -> "DownloadAction":
+    def _has_one_target(self) -> "DownloadAction":
         if (self.index is None) == (not self.url):
             raise ValueError("give either index or url")
         return self
@@ -98,14 +98,24 @@ class DoneAction(_Action):
 
     @model_validator(mode="before")
     @classmethod
-    def _named_otherwise(cls, fields: Any) -> Any:
+    def _accept_other_names(cls, fields: Any) -> Any:
         if not isinstance(fields, Mapping) or fields.get("result") is not None:
             return fields
         other = next((fields[name] for name in _RESULT_NAMES if fields.get(name) is not None), None)
         return {**fields, "result": other}
 
 
-PageAction: TypeAlias = GotoAction | ClickAction | TypeAction | SelectAction | ScrollAction | BackAction | WaitAction | UploadAction | DownloadAction
+PageAction: TypeAlias = (
+    GotoAction
+    | ClickAction
+    | TypeAction
+    | SelectAction
+    | ScrollAction
+    | BackAction
+    | WaitAction
+    | UploadAction
+    | DownloadAction
+)
 Action: TypeAlias = PageAction | ExtractAction | DoneAction
 
 _ACTION: TypeAdapter[Action] = TypeAdapter(Annotated[Action, Field(discriminator="action")])

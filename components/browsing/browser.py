@@ -26,7 +26,7 @@ from components.browsing.loop import AskModel, run_task
 from components.browsing.session import BrowserOptions, open_browser
 from components.browsing.uploads import fetch_files, fill_and_note, read_sources
 from components.context import NodeContext
-from components.nodes.llm.model_call import ERROR_MARK, NoAnswer, base_delay, to_number, load_template_kwargs
+from components.nodes.llm.model_call import ERROR_MARK, NoAnswer, base_delay, load_template_kwargs, to_number
 from components.text.templates.templates import value_text
 from providers.models.text.context_window import fit_messages, message_budget
 from providers.models.text.sanitizer import clean
@@ -66,7 +66,7 @@ class BrowserParams(Params):
 
     @field_validator("prompts")
     @classmethod
-    def _says_something(cls, value: Any) -> Any:
+    def _has_prompts(cls, value: Any) -> Any:
         if not value:
             raise ValueError("[Browser] Prompts are empty; describe the task of the browser")
         return value
@@ -80,7 +80,7 @@ class BrowserParams(Params):
 
     @field_validator("headless", "enable_default_extensions", "chromium_sandbox", "persist_session")
     @classmethod
-    def _is_a_switch(cls, value: Any, info: ValidationInfo) -> Any:
+    def _is_boolean(cls, value: Any, info: ValidationInfo) -> Any:
         if not isinstance(value, bool):
             raise ValueError(f"[Browser] {_LABELS[str(info.field_name)]} {value} is neither true nor false")
         return value
@@ -102,11 +102,15 @@ async def browser(params: BrowserParams, ctx: NodeContext) -> Finished:
             headless=params.headless,
             sandbox=params.chromium_sandbox,
             files=files,
-            most_text=min(MAX_TEXT_CHARS, max(MIN_TEXT_CHARS, model.spec.context_tokens // 2)),
+            max_text=min(MAX_TEXT_CHARS, max(MIN_TEXT_CHARS, model.spec.context_tokens // 2)),
         )
         async with open_browser(settings, wanted, ctx.log) as (page, downloads):
-            result = await run_task(_append_file_list(task, files), page, _build_ask(params, ctx, model), params.max_steps)
-            stored = [entry for file in await downloads.finished() if (entry := await _store(file, ctx)) is not None]
+            result = await run_task(
+                _append_file_list(task, files), page, _build_ask(params, ctx, model), params.max_steps
+            )
+            stored = [
+                entry for file in await downloads.wait_for_all() if (entry := await _store(file, ctx)) is not None
+            ]
     return Finished(outputs={"content": clean(result), "downloaded_files": stored})
 
 
@@ -160,7 +164,7 @@ def _build_ask(params: BrowserParams, ctx: NodeContext, model: ChatModel) -> Ask
                 retry_delay=base_delay(params),
             )
         )
-        ctx.spent(answer.usage)
+        ctx.add_usage(answer.usage)
         if answer.error is not None or answer.text.startswith(ERROR_MARK):
             raise NoAnswer(answer.text, kind=answer.error.code if answer.error else None)
         return answer.text

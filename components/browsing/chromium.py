@@ -56,7 +56,9 @@ _CAUSES = (
     "No usable sandbox",
 )  # lines of its output that name a cause
 
-stopping_drivers: set[asyncio.Task[None]] = set()  # references to background tasks, which asyncio itself holds only weakly
+stopping_drivers: set[asyncio.Task[None]] = (
+    set()
+)  # references to background tasks, which asyncio itself holds only weakly
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +103,9 @@ def find_executable(configured: str | None) -> str | None:
     if configured:
         found = shutil.which(configured)
         if found is None:
-            raise NodeFailure(f'The browser "{configured}" was not found. Set BROWSER_USE_EXECUTABLE_PATH to a Chromium.')
+            raise NodeFailure(
+                f'The browser "{configured}" was not found. Set BROWSER_USE_EXECUTABLE_PATH to a Chromium.'
+            )
         return found
     return next((found for place in (*_COMMANDS, *_PATHS) if (found := shutil.which(place))), None)
 

@@ -20,31 +20,31 @@ class Downloads:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._sources: list[Download | Path] = []
-        self._begun = asyncio.Event()
+        self._has_new = asyncio.Event()
         self.names: list[str] = []
 
     def add(self, download: Download) -> None:
         """Note a download that has begun."""
         self._add(download.suggested_filename, download)
 
-    async def keep(self, url: str, headers: Mapping[str, str], content: bytes) -> None:
+    async def save_response(self, url: str, headers: Mapping[str, str], content: bytes) -> None:
         """Save the body of a response as a download."""
         path = self._folder / f"kept-{len(self.names)}"
         await asyncio.to_thread(path.write_bytes, content)
         self._add(name_from_response(url, headers), path)
 
-    async def more_than(self, number: int) -> bool:
+    async def wait_for_more_than(self, number: int) -> bool:
         """Return whether more than `number` downloads have begun; wait up to BEGIN_SECONDS for the next one."""
         try:
             async with asyncio.timeout(BEGIN_SECONDS):
                 while len(self.names) <= number:
-                    self._begun.clear()
-                    await self._begun.wait()
+                    self._has_new.clear()
+                    await self._has_new.wait()
         except TimeoutError:
             return False
         return True
 
-    async def finished(self) -> Sequence[DownloadedFile]:
+    async def wait_for_all(self) -> Sequence[DownloadedFile]:
         """Wait for all downloads and return them; one that failed names its problem."""
         pairs = zip(self.names, self._sources, strict=True)
         return await asyncio.gather(*(_wait_for(name, source) for name, source in pairs))
@@ -54,7 +54,7 @@ class Downloads:
             return  # some pages start downloads without end
         self.names.append(free_name(fit_name(name, "download"), self.names))
         self._sources.append(source)
-        self._begun.set()
+        self._has_new.set()
 
 
 async def _wait_for(name: str, source: Download | Path) -> DownloadedFile:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from canvas.errors import NodeFailure
-from components.browsing.actions import InvalidReply, DoneAction, ExtractAction, PageAction, read_reply
+from components.browsing.actions import DoneAction, ExtractAction, InvalidReply, PageAction, read_reply
 from components.browsing.page_view import PageView
 from components.text.templates.templates import value_text
 
@@ -51,7 +51,7 @@ class ActionFailed(Exception):
 class BrowserPage(Protocol):
     """The interface that the loop needs of a browser."""
 
-    async def look(self) -> PageView:
+    async def view(self) -> PageView:
         """Return the current page, even a broken one. Raises NodeFailure when the browser has ended."""
         ...
 
@@ -72,7 +72,7 @@ class _Memory:
         while sum(map(len, self.notes)) > MAX_NOTES_CHARS:
             self.notes.pop(0)
 
-    def shown(self) -> str:
+    def to_text(self) -> str:
         parts: list[str] = []
         if self.notes:
             parts.append("# Your notes\n" + "\n".join(f"- {note}" for note in self.notes))
@@ -87,7 +87,7 @@ async def run_task(task: str, page: BrowserPage, ask: AskModel, max_steps: int) 
     """Drive the browser until the model is done; return its result. Raises NodeFailure after `max_steps` steps."""
     memory = _Memory()
     for step in range(1, max_steps + 1):
-        view = await page.look()
+        view = await page.view()
         answer = await ask(INSTRUCTIONS, _question(task, memory, view, max_steps - step))
         try:
             reply = read_reply(answer)
@@ -128,5 +128,5 @@ async def _carry_out_actions(
 
 def _question(task: str, memory: _Memory, view: PageView, steps_left: int) -> str:
     """Return the request's text. The page's text comes last, so that a small context window cuts it first."""
-    parts = [f"# Task\n{task}", memory.shown(), f"Steps left after this one: {steps_left}", view.shown()]
+    parts = [f"# Task\n{task}", memory.to_text(), f"Steps left after this one: {steps_left}", view.to_text()]
     return "\n\n".join(part for part in parts if part)

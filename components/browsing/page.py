@@ -68,11 +68,11 @@ class LivePage:
         self._downloads = downloads
         self._refused = refused
         self._files = files
-        self._most_text = max_text
+        self._max_text = max_text
         self._elements: list[ElementHandle] = []
 
     # -- reading --------------------------------------------------------------------------------------------------
-    async def look(self) -> PageView:
+    async def view(self) -> PageView:
         """Return the current page; one that does not respond is closed. Raises NodeFailure if the browser has ended."""
         for is_last in (False, True):
             page = await self._tabs.current()
@@ -86,25 +86,27 @@ class LivePage:
                 if is_last:
                     break
         self._elements = []
-        await self._tabs.give_up(page)
-        return PageView("about:blank", remarks=[*self._remarked(), f"{page.url} did not respond and was closed."])
+        await self._tabs.close_unresponsive(page)
+        return PageView(
+            "about:blank", remarks=[*self._collect_remarks(), f"{page.url} did not respond and was closed."]
+        )
 
     async def _view(self, page: Page) -> PageView:
         seen: list[PageElement] = []
         texts: list[str] = []
         above = below = 0.0
-        text_left = self._most_text
+        text_left = self._max_text
         for frame in page.frames[:MAX_FRAMES]:
             found = await self._read(frame, MAX_ELEMENTS - len(seen), text_left)
             if found is None:
                 continue
-            seen += [PageElement.read(described) for described in found["described"]]
+            seen += [PageElement.from_description(described) for described in found["described"]]
             texts.append(found["text"])
             text_left -= len(found["text"])
             if frame == page.main_frame:
                 above, below = found["above"], found["below"]
         text = "\n\n".join(filter(None, texts))
-        return PageView(page.url, await page.title(), seen, text, above, below, self._remarked())
+        return PageView(page.url, await page.title(), seen, text, above, below, self._collect_remarks())
 
     async def _read(self, frame: Frame, most_elements: int, most_text: int) -> dict[str, Any] | None:
         """Run page.js in a frame and return its result; remember the elements for later actions."""
@@ -121,8 +123,8 @@ class LivePage:
         self._elements += [element for handle in handles.values() if (element := handle.as_element()) is not None]
         return read
 
-    def _remarked(self) -> list[str]:
-        remarks = self._tabs.remarked()
+    def _collect_remarks(self) -> list[str]:
+        remarks = self._tabs.drain_remarks()
         if self._tabs.count > 1:
             remarks.append(f"Open tabs: {self._tabs.count}. This is the newest; back can close it.")
         if self._downloads.names:
@@ -132,11 +134,11 @@ class LivePage:
     async def read(self, url: str, max_chars: int) -> LoadedPage:
         """Load a URL and return the page once its scripts are quiet. Raises ActionFailed."""
         page = await self._tabs.current()
-        self._tabs.failed = ""
+        self._tabs.failed_url = ""
         try:
             async with asyncio.timeout(ACTION_SECONDS):
                 response = await self._goto(parse_web_address(url), page)
-                await self._tabs.settled()
+                await self._tabs.wait_until_loaded()
                 page = await self._tabs.current()
                 html = await page.evaluate(_READ_HTML, max_chars)
         except Error as error:
@@ -152,11 +154,11 @@ class LivePage:
     async def act(self, action: actions.PageAction) -> str:
         """Carry out an action and return its result as text. Raises ActionFailed."""
         page = await self._tabs.current()
-        self._tabs.failed = ""
+        self._tabs.failed_url = ""
         try:
             async with asyncio.timeout(ACTION_SECONDS):
-                result = await self._done(action, page)
-                await self._tabs.settled()
+                result = await self._perform(action, page)
+                await self._tabs.wait_until_loaded()
         except Error as error:
             raise ActionFailed(self._refusal(page.url) or reason_of(error)) from error
         except TimeoutError as error:
@@ -169,7 +171,7 @@ class LivePage:
             raise ActionFailed(refusal)
         return result
 
-    async def _done(self, action: actions.PageAction, page: Page) -> str:
+    async def _perform(self, action: actions.PageAction, page: Page) -> str:
         match action:
             case actions.GotoAction():
                 return await self._go(action.url, page)
@@ -196,7 +198,7 @@ class LivePage:
         try:
             response = await self._goto(parse_web_address(url), page)
         except Error as error:
-            if _is_download(error) and await self._downloads.more_than(before):
+            if _is_download(error) and await self._downloads.wait_for_more_than(before):
                 return "it is a file, which was downloaded"
             raise
         return f"HTTP {response.status}" if response is not None and response.status >= 400 else ""
@@ -252,12 +254,12 @@ class LivePage:
         if action.index is not None:
             await self._element(action.index).click(timeout=CLICK_SECONDS * 1000)
         else:
-            tab = await self._tabs.another()
+            tab = await self._tabs.open_tab()
             try:
                 await self._fetch(parse_web_address(action.url), tab, before)
             finally:
                 await tab.close()
-        if not await self._downloads.more_than(before):
+        if not await self._downloads.wait_for_more_than(before):
             raise ActionFailed("nothing was downloaded")
         return f"{self._downloads.names[-1]} was downloaded"
 
@@ -266,13 +268,13 @@ class LivePage:
         try:
             response = await tab.goto(url, wait_until="load", timeout=GOTO_SECONDS * 1000)
         except Error as error:
-            if not _is_download(error) or not await self._downloads.more_than(before):
+            if not _is_download(error) or not await self._downloads.wait_for_more_than(before):
                 raise
-            await self._downloads.finished()
+            await self._downloads.wait_for_all()
             return
         if response is None or not response.ok:
             raise ActionFailed(f"HTTP {response.status if response is not None else 'without an answer'}")
-        await self._downloads.keep(response.url, response.headers, await response.body())
+        await self._downloads.save_response(response.url, response.headers, await response.body())
 
     def _element(self, index: int) -> ElementHandle:
         if not 1 <= index <= len(self._elements):
@@ -281,7 +283,7 @@ class LivePage:
 
     def _refusal(self, url: str) -> str:
         """Return why the URL, or the last page that failed to load, may not be reached; "" if it may."""
-        for address in filter(None, (self._tabs.failed, url)):
+        for address in filter(None, (self._tabs.failed_url, url)):
             host = (urlsplit(address).hostname or "").lower()
             if host in self._refused:
                 return f"{host} cannot be reached: {self._refused[host]}"

@@ -22,7 +22,7 @@ class PageElement:
     options: Sequence[str] = ()  # of a list to select from
 
     @classmethod
-    def read(cls, found: Mapping[str, Any]) -> "PageElement":
+    def from_description(cls, found: Mapping[str, Any]) -> "PageElement":
         """Build an element from the description that page.js returns."""
         return cls(
             _one_line(found.get("role"), 40),
@@ -32,7 +32,7 @@ class PageElement:
             tuple(_one_line(option, 60) for option in found.get("options") or ()),
         )
 
-    def shown(self) -> str:
+    def to_text(self) -> str:
         parts = [self.role, f'"{self.name}"']
         if self.value:
             parts.append(f'value="{self.value}"')
@@ -54,11 +54,11 @@ class PageView:
     below: float = 0.0
     remarks: Sequence[str] = ()  # open tabs, dialogs, downloaded files, problems of the page
 
-    def shown(self) -> str:
+    def to_text(self) -> str:
         lines = ["# The page now", f"Address: {_one_line(self.url, 500)}", f"Title: {_one_line(self.title, 200)}"]
         lines.append(f"Screens above: {self.above:.1f}, below: {self.below:.1f}")
         lines += [_one_line(remark, 500) for remark in self.remarks]
-        listed = [f"[{number}] {element.shown()}" for number, element in enumerate(self.elements, 1)]
+        listed = [f"[{number}] {element.to_text()}" for number, element in enumerate(self.elements, 1)]
         lines += ["", "## Elements", *(listed or ["(none)"]), "", "## Text", clean(self.text) or "(none)"]
         return "\n".join(lines)
 

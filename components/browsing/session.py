@@ -44,11 +44,13 @@ class BrowserOptions:
     headless: bool = True
     sandbox: bool = False
     files: Sequence[UploadedFile] = ()
-    most_text: int = 8000
+    max_text: int = 8000
 
 
 @asynccontextmanager
-async def open_browser(settings: BrowserSettings, options: BrowserOptions, log: Any) -> "AsyncGenerator[tuple[LivePage, Downloads]]":
+async def open_browser(
+    settings: BrowserSettings, options: BrowserOptions, log: Any
+) -> "AsyncGenerator[tuple[LivePage, Downloads]]":
     """Open a browser; give its page and its downloads. Raises NodeFailure if no browser can be started."""
     await asyncio.to_thread(_need_playwright)
     from components.browsing import chromium
@@ -61,7 +63,7 @@ async def open_browser(settings: BrowserSettings, options: BrowserOptions, log: 
     async with AsyncExitStack() as stack:
         profile = await _enter_profile(settings.profiles, options, log, stack)
         egress = await stack.enter_async_context(BrowserProxy(settings.guard))
-        launch = chromium.Launch(
+        launch = chromium.LaunchOptions(
             profile=profile,
             scratch=options.scratch,
             proxy=egress.url,
@@ -69,9 +71,11 @@ async def open_browser(settings: BrowserSettings, options: BrowserOptions, log: 
             headless=options.headless,
             sandbox=options.sandbox and not is_root,
         )
-        context = await stack.enter_async_context(chromium.running(launch))
+        context = await stack.enter_async_context(chromium.run_chromium(launch))
         downloads = Downloads(options.scratch)
-        page = LivePage(context, downloads, refused=egress.refused, files=options.files, max_text=options.most_text)
+        page = LivePage(
+            context, downloads, refused=egress.connect_errors, files=options.files, max_text=options.max_text
+        )
         yield page, downloads
 
 

@@ -37,7 +37,7 @@ class Tabs:
         self._remarks: list[str] = []
         self._loading: set[Request] = set()
         self._loaded = asyncio.Event()
-        self.failed = ""
+        self.failed_url = ""
         for page in context.pages:
             self._watch(page)
         context.on("page", self._watch)
@@ -50,18 +50,18 @@ class Tabs:
         """Return the newest tab, or a new one if all were closed. Raises NodeFailure when the browser has ended."""
         if not self._open:
             try:
-                await self.another()
+                await self.open_tab()
             except Error as error:
                 raise NodeFailure(f"The browser has ended: {reason_of(error)}") from error
         return self._open[-1]
 
-    async def another(self) -> Page:
+    async def open_tab(self) -> Page:
         """Open a new tab, which becomes the current one."""
         return await self._context.new_page()
 
-    async def give_up(self, page: Page) -> None:
+    async def close_unresponsive(self, page: Page) -> None:
         """Close an unresponsive tab. If it cannot be closed, it is at least no longer the current one."""
-        self._forget(page)
+        self._on_close(page)
         await self.current()
         try:
             async with asyncio.timeout(CLOSE_SECONDS):
@@ -69,23 +69,23 @@ class Tabs:
         except (Error, TimeoutError):
             return
 
-    async def settled(self) -> None:
+    async def wait_until_loaded(self) -> None:
         """Wait until all pages have loaded and the newest one is quiet, at most LOADING_SECONDS."""
         try:
             async with asyncio.timeout(LOADING_SECONDS):
-                await self._rest()
+                await self._wait_until_quiet()
                 if self._loading:
                     await self._loaded.wait()
-                    await self._rest()
+                    await self._wait_until_quiet()
         except (Error, TimeoutError):
             return  # the next view shows the page as it is
 
-    def remarked(self) -> list[str]:
+    def drain_remarks(self) -> list[str]:
         """Return the remarks about the tabs since the last call, and clear them."""
         remarks, self._remarks = self._remarks, []
         return remarks
 
-    async def _rest(self) -> None:
+    async def _wait_until_quiet(self) -> None:
         page = await self.current()
         try:
             await page.wait_for_load_state("domcontentloaded")
@@ -97,22 +97,22 @@ class Tabs:
     # -- events of tabs -------------------------------------------------------------------------------------------
     def _watch(self, page: Page) -> None:
         self._open.append(page)
-        page.on("close", self._forget)
-        page.on("crash", self._forget)
-        page.on("dialog", self._accept)
-        page.on("download", self._note)
-        page.on("request", self._begun)
-        page.on("requestfinished", self._ended)
-        page.on("requestfailed", self._ended)
+        page.on("close", self._on_close)
+        page.on("crash", self._on_close)
+        page.on("dialog", self._on_dialog)
+        page.on("download", self._on_download)
+        page.on("request", self._on_request)
+        page.on("requestfinished", self._on_request_end)
+        page.on("requestfailed", self._on_request_end)
 
-    def _forget(self, page: Page) -> None:
+    def _on_close(self, page: Page) -> None:
         if page in self._open:
             self._open.remove(page)
         self._loading = {request for request in self._loading if request.frame.page != page}
         if not self._loading:
             self._loaded.set()
 
-    async def _accept(self, dialog: Dialog) -> None:
+    async def _on_dialog(self, dialog: Dialog) -> None:
         if dialog.type != "beforeunload" and len(self._remarks) < MAX_REMARKS:
             self._remarks.append(f'The page asked "{dialog.message}", which was accepted.')
         try:
@@ -120,17 +120,17 @@ class Tabs:
         except Error:
             return  # the page was closed, and the dialog with it
 
-    def _note(self, download: Download) -> None:
+    def _on_download(self, download: Download) -> None:
         self._downloads.add(download)
 
-    def _begun(self, request: Request) -> None:
+    def _on_request(self, request: Request) -> None:
         if _is_page_navigation(request):
             self._loading.add(request)
             self._loaded.clear()
 
-    def _ended(self, request: Request) -> None:
+    def _on_request_end(self, request: Request) -> None:
         if request.failure and _is_page_navigation(request):
-            self.failed = request.url
+            self.failed_url = request.url
         self._loading.discard(request)
         if not self._loading:
             self._loaded.set()

@@ -61,7 +61,9 @@ def fill_and_note(text: str, ctx: NodeContext) -> str:
     return format_text(text, text_of)
 
 
-async def fetch_files(sources: Sequence[UploadSource], folder: Path, max_bytes: int, ctx: NodeContext) -> list[UploadedFile]:
+async def fetch_files(
+    sources: Sequence[UploadSource], folder: Path, max_bytes: int, ctx: NodeContext
+) -> list[UploadedFile]:
     """Write the files to the folder under distinct names and return them. A file that fails is logged and skipped."""
     files: list[UploadedFile] = []
     for source in sources[:MAX_UPLOADS]:
@@ -114,7 +116,9 @@ def _iter_in_text(text: str, ctx: NodeContext, depth: int, *, is_authored: bool)
         yield UploadSource(_fill(text, ctx) if is_authored else text)
 
 
-def _iter_in_object(value: Mapping[str, Any], ctx: NodeContext, depth: int, *, is_authored: bool) -> Iterator[UploadSource]:
+def _iter_in_object(
+    value: Mapping[str, Any], ctx: NodeContext, depth: int, *, is_authored: bool
+) -> Iterator[UploadSource]:
     identifier = next((value[key] for key in _ID_KEYS if value.get(key) not in (None, "")), None)
     inner = [identifier] if identifier is not None else list(value.values())
     found = [source for item in inner for source in _iter_sources(item, ctx, depth + 1, is_authored=is_authored)]
@@ -144,7 +148,7 @@ def _fill(text: str, ctx: NodeContext) -> str:
 async def _fetch(source: UploadSource, max_bytes: int, ctx: NodeContext) -> tuple[str, bytes]:
     """Return the file's name and bytes. Raises NodeFailure if it does not exist, is empty, or may not be reached."""
     if source.is_address:
-        call = HttpCall("GET", source.key, timeout=FETCH_SECONDS, redirects=REDIRECTS, most_bytes=max_bytes)
+        call = HttpCall("GET", source.key, timeout=FETCH_SECONDS, redirects=REDIRECTS, max_bytes=max_bytes)
         reply = await ctx.services.http.send(call)
         if not reply.is_success:
             raise NodeFailure(f"HTTP {reply.status}")

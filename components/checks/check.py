@@ -20,7 +20,9 @@ def findings_of(document: Document) -> list[Finding]:
     errors, document_warnings = check.check(document, known_outputs.outputs_of)
     warnings = list(islice(chain(document_warnings, parameter_warnings.find_warnings(document)), MAX_WARNINGS + 1))
     if len(warnings) > MAX_WARNINGS:
-        warnings[MAX_WARNINGS:] = [Finding("warning", None, None, f"There are more than {MAX_WARNINGS} warnings.", "more")]
+        warnings[MAX_WARNINGS:] = [
+            Finding("warning", None, None, f"There are more than {MAX_WARNINGS} warnings.", "more")
+        ]
     return [*errors, *_of_parameters(document), *warnings]
 
 

@@ -16,7 +16,11 @@ def outputs_of(entry: Entry) -> frozenset[str] | None:
     if usual is None or (entry.component == "Begin" and params.get("mode") == "Webhook"):
         return None
     declared = params.get("outputs")
-    names = usual | set(map(str, declared if isinstance(declared, Mapping) else ())) | _authored_outputs(entry.component, params)
+    names = (
+        usual
+        | set(map(str, declared if isinstance(declared, Mapping) else ()))
+        | _authored_outputs(entry.component, params)
+    )
     return names | {"result"} if params.get("exception_default_value") else names
 
 

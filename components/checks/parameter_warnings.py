@@ -16,7 +16,7 @@ from canvas.document.document import Document, Entry
 from canvas.validation.findings import Finding, warning
 from canvas.validation.reference_scan import REFERENCE_OPERATORS, rows
 from components.nodes.data.variable_assigner import WITHOUT_PARAMETER
-from components.nodes.flow.comparison import ORDER_OPERATORS, OPERATOR_ALIASES, TEXT_OPERATORS
+from components.nodes.flow.comparison import OPERATOR_ALIASES, ORDER_OPERATORS, TEXT_OPERATORS
 from components.text.templates import templates
 
 Params: TypeAlias = Mapping[str, Any]
@@ -46,7 +46,9 @@ def find_warnings(document: Document) -> Iterator[Finding]:
         for field, text in _templates(entry):
             left -= len(text)
             if left >= 0 and (broken := _syntax_error(text)) is not None:
-                warnings.append(ParameterWarning(field, "bad_template", f"the template does not parse, {_FAILS}: {broken}"))
+                warnings.append(
+                    ParameterWarning(field, "bad_template", f"the template does not parse, {_FAILS}: {broken}")
+                )
         for found in warnings:
             yield warning(entry, found.field, found.code, found.reason.rstrip("."))
 
@@ -61,7 +63,9 @@ def _loop(params: Params) -> Iterator[ParameterWarning]:
             yield ParameterWarning(f"loop_variables[{place}]", "incomplete_row", reason)
     operator = params.get("logical_operator") or "and"
     if operator not in ("and", "or"):
-        yield ParameterWarning("logical_operator", "bad_operator", f"{_short(operator)} is neither and nor or, {_FAILS}")
+        yield ParameterWarning(
+            "logical_operator", "bad_operator", f"{_short(operator)} is neither and nor or, {_FAILS}"
+        )
     conditions = params.get("loop_termination_condition")
     for place, row in rows(conditions):
         yield from _condition(f"loop_termination_condition[{place}]", row)
@@ -89,7 +93,9 @@ def _condition(field: str, row: Params) -> Iterator[ParameterWarning]:
         reason = f"{_short(row['operator'])} is not a valid operator, so the node fails unless the value is null"
         yield ParameterWarning(f"{field}.operator", "bad_operator", reason)
     if mode not in ("constant", "variable"):
-        yield ParameterWarning(f"{field}.input_mode", "bad_mode", f"{_short(mode)} is neither constant nor variable, {_FAILS}")
+        yield ParameterWarning(
+            f"{field}.input_mode", "bad_mode", f"{_short(mode)} is neither constant nor variable, {_FAILS}"
+        )
 
 
 def _maximum(count: Any) -> Iterator[ParameterWarning]:
@@ -98,7 +104,9 @@ def _maximum(count: Any) -> Iterator[ParameterWarning]:
     if maximum is None:
         yield ParameterWarning(field, "not_a_number", f"{_short(count)} is not a number, {_FAILS}")
     elif maximum <= 0:
-        yield ParameterWarning(field, "loop_never_runs", "with a maximum of 0 the body never runs. Set how often it may run")
+        yield ParameterWarning(
+            field, "loop_never_runs", "with a maximum of 0 the body never runs. Set how often it may run"
+        )
 
 
 def _iteration(params: Params) -> Iterator[ParameterWarning]:
@@ -130,7 +138,9 @@ def _assigner(params: Params) -> Iterator[ParameterWarning]:
     for place, row in rows(params.get("variables")):
         field, operator, parameter = f"variables[{place}]", row.get("operator"), row.get("parameter")
         if not row.get("variable") or not operator or (parameter is None and operator not in WITHOUT_PARAMETER):
-            yield ParameterWarning(field, "incomplete_row", f"it needs a variable, an operator and a parameter, {_FAILS}")
+            yield ParameterWarning(
+                field, "incomplete_row", f"it needs a variable, an operator and a parameter, {_FAILS}"
+            )
         elif str(operator) not in _ASSIGNING:
             reason = f"{_short(operator)} is not a valid operator, so the variable becomes null"
             yield ParameterWarning(f"{field}.operator", "bad_operator", reason)

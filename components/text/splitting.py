@@ -33,7 +33,7 @@ def split_at(text: str, delimiters: Sequence[str]) -> list[str]:
         return re.split(f"[{''.join(map(re.escape, distinct))}]", text)
     parts: list[str] = []
     end = 0
-    for start, word in WordSearch(distinct).places(text):
+    for start, word in WordSearch(distinct).find_all(text):
         parts.append(text[end:start])
         end = start + len(word)
     return [*parts, text[end:]]
@@ -43,7 +43,7 @@ def replace_words(text: str, by_word: Mapping[str, str]) -> str:
     """Replace words in a text by other texts, which are not searched again."""
     parts: list[str] = []
     end = 0
-    for start, word in WordSearch(list(filter(None, by_word))).places(text):
+    for start, word in WordSearch(list(filter(None, by_word))).find_all(text):
         parts += [text[end:start], by_word[word]]
         end = start + len(word)
     return "".join([*parts, text[end:]])
@@ -53,8 +53,8 @@ def replace_words(text: str, by_word: Mapping[str, str]) -> str:
 class _State:
     """A state of the automaton: the longest end of the text read so far that begins a reversed word."""
 
-    following: "dict[str, _State]" = field(default_factory=lambda: dict[str, _State]())
-    shorter: "_State | None" = None  # the longest other state with the same end; None in the first state
+    children: "dict[str, _State]" = field(default_factory=lambda: dict[str, _State]())
+    suffix_link: "_State | None" = None  # the longest other state with the same end; None in the first state
     number: int | None = None  # the number of the first word that ends here
 
 
@@ -63,23 +63,23 @@ class WordSearch:
 
     def __init__(self, words: Sequence[str]) -> None:
         self._words = words
-        self._first = _build_automaton(words)
-        last_letters = "".join(map(re.escape, self._first.following))
+        self._root = _build_automaton(words)
+        last_letters = "".join(map(re.escape, self._root.children))
         self._candidates = re.compile(f"[{last_letters}]") if last_letters else None
 
-    def places(self, text: str) -> Iterator[tuple[int, str]]:
+    def find_all(self, text: str) -> Iterator[tuple[int, str]]:
         """Yield (position, word) of each match, from left to right, without overlaps."""
         end = 0
-        for start, word in self._all(text):
+        for start, word in self._find_candidates(text):
             if start >= end:
                 yield start, word
                 end = start + len(word)
 
-    def _all(self, text: str) -> Iterator[tuple[int, str]]:
+    def _find_candidates(self, text: str) -> Iterator[tuple[int, str]]:
         """Yield each position at which a word begins, with the first such word in the given order."""
         if self._candidates is None:
             return
-        first, backwards = self._first, text[::-1]
+        first, backwards = self._root, text[::-1]
         found: list[tuple[int, int]] = []
         state, read, size = first, 0, len(text)
         while read < size:
@@ -89,9 +89,9 @@ class WordSearch:
                     break
                 read = candidate.start()
             letter = backwards[read]
-            while letter not in state.following and state.shorter is not None:
-                state = state.shorter
-            state = state.following.get(letter, first)
+            while letter not in state.children and state.suffix_link is not None:
+                state = state.suffix_link
+            state = state.children.get(letter, first)
             read += 1
             if state.number is not None:
                 found.append((size - read, state.number))
@@ -104,17 +104,17 @@ def _build_automaton(words: Sequence[str]) -> _State:
     for number, word in enumerate(words):
         state = first
         for letter in reversed(word):
-            state = state.following.setdefault(letter, _State())
+            state = state.children.setdefault(letter, _State())
         state.number = number if state.number is None else state.number
     waiting = deque([first])
     while waiting:
         state = waiting.popleft()
-        for letter, following in state.following.items():
-            shorter = state.shorter
-            while shorter is not None and letter not in shorter.following:
-                shorter = shorter.shorter
-            following.shorter = first if shorter is None else shorter.following[letter]
-            numbers = [each for each in (following.number, following.shorter.number) if each is not None]
+        for letter, following in state.children.items():
+            shorter = state.suffix_link
+            while shorter is not None and letter not in shorter.children:
+                shorter = shorter.suffix_link
+            following.suffix_link = first if shorter is None else shorter.children[letter]
+            numbers = [each for each in (following.number, following.suffix_link.number) if each is not None]
             following.number = min(numbers, default=None)
             waiting.append(following)
     return first

@@ -11,9 +11,9 @@ from typing import Annotated, Any, ClassVar
 
 from components.context import NodeContext
 from components.text.templates.templates import value_text
-from components.tools.framework import evidence, http
+from components.tools.framework import citations, http
 from components.tools.framework.base import Argument, Tool, ToolParams, ToolResult
-from components.tools.framework.evidence import Hit
+from components.tools.framework.citations import Hit
 from components.tools.framework.parameters import positive
 from providers.interfaces import HttpCall, HttpResponse
 
@@ -38,7 +38,7 @@ async def search(params: GitHubParams, arguments: Mapping[str, Any], ctx: NodeCo
     query_params = {"q": value_text(arguments["query"]), "sort": "stars", "order": "desc", "per_page": per_page}
     reply = await http.send(ctx, "GitHub", HttpCall("GET", SEARCH, params=query_params, headers=headers))
     rows = http.list_in_reply(reply, "items", error_key="message", default_error=NO_ITEMS, wait=_rate_limit_wait(reply))
-    formalized = await evidence.cite_hits((_hit(row) for row in rows if isinstance(row, Mapping)), ctx)
+    formalized = await citations.cite_hits((_hit(row) for row in rows if isinstance(row, Mapping)), ctx)
     return ToolResult({"formalized_content": formalized, "json": rows}, answer=formalized)
 
 

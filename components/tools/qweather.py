@@ -91,7 +91,7 @@ class _WeatherAccount:
     params: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
     headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
 
-    async def ask(self, ctx: NodeContext, url: str, query_params: Mapping[str, Any]) -> Mapping[str, Any]:
+    async def get(self, ctx: NodeContext, url: str, query_params: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the vendor's answer. Raises _Refused for one with an error code."""
         call = HttpCall("GET", url, params={**query_params, **self.params}, headers=self.headers)
         reply = await http.send(ctx, "QWeather", call)
@@ -113,7 +113,7 @@ class _WeatherAccount:
 async def report(params: QWeatherParams, arguments: Mapping[str, Any], ctx: NodeContext) -> ToolResult:
     account = _account(params)
     try:
-        found = await account.ask(ctx, account.geo, {"location": value_text(arguments["query"]).strip()})
+        found = await account.get(ctx, account.geo, {"location": value_text(arguments["query"]).strip()})
         text = await _fetch_report(_place_id(found), params, account, ctx)
     except _ErrorCodeReturned as refused:
         text = str(refused)
@@ -123,11 +123,11 @@ async def report(params: QWeatherParams, arguments: Mapping[str, Any], ctx: Node
 async def _fetch_report(place: str, params: QWeatherParams, account: _WeatherAccount, ctx: NodeContext) -> str:
     query_params = {"location": place, "lang": params.lang}
     if params.type == "indices":
-        body = await account.ask(ctx, f"{account.data}indices/1d", {**query_params, "type": 0})
+        body = await account.get(ctx, f"{account.data}indices/1d", {**query_params, "type": 0})
         return _indices([row for row in http.require_list(body.get("daily"), "daily") if isinstance(row, Mapping)])
     if params.type == "airquality":
-        return _current_data(await account.ask(ctx, f"{account.data}air/now", query_params))
-    body = await account.ask(ctx, f"{account.data}weather/{params.time_period}", query_params)
+        return _current_data(await account.get(ctx, f"{account.data}air/now", query_params))
+    body = await account.get(ctx, f"{account.data}weather/{params.time_period}", query_params)
     if params.time_period == "now":
         return _current_data(body)
     days = http.require_list(body.get("daily"), "daily")

@@ -17,7 +17,7 @@ from canvas.errors import ToolError
 from components.context import NodeContext
 from components.text.templates import templates
 from components.text.templates.templates import value_text
-from components.tools.framework import evidence
+from components.tools.framework import citations
 from components.tools.framework.base import Argument, Tool, ToolParams, ToolResult
 from components.tools.framework.parameters import positive
 from providers.interfaces import RetrievalQuery
@@ -72,7 +72,7 @@ class RetrievalParams(ToolParams):
     kb_vars: Any = Field(default_factory=list[Any])
 
     @property
-    def finds_sources(self) -> bool:
+    def can_find_sources(self) -> bool:
         """Results of memories cannot be cited."""
         return self.retrieval_from != "memory" and bool(self.datasets)
 
@@ -100,7 +100,7 @@ async def retrieve(params: RetrievalParams, arguments: Mapping[str, Any], ctx: N
     chunks = [_strip_search_fields(chunk) for chunk in found.get("chunks") or ()]
     if not chunks:
         return ToolResult({**nothing, "json": []}, answer=nothing)
-    formalized = await evidence.cite_chunks(chunks, _count_documents(found, chunks), ctx)
+    formalized = await citations.cite_chunks(chunks, _count_documents(found, chunks), ctx)
     return ToolResult({"formalized_content": formalized, "json": chunks}, answer=formalized)
 
 
@@ -198,7 +198,7 @@ def _fit_to_budget(contents: Sequence[str]) -> list[str]:
     spent = 0
     for content in contents:
         spent += count_tokens(content)
-        if spent > evidence.TOKEN_BUDGET:
+        if spent > citations.TOKEN_BUDGET:
             break
         fitting.append(content)
     return fitting
@@ -216,7 +216,7 @@ RETRIEVAL = Tool(
     },
     call=retrieve,
     effect="idempotent",
-    empty=None,
+    empty_outputs=None,
     errors_are_bare=True,
     brings_sources=True,
 )

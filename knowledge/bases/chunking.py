@@ -24,13 +24,13 @@ _MAX_TOKEN_LENGTH = 64  # letters, except runs of blanks; sizes the window over 
 class OverlappingChunk:
     """A chunk: the overlap with the previous one, and the new text."""
 
-    repeated: str
+    overlap: str
     new: str
 
     @property
     def text(self) -> str:
         """The whole chunk."""
-        return self.repeated + self.new
+        return self.overlap + self.new
 
 
 def split_text(text: str, tokens: int, overlap: int = 0) -> Iterator[OverlappingChunk]:

@@ -67,52 +67,52 @@ class Ingestion:
 
     async def next(self, tenant_id: UUID | None = None) -> bool:
         """Ingest the document that has waited longest, of one tenant if named; return False if none waits."""
-        document = await asyncio.to_thread(self._take, tenant_id)
+        document = await asyncio.to_thread(self._claim_next, tenant_id)
         if document is None:
             return False
         OWNER.set(str(document.tenant_id))
         bound = {"document_id": str(document.id), "tenant_id": str(document.tenant_id)}
         with structlog.contextvars.bound_contextvars(**bound):
-            await self._carry_out(document)
+            await self._run(document)
         return True
 
-    def _take(self, tenant_id: UUID | None) -> LeasedDocument | None:
+    def _claim_next(self, tenant_id: UUID | None) -> LeasedDocument | None:
         with self._database.transaction() as tx:
             return documents.claim_next(tx, new_id(), self._lease, tenant_id)
 
-    async def _carry_out(self, document: LeasedDocument) -> None:
+    async def _run(self, document: LeasedDocument) -> None:
         """Ingest a document and store its final status."""
         if document.tries > MAX_TRIES:
             error_text = f"Reading was started {MAX_TRIES} times, and the worker was lost each time."
             return await self._end(document, "failed", error_text)
         try:
-            async with self._renewed(document):
+            async with self._keep_lease(document):
                 await self._read(document)
         except DocumentLeaseLost:
             log.info("document_left", generation=document.generation)
         except asyncio.CancelledError:
-            self._put_back(document, "", 0.0, struck=False)
+            self._release(document, "", 0.0, struck=False)
             raise
         except NotFound as gone:
             await self._end(document, "failed", f"{gone.message} Upload it again.")
         except (ExecutorError, OSError) as failure:
-            await self._failed(document, failure)
+            await self._handle_failure(document, failure)
         except Exception as error:  # noqa: BLE001 (a file or a library may raise anything; other documents still wait)
             log.error("document_not_read", error=f"{type(error).__name__}: {error}".partition("\n")[0])
-            await self._failed(
+            await self._handle_failure(
                 document, NodeFailure("The document could not be read. See the log for the reason.", retryable=True)
             )
         else:
             await self._end(document, "done")
 
-    async def _failed(self, document: LeasedDocument, failure: ExecutorError | OSError) -> None:
+    async def _handle_failure(self, document: LeasedDocument, failure: ExecutorError | OSError) -> None:
         may_help = isinstance(failure, OSError) or (isinstance(failure, NodeFailure) and failure.retryable)
         message = failure.message if isinstance(failure, ExecutorError) else f"The file storage: {failure}"
         is_early = failure.details.get("kind") == RATE_LIMIT_TIMEOUT if isinstance(failure, ExecutorError) else False
         if may_help and (is_early or document.tries < MAX_TRIES):
             log.warning("document_retried", error=message, tries=document.tries)
             pause = min(2.0**document.tries, MAX_PAUSE)
-            await asyncio.to_thread(self._put_back, document, message, pause, struck=not is_early)
+            await asyncio.to_thread(self._release, document, message, pause, struck=not is_early)
         else:
             log.warning("document_failed", error=message)
             await self._end(document, "failed", message)
@@ -124,14 +124,14 @@ class Ingestion:
 
         await asyncio.to_thread(end)
 
-    def _put_back(self, document: LeasedDocument, error: str, pause: float, *, struck: bool) -> None:
+    def _release(self, document: LeasedDocument, error: str, pause: float, *, struck: bool) -> None:
         with self._database.transaction() as tx:
             documents.release(tx, document, error, timedelta(seconds=pause), counts=struck)
 
     # -- reading and storing --------------------------------------------------------------------------------------
     async def _read(self, document: LeasedDocument) -> None:
         file = await asyncio.to_thread(self._file, document)
-        text = await file.whole(MAX_CHARACTERS) if file.kind is not Kind.IMAGE else ""
+        text = await file.full_text(MAX_CHARACTERS) if file.kind is not Kind.IMAGE else ""
         model = document.embedding_model
         embedder = await self._models.embedder(document.tenant_id, model) if model else None
         if not text and file.kind in page_transcripts.KINDS:
@@ -150,7 +150,7 @@ class Ingestion:
         reader = await open_page_reader(file, self._models, document.tenant_id)
         stored = document.chunks
         for page in range(document.read_pages, reader.pages):
-            texts = await _chunk_in_background(document, await reader.text_of(page))
+            texts = await _chunk_in_background(document, await reader.transcribe(page))
             read = page + 1
             expected = -(-(stored + len(texts)) * reader.pages // read)
             await self._store(document, stored, texts, expected, embedder, read_pages=read)
@@ -177,7 +177,9 @@ class Ingestion:
         embedded = await embedder.embed(texts) if embedder is not None and texts else None
 
         def store() -> None:
-            vectors = [vector_codec.encode_vector(vector) for vector in embedded.vectors] if embedded else [None] * len(texts)
+            vectors = (
+                [vector_codec.encode_vector(vector) for vector in embedded.vectors] if embedded else [None] * len(texts)
+            )
             made = [
                 NewChunk(start + at, text, vector_codec.encode_words(text, document.language), vector)
                 for at, (text, vector) in enumerate(zip(texts, vectors, strict=True))
@@ -195,7 +197,7 @@ class Ingestion:
         await asyncio.to_thread(store)
 
     @asynccontextmanager
-    async def _renewed(self, document: LeasedDocument) -> AsyncGenerator[None]:
+    async def _keep_lease(self, document: LeasedDocument) -> AsyncGenerator[None]:
         """Renew the lease until the block ends. If the lease is lost, the next store raises LeaseLost."""
 
         def renew() -> None:

@@ -56,7 +56,9 @@ def parse_conditions(stored: Sequence[Any]) -> list[MetadataCondition]:
     return found
 
 
-def matching_documents(metadata: Mapping[Any, Mapping[str, Any]], conditions: Sequence[MetadataCondition], logic: str) -> set[Any]:
+def matching_documents(
+    metadata: Mapping[Any, Mapping[str, Any]], conditions: Sequence[MetadataCondition], logic: str
+) -> set[Any]:
     """Return the documents for which all conditions hold, or any if `logic` is `or`; without conditions all of them."""
     holds_for = any if logic.strip().lower() == "or" else all
     if not conditions:

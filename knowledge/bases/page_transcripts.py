@@ -39,7 +39,7 @@ class PageReader:
     model: ChatModel
     pages: int
 
-    async def text_of(self, page: int) -> str:
+    async def transcribe(self, page: int) -> str:
         """Return the transcript of a page (0 is the first), "" for a blank one. Raises ModelError."""
         (image,) = await self.file.pages_as_images(page, 1)
         messages: list[dict[str, Any]] = [{"role": "user", "content": _PROMPT}]

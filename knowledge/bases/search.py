@@ -19,7 +19,7 @@ import structlog
 from canvas.errors import NodeFailure, ToolError
 from knowledge.bases import metadata_filters, query_expansion, table_of_contents
 from knowledge.index import tokenizer
-from knowledge.index.index_cache import QueryVariants, IndexCache
+from knowledge.index.index_cache import IndexCache, QueryVariants
 from knowledge.models import Models, first_model_of
 from knowledge.names import find_named
 from providers.models.types.chat import ChatModel
@@ -44,7 +44,7 @@ NO_GRAPH = (
 class KnowledgeGraph(Protocol):
     """A knowledge graph. Easel has no implementation; a deployment may add one."""
 
-    async def related(self, tenant_id: UUID, base_ids: Sequence[UUID], question: str) -> str:
+    async def describe(self, tenant_id: UUID, base_ids: Sequence[UUID], question: str) -> str:
         """Return the graph's text about a question, "" for none."""
         ...
 
@@ -55,34 +55,36 @@ class SearchQuery:
 
     question: str
     threshold: float = 0.2
-    by_words: float = 0.5  # weight of the words; the rest is the vector's
-    most: int = 8
-    skipped: int = 0
+    word_weight: float = 0.5  # weight of the words; the rest is the vector's
+    limit: int = 8
+    offset: int = 0
     candidates: int = 1024
     rerank_id: str = ""
     languages: Sequence[str] = ()
     filter: Mapping[str, Any] = field(default_factory=dict[str, Any])
     document_ids: Sequence[UUID] | None = None  # None: any; if given, the filter is ignored
     use_graph: bool = False
-    contents: bool = False  # a chat model picks sections from the table of contents of the best document
-    key_words: bool = False  # a chat model adds key words to the query
+    use_table_of_contents: bool = False  # a chat model picks sections from the table of contents of the best document
+    add_key_words: bool = False  # a chat model adds key words to the query
     highlight: bool = False  # passages also have `highlight`, with the words of the question marked
 
 
 class KnowledgeBaseSearch:
     """Searches in the knowledge bases of all tenants."""
 
-    def __init__(self, database: Database, index_cache: IndexCache, models: Models, graph: KnowledgeGraph | None = None) -> None:
+    def __init__(
+        self, database: Database, index_cache: IndexCache, models: Models, graph: KnowledgeGraph | None = None
+    ) -> None:
         self._database = database
-        self._shelf = index_cache
+        self._index_cache = index_cache
         self._models = models
         self._graph = graph
 
-    async def bases(self, tenant_id: UUID, entries: Sequence[str]) -> dict[str, SearchableBase]:
+    async def find_bases(self, tenant_id: UUID, entries: Sequence[str]) -> dict[str, SearchableBase]:
         """Return the tenant's bases by the entries that name them; other entries are left out."""
-        return await asyncio.to_thread(self._bases, tenant_id, entries)
+        return await asyncio.to_thread(self._find_bases, tenant_id, entries)
 
-    def _bases(self, tenant_id: UUID, entries: Sequence[str]) -> dict[str, SearchableBase]:
+    def _find_bases(self, tenant_id: UUID, entries: Sequence[str]) -> dict[str, SearchableBase]:
         with self._database.statements() as tx:
             return find_named(entries, lambda ids, names: knowledge_bases.find_by_id_or_name(tx, tenant_id, ids, names))
 
@@ -91,16 +93,16 @@ class KnowledgeBaseSearch:
         models = {base.embedding_model for base in bases}
         if len(models) > 1:
             raise ToolError("Knowledge bases use different embedding models.")
-        documents = await self._documents(tenant_id, bases, query)
+        documents = await self._allowed_documents(tenant_id, bases, query)
         if documents is not None and not documents:
             return {"chunks": [], "doc_aggs": [], "total": 0}
-        variants = await self._variants(tenant_id, query)
+        variants = await self._query_variants(tenant_id, query)
         terms = QueryVariants(variants, await self._vector(tenant_id, models.pop(), variants), documents)
-        near = await self._nearest(tenant_id, bases, terms, query)
-        if query.contents and near:
-            near = await self._by_contents(tenant_id, bases, terms, query, near)
-        page = near[query.skipped : query.skipped + query.most]
-        chunks: Sequence[Mapping[str, Any]] = await asyncio.to_thread(self._shown, tenant_id, page)
+        near = await self._best_matches(tenant_id, bases, terms, query)
+        if query.use_table_of_contents and near:
+            near = await self._prefer_sections(tenant_id, bases, terms, query, near)
+        page = near[query.offset : query.offset + query.limit]
+        chunks: Sequence[Mapping[str, Any]] = await asyncio.to_thread(self._load_chunks, tenant_id, page)
         if query.highlight:
             chunks = await asyncio.to_thread(_highlight, chunks, bases, variants)
         if query.use_graph:
@@ -108,13 +110,13 @@ class KnowledgeBaseSearch:
         return {"chunks": chunks, "doc_aggs": _count_by_document(chunks), "total": len(near)}
 
     # -- documents and query --------------------------------------------------------------------------------------
-    async def _documents(
+    async def _allowed_documents(
         self, tenant_id: UUID, bases: Sequence[SearchableBase], query: SearchQuery
     ) -> frozenset[UUID] | None:
         """Return the documents to search; None for all of them."""
         base_ids = [base.id for base in bases]
         if query.document_ids:
-            owned = await asyncio.to_thread(self._owned, tenant_id, base_ids, query.document_ids)
+            owned = await asyncio.to_thread(self._filter_owned, tenant_id, base_ids, query.document_ids)
             return frozenset(owned)
         method = query.filter.get("method")
         if method not in ("manual", "auto", "semi_auto"):
@@ -124,7 +126,9 @@ class KnowledgeBaseSearch:
             conditions = metadata_filters.parse_conditions(query.filter.get("manual") or ())
             logic = str(query.filter.get("logic") or "and")
             return frozenset(metadata_filters.matching_documents(metadata, conditions, logic)) if conditions else None
-        only = query_expansion.semi_automatic_keys(query.filter.get("semi_auto") or ()) if method == "semi_auto" else None
+        only = (
+            query_expansion.semi_automatic_keys(query.filter.get("semi_auto") or ()) if method == "semi_auto" else None
+        )
         try:
             model = await self._chat(tenant_id)
             conditions, logic = await query_expansion.write_conditions(
@@ -136,7 +140,7 @@ class KnowledgeBaseSearch:
         found = metadata_filters.matching_documents(metadata, conditions, logic) if conditions else set[UUID]()
         return frozenset(found) or None  # a model may have written conditions that no document fulfils
 
-    def _owned(self, tenant_id: UUID, base_ids: Sequence[UUID], ids: Sequence[UUID]) -> set[UUID]:
+    def _filter_owned(self, tenant_id: UUID, base_ids: Sequence[UUID], ids: Sequence[UUID]) -> set[UUID]:
         with self._database.statements() as tx:
             return knowledge_chunks.filter_owned(tx, tenant_id, base_ids, ids)
 
@@ -144,10 +148,10 @@ class KnowledgeBaseSearch:
         with self._database.statements() as tx:
             return knowledge_chunks.load_metadata(tx, tenant_id, base_ids)
 
-    async def _variants(self, tenant_id: UUID, query: SearchQuery) -> Sequence[str]:
+    async def _query_variants(self, tenant_id: UUID, query: SearchQuery) -> Sequence[str]:
         """Return the question, its translations and its key words."""
-        variants = await self._translated(tenant_id, query)
-        if not query.key_words:
+        variants = await self._translate(tenant_id, query)
+        if not query.add_key_words:
             return variants
         try:
             found = await query_expansion.extract_key_words(query.question, await self._chat(tenant_id))
@@ -156,7 +160,7 @@ class KnowledgeBaseSearch:
             return variants
         return list(dict.fromkeys([*variants, *filter(None, [found])]))
 
-    async def _translated(self, tenant_id: UUID, query: SearchQuery) -> Sequence[str]:
+    async def _translate(self, tenant_id: UUID, query: SearchQuery) -> Sequence[str]:
         languages = [str(language) for language in query.languages if str(language).strip()]
         if not languages:
             return [query.question]
@@ -180,55 +184,60 @@ class KnowledgeBaseSearch:
         return await self._models.open(tenant_id, llm_id)
 
     # -- search ---------------------------------------------------------------------------------------------------
-    async def _nearest(
+    async def _best_matches(
         self, tenant_id: UUID, bases: Sequence[SearchableBase], terms: QueryVariants, query: SearchQuery
     ) -> "Sequence[ChunkMatch]":
-        reach = max(query.skipped + query.most, MIN_RERANKED) if query.rerank_id else query.candidates
-        near = await self._measured(
+        reach = max(query.offset + query.limit, MIN_RERANKED) if query.rerank_id else query.candidates
+        near = await self._score(
             tenant_id,
             bases,
             terms,
             query,
             threshold=0.0 if query.rerank_id else query.threshold,
-            most=max(reach, query.skipped + query.most),
+            limit=max(reach, query.offset + query.limit),
         )
         if not query.rerank_id or not near:
             return near
         reranker = await self._models.reranker(tenant_id, query.rerank_id)
-        shown = await asyncio.to_thread(self._texts, tenant_id, near)
+        shown = await asyncio.to_thread(self._load_rows, tenant_id, near)
         there = [each for each in near if (each.document_id, each.position) in shown]
         scores = await reranker.rank(query.question, [shown[each.document_id, each.position].text for each in there])
-        share = 1 - query.by_words
+        share = 1 - query.word_weight
         ranked = [
-            replace(each, similarity=share * score + query.by_words * each.by_words, by_vector=score)
+            replace(each, similarity=share * score + query.word_weight * each.by_words, by_vector=score)
             for each, score in zip(there, scores, strict=True)
         ]
         return sorted((each for each in ranked if each.similarity >= query.threshold), key=_sort_key)
 
-    async def _measured(
+    async def _score(
         self,
         tenant_id: UUID,
         bases: Sequence[SearchableBase],
         terms: QueryVariants,
         query: SearchQuery,
         *,
-        most: int,
+        limit: int,
         threshold: float = 0.0,
     ) -> "Sequence[ChunkMatch]":
-        by_vector = 1 - query.by_words if terms.vector is not None else 0.0
+        by_vector = 1 - query.word_weight if terms.vector is not None else 0.0
         return await asyncio.to_thread(
-            self._shelf.nearest, tenant_id, bases, terms, by_vector=by_vector, threshold=threshold, most=most
+            self._index_cache.search, tenant_id, bases, terms, by_vector=by_vector, threshold=threshold, limit=limit
         )
 
-    async def _by_contents(
-        self, tenant_id: UUID, bases: Sequence[SearchableBase], terms: QueryVariants, query: SearchQuery, near: "Sequence[ChunkMatch]"
+    async def _prefer_sections(
+        self,
+        tenant_id: UUID,
+        bases: Sequence[SearchableBase],
+        terms: QueryVariants,
+        query: SearchQuery,
+        near: "Sequence[ChunkMatch]",
     ) -> "Sequence[ChunkMatch]":
         """Put the passages of sections that a model picks before the others.
 
         The model gets the headings of one document, the one with the highest total similarity.
         """
         fits = dict[UUID, float]()
-        for each in near[: query.skipped + query.most]:
+        for each in near[: query.offset + query.limit]:
             fits[each.document_id] = fits.get(each.document_id, 0.0) + each.similarity
         document_id = max(fits, key=lambda each: fits[each])
         headings = table_of_contents.limit_headings(await asyncio.to_thread(self._headings, tenant_id, document_id))
@@ -242,8 +251,8 @@ class KnowledgeBaseSearch:
             return near
         if not picked:
             return near
-        whole = await self._measured(
-            tenant_id, bases, replace(terms, documents=frozenset({document_id})), query, most=MAX_DOCUMENT_CHUNKS
+        whole = await self._score(
+            tenant_id, bases, replace(terms, documents=frozenset({document_id})), query, limit=MAX_DOCUMENT_CHUNKS
         )
         end = max(each.position for each in whole)
         positions = {at for heading in picked for at in table_of_contents.section_chunks(headings, heading, end)}
@@ -251,7 +260,7 @@ class KnowledgeBaseSearch:
         best = sorted(
             (known.get((document_id, each.position), each) for each in whole if each.position in positions),
             key=_sort_key,
-        )[: query.most]
+        )[: query.limit]
         first = {each.position for each in best}
         return [*best, *(each for each in near if each.document_id != document_id or each.position not in first)]
 
@@ -265,7 +274,7 @@ class KnowledgeBaseSearch:
     ) -> Sequence[Mapping[str, Any]]:
         if self._graph is None:
             raise ToolError(NO_GRAPH)
-        text = await self._graph.related(tenant_id, [base.id for base in bases], query.question)
+        text = await self._graph.describe(tenant_id, [base.id for base in bases], query.question)
         name = "Related content in Knowledge Graph"
         about = {"chunk_id": name, "doc_id": "", "docnm_kwd": name, "kb_id": bases[0].id.hex, "similarity": 1.0}
         return (
@@ -273,13 +282,15 @@ class KnowledgeBaseSearch:
         )
 
     # -- results --------------------------------------------------------------------------------------------------
-    def _texts(self, tenant_id: UUID, near: "Sequence[ChunkMatch]") -> Mapping[tuple[UUID, int], Any]:
+    def _load_rows(self, tenant_id: UUID, near: "Sequence[ChunkMatch]") -> Mapping[tuple[UUID, int], Any]:
         with self._database.statements() as tx:
             return knowledge_chunks.load_chunks(tx, tenant_id, [(each.document_id, each.position) for each in near])
 
-    def _shown(self, tenant_id: UUID, near: "Sequence[ChunkMatch]") -> list[Mapping[str, Any]]:
-        rows = self._texts(tenant_id, near)
-        return [_chunk_json(each, row) for each in near if (row := rows.get((each.document_id, each.position))) is not None]
+    def _load_chunks(self, tenant_id: UUID, near: "Sequence[ChunkMatch]") -> list[Mapping[str, Any]]:
+        rows = self._load_rows(tenant_id, near)
+        return [
+            _chunk_json(each, row) for each in near if (row := rows.get((each.document_id, each.position))) is not None
+        ]
 
 
 def public_chunk_id(document_id: UUID, position: int) -> str:

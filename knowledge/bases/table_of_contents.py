@@ -31,7 +31,7 @@ class SectionHeading:
     position: int
     level: int
     title: str
-    begins: bool = False
+    begins_chunk: bool = False
 
 
 def find_headings(chunks: Sequence[tuple[int, str]]) -> list[SectionHeading]:
@@ -64,7 +64,7 @@ def limit_headings(headings: Sequence[SectionHeading], limit: int = MAX_HEADINGS
 def section_chunks(headings: Sequence[SectionHeading], heading: SectionHeading, end: int) -> range:
     """Return the chunks of a heading's section; `end` is the document's last chunk."""
     following = headings[headings.index(heading) + 1 :]
-    last = next((each.position - each.begins for each in following if each.level <= heading.level), end)
+    last = next((each.position - each.begins_chunk for each in following if each.level <= heading.level), end)
     return range(heading.position, max(last, heading.position) + 1)
 
 

@@ -104,7 +104,7 @@ class SegmentBuilder:
             self._vectors = np.concatenate([self._vectors, more])
         self._vectors[self._count : until] = np.frombuffer(block.vectors, "<f4").reshape(-1, numbers)
 
-    def segment(self) -> Segment:
+    def build(self) -> Segment:
         """Return the segment of all added blocks."""
         words, rows = _sort_and_unpack(self._words)
         return Segment(
@@ -121,7 +121,7 @@ def build_segment(block: ChunkBlock, generations: Mapping[UUID, int]) -> Segment
     """Return the segment of one block."""
     growing = SegmentBuilder(generations, block.count)
     growing.add(block)
-    return growing.segment()
+    return growing.build()
 
 
 def merge_segments(segments: Sequence[Segment], alive: Collection[tuple[UUID, int]]) -> Segment:
@@ -193,14 +193,16 @@ class ChunkMatch:
 class SegmentScores:
     """The scores of a segment's chunks."""
 
-    places: Sequence[tuple[UUID, int]] = field(default_factory=list[tuple[UUID, int]])
+    documents: Sequence[tuple[UUID, int]] = field(default_factory=list[tuple[UUID, int]])
     codes: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
     positions: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
     cosines: NDArray[np.float32] = field(default_factory=lambda: np.zeros(0, np.float32))
     hits: NDArray[np.uint64] = field(default_factory=lambda: np.zeros(0, np.uint64))  # a bit for each word
 
 
-def score_segment(part: Segment, question: IndexQuery, alive: Collection[tuple[UUID, int]] | None = None) -> SegmentScores:
+def score_segment(
+    part: Segment, question: IndexQuery, alive: Collection[tuple[UUID, int]] | None = None
+) -> SegmentScores:
     """Score the chunks of a segment, without those of deleted or excluded documents."""
     count = len(part.codes)
     hits = np.zeros(count, np.uint64)
@@ -285,6 +287,6 @@ def _word_similarity(hits: NDArray[np.uint64], bits: Iterable[int]) -> NDArray[n
 def _locate(parts: Sequence[SegmentScores], row: int) -> tuple[UUID, int]:
     for part in parts:
         if row < len(part.codes):
-            return part.places[part.codes[row]][0], int(part.positions[row])
+            return part.documents[part.codes[row]][0], int(part.positions[row])
         row -= len(part.codes)
     raise AssertionError("unreachable: a row is in one of the parts")

@@ -65,15 +65,15 @@ class IndexCache:
     def __init__(self, database: Database, memory: int) -> None:
         self._database = database
         self._memory = memory
-        self._kept: OrderedDict[UUID, _CachedIndex] = OrderedDict()
+        self._indexes: OrderedDict[UUID, _CachedIndex] = OrderedDict()
         self._lock = threading.Lock()
 
     @property
     def size(self) -> int:
         """Bytes that all indexes take."""
-        return sum(index.size for index in self._kept.copy().values())
+        return sum(index.size for index in self._indexes.copy().values())
 
-    def nearest(
+    def search(
         self,
         tenant_id: UUID,
         bases: Sequence[SearchableBase],
@@ -91,30 +91,30 @@ class IndexCache:
             from knowledge.index import chunk_index
         except ImportError as error:
             raise library_missing("knowledge", "Knowledge bases") from error
-        vector = chunk_index.direction(terms.vector) if terms.vector is not None else None
-        found, variants = list[chunk_index.Measured](), list[int]()
+        vector = chunk_index.normalize(terms.vector) if terms.vector is not None else None
+        found, variants = list[chunk_index.SegmentScores](), list[int]()
         for base in bases:
             wordings = list(terms.words(base.language))
             variants = list(map(len, wordings))  # the same for every language
-            question = chunk_index.Question(list(chain(*wordings)), vector, terms.documents)
+            question = chunk_index.IndexQuery(list(chain(*wordings)), vector, terms.documents)
             alive, segments = self._segments(tenant_id, base)
-            found += [chunk_index.measured(part, question, alive) for part in segments]
-        return chunk_index.nearest(found, variants, by_vector, threshold, limit)
+            found += [chunk_index.score_segment(part, question, alive) for part in segments]
+        return chunk_index.best_matches(found, variants, by_vector, threshold, limit)
 
     def _segments(
         self, tenant_id: UUID, base: SearchableBase
     ) -> tuple[frozenset[tuple[UUID, int]], "Iterable[Segment]"]:
         with self._lock:
-            index = self._kept.setdefault(base.id, _CachedIndex())
-            self._kept.move_to_end(base.id)
+            index = self._indexes.setdefault(base.id, _CachedIndex())
+            self._indexes.move_to_end(base.id)
         with index.lock:
             if index.revision < base.revision:
-                self._bring_up_to_date(index, tenant_id, base)
+                self._refresh(index, tenant_id, base)
             if index.is_too_large:
-                return index.alive, self._read(tenant_id, index.documents)
+                return index.alive, self._stream_segments(tenant_id, index.documents)
             return index.alive, index.segments
 
-    def _bring_up_to_date(self, index: _CachedIndex, tenant_id: UUID, base: SearchableBase) -> None:
+    def _refresh(self, index: _CachedIndex, tenant_id: UUID, base: SearchableBase) -> None:
         from knowledge.index import chunk_index
 
         with self._database.transaction() as tx:
@@ -124,19 +124,19 @@ class IndexCache:
         known = {document for part in segments for document in part.documents}
         new = {document_id: documents[document_id] for document_id, _ in alive - known}
         room = self._memory - sum(part.size for part in segments)
-        read = self._read_whole(tenant_id, new, room)
+        read = self._load_segment(tenant_id, new, room)
         if read is None:
             log.warning("knowledge_base_exceeds_memory", base_id=str(base.id), documents=len(alive))
             segments = []
         else:
             segments += [read] if len(read.codes) else []
-            segments = _compact(segments, alive) if len(segments) > chunk_index.MOST_SEGMENTS else segments
+            segments = _compact(segments, alive) if len(segments) > chunk_index.MAX_SEGMENTS else segments
         index.documents, index.alive = documents, alive
         index.segments, index.size = segments, sum(part.size for part in segments)
         index.revision, index.is_too_large = base.revision, read is None
-        self._make_room(base.id)
+        self._evict(base.id)
 
-    def _read_whole(self, tenant_id: UUID, documents: Mapping[UUID, tuple[int, int]], room: int) -> "Segment | None":
+    def _load_segment(self, tenant_id: UUID, documents: Mapping[UUID, tuple[int, int]], room: int) -> "Segment | None":
         """Load the chunks of documents as one segment; return None if it takes more than `room` bytes.
 
         The size is estimated from the first block on, so that a base that is too large is not loaded in full.
@@ -144,27 +144,30 @@ class IndexCache:
         from knowledge.index import chunk_index
 
         generations, sizes = _generations_and_sizes(documents)
-        growing = chunk_index.Growing(generations, sum(sizes.values()))
+        growing = chunk_index.SegmentBuilder(generations, sum(sizes.values()))
         for block in chunks.read_blocks(self._database, tenant_id, sizes):
             growing.add(block)
             if growing.size > room:
                 return None
-        return growing.segment()
+        return growing.build()
 
-    def _read(self, tenant_id: UUID, documents: Mapping[UUID, tuple[int, int]]) -> "Iterable[Segment]":
+    def _stream_segments(self, tenant_id: UUID, documents: Mapping[UUID, tuple[int, int]]) -> "Iterable[Segment]":
         """Yield the chunks of documents, a block at a time."""
         from knowledge.index import chunk_index
 
         generations, sizes = _generations_and_sizes(documents)
-        return (chunk_index.segment(block, generations) for block in chunks.read_blocks(self._database, tenant_id, sizes))
+        return (
+            chunk_index.build_segment(block, generations)
+            for block in chunks.read_blocks(self._database, tenant_id, sizes)
+        )
 
-    def _make_room(self, but: UUID) -> None:
+    def _evict(self, but: UUID) -> None:
         """Evict the least recently used indexes until the limit is kept; never the index of `but`."""
         with self._lock:
-            for base_id in [base_id for base_id in self._kept if base_id != but]:
+            for base_id in [base_id for base_id in self._indexes if base_id != but]:
                 if self.size <= self._memory:
                     return
-                self._kept.pop(base_id)
+                self._indexes.pop(base_id)
 
 
 def _generations_and_sizes(documents: Mapping[UUID, tuple[int, int]]) -> tuple[dict[UUID, int], dict[UUID, int]]:
@@ -180,5 +183,5 @@ def _compact(segments: "Sequence[Segment]", alive: frozenset[tuple[UUID, int]]) 
 
     largest, *others = sorted(segments, key=lambda part: -part.size)
     if largest.size > 2 * sum(part.size for part in others) and alive.issuperset(largest.documents):
-        return [largest, chunk_index.joined(others, alive)]
-    return [chunk_index.joined(segments, alive)]
+        return [largest, chunk_index.merge_segments(others, alive)]
+    return [chunk_index.merge_segments(segments, alive)]

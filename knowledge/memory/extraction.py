@@ -48,7 +48,7 @@ class Extraction:
 
     async def next(self, tenant_id: UUID | None = None) -> bool:
         """Process the conversation that has waited longest, of one tenant if named; return False if none waits."""
-        extraction = await asyncio.to_thread(self._take, tenant_id)
+        extraction = await asyncio.to_thread(self._claim_next, tenant_id)
         if extraction is None:
             return False
         bound = {
@@ -57,14 +57,14 @@ class Extraction:
             "number": extraction.number,
         }
         with structlog.contextvars.bound_contextvars(**bound):
-            await self._carry_out(extraction)
+            await self._run(extraction)
         return True
 
-    def _take(self, tenant_id: UUID | None) -> LeasedExtraction | None:
+    def _claim_next(self, tenant_id: UUID | None) -> LeasedExtraction | None:
         with self._database.transaction() as tx:
             return memory_extractions.claim_next(tx, new_id(), self._lease, tenant_id)
 
-    async def _carry_out(self, extraction: LeasedExtraction) -> None:
+    async def _run(self, extraction: LeasedExtraction) -> None:
         if extraction.tries > MAX_TRIES:
             error_text = f"Extraction was started {MAX_TRIES} times, and the worker was lost each time."
             await asyncio.to_thread(self._fail, extraction, error_text)
@@ -72,27 +72,27 @@ class Extraction:
         try:
             count = await self._extract(extraction)
         except asyncio.CancelledError:
-            self._put_back(extraction, "", 0.0, struck=False)
+            self._release(extraction, "", 0.0, struck=False)
             raise
         except NotFound:
             log.info("memory_gone")
         except ExecutorError as failure:
-            await self._failed(extraction, failure)
+            await self._handle_failure(extraction, failure)
         except Exception as error:  # noqa: BLE001 (a library may raise anything; other conversations still wait)
             log.error("memory_not_extracted", error=f"{type(error).__name__}: {error}".partition("\n")[0])
-            await self._failed(
+            await self._handle_failure(
                 extraction, NodeFailure("Extraction failed. See the log for the reason.", retryable=True)
             )
         else:
             log.info("memory_extracted", messages=count)
 
-    async def _failed(self, extraction: LeasedExtraction, failure: ExecutorError) -> None:
+    async def _handle_failure(self, extraction: LeasedExtraction, failure: ExecutorError) -> None:
         may_help = isinstance(failure, NodeFailure) and failure.retryable
         is_early = failure.details.get("kind") == RATE_LIMIT_TIMEOUT
         if may_help and (is_early or extraction.tries < MAX_TRIES):
             log.warning("memory_retried", error=failure.message, tries=extraction.tries)
             pause = min(2.0**extraction.tries, MAX_PAUSE)
-            await asyncio.to_thread(self._put_back, extraction, failure.message, pause, struck=not is_early)
+            await asyncio.to_thread(self._release, extraction, failure.message, pause, struck=not is_early)
         else:
             log.warning("memory_failed", error=failure.message)
             await asyncio.to_thread(self._fail, extraction, failure.message)
@@ -101,7 +101,7 @@ class Extraction:
         with self._database.transaction() as tx:
             memory_extractions.fail(tx, extraction, error)
 
-    def _put_back(self, extraction: LeasedExtraction, error: str, pause: float, *, struck: bool) -> None:
+    def _release(self, extraction: LeasedExtraction, error: str, pause: float, *, struck: bool) -> None:
         with self._database.transaction() as tx:
             memory_extractions.release(tx, extraction, error, timedelta(seconds=pause), counts=struck)
 
@@ -109,8 +109,8 @@ class Extraction:
     async def _extract(self, extraction: LeasedExtraction) -> int:
         """Ask the model and store its findings; return the number of messages."""
         memory = await asyncio.to_thread(self._memory, extraction)
-        found = await self._asked(memory, extraction) if memory.extracts else []
-        vectors = await self._memories.embedded(memory, [each.content for each in found])
+        found = await self._ask_model(memory, extraction) if memory.extracted_types else []
+        vectors = await self._memories.embed(memory, [each.content for each in found])
 
         def store() -> bool:
             made = [
@@ -136,7 +136,7 @@ class Extraction:
         with self._database.statements() as tx:
             return memories.get(tx, extraction.tenant_id, extraction.memory_id)
 
-    async def _asked(self, memory: Memory, extraction: LeasedExtraction) -> list[ExtractedItem]:
+    async def _ask_model(self, memory: Memory, extraction: LeasedExtraction) -> list[ExtractedItem]:
         """Return what the memory's model finds. Raises ModelError."""
         accounts = await asyncio.to_thread(self._models.accounts, extraction.tenant_id)
         llm_id = memory.chat_model or first_model_of(accounts, "chat")
@@ -152,4 +152,4 @@ class Extraction:
         if answer.error is not None:
             code = answer.error.code
             raise ModelError(answer.text, retryable=code in RETRYABLE_CODES, kind=code, model=llm_id)
-        return prompts.parse_items(without_reasoning(answer.text), memory.extracts, extraction.valid_at)
+        return prompts.parse_items(without_reasoning(answer.text), memory.extracted_types, extraction.valid_at)

@@ -34,9 +34,9 @@ class MemoryQuery:
 
     question: str
     threshold: float = 0.2
-    by_words: float = 0.5  # weight of the words; the rest is the vector's
-    most: int = 8
-    whose: MessageScope = ANY_SCOPE
+    word_weight: float = 0.5  # weight of the words; the rest is the vector's
+    limit: int = 8
+    scope: MessageScope = ANY_SCOPE
 
 
 class MemoryStore:
@@ -48,13 +48,13 @@ class MemoryStore:
     def __init__(self, database: Database, models: Models, on_saved: Callable[[], None] = lambda: None) -> None:
         self._database = database
         self._models = models
-        self._tell = on_saved
+        self._on_saved = on_saved
 
-    async def named(self, tenant_id: UUID, entries: Sequence[str]) -> dict[str, Memory]:
+    async def find_by_name(self, tenant_id: UUID, entries: Sequence[str]) -> dict[str, Memory]:
         """Return the tenant's memories by the entries that name them; other entries are left out."""
-        return await asyncio.to_thread(self._named, tenant_id, entries)
+        return await asyncio.to_thread(self._find_by_name, tenant_id, entries)
 
-    def _named(self, tenant_id: UUID, entries: Sequence[str]) -> dict[str, Memory]:
+    def _find_by_name(self, tenant_id: UUID, entries: Sequence[str]) -> dict[str, Memory]:
         with self._database.statements() as tx:
             return find_named(entries, lambda ids, names: memories.find_by_id_or_name(tx, tenant_id, ids, names))
 
@@ -68,22 +68,24 @@ class MemoryStore:
         if key is not None and await asyncio.to_thread(self._is_saved, memory, key):
             return
         content = exchange_text(record)
-        (vector,) = await self.embedded(memory, [content])
+        (vector,) = await self.embed(memory, [content])
         message = NewMessage(TYPES["raw"], content, vector_codec.encode_words(content, LANGUAGE), vector)
         whose = MessageScope(*(value_text(record.get(name)) for name in ("user_id", "agent_id", "session_id")))
 
         def store() -> int | None:
             with self._database.transaction() as tx:
-                return memory_messages.save_message(tx, memory, message, whose, key, extract=bool(memory.extracts))
+                return memory_messages.save_message(
+                    tx, memory, message, whose, key, extract=bool(memory.extracted_types)
+                )
 
-        if await asyncio.to_thread(store) is not None and memory.extracts:
-            await asyncio.to_thread(self._tell)
+        if await asyncio.to_thread(store) is not None and memory.extracted_types:
+            await asyncio.to_thread(self._on_saved)
 
     def _is_saved(self, memory: Memory, key: str) -> bool:
         with self._database.statements() as tx:
             return memory_messages.is_saved(tx, memory.tenant_id, memory.id, key)
 
-    async def embedded(self, memory: Memory, texts: Sequence[str]) -> Sequence[bytes | None]:
+    async def embed(self, memory: Memory, texts: Sequence[str]) -> Sequence[bytes | None]:
         """Return the vectors of texts, each None if the memory has no embedding model. Raises ModelError."""
         if not memory.embedding_model or not texts:
             return [None] * len(texts)
@@ -91,7 +93,9 @@ class MemoryStore:
         return [vector_codec.encode_vector(vector) for vector in (await embedder.embed(texts)).vectors]
 
     # -- searching ------------------------------------------------------------------------------------------------
-    async def search(self, tenant_id: UUID, chosen: Sequence[Memory], query: MemoryQuery) -> list[tuple[MemoryMessage, float]]:
+    async def search(
+        self, tenant_id: UUID, chosen: Sequence[Memory], query: MemoryQuery
+    ) -> list[tuple[MemoryMessage, float]]:
         """Return messages with their similarities, the best match first, of equal ones the newest.
 
         Raises NodeFailure.
@@ -105,9 +109,9 @@ class MemoryStore:
         if model := models.pop():
             embedder = await self._models.embedder(tenant_id, model)
             vector = (await embedder.embed([query.question])).vectors[0]
-        return await asyncio.to_thread(self._nearest, tenant_id, chosen, query, vector)
+        return await asyncio.to_thread(self._best_matches, tenant_id, chosen, query, vector)
 
-    def _nearest(
+    def _best_matches(
         self, tenant_id: UUID, chosen: Sequence[Memory], query: MemoryQuery, vector: Sequence[float] | None
     ) -> list[tuple[MemoryMessage, float]]:
         try:
@@ -115,19 +119,23 @@ class MemoryStore:
         except ImportError as error:
             raise library_missing("knowledge", "Memories") from error
         with self._database.statements() as tx:
-            rows = memory_messages.list_searchable(tx, tenant_id, [memory.id for memory in chosen], query.whose)
+            rows = memory_messages.list_searchable(tx, tenant_id, [memory.id for memory in chosen], query.scope)
         placed = [
             SimpleNamespace(document_id=_DOCUMENT_ID, position=at, words=row.words, vector=row.vector)
             for at, row in enumerate(rows)
         ]
         word_hashes = tokenizer.query_hashes(query.question, LANGUAGE)
-        question = chunk_index.Question(word_hashes, chunk_index.direction(vector) if vector is not None else None)
-        found = chunk_index.nearest(
-            [chunk_index.measured(chunk_index.segment(vector_codec.build_block(placed), {_DOCUMENT_ID: 0}), question)],
+        question = chunk_index.IndexQuery(word_hashes, chunk_index.normalize(vector) if vector is not None else None)
+        found = chunk_index.best_matches(
+            [
+                chunk_index.score_segment(
+                    chunk_index.build_segment(vector_codec.build_block(placed), {_DOCUMENT_ID: 0}), question
+                )
+            ],
             [len(word_hashes)],
-            1 - query.by_words if vector is not None else 0.0,
+            1 - query.word_weight if vector is not None else 0.0,
             query.threshold,
-            query.most,
+            query.limit,
         )
         places = [(rows[near.position].memory_id, rows[near.position].number) for near in found]
         with self._database.statements() as tx:
@@ -141,5 +149,7 @@ def exchange_text(record: Mapping[str, Any]) -> str:
     question, answer = value_text(record.get("user_input")), value_text(record.get("agent_response"))
     content = f"User Input: {question}\nAgent Response: {answer}"
     if len(content) > MAX_EXCHANGE_LENGTH:
-        raise NodeFailure(f"The exchange has more than {MAX_EXCHANGE_LENGTH:,} characters, which is too long for a memory.")
+        raise NodeFailure(
+            f"The exchange has more than {MAX_EXCHANGE_LENGTH:,} characters, which is too long for a memory."
+        )
     return content

@@ -52,7 +52,7 @@ def build_messages(memory: Memory, conversation: str, said_at: datetime) -> list
     """Return the messages of the request to the model."""
     request = f"Conversation:\n{conversation}\n\nTime of the conversation: {format_timestamp(said_at)}"
     own = [{"role": "user", "content": memory.user_prompt}] if memory.user_prompt else []
-    system = memory.system_prompt or system_prompt(memory.extracts)
+    system = memory.system_prompt or system_prompt(memory.extracted_types)
     return [{"role": "system", "content": system}, *own, {"role": "user", "content": request}]
 
 

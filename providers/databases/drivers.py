@@ -34,7 +34,7 @@ class Target:
     tls: bool = False  # for Trino only; the other drivers negotiate TLS or always use it
 
     @property
-    def patience(self) -> int:
+    def connect_timeout(self) -> int:
         """Return the timeout for connecting, in whole seconds as drivers require."""
         return max(1, ceil(min(self.timeout, CONNECT_TIMEOUT)))
 
@@ -64,18 +64,18 @@ class Driver:
     """
 
     connect: Callable[[Target], Any]
-    ask: Callable[[Any, str, Sequence[Any], int], Any] = _execute
+    execute: Callable[[Any, str, Sequence[Any], int], Any] = _execute
     reason: Callable[[Exception], str] = _reason
-    call_off: Callable[[Any], object] = lambda connection: connection.cancel()
-    mark: str = "?"
+    cancel: Callable[[Any], object] = lambda connection: connection.cancel()
+    placeholder: str = "?"
     modules: tuple[str, ...] = ()
     is_fork_safe: bool = True
 
-    def marked(self, parts: Sequence[str]) -> str:
+    def insert_placeholders(self, parts: Sequence[str]) -> str:
         """Return a statement with a placeholder between every two parts."""
-        if len(parts) > 1 and self.mark == "%s":
+        if len(parts) > 1 and self.placeholder == "%s":
             parts = [part.replace("%", "%%") for part in parts]
-        return self.mark.join(parts)
+        return self.placeholder.join(parts)
 
 
 def connect_postgres(target: Target) -> Any:
@@ -88,7 +88,7 @@ def connect_postgres(target: Target) -> Any:
         dbname=target.database,
         user=target.username,
         password=target.password,
-        connect_timeout=max(2, target.patience),  # the minimum of libpq
+        connect_timeout=max(2, target.connect_timeout),  # the minimum of libpq
         application_name="easel",
         **_private_settings(psycopg.pq.version()),
         options=f"-c statement_timeout={milliseconds} -c default_transaction_read_only=on "
@@ -171,9 +171,9 @@ def _connect_mysql(target: Target, time_limit: str) -> Any:
         password=target.password,
         database=target.database,
         charset="utf8mb4",
-        connect_timeout=target.patience,
-        read_timeout=target.patience + ceil(target.timeout),
-        write_timeout=target.patience,
+        connect_timeout=target.connect_timeout,
+        read_timeout=target.connect_timeout + ceil(target.timeout),
+        write_timeout=target.connect_timeout,
         cursorclass=_import_driver("pymysql.cursors", "pymysql").SSCursor,
     )
     with connection.cursor() as cursor:
@@ -214,7 +214,7 @@ def connect_mssql(target: Target) -> Any:
     if driver == _ODBC_DRIVERS[0]:  # it uses TLS; the certificate contains the host name and not the address
         parts["HostnameInCertificate"] = target.host
     text = ";".join(f"{name}={_odbc_value(value)}" for name, value in parts.items())
-    connection = pyodbc.connect(text, timeout=target.patience, autocommit=False)
+    connection = pyodbc.connect(text, timeout=target.connect_timeout, autocommit=False)
     connection.timeout = ceil(target.timeout)
     return connection
 
@@ -233,7 +233,7 @@ def connect_db2(target: Target) -> Any:
         "PROTOCOL": "TCPIP",
         "UID": target.username,
         "PWD": target.password,
-        "CONNECTTIMEOUT": str(target.patience),
+        "CONNECTTIMEOUT": str(target.connect_timeout),
         "QUERYTIMEOUT": str(ceil(target.timeout)),
     }
     if any(";" in value for value in parts.values()):
@@ -266,15 +266,15 @@ class TrinoConnection:
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
-        self._asking: Any = None
+        self._cursor: Any = None
 
     def cursor(self) -> Any:
-        self._asking = self._connection.cursor()
-        return self._asking
+        self._cursor = self._connection.cursor()
+        return self._cursor
 
     def cancel(self) -> None:
-        if self._asking is not None:
-            self._asking.cancel()
+        if self._cursor is not None:
+            self._cursor.cancel()
 
     def rollback(self) -> None:
         """Do nothing: each statement is a transaction of its own."""
@@ -347,11 +347,15 @@ def _import_driver(name: str, package: str) -> Any:
 
 
 DRIVERS: Mapping[str, Driver] = {
-    "mysql": Driver(connect_mysql, execute_mysql, mysql_reason, mark="%s", modules=_PYMYSQL),
-    "mariadb": Driver(connect_mariadb, execute_mysql, mysql_reason, mark="%s", modules=_PYMYSQL),
-    "oceanbase": Driver(connect_oceanbase, execute_mysql, mysql_reason, mark="%s", modules=_PYMYSQL),
+    "mysql": Driver(connect_mysql, execute_mysql, mysql_reason, placeholder="%s", modules=_PYMYSQL),
+    "mariadb": Driver(connect_mariadb, execute_mysql, mysql_reason, placeholder="%s", modules=_PYMYSQL),
+    "oceanbase": Driver(connect_oceanbase, execute_mysql, mysql_reason, placeholder="%s", modules=_PYMYSQL),
     "postgres": Driver(
-        connect_postgres, execute_postgres, postgres_reason, mark="%s", modules=("psycopg", "psycopg.types.datetime")
+        connect_postgres,
+        execute_postgres,
+        postgres_reason,
+        placeholder="%s",
+        modules=("psycopg", "psycopg.types.datetime"),
     ),
     "mssql": Driver(connect_mssql, modules=("pyodbc",)),
     "IBM DB2": Driver(connect_db2, modules=("ibm_db_dbi",), is_fork_safe=False),  # its library may start threads

@@ -64,26 +64,26 @@ class _ForkServer:
         self._poll = select.poll()
         self._poll.register(control, select.POLLIN)
         self._children: dict[int, int] = {}  # process id by leash
-        self._ends: dict[int, float] = {}  # time at which a process is killed, by its id
+        self._kill_times: dict[int, float] = {}  # time at which a process is killed, by its id
 
     def run(self) -> None:
         """Start and end sessions until the worker and all sessions are gone."""
         has_worker = True
         while has_worker or self._children:
-            for descriptor, _ in self._poll.poll(self._pause()):
+            for descriptor, _ in self._poll.poll(self._poll_timeout()):
                 if descriptor != self._control.fileno():
                     self._poll.unregister(descriptor)  # the worker has closed this session
-                    self._ends[self._children[descriptor]] = time.monotonic() + GRACE
+                    self._kill_times[self._children[descriptor]] = time.monotonic() + GRACE
                 elif not self._start_session():
                     self._poll.unregister(self._control)
                     has_worker = False
-            self._kill_late()
+            self._kill_overdue_children()
             self._reap()
 
-    def _pause(self) -> int | None:
+    def _poll_timeout(self) -> int | None:
         """Return the milliseconds until the next child is killed or reaped; None: wait for a message."""
-        if self._ends:
-            return max(0, round(1000 * (min(self._ends.values()) - time.monotonic())) + 1)
+        if self._kill_times:
+            return max(0, round(1000 * (min(self._kill_times.values()) - time.monotonic())) + 1)
         return 1000 if self._children else None
 
     def _start_session(self) -> bool:
@@ -125,18 +125,18 @@ class _ForkServer:
         finally:
             os._exit(code)
 
-    def _kill_late(self) -> None:
+    def _kill_overdue_children(self) -> None:
         now = time.monotonic()
-        for child in [child for child, end in self._ends.items() if end <= now]:
+        for child in [child for child, end in self._kill_times.items() if end <= now]:
             with suppress(ProcessLookupError):
                 os.kill(child, signal.SIGKILL)
-            self._ends[child] = now + GRACE
+            self._kill_times[child] = now + GRACE
 
     def _reap(self) -> None:
         """Wait for children that have ended. The kernel does not reuse a process id before that."""
         for leash, child in list(self._children.items()):
             if os.waitpid(child, os.WNOHANG)[0] != 0:
-                if self._ends.pop(child, None) is None:
+                if self._kill_times.pop(child, None) is None:
                     self._poll.unregister(leash)
                 os.close(leash)
                 del self._children[leash]
@@ -199,14 +199,14 @@ class _Session:
     def serve(self) -> None:
         """Answer requests until the worker hangs up."""
         threading.stack_size(_STACK)
-        threading.Thread(target=self._cancel_when_hung_up, daemon=True).start()
-        while (request := self._next()) is not None:
-            self._wire.sendall(self._answer(request))
+        threading.Thread(target=self._cancel_on_hangup, daemon=True).start()
+        while (request := self._read_request()) is not None:
+            self._wire.sendall(self._response_frame(request))
         if self._connection is not None:
             with suppress(Exception):  # no caller waits for the result
                 self._connection.close()
 
-    def _next(self) -> Mapping[str, Any] | None:
+    def _read_request(self) -> Mapping[str, Any] | None:
         head = self._read(wire.LENGTH.size)
         body = self._read(wire.LENGTH.unpack(head)[0]) if head is not None else None
         return wire.decode_body(body) if body is not None else None
@@ -222,10 +222,10 @@ class _Session:
             return None
         return b"".join(parts)
 
-    def _answer(self, request: Mapping[str, Any]) -> bytes:
+    def _response_frame(self, request: Mapping[str, Any]) -> bytes:
         self._is_busy = True
         try:
-            frame = wire.encode_frame(self._carried_out(request))
+            frame = wire.encode_frame(self._execute(request))
             if len(frame) > MAX_RESULT_BYTES + wire.LENGTH.size:
                 raise ToolError(TOO_LARGE)
             return frame
@@ -236,21 +236,21 @@ class _Session:
         finally:
             self._is_busy = False
 
-    def _carried_out(self, request: Mapping[str, Any]) -> dict[str, Any]:
+    def _execute(self, request: Mapping[str, Any]) -> dict[str, Any]:
         if "targets" in request:
             self._connection = connect(self._driver, [Target(**target) for target in request["targets"]])
             return {}
         rows = execute(self._driver, self._connection, request["parts"], request["values"], request["most_rows"])
         return {"columns": rows.columns, "rows": wire.rows_as_json(rows.rows)}
 
-    def _cancel_when_hung_up(self) -> None:
+    def _cancel_on_hangup(self) -> None:
         """Cancel the statement when the worker hangs up, then end this process, whatever the driver does."""
         poll = select.poll()
         poll.register(self._wire, 0)  # hang-ups are always reported
         poll.poll()
         if self._is_busy and self._connection is not None:
             with suppress(Exception):  # saves the server some work; its time limit ends the statement anyway
-                self._driver.call_off(self._connection)
+                self._driver.cancel(self._connection)
         time.sleep(GRACE)
         os._exit(0)
 
@@ -277,8 +277,8 @@ def execute(driver: Driver, connection: Any, parts: list[str], values: list[Any]
     Raises ToolError with the server's message; the session stays usable.
     """
     try:
-        text = driver.marked(parts) if len(parts) > 1 else parts[0]
-        cursor = driver.ask(connection, text, values, most_rows)
+        text = driver.insert_placeholders(parts) if len(parts) > 1 else parts[0]
+        cursor = driver.execute(connection, text, values, most_rows)
         try:
             columns = [str(column[0]) for column in cursor.description or ()]
             return Rows(columns, _fetch_rows(cursor, most_rows) if columns else [])

@@ -47,7 +47,7 @@ class ProcessSession:
 
     async def open(self, targets: Sequence[Target]) -> None:
         """Connect to the first address that answers. Raises ToolError."""
-        await self._ask({"targets": [asdict(target) for target in targets]}, retryable=True)
+        await self._request({"targets": [asdict(target) for target in targets]}, retryable=True)
 
     async def execute(self, sql: str | BoundStatement, most_rows: int) -> Rows:
         """Execute one statement and return its first rows.
@@ -55,7 +55,7 @@ class ProcessSession:
         Raises ToolError with the server's message; the session stays usable.
         """
         parts, values = ([sql], []) if isinstance(sql, str) else (list(sql.parts), list(sql.values))
-        answer = await self._ask({"parts": parts, "values": values, "most_rows": most_rows})
+        answer = await self._request({"parts": parts, "values": values, "most_rows": most_rows})
         try:
             return Rows(list(answer["columns"]), await asyncio.to_thread(wire.rows_from_json, answer["rows"]))
         except (ArithmeticError, AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
@@ -68,7 +68,7 @@ class ProcessSession:
                 end.shutdown(socket.SHUT_RDWR)
             end.close()
 
-    async def _ask(self, request: Mapping[str, Any], *, retryable: bool = False) -> Mapping[str, Any]:
+    async def _request(self, request: Mapping[str, Any], *, retryable: bool = False) -> Mapping[str, Any]:
         """Send a request and return the answer. `retryable`: a new session may try again if the process has ended."""
         loop = asyncio.get_running_loop()
         try:
@@ -199,6 +199,8 @@ def _close_fork_servers() -> None:
 def _environment() -> dict[str, str]:
     """Return the environment variables for drivers: no keys, addresses or passwords."""
     variables = {
-        name: value for name, value in os.environ.items() if name in _PASSED_VARIABLES or name.startswith(_PASSED_PREFIXES)
+        name: value
+        for name, value in os.environ.items()
+        if name in _PASSED_VARIABLES or name.startswith(_PASSED_PREFIXES)
     }
     return variables | {"MALLOC_ARENA_MAX": "1"}  # each further arena takes 128 MiB of address space

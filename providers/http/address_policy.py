@@ -58,7 +58,10 @@ NON_HTTP_PORTS = frozenset({
 _UNICAST = IPv6Network("2000::/3")  # all global unicast addresses that have been allocated so far
 _IPV4_IN_LAST_BITS = IPv6Network("64:ff9b::/96")  # NAT64
 _IPV4_IN_MIDDLE_BITS = IPv6Network("2002::/16")  # 6to4
-_IPV4_MAYBE_IN_LAST_BITS = (IPv6Network("64:ff9b:1::/48"), IPv6Network("::/96"))  # local NAT64; IPv4-compatible (obsolete)
+_IPV4_MAYBE_IN_LAST_BITS = (
+    IPv6Network("64:ff9b:1::/48"),
+    IPv6Network("::/96"),
+)  # local NAT64; IPv4-compatible (obsolete)
 
 
 @dataclass(frozen=True, slots=True)

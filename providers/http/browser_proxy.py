@@ -63,9 +63,9 @@ class BrowserProxy:
         self, guard: Guard, *, max_bytes: int = MAX_TRANSFER_BYTES, resolve: Resolve = address_policy.resolve_in_thread
     ) -> None:
         self._guard = guard
-        self._left = max_bytes
+        self._remaining_bytes = max_bytes
         self._resolve = resolve
-        self._refused: dict[str, str] = {}
+        self._connect_errors: dict[str, str] = {}
         self._connections: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
 
@@ -76,9 +76,9 @@ class BrowserProxy:
         return f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
 
     @property
-    def refused(self) -> Mapping[str, str]:
+    def connect_errors(self) -> Mapping[str, str]:
         """Return the latest error of each host that could not be reached, by host name in lower case."""
-        return self._refused
+        return self._connect_errors
 
     async def __aenter__(self) -> "BrowserProxy":
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, limit=MAX_HEAD_BYTES)
@@ -99,7 +99,7 @@ class BrowserProxy:
         assert task is not None
         self._connections.add(task)
         try:
-            await self._answer(reader, writer)
+            await self._handle_request(reader, writer)
         except (OSError, EOFError):
             pass  # one side has closed its connection
         except asyncio.CancelledError:
@@ -108,10 +108,10 @@ class BrowserProxy:
             self._connections.discard(task)
             writer.close()
 
-    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _handle_request(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             request = parse_request(await _read_head(reader))
-            server_reader, server_writer = await self._connected(request)
+            server_reader, server_writer = await self._connect(request)
         except InvalidHttp as error:
             return await _refuse(writer, 400, error.message)
         except AddressRefused as error:
@@ -122,12 +122,12 @@ class BrowserProxy:
         try:
             if not request.is_tunnel:
                 server_writer.write(request.head)
-            upload = asyncio.create_task(self._hand_on(reader, server_writer))
+            upload = asyncio.create_task(self._forward(reader, server_writer))
             if request.is_tunnel:
                 writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
             else:
-                await self._answer_head(server_reader, writer)
-            await self._hand_on(server_reader, writer)
+                await self._forward_head(server_reader, writer)
+            await self._forward(server_reader, writer)
         except InvalidHttp as error:
             await _refuse(writer, 502, error.message)
         finally:
@@ -136,23 +136,23 @@ class BrowserProxy:
                 await asyncio.gather(upload, return_exceptions=True)
             server_writer.close()
 
-    async def _connected(self, request: ProxyRequest) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    async def _connect(self, request: ProxyRequest) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """Connect to a checked address of the host. Raises AddressRefused, and ToolError if no address answers."""
         try:
-            if self._left <= 0:
+            if self._remaining_bytes <= 0:
                 raise AddressRefused("The browser has transferred as many bytes as one run may.")
             addresses = await resolve_checked(
                 request.host, request.port, self._guard, subject="URL", is_http=True, resolve=self._resolve
             )
             connection = await _connect_first(addresses[:MAX_ADDRESSES], request.port)
         except ToolError as error:
-            if len(self._refused) < MAX_STORED_ERRORS:
-                self._refused[request.host] = error.message
+            if len(self._connect_errors) < MAX_STORED_ERRORS:
+                self._connect_errors[request.host] = error.message
             raise
-        self._refused.pop(request.host, None)
+        self._connect_errors.pop(request.host, None)
         return connection
 
-    async def _answer_head(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _forward_head(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Forward the heads of informational responses (1xx), and then the head of the final response."""
         while True:
             status, head = parse_response(await _read_head(reader))
@@ -160,11 +160,11 @@ class BrowserProxy:
             if status >= 200:
                 return
 
-    async def _hand_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Forward all bytes until the end of the stream, and then the end itself."""
         while part := await reader.read(READ_SIZE):
-            self._left -= len(part)
-            if self._left < 0:
+            self._remaining_bytes -= len(part)
+            if self._remaining_bytes < 0:
                 return
             writer.write(part)
             await writer.drain()

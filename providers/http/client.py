@@ -25,10 +25,20 @@ from canvas.errors import AddressRefused, AnswerTooLarge, HostUnknown, HttpFaile
 from providers.http import address_policy
 from providers.http.address_policy import Guard, Resolve, resolve_checked
 from providers.http.guarded_transport import GuardedTransport
-from providers.http.redirects import REDIRECT_STATUSES, HttpRequest, first_request, follow_redirect, mask_secrets, origin_of, parse_url
-from providers.interfaces import StreamedResponse, HttpCall, HttpResponse
+from providers.http.redirects import (
+    REDIRECT_STATUSES,
+    HttpRequest,
+    first_request,
+    follow_redirect,
+    mask_secrets,
+    origin_of,
+    parse_url,
+)
+from providers.interfaces import HttpCall, HttpResponse, StreamedResponse
 
-BROWSER_USER_AGENT = "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/140.0.0.0 Safari/537.36"
+BROWSER_USER_AGENT = (
+    "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/140.0.0.0 Safari/537.36"
+)
 """The User-Agent of calls that are made `as_browser`."""
 MAX_IDLE_CONNECTIONS = 32  # idle connections per event loop and pool
 IDLE_TIMEOUT = 1.5  # servers close idle connections after 2 s or more; a close during a write would fail the call
@@ -37,7 +47,9 @@ MAX_ADDRESSES = 4  # addresses of one host that are tried
 MAX_ENCODINGS = 2  # nested encodings of one body; ordinary servers use one
 YIELD_BYTES = 256 * 1024  # bytes decompressed at once after which the event loop may run other tasks
 
-_DEFAULT_TIMEOUT = HttpCall("GET", "").timeout  # compared by identity: this object is the default, a caller's own 15.0 is not
+_DEFAULT_TIMEOUT = HttpCall(
+    "GET", ""
+).timeout  # compared by identity: this object is the default, a caller's own 15.0 is not
 _NETWORK_ERRORS = (
     httpcore2.TimeoutException, httpcore2.NetworkError, httpcore2.ProtocolError, httpcore2.ProxyError,
     httpx2.DecodingError, OSError,
@@ -66,9 +78,9 @@ class HttpClient:
         self._guard = guard
         self._timeout = timeout
         self._user_agent = user_agent or default_user_agent(contact)
-        self._as_browser = user_agent or BROWSER_USER_AGENT
+        self._browser_user_agent = user_agent or BROWSER_USER_AGENT
         self._names_behind_proxy = names_behind_proxy
-        self._given_tls = tls
+        self._custom_tls = tls
         self._resolve = resolve
         self._pools: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[bool, httpcore2.AsyncConnectionPool]] = (
             WeakKeyDictionary()
@@ -79,28 +91,30 @@ class HttpClient:
 
         Raises AddressRefused, and HttpFailed if no complete response came; its `retryable` says whether to try again.
         """
-        hop = self._first_hop(call)
+        hop = self._first_request(call)
         seconds = self._timeout if call.timeout is _DEFAULT_TIMEOUT else call.timeout
         try:
             async with asyncio.timeout(seconds):
-                return await self._followed(hop, call)
+                return await self._send_following(hop, call)
         except TimeoutError as error:
-            raise HttpFailed(f"{hop.place}: no complete answer within {seconds:g} seconds.", retryable=True) from error
+            raise HttpFailed(f"{hop.origin}: no complete answer within {seconds:g} seconds.", retryable=True) from error
 
     @asynccontextmanager
     async def stream(self, call: HttpCall) -> AsyncGenerator[StreamedResponse]:
         """Return the response without following redirects; `call.timeout` covers the whole body. Raises like `send`."""
-        hop = self._first_hop(call)
+        hop = self._first_request(call)
         callers_error: ToolError | None = None
         try:
-            async with asyncio.timeout(call.timeout), self._answer(hop, call.proxy, call.trusted) as response:
+            async with asyncio.timeout(call.timeout), self._open_response(hop, call.proxy, call.trusted) as response:
                 try:
-                    yield StreamedResponse(response.status_code, dict(response.headers.items()), _stream_body(response, hop, call))
+                    yield StreamedResponse(
+                        response.status_code, dict(response.headers.items()), _stream_body(response, hop, call)
+                    )
                 except ToolError as error:  # raised in the caller's block, so not a failure of the connection
                     callers_error = error
         except TimeoutError as error:
             raise HttpFailed(
-                f"{hop.place}: no complete answer within {call.timeout:g} seconds.", retryable=True
+                f"{hop.origin}: no complete answer within {call.timeout:g} seconds.", retryable=True
             ) from error
         if callers_error is not None:
             raise callers_error
@@ -114,28 +128,30 @@ class HttpClient:
         for pool in self._pools.pop(asyncio.get_running_loop(), {}).values():
             await pool.aclose()
 
-    def _first_hop(self, call: HttpCall) -> HttpRequest:
-        return first_request(call, self._as_browser if call.as_browser else self._user_agent)
+    def _first_request(self, call: HttpCall) -> HttpRequest:
+        return first_request(call, self._browser_user_agent if call.as_browser else self._user_agent)
 
-    async def _followed(self, hop: HttpRequest, call: HttpCall) -> HttpResponse:
+    async def _send_following(self, hop: HttpRequest, call: HttpCall) -> HttpResponse:
         trusted = call.trusted
         for left in range(call.redirects, -1, -1):
-            async with self._answer(hop, call.proxy, trusted) as response:
+            async with self._open_response(hop, call.proxy, trusted) as response:
                 location = response.headers.get("location")
                 if not call.redirects or location is None or response.status_code not in REDIRECT_STATUSES:
-                    content = b"" if hop.method == "HEAD" else await _read_body(response, hop, call.most_bytes)
+                    content = b"" if hop.method == "HEAD" else await _read_body(response, hop, call.max_bytes)
                     return HttpResponse(response.status_code, dict(response.headers.items()), content, str(hop.url))
             if left:
                 hop, trusted = follow_redirect(hop, response.status_code, location), False
-        raise HttpFailed(f"{hop.place}: more than {call.redirects} redirects.")
+        raise HttpFailed(f"{hop.origin}: more than {call.redirects} redirects.")
 
     @asynccontextmanager
-    async def _answer(self, hop: HttpRequest, proxy: str | None, trusted: bool) -> AsyncGenerator[httpx2.Response]:
+    async def _open_response(
+        self, hop: HttpRequest, proxy: str | None, trusted: bool
+    ) -> AsyncGenerator[httpx2.Response]:
         """Send one request and return the response with its body unread; leaving the block frees the connection."""
         try:
-            pool = await self._pool_by(proxy, hop, trusted) if proxy else self._pool(trusted)
+            pool = await self._proxy_pool(proxy, hop, trusted) if proxy else self._pool(trusted)
         except HostUnknown as error:
-            raise _unknown_host(hop.place, error) from error
+            raise _unknown_host(hop.origin, error) from error
         url = httpcore2.URL(
             scheme=hop.url.raw_scheme, host=hop.url.raw_host, port=hop.url.port, target=hop.url.raw_path
         )
@@ -149,9 +165,9 @@ class HttpClient:
         except _NETWORK_ERRORS as error:
             if proxy and isinstance(error, httpcore2.ConnectError | httpcore2.ConnectTimeout):
                 raise _http_failed(f"The proxy {origin_of(parse_url(proxy))}", error) from error
-            raise _http_failed(hop.place, error) from error
+            raise _http_failed(hop.origin, error) from error
         except HostUnknown as error:
-            raise _unknown_host(hop.place, error) from error
+            raise _unknown_host(hop.origin, error) from error
         except (AddressRefused, HttpFailed):
             raise
         except ToolError as error:  # an unchecked host name could not be resolved
@@ -166,7 +182,7 @@ class HttpClient:
             pools[trusted] = self._new_pool(_CheckedBackend(self._guard, self._resolve, "URL", trusted))
         return pools[trusted]
 
-    async def _pool_by(self, proxy: str, hop: HttpRequest, trusted: bool) -> httpcore2.AsyncConnectionPool:
+    async def _proxy_pool(self, proxy: str, hop: HttpRequest, trusted: bool) -> httpcore2.AsyncConnectionPool:
         """Return a pool for one request through a proxy. Both the proxy and the target host are checked."""
         if not self._names_behind_proxy and not address_policy.is_address(hop.url.host):
             raise AddressRefused("A request through a proxy must name its host by IP address, not by host name.")
@@ -182,7 +198,9 @@ class HttpClient:
         )
         return self._new_pool(_CheckedBackend(self._guard, self._resolve, "Proxy", trusted=False), via)
 
-    def _new_pool(self, backend: "_CheckedBackend", proxy: httpcore2.Proxy | None = None) -> httpcore2.AsyncConnectionPool:
+    def _new_pool(
+        self, backend: "_CheckedBackend", proxy: httpcore2.Proxy | None = None
+    ) -> httpcore2.AsyncConnectionPool:
         return httpcore2.AsyncConnectionPool(
             ssl_context=self._tls,
             proxy=proxy,
@@ -194,7 +212,7 @@ class HttpClient:
 
     @cached_property
     def _tls(self) -> ssl.SSLContext:
-        return self._given_tls or httpcore2.default_ssl_context()
+        return self._custom_tls or httpcore2.default_ssl_context()
 
 
 class _CheckedBackend(httpcore2.AsyncNetworkBackend):
@@ -270,15 +288,15 @@ async def _read_body(response: httpx2.Response, hop: HttpRequest, most: int) -> 
 async def _stream_body(response: httpx2.Response, hop: HttpRequest, call: HttpCall) -> AsyncGenerator[bytes]:
     """Yield the decompressed body while it is received. Raises the same errors as `send`."""
     try:
-        async for part in _decompress(response, hop, call.most_bytes):
+        async for part in _decompress(response, hop, call.max_bytes):
             yield part
     except _NETWORK_ERRORS as error:
-        raise _http_failed(hop.place, error) from error
+        raise _http_failed(hop.origin, error) from error
 
 
 async def _decompress(response: httpx2.Response, hop: HttpRequest, most: int) -> AsyncGenerator[bytes]:
     if response.headers.get("content-encoding", "").count(",") >= MAX_ENCODINGS:
-        raise HttpFailed(f"{hop.place}: the answer is compressed more than {MAX_ENCODINGS} times.")
+        raise HttpFailed(f"{hop.origin}: the answer is compressed more than {MAX_ENCODINGS} times.")
     size = 0
     async with aclosing(response.aiter_bytes()) as parts:
         async for part in parts:
@@ -289,7 +307,7 @@ async def _decompress(response: httpx2.Response, hop: HttpRequest, most: int) ->
 
 
 def _too_large(hop: HttpRequest, most: int) -> AnswerTooLarge:
-    return AnswerTooLarge(f"{hop.place}: the answer is larger than {most:,} bytes.")
+    return AnswerTooLarge(f"{hop.origin}: the answer is larger than {most:,} bytes.")
 
 
 def _translate_error(place: str, error: Exception) -> Exception:

@@ -28,7 +28,7 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
     def __init__(self, handle: SendRequest, translate: TranslateError, max_bytes: int) -> None:
         self._handle = handle
         self._translate = translate
-        self._most_bytes = max_bytes
+        self._max_bytes = max_bytes
         self.failure: ExecutorError | None = None
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
@@ -42,17 +42,20 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
                 port=request.url.port,
                 target=request.url.raw_path,
             ),
-            headers=[*(each for each in request.headers.raw if each[0].lower() != _ACCEPT_ENCODING), (_ACCEPT_ENCODING, b"identity")],
+            headers=[
+                *(each for each in request.headers.raw if each[0].lower() != _ACCEPT_ENCODING),
+                (_ACCEPT_ENCODING, b"identity"),
+            ],
             content=request.stream,
             extensions=request.extensions,
         )
         try:
             answer = await self._handle(sent)
         except Exception as error:
-            raise self._noted(self._translate(place, error)) from error
+            raise self._record_failure(self._translate(place, error)) from error
         if answer.status in REDIRECT_STATUSES:
             await answer.aclose()
-            raise self._noted(
+            raise self._record_failure(
                 HttpFailed(f"{place} redirects, and redirects are not followed. Use the address that it redirects to.")
             )
         return httpx2.Response(answer.status, headers=answer.headers, stream=self._body(answer, place))
@@ -60,11 +63,15 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
     def _body(self, answer: httpcore2.Response, place: str) -> httpx2.AsyncByteStream:
         headers = {name.lower(): value.decode("latin-1") for name, value in answer.headers}
         if headers.get(b"content-encoding", "identity").strip().lower() not in ("", "identity"):
-            raise self._noted(HttpFailed(f"{place}: the answer is compressed, which the request did not allow."))
+            raise self._record_failure(
+                HttpFailed(f"{place}: the answer is compressed, which the request did not allow.")
+            )
         is_stream = headers.get(b"content-type", "").lower().startswith(EVENT_STREAM)
-        return _LimitedBody(answer, place, None if is_stream else self._most_bytes, self._noted, self._translate)
+        return _LimitedBody(
+            answer, place, None if is_stream else self._max_bytes, self._record_failure, self._translate
+        )
 
-    def _noted(self, error: Exception) -> Exception:
+    def _record_failure(self, error: Exception) -> Exception:
         if self.failure is None and isinstance(error, ExecutorError):
             self.failure = error
         return error
@@ -83,8 +90,8 @@ class _LimitedBody(httpx2.AsyncByteStream):
     ) -> None:
         self._answer = answer
         self._place = place
-        self._most = max_bytes
-        self._noted = record_failure
+        self._max_bytes = max_bytes
+        self._record_failure = record_failure
         self._translate = translate
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
@@ -92,11 +99,11 @@ class _LimitedBody(httpx2.AsyncByteStream):
         try:
             async for part in self._answer.aiter_stream():
                 size += len(part)
-                if self._most is not None and size > self._most:
-                    raise HttpFailed(f"{self._place}: the answer is larger than {self._most:,} bytes.")
+                if self._max_bytes is not None and size > self._max_bytes:
+                    raise HttpFailed(f"{self._place}: the answer is larger than {self._max_bytes:,} bytes.")
                 yield part
         except Exception as error:
-            raise self._noted(self._translate(self._place, error)) from error
+            raise self._record_failure(self._translate(self._place, error)) from error
 
     async def aclose(self) -> None:
         await self._answer.aclose()

@@ -20,7 +20,9 @@ SCHEMES = ("http", "https")
 REDIRECT_STATUSES = frozenset({301, 302, 303, 307, 308})
 MASK = "***"
 
-_CROSS_ORIGIN_HEADERS = frozenset({"accept", "accept-encoding", "accept-language", "user-agent"})  # headers sent to any origin
+_CROSS_ORIGIN_HEADERS = frozenset(
+    {"accept", "accept-encoding", "accept-language", "user-agent"}
+)  # headers sent to any origin
 _CONNECTION_HEADERS = frozenset(
     {
         "connection", "content-length", "expect", "keep-alive", "proxy-connection", "te", "trailer",
@@ -44,7 +46,7 @@ class HttpRequest:
     body: bytes = field(default=b"", repr=False)
 
     @property
-    def place(self) -> str:
+    def origin(self) -> str:
         """Return scheme, host and port, the part of the address that messages and logs may contain."""
         return origin_of(self.url)
 
@@ -85,14 +87,14 @@ def follow_redirect(hop: HttpRequest, status: int, location: str) -> HttpRequest
     try:
         joined = hop.url.join(_quote_unprintable(location))
     except (httpx2.InvalidURL, ValueError) as error:
-        raise AddressRefused(f"{hop.place} redirects to an invalid URL.", is_malformed=True) from error
+        raise AddressRefused(f"{hop.origin} redirects to an invalid URL.", is_malformed=True) from error
     url = _strip_url(_check_http_url(joined))
     to_get = hop.method not in ("GET", "HEAD") and (status in (302, 303) or (status == 301 and hop.method == "POST"))
     stays = (url.scheme, url.host, url.port) == (hop.url.scheme, hop.url.host, hop.url.port)
     body = b"" if to_get else hop.body
     if body and not stays:
         raise HttpFailed(
-            f"{hop.place} redirects a request with a body to {origin_of(url)}. A body is not sent to another server."
+            f"{hop.origin} redirects a request with a body to {origin_of(url)}. A body is not sent to another server."
         )
     headers = {
         name: value

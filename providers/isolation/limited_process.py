@@ -73,7 +73,7 @@ class _PendingCall:
     owner: str
     request: Sequence[bytes | memoryview]
     seconds: float
-    future: "Future[wire.Reply]" = field(default_factory=lambda: Future[wire.ChildReply]())
+    future: "Future[wire.ChildReply]" = field(default_factory=lambda: Future[wire.ChildReply]())
     child: "_Child | None" = None
     is_cancelled: bool = False
 
@@ -159,7 +159,7 @@ class ProcessPool:
                     del self._waiting[call.owner]
             _cancel_call(call)
 
-    def _next(self) -> _PendingCall | None:
+    def _next_call(self) -> _PendingCall | None:
         """Wait for the next call that a free child may execute and return it; None if the pool is closed."""
         with self._changed:
             while not self._is_closed:
@@ -180,7 +180,7 @@ class ProcessPool:
         """Return whether an owner may use another child; with several children, one remains for other owners."""
         return sum(call.owner == owner for call in self._running) < max(1, self._size - 1)
 
-    def _done(self, call: _PendingCall) -> None:
+    def _finish_call(self, call: _PendingCall) -> None:
         with self._changed:
             self._running.remove(call)
             self._changed.notify_all()  # the owner may run its next call
@@ -189,16 +189,16 @@ class ProcessPool:
     def _serve(self) -> None:
         child: _Child | None = None
         try:
-            while (call := self._next()) is not None:
+            while (call := self._next_call()) is not None:
                 try:
-                    child = self._carry_out(call, child)
+                    child = self._execute(call, child)
                 finally:
-                    self._done(call)
+                    self._finish_call(call)
         finally:
             if child is not None:
                 child.end()
 
-    def _carry_out(self, call: _PendingCall, child: "_Child | None") -> "_Child | None":
+    def _execute(self, call: _PendingCall, child: "_Child | None") -> "_Child | None":
         """Execute a call; return the child if it can be used again."""
         reply: wire.ChildReply | None = None
         try:
@@ -209,7 +209,7 @@ class ProcessPool:
             with self._changed:
                 call.child = child
             if not call.is_cancelled:
-                reply = child.ask(call.request, call.seconds, self._limits.reply)
+                reply = child.call(call.request, call.seconds, self._limits.reply)
         except Exception as error:  # noqa: BLE001 (the thread must serve the calls after this one)
             log.error("limited_process_failed", error=f"{type(error).__name__}: {error}")
             message = f"The child process for this work did not start: {type(error).__name__}."
@@ -258,7 +258,7 @@ class _Child:
         self._process.wait()
         self._socket.close()
 
-    def ask(self, request: Sequence[bytes | memoryview], seconds: float, most: int) -> wire.ChildReply:
+    def call(self, request: Sequence[bytes | memoryview], seconds: float, most: int) -> wire.ChildReply:
         """Send a request and return the reply; a timeout, an oversized reply and a dead child are replies as well."""
         give_up = time.monotonic() + seconds
         try:
@@ -277,7 +277,9 @@ class _Child:
             return wire.ChildReply(wire.ENDED, 0)
 
 
-def _new_call(seconds: float, function: Callable[..., Any], arguments: Sequence[Any], named: Mapping[str, Any]) -> _PendingCall:
+def _new_call(
+    seconds: float, function: Callable[..., Any], arguments: Sequence[Any], named: Mapping[str, Any]
+) -> _PendingCall:
     name = f"{function.__module__}:{function.__qualname__}"
     request = wire.request_frame(name, arguments, named, cpu_seconds=max(1, round(seconds) + 1))
     return _PendingCall(OWNER.get(), request, seconds)

@@ -24,7 +24,9 @@ class FilledHeaders:
     dropped: tuple[str, ...] = ()
 
 
-def fill_headers(templates: Mapping[str, str], variables: Mapping[str, str], custom: Mapping[str, str]) -> FilledHeaders:
+def fill_headers(
+    templates: Mapping[str, str], variables: Mapping[str, str], custom: Mapping[str, str]
+) -> FilledHeaders:
     """Fill the server's headers from its variables, and the caller's `custom` headers from themselves.
 
     The caller's headers override the server's.
@@ -48,7 +50,9 @@ def secrets_of(headers: Mapping[str, str], variables: Mapping[str, str], url: st
     sent = [value for name, value in headers.items() if name.lower() not in HARMLESS_HEADERS]
     bare = (value.partition(" ")[2].strip() for value in sent)
     values = {*variables.values(), *sent, *bare, *secrets_of_url(url)}
-    return tuple(sorted((value for value in values if len(value) >= _MIN_SECRET_LENGTH), key=lambda value: (-len(value), value)))
+    return tuple(
+        sorted((value for value in values if len(value) >= _MIN_SECRET_LENGTH), key=lambda value: (-len(value), value))
+    )
 
 
 def _fill(text: str, values: Mapping[str, str]) -> str:

@@ -72,11 +72,11 @@ class McpServer:
         hidden = secrets_of(result.headers, variables, url)
         return cls(server_id, name, url, server_type, result.headers, call_seconds, hidden, result.dropped)
 
-    def told(self, text: str) -> str:
+    def mask_all(self, text: str) -> str:
         """Return the text with the secrets of the server masked, including keys in URLs."""
-        return mask_secrets(self.without_secrets(text))
+        return mask_secrets(self.mask_secrets(text))
 
-    def without_secrets(self, text: str) -> str:
+    def mask_secrets(self, text: str) -> str:
         """Return the text with the secrets masked that we send to the server."""
         for secret in self.secrets:
             text = text.replace(secret, MASK)
@@ -104,16 +104,16 @@ class McpSession:
     def __init__(self, server: McpServer, http: HttpClient) -> None:
         self.server = server
         self._transport = http.transport(MAX_MESSAGE_BYTES)
-        self._life: asyncio.Task[None] | None = None
+        self._task: asyncio.Task[None] | None = None
         self._ready: asyncio.Future[Any] | None = None
-        self._leave = asyncio.Event()
-        self._listing = asyncio.Lock()
+        self._closing = asyncio.Event()
+        self._list_lock = asyncio.Lock()
         self._tools: dict[str, LiveTool] | None = None
 
     @property
     def is_over(self) -> bool:
         """Return whether the session was closed or has ended by itself."""
-        return self._leave.is_set() or (self._life is not None and self._life.done())
+        return self._closing.is_set() or (self._task is not None and self._task.done())
 
     async def open(self) -> None:
         """Open the session, if it is not open. Raises McpUnreachable, and NodeFailure if the SDK is not installed."""
@@ -122,19 +122,19 @@ class McpSession:
     async def tools(self) -> Mapping[str, LiveTool]:
         """Return the server's tools by name, at most MOST_TOOLS, listed once per session. Raises McpUnreachable."""
         client = await self._client()
-        async with self._listing:
+        async with self._list_lock:
             if self._tools is None:
                 limit = asyncio.timeout(LIST_TIMEOUT)
                 try:
                     async with limit:
-                        self._tools = await self._listed(client)
+                        self._tools = await self._list_tools(client)
                 except TimeoutError as error:
                     if not limit.expired():
                         raise
                     text = f"Timeout listing the tools of server {self.server.id} (timeout={LIST_TIMEOUT:g})."
                     raise McpUnreachable(text, retryable=True) from error
                 except Exception as error:
-                    text = f"Error listing the tools of server {self.server.id}: {self._said(error)}."
+                    text = f"Error listing the tools of server {self.server.id}: {self._error_text(error)}."
                     raise McpUnreachable(text) from error
             return self._tools
 
@@ -155,30 +155,30 @@ class McpSession:
                 raise
             return f"Timeout calling tool '{name}' (timeout={seconds:g})."
         except Exception as error:  # noqa: BLE001 (the model reads every error of the server or the SDK)
-            text = f"Error calling tool '{name}': {self._said(error)}."
-        return self.server.without_secrets(text)
+            text = f"Error calling tool '{name}': {self._error_text(error)}."
+        return self.server.mask_secrets(text)
 
     async def close(self) -> None:
         """Close the session, within CLOSE_SECONDS. Closing it again does nothing."""
-        self._leave.set()
-        if self._life is None or self._life.done():
+        self._closing.set()
+        if self._task is None or self._task.done():
             return
         try:
-            await asyncio.wait({self._life}, timeout=CLOSE_TIMEOUT)
+            await asyncio.wait({self._task}, timeout=CLOSE_TIMEOUT)
         finally:
-            self._life.cancel()
+            self._task.cancel()
 
     # -- the session's own task -----------------------------------------------------------------------------------
     async def _client(self) -> Any:
-        if self._leave.is_set():
+        if self._closing.is_set():
             raise McpUnreachable(CLOSED)
         if self._ready is None:
             self._ready = asyncio.get_running_loop().create_future()
             self._ready.add_done_callback(_retrieve_exception)
-            self._life = asyncio.create_task(self._lives(self._ready))
+            self._task = asyncio.create_task(self._run(self._ready))
         return await asyncio.shield(self._ready)
 
-    async def _lives(self, ready: asyncio.Future[Any]) -> None:
+    async def _run(self, ready: asyncio.Future[Any]) -> None:
         limit = asyncio.timeout(OPEN_TIMEOUT)
         try:
             # The import takes a second: it must not block the event loop, and does not count towards OPEN_SECONDS.
@@ -187,7 +187,7 @@ class McpSession:
                 async with limit:
                     client = await stack.enter_async_context(self._sdk_client(sdk, stack))
                 ready.set_result(client)
-                await self._leave.wait()
+                await self._closing.wait()
         except asyncio.CancelledError:
             if not ready.done():
                 ready.set_exception(McpUnreachable(CLOSED))
@@ -217,17 +217,17 @@ class McpSession:
     def _unreachable(self, error: BaseException, *, timed_out: bool) -> NodeFailure:
         failure = error if isinstance(error, NodeFailure) else self._transport.failure
         if isinstance(failure, NodeFailure) and not failure.retryable:  # refused, redirected, too large: clear messages
-            return McpUnreachable(self.server.told(failure.message))
+            return McpUnreachable(self.server.mask_all(failure.message))
         if timed_out:
             return McpUnreachable(f"Timeout initializing client_session for server {self.server.id}", retryable=True)
         if isinstance(failure, HttpFailed):  # no server answered, so this is not about authentication
-            reason = self.server.told(failure.message)
+            reason = self.server.mask_all(failure.message)
             return McpUnreachable(
                 f"Connection failed: {reason} Check that the MCP server runs and that its URL is right."
             )
         return McpUnreachable(NOT_CONNECTED)
 
-    async def _listed(self, client: Any) -> dict[str, LiveTool]:
+    async def _list_tools(self, client: Any) -> dict[str, LiveTool]:
         found: dict[str, LiveTool] = {}
         cursor: str | None = None
         for _ in range(MAX_PAGES):
@@ -241,10 +241,10 @@ class McpSession:
                 break
         return found
 
-    def _said(self, error: Exception) -> str:
+    def _error_text(self, error: Exception) -> str:
         """Return the message of an error with secrets masked."""
         failure = self._transport.failure
-        return self.server.told(failure.message if failure is not None else str(error) or type(error).__name__)
+        return self.server.mask_all(failure.message if failure is not None else str(error) or type(error).__name__)
 
 
 @dataclass(frozen=True, slots=True)

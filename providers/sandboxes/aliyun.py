@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, SecretStr
 
 from canvas.errors import HttpFailed, ToolError
-from providers.interfaces import HttpCall, Http, Program, ProgramResult
+from providers.interfaces import Http, HttpCall, Program, ProgramResult
 from providers.isolation.untrusted_threads import in_untrusted_thread
 from providers.sandboxes.remote_program import RemoteOutput, RemoteProgram
 from providers.sandboxes.settings import SandboxSettings
@@ -67,12 +67,12 @@ class AliyunSandbox:
         self._http = http
         self._settings = settings
         self._clock = clock
-        self._pause = ready_interval
+        self._ready_interval = ready_interval
         host = f"{settings.account_id}-ram.agentrun-data.{settings.region}.aliyuncs.com"
         self._base = (settings.endpoint or f"https://{host}").rstrip("/")
 
     @property
-    def repeatable(self) -> bool:
+    def is_repeatable(self) -> bool:
         """Return False: the template may allow programs to reach a network."""
         return False
 
@@ -81,37 +81,37 @@ class AliyunSandbox:
         if program.language not in _LANGUAGES:
             raise ToolError(f"The sandbox cannot run {program.language}.")
         seconds = min(program.timeout, self._settings.timeout)
-        creating = asyncio.create_task(self._made(seconds))
+        creating = asyncio.create_task(self._create(seconds))
         try:
             sandbox_id = await asyncio.shield(creating)
         except asyncio.CancelledError:  # the sandbox may still be created, and would cost money until its idle timeout
             with suppress(ToolError):
-                await asyncio.shield(self._given_back(await creating))
+                await asyncio.shield(self._delete(await creating))
             raise
         try:
-            await self._ready(sandbox_id)
-            return await self._carried_out(sandbox_id, program, seconds)
+            await self._wait_until_ready(sandbox_id)
+            return await self._execute(sandbox_id, program, seconds)
         finally:
-            await asyncio.shield(self._given_back(sandbox_id))
+            await asyncio.shield(self._delete(sandbox_id))
 
-    async def _made(self, seconds: float) -> str:
+    async def _create(self, seconds: float) -> str:
         body = {
             "templateName": self._settings.template_name,
             "sandboxIdleTimeoutSeconds": int(seconds + READY_TIMEOUT + 3 * GRACE),
         }
-        sandbox_id = str(_data(await self._asked("POST", "/sandboxes", body)).get("sandboxId") or "")
+        sandbox_id = str(_data(await self._request("POST", "/sandboxes", body)).get("sandboxId") or "")
         if not _ID.fullmatch(sandbox_id):
             raise ToolError("Provider system execution failed: the response has no valid sandbox id.")
         return sandbox_id
 
-    async def _ready(self, sandbox_id: str) -> None:
+    async def _wait_until_ready(self, sandbox_id: str) -> None:
         """Wait until the sandbox is ready. Raises ToolError if that takes longer than READY_SECONDS."""
         last = "there was no response"
         try:
             async with asyncio.timeout(READY_TIMEOUT):
                 while True:
                     try:
-                        health = await self._asked("GET", f"/sandboxes/{sandbox_id}/health", None)
+                        health = await self._request("GET", f"/sandboxes/{sandbox_id}/health", None)
                     except ToolError as error:
                         if not error.retryable:
                             raise
@@ -120,16 +120,16 @@ class AliyunSandbox:
                         if _is_healthy(health):
                             return
                         last = "it is not ready"
-                    await asyncio.sleep(self._pause)
+                    await asyncio.sleep(self._ready_interval)
         except TimeoutError:
             raise ToolError(f"Provider system execution failed: no sandbox became ready ({last}).") from None
 
-    async def _carried_out(self, sandbox_id: str, program: Program, seconds: float) -> ProgramResult:
+    async def _execute(self, sandbox_id: str, program: Program, seconds: float) -> ProgramResult:
         remote = RemoteProgram.of(program, ends=False)
         body = {"code": remote.text, "language": _LANGUAGES[program.language], "timeout": max(1, int(seconds))}
         try:
             async with asyncio.timeout(seconds + GRACE):
-                answer = await self._asked("POST", f"/sandboxes/{sandbox_id}/contexts/execute", body)
+                answer = await self._request("POST", f"/sandboxes/{sandbox_id}/contexts/execute", body)
         except TimeoutError:
             raise ToolError(f"Execution timed out after {seconds:g} seconds") from None
         results = _data(answer).get("results")
@@ -137,11 +137,11 @@ class AliyunSandbox:
             raise ToolError("There is no response from sandbox")
         return _program_result(results, RemoteOutput(remote.mark), seconds)
 
-    async def _given_back(self, sandbox_id: str) -> None:
+    async def _delete(self, sandbox_id: str) -> None:
         with suppress(ToolError):  # the vendor ends the sandbox after its idle timeout
-            await self._asked("DELETE", f"/sandboxes/{sandbox_id}", None)
+            await self._request("DELETE", f"/sandboxes/{sandbox_id}", None)
 
-    async def _asked(self, method: str, path: str, body: Any) -> Any:
+    async def _request(self, method: str, path: str, body: Any) -> Any:
         url = self._base + path
         call = HttpCall(
             method,
@@ -150,7 +150,7 @@ class AliyunSandbox:
             json=body,
             timeout=self._settings.timeout + 2 * GRACE,
             trusted=True,
-            most_bytes=MAX_RESPONSE_BYTES,
+            max_bytes=MAX_RESPONSE_BYTES,
         )
         try:
             reply = await self._http.send(call)
@@ -214,12 +214,12 @@ def _program_result(results: list[Any], output: RemoteOutput, seconds: float) ->
         text = str(item.get("text") or "").encode("utf-8", "replace")
         match item.get("type"):
             case "stdout":
-                output.hear(stdout=text)
+                output.add(stdout=text)
             case "stderr":
-                output.hear(stderr=text)
+                output.add(stderr=text)
             case "error":
                 exit_code = 1
-                output.hear(stderr=text or str(item.get("value") or item.get("ename") or "").encode())
+                output.add(stderr=text or str(item.get("value") or item.get("ename") or "").encode())
             case "endOfExecution":
                 if item.get("status") == "timeout":
                     raise ToolError(f"Execution timed out after {seconds:g} seconds")

@@ -19,7 +19,7 @@ from typing import Any
 from pydantic import Field, SecretStr
 
 from canvas.errors import HttpFailed, ToolError
-from providers.interfaces import StreamedResponse, HttpCall, Program, ProgramResult, HttpResponse, StreamingHttp
+from providers.interfaces import HttpCall, HttpResponse, Program, ProgramResult, StreamedResponse, StreamingHttp
 from providers.sandboxes.remote_program import RemoteOutput, RemoteProgram
 from providers.sandboxes.settings import SandboxSettings
 
@@ -61,7 +61,7 @@ class E2BSandbox:
         self._api = (settings.api_url or f"https://api.{settings.domain}").rstrip("/")
 
     @property
-    def repeatable(self) -> bool:
+    def is_repeatable(self) -> bool:
         """Return whether programs have no internet access, so that they may be run again."""
         return not self._settings.allow_internet_access
 
@@ -70,17 +70,17 @@ class E2BSandbox:
         if program.language not in _COMMANDS:
             raise ToolError(f"The sandbox cannot run {program.language}.")
         seconds = min(program.timeout, self._settings.timeout)
-        sandbox = await self._made(seconds)
+        sandbox = await self._create(seconds)
         try:
             remote = RemoteProgram.of(program, with_files=True)
             async with asyncio.timeout(seconds):
-                return await self._carried_out(sandbox, program.language, remote, seconds)
+                return await self._execute(sandbox, program.language, remote, seconds)
         except TimeoutError:
             raise ToolError(f"Execution timed out after {seconds:g} seconds") from None
         finally:
-            await asyncio.shield(self._given_back(sandbox.id))
+            await asyncio.shield(self._delete(sandbox.id))
 
-    async def _made(self, seconds: float) -> "_RunningSandbox":
+    async def _create(self, seconds: float) -> "_RunningSandbox":
         body = {
             "templateID": self._settings.template,
             "timeout": int(seconds + 3 * GRACE),  # the vendor ends the sandbox then, if this worker has died
@@ -89,20 +89,20 @@ class E2BSandbox:
             "metadata": {},
             "envVars": {},
         }
-        creating = asyncio.create_task(self._asked("POST", "/sandboxes", body))
+        creating = asyncio.create_task(self._request("POST", "/sandboxes", body))
         try:
             answer = await asyncio.shield(creating)
         except asyncio.CancelledError:  # the sandbox may still be created, and would cost money until its timeout
             with suppress(ToolError):
-                await asyncio.shield(self._given_back(_sandbox_from(await creating, self._settings).id))
+                await asyncio.shield(self._delete(_sandbox_from(await creating, self._settings).id))
             raise
         return _sandbox_from(answer, self._settings)
 
-    async def _given_back(self, sandbox_id: str) -> None:
+    async def _delete(self, sandbox_id: str) -> None:
         with suppress(ToolError):  # the vendor ends the sandbox after its timeout
-            await self._asked("DELETE", f"/sandboxes/{sandbox_id}", None)
+            await self._request("DELETE", f"/sandboxes/{sandbox_id}", None)
 
-    async def _asked(self, method: str, path: str, body: Any) -> Any:
+    async def _request(self, method: str, path: str, body: Any) -> Any:
         call = HttpCall(
             method,
             f"{self._api}{path}",
@@ -119,13 +119,13 @@ class E2BSandbox:
             raise ToolError(f"Provider system execution failed: {_error_text(reply)}", retryable=reply.status >= 500)
         return _parse_json(reply.content)
 
-    async def _carried_out(
+    async def _execute(
         self, sandbox: "_RunningSandbox", language: str, remote: RemoteProgram, seconds: float
     ) -> ProgramResult:
         output = RemoteOutput(remote.mark)
         packed = base64.b64encode(remote.text.encode()).decode()
         if len(packed) > MAX_ARGUMENT_BYTES:
-            await self._put(sandbox, f"{_FOLDER}/{_FILES[language]}", remote.text)
+            await self._upload(sandbox, f"{_FOLDER}/{_FILES[language]}", remote.text)
             packed = ""
         call = HttpCall(
             "POST",
@@ -138,8 +138,8 @@ class E2BSandbox:
             },
             content=_envelope({"process": _process(language, packed), "stdin": False}),
             timeout=seconds + GRACE,
-            trusted=sandbox.is_ours,
-            most_bytes=MAX_STREAMED_BYTES,
+            trusted=sandbox.is_trusted,
+            max_bytes=MAX_STREAMED_BYTES,
         )
         try:
             async with self._http.stream(call) as answer:
@@ -149,7 +149,7 @@ class E2BSandbox:
         except HttpFailed as error:
             raise ToolError(f"Provider system execution failed: {error.message}") from error
 
-    async def _put(self, sandbox: "_RunningSandbox", path: str, content: str) -> None:
+    async def _upload(self, sandbox: "_RunningSandbox", path: str, content: str) -> None:
         kind, form = _file_form(path, content)
         call = HttpCall(
             "POST",
@@ -158,7 +158,7 @@ class E2BSandbox:
             headers={**sandbox.headers, "Content-Type": kind},
             content=form,
             timeout=GRACE * 3,
-            trusted=sandbox.is_ours,
+            trusted=sandbox.is_trusted,
         )
         try:
             reply = await self._http.send(call)
@@ -179,7 +179,9 @@ class _RunningSandbox:
             .replace("{domain}", domain)
             .rstrip("/")
         )
-        self.is_ours = domain == settings.domain  # a domain that only a response names is checked like any other host
+        self.is_trusted = (
+            domain == settings.domain
+        )  # a domain that only a response names is checked like any other host
         self.headers = {
             "Authorization": f"Basic {base64.b64encode(f'{USER}:'.encode()).decode()}",
             "E2b-Sandbox-Id": sandbox_id,
@@ -193,31 +195,31 @@ class EnvelopeParser:
     """Splits a byte stream into messages; the stream may be fed in parts of any size."""
 
     def __init__(self) -> None:
-        self._kept = bytearray()
+        self._buffer = bytearray()
 
     def feed(self, part: bytes) -> Iterator[tuple[int, bytes]]:
         """Yield flags and data of each complete message. Raises ToolError if a message is invalid."""
-        self._kept += part
+        self._buffer += part
         begin = 0
-        while len(self._kept) >= begin + 5:
-            flags, size = self._kept[begin], int.from_bytes(self._kept[begin + 1 : begin + 5], "big")
+        while len(self._buffer) >= begin + 5:
+            flags, size = self._buffer[begin], int.from_bytes(self._buffer[begin + 1 : begin + 5], "big")
             if flags & _COMPRESSED:
                 raise ToolError("Provider system execution failed: a message is compressed, which is not supported.")
             if size > MAX_MESSAGE_BYTES:
                 raise ToolError(
                     f"Provider system execution failed: a message is larger than {MAX_MESSAGE_BYTES:,} bytes."
                 )
-            if len(self._kept) < begin + 5 + size:
+            if len(self._buffer) < begin + 5 + size:
                 break
-            yield flags, bytes(self._kept[begin + 5 : begin + 5 + size])
+            yield flags, bytes(self._buffer[begin + 5 : begin + 5 + size])
             begin += 5 + size
-        del self._kept[:begin]
+        del self._buffer[:begin]
 
 
 async def _read_events(answer: StreamedResponse, output: RemoteOutput) -> ProgramResult:
     """Read the events of a process until it ends. Raises ToolError if the stream ends first."""
     envelopes = EnvelopeParser()
-    async for part in answer.pieces:
+    async for part in answer.chunks:
         for flags, data in envelopes.feed(part):
             message = _parse_json(data)
             if flags & _END_OF_STREAM:
@@ -227,7 +229,7 @@ async def _read_events(answer: StreamedResponse, output: RemoteOutput) -> Progra
                 continue
             printed, ended = event.get("data"), event.get("end")
             if isinstance(printed, Mapping):
-                output.hear(_decode_bytes(printed.get("stdout")), _decode_bytes(printed.get("stderr")))
+                output.add(_decode_bytes(printed.get("stdout")), _decode_bytes(printed.get("stderr")))
             if isinstance(ended, Mapping):
                 code = ended.get("exitCode", ended.get("exit_code", 0))  # JSON of protobuf omits a field that is 0
                 return output.result(code if isinstance(code, int) else 1, str(ended.get("error") or ""))
@@ -264,7 +266,7 @@ def _sandbox_from(answer: Any, settings: E2BSettings) -> _RunningSandbox:
 
 async def _stream_error_text(answer: StreamedResponse) -> str:
     content = b""
-    async for part in answer.pieces:
+    async for part in answer.chunks:
         content += part
         if len(content) > MAX_EXCERPT * 4:
             break

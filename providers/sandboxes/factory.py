@@ -17,7 +17,7 @@ from providers.http.address_policy import Guard
 from providers.interfaces import Program, ProgramResult, Sandbox, StreamingHttp
 from providers.sandboxes.aliyun import AliyunSandbox, AliyunSettings
 from providers.sandboxes.e2b import E2BSandbox, E2BSettings
-from providers.sandboxes.local import ProgramLimits, LocalSandbox
+from providers.sandboxes.local import LocalSandbox, ProgramLimits
 from providers.sandboxes.managed import ManagedSandbox
 from providers.sandboxes.settings import InvalidSandboxSettings, SandboxSettings, read_settings
 from providers.sandboxes.ssh import SshSandbox, SshSettings
@@ -53,7 +53,7 @@ class MisconfiguredSandbox:
         self._message = refusal.message
 
     @property
-    def repeatable(self) -> bool:
+    def is_repeatable(self) -> bool:
         """Return True: no program is ever run."""
         return True
 
@@ -77,7 +77,9 @@ def create_sandbox(
 
 def _local(config: str, http: StreamingHttp, guard: Guard, defaults: Mapping[str, Any]) -> Sandbox:
     settings = read_settings(LocalSettings, "local", config, **defaults)
-    limits = ProgramLimits(seconds=settings.timeout, memory=settings.max_memory_mb * MIB, output=settings.max_output_bytes)
+    limits = ProgramLimits(
+        seconds=settings.timeout, memory=settings.max_memory_mb * MIB, output=settings.max_output_bytes
+    )
     named = {"python": settings.python_bin} if settings.python_bin else {}
     return LocalSandbox(
         node=settings.node_bin,

@@ -76,7 +76,7 @@ class LocalSandbox:
         self._allow_root = allow_root
 
     @property
-    def repeatable(self) -> bool:
+    def is_repeatable(self) -> bool:
         """Return whether programs are always isolated, so that they may be run again."""
         return self._must_isolate
 
@@ -106,7 +106,7 @@ class LocalSandbox:
         with contextlib.ExitStack() as pipes:
             out, err, value = (_Pipe(pipes) for _ in range(3))
             ours, theirs = (pipes.enter_context(end) for end in socket.socketpair())
-            job = self._told(program, folder, node, nonce, value.write_end) | {"files": theirs.fileno()}
+            job = self._job(program, folder, node, nonce, value.write_end) | {"files": theirs.fileno()}
             await asyncio.to_thread(_prepare, program, folder, source, job)
             child = await asyncio.create_subprocess_exec(
                 self._python, "-I", "-B", "-u", str(CHILD),
@@ -118,7 +118,7 @@ class LocalSandbox:
                     pipe.close_write_end()
                 theirs.close()
                 seconds = min(program.timeout, self._limits.seconds)
-                code, stdout, stderr, written = await self._watched(child, seconds, folder, out, err, value)
+                code, stdout, stderr, written = await self._run_within_limits(child, seconds, folder, out, err, value)
             finally:
                 if child.returncode is None:
                     _kill_group(child.pid)
@@ -135,7 +135,7 @@ class LocalSandbox:
             skipped=files.skipped,
         )
 
-    async def _watched(
+    async def _run_within_limits(
         self,
         child: asyncio.subprocess.Process,
         seconds: float,
@@ -161,7 +161,7 @@ class LocalSandbox:
             raise failed.exceptions[0] from None
         return code.result(), stdout.result(), stderr.result(), result.result()
 
-    def _told(self, program: Program, folder: Path, node: str, nonce: str, result: int) -> dict[str, Any]:
+    def _job(self, program: Program, folder: Path, node: str, nonce: str, result: int) -> dict[str, Any]:
         """Return the job that the child reads from its standard input."""
         limits = self._limits
         return {
@@ -193,13 +193,13 @@ class _ByteQuota:
     """A number of bytes that several readers may read together."""
 
     def __init__(self, left: int, text: str) -> None:
-        self._left = left
+        self._remaining = left
         self._text = text
 
     def take(self, size: int) -> None:
         """Subtract bytes that were read. Raises ToolError if none are left."""
-        self._left -= size
-        if self._left < 0:
+        self._remaining -= size
+        if self._remaining < 0:
             raise ToolError(self._text)
 
 
@@ -209,11 +209,11 @@ class _Pipe:
     def __init__(self, stack: contextlib.ExitStack) -> None:
         self._read_end, self.write_end = os.pipe()
         self._file = stack.enter_context(os.fdopen(self._read_end, "rb", buffering=0))
-        self._writing = stack.enter_context(os.fdopen(self.write_end, "wb", buffering=0))
+        self._write_file = stack.enter_context(os.fdopen(self.write_end, "wb", buffering=0))
 
     def close_write_end(self) -> None:
         """Close this process's copy of the write end."""
-        self._writing.close()
+        self._write_file.close()
 
     async def read(self, quota: _ByteQuota) -> bytes:
         """Read until every writer has closed the pipe. Raises ToolError if the quota is exceeded."""

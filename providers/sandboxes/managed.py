@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from canvas.errors import HttpFailed, ToolError
-from providers.interfaces import HttpCall, Http, Program, ProgramResult
+from providers.interfaces import Http, HttpCall, Program, ProgramResult
 from providers.isolation.untrusted_threads import in_untrusted_thread
 from providers.sandboxes.produced_files import check_files, select_files
 
@@ -47,11 +47,11 @@ class ManagedSandbox:
         self._endpoint = endpoint.rstrip("/")
         self._seconds = seconds
         self._tries = tries
-        self._pause = retry_delay
-        self._chance = jitter
+        self._retry_delay = retry_delay
+        self._jitter = jitter
 
     @property
-    def repeatable(self) -> bool:
+    def is_repeatable(self) -> bool:
         """Return False: the manager may allow programs to reach a network."""
         return False
 
@@ -69,16 +69,16 @@ class ManagedSandbox:
             json=body,
             timeout=seconds + 2 * GRACE,  # longer than the timeout in `_answer`, which has a clearer message
             trusted=True,
-            most_bytes=MAX_RESPONSE_BYTES,
+            max_bytes=MAX_RESPONSE_BYTES,
         )
         for attempt in range(1, self._tries):
-            answer = await self._answer(call, seconds)
+            answer = await self._request(call, seconds)
             if answer.get("exit_code") not in _BUSY_EXIT_CODES:
                 return await in_untrusted_thread(_program_result, answer)
-            await asyncio.sleep(self._pause * 2**attempt * self._chance())
-        return _program_result(await self._answer(call, seconds))
+            await asyncio.sleep(self._retry_delay * 2**attempt * self._jitter())
+        return _program_result(await self._request(call, seconds))
 
-    async def _answer(self, call: HttpCall, seconds: float) -> Mapping[str, Any]:
+    async def _request(self, call: HttpCall, seconds: float) -> Mapping[str, Any]:
         try:
             async with asyncio.timeout(seconds + GRACE):
                 reply = await self._http.send(call)

@@ -65,7 +65,7 @@ class RemoteOutput:
         self._stderr = bytearray()
         self._begin = -1  # position of the first mark
 
-    def hear(self, stdout: bytes = b"", stderr: bytes = b"") -> None:
+    def add(self, stdout: bytes = b"", stderr: bytes = b"") -> None:
         """Add output. Raises ToolError as soon as output or result exceeds its limit."""
         searched = max(0, len(self._stdout) - len(self._mark))
         self._stdout += stdout
@@ -80,7 +80,7 @@ class RemoteOutput:
 
     def result(self, exit_code: int, error_text: str = "") -> ProgramResult:
         """Return the result of the program. `complaint` is the error text if stderr is empty."""
-        stdout, found = self._taken_out()
+        stdout, found = self._extract_result()
         files = produced_files.select_files(_files(found))
         return ProgramResult(
             stdout=stdout.decode("utf-8", "replace"),
@@ -92,7 +92,7 @@ class RemoteOutput:
             skipped=files.skipped,
         )
 
-    def _taken_out(self) -> tuple[bytes, Mapping[str, Any]]:
+    def _extract_result(self) -> tuple[bytes, Mapping[str, Any]]:
         """Return stdout without the result lines, and the last valid result."""
         first, *others = bytes(self._stdout).split(self._mark)
         printed, found = [first], dict[str, Any]()

@@ -71,13 +71,15 @@ class SshSettings(SandboxSettings):
 class SshSandbox:
     """One account on one machine. Programs may reach whatever the machine reaches, so no program is run twice."""
 
-    def __init__(self, settings: SshSettings, guard: Guard, *, resolve: Resolve = address_policy.resolve_in_thread) -> None:
+    def __init__(
+        self, settings: SshSettings, guard: Guard, *, resolve: Resolve = address_policy.resolve_in_thread
+    ) -> None:
         self._settings = settings
         self._guard = guard
         self._resolve = resolve
 
     @property
-    def repeatable(self) -> bool:
+    def is_repeatable(self) -> bool:
         """Return False: a program may change things outside of the sandbox."""
         return False
 
@@ -86,13 +88,15 @@ class SshSandbox:
         settings = self._settings
         if program.language not in _SCRIPTS:
             raise ToolError(f"The sandbox cannot run {program.language}.")
-        addresses = await resolve_checked(settings.host, settings.port, self._guard, trusted=True, resolve=self._resolve)
+        addresses = await resolve_checked(
+            settings.host, settings.port, self._guard, trusted=True, resolve=self._resolve
+        )
         execution = _Execution(settings, addresses, min(program.timeout, settings.timeout))
         thread = ThreadPoolExecutor(1, thread_name_prefix="ssh")
         try:
             return await asyncio.get_running_loop().run_in_executor(thread, execution.run, program)
         except asyncio.CancelledError:
-            execution.call_off()
+            execution.cancel()
             raise
         finally:
             thread.shutdown(wait=False)
@@ -107,23 +111,23 @@ class _Execution:
 
     def __init__(self, settings: SshSettings, addresses: Sequence[str], seconds: float) -> None:
         self._settings = settings
-        self._found = addresses
+        self._addresses = addresses
         self._seconds = seconds
-        self._called_off = threading.Event()
+        self._is_cancelled = threading.Event()
         self._paramiko: Any = None
 
-    def call_off(self) -> None:
+    def cancel(self) -> None:
         """Cancel the program. May be called from any thread."""
-        self._called_off.set()
+        self._is_cancelled.set()
 
     def run(self, program: Program) -> ProgramResult:
         """Run the program and return its result. Raises ToolError."""
         self._paramiko = _import_paramiko()
         try:
-            with closing(self._connected()) as client:
-                folder = self._made_folder(client)
+            with closing(self._connect()) as client:
+                folder = self._create_folder(client)
                 try:
-                    return self._carried_out(client, folder, program)
+                    return self._execute(client, folder, program)
                 finally:
                     with suppress(OSError, EOFError, self._paramiko.SSHException):
                         _run_short_command(client, f"rm -rf {quote(folder)}")
@@ -131,7 +135,7 @@ class _Execution:
             text = str(error) or type(error).__name__
             raise ToolError(f"Provider system execution failed: {text}") from error
 
-    def _connected(self) -> Any:
+    def _connect(self) -> Any:
         settings = self._settings
         client = self._paramiko.SSHClient()  # by default it refuses hosts with unknown keys
         client.load_system_host_keys()
@@ -143,7 +147,7 @@ class _Execution:
             username=settings.username,
             password=settings.password.get_secret_value() if settings.password else None,
             pkey=key,
-            sock=_connect_first(self._found, settings.port),
+            sock=_connect_first(self._addresses, settings.port),
             allow_agent=False,
             look_for_keys=False,
             timeout=STEP_TIMEOUT,
@@ -152,7 +156,7 @@ class _Execution:
         )
         return client
 
-    def _made_folder(self, client: Any) -> str:
+    def _create_folder(self, client: Any) -> str:
         base = self._settings.work_dir.rstrip("/")
         printed = _run_short_command(client, f"umask 077 && mktemp -d {quote(f'{base}/ragflow-codeexec.XXXXXX')}")
         folder = printed.strip().splitlines()[-1] if printed.strip() else ""
@@ -162,13 +166,13 @@ class _Execution:
             )
         return folder
 
-    def _carried_out(self, client: Any, folder: str, program: Program) -> ProgramResult:
+    def _execute(self, client: Any, folder: str, program: Program) -> ProgramResult:
         remote = RemoteProgram.of(program)
         script = _SCRIPTS[program.language]
         with closing(client.open_sftp()) as files:
             files.get_channel().settimeout(STEP_TIMEOUT)
             files.putfo(io.BytesIO(remote.text.encode()), f"{folder}/{script}")
-        output, code = self._watched(client, command_of(self._settings, program.language, folder), remote)
+        output, code = self._run_command(client, command_of(self._settings, program.language, folder), remote)
         with closing(client.open_sftp()) as files:
             files.get_channel().settimeout(STEP_TIMEOUT)
             artifacts = produced_files.select_files(_files_below(files, f"{folder}/artifacts"))
@@ -183,14 +187,14 @@ class _Execution:
             skipped=artifacts.skipped,
         )
 
-    def _watched(self, client: Any, command: str, remote: RemoteProgram) -> tuple[RemoteOutput, int]:
+    def _run_command(self, client: Any, command: str, remote: RemoteProgram) -> tuple[RemoteOutput, int]:
         """Run a command and return the program's output and exit code. In any case its process group is killed."""
         mark = secrets.token_hex(16).encode()
         output, head = RemoteOutput(remote.mark), _FirstLine(mark)
         channel = client.get_transport().open_session(timeout=STEP_TIMEOUT)
         try:
             channel.exec_command(f"exec sh -c {quote(f'echo {mark.decode()}$$; {command}')}")
-            code = self._listened(channel, output, head)
+            code = self._read_output(channel, output, head)
         finally:
             with suppress(OSError, EOFError, self._paramiko.SSHException):
                 if head.leader:
@@ -200,15 +204,15 @@ class _Execution:
             channel.close()
         return output, code
 
-    def _listened(self, channel: Any, output: RemoteOutput, head: "_FirstLine") -> int:
+    def _read_output(self, channel: Any, output: RemoteOutput, head: "_FirstLine") -> int:
         """Read the output until the program ends, and return its exit code."""
         end = time.monotonic() + self._seconds
         drain_until: float | None = None
         while True:
             while channel.recv_ready():
-                output.hear(stdout=head.rest_of(channel.recv(READ_SIZE)))
+                output.add(stdout=head.rest_of(channel.recv(READ_SIZE)))
             while channel.recv_stderr_ready():
-                output.hear(stderr=channel.recv_stderr(READ_SIZE))
+                output.add(stderr=channel.recv_stderr(READ_SIZE))
             now = time.monotonic()
             if channel.exit_status_ready():
                 drain_until = drain_until or now + DRAIN_TIMEOUT
@@ -217,7 +221,7 @@ class _Execution:
                     return int(channel.recv_exit_status())
             elif channel.closed:
                 raise ToolError("Provider system execution failed: the connection broke.")
-            if self._called_off.is_set():
+            if self._is_cancelled.is_set():
                 raise _Cancelled
             if now >= end:
                 raise ToolError(f"Execution timed out after {self._seconds:g} seconds")
@@ -229,15 +233,15 @@ class _FirstLine:
 
     def __init__(self, mark: bytes) -> None:
         self._mark = mark
-        self._kept = b""
+        self._buffer = b""
         self.leader = 0
 
     def rest_of(self, data: bytes) -> bytes:
         """Return the part of the data that comes after the first line."""
         if self.leader:
             return data
-        self._kept += data
-        _, found, after_mark = self._kept.partition(self._mark)
+        self._buffer += data
+        _, found, after_mark = self._buffer.partition(self._mark)
         number, ended, rest = after_mark.partition(b"\n")
         if found and ended and number.strip().isdigit():
             self.leader = int(number)

@@ -68,7 +68,7 @@ class Coordinator:
             advance = self._advance_once(run_id)
             if advance is None:  # locked: one advance per run at a time, and the lock holder re-checks
                 return
-            self.dispatch.flush(advance.notifications)  # after the commit: nothing may act on what rolls back
+            self.dispatch.publish(advance.notifications)  # after the commit: nothing may act on what rolls back
             if not self.has_unapplied_reports(advance):  # the re-check: a report stored meanwhile is not overlooked
                 return
             if time.monotonic() - started > ADVANCE_TIME_BUDGET:
@@ -81,13 +81,13 @@ class Coordinator:
 
     def publish(self, advance: Advance) -> bool:
         """Publish an advance after its commit, re-check, and advance again if need be; return whether that happened."""
-        self.dispatch.flush(advance.notifications)
+        self.dispatch.publish(advance.notifications)
         if not self.has_unapplied_reports(advance):
             return False
         self.advance_run(advance.run_id)
         return True
 
-    def look(self, run_id: UUID) -> None:
+    def recheck(self, run_id: UUID) -> None:
         """Re-check: apply reports that were stored while the caller had the run locked."""
         with self.database.statements() as tx:
             has_unapplied = report_rows.has_unapplied_reports(tx, run_id)
@@ -96,7 +96,7 @@ class Coordinator:
 
     def _advance_once(self, run_id: UUID) -> Advance | None:
         """Advance a run in a transaction of its own; return None if it is locked."""
-        return self.database.reading_ahead(lambda large: self._advance_or_cancel(run_id, large))
+        return self.database.run_with_large_values(lambda large: self._advance_or_cancel(run_id, large))
 
     def _advance_or_cancel(self, run_id: UUID, large: LargeValues) -> Advance | None:
         """Advance a run. If its stored facts contradict each other and its cancel is requested, end it by force."""
@@ -124,12 +124,12 @@ class Coordinator:
 
         Returns None if there are inline reports and the run takes no reports. The caller commits, then publishes.
         """
-        if inline and not snapshot.row.status.takes_reports:
+        if inline and not snapshot.row.status.accepts_reports:
             return None
         started = time.monotonic()
         advance = self.decide_and_write(tx, snapshot, inline)
         if not advance.continuations.is_alone:
-            recheck = tx.behind_commit(report_rows.HAS_UNAPPLIED, of_run=snapshot.row.id)
+            recheck = tx.query_after_commit(report_rows.HAS_UNAPPLIED, of_run=snapshot.row.id)
             advance = replace(advance, recheck=recheck)
         self.dispatch.counters.advance(time.monotonic() - started)
         return advance
@@ -140,7 +140,7 @@ class Coordinator:
         if row.status.is_over:
             return Advance(Notifications(row.id))
         if row.status is RunStatus.QUEUED:
-            return Advance(self.set_going(tx, row))
+            return Advance(self.start_queued_run(tx, row))
         reports = _sorted_reports(snapshot.reports(), inline)
         if not reports and row.status is not RunStatus.STOPPING:
             return Advance(Notifications(row.id))
@@ -150,7 +150,7 @@ class Coordinator:
             if inline:
                 raise  # the reports are first stored without an advance
             return Advance(self.stopper.end_without_version(tx, row, gone))
-        state = run_rows.state_of(tx, row, reports, whole=canvas.orders_speech, known=snapshot.scopes)
+        state = run_rows.state_of(tx, row, reports, whole=canvas.needs_stream_order, known=snapshot.scopes)
         if not reports:
             return Advance(self.stopper.wind_down(tx, row, canvas, state))
         decision = decide.decide(canvas, state, reports)
@@ -163,7 +163,9 @@ class Coordinator:
         return Advance(notifications, continuations_of(applied, canvas))
 
     # -- lifecycle operations on a locked run -------------------------------------------------------------------
-    def set_going(self, tx: Transaction, row: RunRow, conversation: Mapping[str, Any] | None = None) -> Notifications:
+    def start_queued_run(
+        self, tx: Transaction, row: RunRow, conversation: Mapping[str, Any] | None = None
+    ) -> Notifications:
         """Start a queued run if its conversation is free. End it if its conversation or version was deleted.
 
         `conversation`: its row, if the caller has locked it.
@@ -204,7 +206,7 @@ class Coordinator:
         )
         notifications = self.writer.write(tx, row, decision, answers)
         for activation, outputs in stated.happened.items():
-            outcome = Routed(to=()) if canvas.node(node_ids[activation]).chooses else Finished()
+            outcome = Routed(to=()) if canvas.node(node_ids[activation]).is_router else Finished()
             column = outcome_codec.encode_outcome(outcome, error=None, restarts_text=False, has_written=False, used={})
             report_rows.overwrite_outcome(tx, row.id, activation, column)
             values.put_outputs(tx, row.id, activation, {**outputs, **_instant_outputs()})
@@ -229,7 +231,7 @@ def _sorted_reports(stored: Sequence[Report], inline: Sequence[InlineReport]) ->
     """Return stored and inline reports together, by activation id."""
     if not inline:
         return stored
-    of_inline = (report_rows.report_from_claim(report.claim, report.written) for report in inline)
+    of_inline = (report_rows.report_from_claim(report.claim, report.payload) for report in inline)
     return sorted([*stored, *of_inline], key=attrgetter("activation"))
 
 

@@ -42,7 +42,7 @@ NO_CONTINUATIONS = Continuations({}, None, is_alone=False, rewrites_outputs=Fals
 def continuations_of(applied: AppliedDecision, canvas: Canvas) -> Continuations:
     """Return what a decision leaves to the reporting threads."""
     cached = applied.cached_run
-    if cached is not None and canvas.orders_speech:  # then the decision had all open scopes, not only some keys
+    if cached is not None and canvas.needs_stream_order:  # then the decision had all open scopes, not only some keys
         cached = replace(cached, scopes=replace(cached.scopes, keys=None))
     return Continuations(applied.claims, cached, applied.is_alone, applied.rewrites_outputs)
 
@@ -96,10 +96,10 @@ class DecisionWriter:
         return applied, notifications
 
     def _end(self, tx: Transaction, row: RunRow, decision: Decision) -> RunEnd:
-        last = decision.run.last
+        last = decision.run.last_node
         answer = (last[1], last[2]) if decision.run.status is RunStatus.SUCCEEDED and last is not None else None
         next_run = conversation_runs.finish_run(tx, row, last=answer, error=decision.error)
         forget = None
         if external_cancel_keys.may_have_external_ids(row):
-            forget = external_cancel_keys.ExternalIdsOfRun(tx, row, self.database, self.dispatch.bus).forget
+            forget = external_cancel_keys.ExternalIdsOfRun(tx, row, self.database, self.dispatch.bus).delete_keys
         return RunEnd(row.conversation_id, next_run, forget)

@@ -43,7 +43,7 @@ class _Question:
     node_id: str
     label: str
 
-    def is_meant(self, name: str) -> bool:
+    def is_named_by(self, name: str) -> bool:
         return name in (self.label, self.node_id, ALL_QUESTIONS)
 
 
@@ -54,7 +54,7 @@ def parse_answers(
 
     Raises InvalidRequest for an answer to a question that is not open, or one that is neither "happened" nor "again".
     """
-    own = {activation: form for activation, form in forms.items() if canvas.node(form[0]).kind.asks}
+    own = {activation: form for activation, form in forms.items() if canvas.node(form[0]).kind.waits_for_user}
     questions = [
         _Question(UUID(activation), form[0], label(form[0], scope_key(form[2])))
         for activation, form in forms.items()
@@ -90,7 +90,7 @@ def _parse_resolutions(questions: Sequence[_Question], answers: Mapping[str, Any
     outputs: dict[UUID, Mapping[str, Any]] = {}
     for name, answer in sorted(answers.items(), key=lambda item: _breadth_key(item[0], questions)):
         about, _, what = name.rpartition(".")
-        meant = [question.activation for question in questions if question.is_meant(about)]
+        meant = [question.activation for question in questions if question.is_named_by(about)]
         if not meant:
             names = ", ".join(question.label for question in questions) or "none"
             raise InvalidRequest(f'Nothing is asked about "{about}". Questions are open about: {names}.', field=name)
@@ -109,7 +109,7 @@ def _parse_resolutions(questions: Sequence[_Question], answers: Mapping[str, Any
 
 def _breadth_key(name: str, questions: Sequence[_Question]) -> int:
     """Return a sort key: answers about more questions come first, so that one about a single item overrides them."""
-    return -sum(question.is_meant(name.rpartition(".")[0]) for question in questions)
+    return -sum(question.is_named_by(name.rpartition(".")[0]) for question in questions)
 
 
 def _parse_outputs(name: str, value: Any) -> Mapping[str, Any]:

@@ -57,7 +57,7 @@ class RunStopper:
 
         def stop(state: RunState) -> Decision:
             state.status = RunStatus.STOPPING
-            state.failing = RunFailure(NO_LEVEL, "", "", reason, code)
+            state.failure = RunFailure(NO_LEVEL, "", "", reason, code)
             return Decision(state)
 
         return self._stop(tx, row, stop)
@@ -76,16 +76,16 @@ class RunStopper:
 
     def wind_down(self, tx: Transaction, row: RunRow, canvas: Canvas, state: RunState) -> Notifications:
         """Close what need not run, stop attempts that must stop at once, and end the run if nothing is running."""
-        failing = state.failing
+        failing = state.failure
         run_rows.close(tx, row, after_level=_last_level(row, failing), everything=False)
-        is_out_of_time = failing is not None and failing.wave < 0 and failing.code == EXCEEDED
+        is_out_of_time = failing is not None and failing.level < 0 and failing.code == EXCEEDED
         must_stop = row.is_cancel_requested or is_out_of_time
         cancel_requested = must_stop and run_rows.request_cancel(tx, row.id)
-        before = (state.live, state.queued)
-        state.live, state.queued = run_rows.count_open(tx, row.id)
-        decision = decide.finish_stopping(canvas, state, state.live + state.queued)
+        before = (state.in_flight, state.queued)
+        state.in_flight, state.queued = run_rows.count_open(tx, row.id)
+        decision = decide.finish_stopping(canvas, state, state.in_flight + state.queued)
         cancel = Notifications(row.id, cancel_requested=cancel_requested)
-        if not decision.is_over and before == (state.live, state.queued):
+        if not decision.is_over and before == (state.in_flight, state.queued):
             return cancel
         notifications = self.writer.write(tx, row, decision)
         if decision.is_over:
@@ -113,10 +113,10 @@ class RunStopper:
             return self._end_undecided(tx, row, RunFailure(NO_LEVEL, "", claim.node_id, reason, UNSTORABLE_REPORT))
 
         log.error("failed_by_force", run_id=str(claim.run_id), error=_first_line(problem))
-        notifications = self.writer.database.carry_out(end)
+        notifications = self.writer.database.run_with_retry(end)
         if notifications is None:
             return False
-        self.writer.dispatch.flush(notifications)
+        self.writer.dispatch.publish(notifications)
         return True
 
     def end_without_version(self, tx: Transaction, row: RunRow, gone: VersionGone) -> Notifications:
@@ -137,13 +137,13 @@ class RunStopper:
         asked = run_rows.CANCEL if row.is_cancel_requested else None
         state = RunState(row.id, status, row.revision, row.last_event, asked)
         closed = {row.open_stream: 1} if row.open_stream is not None else {}  # before the last event
-        notifications = self.writer.write(tx, row, Decision(state, events=[last], closed=closed, error=error))
+        notifications = self.writer.write(tx, row, Decision(state, events=[last], closed_streams=closed, error=error))
         return notifications.followed_by(Notifications(row.id, cancel_requested=was_running))
 
 
 def _last_level(row: RunRow, failing: RunFailure | None) -> int | None:
     """Return the last level whose activations are still carried out; None: no further activation begins."""
-    return None if row.is_cancel_requested or failing is None else failing.wave
+    return None if row.is_cancel_requested or failing is None else failing.level
 
 
 def _first_line(error: Exception) -> str:

@@ -21,7 +21,7 @@ class CompiledVersion:
 
     document: Document
     canvas: Canvas
-    notes: dict[tuple[str, int], object] = field(default_factory=dict[tuple[str, int], object])
+    computed: dict[tuple[str, int], object] = field(default_factory=dict[tuple[str, int], object])
     """Results that other modules have computed once per node: (name of the result, node number) -> result."""
 
 
@@ -67,7 +67,7 @@ class VersionCache:
             with self._lock:
                 self._compiling.pop(version_id, None)
 
-    def to_show(self, tx: Transaction, version_id: UUID) -> CompiledVersion:
+    def get_or_empty(self, tx: Transaction, version_id: UUID) -> CompiledVersion:
         """Return a version for pages that only show runs and sessions; an empty one if it is gone."""
         try:
             return self.get(tx, version_id)

@@ -45,17 +45,17 @@ class BrokerProbe:
         count: Callable[[float], None] = lambda seconds: None,
     ) -> None:
         self._app = app
-        self._in_hand = in_flight
-        self._left_behind = abandoned
+        self._in_flight = in_flight
+        self._abandoned = abandoned
         self._count = count
         self._expires = unresponsive_after
         self._threads = 0
         name = f"{OWN_QUEUE}{socket.gethostname()}.{os.getpid()}.{uuid4().hex[:8]}"
         exchange = Exchange(name, durable=False, auto_delete=True)
         self._queue = Queue(name, exchange, routing_key=name, expires=QUEUE_TTL)
-        self._ear = BrokerHealthCheck(self._send, self.is_full, unresponsive_after)
-        self._watch = Watchdog(self._ear, every=every, ends=ends)
-        app.task(name=SELF_PROBE, ignore_result=True, acks_late=False, send_events=False)(self._came_back)
+        self._check = BrokerHealthCheck(self._send, self.is_full, unresponsive_after)
+        self._watchdog = Watchdog(self._check, every=every, ends=ends)
+        app.task(name=SELF_PROBE, ignore_result=True, acks_late=False, send_events=False)(self._on_return)
         celeryd_after_setup.connect(self._set_up, weak=False)
         worker_ready.connect(self._begin, weak=False)
         worker_shutdown.connect(self._end, weak=False)
@@ -66,11 +66,11 @@ class BrokerProbe:
         Celery forgets some of its messages when it loses its connection, so the process's own count is used as well.
         Abandoned threads do not count as work if there are no other threads: such a process is useless.
         """
-        left_behind = self._left_behind()
-        busy = max(len(state.reserved_requests), self._in_hand() + left_behind)
+        left_behind = self._abandoned()
+        busy = max(len(state.reserved_requests), self._in_flight() + left_behind)
         return busy >= self._threads and left_behind < self._threads
 
-    def forget_queue(self) -> None:
+    def delete_queue(self) -> None:
         """Delete the queue; give up after QUEUE_DELETE_TIMEOUT."""
         deleting = threading.Thread(target=self._delete, name="easel-forgets", daemon=True)
         deleting.start()
@@ -84,19 +84,19 @@ class BrokerProbe:
 
     def _begin(self, sender: Any, **_: Any) -> None:
         if sender.app is self._app and isinstance(sender.pool, TaskPool):  # other pools receive in other processes
-            self._watch.start()
+            self._watchdog.start()
 
     def _end(self, sender: Any, **_: Any) -> None:
         if sender.app is self._app:
-            self._watch.stop()
-            self.forget_queue()
+            self._watchdog.stop()
+            self.delete_queue()
 
     # -- probes ---------------------------------------------------------------------------------------------------
     def _send(self) -> bool:
         return send(self._app, SELF_PROBE, (time.monotonic(),), self._queue.name, self._expires)
 
-    def _came_back(self, sent: float) -> None:
-        self._ear.hear()
+    def _on_return(self, sent: float) -> None:
+        self._check.mark_received()
         self._count(time.monotonic() - sent)
 
     def _delete(self) -> None:

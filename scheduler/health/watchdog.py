@@ -26,14 +26,16 @@ MAX_COUNTED_INTERVALS = 2.0  # check intervals; time beyond that between two che
 LOCK_HELD = 1
 """Exit code of a process that ends because one call in C has held the interpreter's lock for too long."""
 
-LOCK_WATCHDOG_DELAY = 5.0  # seconds more than a `Watchdog` waits, which needs the lock and ends a process with less harm
+LOCK_WATCHDOG_DELAY = (
+    5.0  # seconds more than a `Watchdog` waits, which needs the lock and ends a process with less harm
+)
 STDERR = 2  # the descriptor; Celery replaces `sys.stderr`
 
 
 class HealthCheck(Protocol):
     """A check whether a process makes progress."""
 
-    def look(self, passed: float) -> str | None:
+    def check(self, passed: float) -> str | None:
         """Check after `passed` seconds; return the reason why the process should end, or None."""
         ...
 
@@ -62,7 +64,7 @@ class Watchdog:
             now = time.monotonic()
             seen, last = min(now - last, MAX_COUNTED_INTERVALS * self._every), now
             try:
-                reason = self._sign.look(seen)
+                reason = self._sign.check(seen)
             except Exception as error:  # noqa: BLE001 (the watchdog must not end)
                 log.error("watchdog_failed", error=f"{type(error).__name__}: {error}")
                 continue
@@ -114,17 +116,21 @@ class Heartbeat:
     """The health check of a loop that calls `beat` whenever it makes progress."""
 
     what: str
-    at_most: float  # seconds between two beats
-    _silent: float = 0.0
+    max_interval: float  # seconds between two beats
+    _idle_seconds: float = 0.0
 
     def beat(self) -> None:
         """Record progress."""
-        self._silent = 0.0
+        self._idle_seconds = 0.0
 
-    def look(self, passed: float) -> str | None:
+    def check(self, passed: float) -> str | None:
         """Return why the process should end: the loop has made no progress for too long."""
-        self._silent += passed
-        return f"{self.what} has made no progress for {self._silent:.0f} s" if self._silent > self.at_most else None
+        self._idle_seconds += passed
+        return (
+            f"{self.what} has made no progress for {self._idle_seconds:.0f} s"
+            if self._idle_seconds > self.max_interval
+            else None
+        )
 
 
 @dataclass
@@ -136,24 +142,24 @@ class BrokerHealthCheck:
 
     send: Callable[[], bool]  # False: the broker is unreachable
     is_full: Callable[[], bool]
-    deaf_after: float  # seconds during which a message was sent and could have been received
-    _unheard: float = 0.0
+    unresponsive_after: float  # seconds during which a message was sent and could have been received
+    _missing_seconds: float = 0.0
     _is_expecting: bool = False
-    _has_heard: threading.Event = field(default_factory=threading.Event)
+    _has_received: threading.Event = field(default_factory=threading.Event)
 
-    def hear(self) -> None:
+    def mark_received(self) -> None:
         """Record that a message has returned."""
-        self._has_heard.set()
+        self._has_received.set()
 
-    def look(self, passed: float) -> str | None:
+    def check(self, passed: float) -> str | None:
         """Return why the process should end; otherwise send the next message and return None."""
-        if self.is_full() or self._has_heard.is_set() or not self._is_expecting:
-            self._unheard = 0.0
+        if self.is_full() or self._has_received.is_set() or not self._is_expecting:
+            self._missing_seconds = 0.0
         else:
-            self._unheard += passed
-        self._has_heard.clear()
-        if self._unheard > self.deaf_after:
-            return f"it has received none of its own messages for {self._unheard:.0f} s, while the broker accepts them"
+            self._missing_seconds += passed
+        self._has_received.clear()
+        if self._missing_seconds > self.unresponsive_after:
+            return f"it has received none of its own messages for {self._missing_seconds:.0f} s, while the broker accepts them"
         self._is_expecting = False  # also if sending raises: an unsent message cannot return
         self._is_expecting = not self.is_full() and self.send()
         return None

@@ -122,7 +122,7 @@ def accept(
     if busy is not None:
         conversation_runs.mark_queued(tx, conversation, started.conversation_id)
         return replace(started, queued=True), None, superseded
-    applied = coordinator.set_going(tx, row, conversation)
+    applied = coordinator.start_queued_run(tx, row, conversation)
     if not is_new or start.conversation_id is not None:  # a new id in a new conversation has no cancel key yet
         bus.clear_cancel_keys(started.run_id, started.conversation_id)  # before the commit: later ones count
     return started, applied, ()

@@ -78,12 +78,12 @@ class Lifecycle:
                     return self.resume_run(
                         start.tenant_id, waiting, start.request, start.idempotency, external=start.external
                     )
-                started, applied, superseded = self._carry_out_start(start, is_new=is_new)
+                started, applied, superseded = self._accept_start(start, is_new=is_new)
                 break
             except (RunNotWaiting, RunIsWaiting):
                 continue  # another request has answered meanwhile, or the run has just begun to wait
         if applied is not None:
-            self.coordinator.dispatch.flush(applied)
+            self.coordinator.dispatch.publish(applied)
         for earlier in superseded:  # after a crash before this, the sweeper cancels them
             self.cancel_run(start.tenant_id, earlier)
         if superseded:
@@ -108,7 +108,7 @@ class Lifecycle:
         """
 
         def resume(tx: Transaction) -> tuple[Started, Notifications | None]:
-            row = self._locked(tx, tenant_id, run_id)
+            row = self._lock_run(tx, tenant_id, run_id)
             started = Started(run_id, row.conversation_id, new_id(), row.last_event, resumed=True)
             first = find_first_request(tx, tenant_id, external, idempotency, started)
             if first is not None:
@@ -122,7 +122,7 @@ class Lifecycle:
             except VersionGone as gone:  # the answer is accepted, and the run ends with this error
                 return started, self.coordinator.stopper.end_without_version(tx, row, gone)
 
-        return self._holding(run_id, resume)
+        return self._run_locked(run_id, resume)
 
     def cancel_run(self, tenant_id: UUID, run_id: UUID) -> RunStatus:
         """Cancel a run; return its status afterwards. A run that is over is unchanged, and no cancel key is set.
@@ -133,7 +133,7 @@ class Lifecycle:
         bus = self.coordinator.dispatch.bus
 
         def cancel(tx: Transaction) -> tuple[tuple[RunStatus, UUID], Notifications | None]:
-            row = self._locked(tx, tenant_id, run_id)
+            row = self._lock_run(tx, tenant_id, run_id)
             status, conversation_id = row.status, row.conversation_id
             if status.is_over:
                 return (status, conversation_id), None
@@ -143,21 +143,21 @@ class Lifecycle:
             return (RunStatus.CANCELLED if applied.is_over else RunStatus.STOPPING, conversation_id), applied
 
         def end(tx: Transaction, problem: Exception) -> tuple[tuple[RunStatus, UUID], Notifications | None]:
-            row = self._locked(tx, tenant_id, run_id)
+            row = self._lock_run(tx, tenant_id, run_id)
             status, conversation_id = row.status, row.conversation_id
             if status.is_over:
                 return (status, conversation_id), None
             return (RunStatus.CANCELLED, conversation_id), self.coordinator.stopper.cancel_by_force(tx, row, problem)
 
         try:
-            status, stopping_in = self._holding(run_id, cancel)
+            status, stopping_in = self._run_locked(run_id, cancel)
         except RunNotFound:
             raise
         except Exception as error:  # a bug in routing must not keep a run from being cancelled
             if not is_invariant_violation(error):
                 raise
             problem = error
-            status, stopping_in = self._holding(run_id, lambda tx: end(tx, problem))
+            status, stopping_in = self._run_locked(run_id, lambda tx: end(tx, problem))
         if status is RunStatus.STOPPING:
             bus.set_cancel_key(run_id)
             if self._is_over(tenant_id, run_id):  # it ended before the key was set, so nothing else deletes the key
@@ -204,9 +204,9 @@ class Lifecycle:
             error = expiry_error(canvas, nodes, self.coordinator.form_expiry) or reason
             return None, self.coordinator.stopper.fail(tx, row, error, "form_expired")
 
-        self._holding(run_id, expire)
+        self._run_locked(run_id, expire)
 
-    def end_in_time(self, run_id: UUID, limit_ms: int) -> None:
+    def fail_on_time_budget(self, run_id: UUID, limit_ms: int) -> None:
         """Fail a run that has used up its time budget."""
 
         def end(tx: Transaction) -> tuple[None, Notifications | None]:
@@ -215,7 +215,7 @@ class Lifecycle:
                 return None, None
             return None, self.coordinator.stopper.fail(tx, row, time_budget_error(limit_ms), EXCEEDED)
 
-        self._holding(run_id, end)
+        self._run_locked(run_id, end)
 
     def set_budget(self, tenant_id: UUID, written: BudgetLimits) -> None:
         """Set budget limits. They apply to running runs from their next model call on.
@@ -233,16 +233,16 @@ class Lifecycle:
         with self.coordinator.database.transaction() as tx:
             unmarked = budgets.unflagged_runs(tx, tenant_id, written.scope_id if is_one else DEFAULT_SCOPE_ID)
         for run_id in unmarked:  # one by one: no transaction locks two runs
-            self._holding(run_id, lambda tx, run_id=run_id: (budgets.flag_run(tx, tenant_id, run_id), None))
+            self._run_locked(run_id, lambda tx, run_id=run_id: (budgets.flag_run(tx, tenant_id, run_id), None))
 
-    def _holding(self, run_id: UUID, verb: Callable[[Transaction], tuple[T, Notifications | None]]) -> T:
+    def _run_locked(self, run_id: UUID, verb: Callable[[Transaction], tuple[T, Notifications | None]]) -> T:
         """Run an operation that locks a run; after its commit send messages and re-check the run."""
         try:
-            result, applied = self.coordinator.database.carry_out(verb)
+            result, applied = self.coordinator.database.run_with_retry(verb)
             if applied is not None:
-                self.coordinator.dispatch.flush(applied)
+                self.coordinator.dispatch.publish(applied)
         finally:
-            self.coordinator.look(run_id)
+            self.coordinator.recheck(run_id)
         return result
 
     def _is_over(self, tenant_id: UUID, run_id: UUID) -> bool:
@@ -250,7 +250,7 @@ class Lifecycle:
             row = run_rows.read(tx, tenant_id, run_id)
         return row is None or RunStatus(row["status"]).is_over
 
-    def _locked(self, tx: Transaction, tenant_id: UUID, run_id: UUID) -> RunRow:
+    def _lock_run(self, tx: Transaction, tenant_id: UUID, run_id: UUID) -> RunRow:
         row = run_rows.lock(tx, run_id)
         if row is None or row.tenant_id != tenant_id:
             raise RunNotFound(f"There is no run {run_id}.", run_id=str(run_id))
@@ -271,11 +271,11 @@ class Lifecycle:
             row = run_rows.read(tx, start.tenant_id, active)
         return active if row is not None and row["status"] == RunStatus.WAITING else None
 
-    def _carry_out_start(self, start: Start, *, is_new: bool) -> tuple[Started, Notifications | None, Sequence[UUID]]:
+    def _accept_start(self, start: Start, *, is_new: bool) -> tuple[Started, Notifications | None, Sequence[UUID]]:
         """Accept a start; return the accepted run, its notifications, and the runs that it interrupts."""
         database = self.coordinator.database
         try:
-            return database.carry_out(lambda tx: accept(self.coordinator, tx, start, is_new=is_new))
+            return database.run_with_retry(lambda tx: accept(self.coordinator, tx, start, is_new=is_new))
         except DBAPIError as error:
             # A run with this run_id was stored meanwhile; or the transaction, which waits for no result before its
             # commit, used a broken connection of the pool, so that its outcome is not known. A second try reads it.
@@ -283,4 +283,4 @@ class Lifecycle:
                 raise VersionGone(versions.VERSION_GONE_TEXT, version_id=start.version_id.hex) from error
             if not isinstance(error, IntegrityError) and not is_retryable(error):
                 raise
-            return database.carry_out(lambda tx: accept(self.coordinator, tx, start))
+            return database.run_with_retry(lambda tx: accept(self.coordinator, tx, start))

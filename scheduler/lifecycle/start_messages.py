@@ -143,7 +143,9 @@ def _without_nulls(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _fail(lifecycle: Lifecycle, message: StartMessage, sender: Sender | None, error: Exception) -> None:
-    log.error("start_failed", **_ids_for_log(message), kind=type(error).__name__, error=str(error).partition("\n")[0][:SHOWN])
+    log.error(
+        "start_failed", **_ids_for_log(message), kind=type(error).__name__, error=str(error).partition("\n")[0][:SHOWN]
+    )
     _refuse(lifecycle, message, sender, ExecutorError(INTERNAL))
 
 
@@ -159,7 +161,7 @@ def _refuse(lifecycle: Lifecycle, message: StartMessage, sender: Sender | None, 
         def store(tx: Transaction) -> UUID | None:
             return refused_starts.save_refusal(tx, sender.tenant_id, sender.external_id, agent_id, shown, reason)
 
-        row_id = lifecycle.coordinator.database.carry_out(store)
+        row_id = lifecycle.coordinator.database.run_with_retry(store)
         lifecycle.coordinator.dispatch.counters.run("refused")
     log.warning(
         "start_refused",

@@ -19,7 +19,7 @@ class CircuitBreaker:
         self._lock = threading.Lock()
         self._until: float | None = None
 
-    def holds(self) -> bool:
+    def is_open(self) -> bool:
         """Return whether to skip the server. Every `lasts` seconds one caller gets False and tries the server."""
         with self._lock:
             now = time.monotonic()
@@ -30,12 +30,12 @@ class CircuitBreaker:
             self._until = now + self._lasts
             return False
 
-    def begins(self) -> None:
+    def record_failure(self) -> None:
         """Open the breaker: the server did not answer."""
         with self._lock:
             self._until = time.monotonic() + self._lasts
 
-    def ends(self) -> None:
+    def record_success(self) -> None:
         """Close the breaker: the server has answered."""
         with self._lock:
             self._until = None

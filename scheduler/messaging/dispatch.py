@@ -15,7 +15,7 @@ from celery import Celery
 from celery.signals import after_task_publish, before_task_publish
 from kombu.exceptions import KombuError, OperationalError
 
-from scheduler.messaging.celery_app import ADVANCE, QUEUE_PROBE, EXECUTE, EXTRACT, INGEST, NODES, RUNS
+from scheduler.messaging.celery_app import ADVANCE, EXECUTE, EXTRACT, INGEST, NODES, QUEUE_PROBE, RUNS
 from scheduler.messaging.celery_message import encode_message
 from scheduler.messaging.circuit_breaker import CircuitBreaker
 from scheduler.messaging.event_notifier import EventNotification
@@ -55,16 +55,16 @@ class Dispatch:
         self._is_broker = is_broker
         self._is_straight = is_straight
         self.counters = counters or Metrics()
-        self._silence = CircuitBreaker()
+        self._breaker = CircuitBreaker()
 
-    def flush(self, notifications: Notifications) -> None:
+    def publish(self, notifications: Notifications) -> None:
         """Send the messages of a commit: first the cancel request, since running model calls cost money."""
         run_id, last_event, end = notifications.run_id, notifications.last_event, notifications.end
         if notifications.cancel_requested:
-            self.bus.call_off(run_id)
+            self.bus.publish_cancel(run_id)
         event = EventNotification(run_id, last_event, notifications.is_over) if last_event is not None else None
         promoted = notifications.promoted.result() if notifications.promoted is not None else []
-        self.hint([*notifications.task_messages, *promoted], event)
+        self.enqueue_nodes([*notifications.task_messages, *promoted], event)
         if notifications.status is not None and notifications.status.is_over:
             self.counters.run(notifications.status.value)
         if end is None:
@@ -75,21 +75,21 @@ class Dispatch:
         if end.next_run is not None:
             self.advance(end.next_run)
 
-    def hint(self, hints: Sequence[TaskMessage], echo: EventNotification | None = None) -> None:
+    def enqueue_nodes(self, hints: Sequence[TaskMessage], echo: EventNotification | None = None) -> None:
         """Send task messages of ready activations, and an event notification."""
-        if hints and not self._silence.holds():
-            if self._goes_straight():
-                self._put(hints, echo)
+        if hints and not self._breaker.is_open():
+            if self._sends_directly():
+                self._push_directly(hints, echo)
                 return
             self._send_each(hints)
         if echo is not None:
-            self.bus.echo(echo.run_id, echo.number, is_over=echo.is_over)
+            self.bus.notify_event(echo.run_id, echo.number, is_over=echo.is_over)
 
     def advance(self, run_id: UUID) -> None:
         """Request a scheduler to advance a run."""
         self._send(ADVANCE, (str(run_id),), RUNS)
 
-    def canary(self, sent_at: datetime) -> None:
+    def send_probe(self, sent_at: datetime) -> None:
         """Send a queue probe: an empty task whose return proves that the nodes' queue moves."""
         self._send(QUEUE_PROBE, (sent_at.isoformat(),), NODES, expires=PROBE_TTL)
 
@@ -101,23 +101,23 @@ class Dispatch:
         """Send the task message that memories have messages to extract facts from."""
         self._send(EXTRACT, (), NODES, expires=TASK_TTL)
 
-    def has_forgotten(self) -> bool:
+    def was_flushed(self) -> bool:
         """Whether the broker was emptied since the last call, so that all task messages in it were lost."""
-        return self._is_broker and self.bus.has_forgotten()
+        return self._is_broker and self.bus.was_flushed()
 
     # -- directly or by Celery -----------------------------------------------------------------------------------
-    def _goes_straight(self) -> bool:
+    def _sends_directly(self) -> bool:
         """Whether to push task messages directly to the broker: not if a tracer receives Celery's publish signals."""
         return self._is_straight and not (before_task_publish.receivers or after_task_publish.receivers)
 
-    def _put(self, hints: Sequence[TaskMessage], echo: EventNotification | None) -> None:
+    def _push_directly(self, hints: Sequence[TaskMessage], echo: EventNotification | None) -> None:
         messages = [encode_message(EXECUTE, ids, NODES, shadow) for ids, shadow in map(_task_arguments, hints)]
         try:
-            self.bus.deliver(NODES, messages, echo)
+            self.bus.push_tasks(NODES, messages, echo)
         except redis.RedisError as error:
-            self._failed(hints, error)
+            self._on_send_error(hints, error)
         else:
-            self._silence.ends()
+            self._breaker.record_success()
 
     def _send_each(self, hints: Sequence[TaskMessage]) -> None:
         try:
@@ -135,21 +135,21 @@ class Dispatch:
                         retry=False,
                     )
         except (OperationalError, KombuError, OSError) as error:
-            self._failed(hints, error)
+            self._on_send_error(hints, error)
         else:
-            self._silence.ends()
+            self._breaker.record_success()
 
-    def _failed(self, hints: Sequence[TaskMessage], error: Exception) -> None:
-        self._silence.begins()
+    def _on_send_error(self, hints: Sequence[TaskMessage], error: Exception) -> None:
+        self._breaker.record_failure()
         log.warning("task_messages_not_sent", hints=len(hints), error=str(error))
 
     def _send(self, task: str, args: tuple[str, ...], queue: str, expires: int | None = None) -> None:
-        if self._silence.holds():
+        if self._breaker.is_open():
             return
         if send(self._app, task, args, queue, expires):
-            self._silence.ends()
+            self._breaker.record_success()
         else:
-            self._silence.begins()
+            self._breaker.record_failure()
 
 
 def _task_arguments(hint: TaskMessage) -> tuple[tuple[str, str], str]:

@@ -28,11 +28,11 @@ class EventNotification:
     is_over: bool = False
 
     @property
-    def said(self) -> bytes:
+    def payload(self) -> bytes:
         """The encoded message."""
         return orjson.dumps({"n": self.number, "over": self.is_over})
 
-    def after(self, earlier: "EventNotification | None") -> "EventNotification":
+    def merge(self, earlier: "EventNotification | None") -> "EventNotification":
         """Return both notifications merged into one."""
         if earlier is None:
             return self
@@ -44,50 +44,50 @@ class EventNotifier:
 
     def __init__(self, send: Callable[[Sequence[EventNotification]], object]) -> None:
         self._send = send
-        self._waiting: dict[UUID, EventNotification] = {}
+        self._pending: dict[UUID, EventNotification] = {}
         self._lock = threading.Lock()
-        self._some = threading.Event()
+        self._has_pending = threading.Event()
         self._hurry = threading.Event()
         self._is_closed = False
         self._thread: threading.Thread | None = None
 
-    def put(self, echo: EventNotification) -> None:
+    def add(self, echo: EventNotification) -> None:
         """Add a notification, which is sent soon."""
         with self._lock:
-            self._waiting[echo.run_id] = echo.after(self._waiting.get(echo.run_id))
+            self._pending[echo.run_id] = echo.merge(self._pending.get(echo.run_id))
             if self._thread is None and not self._is_closed:  # at the first notification, so after any fork
                 self._thread = threading.Thread(target=self._work, name="easel-echoes", daemon=True)
                 self._thread.start()
         if echo.is_over:
             self._hurry.set()
-        if not self._some.is_set():
-            self._some.set()
+        if not self._has_pending.is_set():
+            self._has_pending.set()
 
     def close(self) -> None:
         """Send what is left, and end."""
         with self._lock:
             self._is_closed = True
         self._hurry.set()
-        self._some.set()
+        self._has_pending.set()
         if self._thread is not None:
             self._thread.join(timeout=CLOSE_TIMEOUT)
 
     def _work(self) -> None:
         while True:
-            self._some.wait()
+            self._has_pending.wait()
             began = time.monotonic()
-            self._some.clear()
+            self._has_pending.clear()
             self._hurry.clear()
             with self._lock:
-                echoes, self._waiting = list(self._waiting.values()), {}
+                echoes, self._pending = list(self._pending.values()), {}
                 ends = self._is_closed
             if echoes:
-                self._try(echoes)
+                self._send_logged(echoes)
             if ends:
                 return
             self._hurry.wait(BATCH_INTERVAL - (time.monotonic() - began))
 
-    def _try(self, echoes: Sequence[EventNotification]) -> None:
+    def _send_logged(self, echoes: Sequence[EventNotification]) -> None:
         try:
             self._send(echoes)
         except Exception:  # the only sending thread must not end

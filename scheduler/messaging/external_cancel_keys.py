@@ -23,7 +23,7 @@ log = structlog.get_logger()
 def delete_keys_of(tx: Transaction, bus: Bus, names: Collection[str], run_id: UUID) -> None:
     """Delete the cancel keys of external ids of a run; other open runs that they cancel get a key of their own."""
     known = {name: external_keys(name) for name in names}
-    are_set = bus.which_are_set([key for keys in known.values() for key in keys])
+    are_set = bus.find_set_keys([key for keys in known.values() for key in keys])
     if not are_set:
         return
     others: Sequence[UUID] = ()
@@ -43,11 +43,11 @@ class ExternalIdsOfRun:
     def __init__(self, tx: Transaction, row: RunRow, database: Database, bus: Bus) -> None:
         self._run_id = row.id
         self._text = row.external_id
-        self._behind: AfterCommitQuery = tx.behind_commit(external_ids.KEYS_OF_RUN, run_id=row.id)
+        self._behind: AfterCommitQuery = tx.query_after_commit(external_ids.KEYS_OF_RUN, run_id=row.id)
         self._database = database
         self._bus = bus
 
-    def forget(self) -> None:
+    def delete_keys(self) -> None:
         """Delete the cancel keys of all of them. After an error a key may remain, until the next start of that id."""
         names = {*(self._behind.scalar() or ()), *((self._text,) if self._text is not None else ())}
         if not names:

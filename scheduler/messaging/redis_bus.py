@@ -93,18 +93,21 @@ class Bus:
     def __init__(self, url: str) -> None:
         self.url = url
         self._redis: redis.Redis = redis.Redis.from_url(
-            url, **_CONNECTION_OPTIONS, health_check_interval=10, retry=Retry(NoBackoff(), 1, supported_errors=_RETRIED_ERRORS)
+            url,
+            **_CONNECTION_OPTIONS,
+            health_check_interval=10,
+            retry=Retry(NoBackoff(), 1, supported_errors=_RETRIED_ERRORS),
         )
-        self._silence = CircuitBreaker()
+        self._breaker = CircuitBreaker()
         self._is_marked = False
-        self._echoes = EventNotifier(lambda echoes: self._ask(lambda: self._publish(echoes)))
-        self._echoing = self._redis.connection_pool.make_connection()  # its thread's own
+        self._notifier = EventNotifier(lambda echoes: self._run_command(lambda: self._publish(echoes)))
+        self._notifier_connection = self._redis.connection_pool.make_connection()  # its thread's own
 
-    def echo(self, run_id: UUID, number: int, *, is_over: bool = False) -> None:
+    def notify_event(self, run_id: UUID, number: int, *, is_over: bool = False) -> None:
         """Notify readers that events up to `number` are stored; soon, and without waiting for Redis."""
-        self._echoes.put(EventNotification(run_id, number, is_over))
+        self._notifier.add(EventNotification(run_id, number, is_over))
 
-    def deliver(self, queue: str, messages: Sequence[bytes], echo: EventNotification | None = None) -> None:
+    def push_tasks(self, queue: str, messages: Sequence[bytes], echo: EventNotification | None = None) -> None:
         """Push messages to a queue of this Redis, which must be the broker too, and publish an event notification.
 
         Takes one round trip. Raises redis.RedisError; the sender of messages has a circuit breaker of its own.
@@ -114,24 +117,24 @@ class Bus:
                 with self._redis.pipeline(transaction=False) as pipe:
                     pipe.lpush(queue, *messages[first : first + MESSAGES_PER_PUSH])
                     if echo is not None and first == 0:
-                        pipe.publish(channel(echo.run_id), echo.said)
+                        pipe.publish(channel(echo.run_id), echo.payload)
                     pipe.execute()
         except redis.ResponseError:  # of the list, which may be full or read-only; the notification was published
             raise
         except redis.RedisError as error:
-            self._silence.begins()
+            self._breaker.record_failure()
             if echo is not None:
                 log.warning("bus_unreachable", error=str(error))
             raise
 
-    def call_off(self, run_id: UUID) -> None:
+    def publish_cancel(self, run_id: UUID) -> None:
         """Request every worker to stop this run's attempts; also tried while the circuit breaker is open."""
         message = json.dumps({"run": str(run_id)})
-        self._ask(lambda: self._redis.publish(CANCEL_CHANNEL, message), insists=True)
+        self._run_command(lambda: self._redis.publish(CANCEL_CHANNEL, message), insists=True)
 
     def set_cancel_key(self, run_id: UUID, seconds: int = 3600) -> None:
         """Set the cancel key of a run, for programs that read it."""
-        self._ask(lambda: self._redis.set(f"{run_id}-cancel", "x", ex=seconds))
+        self._run_command(lambda: self._redis.set(f"{run_id}-cancel", "x", ex=seconds))
 
     def clear_cancel_keys(self, run_id: UUID, conversation_id: UUID) -> None:
         """Delete the cancel keys of a run that is over, or about to start.
@@ -143,19 +146,21 @@ class Bus:
     def delete_keys(self, keys: Collection[str]) -> None:
         """Delete keys."""
         if keys:
-            self._ask(lambda: self._redis.delete(*keys))
+            self._run_command(lambda: self._redis.delete(*keys))
 
-    def which_are_set(self, keys: Sequence[str]) -> set[str]:
+    def find_set_keys(self, keys: Sequence[str]) -> set[str]:
         """Return those of the keys that are set; none if Redis does not answer."""
-        values: Any = self._ask(lambda: self._redis.mget(keys)) if keys else None
+        values: Any = self._run_command(lambda: self._redis.mget(keys)) if keys else None
         return {key for key, value in zip(keys, values or [], strict=False) if value is not None}
 
-    def show_trace(self, task_id: UUID, message_id: UUID, calls: Sequence[Mapping[str, Any]]) -> None:
+    def publish_trace(self, task_id: UUID, message_id: UUID, calls: Sequence[Mapping[str, Any]]) -> None:
         """Publish the tool calls of one answer for ten minutes, under the key that RAGFlow uses."""
         trace = json.dumps(calls, ensure_ascii=False)
-        self._ask(lambda: self._redis.set(f"{task_id.hex}-{message_id.hex}-logs", trace, ex=TRACE_TTL))
+        self._run_command(lambda: self._redis.set(f"{task_id.hex}-{message_id.hex}-logs", trace, ex=TRACE_TTL))
 
-    def cancelled(self, runs: Mapping[UUID, UUID], names: Mapping[UUID, Collection[str]] | None = None) -> set[UUID]:
+    def find_cancelled(
+        self, runs: Mapping[UUID, UUID], names: Mapping[UUID, Collection[str]] | None = None
+    ) -> set[UUID]:
         """Return those of the runs (run -> conversation) that a key cancels, as far as Redis answers.
 
         `names`: external ids of the runs that have some.
@@ -166,7 +171,7 @@ class Bus:
         for first in range(0, len(pairs), RUNS_PER_QUERY):
             part = pairs[first : first + RUNS_PER_QUERY]
             keys = [(run, key) for run, of in part for key in cancel_keys(run, of, external.get(run, ()))]
-            values: Any = self._ask(lambda keys=keys: self._redis.mget([key for _, key in keys]))
+            values: Any = self._run_command(lambda keys=keys: self._redis.mget([key for _, key in keys]))
             if values is None:
                 break
             to_cancel |= {run for (run, _), value in zip(keys, values, strict=True) if value is not None}
@@ -174,17 +179,17 @@ class Bus:
 
     def is_session_cancelled(self, conversation_id: UUID) -> bool:
         """Whether a key cancels a whole conversation; False if Redis does not answer."""
-        return bool(self._ask(lambda: self._redis.exists(*session_keys(conversation_id))))
+        return bool(self._run_command(lambda: self._redis.exists(*session_keys(conversation_id))))
 
-    def has_forgotten(self) -> bool:
+    def was_flushed(self) -> bool:
         """Whether Redis was emptied since the last call; False at the first call, or if Redis does not answer."""
-        answer: Any = self._ask(lambda: (self._redis.set(FLUSH_MARKER, "here", get=True),))
+        answer: Any = self._run_command(lambda: (self._redis.set(FLUSH_MARKER, "here", get=True),))
         if answer is None:
             return False
         was_marked, self._is_marked = self._is_marked, True
         return was_marked and answer[0] is None
 
-    def calls_to_stop(self) -> Iterator[UUID | None]:
+    def cancel_requests(self) -> Iterator[UUID | None]:
         """Yield runs whose attempts must stop, as requests arrive; None at intervals, and once when subscribed.
 
         Raises redis.RedisError if the connection breaks, or nothing arrives for SUBSCRIPTION_TIMEOUT.
@@ -215,20 +220,20 @@ class Bus:
 
     def close(self) -> None:
         """Close the connections."""
-        self._echoes.close()
-        self._echoing.disconnect()
+        self._notifier.close()
+        self._notifier_connection.disconnect()
         self._redis.close()
 
     def _publish(self, echoes: Sequence[EventNotification]) -> None:
         """Publish in one round trip, on a bare connection: a command of redis-py's client costs more than the send."""
-        commands = [("PUBLISH", channel(echo.run_id), echo.said) for echo in echoes]
+        commands = [("PUBLISH", channel(echo.run_id), echo.payload) for echo in echoes]
         try:
             self._publish_once(commands)
         except redis.ConnectionError:  # it was closed while idle
             self._publish_once(commands)
 
     def _publish_once(self, commands: Sequence[tuple[Any, ...]]) -> None:
-        connection = self._echoing
+        connection = self._notifier_connection
         try:
             connection.send_packed_command(connection.pack_commands(commands))
             for _ in commands:
@@ -237,17 +242,17 @@ class Bus:
             connection.disconnect()  # later commands would read the answers that were not read here
             raise
 
-    def _ask(self, command: Callable[[], T], *, insists: bool = False) -> T | None:
+    def _run_command(self, command: Callable[[], T], *, insists: bool = False) -> T | None:
         """Return the answer of Redis; None if it fails. `insists`: send it even while the circuit breaker is open."""
-        if self._silence.holds() and not insists:
+        if self._breaker.is_open() and not insists:
             return None
         try:
             answer = command()
         except redis.RedisError as error:
-            self._silence.begins()
+            self._breaker.record_failure()
             log.warning("bus_unreachable", error=str(error))
             return None
-        self._silence.ends()
+        self._breaker.record_success()
         return answer
 
 
@@ -279,7 +284,7 @@ class TextDeltaPublisher:
             url, **{**_CONNECTION_OPTIONS, "socket_timeout": None}, retry=redis.asyncio.retry.Retry(NoBackoff(), 0)
         )  # the timeout applies to a batch as a whole; one for each answer would cost a task each
         self._connection = self._pool.make_connection()
-        self._silence = CircuitBreaker()
+        self._breaker = CircuitBreaker()
         self._batch: _Batch | None = None  # the one to come
         self._sending: asyncio.Task[None] | None = None
 
@@ -311,20 +316,20 @@ class TextDeltaPublisher:
                     batch.gone.set_result(None)
 
     async def _deliver(self, commands: list[_Command]) -> None:
-        if self._silence.holds():
+        if self._breaker.is_open():
             return
         try:
             try:
-                await self._ask(commands)
+                await self._publish(commands)
             except redis.ConnectionError:
-                await self._ask(commands)  # the connection was closed while idle
+                await self._publish(commands)  # the connection was closed while idle
         except (redis.RedisError, OSError, TimeoutError) as error:
-            self._silence.begins()
+            self._breaker.record_failure()
             log.warning("text_delta_not_sent", error=str(error) or f"Redis did not answer within {ANSWER_TIMEOUT:g} s")
         else:
-            self._silence.ends()
+            self._breaker.record_success()
 
-    async def _ask(self, commands: list[_Command]) -> None:
+    async def _publish(self, commands: list[_Command]) -> None:
         refused: redis.ResponseError | None = None
         try:
             async with asyncio.timeout(ANSWER_TIMEOUT):

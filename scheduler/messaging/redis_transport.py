@@ -47,14 +47,14 @@ class QoS(redis.QoS):
 
     def ack(self, delivery_tag: str) -> None:
         """Acknowledge a message."""
-        if self._hint(delivery_tag) is not None:
+        if self._find_droppable(delivery_tag) is not None:
             virtual.QoS.ack(self, delivery_tag)
         else:
             super().ack(delivery_tag)
 
     def reject(self, delivery_tag: str, requeue: bool = False) -> None:
         """Reject a message; with `requeue` it goes to the end of its queue."""
-        message = self._hint(delivery_tag)
+        message = self._find_droppable(delivery_tag)
         if message is None:
             super().reject(delivery_tag, requeue=requeue)
             return
@@ -72,7 +72,7 @@ class QoS(redis.QoS):
             del unacknowledged[tag]
         super().restore_unacked(client)
 
-    def _hint(self, delivery_tag: str) -> Any:
+    def _find_droppable(self, delivery_tag: str) -> Any:
         """Return an unacknowledged message if it is droppable, else None."""
         unacknowledged: Any = self._delivered
         message = unacknowledged.get(delivery_tag)
@@ -87,19 +87,19 @@ class RedisChannel(redis.Channel):
     own_queues: tuple[str, ...] = ()  # transport option: prefixes of queues that a process sends to itself
     capacity: Capacity | None = None  # transport option: how many messages to fetch; worker/fastpath/admission.py
     from_transport_options = (*redis.Channel.from_transport_options, "droppable_queues", "own_queues", "capacity")
-    _will_look = False  # a check of the capacity is scheduled
-    _asking: Any = None  # the client for commands
+    _is_check_scheduled = False  # a check of the capacity is scheduled
+    _command_client: Any = None  # the client for commands
     _has_blmpop = True  # until the server refuses it, as Redis before 7 does
-    _asked_for = 1  # number of messages that the command in flight requests
+    _requested = 1  # number of messages that the command in flight requests
 
-    def is_hint(self, message: Any) -> bool:
+    def is_droppable(self, message: Any) -> bool:
         """Whether a message is droppable: losing it costs time only."""
-        return self._is_of_hints(message.delivery_info.get("routing_key") or "")
+        return self._is_droppable_queue(message.delivery_info.get("routing_key") or "")
 
-    def _is_of_hints(self, queue: str) -> bool:
+    def _is_droppable_queue(self, queue: str) -> bool:
         return queue in self.droppable_queues or queue.startswith(self.own_queues)
 
-    def put_back(self, messages: list[Any], *, last: bool = False) -> None:
+    def requeue(self, messages: list[Any], *, last: bool = False) -> None:
         """Requeue messages in their old order: as the next ones, or with `last` as the last ones."""
         with self.conn_or_acquire() as client, client.pipeline(transaction=False) as pipe:
             for message in messages if last else reversed(messages):
@@ -126,31 +126,31 @@ class RedisChannel(redis.Channel):
     # -- batches -------------------------------------------------------------------------------------------------
     def _brpop_start(self, timeout: Any = None) -> None:
         """Request the next message, or several if the last command got as many as it requested."""
-        capacity = self._room()
+        capacity = self._free_capacity()
         if not capacity:
             return
-        self._asked_for = self._may_take(self._asked_for, capacity)
-        if self._asked_for == 1:
+        self._requested = self._batch_size(self._requested, capacity)
+        if self._requested == 1:
             super()._brpop_start(timeout)
             return
         queues = self._queue_cycle.consume(len(self.active_queues))
         keys = [self._q_for_pri(queue, step) for step in self.priority_steps for queue in queues]
         self._in_poll = self.client.connection
         self._brpop_sent_at = monotonic()
-        command = ("BLMPOP", timeout or self.brpop_timeout, len(keys), *keys, "RIGHT", "COUNT", self._asked_for)
+        command = ("BLMPOP", timeout or self.brpop_timeout, len(keys), *keys, "RIGHT", "COUNT", self._requested)
         self.client.connection.send_command(*command)
 
     def _brpop_read(self, **options: Any) -> Any:
         """Deliver the received messages. Raises Empty if there are none."""
-        asked_for, self._asked_for = self._asked_for, 1
-        queue, messages = self._come(asked_for, options)
+        asked_for, self._requested = self._requested, 1
+        queue, messages = self._read_batch(asked_for, options)
         self._queue_cycle.rotate(queue)
         for message in messages:
-            self._hand_on(message, queue)
-        self._asked_for = 2 * asked_for if len(messages) == asked_for else 1
+            self._deliver_message(message, queue)
+        self._requested = 2 * asked_for if len(messages) == asked_for else 1
         return True
 
-    def _hand_on(self, raw: bytes, queue: str) -> None:
+    def _deliver_message(self, raw: bytes, queue: str) -> None:
         """Deliver one message; drop a malformed one."""
         try:
             message = _decode_message(raw)
@@ -172,7 +172,7 @@ class RedisChannel(redis.Channel):
             log_malformed("sent to all", error)
             raise Empty from error
 
-    def _come(self, asked_for: int, options: dict[str, Any]) -> tuple[str, Sequence[bytes]]:
+    def _read_batch(self, asked_for: int, options: dict[str, Any]) -> tuple[str, Sequence[bytes]]:
         """Return a queue and messages of it. Raises Empty if there are none."""
         command = "BRPOP" if asked_for == 1 else "BLMPOP"
         try:
@@ -193,38 +193,38 @@ class RedisChannel(redis.Channel):
         queue, come = found
         return bytes_to_str(queue).rsplit(self.sep, 1)[0], [come] if asked_for == 1 else come
 
-    def _room(self) -> int:
+    def _free_capacity(self) -> int:
         """Return how many messages may be fetched. If it is 0, Celery's loop is woken when that may have changed."""
         of_celery = self.qos.can_consume_max_estimate()
         capacity = MAX_BATCH if of_celery is None else max(1, of_celery)
         hub: Any = get_event_loop()
-        if self.capacity is None or hub is None or not self._has_only_hints():
+        if self.capacity is None or hub is None or not self._has_only_droppable():
             return capacity
         capacity = min(capacity, self.capacity(partial(hub.call_soon, _wake_loop)))
-        if not capacity and not self._will_look:
-            self._will_look = True
-            hub.call_later(CAPACITY_CHECK_INTERVAL, self._looks)
+        if not capacity and not self._is_check_scheduled:
+            self._is_check_scheduled = True
+            hub.call_later(CAPACITY_CHECK_INTERVAL, self._end_capacity_check)
         return capacity
 
-    def _looks(self) -> None:
-        self._will_look = False
+    def _end_capacity_check(self) -> None:
+        self._is_check_scheduled = False
 
-    def _has_only_hints(self) -> bool:
-        return all(map(self._is_of_hints, self.active_queues))
+    def _has_only_droppable(self) -> bool:
+        return all(map(self._is_droppable_queue, self.active_queues))
 
-    def _may_take(self, count: int, capacity: int) -> int:
+    def _batch_size(self, count: int, capacity: int) -> int:
         """Return how many of `count` messages to request; 1 if not all queues have only droppable messages."""
         if count == 1 or not self._has_blmpop or self.global_keyprefix:
             return 1
-        return min(count, MAX_BATCH, capacity) if self._has_only_hints() else 1
+        return min(count, MAX_BATCH, capacity) if self._has_only_droppable() else 1
 
     def _create_client(self, asynchronous: bool = False) -> Any:
         """Return a client, the same for all commands: kombu creates one per command, which costs more than it."""
         if asynchronous:  # these have a connection of their own
             return super()._create_client(asynchronous)
-        if self._asking is None or self._asking.connection_pool is not self.pool:
-            self._asking = super()._create_client()
-        return self._asking
+        if self._command_client is None or self._command_client.connection_pool is not self.pool:
+            self._command_client = super()._create_client()
+        return self._command_client
 
     def _is_cut_off(self) -> bool:
         transport: Any = self.connection

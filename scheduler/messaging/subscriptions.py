@@ -42,7 +42,7 @@ class Subscription:
     _has_missed: bool = False
     _waiting: "asyncio.Future[None] | None" = None
 
-    def hand(self, message: Notification) -> None:
+    def deliver(self, message: Notification) -> None:
         """Queue a message; if the queue is full, record that the reader has missed some."""
         if len(self._messages) < QUEUE_SIZE:
             self._messages.append(message)
@@ -62,9 +62,9 @@ class Subscription:
             finally:
                 timer.cancel()
                 self._waiting = None
-        return self.at_once()
+        return self.poll()
 
-    def at_once(self) -> Notification | None:
+    def poll(self) -> Notification | None:
         """Return the next message without waiting; None if there is none."""
         if self._messages:
             return self._messages.popleft()
@@ -112,7 +112,7 @@ class EventSubscriptions:
         return [subscription for listeners in self._listeners.values() for subscription in listeners]
 
     @asynccontextmanager
-    async def to(self, run_id: UUID) -> AsyncGenerator[Subscription]:
+    async def subscribe(self, run_id: UUID) -> AsyncGenerator[Subscription]:
         """Subscribe to a run until the block ends."""
         name = channel(run_id)
         subscription = Subscription(run_id)
@@ -121,31 +121,31 @@ class EventSubscriptions:
             await self._subscribe(name)
             yield subscription
         finally:
-            self._leave(name, subscription)
+            self._remove(name, subscription)
 
     async def _subscribe(self, name: str) -> None:
         confirmed = self._confirmed.get(name)
         if confirmed is None:
             confirmed = self._confirmed[name] = asyncio.Event()
-            await self._tell(name)
+            await self._update_channel(name)
         if not self._is_away:
             try:
                 await asyncio.wait_for(confirmed.wait(), CONFIRM_TIMEOUT)
             except TimeoutError:
                 log.warning("subscription_not_confirmed", channel=name)
 
-    def _leave(self, name: str, subscription: Subscription) -> None:
+    def _remove(self, name: str, subscription: Subscription) -> None:
         """Remove a subscription without waiting, since the caller may have been cancelled."""
         listeners = self._listeners[name]
         listeners.discard(subscription)
         if not listeners:
             del self._listeners[name]
             self._confirmed.pop(name, None)
-            leaving = asyncio.create_task(self._tell(name))
+            leaving = asyncio.create_task(self._update_channel(name))
             self._leaving.add(leaving)
             leaving.add_done_callback(self._leaving.discard)
 
-    async def _tell(self, name: str) -> None:
+    async def _update_channel(self, name: str) -> None:
         """Subscribe to a channel, or unsubscribe if it has no readers. After a reconnect `_listen` does this."""
         async with self._sending:
             if self._pubsub is None:
@@ -165,11 +165,11 @@ class EventSubscriptions:
                 self._pubsub, self._is_away = pubsub, False
                 if late := self._listeners.keys() - names:
                     await pubsub.subscribe(*late)
-                self._tell_all_they_missed()
+                self._mark_all_missed()
                 while True:
                     message = await pubsub.get_message(timeout=CONFIRM_TIMEOUT)
                     if message is not None:
-                        self._hand_out(message)
+                        self._distribute(message)
             except (RedisError, OSError) as error:
                 self._is_away = True
                 for confirmed in self._confirmed.values():
@@ -180,11 +180,11 @@ class EventSubscriptions:
                 await pubsub.aclose()
             await asyncio.sleep(RECONNECT_DELAY)
 
-    def _tell_all_they_missed(self) -> None:
+    def _mark_all_missed(self) -> None:
         for subscription in self.subscriptions:
-            subscription.hand({})
+            subscription.deliver({})
 
-    def _hand_out(self, message: dict[str, Any]) -> None:
+    def _distribute(self, message: dict[str, Any]) -> None:
         name = message["channel"].decode()
         if message["type"] == "subscribe" and name in self._confirmed:
             self._confirmed[name].set()
@@ -195,4 +195,4 @@ class EventSubscriptions:
                 return  # not from Easel
             if isinstance(notification, dict):
                 for subscription in listeners:
-                    subscription.hand(notification)
+                    subscription.deliver(notification)

@@ -40,7 +40,7 @@ LEAD_TIME = timedelta(days=2)  # before a week begins; no run of it is started y
 class Retention:
     """How long runs are kept, and the storage of their files (None: this process has no access to it)."""
 
-    kept: timedelta
+    period: timedelta
     blobs: Blobs | None = None
 
 
@@ -52,18 +52,28 @@ def run_exclusive_maintenance(database: Database, now: datetime, keeping: Retent
     try:
         run_maintenance(database, now, keeping)
     finally:
-        _run_logged(lambda: _in_transaction(database, lambda tx: queue_probes.release_maintenance(tx, claimed_at)), None)
+        _run_logged(
+            lambda: _in_transaction(database, lambda tx: queue_probes.release_maintenance(tx, claimed_at)), None
+        )
     return True
 
 
 def run_maintenance(database: Database, now: datetime, keeping: Retention | None = None) -> None:
     """Run the maintenance. What fails is logged, and repeated next time. Without `keeping` runs are never deleted."""
-    made = [name for table in PARTITIONED for name in _run_logged(lambda table=table: _create_partitions(database, now, table), ())]
-    forgotten = _run_logged(lambda: _in_batches(database, idempotency.delete_expired, idempotency.BATCH, MAX_BATCHES), 0)
+    made = [
+        name
+        for table in PARTITIONED
+        for name in _run_logged(lambda table=table: _create_partitions(database, now, table), ())
+    ]
+    forgotten = _run_logged(
+        lambda: _in_batches(database, idempotency.delete_expired, idempotency.BATCH, MAX_BATCHES), 0
+    )
     if keeping is not None:
-        counted = now - keeping.kept
-        _run_logged(lambda: _in_batches(database, lambda tx: budgets.delete_old(tx, counted), budgets.BATCH, MAX_BATCHES), 0)
-        before, blobs = now - keeping.kept, keeping.blobs
+        counted = now - keeping.period
+        _run_logged(
+            lambda: _in_batches(database, lambda tx: budgets.delete_old(tx, counted), budgets.BATCH, MAX_BATCHES), 0
+        )
+        before, blobs = now - keeping.period, keeping.blobs
         _run_logged(lambda: apply_retention(database, before, blobs, now), None)
     if made or forgotten:
         log.info("maintenance_done", partitions=made, idempotency_keys=forgotten)
@@ -105,7 +115,7 @@ def _create_partition(database: Database, now: datetime, table: str, week: Week)
         return None
     if rows:
         return f"{table}_default has rows of this week, and is too large to be scanned while others wait"
-    if week.begins < now + LEAD_TIME:
+    if week.begins_at < now + LEAD_TIME:
         return f"{table}_default is too large to be scanned while others wait; later weeks need no scan"
     try:
         for work in (partitions.add_exclusion_check, partitions.validate_exclusion_check, partitions.attach):
@@ -154,10 +164,10 @@ def _drop(database: Database, week: Week, before: datetime) -> list[str]:
 
 def _detach_week(database: Database, week: Week, before: datetime) -> bool:
     """Detach the runs of a week from their conversations; return False as soon as one of them is still needed."""
-    first: UUID | None = week.first
+    first: UUID | None = week.first_id
     while first is not None:
-        parted = _detach_batch(database, lambda tx, first=first: retention.detach_runs(tx, first, week.end, before))
-        if not parted.can_go:
+        parted = _detach_batch(database, lambda tx, first=first: retention.detach_runs(tx, first, week.end_id, before))
+        if not parted.can_be_deleted:
             return False
         first = parted.next
     return True
@@ -181,7 +191,7 @@ def _delete_files(database: Database, blobs: Blobs, before: datetime, now: datet
     Ids with a time in the future belong to runs of earlier releases and contain no time: for these the creation time of
     the file counts.
     """
-    if not blobs.is_there():
+    if not blobs.is_reachable():
         log.warning("file_storage_missing")
         return 0
     deleted = 0
@@ -204,7 +214,7 @@ def _delete_batch(database: Database, blobs: Blobs, found: UnneededFiles) -> int
     """
     discarded: list[bytes] = []
     try:
-        for sha256 in found.unnamed:
+        for sha256 in found.deletable_contents:
             if blobs.discard(sha256):
                 discarded.append(sha256)
     finally:

@@ -52,16 +52,16 @@ class Sweeper:
     """One sweeper. It stores since when it has observed the database, so that its successor need not start anew."""
 
     coordinator: Coordinator
-    harmless: float = MAX_HARMLESS_GAP
+    harmless_gap: float = MAX_HARMLESS_GAP
     beat: Callable[[], None] = lambda: None  # called whenever the sweeper makes progress
-    keeping: Retention | None = None
+    retention: Retention | None = None
     _ticks: int = 0
     _since: tuple[float, datetime] | None = None  # start of the uninterrupted observation (own clock, database's)
     _last: tuple[float, datetime] | None = None
-    _has_forgotten: bool = False  # at the end of the last tick the broker had been emptied
-    _forgotten_at: datetime = datetime(1970, 1, 1, tzinfo=UTC)
+    _was_flushed: bool = False  # at the end of the last tick the broker had been emptied
+    _flushed_at: datetime = datetime(1970, 1, 1, tzinfo=UTC)
     _reported: set[UUID] = field(default_factory=set)
-    _house: threading.Thread | None = None
+    _maintenance_thread: threading.Thread | None = None
 
     def run(self, ending: threading.Event) -> None:
         """Run a tick every second until `ending` is set."""
@@ -82,23 +82,23 @@ class Sweeper:
         lost: list[UUID] = []
         with database.transaction() as tx:
             is_ours, now = sweep_queries.try_sweep(tx)
-            since = self._see(now, queue_probes.last_observation(tx) if self._last is None else None)
+            since = self._update_observation(now, queue_probes.last_observation(tx) if self._last is None else None)
             if not is_ours:
                 return False
             if self._is_unbroken():
                 lost = sweep_queries.expire_leases(tx)
             came_back = queue_probes.save_observation(tx, SweeperObservation(since, now), "nodes")
             most = sweep_queries.BATCH
-            if self._has_forgotten:
-                self._has_forgotten, self._forgotten_at, most = False, now, RESEND_AFTER_FLUSH_LIMIT
-            overtaken = came_back - explain.MESSAGE_LOST_AFTER if came_back else self._forgotten_at
-            hints = sweep_queries.redispatch_unclaimed(tx, max(overtaken, self._forgotten_at), most)
+            if self._was_flushed:
+                self._was_flushed, self._flushed_at, most = False, now, RESEND_AFTER_FLUSH_LIMIT
+            overtaken = came_back - explain.MESSAGE_LOST_AFTER if came_back else self._flushed_at
+            hints = sweep_queries.redispatch_unclaimed(tx, max(overtaken, self._flushed_at), most)
             unseen = sweep_queries.runs_with_unapplied_reports(tx)
         self.beat()
         ticks, self._ticks = self._ticks, self._ticks + 1
-        dispatch.hint(hints)
+        dispatch.enqueue_nodes(hints)
         if came_back is None or now - came_back < PROBE_FRESHNESS or self._ticks % PROBE_BACKOFF_TICKS == 0:
-            dispatch.canary(now)
+            dispatch.send_probe(now)
         if lost:
             dispatch.counters.lost(len(lost))
         if hints or lost:
@@ -111,22 +111,26 @@ class Sweeper:
         with database.statements() as tx:
             overtime = budgets.runs_over_time(tx)
         for run_id, limit_ms in overtime:
-            self._carefully(run_id, lambda run, limit=limit_ms: Lifecycle(self.coordinator).end_in_time(run, limit))
-        self._has_forgotten = dispatch.has_forgotten() or self._has_forgotten
+            self._run_item(
+                run_id, lambda run, limit=limit_ms: Lifecycle(self.coordinator).fail_on_time_budget(run, limit)
+            )
+        self._was_flushed = dispatch.was_flushed() or self._was_flushed
         if ticks % SLOW_CHECK_TICKS == 0:
-            self._look_rarely()
+            self._run_slow_checks()
         if ticks % HOURLY == FIRST_MINUTE:
-            self._keep_house(now)
+            self._start_maintenance(now)
         return True
 
-    def _keep_house(self, now: datetime) -> None:
+    def _start_maintenance(self, now: datetime) -> None:
         """Start maintenance in a thread, since deleting a week of runs may take a minute; one thread at a time."""
-        if self._house is None or not self._house.is_alive():
-            arguments = (self.coordinator.database, now, self.keeping)
-            self._house = threading.Thread(target=run_exclusive_maintenance, args=arguments, name="easel-house", daemon=True)
-            self._house.start()
+        if self._maintenance_thread is None or not self._maintenance_thread.is_alive():
+            arguments = (self.coordinator.database, now, self.retention)
+            self._maintenance_thread = threading.Thread(
+                target=run_exclusive_maintenance, args=arguments, name="easel-house", daemon=True
+            )
+            self._maintenance_thread.start()
 
-    def _look_rarely(self) -> None:
+    def _run_slow_checks(self) -> None:
         with self.coordinator.database.statements() as tx:
             stuck = sweep_queries.stuck_runs(tx)
             expired = sweep_queries.expired_forms(tx)
@@ -144,11 +148,11 @@ class Sweeper:
             log.error("run_stalled", run_id=str(run_id))
         self._advance(stuck)
         for run_id in interrupted:
-            self._carefully(run_id, Lifecycle(self.coordinator).cancel_by_key)
+            self._run_item(run_id, Lifecycle(self.coordinator).cancel_by_key)
         for run_id, _ in expired:
-            self._carefully(run_id, lambda run: Lifecycle(self.coordinator).expire_form(run, FORM_EXPIRED))
+            self._run_item(run_id, lambda run: Lifecycle(self.coordinator).expire_form(run, FORM_EXPIRED))
 
-    def _see(self, now: datetime, before: SweeperObservation | None) -> datetime:
+    def _update_observation(self, now: datetime, before: SweeperObservation | None) -> datetime:
         """Return since when the database was observed without interruption, by the database's clock.
 
         After an interruption, or a jump of that clock, the observation starts anew, so that workers can renew leases
@@ -161,9 +165,9 @@ class Sweeper:
         if self._last is not None:
             gap = own_clock - self._last[0]
             divergence = abs((now - self._last[1]).total_seconds() - gap)
-            if gap > max(3 * TICK, self.harmless) or divergence > SKEW:
+            if gap > max(3 * TICK, self.harmless_gap) or divergence > SKEW:
                 self._since = None
-        elif before is not None and 0 <= (now - before.seen).total_seconds() <= self.harmless:
+        elif before is not None and 0 <= (now - before.until).total_seconds() <= self.harmless_gap:
             self._since = (own_clock - (now - before.since).total_seconds(), before.since)
         self._last = (own_clock, now)
         if self._since is None:
@@ -176,15 +180,15 @@ class Sweeper:
 
     def _advance(self, runs: list[UUID]) -> None:
         for run_id in dict.fromkeys(runs):
-            self._carefully(run_id, self.coordinator.advance_run)
+            self._run_item(run_id, self.coordinator.advance_run)
 
     def _cancel(self, open_runs: Mapping[UUID, tuple[UUID, Collection[str]]]) -> None:
         conversations = {run_id: conversation_id for run_id, (conversation_id, _) in open_runs.items()}
         names = {run_id: names for run_id, (_, names) in open_runs.items() if names}
-        for run_id in self.coordinator.dispatch.bus.cancelled(conversations, names):
-            self._carefully(run_id, Lifecycle(self.coordinator).cancel_by_key)
+        for run_id in self.coordinator.dispatch.bus.find_cancelled(conversations, names):
+            self._run_item(run_id, Lifecycle(self.coordinator).cancel_by_key)
 
-    def _carefully(self, run_id: UUID, do: Callable[[UUID], None]) -> None:
+    def _run_item(self, run_id: UUID, do: Callable[[UUID], None]) -> None:
         self.beat()
         try:
             do(run_id)
@@ -216,7 +220,7 @@ def main() -> None:
     refuse_pooler(coordinator.database)
     if configured.metrics_port is not None:
         telemetry.serve_metrics(configured.metrics_port, configured.metrics_host)
-    beat = Heartbeat("the sweeper", at_most=configured.unresponsive_after.total_seconds())
+    beat = Heartbeat("the sweeper", max_interval=configured.unresponsive_after.total_seconds())
     Watchdog(beat, every=TICK, ends=lambda reason: exit_for_restart(reason, lambda: None, within=0)).start()
     LockWatchdog(configured.unresponsive_after.total_seconds() + LOCK_WATCHDOG_DELAY).start()
     log.info("sweeper_started")

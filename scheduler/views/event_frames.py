@@ -11,7 +11,7 @@ from uuid import UUID
 from canvas.budget import UNPRICED, usage_json
 from canvas.events import run_events
 from canvas.events.run_warnings import has_model_error
-from canvas.events.stream_sequencer import SequencedEvent, Frame, Position, TextDelta, message_data
+from canvas.events.stream_sequencer import Frame, Position, SequencedEvent, TextDelta, message_data
 from canvas.graph.canvas import Canvas
 from store.primitives.ids import created_at_of
 from store.runs.events import EventRow
@@ -32,10 +32,10 @@ class EventSerializer:
         if isinstance(frame, TextDelta):
             at = (frame.position.offset or 0) - len(frame.text)
             for position, data in message_data(frame):
-                yield position, {**self._envelope(run_events.MESSAGE, data), "turn": frame.turn.hex, "offset": at}
+                yield position, {**self._envelope(run_events.MESSAGE, data), "turn": frame.stream_id.hex, "offset": at}
                 at = position.offset or 0
         elif frame.stored.name == run_events.RUN_FAILED:
-            yield frame.position, {**self._failed(frame.stored), "seq": frame.number}
+            yield frame.position, {**self._failure_frame(frame.stored), "seq": frame.number}
         else:
             envelope = self._envelope(frame.stored.name, self._data(frame))
             yield frame.position, {**envelope, "seq": frame.number}
@@ -44,7 +44,7 @@ class EventSerializer:
         """Return the last frame of a failed answer."""
         return {"code": 500, "message": message, "data": False, **self.ids}
 
-    def _failed(self, stored: EventRow) -> dict[str, Any]:
+    def _failure_frame(self, stored: EventRow) -> dict[str, Any]:
         """Return the last frame of a failed run: `message` names the node, `failure` has the same as fields."""
         error = str(stored.body.get("error", ""))
         number = self.canvas.numbers.get(stored.node_id or "")
@@ -99,13 +99,13 @@ class EventSerializer:
             case run_events.MESSAGE_END:
                 return run_events.message_end_data(stored.body)
             case run_events.MESSAGE_RESET:
-                return {"turn": _hex(stored.activation), "epoch": frame.epoch, "keep": frame.keep}
+                return {"turn": _hex(stored.activation), "epoch": frame.epoch, "keep": frame.retained_length}
             case run_events.WORKFLOW_FINISHED:
-                return self._finished(stored, at)
+                return self._workflow_finished_data(stored, at)
             case _:
                 return stored.body
 
-    def _finished(self, stored: EventRow, at: float) -> dict[str, Any]:
+    def _workflow_finished_data(self, stored: EventRow, at: float) -> dict[str, Any]:
         failed = {"has_model_error": True} if has_model_error(self.run.usage) else {}
         return {
             **failed,

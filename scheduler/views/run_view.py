@@ -25,7 +25,7 @@ def outputs_of(
     tx: Transaction, versions: VersionCache, row: Mapping[str, Any], declared: DeclaredOutputs
 ) -> dict[str, dict[str, Any]]:
     """Return the outputs of every node of a run's canvas; a declared output that was not set is null."""
-    compiled = versions.to_show(tx, row["version_id"])
+    compiled = versions.get_or_empty(tx, row["version_id"])
     stored = values.load_final(tx, row["id"])
     from_draft = row["base"].get("values", {})
     shown: dict[str, dict[str, Any]] = {}
@@ -93,5 +93,7 @@ def answer_text(tx: Transaction, row: Mapping[str, Any]) -> str:
     """
     first = row["first_event"]
     return "".join(
-        turn.text for turn in message_streams.list_opened(tx, row["id"]) if turn.closed_at is None or turn.closed_at >= first
+        turn.text
+        for turn in message_streams.list_opened(tx, row["id"])
+        if turn.closed_at is None or turn.closed_at >= first
     )

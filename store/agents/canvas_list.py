@@ -100,7 +100,7 @@ def tags_in_use(tx: Transaction, tenant_id: UUID, category: str = "") -> list[tu
 def set_tags(tx: Transaction, tenant_id: UUID, canvas_id: UUID, tags: Iterable[str]) -> None:
     """Replace the tags of a canvas. Raises NotFound for an unknown canvas."""
     text = ",".join(_limit_length(normalize_tags(tag.replace(",", " ") for tag in tags)))
-    if not tx.run(SET_TAGS, of_tenant=tenant_id, canvas_id=canvas_id, new_tags=text):
+    if not tx.execute(SET_TAGS, of_tenant=tenant_id, canvas_id=canvas_id, new_tags=text):
         raise NotFound("Agent not found or no permission.")
 
 

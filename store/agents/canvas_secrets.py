@@ -105,12 +105,14 @@ class CanvasSecrets:
     cipher: AESSIV | None = field(repr=False)  # None: this process has no key
 
     @classmethod
-    def of(cls, key: EncryptionKey | None, tenant_id: UUID, canvas_id: UUID, declared: Declarations) -> "CanvasSecrets":
+    def for_canvas(
+        cls, key: EncryptionKey | None, tenant_id: UUID, canvas_id: UUID, declared: Declarations
+    ) -> "CanvasSecrets":
         """Return the secrets of a canvas under the deployment's key, if the process has one."""
-        cipher = AESSIV(key.derived(b"easel: secrets of canvases", 64)) if key is not None else None
+        cipher = AESSIV(key.derive(b"easel: secrets of canvases", 64)) if key is not None else None
         return cls(tenant_id, canvas_id, declared, cipher)
 
-    def sealed(
+    def seal_document(
         self, document: Mapping[str, Any], before: Callable[[], Iterable[Mapping[str, Any]]] = tuple
     ) -> dict[str, Any]:
         """Return a document from outside as it is to be stored, with its secrets sealed.
@@ -119,7 +121,7 @@ class CanvasSecrets:
         text that does not stand for a secret of this canvas, for a mask among other characters, and without a key.
         """
         secrets: dict[tuple[str, str, str], str] = {}
-        older = map(self._masks, before())
+        older = map(self._secrets_by_text, before())
 
         def find_secret(component: str, field: str, text: str) -> str | None:
             key = (component, field, text)
@@ -142,32 +144,32 @@ class CanvasSecrets:
         is_masked = any(_MASKED in text for text in references.texts_in(sealed))
         return _map_texts(sealed, restore) if is_masked else sealed
 
-    def completed(self, document: Mapping[str, Any]) -> dict[str, Any]:
+    def seal_plain_text(self, document: Mapping[str, Any]) -> dict[str, Any]:
         """Return a stored document with those secrets sealed that are still in plain text."""
-        return change_secrets(document, self.declared, self._kept)
+        return change_secrets(document, self.declared, self._seal_unless_sealed)
 
-    def masked(self, document: Mapping[str, Any]) -> dict[str, Any]:
+    def mask_document(self, document: Mapping[str, Any]) -> dict[str, Any]:
         """Return a stored document as replies show it, with masks in place of secrets."""
 
         def mask(place: SecretPosition, value: Any) -> str:
             if self.cipher is None and not is_sealed(value):
                 return f"{_MASKED}{'0' * 8}"  # the real mask is computed from the sealed value, which needs the key
-            return _mask(self._kept(place, value))
+            return _mask(self._seal_unless_sealed(place, value))
 
         shown = change_secrets(document, self.declared, mask)
         if not holds_sealed(shown):
             return shown
         return _map_texts(shown, lambda text: _SEALED.sub(lambda sealed: _mask(sealed[0]), text))
 
-    def opened(self, document: Mapping[str, Any]) -> dict[str, Any]:
+    def open_document(self, document: Mapping[str, Any]) -> dict[str, Any]:
         """Return a stored document with its secrets in plain text. Raises CannotUnseal, which names node and field."""
         return change_secrets(document, self.declared, self._open)
 
-    def opened_params(self, place: SecretPosition, params: Mapping[str, Any]) -> Mapping[str, Any]:
+    def open_params(self, place: SecretPosition, params: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the stored parameters of one node with their secrets in plain text. Raises CannotUnseal."""
         return change_secrets_in_params(place, params, self.declared, self._open)
 
-    def _masks(self, document: Mapping[str, Any]) -> dict[tuple[str, str, str], str]:
+    def _secrets_by_text(self, document: Mapping[str, Any]) -> dict[tuple[str, str, str], str]:
         """Return what masks and sealed texts of a stored document stand for, by component, field and text.
 
         Sealed texts in undeclared parameters have an empty component and field.
@@ -175,7 +177,7 @@ class CanvasSecrets:
         by_text: dict[tuple[str, str, str], str] = {}
 
         def note(place: SecretPosition, value: Any) -> str:
-            sealed = self._kept(place, value)
+            sealed = self._seal_unless_sealed(place, value)
             by_text[place.component, place.field, _mask(sealed)] = sealed
             by_text[place.component, place.field, sealed] = sealed
             return ""
@@ -186,7 +188,7 @@ class CanvasSecrets:
                 by_text[*_UNDECLARED, _mask(sealed)] = sealed
         return by_text
 
-    def _kept(self, place: SecretPosition, value: Any) -> str:
+    def _seal_unless_sealed(self, place: SecretPosition, value: Any) -> str:
         return value if is_sealed(value) else self._seal(place, value)
 
     def _seal(self, place: SecretPosition, value: Any) -> str:
@@ -263,7 +265,7 @@ def seal_saved(
         for row in tx.rows(OLD_DOCUMENTS, of_tenant=secrets.tenant_id, of_canvas=secrets.canvas_id):
             yield row.dsl
 
-    return secrets.sealed(document, before)
+    return secrets.seal_document(document, before)
 
 
 def find_sealed_draft(tx: Transaction, most: int) -> tuple[UUID, UUID, Mapping[str, Any]] | None:
@@ -285,14 +287,14 @@ def seal_stored(tx: Transaction, secrets: CanvasSecrets) -> int:
     ids = {"of_tenant": secrets.tenant_id, "of_canvas": secrets.canvas_id}
     number = 0
     for row in tx.rows(DRAFT, **ids):
-        sealed = secrets.completed(row.draft)
+        sealed = secrets.seal_plain_text(row.draft)
         if sealed != row.draft:
-            tx.run(PUT_DRAFT, **ids, new_draft=sealed)
+            tx.execute(PUT_DRAFT, **ids, new_draft=sealed)
             number += 1
     for row in tx.rows(DOCUMENTS, **ids):
-        sealed = secrets.completed(row.dsl)
+        sealed = secrets.seal_plain_text(row.dsl)
         if sealed != row.dsl:
             digest = hashlib.sha256(encode(sealed).encode()).digest()
-            tx.run(PUT_DOCUMENT, version_id=row.id, new_dsl=sealed, new_digest=digest)
+            tx.execute(PUT_DOCUMENT, version_id=row.id, new_dsl=sealed, new_digest=digest)
             number += 1
     return number

@@ -171,7 +171,7 @@ def update(
     }
     try:
         with tx.savepoint():
-            hit = tx.run(UPDATE, of_tenant=tenant_id, canvas_id=canvas_id, **values)
+            hit = tx.execute(UPDATE, of_tenant=tenant_id, canvas_id=canvas_id, **values)
     except IntegrityError as error:  # the unique title is the only constraint that these columns can violate
         raise _title_conflict(title or "A canvas of this title") from error
     if not hit:
@@ -182,7 +182,7 @@ def update(
 
 def put_draft(tx: Transaction, tenant_id: UUID, canvas_id: UUID, dsl: Mapping[str, Any]) -> None:
     """Change only the draft: no version is stored, and what is published stays. Raises NotFound."""
-    if not tx.run(PUT_DRAFT, of_tenant=tenant_id, canvas_id=canvas_id, new_draft=dict(dsl)):
+    if not tx.execute(PUT_DRAFT, of_tenant=tenant_id, canvas_id=canvas_id, new_draft=dict(dsl)):
         raise NotFound("canvas not found.")
 
 
@@ -210,9 +210,9 @@ def delete(tx: Transaction, tenant_id: UUID, canvas_id: UUID) -> None:
     """
     if not tx.rows(LOCK, of_tenant=tenant_id, canvas_id=canvas_id):
         raise NotFound("canvas not found.")
-    tx.run(DELETE_CONVERSATIONS, of_tenant=tenant_id, canvas_id=canvas_id)
+    tx.execute(DELETE_CONVERSATIONS, of_tenant=tenant_id, canvas_id=canvas_id)
     versions.delete_all(tx, tenant_id, canvas_id)
-    tx.run(DELETE, of_tenant=tenant_id, canvas_id=canvas_id)
+    tx.execute(DELETE, of_tenant=tenant_id, canvas_id=canvas_id)
 
 
 def _require_canvas(row: Mapping[str, Any] | None) -> StoredCanvas:

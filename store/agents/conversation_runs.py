@@ -65,7 +65,7 @@ def lock(tx: Transaction, tenant_id: UUID, conversation_id: UUID) -> Mapping[str
 def mark_queued(tx: Transaction, conversation: Mapping[str, Any], conversation_id: UUID) -> None:
     """Note that a run of a conversation is queued. The caller has locked the conversation and passes its row."""
     if not conversation["has_queue"]:
-        tx.later(SET_HAS_QUEUE, conversation_id=conversation_id)
+        tx.send(SET_HAS_QUEUE, conversation_id=conversation_id)
 
 
 def find_next_queued(tx: Transaction, conversation_id: UUID) -> UUID | None:
@@ -80,7 +80,7 @@ def list_open_runs(tx: Transaction, conversation_id: UUID) -> list[UUID]:
 
 def set_active_run(tx: Transaction, conversation_id: UUID, run_id: UUID) -> None:
     """Make a run the active one, unless there is another active run."""
-    tx.later(SET_ACTIVE_RUN, conversation_id=conversation_id, run_id=run_id)
+    tx.send(SET_ACTIVE_RUN, conversation_id=conversation_id, run_id=run_id)
 
 
 def append_user_message(
@@ -91,17 +91,17 @@ def append_user_message(
     The caller has locked the conversation and passes its row.
     """
     number = int(conversation["messages"]) + 1
-    tx.later(COUNT_MESSAGE, conversation_id=conversation_id)
-    tx.later(PUT_MESSAGE, conversation_id=conversation_id, number=number, run_id=run_id, role="user", content=content)
+    tx.send(COUNT_MESSAGE, conversation_id=conversation_id)
+    tx.send(PUT_MESSAGE, conversation_id=conversation_id, number=number, run_id=run_id, role="user", content=content)
     return number
 
 
 def import_history(tx: Transaction, conversation_id: UUID, entries: Sequence[tuple[str, str]]) -> None:
     """Give a new conversation messages that no run of it has produced: (role, text), oldest first."""
     for number, (role, message) in enumerate(entries, start=1):
-        tx.later(COUNT_MESSAGE, conversation_id=conversation_id)
+        tx.send(COUNT_MESSAGE, conversation_id=conversation_id)
         content = message if role == "user" else {"content": message}
-        tx.later(PUT_MESSAGE, conversation_id=conversation_id, number=number, role=role, content=content)
+        tx.send(PUT_MESSAGE, conversation_id=conversation_id, number=number, role=role, content=content)
 
 
 def finish_run(tx: Transaction, row: RunRow, *, last: tuple[UUID, str] | None, error: str) -> UUID | None:
@@ -113,7 +113,7 @@ def finish_run(tx: Transaction, row: RunRow, *, last: tuple[UUID, str] | None, e
     conversation_id = row.conversation_id
     held = tx.one_or_none(LOCK_QUEUE if last is None else COUNT_MESSAGE, conversation_id=conversation_id)
     if last is not None and held is not None:  # held is None if the conversation was deleted meanwhile
-        tx.run(
+        tx.execute(
             PUT_MESSAGE,
             conversation_id=conversation_id,
             number=held["messages"],
@@ -123,7 +123,7 @@ def finish_run(tx: Transaction, row: RunRow, *, last: tuple[UUID, str] | None, e
             node_id=last[1],
         )
     next_run = find_next_queued(tx, conversation_id) if held is None or held["has_queue"] else None
-    released = tx.run(
+    released = tx.execute(
         RELEASE,
         conversation_id=conversation_id,
         run_id=row.id,

@@ -178,7 +178,7 @@ def create(
     `token_id`: the share link that begins it.
     """
     created = conversation_id or new_id()
-    tx.later(
+    tx.send(
         INSERT,
         id=created,
         tenant_id=tenant_id,
@@ -241,9 +241,13 @@ def list_messages(tx: Transaction, tenant_id: UUID, conversation_id: UUID) -> li
     return list_messages_of(tx, tenant_id, [conversation_id])[conversation_id]
 
 
-def list_messages_of(tx: Transaction, tenant_id: UUID, conversation_ids: Sequence[UUID]) -> dict[UUID, list[ConversationMessage]]:
+def list_messages_of(
+    tx: Transaction, tenant_id: UUID, conversation_ids: Sequence[UUID]
+) -> dict[UUID, list[ConversationMessage]]:
     """Return all messages of some conversations in order; none for unknown conversations or another tenant's."""
-    by_conversation: dict[UUID, list[ConversationMessage]] = {conversation_id: [] for conversation_id in conversation_ids}
+    by_conversation: dict[UUID, list[ConversationMessage]] = {
+        conversation_id: [] for conversation_id in conversation_ids
+    }
     for conversation_id, *row, large in tx.rows(MESSAGES, tenant_id=tenant_id, some=list(conversation_ids)):
         message = ConversationMessage(*row)
         content = tx.large.outputs(str(message.node_id), message.content, large)
@@ -286,7 +290,7 @@ def delete(tx: Transaction, tenant_id: UUID, canvas_id: UUID, conversation_ids: 
 
 def delete_all(tx: Transaction, tenant_id: UUID, canvas_id: UUID) -> int:
     """Delete all conversations of a canvas; return how many there were."""
-    return tx.run(DELETE_ALL, tenant_id=tenant_id, canvas_id=canvas_id)
+    return tx.execute(DELETE_ALL, tenant_id=tenant_id, canvas_id=canvas_id)
 
 
 def _conditions(filters: ConversationFilter, order_by: str) -> list[ColumnElement[bool]]:

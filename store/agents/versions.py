@@ -82,12 +82,14 @@ def _lock_newest(*conditions: ColumnElement[bool]) -> Select[Any]:
 LOCK_LATEST = _lock_newest()
 LOCK_RELEASED = _lock_newest(versions.c.released)
 LOCK_BY_ID = _lock_newest(versions.c.id == bindparam("version_id"))
-LOCK_LIKE_DRAFT = _lock_newest(  # a json column keeps the text that was encoded, so hashing it gives `digest_of` the draft
-    versions.c.digest
-    == select(func.sha256(func.convert_to(cast(canvases.c.draft, Text), "UTF8"), type_=LargeBinary))
-    .where(*_draft_of_canvas)
-    .correlate(None)
-    .scalar_subquery()
+LOCK_LIKE_DRAFT = (
+    _lock_newest(  # a json column keeps the text that was encoded, so hashing it gives `digest_of` the draft
+        versions.c.digest
+        == select(func.sha256(func.convert_to(cast(canvases.c.draft, Text), "UTF8"), type_=LargeBinary))
+        .where(*_draft_of_canvas)
+        .correlate(None)
+        .scalar_subquery()
+    )
 )
 LOCK = (
     select(versions.c.id)
@@ -138,7 +140,9 @@ _is_latest_release = versions.c.released & ~exists().where(
     _newer.c.deleted_at.is_(None),
     _newer.c.created_at > versions.c.created_at,
 )
-_newest_unreleased = select(versions.c.id).where(_of_canvas, ~versions.c.released).order_by(*_newest_first).limit(MAX_UNRELEASED)
+_newest_unreleased = (
+    select(versions.c.id).where(_of_canvas, ~versions.c.released).order_by(*_newest_first).limit(MAX_UNRELEASED)
+)
 LOCK_EXCESS = (
     select(versions.c.id)
     .where(
@@ -285,7 +289,7 @@ def delete(tx: Transaction, tenant_id: UUID, canvas_id: UUID, version_id: UUID, 
         raise NotAllowed("A run of this version is not over. Cancel it first.")
     if (use["is_read"] or use["is_latest_release"]) and not force:
         raise NotAllowed("This version is the latest release, or runs and sessions refer to it.")
-    tx.run(HIDE if use["is_read"] else DELETE, version_id=version_id)
+    tx.execute(HIDE if use["is_read"] else DELETE, version_id=version_id)
 
 
 def delete_all(tx: Transaction, tenant_id: UUID, canvas_id: UUID) -> None:
@@ -305,4 +309,4 @@ def _require_version(rows: Sequence[Row[Any]], message: str) -> Version:
 
 
 def _delete_unused(tx: Transaction, locked: Sequence[Row[Any]]) -> int:
-    return tx.run(DELETE_UNUSED, version_ids=[version_id for (version_id,) in locked]) if locked else 0
+    return tx.execute(DELETE_UNUSED, version_ids=[version_id for (version_id,) in locked]) if locked else 0

@@ -21,7 +21,9 @@ from sqlalchemy.types import TypeEngine
 from store.db import pruning
 from store.primitives.json_codec import encode
 
-MAX_CACHED = 1024  # statements; more than the product has, so only statements that were built for a single call are evicted
+MAX_CACHED = (
+    1024  # statements; more than the product has, so only statements that were built for a single call are evicted
+)
 
 _DIALECT = PGDialect_psycopg(paramstyle="numeric_dollar")
 _FROM_CALLER = object()
@@ -41,19 +43,21 @@ class CompiledStatement:
     """
 
     sql: bytes
-    places: Sequence[tuple[str, Any, Converter | None]]
-    is_about_runs: bool = False
+    parameters: Sequence[tuple[str, Any, Converter | None]]
+    names_partitioned_table: bool = False
     is_used_once: bool = False
 
     def values(self, arguments: Mapping[str, Any]) -> list[Any]:
         """Return the values in order, converted for the driver. Raises KeyError if one is missing."""
         return [
             constant if constant is not _FROM_CALLER else put(arguments[name]) if put else arguments[name]
-            for name, constant, put in self.places
+            for name, constant, put in self.parameters
         ]
 
 
-def compile_statement(statement: Executable, arguments: Mapping[str, Any], partition: str = pruning.PARENT) -> CompiledStatement:
+def compile_statement(
+    statement: Executable, arguments: Mapping[str, Any], partition: str = pruning.PARENT
+) -> CompiledStatement:
     """Compile a statement for the parameter names that it is called with. An INSERT writes the columns that are named.
 
     `partition`: the suffix of the week's partitions that the statement names in place of the tables (`p2026w47`).
@@ -63,12 +67,12 @@ def compile_statement(statement: Executable, arguments: Mapping[str, Any], parti
 
 def pin_to_run(made: CompiledStatement, run_id: UUID) -> CompiledStatement:
     """Return a statement with its run's id as a literal, so that even a generic plan covers one partition only."""
-    if not made.is_about_runs:
+    if not made.names_partitioned_table:
         return made
-    numbers = {number for number, (name, _, _) in enumerate(made.places, start=1) if name in pruning.RUN_ID_NAMES}
+    numbers = {number for number, (name, _, _) in enumerate(made.parameters, start=1) if name in pruning.RUN_ID_NAMES}
     literal = f"cast('{run_id}' as uuid)".encode()
     sql = _PLACEHOLDER.sub(lambda place: literal if int(place[1]) in numbers else place[0], made.sql)
-    return CompiledStatement(sql, made.places, is_about_runs=True, is_used_once=True)
+    return CompiledStatement(sql, made.parameters, names_partitioned_table=True, is_used_once=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +132,7 @@ def _combine(writes: tuple[tuple[CompiledStatement, str], ...]) -> CombinedState
     before = 0
     for number, part in enumerate(parts):
         texts.append(b"w%d as (%s)" % (number, _PLACEHOLDER.sub(partial(_shift_placeholder, by=before), part.sql)))
-        before += len(part.places)
+        before += len(part.parameters)
     checks = [f"(select {check} from w{number})" for number, (_, check) in enumerate(writes) if check]  # noqa: S608 (constants)
     return CombinedStatement(
         b"with %s select %s" % (b", ".join(texts), ", ".join(checks or ["1"]).encode()), parts, is_used_once
@@ -152,7 +156,7 @@ def _compile_cached(statement: Executable, names: tuple[str, ...], partition: st
     parameters = {name: parameter for parameter, name in made.bind_names.items()}
     places = [_parameter_of(name, parameters[name], name in names) for name in made.positiontup or ()]
     sql = made.string.encode()
-    return CompiledStatement(sql, places, is_about_runs=pruning.names_partitioned_table(sql))
+    return CompiledStatement(sql, places, names_partitioned_table=pruning.names_partitioned_table(sql))
 
 
 def _parameter_of(name: str, parameter: BindParameter[Any], is_from_caller: bool) -> tuple[str, Any, Converter | None]:

@@ -83,7 +83,7 @@ class Database:
             "options": " ".join(f"-c {name}={value}" for name, value in limits.items()),
         }
         self._connect_arguments = arguments
-        self._keeps_statements_apart = False  # True once a connection of this process has passed the check
+        self._is_pooler_checked = False  # True once a connection of this process has passed the check
         self._engine: Engine = create_engine(
             url,
             pool_size=pool_size,
@@ -124,7 +124,7 @@ class Database:
             tx = Transaction(lambda: stack.enter_context(self._connection()), self.large, self.pruning)
             try:
                 yield tx
-                tx.end()
+                tx.finish()
             except BaseException:
                 tx.roll_back()
                 raise
@@ -132,14 +132,14 @@ class Database:
     @contextmanager
     def _connection(self) -> Generator[tuple[Connection, PreparedStatements]]:
         try:
-            pooled = self._pooled()
+            pooled = self._borrow()
         except psycopg.Error as error:
             advice = poolers.advice_for(error)
             advised = psycopg.OperationalError(f"{error} {advice}") if advice else error
             raise to_sqlalchemy_error(advised, is_connection_lost=True) from error
         connection = cast(Connection, pooled.driver_connection)
         try:
-            if self.pruning.must_be_read():
+            if self.pruning.claim_read():
                 self._read_weeks(connection, pooled.info["prepared"])
             yield connection, pooled.info["prepared"]
         finally:
@@ -153,14 +153,14 @@ class Database:
         """Read which weeks have partitions: once per process, then at most once a minute if a week was missing."""
         tx = Transaction(lambda: (connection, prepared), self.large, self.pruning)
         try:
-            self.pruning.learn(name for (name,) in tx.rows(SELECT_WEEKS, tables=list(PARTITIONED)))
-            tx.end()
+            self.pruning.set_weeks(name for (name,) in tx.rows(SELECT_WEEKS, tables=list(PARTITIONED)))
+            tx.finish()
         except BaseException:
-            self.pruning.forget()
+            self.pruning.invalidate()
             tx.roll_back()
             raise
 
-    def _pooled(self) -> PoolProxiedConnection:
+    def _borrow(self) -> PoolProxiedConnection:
         """Borrow a connection from the pool; one that was opened before another one broke is replaced by a new one."""
         for _ in range(self.pool_size):
             pooled = self._engine.raw_connection()
@@ -170,7 +170,7 @@ class Database:
             pooled.close()
         return self._engine.raw_connection()
 
-    def carry_out(self, work: Callable[[Transaction], T]) -> T:
+    def run_with_retry(self, work: Callable[[Transaction], T]) -> T:
         """Run `work` in a transaction and return its result; run it again if the database has certainly rolled it back.
 
         It is repeated after a lock timeout or a deadlock, which may show only at the commit because most statements are
@@ -178,9 +178,9 @@ class Database:
         broke during the commit, because the commit may have succeeded. Large values that the work needs are read from
         the file storage between transactions.
         """
-        return self.reading_ahead(lambda large: self._carried_out(work, large))
+        return self.run_with_large_values(lambda large: self._run_with_retry(work, large))
 
-    def reading_ahead(self, work: Callable[[LargeValues], T]) -> T:
+    def run_with_large_values(self, work: Callable[[LargeValues], T]) -> T:
         """Run `work` with a LargeValues for its transactions; run it again after each large value it needs.
 
         Such a value is read from the file storage while no transaction is open. Raises ValueGone.
@@ -192,7 +192,7 @@ class Database:
             except ReadFirst as needed:
                 ahead[needed.key] = self.large.read(needed)
 
-    def _carried_out(self, work: Callable[[Transaction], T], large: LargeValues) -> T:
+    def _run_with_retry(self, work: Callable[[Transaction], T], large: LargeValues) -> T:
         for further in reversed(range(MAX_TRIES)):
             is_done = False
             try:
@@ -215,11 +215,11 @@ class Database:
     def check_writable(self) -> None:
         """Raise an error if the database does not answer, refuses writes, or has no free disk space."""
         with self.transaction() as tx:
-            tx.run(WRITE_NOTHING)
-            tx.run(SET_LOW_WORK_MEM)
+            tx.execute(WRITE_NOTHING)
+            tx.execute(SET_LOW_WORK_MEM)
             tx.scalar(SPILL)
 
-    def refuse_pooler(self) -> None:
+    def require_safe_pooler(self) -> None:
         """Raise ExecutorError if DATABASE_URL leads to a pooler that this process cannot work through.
 
         If the database cannot be reached nothing is raised: processes wait for it, and their first connection checks
@@ -234,12 +234,12 @@ class Database:
 
     def _check_pooler(self, connection: Any, record: Any) -> None:
         """Check at the first connection to a server that a pooler keeps its clients' prepared statements apart."""
-        if self._keeps_statements_apart:
+        if self._is_pooler_checked:
             return
         arguments, options = self._engine.dialect.create_connect_args(self._engine.url)
         with ExitStack() as on_failure:
             on_failure.callback(connection.close)
-            self._keeps_statements_apart = poolers.check_pooler(
+            self._is_pooler_checked = poolers.check_pooler(
                 connection, lambda: psycopg.connect(*arguments, **{**options, **self._connect_arguments})
             )
             on_failure.pop_all()

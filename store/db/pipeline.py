@@ -55,8 +55,10 @@ class PreparedStatements:
     def __init__(self) -> None:
         self.names: dict[StatementKey, bytes] = {}  # the least recently used first
         self.uses: dict[StatementKey, int] = {}
-        self.last = 0
-        self.unused: list[bytes] = []  # names to deallocate: the server has them, and no statement uses them any more
+        self.last_number = 0
+        self.to_deallocate: list[
+            bytes
+        ] = []  # names to deallocate: the server has them, and no statement uses them any more
         self.missing: set[bytes] = set()  # names whose preparation failed although their deallocation was sent already
 
     def name_of(self, key: StatementKey) -> bytes | None:
@@ -66,7 +68,7 @@ class PreparedStatements:
             self.names[key] = name
         return name
 
-    def count(self, key: StatementKey) -> int:
+    def count_use(self, key: StatementKey) -> int:
         """Count one use of a statement that is not prepared; return how often it was used so far."""
         if len(self.uses) >= MAX_COUNTED:
             self.uses.clear()
@@ -77,10 +79,10 @@ class PreparedStatements:
         """Add a statement and return its new name. Above MAX_PREPARED the least recently used statement is dropped."""
         while len(self.names) >= MAX_PREPARED:
             oldest = next(iter(self.names))
-            self.unused.append(self.names.pop(oldest))
+            self.to_deallocate.append(self.names.pop(oldest))
             self.uses.pop(oldest, None)
-        self.last += 1
-        name = self.names[key] = b"easel_%d" % self.last
+        self.last_number += 1
+        name = self.names[key] = b"easel_%d" % self.last_number
         return name
 
 
@@ -106,7 +108,7 @@ class Pipeline:
         self._connection = connection
         self._pgconn = connection.pgconn
         self._prepared = prepared
-        self._adapt = Transformer(connection)
+        self._transformer = Transformer(connection)
         self._sent: deque[StatementReply | Preparation | Deallocation] = deque()
 
     @property
@@ -114,7 +116,9 @@ class Pipeline:
         """Return whether no transaction is open on the server."""
         return self._pgconn.transaction_status == TransactionStatus.IDLE
 
-    def send(self, sql: bytes, values: Sequence[Any], *, result_format: int = 0, is_used_once: bool = False) -> StatementReply:
+    def send(
+        self, sql: bytes, values: Sequence[Any], *, result_format: int = 0, is_used_once: bool = False
+    ) -> StatementReply:
         """Send a statement with placeholders `$1`, `$2`, ... and its values, at the latest with the next `wait`.
 
         A statement that is used often on this connection is prepared, unless `is_used_once`. With `result_format` 1 the
@@ -122,11 +126,11 @@ class Pipeline:
         """
         if not self._pgconn.pipeline_status:
             self._pgconn.enter_pipeline_mode()
-        adapt = self._adapt
+        adapt = self._transformer
         dumped = adapt.dump_sequence(values, [PyFormat.AUTO] * len(values))
         key = sql, adapt.types or ()
         may_prepare = values and not is_used_once
-        name = (self._prepared.name_of(key) or self._prepare_if_it_pays(key)) if may_prepare else None
+        name = (self._prepared.name_of(key) or self._prepare_if_frequent(key)) if may_prepare else None
         if name is not None:
             self._pgconn.send_query_prepared(name, dumped, param_formats=adapt.formats, result_format=result_format)
         else:
@@ -142,28 +146,30 @@ class Pipeline:
         if not self._sent:
             return
         self._pgconn.pipeline_sync()
-        failed = self._connection.wait(self._replies())
+        failed = self._connection.wait(self._receive_replies())
         if failed is not None:
             raise error_from_result(failed, encoding="utf-8")
 
     def rows(self, result: PGresult) -> list[Any]:
         """Return the rows of a reply; each is a tuple with attributes."""
-        self._adapt.set_pgresult(result)
-        return self._adapt.load_rows(0, result.ntuples, _row_factory(*(result.fname(at) for at in range(result.nfields))))
+        self._transformer.set_pgresult(result)
+        return self._transformer.load_rows(
+            0, result.ntuples, _row_factory(*(result.fname(at) for at in range(result.nfields)))
+        )
 
-    def leave(self) -> None:
+    def exit(self) -> None:
         """Wait for all replies and leave pipeline mode, so that the connection can be used in other ways."""
         self.wait()
         if self._pgconn.pipeline_status:
             self._pgconn.exit_pipeline_mode()
 
-    def _prepare_if_it_pays(self, key: StatementKey) -> bytes | None:
+    def _prepare_if_frequent(self, key: StatementKey) -> bytes | None:
         prepared = self._prepared
-        if prepared.count(key) < PREPARE_AFTER_USES:
+        if prepared.count_use(key) < PREPARE_AFTER_USES:
             return None
         name = prepared.add(key)
-        while prepared.unused:
-            self._deallocate(prepared.unused.pop())
+        while prepared.to_deallocate:
+            self._deallocate(prepared.to_deallocate.pop())
         self._pgconn.send_prepare(name, *key)
         self._sent.append(Preparation(key, name))
         return name
@@ -175,7 +181,7 @@ class Pipeline:
             self._pgconn.send_query_params(b"deallocate " + name, None)
         self._sent.append(Deallocation(name))
 
-    def _replies(self) -> Generator[Any, Any, PGresult | None]:
+    def _receive_replies(self) -> Generator[Any, Any, PGresult | None]:
         failed = None
         yield from generators.send(self._pgconn)
         while self._sent:
@@ -184,13 +190,13 @@ class Pipeline:
             if result.status == _FAILED:
                 failed = result if failed is None else failed
             if result.status in (_FAILED, _SKIPPED):
-                self._not_done(sent)
+                self._correct_bookkeeping(sent)
             elif isinstance(sent, StatementReply):
                 sent.result = result
         yield from generators.fetch_many(self._pgconn)  # the reply to the sync
         return failed
 
-    def _not_done(self, sent: StatementReply | Preparation | Deallocation) -> None:
+    def _correct_bookkeeping(self, sent: StatementReply | Preparation | Deallocation) -> None:
         """Correct the bookkeeping after the server refused or skipped a request."""
         match sent:
             case Preparation(key, name):
@@ -202,7 +208,7 @@ class Pipeline:
                 if name in self._prepared.missing:
                     self._prepared.missing.remove(name)
                 else:
-                    self._prepared.unused.append(name)
+                    self._prepared.to_deallocate.append(name)
             case StatementReply():
                 pass
 

@@ -74,14 +74,14 @@ class Pruning:
         partitions = {self.partition_of(run_id) for run_id in run_ids}
         return (partitions.pop() or PARENT) if len(partitions) == 1 else PARENT
 
-    def by_week(self, runs: Iterable[Sequence[Any]]) -> list[list[Any]]:
+    def group_by_week(self, runs: Iterable[Sequence[Any]]) -> list[list[Any]]:
         """Group tuples that begin with a run's id by the run's week; return the groups in the order of weeks."""
         groups: dict[str, list[Any]] = {}
         for entry in runs:
             groups.setdefault(self.partition_of(entry[0]) or PARENT, []).append(entry)
         return [groups[name] for name in sorted(groups)]
 
-    def must_be_read(self) -> bool:
+    def claim_read(self) -> bool:
         """Return whether the caller has to read the weeks from the catalogue now. Only one caller gets True."""
         now = time.monotonic()
         with self._lock:
@@ -90,16 +90,16 @@ class Pruning:
                 self._read_at, self._is_missing_one = now, False
             return is_due
 
-    def learn(self, names: Iterable[str | None]) -> None:
+    def set_weeks(self, names: Iterable[str | None]) -> None:
         """Replace the known weeks by these names (`2026w47`). Other names are ignored."""
-        weeks = sorted(week for week in map(Week.named, filter(None, names)) if week is not None)
+        weeks = sorted(week for week in map(Week.from_name, filter(None, names)) if week is not None)
         self._weeks = (
-            [week.first.int for week in weeks],
-            [week.end.int for week in weeks],
+            [week.first_id.int for week in weeks],
+            [week.end_id.int for week in weeks],
             [f"p{week.name}" for week in weeks],
         )
 
-    def forget(self) -> None:
+    def invalidate(self) -> None:
         """Forget all weeks, and have the next caller read them again."""
         with self._lock:
             self._weeks, self._read_at = ([], [], []), None

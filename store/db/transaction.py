@@ -38,7 +38,14 @@ from psycopg.pq.abc import PGresult
 from sqlalchemy import Executable, text
 from sqlalchemy.exc import DBAPIError, InvalidRequestError, MultipleResultsFound, StatementError
 
-from store.db.compiled_statements import CombinedStatement, CompiledStatement, Write, combine_writes, compile_statement, pin_to_run
+from store.db.compiled_statements import (
+    CombinedStatement,
+    CompiledStatement,
+    Write,
+    combine_writes,
+    compile_statement,
+    pin_to_run,
+)
 from store.db.pipeline import Connection, Pipeline, PreparedStatements, StatementReply
 from store.db.pruning import RUN_IDS_NAME, Pruning, run_id_of
 from store.files.large_values import NO_STORAGE, LargeValues
@@ -62,7 +69,7 @@ class PendingResult:
         self._reply = reply
 
     @property
-    def is_there(self) -> bool:
+    def is_received(self) -> bool:
         """Return whether the result was received; False also if the statement failed or was skipped."""
         return self._reply.result is not None
 
@@ -84,7 +91,7 @@ class PendingResult:
 
     def count(self) -> int:
         """Return how many rows a write has changed."""
-        return self._transaction.hit_by(self._reply)
+        return self._transaction.changed_rows_of(self._reply)
 
 
 class Transaction:
@@ -108,20 +115,20 @@ class Transaction:
         self.pruning = pruning or self.pruning
         self._connect = connect
         self._connected: tuple[Connection, Pipeline] | None = None
-        self._begins = False  # whether `begin` is to be sent before the next statement
+        self._must_begin = False  # whether `begin` is to be sent before the next statement
         self._writes: list[Write] = []  # queued, not yet sent
-        self._behind: list[AfterCommitQuery] = []  # sent right after the commit
+        self._after_commit: list[AfterCommitQuery] = []  # sent right after the commit
 
     @property
     def connection(self) -> Connection:
         """Return the connection that the statements use; takes it from the pool if there was no statement yet."""
-        return self._wired()[0]
+        return self._connect_once()[0]
 
     @property
     def _pipeline(self) -> Pipeline:
-        return self._wired()[1]
+        return self._connect_once()[1]
 
-    def _wired(self) -> tuple[Connection, Pipeline]:
+    def _connect_once(self) -> tuple[Connection, Pipeline]:
         if self._connected is None:
             connection, prepared = self._connect()
             self._connected = connection, Pipeline(connection, prepared)
@@ -130,33 +137,33 @@ class Transaction:
     # -- send and wait ----------------------------------------------------------------------------------------------
     def rows(self, statement: Executable, **values: Any) -> Sequence[Any]:
         """Send a statement and return all its rows; each is a tuple with attributes."""
-        return self.later(statement, **values).rows()
+        return self.send(statement, **values).rows()
 
-    def rows_of_bytes(self, statement: Executable, **values: Any) -> Sequence[Any]:
+    def rows_in_binary(self, statement: Executable, **values: Any) -> Sequence[Any]:
         """Send a statement that reads large bytea values; return its rows. The binary format halves their size."""
-        return self._sent(statement, values, result_format=1).rows()
+        return self._send_after_writes(statement, values, result_format=1).rows()
 
     def one_or_none(self, statement: Executable, **values: Any) -> Mapping[str, Any] | None:
         """Send a statement and return its only row as a mapping; None if there is none."""
-        return self.later(statement, **values).one_or_none()
+        return self.send(statement, **values).one_or_none()
 
     def scalar(self, statement: Executable, **values: Any) -> Any:
         """Send a statement and return the first column of its first row; None if there are no rows."""
-        return self.later(statement, **values).scalar()
+        return self.send(statement, **values).scalar()
 
-    def run(self, statement: Executable, **values: Any) -> int:
+    def execute(self, statement: Executable, **values: Any) -> int:
         """Send a write, wait for it, and return how many rows it changed."""
-        return self.later(statement, **values).count()
+        return self.send(statement, **values).count()
 
     # -- send without waiting ---------------------------------------------------------------------------------------
-    def later(self, statement: Executable, **values: Any) -> PendingResult:
+    def send(self, statement: Executable, **values: Any) -> PendingResult:
         """Send a statement without waiting for its result.
 
         Statements are executed in the order in which they were sent, and each sees what was committed when it began. If
         one fails, its error is raised at the next wait, at the latest at the commit, and the server executes nothing
         behind it.
         """
-        return self._sent(statement, values)
+        return self._send_after_writes(statement, values)
 
     def write(self, statement: Executable, check: str = "", /, **values: Any) -> None:
         """Queue a write whose result is not read; it is sent with the next statement or with the commit.
@@ -173,34 +180,36 @@ class Transaction:
             self.write(statement, **each)
 
     def _send_writes(self) -> None:
-        self._open()
+        self._send_begin()
         writes, self._writes = self._writes, []
         for write in writes:
-            self._put_together([write])
+            self._send_combined([write])
 
-    def _put_together(self, writes: Sequence[Write]) -> None:
-        made = combine_writes(writes, [self._compiled(write.statement, write.values) for write in writes])
-        self._put(made, writes)
+    def _send_combined(self, writes: Sequence[Write]) -> None:
+        made = combine_writes(writes, [self._compile(write.statement, write.values) for write in writes])
+        self._send_compiled(made, writes)
 
-    def _is_one_statement(self) -> bool:
+    def _can_be_one_statement(self) -> bool:
         """Return whether the transaction consists of queued writes only, no two of the same statement.
 
         The same statement twice stays apart: each number of repetitions would be a statement of its own to compile and
         plan.
         """
         different = len({write.statement for write in self._writes}) == len(self._writes)
-        return self._begins and different and not self._behind
+        return self._must_begin and different and not self._after_commit
 
-    def _open(self) -> None:
-        if self._begins:
-            self._begins = False
-            self._put(compile_statement(BEGIN, {}), {})
+    def _send_begin(self) -> None:
+        if self._must_begin:
+            self._must_begin = False
+            self._send_compiled(compile_statement(BEGIN, {}), {})
 
-    def _sent(self, statement: Executable, values: Mapping[str, Any], result_format: int = 0) -> PendingResult:
+    def _send_after_writes(
+        self, statement: Executable, values: Mapping[str, Any], result_format: int = 0
+    ) -> PendingResult:
         self._send_writes()
-        return self._put(self._compiled(statement, values), values, result_format)
+        return self._send_compiled(self._compile(statement, values), values, result_format)
 
-    def _compiled(self, statement: Executable, values: Mapping[str, Any]) -> CompiledStatement:
+    def _compile(self, statement: Executable, values: Mapping[str, Any]) -> CompiledStatement:
         """Return the compiled statement; if its values name a run, it names the partitions of the run's week."""
         run_id = run_id_of(values)
         if isinstance(run_id, UUID):
@@ -212,7 +221,9 @@ class Transaction:
             return compile_statement(statement, values, self.pruning.partition_of_all(values[RUN_IDS_NAME]))
         return compile_statement(statement, values)
 
-    def _put(self, made: CompiledStatement | CombinedStatement, values: Any, result_format: int = 0) -> PendingResult:
+    def _send_compiled(
+        self, made: CompiledStatement | CombinedStatement, values: Any, result_format: int = 0
+    ) -> PendingResult:
         try:
             put = made.values(values)
         except (TypeError, ValueError) as error:
@@ -221,19 +232,19 @@ class Transaction:
             sent = self._pipeline.send(made.sql, put, result_format=result_format, is_used_once=made.is_used_once)
             return PendingResult(self, sent)
         except psycopg.Error as error:
-            raise self._translated(error) from error
+            raise self._translate(error) from error
 
-    def behind_commit(self, statement: Executable, **values: Any) -> "AfterCommitQuery":
+    def query_after_commit(self, statement: Executable, **values: Any) -> "AfterCommitQuery":
         """Have a statement sent right after the commit, in the same round trip; it sees what is committed by then."""
         behind = AfterCommitQuery(statement, values)
-        self._behind.append(behind)
+        self._after_commit.append(behind)
         return behind
 
-    def commit_without_waiting(self) -> None:
+    def commit_asynchronously(self) -> None:
         """Let the commit of this transaction return before it is on disk (only for claims and renewals of leases)."""
-        self.later(ASYNCHRONOUS_COMMIT)
+        self.send(ASYNCHRONOUS_COMMIT)
 
-    def may_take(self, max_time: timedelta) -> None:
+    def extend_time_limit(self, max_time: timedelta) -> None:
         """Extend the server's time limits for this transaction; the time counts from here.
 
         A transaction limit must be switched off before a new one is set: raising a limit whose timer is running has no
@@ -242,24 +253,24 @@ class Transaction:
         milliseconds = str(int(max_time.total_seconds() * 1000))
         limits = ["statement_timeout", "idle_in_transaction_session_timeout"]
         if self.connection.info.server_version >= TRANSACTION_TIMEOUT_SINCE:
-            self.later(SET_LIMIT, limit="transaction_timeout", milliseconds="0")
+            self.send(SET_LIMIT, limit="transaction_timeout", milliseconds="0")
             limits.append("transaction_timeout")
         for limit in limits:
-            self.later(SET_LIMIT, limit=limit, milliseconds=milliseconds)
+            self.send(SET_LIMIT, limit=limit, milliseconds=milliseconds)
 
     @contextmanager
     def savepoint(self) -> Generator[None]:
         """Run a block that may fail on its own: its changes are then rolled back, and the transaction can continue."""
-        self.run(SAVEPOINT)
+        self.execute(SAVEPOINT)
         try:
             yield
             self.wait()
         except BaseException:
             with suppress(DBAPIError):
                 self.wait()
-            self.run(ROLL_BACK_TO_SAVEPOINT)
+            self.execute(ROLL_BACK_TO_SAVEPOINT)
             raise
-        self.run(RELEASE_SAVEPOINT)
+        self.execute(RELEASE_SAVEPOINT)
 
     def wait(self) -> None:
         """Send what is queued and wait for all results. Raises the error of the first statement that failed."""
@@ -267,7 +278,7 @@ class Transaction:
         try:
             self._pipeline.wait()
         except psycopg.Error as error:
-            raise self._translated(error) from error
+            raise self._translate(error) from error
 
     def rows_of(self, reply: StatementReply) -> Sequence[Any]:
         """Return the rows of a reply."""
@@ -275,9 +286,9 @@ class Transaction:
         try:
             return self._pipeline.rows(result)
         except psycopg.Error as error:
-            raise self._translated(error) from error
+            raise self._translate(error) from error
 
-    def hit_by(self, reply: StatementReply) -> int:
+    def changed_rows_of(self, reply: StatementReply) -> int:
         """Return how many rows the write of a reply has changed."""
         return self._result_of(reply).command_tuples or 0
 
@@ -288,45 +299,45 @@ class Transaction:
             raise InvalidRequestError("This statement was not executed because one before it failed.")
         return reply.result
 
-    def _translated(self, error: psycopg.Error) -> DBAPIError:
+    def _translate(self, error: psycopg.Error) -> DBAPIError:
         made = to_sqlalchemy_error(error, is_connection_lost=bool(self.connection.closed))
         if names_dropped_week(made):
-            self.pruning.forget()
+            self.pruning.invalidate()
         return made
 
     # -- begin, commit, roll back ----------------------------------------------------------------------------------
     def begin(self) -> None:
         """Have `begin` sent before the next statement. Without it each statement commits on its own."""
-        self._begins = True
+        self._must_begin = True
 
     def commit(self) -> None:
         """Send what is queued, commit, and wait for all results."""
-        if self._is_one_statement():
-            self._begins = False
+        if self._can_be_one_statement():
+            self._must_begin = False
             writes, self._writes = self._writes, []
             if writes:
-                self._put_together(writes)
-            self.end()
+                self._send_combined(writes)
+            self.finish()
             return
-        self.later(COMMIT)
-        sent, self._behind = self._behind, []
+        self.send(COMMIT)
+        sent, self._after_commit = self._after_commit, []
         for behind in sent:
-            behind.later = self.later(behind.statement, **behind.values)
-        self.end()
+            behind.result = self.send(behind.statement, **behind.values)
+        self.finish()
 
-    def end(self) -> None:
+    def finish(self) -> None:
         """Wait for all results and release the connection for other transactions."""
         self._send_writes()
         if self._connected is None:
             return
         try:
-            self._pipeline.leave()
+            self._pipeline.exit()
         except psycopg.Error as error:
-            raise self._translated(error) from error
+            raise self._translate(error) from error
 
     def roll_back(self) -> None:
         """Roll back. Closes the connection if that fails."""
-        self._begins = False
+        self._must_begin = False
         self._writes.clear()
         if self._connected is None:
             return
@@ -334,8 +345,8 @@ class Transaction:
             with suppress(DBAPIError):
                 self.wait()
             if not self._pipeline.is_idle:
-                self.run(ROLLBACK)
-            self.end()
+                self.execute(ROLLBACK)
+            self.finish()
         except (psycopg.Error, DBAPIError):
             self.connection.close()
 
@@ -346,11 +357,11 @@ class AfterCommitQuery:
 
     statement: Executable
     values: Mapping[str, Any]
-    later: PendingResult | None = None  # None until the commit was sent
+    result: PendingResult | None = None  # None until the commit was sent
 
     def scalar(self) -> Any:
         """Return the first column of the first row; None if there are no rows, or if the transaction did not commit."""
-        return self.later.scalar() if self.later is not None and self.later.is_there else None
+        return self.result.scalar() if self.result is not None and self.result.is_received else None
 
 
 def to_sqlalchemy_error(error: psycopg.Error, *, is_connection_lost: bool) -> DBAPIError:

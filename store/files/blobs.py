@@ -30,11 +30,11 @@ class StorageUnavailable(OSError):
 class Blobs(Protocol):
     """A file storage: bytes by the SHA-256 of their content."""
 
-    def put(self, data: bytes) -> bytes:
+    def store(self, data: bytes) -> bytes:
         """Store bytes durably and return their hash. Storing the same bytes again changes nothing."""
         ...
 
-    def put_file(self, file: BinaryIO) -> tuple[bytes, int]:
+    def store_file(self, file: BinaryIO) -> tuple[bytes, int]:
         """Store the content of a file, read one block at a time; return its hash and its size in bytes."""
         ...
 
@@ -49,7 +49,7 @@ class Blobs(Protocol):
         """
         ...
 
-    def is_there(self) -> bool:
+    def is_reachable(self) -> bool:
         """Return whether this process can reach the storage."""
         ...
 
@@ -72,15 +72,15 @@ class LocalBlobs:
 
     folder: Path
 
-    def put(self, data: bytes) -> bytes:
+    def store(self, data: bytes) -> bytes:
         """Store bytes. A file is written under a temporary name and renamed, so that a reader never sees half of it."""
-        sha256, _ = self.put_file(io.BytesIO(data))
+        sha256, _ = self.store_file(io.BytesIO(data))
         return sha256
 
-    def put_file(self, file: BinaryIO) -> tuple[bytes, int]:
+    def store_file(self, file: BinaryIO) -> tuple[bytes, int]:
         """Store the content of a file. It is read twice: for the hash, and to copy it unless it is stored already."""
         sha256, size = hash_file(file)
-        place = self._place(sha256)
+        place = self._path_of(sha256)
         if not _touch(place):
             _make_folder(place.parent)
             _write_file(place, file)
@@ -91,7 +91,7 @@ class LocalBlobs:
     def get(self, sha256: bytes) -> bytes:
         """Return the bytes with a hash, after comparing them with it."""
         try:
-            data = self._place(sha256).read_bytes()
+            data = self._path_of(sha256).read_bytes()
         except FileNotFoundError as error:
             raise NotFound(f"The content {sha256.hex()} is not in the file storage.") from error
         if hashlib.sha256(data).digest() != sha256:
@@ -104,7 +104,7 @@ class LocalBlobs:
         The file is renamed first: a process that stores the same bytes afterwards writes them anew, and one that did so
         before shows in the file's time. Files that a process renamed before it died are dealt with first.
         """
-        place = self._place(sha256)
+        place = self._path_of(sha256)
         for aside in place.parent.glob(f"{place.name}.*"):
             _remove_or_restore(aside, place)
         if _is_young(place):
@@ -115,7 +115,7 @@ class LocalBlobs:
             _remove_or_restore(aside, place)
         return not place.exists()
 
-    def is_there(self) -> bool:
+    def is_reachable(self) -> bool:
         """Return whether the folder exists; it is created with the first file."""
         return self.folder.is_dir()
 
@@ -125,11 +125,11 @@ class LocalBlobs:
 
     def parts(self) -> list[str]:
         """Return the names of the subfolders."""
-        return sorted(path.name for path in self.folder.iterdir() if path.is_dir()) if self.is_there() else []
+        return sorted(path.name for path in self.folder.iterdir() if path.is_dir()) if self.is_reachable() else []
 
     def clear(self) -> int:
         """Remove the folder and its contents, and its parent if that is empty then; return the number of files."""
-        if not self.is_there():
+        if not self.is_reachable():
             return 0
         number = sum(1 for path in self.folder.rglob("*") if path.is_file())
         shutil.rmtree(self.folder)
@@ -137,7 +137,7 @@ class LocalBlobs:
             self.folder.parent.rmdir()
         return number
 
-    def _place(self, sha256: bytes) -> Path:
+    def _path_of(self, sha256: bytes) -> Path:
         name = sha256.hex()
         return self.folder / name[:2] / name
 

@@ -50,9 +50,9 @@ class LargeValues:
     """
 
     blobs: Blobs | None = None
-    keeps: bool = False
-    from_bytes: int = MIN_LARGE_BYTES
-    ahead: Mapping[str, Any] | None = None
+    stores_new: bool = False
+    min_bytes: int = MIN_LARGE_BYTES
+    prefetched: Mapping[str, Any] | None = None
 
     # -- writing --------------------------------------------------------------------------------------------------
     def values_row(self, tenant_id: UUID, row: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -60,7 +60,7 @@ class LargeValues:
         aside: dict[str, FileRefs] = {}
         shown: dict[str, Any] = {}
         for column in ("outputs", "inputs"):
-            files = self._keep(tenant_id, row["run_id"], row[column])
+            files = self._store_large(tenant_id, row["run_id"], row[column])
             if files:
                 aside[column] = files
                 shown[column] = {name: None if name in files else value for name, value in row[column].items()}
@@ -68,17 +68,17 @@ class LargeValues:
 
     def variable_row(self, tenant_id: UUID, row: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return a row of variables as it is stored: a large value is in a file."""
-        files = self._keep(tenant_id, row["run_id"], {"value": row["value"]})
+        files = self._store_large(tenant_id, row["run_id"], {"value": row["value"]})
         return {**row, "value": None, "large": files} if files else row
 
-    def _keep(self, tenant_id: UUID, run_id: UUID, values: Mapping[str, Any]) -> dict[str, Any]:
+    def _store_large(self, tenant_id: UUID, run_id: UUID, values: Mapping[str, Any]) -> dict[str, Any]:
         files: dict[str, Any] = {}
-        for name, value in values.items() if self.keeps and self.blobs is not None else ():
+        for name, value in values.items() if self.stores_new and self.blobs is not None else ():
             data = self._json_if_large(value)
             if data is None:
                 continue
             try:
-                files[name] = [self._put(tenant_id, run_id, data), len(data)]
+                files[name] = [self._store_file(tenant_id, run_id, data), len(data)]
             except (
                 OSError,
                 OverflowError,
@@ -87,23 +87,23 @@ class LargeValues:
         return files
 
     def _json_if_large(self, value: Any) -> bytes | None:
-        is_small_text = isinstance(value, str) and len(value) * MAX_CODE_POINT_BYTES < self.from_bytes
+        is_small_text = isinstance(value, str) and len(value) * MAX_CODE_POINT_BYTES < self.min_bytes
         if is_small_text or value is None or isinstance(value, int | float):
             return None
         text = encode(value)
-        if len(text) * 4 < self.from_bytes:  # a code point has at most four bytes in UTF-8
+        if len(text) * 4 < self.min_bytes:  # a code point has at most four bytes in UTF-8
             return None
         data = text.encode()
-        return data if len(data) > self.from_bytes else None
+        return data if len(data) > self.min_bytes else None
 
-    def _put(self, tenant_id: UUID, run_id: UUID, data: bytes) -> str:
+    def _store_file(self, tenant_id: UUID, run_id: UUID, data: bytes) -> str:
         assert self.blobs is not None
         week, tenant = Week.of_run(run_id).name, tenant_id.hex
-        sha256 = self.blobs.part(PART_NAME).part(week).part(tenant).put(zlib.compress(data, COMPRESSION_LEVEL))
+        sha256 = self.blobs.part(PART_NAME).part(week).part(tenant).store(zlib.compress(data, COMPRESSION_LEVEL))
         return f"{week}/{tenant}/{sha256.hex()}"
 
     # -- reading --------------------------------------------------------------------------------------------------
-    def whole(self, node: str, values: Any, aside: FileRefs | None) -> Any:
+    def load(self, node: str, values: Any, aside: FileRefs | None) -> Any:
         """Return a node's outputs or inputs with their large values. Raises ValueGone if a file cannot be read.
 
         If the row has a value although a file is named for it, the row's value counts: a release without large values
@@ -119,11 +119,11 @@ class LargeValues:
 
     def outputs(self, node: str, values: Any, large: Mapping[str, FileRefs] | None) -> Any:
         """Return a node's outputs from the columns `outputs` and `large`."""
-        return self.whole(node, values, large.get("outputs")) if large else values
+        return self.load(node, values, large.get("outputs")) if large else values
 
     def inputs(self, node: str, values: Any, large: Mapping[str, FileRefs] | None) -> Any:
         """Return a node's inputs from the columns `inputs` and `large`."""
-        return self.whole(node, values, large.get("inputs")) if large else values
+        return self.load(node, values, large.get("inputs")) if large else values
 
     def variable(self, name: str, value: Any, large: FileRefs | None) -> Any:
         """Return a variable's value from the columns `value` and `large`."""
@@ -134,10 +134,10 @@ class LargeValues:
         return self._read(needed.what, needed.key, needed.size)
 
     def _read(self, what: str, key: str, size: int) -> Any:
-        if self.ahead is not None:
-            if key not in self.ahead:
+        if self.prefetched is not None:
+            if key not in self.prefetched:
                 raise ReadFirst(what, key, size)
-            return self.ahead[key]
+            return self.prefetched[key]
         if self.blobs is None:
             raise ValueGone(
                 f"{what} ({size:,} bytes) is in the file storage, and this process has none. "
@@ -157,15 +157,15 @@ class LargeValues:
         return decode(zlib.decompress(data))
 
     # -- retention --------------------------------------------------------------------------------------------------
-    def is_within_reach(self) -> bool:
+    def is_reachable(self) -> bool:
         """Return whether this process can reach the file storage."""
-        return self.blobs is not None and self.blobs.is_there()
+        return self.blobs is not None and self.blobs.is_reachable()
 
     def weeks(self) -> list[Week]:
         """Return the weeks that have values in the storage."""
         if self.blobs is None:
             return []
-        return sorted(week for week in map(Week.named, self.blobs.part(PART_NAME).parts()) if week is not None)
+        return sorted(week for week in map(Week.from_name, self.blobs.part(PART_NAME).parts()) if week is not None)
 
     def tenants(self, week: Week) -> list[str]:
         """Return the tenants that have values in a week, as ids without hyphens."""

@@ -31,7 +31,7 @@ class S3Blobs:
     prefix: str = ""
 
     @staticmethod
-    def at(url: str, endpoint: str | None = None) -> "S3Blobs":
+    def from_url(url: str, endpoint: str | None = None) -> "S3Blobs":
         """Return the storage at `s3://bucket/prefix`; `endpoint` is the server's URL if it is not Amazon's.
 
         Raises ExecutorError if boto3 is not installed, or finds no region or credentials.
@@ -53,12 +53,12 @@ class S3Blobs:
         client = boto3.Session().client("s3", endpoint_url=endpoint, config=settings)
         return S3Blobs(client, parts.netloc, f"{prefix}/" if prefix else "")
 
-    def put(self, data: bytes) -> bytes:
+    def store(self, data: bytes) -> bytes:
         """Upload bytes, unless the same bytes were uploaded recently: old ones may be about to be deleted."""
-        sha256, _ = self.put_file(io.BytesIO(data))
+        sha256, _ = self.store_file(io.BytesIO(data))
         return sha256
 
-    def put_file(self, file: BinaryIO) -> tuple[bytes, int]:
+    def store_file(self, file: BinaryIO) -> tuple[bytes, int]:
         """Upload the content of a file, which is read twice: for the hash, and to upload it."""
         sha256, size = hash_file(file)
         age = self._age(sha256)
@@ -91,7 +91,7 @@ class S3Blobs:
             self.client.delete_object(Bucket=self.bucket, Key=self._key(sha256))
         return True
 
-    def is_there(self) -> bool:
+    def is_reachable(self) -> bool:
         """Return whether the bucket answers."""
         try:
             with _convert_errors():

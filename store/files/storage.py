@@ -12,7 +12,7 @@ def build_storage(folder: Path, url: str | None = None, endpoint: str | None = N
 
     `endpoint`: the URL of a server that is not Amazon's.
     """
-    return S3Blobs.at(url, endpoint) if url is not None else LocalBlobs(folder)
+    return S3Blobs.from_url(url, endpoint) if url is not None else LocalBlobs(folder)
 
 
 def build_large_values(folder: Path, url: str | None, endpoint: str | None, *, stores_new: bool) -> LargeValues:

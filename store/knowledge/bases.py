@@ -164,7 +164,9 @@ def page(
     return [KnowledgeBase(*row[:-1]) for row in rows], rows[0].total if rows else 0
 
 
-def find_by_id_or_name(tx: Transaction, tenant_id: UUID, ids: Sequence[UUID], names: Sequence[str]) -> list[SearchableBase]:
+def find_by_id_or_name(
+    tx: Transaction, tenant_id: UUID, ids: Sequence[UUID], names: Sequence[str]
+) -> list[SearchableBase]:
     """Return the tenant's bases with one of these ids or names, in no order."""
     rows = tx.rows(BY_ID_OR_NAME, tenant_id=tenant_id, ids=list(ids), names=[name.lower() for name in names])
     return [SearchableBase(*row) for row in rows]
@@ -179,7 +181,7 @@ def update(tx: Transaction, tenant_id: UUID, base_id: UUID, **changes: Any) -> N
     values = {f"new_{name}": changes.get(name) for name in _changeable}
     try:
         with tx.savepoint():
-            hit = tx.run(UPDATE, of_tenant=tenant_id, base_id=base_id, **values)
+            hit = tx.execute(UPDATE, of_tenant=tenant_id, base_id=base_id, **values)
     except IntegrityError as error:  # the unique name is the only constraint that these columns can violate
         raise _name_conflict(str(changes.get("name"))) from error
     if not hit:
@@ -188,12 +190,12 @@ def update(tx: Transaction, tenant_id: UUID, base_id: UUID, **changes: Any) -> N
 
 def increment_revision(tx: Transaction, tenant_id: UUID, base_id: UUID) -> None:
     """Increment a base's revision, because a search may find other chunks from now on."""
-    tx.run(TOUCH, of_tenant=tenant_id, base_id=base_id)
+    tx.execute(TOUCH, of_tenant=tenant_id, base_id=base_id)
 
 
 def delete(tx: Transaction, tenant_id: UUID, base_id: UUID) -> None:
     """Delete a base with its documents. Delete the documents first: one statement may take ten seconds at most."""
-    if not tx.run(DELETE, of_tenant=tenant_id, base_id=base_id):
+    if not tx.execute(DELETE, of_tenant=tenant_id, base_id=base_id):
         raise NotFound(f"You don't own the dataset {base_id.hex}.")
 
 

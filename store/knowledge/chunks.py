@@ -128,7 +128,7 @@ def read_blocks(database: Database, tenant_id: UUID, sizes: Mapping[UUID, int]) 
     """
     for document_ids, first, last in _split_reads(sizes):
         with database.statements() as tx:
-            (row,) = tx.rows_of_bytes(BLOCK, tenant_id=tenant_id, document_ids=document_ids, first=first, last=last)
+            (row,) = tx.rows_in_binary(BLOCK, tenant_id=tenant_id, document_ids=document_ids, first=first, last=last)
         if row.count:
             yield ChunkBlock(*row)
 

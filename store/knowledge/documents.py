@@ -198,7 +198,7 @@ def add(
 
     A base has the same content once, under its first name. Other content under a name in use gets a number: `a(1).txt`.
     """
-    tx.run(LOCK_BASE, base_id=str(base_id))
+    tx.execute(LOCK_BASE, base_id=str(base_id))
     same = tx.rows(SAME_CONTENT, of_tenant=tenant_id, of_base=base_id, hash=sha256)
     if same:
         return KnowledgeDocument(*same[0]), False
@@ -269,7 +269,7 @@ def update(
     metadata: Mapping[str, Any] | None = None,
 ) -> None:
     """Change a document's name or metadata. Raises NotFound; an IntegrityError for a name in use."""
-    hit = tx.run(
+    hit = tx.execute(
         UPDATE,
         of_tenant=tenant_id,
         of_base=base_id,
@@ -303,13 +303,13 @@ def list_contents(tx: Transaction, tenant_id: UUID, base_id: UUID, ids: Sequence
 
 def delete(tx: Transaction, tenant_id: UUID, base_id: UUID, ids: Sequence[UUID]) -> None:
     """Delete documents with their chunks. Delete their content first (`list_contents`), outside of the transaction."""
-    if ids and tx.run(DELETE, of_tenant=tenant_id, of_base=base_id, ids=list(ids)):
+    if ids and tx.execute(DELETE, of_tenant=tenant_id, of_base=base_id, ids=list(ids)):
         bases.increment_revision(tx, tenant_id, base_id)
 
 
 def _forget_chunks(tx: Transaction, tenant_id: UUID, base_id: UUID, ids: list[UUID]) -> None:
     if ids:
-        tx.run(CLEAR, tenant_id=tenant_id, ids=ids)
+        tx.execute(CLEAR, tenant_id=tenant_id, ids=ids)
         bases.increment_revision(tx, tenant_id, base_id)
 
 
@@ -338,7 +338,7 @@ def count_waiting(tx: Transaction) -> int:
 
 def renew(tx: Transaction, leased: LeasedDocument, lease: timedelta) -> bool:
     """Renew a lease; return False if it is lost."""
-    return tx.run(RENEW, **_key(leased), lease=lease) > 0
+    return tx.execute(RENEW, **_key(leased), lease=lease) > 0
 
 
 def assert_lease(tx: Transaction, leased: LeasedDocument) -> bool:
@@ -350,12 +350,12 @@ def add_progress(
     tx: Transaction, leased: LeasedDocument, *, more: int, expected: int, tokens: int, read_pages: int = 0
 ) -> None:
     """Add stored chunks and the tokens of embedding them; set the expected chunks and the pages read by a model."""
-    tx.run(ADD_PROGRESS, **_key(leased), more=more, expected=expected, tokens=tokens, read_pages=read_pages)
+    tx.execute(ADD_PROGRESS, **_key(leased), more=more, expected=expected, tokens=tokens, read_pages=read_pages)
 
 
 def finish(tx: Transaction, leased: LeasedDocument, status: str, error: str = "") -> bool:
     """Set a document to `done`, or to `failed` with the reason; return False if the lease is lost."""
-    if not tx.run(END, **_key(leased), status=status, error=error):
+    if not tx.execute(END, **_key(leased), status=status, error=error):
         return False
     bases.increment_revision(tx, leased.tenant_id, leased.base_id)
     return True
@@ -363,7 +363,7 @@ def finish(tx: Transaction, leased: LeasedDocument, status: str, error: str = ""
 
 def release(tx: Transaction, leased: LeasedDocument, error: str, pause: timedelta, *, counts: bool) -> None:
     """Release a document, which waits for `pause` before its next try; `counts`: this try counts."""
-    tx.run(RELEASE, **_key(leased), error=error, pause=pause, unstruck=0 if counts else 1)
+    tx.execute(RELEASE, **_key(leased), error=error, pause=pause, unstruck=0 if counts else 1)
 
 
 def _key(leased: LeasedDocument) -> dict[str, UUID]:

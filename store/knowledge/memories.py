@@ -47,7 +47,7 @@ class Memory:
     updated_at: datetime
 
     @property
-    def extracts(self) -> tuple[str, ...]:
+    def extracted_types(self) -> tuple[str, ...]:
         """Return the types of messages that a model extracts from saved ones."""
         return tuple(name for name, bit in TYPES.items() if bit & self.types and name != "raw")
 
@@ -163,7 +163,7 @@ def update(tx: Transaction, tenant_id: UUID, memory_id: UUID, **changes: Any) ->
 
 def delete(tx: Transaction, tenant_id: UUID, memory_id: UUID) -> None:
     """Delete a memory with its messages. Raises NotFound."""
-    if not tx.run(DELETE, of_tenant=tenant_id, memory_id=memory_id):
+    if not tx.execute(DELETE, of_tenant=tenant_id, memory_id=memory_id):
         raise NotFound(f"Memory '{memory_id.hex}' not found.")
 
 

@@ -28,7 +28,7 @@ class LeasedExtraction:
     number: int
     lease_id: UUID
     content: str
-    whose: MessageScope
+    scope: MessageScope
     valid_at: datetime
     tries: int
 
@@ -62,13 +62,15 @@ RELEASE = text(f"""
 """)  # noqa: S608
 
 
-def claim_next(tx: Transaction, lease_id: UUID, lease: timedelta, tenant_id: UUID | None = None) -> LeasedExtraction | None:
+def claim_next(
+    tx: Transaction, lease_id: UUID, lease: timedelta, tenant_id: UUID | None = None
+) -> LeasedExtraction | None:
     """Lease the message that has waited longest, of any tenant or of one; return None if none waits."""
     row = tx.one_or_none(CLAIM_NEXT, lease_id=lease_id, lease=lease, only_tenant=tenant_id)
     if row is None:
         return None
     plain = {name: value for name, value in row.items() if name not in MessageScope.__dataclass_fields__}
-    return LeasedExtraction(**plain, whose=MessageScope(row["user_id"], row["agent_id"], row["session_id"]))
+    return LeasedExtraction(**plain, scope=MessageScope(row["user_id"], row["agent_id"], row["session_id"]))
 
 
 def count_waiting(tx: Transaction) -> int:
@@ -85,7 +87,7 @@ def complete(tx: Transaction, memory: Memory, leased: LeasedExtraction, messages
     if not _end(tx, leased, "done"):
         return False
     if messages:
-        add(tx, memory, room, messages, leased.whose, source=leased.number)
+        add(tx, memory, room, messages, leased.scope, source=leased.number)
     return True
 
 
@@ -96,11 +98,11 @@ def fail(tx: Transaction, leased: LeasedExtraction, error: str) -> None:
 
 def release(tx: Transaction, leased: LeasedExtraction, error: str, pause: timedelta, *, counts: bool) -> None:
     """Release a message, which waits for `pause` before its next try; `counts`: this try counts."""
-    tx.run(RELEASE, **_key(leased), error=error, pause=pause, unstruck=0 if counts else 1)
+    tx.execute(RELEASE, **_key(leased), error=error, pause=pause, unstruck=0 if counts else 1)
 
 
 def _end(tx: Transaction, leased: LeasedExtraction, status: str, error: str = "") -> bool:
-    return tx.run(END, **_key(leased), status=status, error=error) > 0
+    return tx.execute(END, **_key(leased), status=status, error=error) > 0
 
 
 def _key(leased: LeasedExtraction) -> dict[str, Any]:

@@ -149,7 +149,9 @@ EXTRACTED = (
     .order_by(messages.c.source, messages.c.number)
 )
 ONE = select(*_SHOWN).where(*_this_message)
-MARK_FORGOTTEN = sa.update(messages).where(*_this_message).values(forget_at=func.coalesce(messages.c.forget_at, func.now()))
+MARK_FORGOTTEN = (
+    sa.update(messages).where(*_this_message).values(forget_at=func.coalesce(messages.c.forget_at, func.now()))
+)
 ENABLE = sa.update(messages).where(*_this_message).values(is_enabled=bindparam("enabled"))
 
 
@@ -245,7 +247,9 @@ def list_searchable(tx: Transaction, tenant_id: UUID, memory_ids: Sequence[UUID]
     return tx.rows(SEARCHABLE, **_scope_values(tenant_id, memory_ids, whose))
 
 
-def get_many(tx: Transaction, tenant_id: UUID, places: Sequence[tuple[UUID, int]]) -> dict[tuple[UUID, int], MemoryMessage]:
+def get_many(
+    tx: Transaction, tenant_id: UUID, places: Sequence[tuple[UUID, int]]
+) -> dict[tuple[UUID, int], MemoryMessage]:
     """Return messages by memory and number; missing ones are left out."""
     ids, numbers = [memory_id for memory_id, _ in places], [number for _, number in places]
     rows = tx.rows(SOME, of_tenant=tenant_id, of_memories=list(set(ids)), numbers=numbers)
@@ -313,13 +317,13 @@ def _scope_values(tenant_id: UUID, memory_ids: Sequence[UUID], whose: MessageSco
 # -- changing --------------------------------------------------------------------------------------------------------
 def forget(tx: Transaction, tenant_id: UUID, memory_id: UUID, number: int) -> None:
     """Exclude a message from searches; when room is needed, forgotten messages are deleted first. Raises NotFound."""
-    if not tx.run(MARK_FORGOTTEN, of_tenant=tenant_id, of_memory=memory_id, of_number=number):
+    if not tx.execute(MARK_FORGOTTEN, of_tenant=tenant_id, of_memory=memory_id, of_number=number):
         raise _not_found(memory_id, number)
 
 
 def enable(tx: Transaction, tenant_id: UUID, memory_id: UUID, number: int, *, enabled: bool) -> None:
     """Include a message in searches, or exclude it. Raises NotFound."""
-    if not tx.run(ENABLE, of_tenant=tenant_id, of_memory=memory_id, of_number=number, enabled=enabled):
+    if not tx.execute(ENABLE, of_tenant=tenant_id, of_memory=memory_id, of_number=number, enabled=enabled):
         raise _not_found(memory_id, number)
 
 

@@ -82,7 +82,7 @@ def upgrade(
     """
     applied: list[str] = []
     with closing(Database(database_url, pool_size=1, application=_APPLICATION)) as database:
-        database.refuse_pooler()
+        database.require_safe_pooler()
         engine = create_engine(database_url, poolclass=NullPool, connect_args={"application_name": _APPLICATION})
         with _lock(engine, on_wait) as lock:
             for revision in _apply(engine, missing_revisions(database), lock):
@@ -187,7 +187,7 @@ def _create_partitions(database: Database) -> None:
         now = tx.scalar(NOW)
         tables = [table for table in PARTITIONED if partitions.missing_weeks(tx, table, now, weeks=0)]
     for table_name in tables:  # a week takes 70 ms; the sweeper creates later ones
-        database.carry_out(partial(partitions.ensure, now=now, weeks=0, tables=[table_name]))
+        database.run_with_retry(partial(partitions.ensure, now=now, weeks=0, tables=[table_name]))
 
 
 @contextmanager

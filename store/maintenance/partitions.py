@@ -92,7 +92,7 @@ def ensure(tx: Transaction, now: datetime, weeks: int = 4, tables: Iterable[str]
     """
     needed = [Week.of(now + timedelta(weeks=ahead)) for ahead in range(weeks + 1)]
     created: list[str] = []
-    tx.run(LOCK_BRIEFLY)
+    tx.execute(LOCK_BRIEFLY)
     for table in tables:
         existing = _partitions_of(tx, table)
         for week in [week for week in needed if week.partition(table) not in existing]:
@@ -118,7 +118,11 @@ def is_small(tx: Transaction, table: str) -> bool:
 def count_rows_to_move(tx: Transaction, table: str, week: Week) -> int:
     """Return how many rows of a week the default partition has; counts up to MAX_ROWS_TO_MOVE + 1."""
     default = _table_like(table, f"{table}_default")
-    some = select(_run_id(default)).where(_run_id(default) >= week.first, _run_id(default) < week.end).limit(MAX_ROWS_TO_MOVE + 1)
+    some = (
+        select(_run_id(default))
+        .where(_run_id(default) >= week.first_id, _run_id(default) < week.end_id)
+        .limit(MAX_ROWS_TO_MOVE + 1)
+    )
     return tx.scalar(select(func.count()).select_from(some.subquery()))
 
 
@@ -132,43 +136,43 @@ def create(tx: Transaction, table: str, week: Week) -> None:
 
 def add_exclusion_check(tx: Transaction, table: str, week: Week) -> None:
     """Add a constraint that refuses rows of a week in the default partition from now on."""
-    tx.run(SET_LIMIT, limit="lock_timeout", milliseconds=_milliseconds(LOCK_WAIT))
+    tx.execute(SET_LIMIT, limit="lock_timeout", milliseconds=_milliseconds(LOCK_WAIT))
     column = _run_id(metadata.tables[table]).name
-    check = f"{column} < '{week.first}' or {column} >= '{week.end}'"
-    tx.run(text(f"alter table {table}_default add constraint {_check_name(table, week)} check ({check}) not valid"))
+    check = f"{column} < '{week.first_id}' or {column} >= '{week.end_id}'"
+    tx.execute(text(f"alter table {table}_default add constraint {_check_name(table, week)} check ({check}) not valid"))
 
 
 def validate_exclusion_check(tx: Transaction, table: str, week: Week) -> None:
     """Have PostgreSQL verify that the default partition has no row of the week. Other transactions do not wait."""
-    tx.run(NO_LIMITS)
-    tx.run(text(f"alter table {table}_default validate constraint {_check_name(table, week)}"))
+    tx.execute(NO_LIMITS)
+    tx.execute(text(f"alter table {table}_default validate constraint {_check_name(table, week)}"))
 
 
 def attach(tx: Transaction, table: str, week: Week) -> None:
     """Create a week of which the default partition is known to have no rows, without reading that partition."""
     _create(tx, table, week, max_blocking_time=MAX_BLOCKING_TIME, moves_rows=False)
-    tx.run(text(f"alter table {table}_default drop constraint {_check_name(table, week)}"))
+    tx.execute(text(f"alter table {table}_default drop constraint {_check_name(table, week)}"))
 
 
 def drop_exclusion_checks(tx: Transaction, table: str) -> int:
     """Remove the constraints that `add_exclusion_check` left, here or in a killed process; return how many."""
     left = [name for (name,) in tx.rows(CHECKS, table=f"{table}_default")]
     if left:
-        tx.run(SET_LIMIT, limit="lock_timeout", milliseconds=_milliseconds(LOCK_WAIT))
+        tx.execute(SET_LIMIT, limit="lock_timeout", milliseconds=_milliseconds(LOCK_WAIT))
     for name in left:
-        tx.run(text(f"alter table {table}_default drop constraint {name}"))
+        tx.execute(text(f"alter table {table}_default drop constraint {name}"))
     return len(left)
 
 
 def weeks_ended_by(tx: Transaction, moment: datetime) -> list[Week]:
     """Return the weeks that ended by `moment` and still have partitions, oldest first."""
     names = [name for table in PARTITIONED for name in _partitions_of(tx, table)]
-    return sorted({week for week in map(_week_of, names) if week is not None and week.ends <= moment})
+    return sorted({week for week in map(_week_of, names) if week is not None and week.ends_at <= moment})
 
 
 def has_open_run(tx: Transaction, week: Week) -> bool:
     """Return whether a run of the week is not over."""
-    return bool(tx.scalar(HAS_OPEN_RUN, first=week.first, end=week.end))
+    return bool(tx.scalar(HAS_OPEN_RUN, first=week.first_id, end=week.end_id))
 
 
 def drop(tx: Transaction, table: str, week: Week) -> str | None:
@@ -180,14 +184,16 @@ def drop(tx: Transaction, table: str, week: Week) -> str | None:
     but PostgreSQL refuses it for a table with a default partition.)
     """
     name = week.partition(table)
-    tx.run(LOCK_BRIEFLY)
+    tx.execute(LOCK_BRIEFLY)
     if name not in _partitions_of(tx, table):
         return None
-    tx.run(text(f"lock table only {table} in access exclusive mode"))
-    tx.run(text(f"lock table {name} in access exclusive mode"))  # statements that know the week name only the partition
+    tx.execute(text(f"lock table only {table} in access exclusive mode"))
+    tx.execute(
+        text(f"lock table {name} in access exclusive mode")
+    )  # statements that know the week name only the partition
     if has_open_run(tx, week):
         return None
-    tx.run(text(f"drop table {name}"))
+    tx.execute(text(f"drop table {name}"))
     return name
 
 
@@ -199,7 +205,7 @@ def delete_strays(tx: Transaction, moment: datetime) -> int:
     """
     ids = [run_id for (run_id,) in tx.rows(STRAYS, before=moment, most=STRAY_BATCH)]
     for delete_rows in _DELETE_STRAYS if ids else ():
-        tx.run(delete_rows, some=ids)
+        tx.execute(delete_rows, some=ids)
     return len(ids)
 
 
@@ -208,38 +214,40 @@ def delete_orphaned_rows(tx: Transaction, table: str, moment: datetime) -> int:
 
     Returns how many rows. This happens if a week was created for `runs` and not for this table.
     """
-    return tx.run(text(_DELETE_ORPHANED_ROWS.format(table=table)), end=first_id_at(moment), most=STRAY_BATCH)
+    return tx.execute(text(_DELETE_ORPHANED_ROWS.format(table=table)), end=first_id_at(moment), most=STRAY_BATCH)
 
 
-def _create(tx: Transaction, table: str, week: Week, *, max_blocking_time: float | None = None, moves_rows: bool = True) -> None:
+def _create(
+    tx: Transaction, table: str, week: Week, *, max_blocking_time: float | None = None, moves_rows: bool = True
+) -> None:
     """Create a week's partition as a separate table and attach it, which leaves the other weeks available meanwhile.
 
     `max_blocking_time`: seconds that other transactions may wait. `moves_rows` False: the default partition has no rows
     of the week.
     """
-    name, first, end = week.partition(table), week.first, week.end
-    tx.run(text(f"create table {name} (like {table} including all)"))
+    name, first, end = week.partition(table), week.first_id, week.end_id
+    tx.execute(text(f"create table {name} (like {table} including all)"))
     if table in FILL_FACTORS:
-        tx.run(text(f"alter table {name} set (fillfactor = {FILL_FACTORS[table]})"))
+        tx.execute(text(f"alter table {name} set (fillfactor = {FILL_FACTORS[table]})"))
     ends_at = time.monotonic() + max_blocking_time if max_blocking_time is not None else None
     if ends_at is not None:
-        tx.run(SET_LIMIT, limit="lock_timeout", milliseconds=_milliseconds(LOCK_WAIT))
-    tx.run(text(f"lock table {table}_default in access exclusive mode"))
+        tx.execute(SET_LIMIT, limit="lock_timeout", milliseconds=_milliseconds(LOCK_WAIT))
+    tx.execute(text(f"lock table {table}_default in access exclusive mode"))
     if moves_rows:
         default, partition = _table_like(table, f"{table}_default"), _table_like(table, name)
         is_of_week = (_run_id(default).between(first, end), _run_id(default) != end)
         rows = delete(default).where(*is_of_week).returning(*default.c).cte("moved")
         _limit_statement(tx, ends_at)
-        tx.run(insert(partition).from_select([column.name for column in partition.c], select(*rows.c)))
+        tx.execute(insert(partition).from_select([column.name for column in partition.c], select(*rows.c)))
     _limit_statement(tx, ends_at)
-    tx.run(text(f"alter table {table} attach partition {name} for values from ('{first}') to ('{end}')"))
+    tx.execute(text(f"alter table {table} attach partition {name} for values from ('{first}') to ('{end}')"))
 
 
 def _limit_statement(tx: Transaction, ends_at: float | None) -> None:
     """Limit the next statement to what is left of the time that others may wait."""
     if ends_at is not None:
         left = max(0.001, ends_at - time.monotonic())
-        tx.run(SET_LIMIT, limit="statement_timeout", milliseconds=_milliseconds(left))
+        tx.execute(SET_LIMIT, limit="statement_timeout", milliseconds=_milliseconds(left))
 
 
 def _milliseconds(seconds: float) -> str:
@@ -256,7 +264,7 @@ def _partitions_of(tx: Transaction, table: str) -> list[str]:
 
 def _week_of(name: str) -> Week | None:
     match = _NAME.fullmatch(name)
-    return Week.named(match[1]) if match and match[1] else None
+    return Week.from_name(match[1]) if match and match[1] else None
 
 
 def _table_like(table: str, name: str) -> Table:

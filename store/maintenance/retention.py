@@ -97,7 +97,7 @@ class DetachedBatch:
     """The result of a batch: where the next one begins (None: nowhere), and whether all its runs can be deleted."""
 
     next: UUID | None
-    can_go: bool
+    can_be_deleted: bool
 
 
 class LargeAnswersPending(Exception):
@@ -122,7 +122,7 @@ class UnneededFiles:
     shared: frozenset[bytes]
 
     @property
-    def unnamed(self) -> Sequence[bytes]:
+    def deletable_contents(self) -> Sequence[bytes]:
         """Return the hashes whose content may be deleted."""
         return sorted(self.contents.keys() - self.shared)
 
@@ -158,11 +158,11 @@ def _detach(tx: Transaction, batch: Sequence[tuple[UUID, UUID]], before: datetim
     conversations = sorted({conversation_id for _, conversation_id in batch})
     idle = [conversation_id for (conversation_id,) in tx.rows(IDLE_CONVERSATIONS, ids=conversations, before=before)]
     if idle:
-        tx.run(DELETE_CONVERSATIONS, ids=idle)
+        tx.execute(DELETE_CONVERSATIONS, ids=idle)
     left = {row.conversation_id for row in tx.rows(LARGE_ANSWERS, conversations=conversations, ids=ids)}
     if left:
         raise LargeAnswersPending(sorted(left), ids)
-    tx.run(COPY_ANSWERS, conversations=conversations, ids=ids)
+    tx.execute(COPY_ANSWERS, conversations=conversations, ids=ids)
     return not tx.scalar(ARE_CONTINUED, conversations=conversations, ids=ids)
 
 
@@ -173,7 +173,7 @@ def copy_large_answers(database: Database, left: LargeAnswersPending) -> None:
     reached. A value that is missing in the storage is also missing in the copied answer.
     """
     large = database.large
-    if not large.is_within_reach():
+    if not large.is_reachable():
         raise OSError("The file storage is out of reach. Give the sweeper EASEL_FILES_DIR or EASEL_FILES_URL.")
     with database.statements() as tx:
         answers = tx.rows(LARGE_ANSWERS, conversations=left.conversations, ids=left.run_ids)
@@ -184,7 +184,7 @@ def copy_large_answers(database: Database, left: LargeAnswersPending) -> None:
             log.error("value_gone", error=error.message)
             content = outputs
         with database.statements() as tx:
-            tx.run(COPY_ANSWER, content=encode(content), conversation_id=conversation_id, number=number)
+            tx.execute(COPY_ANSWER, content=encode(content), conversation_id=conversation_id, number=number)
 
 
 def clear_values(tx: Transaction, before: datetime, now: datetime) -> int:
@@ -196,8 +196,8 @@ def clear_values(tx: Transaction, before: datetime, now: datetime) -> int:
     this database does not know stay: they may belong to another database with the same storage.
     """
     ahead = now + FAR_AHEAD
-    ended = [week for week in tx.large.weeks() if week.ends <= before or week.begins > ahead]
-    gone = [week for week in ended if not tx.scalar(HAS_RUNS, first=week.first, end=week.end)]
+    ended = [week for week in tx.large.weeks() if week.ends_at <= before or week.begins_at > ahead]
+    gone = [week for week in ended if not tx.scalar(HAS_RUNS, first=week.first_id, end=week.end_id)]
     ours = {tenant_id.hex for (tenant_id,) in tx.rows(TENANTS)} if gone else set[str]()
     return sum(tx.large.clear(week, tenant) for week in gone for tenant in tx.large.tenants(week) if tenant in ours)
 
@@ -205,7 +205,7 @@ def clear_values(tx: Transaction, before: datetime, now: datetime) -> int:
 def delete_unused(tx: Transaction, before: datetime) -> int:
     """Delete up to 500 conversations without any message; return how many."""
     unused = [conversation_id for (conversation_id,) in tx.rows(UNUSED_CONVERSATIONS, before=before, most=BATCH)]
-    return tx.run(DELETE_CONVERSATIONS, ids=unused) if unused else 0
+    return tx.execute(DELETE_CONVERSATIONS, ids=unused) if unused else 0
 
 
 def find_unneeded_files(tx: Transaction, after: tuple[UUID, UUID], end: UUID, made_before: datetime) -> UnneededFiles:
@@ -234,5 +234,5 @@ def delete_files(tx: Transaction, files: UnneededFiles, discarded: Iterable[byte
     """
     gone = [file_id for sha256 in discarded for file_id in files.contents[sha256]]
     shared = [file_id for sha256 in sorted(files.shared) for file_id in files.contents[sha256]]
-    deleted = tx.run(DELETE_FILES, ids=gone) if gone else 0
-    return deleted + (tx.run(DELETE_SHARED_FILES, ids=shared) if shared else 0)
+    deleted = tx.execute(DELETE_FILES, ids=gone) if gone else 0
+    return deleted + (tx.execute(DELETE_SHARED_FILES, ids=shared) if shared else 0)

@@ -77,7 +77,7 @@ def expose(tx: Transaction, tenant_id: UUID, canvas_id: UUID, name: str) -> str:
         raise InvalidRequest(f"{name!r} is not a valid tool name. Use 1 to 64 of A-Z, a-z, 0-9, _ and -.", field="name")
     try:
         with tx.savepoint():
-            hit = tx.run(EXPOSE, of_tenant=tenant_id, of_canvas=canvas_id, named=name)
+            hit = tx.execute(EXPOSE, of_tenant=tenant_id, of_canvas=canvas_id, named=name)
     except IntegrityError as error:
         raise Conflict(f'Another agent is the tool "{name}" already. Pick another name.') from error
     if not hit:
@@ -87,7 +87,7 @@ def expose(tx: Transaction, tenant_id: UUID, canvas_id: UUID, name: str) -> str:
 
 def hide(tx: Transaction, tenant_id: UUID, canvas_id: UUID) -> None:
     """Stop offering an agent; does nothing if it was not offered."""
-    tx.run(HIDE, of_tenant=tenant_id, of_canvas=canvas_id)
+    tx.execute(HIDE, of_tenant=tenant_id, of_canvas=canvas_id)
 
 
 def tool_name_of(tx: Transaction, tenant_id: UUID, canvas_id: UUID) -> str | None:

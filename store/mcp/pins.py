@@ -70,7 +70,7 @@ def pin(
     tx: Transaction, tenant_id: UUID, server_id: UUID, name: str, description: str, schema: Mapping[str, Any]
 ) -> bytes | None:
     """Return the digest of a tool's pin; pin this description if there is none. None if there is no such server."""
-    tx.run(PIN, **_values(tenant_id, server_id, name, description, schema))
+    tx.execute(PIN, **_values(tenant_id, server_id, name, description, schema))
     return tx.scalar(DIGEST, of_tenant=tenant_id, of_server=server_id, named=name)
 
 
@@ -78,7 +78,7 @@ def approve(
     tx: Transaction, tenant_id: UUID, server_id: UUID, name: str, description: str, schema: Mapping[str, Any]
 ) -> None:
     """Pin a tool as it is described here, whatever was pinned."""
-    tx.run(APPROVE, **_values(tenant_id, server_id, name, description, schema))
+    tx.execute(APPROVE, **_values(tenant_id, server_id, name, description, schema))
 
 
 def list_pins(tx: Transaction, tenant_id: UUID, server_id: UUID) -> list[Pin]:
@@ -88,7 +88,7 @@ def list_pins(tx: Transaction, tenant_id: UUID, server_id: UUID) -> list[Pin]:
 
 def delete_pins(tx: Transaction, tenant_id: UUID, server_id: UUID) -> None:
     """Delete the pins of a server, because its address has changed."""
-    tx.run(FORGET, of_tenant=tenant_id, of_server=server_id)
+    tx.execute(FORGET, of_tenant=tenant_id, of_server=server_id)
 
 
 def pin_offered_tools(tx: Transaction, tenant_id: UUID, dsl: Mapping[str, Any]) -> None:
@@ -98,7 +98,7 @@ def pin_offered_tools(tx: Transaction, tenant_id: UUID, dsl: Mapping[str, Any]) 
             server_id = UUID(offer.server)
         except ValueError:
             continue  # an id of another system, so not a server of this tenant
-        tx.run(PIN, **_values(tenant_id, server_id, offer.name, offer.description, offer.schema))
+        tx.execute(PIN, **_values(tenant_id, server_id, offer.name, offer.description, offer.schema))
 
 
 def _values(tenant_id: UUID, server_id: UUID, name: str, description: str, schema: Mapping[str, Any]) -> dict[str, Any]:

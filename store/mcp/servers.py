@@ -74,7 +74,7 @@ def add(tx: Transaction, tenant_id: UUID, fields: ServerFields, key: EncryptionK
     values = _columns(tenant_id, server_id, fields, key)
     try:
         with tx.savepoint():
-            tx.run(INSERT, id=server_id, tenant_id=tenant_id, **values)
+            tx.execute(INSERT, id=server_id, tenant_id=tenant_id, **values)
     except IntegrityError as error:
         raise _name_conflict(fields.name) from error
     return server_id
@@ -109,7 +109,7 @@ def change(tx: Transaction, tenant_id: UUID, server_id: UUID, fields: ServerFiel
     values = {f"new_{name}": value for name, value in _columns(tenant_id, server_id, fields, key).items()}
     try:
         with tx.savepoint():
-            hit = tx.run(UPDATE, of_tenant=tenant_id, server_id=server_id, **values)
+            hit = tx.execute(UPDATE, of_tenant=tenant_id, server_id=server_id, **values)
     except IntegrityError as error:
         raise _name_conflict(fields.name) from error
     if not hit:
@@ -118,7 +118,7 @@ def change(tx: Transaction, tenant_id: UUID, server_id: UUID, fields: ServerFiel
 
 def remove(tx: Transaction, tenant_id: UUID, server_id: UUID) -> None:
     """Delete a server with its secrets and pins. Raises NotFound."""
-    if not tx.run(DELETE, of_tenant=tenant_id, server_id=server_id):
+    if not tx.execute(DELETE, of_tenant=tenant_id, server_id=server_id):
         raise NotFound("MCP server not found.")
 
 

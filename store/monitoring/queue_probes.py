@@ -44,12 +44,12 @@ class SweeperObservation:
     """Since when sweepers have observed the database without interruption, and until when, by the database's clock."""
 
     since: datetime
-    seen: datetime
+    until: datetime
 
 
 def record_return(tx: Transaction, queue: str, sent_at: datetime) -> None:
     """Record that a probe sent at this time went through the queue. A time in the future is ignored."""
-    tx.run(RECORD_RETURN, queue=queue, sent_at=sent_at)
+    tx.execute(RECORD_RETURN, queue=queue, sent_at=sent_at)
 
 
 def latest_return(tx: Transaction, queue: str) -> datetime | None:
@@ -67,7 +67,7 @@ def last_observation(tx: Transaction) -> SweeperObservation | None:
 
 def save_observation(tx: Transaction, observation: SweeperObservation, queue: str) -> datetime | None:
     """Store an observation for the next sweeper, and return what `latest_return` returns, in one round trip."""
-    return tx.scalar(SAVE_OBSERVATION, since=observation.since, now=observation.seen, queue=queue)
+    return tx.scalar(SAVE_OBSERVATION, since=observation.since, now=observation.until, queue=queue)
 
 
 def claim_maintenance(tx: Transaction) -> datetime | None:
@@ -81,4 +81,4 @@ def claim_maintenance(tx: Transaction) -> datetime | None:
 
 def release_maintenance(tx: Transaction, claimed_at: datetime) -> None:
     """End a claim, unless it has expired and another sweeper has its own."""
-    tx.run(RELEASE_MAINTENANCE, claimed_at=claimed_at)
+    tx.execute(RELEASE_MAINTENANCE, claimed_at=claimed_at)

@@ -57,7 +57,7 @@ class LockUse:
     sweeper.
     """
 
-    room: int
+    capacity: int
     weeks: int
     of_runs: int
     of_all: int

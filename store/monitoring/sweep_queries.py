@@ -98,7 +98,9 @@ def expire_leases(tx: Transaction, most: int = BATCH, longest: timedelta = MAX_L
 
 def redispatch_unclaimed(tx: Transaction, sent_before: datetime, most: int = BATCH) -> Sequence[TaskMessage]:
     """Return the ready activations whose task message is lost or was never sent, and mark them as sent now."""
-    return [TaskMessage(row[0], row[1], row[2]) for row in tx.rows(REDISPATCH_UNCLAIMED, sent_before=sent_before, most=most)]
+    return [
+        TaskMessage(row[0], row[1], row[2]) for row in tx.rows(REDISPATCH_UNCLAIMED, sent_before=sent_before, most=most)
+    ]
 
 
 def runs_with_unapplied_reports(tx: Transaction, most: int = BATCH) -> set[UUID]:

@@ -6,9 +6,9 @@ from uuid import UUID
 
 from sqlalchemy import text
 
-from canvas.events.explain import BlockingRun, WaitFacts, OpenActivation
+from canvas.events.explain import BlockingRun, OpenActivation, WaitFacts
 from canvas.state.checkpoint import fill_run
-from canvas.state.run_state import RunState, RunStatus, ActivationStatus
+from canvas.state.run_state import ActivationStatus, RunState, RunStatus
 from store.db.transaction import Transaction
 from store.monitoring import queue_probes
 
@@ -45,7 +45,7 @@ def load_facts(tx: Transaction, tenant_id: UUID, run_id: UUID) -> tuple[WaitFact
     Call it first in a transaction: it reads everything in one snapshot. Otherwise a run that ends between two
     statements would look as if nothing moved it.
     """
-    tx.run(USE_SNAPSHOT)
+    tx.execute(USE_SNAPSHOT)
     row = tx.one_or_none(RUN, run_id=run_id, tenant_id=tenant_id)
     if row is None:
         return None
@@ -55,8 +55,8 @@ def load_facts(tx: Transaction, tenant_id: UUID, run_id: UUID) -> tuple[WaitFact
     return WaitFacts(
         run_id=run_id,
         status=status,
-        engine=row["engine"],
-        asked=row["asked"],
+        rules_version=row["engine"],
+        cancel_request=row["asked"],
         error=row["error"],
         created_at=row["created_at"],
         finished_at=row["finished_at"],
@@ -64,12 +64,14 @@ def load_facts(tx: Transaction, tenant_id: UUID, run_id: UUID) -> tuple[WaitFact
         now=row["now"],
         max_running=state.max_running,
         forms={activation: (form.inputs, form.tips) for activation, form in state.forms.items()},
-        alive=[_open_activation(row._asdict()) for row in tx.rows(OPEN_ACTIVATIONS, run_id=run_id, most=MAX_ACTIVATIONS)],
+        open_activations=[
+            _open_activation(row._asdict()) for row in tx.rows(OPEN_ACTIVATIONS, run_id=run_id, most=MAX_ACTIVATIONS)
+        ],
         counts={ActivationStatus(name): number for name, number in tx.rows(COUNTS, run_id=run_id)},
-        ahead=_blocking_run(tx, row["conversation_id"]) if status is RunStatus.QUEUED else None,
-        canary=queue_probes.latest_return(tx, "nodes"),
+        blocking_run=_blocking_run(tx, row["conversation_id"]) if status is RunStatus.QUEUED else None,
+        last_probe_at=queue_probes.latest_return(tx, "nodes"),
         swept_since=sight.since if sight else None,
-        swept_at=sight.seen if sight else None,
+        swept_at=sight.until if sight else None,
     ), row["version_id"]
 
 

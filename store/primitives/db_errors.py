@@ -11,10 +11,18 @@ from sqlalchemy.exc import TimeoutError as NoConnectionFree
 from store.db.poolers import StatementsMixed, advice_for
 
 _TRANSIENT = ("40001", "40P01", "55P03")  # serialization failure, deadlock, lock timeout
-_UNAVAILABLE = ("08", "53", "57", "58")  # connection; disk, memory or connections exhausted; operator action; system error
+_UNAVAILABLE = (
+    "08",
+    "53",
+    "57",
+    "58",
+)  # connection; disk, memory or connections exhausted; operator action; system error
 READ_ONLY = "25006"
 QUERY_CANCELED = "57014"
-_TRANSACTION_TIMEOUTS = ("25P03", "25P04")  # idle-in-transaction and transaction timeouts; the server closes the connection
+_TRANSACTION_TIMEOUTS = (
+    "25P03",
+    "25P04",
+)  # idle-in-transaction and transaction timeouts; the server closes the connection
 _UNDEFINED_TABLE = "42P01"
 _CHECK_VIOLATION = "23514"
 _WEEK = re.compile(r"\w_p\d{4}w\d{2}\b")
@@ -39,7 +47,11 @@ def is_outage(error: BaseException) -> bool:
         return isinstance(error, OperationalError | InterfaceError)
     if names_dropped_week(error):
         return True
-    return state[:2] in _UNAVAILABLE or state in (*_TRANSIENT, *_TRANSACTION_TIMEOUTS, READ_ONLY) or _is_file_system_error(error)
+    return (
+        state[:2] in _UNAVAILABLE
+        or state in (*_TRANSIENT, *_TRANSACTION_TIMEOUTS, READ_ONLY)
+        or _is_file_system_error(error)
+    )
 
 
 def outage_reason(error: BaseException) -> str:

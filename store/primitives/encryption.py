@@ -35,7 +35,7 @@ class EncryptionKey:
     key: bytes = field(repr=False)
 
     @classmethod
-    def of(cls, secret: str) -> "EncryptionKey":
+    def from_secret(cls, secret: str) -> "EncryptionKey":
         """Derive the key from the setting. Raises InvalidRequest for a secret that is too short to protect anything."""
         if len(secret) < MIN_SECRET:
             raise InvalidRequest(
@@ -45,7 +45,7 @@ class EncryptionKey:
         return cls(derived.derive(secret.encode()))
 
     @lru_cache(maxsize=8)  # noqa: B019 (a process has one key, which lives as long as it does)
-    def derived(self, purpose: bytes, length: int) -> bytes:
+    def derive(self, purpose: bytes, length: int) -> bytes:
         """Derive a key of `length` bytes for another purpose."""
         return HKDF(algorithm=SHA256(), length=length, salt=None, info=purpose).derive(self.key)
 

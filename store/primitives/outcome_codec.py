@@ -40,8 +40,8 @@ class StoredOutcome:
 
     outcome: Outcome
     error: str | None
-    retake: bool
-    spoke: bool
+    restarts_text: bool
+    has_written: bool
     used: Mapping[str, int] | None = None
 
 
@@ -76,7 +76,7 @@ def _members(outcome: Outcome) -> dict[str, Any]:
             return {"count": count, "concurrency": concurrency}
         case WaitingForInput(inputs=inputs, tips=tips):
             return {"inputs": dict(inputs), "tips": tips}
-        case Failed(error=error, code=code, retryable=retryable, details=details, again_in=again_in):
+        case Failed(error=error, code=code, retryable=retryable, details=details, retry_in=again_in):
             return {
                 "error": error, "code": code, "retryable": retryable, "details": dict(details) or None,
                 "again_in": again_in or None,
@@ -123,7 +123,7 @@ def _outcome(data: Mapping[str, Any]) -> Outcome:
         case "Failed":
             return Failed(
                 data["error"], data["code"], data.get("retryable", False), details=data.get("details") or {},
-                again_in=data.get("again_in") or 0.0,
+                retry_in=data.get("again_in") or 0.0,
             )  # fmt: skip
         case other:
             raise StateError("An activation has an outcome of an unknown kind.", kind=other)

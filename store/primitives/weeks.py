@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from uuid import UUID
 
-from store.primitives.ids import first_id_at, created_at_of
+from store.primitives.ids import created_at_of, first_id_at
 
 _NAME = re.compile(r"(\d{4})w(\d{2})")
 
@@ -32,7 +32,7 @@ class Week:
             return cls(9999, 51)
 
     @classmethod
-    def named(cls, name: str) -> "Week | None":
+    def from_name(cls, name: str) -> "Week | None":
         """Return the week with a name (`2026w47`); None if it is not the name of a week."""
         match = _NAME.fullmatch(name)
         try:
@@ -46,24 +46,24 @@ class Week:
         return f"{self.year}w{self.number:02}"
 
     @property
-    def begins(self) -> datetime:
+    def begins_at(self) -> datetime:
         """Return Monday 00:00 UTC, which is part of the week."""
         return datetime.combine(date.fromisocalendar(self.year, self.number, 1), time(), UTC)
 
     @property
-    def first(self) -> UUID:
+    def first_id(self) -> UUID:
         """Return the lower bound of the ids of the week's runs."""
-        return first_id_at(self.begins)
+        return first_id_at(self.begins_at)
 
     @property
-    def end(self) -> UUID:
+    def end_id(self) -> UUID:
         """Return the upper bound of the ids of the week's runs; not part of the week."""
-        return first_id_at(self.ends) if (self.year, self.number) != (9999, 51) else UUID(int=(1 << 128) - 1)
+        return first_id_at(self.ends_at) if (self.year, self.number) != (9999, 51) else UUID(int=(1 << 128) - 1)
 
     @property
-    def ends(self) -> datetime:
+    def ends_at(self) -> datetime:
         """Return the next Monday 00:00 UTC, which is not part of the week."""
-        return self.begins + timedelta(weeks=1)
+        return self.begins_at + timedelta(weeks=1)
 
     def partition(self, table: str) -> str:
         """Return the name of a table's partition for the week."""

@@ -157,12 +157,12 @@ class Claim:
     component: str
     scope: ScopeKey
     ordinal: int
-    place: OrderKey
+    order_key: OrderKey
     limits: tuple[tuple[bytes, int], ...]  # (isolation region, revision) up to which it may read
     activated_rev: int
     attempt: int
-    strikes: int
-    turn: UUID | None
+    crash_count: int
+    stream_id: UUID | None
     answers: Any
     tenant_id: UUID
     canvas_id: UUID
@@ -173,7 +173,7 @@ class Claim:
     history_upto: int
     run_created_at: datetime
     budgeted: bool = False  # whether model calls reserve from a budget (store/tenants/budgets.py)
-    told_usage: Mapping[str, int] = field(default_factory=dict[str, int])  # of earlier attempts that have reported
+    reported_usage: Mapping[str, int] = field(default_factory=dict[str, int])  # of earlier attempts that have reported
 
 
 def claim(
@@ -237,12 +237,12 @@ def claim_from_rows(row: Mapping[str, Any], run: Mapping[str, Any]) -> Claim:
         component=row["component"],
         scope=scope_key(row["scope"]),
         ordinal=row["ordinal"],
-        place=place,
+        order_key=place,
         limits=(*enclosing, (place.region, row["activated_rev"])),
         activated_rev=row["activated_rev"],
         attempt=row["attempt"],
-        strikes=row["strikes"],
-        turn=row["turn"],
+        crash_count=row["strikes"],
+        stream_id=row["turn"],
         answers=row["answers"],
         tenant_id=run["tenant_id"],
         canvas_id=run["canvas_id"],
@@ -253,7 +253,7 @@ def claim_from_rows(row: Mapping[str, Any], run: Mapping[str, Any]) -> Claim:
         history_upto=run["history_upto"],
         run_created_at=run["created_at"],
         budgeted=run["budgeted"],
-        told_usage=row.get("usage") or {},
+        reported_usage=row.get("usage") or {},
     )
 
 
@@ -264,7 +264,9 @@ def order_key_from_row(row: Mapping[str, Any]) -> OrderKey:
 
 def make_claim_durable(tx: Transaction, claimed: Claim, lease: timedelta) -> bool:
     """Make a claim durable before anything leaves the worker; return False if the lease is gone."""
-    count = tx.run(MAKE_DURABLE, of_run=claimed.run_id, of_activation=claimed.id, of_lease=claimed.lease_id, lease=lease)
+    count = tx.execute(
+        MAKE_DURABLE, of_run=claimed.run_id, of_activation=claimed.id, of_lease=claimed.lease_id, lease=lease
+    )
     return count == 1
 
 
@@ -307,7 +309,7 @@ def _rows_by_week(
 
     Each statement names the partitions of its week (`store.db.pruning`).
     """
-    sent = [tx.later(statement, **values, **_columns(some)) for some in tx.pruning.by_week(leases)]
+    sent = [tx.send(statement, **values, **_columns(some)) for some in tx.pruning.group_by_week(leases)]
     return [row for each in sent for row in each.rows()]
 
 

@@ -131,7 +131,7 @@ def get_journal_entry(tx: Transaction, claim: Claim, key: str) -> Any:
 # -- tool calls ---------------------------------------------------------------------------------------------------
 def add_tool_call(tx: Transaction, run_id: UUID, message_id: UUID, node_id: str, call: Mapping[str, Any]) -> None:
     """Store a tool call of a node."""
-    tx.run(ADD_TOOL_CALL, run_id=run_id, id=new_id(), message_id=message_id, node_id=node_id, body=dict(call))
+    tx.execute(ADD_TOOL_CALL, run_id=run_id, id=new_id(), message_id=message_id, node_id=node_id, body=dict(call))
 
 
 def list_tool_calls(tx: Transaction, run_id: UUID, message_id: UUID) -> list[dict[str, Any]]:
@@ -177,7 +177,7 @@ def add_citations(
 
     A chunk has a `chunk_id`, which is not stored in its body; a document has a `doc_name`.
     """
-    tx.run(LOCK_CITATIONS, message_id=str(message_id))
+    tx.execute(LOCK_CITATIONS, message_id=str(message_id))
     cited = tx.rows(CITED, of_run=run_id, of_message=message_id)
     numbers: dict[str, int] = {chunk_id: number for chunk_id, number in cited if number is not None}
     document_names = {name for name, number in cited if number is None}

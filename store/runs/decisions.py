@@ -14,7 +14,7 @@ from sqlalchemy import bindparam, literal_column, select, text, update
 
 from canvas.routing.decision import Decision
 from canvas.state.checkpoint import run_to_json
-from canvas.state.run_state import RunStatus, ActivationStatus
+from canvas.state.run_state import ActivationStatus, RunStatus
 from store.db.guards import RowGuard, expect_rows, failed_guard
 from store.db.transaction import Transaction
 from store.primitives.json_codec import decode, encode
@@ -150,18 +150,18 @@ def apply(
     revision = row.revision + 1
     saved = _save(tx, row, decision, decision_input, form_expiry)
     for report in decision_input.inline:
-        reports.report_inline(tx, report.claim, report.written, decision.moved[report.claim.id].value, revision)
+        reports.report_inline(tx, report.claim, report.payload, decision.new_statuses[report.claim.id].value, revision)
     again = _move(tx, row.id, revision, decision, decision_input)
     activated = activate(tx, row, revision, decision, decision_input.inline)
     _write_values(tx, row.id, decision)
-    for entry, item in decision.called_off.items():
-        tx.later(CANCEL_ITEMS, run_id=row.id, entry=entry, item=item)
+    for entry, item in decision.cancel_items_after.items():
+        tx.send(CANCEL_ITEMS, run_id=row.id, entry=entry, item=item)
     if decision.run.status.is_over and decision.run.status is not RunStatus.SUCCEEDED:
         scopes.discard_deferred(tx, row.id)
     scopes.save_changes(tx, row.id, decision)
     _write_streams(tx, row.id, row.last_event, decision)
     events.append(tx, row.id, row.last_event + 1, decision.events)
-    is_single = bool(activated.claims) and decision.run.live == 1
+    is_single = bool(activated.claims) and decision.run.in_flight == 1
     return AppliedDecision(
         run_id=row.id,
         status=decision.run.status,
@@ -170,8 +170,8 @@ def apply(
         promoted=activated.promoted,
         claims=activated.claims,
         cached_run=_cached_run(saved, decision) if is_single else None,
-        is_alone=is_single and not decision.promote,
-        rewrites_outputs=bool(decision.inheriting or decision.errors),
+        is_alone=is_single and not decision.promote_count,
+        rewrites_outputs=bool(decision.copy_outputs_for or decision.errors),
     )
 
 
@@ -187,7 +187,7 @@ def _save(tx: Transaction, row: RunRow, decision: Decision, given: DecisionInput
         status=status,
         revision=row.revision + 1,
         last_event=row.last_event + len(decision.events),
-        open_stream=decision.run.turn,
+        open_stream=decision.run.open_stream_id,
         state=run_to_json(decision.run),
         usage=dict(given.usage),
         error=decision.error or row.error,
@@ -206,7 +206,7 @@ def _save(tx: Transaction, row: RunRow, decision: Decision, given: DecisionInput
         new_error=saved.error,
         is_over=status.is_over,
         is_waiting=status is RunStatus.WAITING,
-        form_expiry=min((own or form_expiry for own in decision.expiries), default=form_expiry),
+        form_expiry=min((own or form_expiry for own in decision.form_expiries), default=form_expiry),
         **cached,
     )
     return saved
@@ -222,19 +222,19 @@ def _cached_run(saved: RunRow, decision: Decision) -> CachedRun | None:
 def _move(tx: Transaction, run_id: UUID, revision: int, decision: Decision, given: DecisionInput) -> list[TaskMessage]:
     """Write the new statuses of activations; return task messages for those that are ready again."""
     written = {new.id for new in decision.activated} | {report.claim.id for report in given.inline}
-    moved = {activation: status for activation, status in decision.moved.items() if activation not in written}
+    moved = {activation: status for activation, status in decision.new_statuses.items() if activation not in written}
     ids = sorted(moved)
     if ids:
         statuses = [moved[activation].value for activation in ids]
-        tx.later(MOVE, run_id=run_id, revision=revision, ids=ids, statuses=statuses)
+        tx.send(MOVE, run_id=run_id, revision=revision, ids=ids, statuses=statuses)
     again: list[Any] = []
-    if decision.retried:
-        again += tx.rows(RETRY, run_id=run_id, ids=decision.retried)
-    if decision.postponed:
-        delays = decision.postponed
-        tx.later(POSTPONE, run_id=run_id, ids=sorted(delays), seconds=[delays[each] for each in sorted(delays)])
+    if decision.retry_now:
+        again += tx.rows(RETRY, run_id=run_id, ids=decision.retry_now)
+    if decision.retry_after:
+        delays = decision.retry_after
+        tx.send(POSTPONE, run_id=run_id, ids=sorted(delays), seconds=[delays[each] for each in sorted(delays)])
     if given.answers is not None:
-        retried = {*decision.retried, *decision.postponed}
+        retried = {*decision.retry_now, *decision.retry_after}
         answered = [each for each, status in moved.items() if status is ActivationStatus.READY and each not in retried]
         again += tx.rows(ANSWER, run_id=run_id, ids=answered, answers=given.answers)
     return [TaskMessage(run_id, row.id, row.component) for row in again]
@@ -242,7 +242,7 @@ def _move(tx: Transaction, run_id: UUID, revision: int, decision: Decision, give
 
 def _write_values(tx: Transaction, run_id: UUID, decision: Decision) -> None:
     """Write outputs that no report has: those of an earlier iteration beside a failure, and errors."""
-    for failed in decision.inheriting:
+    for failed in decision.copy_outputs_for:
         values.copy_previous_outputs(tx, run_id, failed)
     for activation, (node_id, error) in decision.errors.items():
         values.put_error(tx, run_id, activation, node_id, error)
@@ -250,13 +250,13 @@ def _write_values(tx: Transaction, run_id: UUID, decision: Decision) -> None:
 
 def _write_streams(tx: Transaction, run_id: UUID, before: int, decision: Decision) -> None:
     """Truncate, fill, open and close message streams. `before`: number of the last event before the decision's own."""
-    for turn, offset in decision.taken_back.items():
-        opened_now = turn in decision.opened
-        tx.later(message_streams.TRUNCATE, run_id=run_id, turn=turn, number=None if opened_now else before + offset)
-    for turn, (node_id, text_of_stream) in decision.texts.items():  # after truncating: it replaces the text
-        tx.later(message_streams.PUT_TEXT, run_id=run_id, turn=turn, node_id=node_id, said=text_of_stream)
-    for turn, offset in decision.opened.items():
+    for turn, offset in decision.truncated_streams.items():
+        opened_now = turn in decision.opened_streams
+        tx.send(message_streams.TRUNCATE, run_id=run_id, turn=turn, number=None if opened_now else before + offset)
+    for turn, (node_id, text_of_stream) in decision.default_texts.items():  # after truncating: it replaces the text
+        tx.send(message_streams.PUT_TEXT, run_id=run_id, turn=turn, node_id=node_id, said=text_of_stream)
+    for turn, offset in decision.opened_streams.items():
         node_id = next((e.node_id for e in decision.events if e.activation == turn and e.node_id), "")
-        tx.later(message_streams.OPEN, run_id=run_id, turn=turn, node_id=node_id, number=before + offset)
-    for turn, offset in decision.closed.items():
-        tx.later(message_streams.CLOSE, run_id=run_id, turn=turn, number=before + offset)
+        tx.send(message_streams.OPEN, run_id=run_id, turn=turn, node_id=node_id, number=before + offset)
+    for turn, offset in decision.closed_streams.items():
+        tx.send(message_streams.CLOSE, run_id=run_id, turn=turn, number=before + offset)

@@ -100,7 +100,9 @@ def validate(written: Any) -> str:
     if not isinstance(written, str):
         raise InvalidRequest(f"The run id must be a string, not {type(written).__name__}.")
     if not written.strip() or len(written) > MAX_LENGTH or not written.isprintable():
-        raise InvalidRequest(f"The run id must have 1 to {MAX_LENGTH} printable characters. Send a UUID, or order-4711.")
+        raise InvalidRequest(
+            f"The run id must have 1 to {MAX_LENGTH} printable characters. Send a UUID, or order-4711."
+        )
     return written
 
 
@@ -158,7 +160,7 @@ def claim(tx: Transaction, tenant_id: UUID, external: ExternalId, run_id: UUID) 
         if existing is not None:
             if existing["digest"] is not None:
                 return _require_same_request(external, existing["run_id"], existing["digest"])
-            tx.run(DROP_REFUSED, of_run=existing["run_id"])
+            tx.execute(DROP_REFUSED, of_run=existing["run_id"])
             remap(tx, tenant_id, external, run_id)
             return None
         earlier = _find_run_by_own_id(tx, tenant_id, external)
@@ -184,7 +186,9 @@ def _find_run_by_own_id(tx: Transaction, tenant_id: UUID, external: ExternalId) 
     if row is None:
         return None
     is_first_turn = row["first_event"] <= 1
-    differs = any((row["request"].get(name) or None) != (external.request.get(name) or None) for name in COMPARED_FIELDS)
+    differs = any(
+        (row["request"].get(name) or None) != (external.request.get(name) or None) for name in COMPARED_FIELDS
+    )
     if row["canvas_id"] != external.canvas_id or (is_first_turn and differs):
         raise _other_request_conflict(external, row["id"])
     return row["id"]
@@ -192,7 +196,7 @@ def _find_run_by_own_id(tx: Transaction, tenant_id: UUID, external: ExternalId) 
 
 def remap(tx: Transaction, tenant_id: UUID, external: ExternalId, run_id: UUID) -> None:
     """Map an external id that this transaction has claimed to another run."""
-    tx.run(REMAP, of_tenant=tenant_id, of_key=external.key, new_run=run_id, new_digest=external.digest)
+    tx.execute(REMAP, of_tenant=tenant_id, of_key=external.key, new_run=run_id, new_digest=external.digest)
 
 
 def find_open_runs(tx: Transaction, written: str, excluded: UUID) -> list[UUID]:
@@ -211,7 +215,7 @@ def is_free(tx: Transaction, run_id: UUID) -> bool:
 
 def delete_orphaned(tx: Transaction, before: datetime) -> int:
     """Delete up to 500 external ids from before `before` whose runs are deleted; return how many."""
-    return tx.run(DELETE_ORPHANED, before=before)
+    return tx.execute(DELETE_ORPHANED, before=before)
 
 
 def _milliseconds(moment: datetime) -> int:

@@ -59,7 +59,7 @@ class StreamRow:
     id: UUID
     node_id: str
     epoch: int
-    keep: int
+    retained_length: int
     text: str
     opened_at: int
     epoch_at: int
@@ -75,7 +75,7 @@ class StreamLease:
 
     epoch: int
     text: str
-    keep: int
+    retained_length: int
 
 
 def claim_stream(tx: Transaction, run_id: UUID, stream_id: UUID, node_id: str, lease_id: UUID) -> StreamLease:
@@ -86,7 +86,7 @@ def claim_stream(tx: Transaction, run_id: UUID, stream_id: UUID, node_id: str, l
 
 def write(tx: Transaction, run_id: UUID, stream_id: UUID, lease_id: UUID, epoch: int, content: str) -> bool:
     """Store the text so far; return False if another attempt has claimed the stream, or its epoch has changed."""
-    return tx.run(WRITE, run_id=run_id, turn=stream_id, lease_id=lease_id, epoch=epoch, said=content) == 1
+    return tx.execute(WRITE, run_id=run_id, turn=stream_id, lease_id=lease_id, epoch=epoch, said=content) == 1
 
 
 def list_opened(tx: Transaction, run_id: UUID) -> Sequence[StreamRow]:

@@ -14,7 +14,7 @@ from uuid import UUID
 from sqlalchemy import Interval, bindparam, func, insert, literal_column, text
 
 from canvas.routing.decision import Activation, Decision
-from canvas.state.run_state import RunStatus, ActivationStatus, scope_text
+from canvas.state.run_state import ActivationStatus, RunStatus, scope_text
 from store.db.transaction import PendingResult, Transaction
 from store.primitives.json_codec import encode
 from store.runs.activations import CLAIM_COLUMNS, Claim, claim_from_rows
@@ -93,7 +93,7 @@ class InlineReport:
     """A report that is stored together with the advance that applies it: the attempt's claim, and what is stored."""
 
     claim: Claim
-    written: ReportPayload
+    payload: ReportPayload
     request: ContinuationRequest | None = None
 
 
@@ -151,7 +151,7 @@ def activate(
         if new.status is ActivationStatus.READY:
             task_messages.append(TaskMessage(row.id, new.id, new.component))
     _insert(tx, row.id, revision, queued)
-    promoted = _promote(tx, row, decision.promote, requests, claims)
+    promoted = _promote(tx, row, decision.promote_count, requests, claims)
     return ActivationResult(task_messages, promoted, claims)
 
 
@@ -197,7 +197,7 @@ def _promote(
         if report is None or report.request is None:
             break
         count -= 1
-        promoted = tx.later(
+        promoted = tx.send(
             PROMOTE_CLAIMED,
             run_id=row.id,
             lease_id=lease_id,
@@ -205,7 +205,7 @@ def _promote(
             worker=report.request.worker,
         )
         claims[report.claim.id] = PendingClaim(row, promoted=promoted)
-    return PendingTaskMessages(row.id, tx.later(PROMOTE, run_id=row.id, most=count)) if count else None
+    return PendingTaskMessages(row.id, tx.send(PROMOTE, run_id=row.id, most=count)) if count else None
 
 
 def _next_request(requests: list[InlineReport], activation_id: UUID | None) -> tuple[InlineReport | None, UUID | None]:
@@ -226,12 +226,12 @@ def _columns_of(run_id: UUID, revision: int, new: Activation) -> dict[str, Any]:
         "component": new.component,
         "scope": scope_text(new.scope),
         "ordinal": new.ordinal,
-        "place": new.place.key,
-        "region": new.place.region,
-        "wave": new.place.wave,
-        "trail": new.place.trail,
+        "place": new.order_key.key,
+        "region": new.order_key.region,
+        "wave": new.order_key.level,
+        "trail": new.order_key.branch_path,
         "limits": new.limits or None,
         "status": new.status.value,
-        "turn": new.turn,
+        "turn": new.stream_id,
         "activated_rev": revision,
     }

@@ -53,7 +53,7 @@ def save_refusal(
         key = external_ids.key_of(external_id)
         if tx.scalar(external_ids.ADD, tenant_id=tenant_id, key=key, run_id=row_id, digest=None) is None:
             continue  # another message with this id inserted it first
-        tx.run(
+        tx.execute(
             ADD,
             id=row_id,
             tenant_id=tenant_id,
@@ -78,5 +78,5 @@ def _update_refusal(
     if existing["digest"] is not None:
         return None
     changed = {"new_canvas": canvas_id or NO_ID, "new_request": request, "new_error": reason}
-    tx.run(UPDATE_REFUSAL, of_run=existing["run_id"], **changed)
+    tx.execute(UPDATE_REFUSAL, of_run=existing["run_id"], **changed)
     return existing["run_id"]

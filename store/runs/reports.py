@@ -111,8 +111,8 @@ class ReportPayload:
     usage: Mapping[str, int]  # of all attempts that have reported; if this attempt adds less, the outcome has its part
     values: Sequence[Mapping[str, Any]]  # rows of node_values
     variables: Sequence[Mapping[str, Any]]  # rows of variables
-    turn: Mapping[str, Any] | None = None  # row of the message stream, with its whole text; epoch None: the next one
-    strikes: int = 0  # crashes to add to the activation's crash count
+    stream: Mapping[str, Any] | None = None  # row of the message stream, with its whole text; epoch None: the next one
+    crashes: int = 0  # crashes to add to the activation's crash count
     size: int = 0  # characters in its rows, if they are so many that the database needs time for them
 
 
@@ -131,7 +131,7 @@ def report_inline(tx: Transaction, claim: Claim, payload: ReportPayload, status:
         new_revision=revision,
         new_outcome=payload.outcome,
         new_usage=payload.usage,
-        new_strikes=payload.strikes,
+        new_strikes=payload.crashes,
     )
     _write_values(tx, payload)
 
@@ -146,14 +146,14 @@ def report(tx: Transaction, run_id: UUID, activation_id: UUID, lease_id: UUID, p
 
     If it is 0, the caller must roll back: the report's values are sent without a guard of their own.
     """
-    stored = tx.later(
+    stored = tx.send(
         REPORT,
         of_run=run_id,
         of_activation=activation_id,
         of_lease=lease_id,
         new_outcome=payload.outcome,
         new_usage=payload.usage,
-        new_strikes=payload.strikes,
+        new_strikes=payload.crashes,
     )
     _write_values(tx, payload)
     return stored
@@ -162,10 +162,10 @@ def report(tx: Transaction, run_id: UUID, activation_id: UUID, lease_id: UUID, p
 def _write_values(tx: Transaction, payload: ReportPayload) -> None:
     tx.write_many(PUT_VALUES, payload.values)
     tx.write_many(PUT_VARIABLES, payload.variables)
-    if payload.turn is not None:
-        epoch = payload.turn["epoch"]
+    if payload.stream is not None:
+        epoch = payload.stream["epoch"]
         put = PUT_STREAM if epoch is not None else PUT_STREAM_NEXT_EPOCH
-        tx.write(put, **{**payload.turn, "epoch": 1 if epoch is None else epoch})
+        tx.write(put, **{**payload.stream, "epoch": 1 if epoch is None else epoch})
 
 
 def report_from_claim(claim: Claim, payload: ReportPayload) -> Report:
@@ -176,20 +176,20 @@ def report_from_claim(claim: Claim, payload: ReportPayload) -> Report:
         node_id=claim.node_id,
         scope=claim.scope,
         ordinal=claim.ordinal,
-        place=claim.place,
+        order_key=claim.order_key,
         outcome=decoded.outcome,
         error=decoded.error,
-        strikes=claim.strikes + payload.strikes,
-        turn=claim.turn,
-        retake=decoded.retake,
-        spoke=decoded.spoke,
+        crash_count=claim.crash_count + payload.crashes,
+        stream_id=claim.stream_id,
+        restarts_text=decoded.restarts_text,
+        has_written=decoded.has_written,
         usage=payload.usage if decoded.used is None else decoded.used,
     )
 
 
 def overwrite_outcome(tx: Transaction, run_id: UUID, activation_id: UUID, outcome: Mapping[str, Any]) -> None:
     """Write the outcome that a person states of a `reported` activation. The caller has locked the run."""
-    tx.run(OVERWRITE_OUTCOME, of_run=run_id, of_activation=activation_id, new_outcome=outcome)
+    tx.execute(OVERWRITE_OUTCOME, of_run=run_id, of_activation=activation_id, new_outcome=outcome)
 
 
 def was_stored(tx: Transaction, run_id: UUID, activation_id: UUID, lease_id: UUID) -> bool:
@@ -202,7 +202,7 @@ def unapplied_reports(tx: Transaction, run_id: UUID) -> Callable[[], list[Report
 
     It must be a later statement than the one that locks the run, so that it sees what was committed before the lock.
     """
-    result = tx.later(UNAPPLIED, of_run=run_id)
+    result = tx.send(UNAPPLIED, of_run=run_id)
     return lambda: _decode_reports(result.rows())
 
 
@@ -220,13 +220,13 @@ def _decode_reports(rows: Sequence[Any]) -> list[Report]:
                 node_id=fields["node_id"],
                 scope=scope_key(fields["scope"]),
                 ordinal=fields["ordinal"],
-                place=order_key_from_row(fields),
+                order_key=order_key_from_row(fields),
                 outcome=outcome,
                 error=decoded.error,
-                strikes=fields["strikes"],
-                turn=fields["turn"],
-                retake=decoded.retake,
-                spoke=decoded.spoke,
+                crash_count=fields["strikes"],
+                stream_id=fields["turn"],
+                restarts_text=decoded.restarts_text,
+                has_written=decoded.has_written,
                 usage=(fields["usage"] or {}) if decoded.used is None else decoded.used,
             )
         )

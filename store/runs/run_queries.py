@@ -133,10 +133,10 @@ class EventPage:
 
     run: RunSummary
     events: Sequence[EventRow]
-    turns: Sequence[StreamRow]
+    streams: Sequence[StreamRow]
 
     @property
-    def is_whole(self) -> bool:
+    def is_last(self) -> bool:
         """Return whether there are no more events to read."""
         return len(self.events) < PAGE_SIZE
 
@@ -148,7 +148,7 @@ class RunProgress:
     run_id: UUID
     status: str
     last_event: int
-    turn: UUID | None
+    stream_id: UUID | None
     epoch: int | None
     length: int | None
 
@@ -203,9 +203,9 @@ def read_events(tx: Transaction, tenant_id: UUID, run_id: UUID, number: int) -> 
     (canvas/events/stream_sequencer.py), nor the events older than the run's status. The three statements take one round
     trip.
     """
-    run = tx.later(SUMMARY, of_tenant=tenant_id, of_run=run_id)
-    events = tx.later(AFTER, run_id=run_id, after=number, upto=number + PAGE_SIZE, most=PAGE_SIZE)
-    streams = tx.later(STREAMS_SINCE, of_run=run_id, number=number)
+    run = tx.send(SUMMARY, of_tenant=tenant_id, of_run=run_id)
+    events = tx.send(AFTER, run_id=run_id, after=number, upto=number + PAGE_SIZE, most=PAGE_SIZE)
+    streams = tx.send(STREAMS_SINCE, of_run=run_id, number=number)
     row = run.one_or_none()
     if row is None:
         return None

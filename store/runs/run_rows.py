@@ -201,7 +201,7 @@ def create(tx: Transaction, row: Mapping[str, Any], *, has_budget: bool = False)
     """
     created = {**row, "engine": RULES_VERSION, "usage": {}}
     whose = {"of_tenant": row["tenant_id"], "of_session": row["conversation_id"]}
-    tx.later(CREATE, **created, **whose, has_budget=has_budget)
+    tx.send(CREATE, **created, **whose, has_budget=has_budget)
     return RunRow.from_columns({**DEFAULT_COLUMNS, **created})
 
 
@@ -211,7 +211,7 @@ def try_lock(tx: Transaction, run_id: UUID) -> Callable[[], RunRow | None]:
     It gives None if the run is locked already, does not exist, or has a newer version of the routing rules. Everything
     beside the row is read in later statements.
     """
-    row = tx.later(TRY_LOCK, of_run=run_id)
+    row = tx.send(TRY_LOCK, of_run=run_id)
     return lambda: _readable(row)
 
 
@@ -222,9 +222,9 @@ def lock_with_timeout(tx: Transaction, run_id: UUID, timeout: timedelta) -> Call
     that was sent after the lock.
     """
     milliseconds = str(max(1, int(timeout.total_seconds() * 1000)))  # 0 would mean: wait without a limit
-    tx.later(SET_LIMIT, limit="lock_timeout", milliseconds=milliseconds)
-    row = tx.later(LOCK_WITH_TIMEOUT, of_run=run_id)
-    tx.later(SET_LIMIT, limit="lock_timeout", milliseconds="0")  # no limit for later statements
+    tx.send(SET_LIMIT, limit="lock_timeout", milliseconds=milliseconds)
+    row = tx.send(LOCK_WITH_TIMEOUT, of_run=run_id)
+    tx.send(SET_LIMIT, limit="lock_timeout", milliseconds="0")  # no limit for later statements
     return lambda: _readable(row)
 
 
@@ -238,7 +238,7 @@ def lock(tx: Transaction, run_id: UUID, *, timeout: timedelta = timedelta(second
     tx.scalar(SET_LIMIT, limit="lock_timeout", milliseconds=str(int(timeout.total_seconds() * 1000)))
     if tx.scalar(WAIT_LOCK, run_id=run_id) is None:
         return None
-    return _readable(tx.later(READ, of_run=run_id))
+    return _readable(tx.send(READ, of_run=run_id))
 
 
 def reload(tx: Transaction, run_id: UUID) -> RunRow:
@@ -276,8 +276,8 @@ def state_of(
             status=row.status,
             revision=row.revision,
             last_event=row.last_event,
-            asked=CANCEL if row.is_cancel_requested else None,
-            turn=row.open_stream,
+            cancel_request=CANCEL if row.is_cancel_requested else None,
+            open_stream_id=row.open_stream,
         ),
         row.state,
     )
@@ -287,7 +287,7 @@ def state_of(
 
 def mark_cancelled(tx: Transaction, run_id: UUID) -> None:
     """Mark a locked run as cancelled; the decision that follows closes the activations that have not begun."""
-    tx.later(MARK_CANCELLED, run_id=run_id)
+    tx.send(MARK_CANCELLED, run_id=run_id)
 
 
 def close(tx: Transaction, row: RunRow, *, after_level: int | None, everything: bool) -> None:
@@ -295,7 +295,7 @@ def close(tx: Transaction, row: RunRow, *, after_level: int | None, everything: 
 
     `everything`: open containers too.
     """
-    tx.later(
+    tx.send(
         CLOSE,
         run_id=row.id,
         revision=row.revision + 1,
@@ -309,7 +309,7 @@ def request_cancel(tx: Transaction, run_id: UUID) -> bool:
 
     Sent in a later statement than `close`, so that no claim comes between the two.
     """
-    return tx.run(REQUEST_CANCEL, run_id=run_id) > 0
+    return tx.execute(REQUEST_CANCEL, run_id=run_id) > 0
 
 
 def close_all(tx: Transaction, row: RunRow) -> bool:
@@ -317,7 +317,7 @@ def close_all(tx: Transaction, row: RunRow) -> bool:
 
     Reports of running attempts match no row then, and their next renewal finds the lease gone. Scopes are deleted.
     """
-    tx.run(scopes.DROP_SCOPES, of_run=row.id)
+    tx.execute(scopes.DROP_SCOPES, of_run=row.id)
     closed = tx.rows(CLOSE_ALL, run_id=row.id, revision=row.revision + 1)
     return any(status == "running" for (status,) in closed)
 
@@ -332,14 +332,14 @@ def set_baseline(
     tx: Transaction, run_id: UUID, *, base: Mapping[str, Any], previous_run: UUID | None, history_upto: int
 ) -> None:
     """Write what a run begins with."""
-    tx.later(SET_BASELINE, of_run=run_id, new_base=base, new_previous=previous_run, new_upto=history_upto)
+    tx.send(SET_BASELINE, of_run=run_id, new_base=base, new_previous=previous_run, new_upto=history_upto)
 
 
 def next_turn(
     tx: Transaction, run_id: UUID, *, request: Mapping[str, Any], message_id: UUID, history_upto: int, first_event: int
 ) -> None:
     """Write the new turn of the conversation with which a waiting run goes on."""
-    tx.later(
+    tx.send(
         NEXT_TURN,
         of_run=run_id,
         new_request=request,

@@ -28,7 +28,7 @@ class PrefetchedScopes:
     """Scopes whose rows were queried: those with some keys, or all (`keys` None). `load_rows` waits for the rows."""
 
     keys: frozenset[str] | None
-    found: Callable[[], Sequence[Any]]
+    load_rows: Callable[[], Sequence[Any]]
 
 
 NO_SCOPES = PrefetchedScopes(None, list)
@@ -38,8 +38,8 @@ NO_SCOPES = PrefetchedScopes(None, list)
 def prefetch(tx: Transaction, run_id: UUID, keys: frozenset[str] | None) -> PrefetchedScopes:
     """Query scopes by their keys (None: all of the run) without waiting for the rows."""
     if keys is None:
-        return PrefetchedScopes(None, tx.later(SCOPES, of_run=run_id).rows)
-    return PrefetchedScopes(keys, tx.later(SCOPES_BY_KEY, of_run=run_id, keys=sorted(keys)).rows)
+        return PrefetchedScopes(None, tx.send(SCOPES, of_run=run_id).rows)
+    return PrefetchedScopes(keys, tx.send(SCOPES_BY_KEY, of_run=run_id, keys=sorted(keys)).rows)
 
 
 def read(
@@ -48,13 +48,13 @@ def read(
     """Return scopes by their keys (None: all of the run). Prefetched ones are not queried again."""
     rows: list[Any] = []
     if prefetched is not None and prefetched.keys is None:
-        rows += [row for row in prefetched.found() if keys is None or row[0] in keys]
+        rows += [row for row in prefetched.load_rows() if keys is None or row[0] in keys]
     elif prefetched is not None and prefetched.keys is not None and keys is not None:
-        rows += [row for row in prefetched.found() if row[0] in keys]
+        rows += [row for row in prefetched.load_rows() if row[0] in keys]
         missing = keys - prefetched.keys
-        rows += prefetch(tx, run_id, missing).found() if missing else ()
+        rows += prefetch(tx, run_id, missing).load_rows() if missing else ()
     else:
-        rows += prefetch(tx, run_id, keys).found()
+        rows += prefetch(tx, run_id, keys).load_rows()
     return {scope_key(name): scope_from_json(scope_key(name), state) for name, state in rows}
 
 
@@ -79,9 +79,9 @@ def save_changes(tx: Transaction, run_id: UUID, decision: Decision) -> None:
     if decision.is_over:
         tx.write(DROP_SCOPES, of_run=run_id)
         return
-    for key in decision.removed:
+    for key in decision.closed_scopes:
         tx.write(DROP_SCOPE, of_run=run_id, of_key=scope_text(key))
-    changed = [decision.run.scopes[key] for key in decision.scopes if key in decision.run.scopes]
+    changed = [decision.run.scopes[key] for key in decision.changed_scopes if key in decision.run.scopes]
     tx.write_many(
         PUT_SCOPE,
         [{"run_id": run_id, "key": scope_text(scope.key), "state": scope_to_json(scope)} for scope in changed],
@@ -106,11 +106,11 @@ def discard_deferred(tx: Transaction, run_id: UUID) -> None:
     """Mark as not applied what overlapping items did ahead of their turn, because the run ends early."""
     for key, scope in read(tx, run_id, None).items():
         for container in scope.containers.values():
-            if not container.overlaps:
+            if not container.is_pipelined:
                 continue
             node_id = tx.scalar(NODE_OF, run_id=run_id, activation_id=container.activation)
             entry = container_entry((*key, (node_id, container.ordinal, 0)))
-            tx.run(MARK_NOT_APPLIED, run_id=run_id, prefix=f"{entry}.", shown=container.shown)
+            tx.execute(MARK_NOT_APPLIED, run_id=run_id, prefix=f"{entry}.", shown=container.first_open_item)
 
 
 def last_scope_of(tx: Transaction, run_id: UUID, node_id: str) -> str | None:

@@ -179,7 +179,7 @@ class ReadView:
         is the only writer of its level that the reader sees.
         """
         regions = [region for region, _ in self.limits]
-        own = self.place.wave_key
+        own = self.place.level_key
         return {
             "regions": regions,
             "befores": [*(inner[: len(outer) + 4] for outer, inner in pairwise(regions)), own],
@@ -225,15 +225,17 @@ def query_outputs(
         return dict
     if len(view.limits) == 1 and not cached and not_in == "-":  # one region: the reader is not in a parallel item
         ((region, revision),) = view.limits
-        here = {"region": region, "edge": view.place.wave_key, "revision": revision}
-        sent = tx.later(LATEST_OUTPUTS_IN_REGION, run_id=view.run_id, nodes=node_ids, **here)
+        here = {"region": region, "edge": view.place.level_key, "revision": revision}
+        sent = tx.send(LATEST_OUTPUTS_IN_REGION, run_id=view.run_id, nodes=node_ids, **here)
     else:
         ids = _activation_ids(node_ids, cached)
-        sent = tx.later(LATEST_OUTPUTS, run_id=view.run_id, nodes=node_ids, kept=ids, not_in=not_in, **view.windows())
+        sent = tx.send(LATEST_OUTPUTS, run_id=view.run_id, nodes=node_ids, kept=ids, not_in=not_in, **view.windows())
     return lambda: _read_values(sent.rows(), cached or {}, tx.large.outputs)
 
 
-def query_awaited_outputs(tx: Transaction, view: ReadView, nodes: Mapping[str, tuple[str, int] | None]) -> PendingValues:
+def query_awaited_outputs(
+    tx: Transaction, view: ReadView, nodes: Mapping[str, tuple[str, int] | None]
+) -> PendingValues:
     """Query the latest outputs of nodes that the reader has waited for, wherever their order keys are.
 
     `nodes` maps a node to the iteration (entry of its container, item) that the reader shares with it; None: it is in
@@ -244,7 +246,7 @@ def query_awaited_outputs(tx: Transaction, view: ReadView, nodes: Mapping[str, t
     passes = [shared[0] if shared else None for shared in nodes.values()]
     items = [shared[1] if shared else None for shared in nodes.values()]
     regions, revisions = [region for region, _ in view.limits], [revision for _, revision in view.limits]
-    sent = tx.later(
+    sent = tx.send(
         AWAITED_OUTPUTS,
         run_id=view.run_id,
         nodes=list(nodes),
@@ -264,7 +266,7 @@ def query_variables(
     if not unique_names:
         return dict
     ids = _activation_ids(unique_names, cached)
-    sent = tx.later(LATEST_VARIABLES, run_id=view.run_id, names=unique_names, kept=ids, **view.windows())
+    sent = tx.send(LATEST_VARIABLES, run_id=view.run_id, names=unique_names, kept=ids, **view.windows())
     return lambda: _read_values(sent.rows(), cached or {}, tx.large.variable)
 
 
@@ -272,7 +274,9 @@ def _activation_ids(names: Sequence[str], cached: CachedValues | None) -> list[U
     return [cached[name].activation if cached and name in cached else None for name in names]
 
 
-def _read_values(rows: Sequence[Any], cached: CachedValues, load: Callable[[str, Any, Any], Any]) -> dict[str, StoredValue]:
+def _read_values(
+    rows: Sequence[Any], cached: CachedValues, load: Callable[[str, Any, Any], Any]
+) -> dict[str, StoredValue]:
     values: dict[str, StoredValue] = {}
     for name, place, activation, value, large in rows:
         stored = cached.get(name)
@@ -323,7 +327,9 @@ def copy_previous_outputs(tx: Transaction, run_id: UUID, activation_id: UUID) ->
     Any other node shows them too. Needed for overlapping items (canvas/graph/parallel_items.py), once the earlier ones
     have ended, in the advance that reports the failure.
     """
-    for node_id, mine, large, before, large_before in tx.rows(PREVIOUS_OUTPUTS, run_id=run_id, activation_id=activation_id):
+    for node_id, mine, large, before, large_before in tx.rows(
+        PREVIOUS_OUTPUTS, run_id=run_id, activation_id=activation_id
+    ):
         aside = (large or {}).get("outputs", {})
         left = {
             name: value
@@ -334,7 +340,7 @@ def copy_previous_outputs(tx: Transaction, run_id: UUID, activation_id: UUID) ->
             outputs = {**left, **{name: value for name, value in mine.items() if name not in left}}
             left_aside = {name: file for name, file in (large_before or {}).get("outputs", {}).items() if name in left}
             aside = {**aside, **left_aside}
-            tx.run(
+            tx.execute(
                 PUT_OUTPUTS,
                 of_run=run_id,
                 of_activation=activation_id,
@@ -348,7 +354,7 @@ def copy_previous_outputs(tx: Transaction, run_id: UUID, activation_id: UUID) ->
 def put_outputs(tx: Transaction, run_id: UUID, activation_id: UUID, outputs: Mapping[str, Any]) -> None:
     """Write an activation's outputs on behalf of its worker; the caller holds the run's lock."""
     scope = scope_key(tx.scalar(SCOPE, run_id=run_id, activation_id=activation_id))
-    tx.run(
+    tx.execute(
         PUT_ON_BEHALF,
         run_id=run_id,
         activation_id=activation_id,
@@ -370,4 +376,4 @@ def put_error(tx: Transaction, run_id: UUID, activation: UUID, node_id: str, err
     for _, _, outputs, large in before:
         new = {**outputs, "_ERROR": error}
         of = {"of_run": run_id, "of_activation": activation, "of_node": node_id}
-        tx.run(PUT_OUTPUTS, **of, new_outputs=new, new_names=list(new), new_large=large)
+        tx.execute(PUT_OUTPUTS, **of, new_outputs=new, new_names=list(new), new_large=large)

@@ -251,7 +251,7 @@ class BudgetRow:
     day: date
     account: Account
 
-    def holding(self, amount: int) -> dict[str, Any]:
+    def as_held(self, amount: int) -> dict[str, Any]:
         """Return an amount held in this budget, as a reservation stores it."""
         scope, measure = self.account.scope, self.account.measure
         return {"scope": scope, "scope_id": self.scope_id, "day": self.day, "measure": measure, "amount": amount}
@@ -275,7 +275,7 @@ def lock_for_attempt(tx: Transaction, claim: Claim, today: date) -> list[BudgetR
         "today": today,
         "each": DEFAULT_SCOPE_ID,
     }
-    tx.later(INSERT_SPENT, **ids)
+    tx.send(INSERT_SPENT, **ids)
     return [_budget_row(row) for row in tx.rows(LOCK_SPENT, **ids)]
 
 
@@ -283,9 +283,9 @@ def reserve(
     tx: Transaction, reservation: UUID, claim: Claim, budgets: Sequence[BudgetRow], amounts: Sequence[int]
 ) -> None:
     """Reserve an amount in each budget, which this transaction has locked. A reservation ends with the lease."""
-    held = encode([each.holding(amount) for each, amount in zip(budgets, amounts, strict=True)])
-    tx.later(RESERVE, tenant_id=claim.tenant_id, held=held)
-    tx.later(
+    held = encode([each.as_held(amount) for each, amount in zip(budgets, amounts, strict=True)])
+    tx.send(RESERVE, tenant_id=claim.tenant_id, held=held)
+    tx.send(
         INSERT_RESERVATION,
         id=reservation,
         tenant_id=claim.tenant_id,
@@ -298,24 +298,24 @@ def reserve(
 
 def lock_for_tenant(tx: Transaction, tenant_id: UUID, today: date) -> list[BudgetRow]:
     """Lock every budget that applies to a tenant's call outside of any run; return them."""
-    tx.later(INSERT_SPENT_OF_TENANT, tenant_id=tenant_id, today=today)
+    tx.send(INSERT_SPENT_OF_TENANT, tenant_id=tenant_id, today=today)
     return [_budget_row(row) for row in tx.rows(LOCK_SPENT_OF_TENANT, tenant_id=tenant_id, today=today)]
 
 
 def spend(tx: Transaction, tenant_id: UUID, budgets: Sequence[BudgetRow], amounts: Sequence[int]) -> None:
     """Add an amount to what is spent in each budget at once, without a reservation. A negative amount is refunded."""
-    held = encode([each.holding(amount) for each, amount in zip(budgets, amounts, strict=True)])
-    tx.later(SPEND, tenant_id=tenant_id, held=held)
+    held = encode([each.as_held(amount) for each, amount in zip(budgets, amounts, strict=True)])
+    tx.send(SPEND, tenant_id=tenant_id, held=held)
 
 
 def settle(tx: Transaction, reservation: UUID, used: Mapping[str, int]) -> None:
     """Replace what a call had reserved by what it used. Repeating this has no effect."""
-    tx.later(SETTLE, id=reservation, used=encode(used))
+    tx.send(SETTLE, id=reservation, used=encode(used))
 
 
 def release_orphans(tx: Transaction, most: int = BATCH) -> int:
     """Release reservations whose attempts have lost their leases or are over; return the number of budgets changed."""
-    return tx.run(RELEASE_ORPHANS, most=most, used="{}")
+    return tx.execute(RELEASE_ORPHANS, most=most, used="{}")
 
 
 def put_limits(tx: Transaction, tenant_id: UUID, written: BudgetLimits, *, is_of_request: bool = False) -> None:
@@ -325,7 +325,7 @@ def put_limits(tx: Transaction, tenant_id: UUID, written: BudgetLimits, *, is_of
     run but not raise it.
     """
     for measure, amount in sorted(written.limits.items()):
-        tx.later(
+        tx.send(
             PUT_LIMIT,
             tenant_id=tenant_id,
             scope_id=written.scope_id,
@@ -339,7 +339,7 @@ def put_limits(tx: Transaction, tenant_id: UUID, written: BudgetLimits, *, is_of
 
 def remove_limits(tx: Transaction, tenant_id: UUID, scope: Scope, scope_id: UUID) -> bool:
     """Remove all limits of a budget; return whether there were any."""
-    return tx.run(REMOVE_LIMITS, tenant_id=tenant_id, scope=scope, scope_id=scope_id) > 0
+    return tx.execute(REMOVE_LIMITS, tenant_id=tenant_id, scope=scope, scope_id=scope_id) > 0
 
 
 def list_budgets(tx: Transaction, tenant_id: UUID, today: date, ids: Sequence[UUID] | None = None) -> list[BudgetRow]:
@@ -356,7 +356,7 @@ def unflagged_runs(tx: Transaction, tenant_id: UUID, scope_id: UUID) -> list[UUI
 
 def flag_run(tx: Transaction, tenant_id: UUID, run_id: UUID) -> None:
     """Flag a run as budgeted, so that its next model calls lock and check their budgets."""
-    tx.later(FLAG, run_id=run_id, tenant_id=tenant_id)
+    tx.send(FLAG, run_id=run_id, tenant_id=tenant_id)
 
 
 def is_flagged(tx: Transaction, tenant_id: UUID, run_id: UUID) -> bool:
@@ -377,7 +377,7 @@ def runs_over_time(tx: Transaction, most: int = BATCH) -> list[tuple[UUID, int]]
 
 def clear_deadlines(tx: Transaction) -> None:
     """Clear the deadlines of runs that have ended."""
-    tx.later(CLEAR_DEADLINES)
+    tx.send(CLEAR_DEADLINES)
 
 
 def delete_old(tx: Transaction, before: datetime, most: int = BATCH) -> int:
@@ -385,8 +385,8 @@ def delete_old(tx: Transaction, before: datetime, most: int = BATCH) -> int:
 
     Returns the larger of both numbers of rows; at most `most` of each go at once.
     """
-    limits = tx.run(DELETE_OLD_LIMITS, before=before, each=DEFAULT_SCOPE_ID, most=most)
-    return max(limits, tx.run(DELETE_OLD_SPENT, before=before, most=most))
+    limits = tx.execute(DELETE_OLD_LIMITS, before=before, each=DEFAULT_SCOPE_ID, most=most)
+    return max(limits, tx.execute(DELETE_OLD_SPENT, before=before, most=most))
 
 
 def _budget_row(row: Any) -> BudgetRow:

@@ -52,7 +52,9 @@ _is_it = (
     keys.c.route == bindparam("of_route"),
     keys.c.key == bindparam("of_key"),
 )
-FIRST = select(keys.c.digest, keys.c.run_id, keys.c.reply).where(*_is_it, keys.c.created_at >= func.now() - KEY_LIFETIME)
+FIRST = select(keys.c.digest, keys.c.run_id, keys.c.reply).where(
+    *_is_it, keys.c.created_at >= func.now() - KEY_LIFETIME
+)
 STORE_REPLY = update(keys).where(*_is_it).values(reply=bindparam("first_reply", type_=keys.c.reply.type))
 _EXPIRED = (
     select(keys.c.tenant_id, keys.c.route, keys.c.key)
@@ -110,9 +112,9 @@ def find(tx: Transaction, tenant_id: UUID, route: str, key: str, digest: bytes) 
 
 def store_reply(tx: Transaction, tenant_id: UUID, route: str, key: str, reply: Mapping[str, Any]) -> None:
     """Store the reply of a request that has claimed this key, in the same transaction."""
-    tx.run(STORE_REPLY, of_tenant=tenant_id, of_route=route, of_key=key, first_reply=reply)
+    tx.execute(STORE_REPLY, of_tenant=tenant_id, of_route=route, of_key=key, first_reply=reply)
 
 
 def delete_expired(tx: Transaction) -> int:
     """Delete up to 500 expired keys; return how many."""
-    return tx.run(DELETE_EXPIRED)
+    return tx.execute(DELETE_EXPIRED)

@@ -58,7 +58,7 @@ REMOVE = delete(accounts).where(
 def put_account(tx: Transaction, tenant_id: UUID, account: AccountRow, key: EncryptionKey) -> None:
     """Store an account; it replaces the one with the same vendor and instance."""
     place = _binding(tenant_id, account.factory, account.instance)
-    tx.run(
+    tx.execute(
         PUT,
         id=new_id(),
         tenant_id=tenant_id,
@@ -93,7 +93,7 @@ def list_unreadable(tx: Transaction, tenant_id: UUID, key: EncryptionKey) -> lis
 
 def remove(tx: Transaction, tenant_id: UUID, factory: str, instance: str = "default") -> None:
     """Delete an account and its key. Raises NotFound if the tenant has no such account."""
-    if not tx.run(REMOVE, tenant_id=tenant_id, factory=factory, instance=instance):
+    if not tx.execute(REMOVE, tenant_id=tenant_id, factory=factory, instance=instance):
         raise NotFound(f'There is no model account "{factory}" ({instance}). See the list of this tenant\'s models.')
 
 

@@ -178,7 +178,7 @@ def create_token(
         _check_canvas(tx, tenant_id, canvas_id)
     token_id = new_id()
     plain = PREFIX + secrets.token_urlsafe(_TOKEN_BYTES)
-    tx.run(
+    tx.execute(
         INSERT_TOKEN,
         id=token_id,
         tenant_id=tenant_id,
@@ -194,7 +194,7 @@ def create_token(
 def bind_token(tx: Transaction, tenant_id: UUID, token_id: UUID, canvas_id: UUID) -> None:
     """Set the agent that a share link gives access to. Raises NotFound for an unknown share link or agent."""
     _check_canvas(tx, tenant_id, canvas_id)
-    if not tx.run(BIND, of_tenant=tenant_id, token_id=token_id, new_canvas=canvas_id):
+    if not tx.execute(BIND, of_tenant=tenant_id, token_id=token_id, new_canvas=canvas_id):
         raise NotFound(f"There is no share link {token_id}. See the list of this tenant's tokens.")
 
 
@@ -208,7 +208,7 @@ def find_principal(tx: Transaction, plain: str) -> Principal | None:
     if row is None:
         return None
     if row["is_unseen"]:
-        tx.run(RECORD_USE, token_id=row["token_id"])
+        tx.execute(RECORD_USE, token_id=row["token_id"])
     return Principal(row["tenant_id"], row["token_id"], row["kind"], row["canvas_id"])
 
 
@@ -229,7 +229,7 @@ def count_unbound_links(tx: Transaction) -> int:
 
 def revoke_token(tx: Transaction, tenant_id: UUID, token_id: UUID) -> None:
     """Revoke a token. Revoking it again changes nothing. Raises NotFound for an unknown token."""
-    if not tx.run(REVOKE, of_tenant=tenant_id, token_id=token_id):
+    if not tx.execute(REVOKE, of_tenant=tenant_id, token_id=token_id):
         raise NotFound(f"There is no token {token_id}. See the list of this tenant's tokens.")
 
 

@@ -141,7 +141,7 @@ def register(
 
 def put_row(tx: Transaction, tenant_id: UUID, file_id: UUID, ref: StoredRef, *, run_id: UUID) -> None:
     """Insert the row of a file whose bytes are stored under an id that the caller chose; replace an existing row."""
-    tx.run(
+    tx.execute(
         PUT,
         id=file_id,
         tenant_id=tenant_id,
@@ -175,7 +175,7 @@ def get_for_run(tx: Transaction, tenant_id: UUID, file_id: UUID, run_id: UUID) -
 
 def store_content(blobs: Blobs, name: str, mime_type: str, data: bytes) -> StoredRef:
     """Store the bytes of a file. Do not call it inside a transaction: the storage may be slow."""
-    return StoredRef(name, mime_type, len(data), blobs.put(data))
+    return StoredRef(name, mime_type, len(data), blobs.store(data))
 
 
 def _require_file(row: Mapping[str, Any] | None) -> StoredFile:

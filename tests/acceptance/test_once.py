@@ -13,7 +13,7 @@ import httpx2
 import pytest
 from sqlalchemy import text
 
-from embedded import Services
+from embedded import EmbeddedServers
 from store.db.database import Database
 from store.primitives.ids import new_id
 from store.tenants import tenants
@@ -68,7 +68,7 @@ class Place:
 
 @pytest.fixture(scope="module")
 def apis(
-    services: Services, template: str, tmp_path_factory: pytest.TempPathFactory
+    services: EmbeddedServers, template: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[list[str], Database]]:
     """Seven API processes on one database: three that live on, and one for each kind to be killed with."""
     home: Path = tmp_path_factory.mktemp("apis")

@@ -18,7 +18,7 @@ from uuid import UUID
 import pytest
 import redis
 
-from bench.fixtures.stage import Deployment, run_deployment, wait_until
+from bench.fixtures.deployment import Deployment, run_deployment, wait_until
 
 SOON = 5.0  # seconds
 OVER = ("succeeded", "failed", "cancelled")
@@ -52,9 +52,9 @@ def cancelled(stage: Deployment, run_id: str) -> Any:
 
 def silence(stage: Deployment, name: str, accepted: float) -> None:
     """The stream is closed soon after the cancel was accepted, and stays so."""
-    stream = stage.closes(name)
+    stream = stage.await_stream_close(name)
     assert stream["closed"] - accepted < SOON
-    assert stage.stream(name) == stream
+    assert stage.stream_record(name) == stream
 
 
 @contextmanager
@@ -70,7 +70,7 @@ def stopped(pid: int) -> Generator[None]:
 # -- every way -------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("way", ["http", "by task", "command", "run key", "run key in hex", "session key"])
 def test_a_cancel_closes_the_providers_socket(stage: Deployment, way: str):
-    run_id, session_id, name = stage.streaming_run()
+    run_id, session_id, name = stage.start_streaming_run()
 
     with redis.Redis.from_url(stage.redis_url()) as client:
         match way:
@@ -79,7 +79,7 @@ def test_a_cancel_closes_the_providers_socket(stage: Deployment, way: str):
             case "by task":
                 stage.client.post(f"/tasks/{session_id}/cancel").raise_for_status()
             case "command":
-                stage.easel("cancel", run_id)
+                stage.run_command("cancel", run_id)
             case "run key":
                 client.set(f"{UUID(run_id)}-cancel", "x", ex=60)
             case "run key in hex":
@@ -92,12 +92,12 @@ def test_a_cancel_closes_the_providers_socket(stage: Deployment, way: str):
 
 
 def test_disconnect_cancels_the_run_if_the_client_requested_it(stage: Deployment):
-    name = stage.name()
+    name = stage.new_stream_name()
     question = {"agent_id": stage.agent_id, "query": name, "stream": True, "cancel_on_disconnect": True}
 
     with stage.client.stream("POST", "/agents/chat/completions", json=question) as stream:
         run_id = stream.headers["x-run-id"]
-        stage.begins(name)
+        stage.await_stream_start(name)
 
     silence(stage, name, monotonic())
     assert ends(stage, run_id) == "cancelled"
@@ -105,7 +105,7 @@ def test_disconnect_cancels_the_run_if_the_client_requested_it(stage: Deployment
 
 # -- when something is missing ---------------------------------------------------------------------------------------
 def test_a_cancel_holds_while_redis_takes_connections_and_answers_nothing(stage: Deployment):
-    run_id, _, name = stage.streaming_run()
+    run_id, _, name = stage.start_streaming_run()
 
     with stopped(stage.redis_pid()):
         asked = monotonic()
@@ -115,33 +115,33 @@ def test_a_cancel_holds_while_redis_takes_connections_and_answers_nothing(stage:
         assert ends(stage, run_id) == "cancelled"
 
     assert accepted - asked < SOON
-    run_id, _, name = stage.streaming_run()
+    run_id, _, name = stage.start_streaming_run()
     assert cancelled(stage, run_id) in ("stopping", "cancelled")
     silence(stage, name, monotonic())
 
 
 def test_redis_may_die_without_what_is_in_flight_and_a_cancel_holds_all_the_same(stage: Deployment):
-    worker = stage.process("worker.tasks")
-    (lives, _, goes_on), (run_id, _, name) = stage.streaming_run(), stage.streaming_run()
+    worker = stage.child_pid("worker.tasks")
+    (lives, _, goes_on), (run_id, _, name) = stage.start_streaming_run(), stage.start_streaming_run()
 
     os.kill(stage.redis_pid(), signal.SIGKILL)
     assert cancelled(stage, run_id) in ("stopping", "cancelled")
     silence(stage, name, monotonic())
 
     assert ends(stage, run_id) == "cancelled"
-    wait_until(stage.redis_answers, "Redis does not come back")
-    third, _, _ = stage.streaming_run()  # the worker hears of new work again
+    wait_until(stage.is_redis_up, "Redis does not come back")
+    third, _, _ = stage.start_streaming_run()  # the worker hears of new work again
     cancelled(stage, third)
-    assert stage.stream(goes_on)["closed"] is None
-    assert stage.process("worker.tasks") == worker
+    assert stage.stream_record(goes_on)["closed"] is None
+    assert stage.child_pid("worker.tasks") == worker
     cancelled(stage, lives)
     assert ends(stage, lives) == "cancelled"
 
 
 def test_a_cancel_holds_for_a_worker_that_was_frozen_when_it_was_given(stage: Deployment):
-    run_id, _, name = stage.streaming_run()
+    run_id, _, name = stage.start_streaming_run()
 
-    with stopped(stage.process("worker.tasks")):
+    with stopped(stage.child_pid("worker.tasks")):
         assert cancelled(stage, run_id) == "stopping"
 
     silence(stage, name, monotonic())
@@ -149,14 +149,14 @@ def test_a_cancel_holds_for_a_worker_that_was_frozen_when_it_was_given(stage: De
 
 
 def test_cancel_takes_effect_while_no_worker_is_running(stage: Deployment):
-    run_id, _, name = stage.streaming_run()
+    run_id, _, name = stage.start_streaming_run()
 
-    os.kill(stage.process("worker.tasks"), signal.SIGKILL)
+    os.kill(stage.child_pid("worker.tasks"), signal.SIGKILL)
     assert cancelled(stage, run_id) in ("stopping", "cancelled")
-    gone = stage.closes(name)
+    gone = stage.await_stream_close(name)
 
-    again, _, other = stage.streaming_run()  # a worker is back
+    again, _, other = stage.start_streaming_run()  # a worker is back
     cancelled(stage, again)
     silence(stage, other, monotonic())
-    assert stage.stream(name) == gone  # and it has begun nothing but this
+    assert stage.stream_record(name) == gone  # and it has begun nothing but this
     assert status(stage, run_id) in ("stopping", "cancelled")

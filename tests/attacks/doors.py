@@ -225,7 +225,7 @@ async def _through_egress(head: str, way: Way) -> str:
     reader.feed_data(head.encode("utf-8", "surrogateescape"))
     reader.feed_eof()
     said = _Said()
-    await egress._answer(reader, cast(asyncio.StreamWriter, said))
+    await egress._handle_request(reader, cast(asyncio.StreamWriter, said))
     status = said.data.split(b" ", 2)[1] if said.data else b""
     return {b"403": REFUSED, b"400": "refused", b"502": ToolError.code}.get(status, "")
 

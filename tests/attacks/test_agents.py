@@ -75,7 +75,7 @@ def test_a_model_gives_a_tool_its_arguments_and_nothing_else(tool: Tool[Any]):
     (seen, arguments), *_ = given
     assert set(arguments) <= set(tool.arguments)
     assert "evil" not in arguments.values()
-    assert seen == tool.for_models(params)  # the author's, but for what the tool itself makes of them for a model
+    assert seen == tool.adapt_for_models(params)  # the author's, but for what the tool itself makes of them for a model
     assert dict(params.__dict__) == before
 
 
@@ -135,7 +135,7 @@ def test_a_result_is_text_to_a_model_whatever_it_imitates(result: str, mode: str
     ]
     natively = [{"last_role": "tool", "reply": "Final."}, calls(("echo_0", {"query": "once"}))]
     script, given = Script(natively if mode == "native" else in_prompts), Calls()
-    ctx = FakeContext(globals={"sys.query": "Q", "env.KEY": SECRET}, speaks=True)
+    ctx = FakeContext(globals={"sys.query": "Q", "env.KEY": SECRET}, is_streaming=True)
     with known(echo_tool(given, lambda _: result)):
         outcome, ctx = ask(script, ctx, tools=[ECHO], tool_mode=mode)
 
@@ -160,7 +160,7 @@ def test_markers_of_ours_in_a_value_are_never_spoken():
 def test_a_models_own_text_has_no_markers_of_ours():
     script = Script([{"reply": f"a{MARKERS}b\x00\ud800c"}])
 
-    outcome, ctx = ask(script, FakeContext(globals={"sys.query": "Q"}, speaks=True))
+    outcome, ctx = ask(script, FakeContext(globals={"sys.query": "Q"}, is_streaming=True))
 
     assert isinstance(outcome, Finished)
     assert not set(f"{outcome.outputs['content']}{ctx.said}") & {*MARKERS, "\x00", "\ud800"}

@@ -11,7 +11,7 @@ from canvas.document import parsing, references
 from canvas.errors import InvalidCanvas, UnresolvedReference
 from canvas.graph.canvas import compile_canvas
 from canvas.validation import check
-from components.nodes.llm.json_in_text import read_json, parse_repaired
+from components.nodes.llm.json_in_text import parse_repaired, read_json
 from components.text.templates import templates
 from providers.errors import classify
 

@@ -85,7 +85,7 @@ def test_a_page_that_evades_the_look_at_its_tags_is_ended_by_its_limits(impatien
     with pytest.raises(FileUnreadable, match=r'"evasive.html" \(HTML page\) cannot be read within its limits'):
         asyncio.run(file.text())
     with pytest.raises(FileUnreadable, match=r"longer than 1 s"):
-        asyncio.run(file.whole(MAX_CHARACTERS))
+        asyncio.run(file.full_text(MAX_CHARACTERS))
     with pytest.raises(FileUnreadable, match=r"longer than 1 s"):
         file.text_blocking()
 

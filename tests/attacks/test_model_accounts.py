@@ -17,13 +17,13 @@ from providers.http.address_policy import Guard
 from providers.http.client import HttpClient
 from providers.models.audio.transcription import Recording, open_transcriber
 from providers.models.audio.tts import OpenAISpeech
-from providers.models.chat.catalogue import Limits, open_chat, resolve
+from providers.models.chat.catalogue import RequestLimits, open_chat, resolve
 from providers.models.chat.retrying_model import RetryPolicy
 from providers.models.embeddings.factory import open_embedder, open_reranker
 from providers.models.transport.clients import close_connections
 from providers.models.transport.connect import ModelAddressPolicy
 from providers.models.types.chat import ChatRequest, ModelSpec
-from providers.models.vendors.accounts import VendorAccount, AccountModel
+from providers.models.vendors.accounts import AccountModel, VendorAccount
 from tests.attacks import hosts
 from tests.attacks.wire import HERE, KNOWN, Wire, reply, served, tls
 
@@ -34,7 +34,7 @@ OFF_LIMITS = ("169.254.169.254", "0xa9fea9fe", "0251.0376.0251.0376", "[::ffff:a
               *hosts.OFF_LIMITS_BY_NAME)  # fmt: skip
 PRIVATE = ("127.0.0.1", "10.0.0.1", "192.168.0.1", "100.64.0.1", "[::1]", "private.example", "loopback.example")
 
-Door = Callable[[str, Limits], Awaitable[str]]
+Door = Callable[[str, RequestLimits], Awaitable[str]]
 
 
 def spec_of(base_url: str, dialect: str, kind: str) -> ModelSpec:
@@ -49,7 +49,7 @@ def spec_of(base_url: str, dialect: str, kind: str) -> ModelSpec:
 
 
 def chat(dialect: str) -> Door:
-    async def door(base_url: str, limits: Limits) -> str:
+    async def door(base_url: str, limits: RequestLimits) -> str:
         spec = spec_of(base_url, dialect, "chat")
         request = ChatRequest([{"role": "user", "content": "the prompt"}], retries=0)
         said = await open_chat(spec, limits, retry_policy=AT_ONCE).complete(request)
@@ -58,20 +58,20 @@ def chat(dialect: str) -> Door:
     return door
 
 
-async def embedding(base_url: str, limits: Limits) -> str:
+async def embedding(base_url: str, limits: RequestLimits) -> str:
     return await _told(open_embedder(spec_of(base_url, "openai", "embedding"), limits, AT_ONCE).embed(["text"]))
 
 
-async def ranking(base_url: str, limits: Limits) -> str:
+async def ranking(base_url: str, limits: RequestLimits) -> str:
     return await _told(open_reranker(spec_of(base_url, "openai", "rerank"), limits, AT_ONCE).rank("q", ["text"]))
 
 
-async def transcription(base_url: str, limits: Limits) -> str:
+async def transcription(base_url: str, limits: RequestLimits) -> str:
     opened = open_transcriber(spec_of(base_url, "openai", "asr"), limits, AT_ONCE)
     return await _told(opened.transcribe(RECORDING))
 
 
-async def speech(base_url: str, limits: Limits) -> str:
+async def speech(base_url: str, limits: RequestLimits) -> str:
     http = HttpClient(limits.hosts.guard, tls=tls())
     spoken = OpenAISpeech(spec_of(base_url, "openai", "tts"), http, "t", trusted=limits.hosts.private)
     try:
@@ -114,12 +114,12 @@ def names(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[str]]:
     return told
 
 
-def outcomes(door: str, attacks: Iterable[str], limits: Limits | None = None) -> Mapping[str, str]:
+def outcomes(door: str, attacks: Iterable[str], limits: RequestLimits | None = None) -> Mapping[str, str]:
     """What each host's account is told; all of them in one event loop."""
 
     async def work() -> dict[str, str]:
         try:
-            return {host: await DOORS[door](f"http://{host}:80/v1", limits or Limits()) for host in attacks}
+            return {host: await DOORS[door](f"http://{host}:80/v1", limits or RequestLimits()) for host in attacks}
         finally:
             await close_connections()
 
@@ -149,7 +149,7 @@ def test_an_account_leads_to_private_hosts_since_an_operator_named_them(
 def test_where_a_deployment_says_so_accounts_lead_to_public_hosts_only(
     door: str, wire: Wire, names: dict[str, list[str]]
 ):
-    listed = Limits(hosts=ModelAddressPolicy(Guard(allowed=("192.168.0.0/16",)), private=False))
+    listed = RequestLimits(hosts=ModelAddressPolicy(Guard(allowed=("192.168.0.0/16",)), private=False))
 
     found = outcomes(door, [*PRIVATE, "public.example"], listed)
 
@@ -166,9 +166,9 @@ def test_a_name_of_an_account_leads_where_it_was_checked_to_lead(door: str, wire
         async with served(reply(b"{}")) as server:
             wire.ours.add(server.port)
             url = f"http://rebound.example:{server.port}/v1"
-            await DOORS[door](url, Limits())
+            await DOORS[door](url, RequestLimits())
             asked, wire.dialled[:] = len(server.asked), []
-            told = await DOORS[door](f"{url}?", Limits())
+            told = await DOORS[door](f"{url}?", RequestLimits())
             await close_connections()
             return asked, told
 
@@ -188,7 +188,7 @@ def test_a_proxy_that_the_environment_names_gets_no_prompt_and_no_key(
         async with served(reply(b"{}")) as proxy, served(reply(b"{}")) as server:
             wire.ours |= {proxy.port, server.port}
             monkeypatch.setenv(variable, proxy.url())
-            await DOORS[door](server.url("/v1"), Limits())
+            await DOORS[door](server.url("/v1"), RequestLimits())
             await close_connections()
             return len(proxy.asked), len(server.asked)
 

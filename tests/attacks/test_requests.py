@@ -10,11 +10,11 @@ import pytest
 from api.agents.files import _disposition_name
 from canvas.errors import ToolError
 from components.nodes.data.invoke import InvokeParams, invoke
-from components.tools.email.message import OutgoingEmail, parse_address, parse_addresses, encode_message
+from components.tools.email.message import OutgoingEmail, encode_message, parse_address, parse_addresses
 from providers.http.address_policy import Guard
 from providers.http.client import HttpClient
 from providers.interfaces import Services
-from providers.models.chat.catalogue import Account, AccountModel, open_chat, resolve
+from providers.models.chat.catalogue import AccountModel, VendorAccount, open_chat, resolve
 from providers.models.transport.clients import close_connections
 from providers.models.transport.http1 import request_bytes
 from providers.models.types.chat import ChatRequest
@@ -104,7 +104,7 @@ def test_a_model_that_redirects_is_not_followed_and_gets_no_second_look_at_the_p
 
     async def work() -> tuple[str, int, int]:
         async with served(reply(b"{}")) as inside, served(reply(status=status, Location=inside.url("/x"))) as first:
-            account = Account(
+            account = VendorAccount(
                 "OpenAI-API-Compatible",
                 base_url=first.url("/v1"),
                 api_key="sk-s3cret-key",

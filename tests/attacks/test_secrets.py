@@ -30,7 +30,9 @@ TOOLS: dict[str, tuple[str, dict[str, Any]]] = {
     "Jin10": ("secret_key", {}),
 }
 ECHOES = {
-    "as an error": lambda text: HttpResponse(401, {"content-type": "text/plain"}, text.encode(), "https://vendor.test/"),
+    "as an error": lambda text: HttpResponse(
+        401, {"content-type": "text/plain"}, text.encode(), "https://vendor.test/"
+    ),
     "as a server's error": lambda text: HttpResponse(500, {}, text.encode(), "https://vendor.test/"),
     "cut in the middle": lambda text: HttpResponse(400, {}, b"x" * 185 + text.encode(), "https://vendor.test/"),
     "as no JSON": lambda text: HttpResponse(200, {}, text.encode(), "https://vendor.test/"),

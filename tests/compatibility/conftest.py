@@ -32,7 +32,7 @@ def switches() -> Mapping[str, bool]:
 def engine(
     fixtures: Fixtures,
     switches: Mapping[str, bool],
-    services: embedded.Services,
+    services: embedded.EmbeddedServers,
     module_database_url: str,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Engine]:

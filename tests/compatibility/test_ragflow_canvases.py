@@ -15,7 +15,7 @@ import pytest
 from canvas.document import parsing
 from canvas.validation import check
 from cli.conformance.cases import load_case
-from cli.conformance.compare.compare import ObservedRun, ObservedCase, Refusal
+from cli.conformance.compare.compare import ObservedCase, ObservedRun, Refusal
 from cli.conformance.play.runner import Fixtures, run_case
 from components.checks.check import findings_of
 from local_engine import Engine

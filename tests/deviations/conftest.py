@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from cli.conformance.play import runner
-from embedded import Services
+from embedded import EmbeddedServers
 from settings import Settings
 from tests import services as test_services
 from tests.deviations.told import Stage, Told
@@ -15,7 +15,7 @@ JOBS = 2  # runs that may be at work at the same time
 
 
 @pytest.fixture(scope="package")
-def stage(services: Services, template: str) -> Iterator[Stage]:
+def stage(services: EmbeddedServers, template: str) -> Iterator[Stage]:
     """A database of its own, and a Redis database that no other test empties."""
     redis_url = test_services.emptied_redis(services.redis_url, "deviations")
     fixtures = runner.Fixtures()

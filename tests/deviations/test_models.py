@@ -8,7 +8,7 @@ import pytest
 from canvas.outcome import Finished
 from components.nodes.llm.llm import llm
 from components.nodes.llm.model_call import GenerationParams, retry_wait
-from providers.models.types.chat import ChatRequest, Completion, Delta, ModelSpec, ContentDelta
+from providers.models.types.chat import ChatRequest, Completion, ContentDelta, Delta, ModelSpec
 from tests.deviations.told import Stage, Told, asks, drawn, makes, rest_differs, says, states, visible_only
 from tests.fakes import FakeContext, run
 
@@ -190,7 +190,7 @@ class Stutterer:
 
 @states("E22")
 def test_a_piece_that_repeats_the_text_so_far_is_heard():
-    ctx = FakeContext(globals={"sys.query": "Q"}, speaks=True, models={"m": Stutterer()})
+    ctx = FakeContext(globals={"sys.query": "Q"}, is_streaming=True, models={"m": Stutterer()})
 
     outcome = run(llm, asks("laugh", llm_id="m"), ctx)
 

@@ -39,7 +39,9 @@ def failing(error: Exception, **settings: Any) -> tuple[Tool[ToolParams], list[M
         given.append(arguments)
         raise error
 
-    return Tool("Failing", "fail", ToolParams, "Fails.", {}, call, effect="idempotent", empty=None, **settings), given
+    return Tool(
+        "Failing", "fail", ToolParams, "Fails.", {}, call, effect="idempotent", empty_outputs=None, **settings
+    ), given
 
 
 # -- T1, T2, T3: sources and results ---------------------------------------------------------------------------------
@@ -94,7 +96,7 @@ def test_a_tool_has_its_time_once():
         await asyncio.Event().wait()
         raise AssertionError
 
-    tool = Tool("Slow", "slow", ToolParams, "Waits.", {}, call, effect="idempotent", empty=None)
+    tool = Tool("Slow", "slow", ToolParams, "Waits.", {}, call, effect="idempotent", empty_outputs=None)
 
     outcome = run(tool_component(tool), {"max_retries": 3}, FakeContext(limits={"Slow": 0.02}))
 

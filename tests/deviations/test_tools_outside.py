@@ -21,13 +21,13 @@ from knowledge.retriever import memory_query_of
 from providers.http.address_policy import Guard
 from providers.http.client import HttpClient
 from providers.interfaces import (
-    HttpCall,
     DatabaseSession,
     DeliveryUnknown,
+    HttpCall,
+    HttpResponse,
     MailAccount,
     Program,
     ProgramResult,
-    HttpResponse,
     RetrievalQuery,
     Rows,
     Services,
@@ -43,7 +43,7 @@ from tests.unit.components.tools.vendors import json_reply, outputs_of, vendor
 class Box:
     """A sandbox in which every program ends in the same way."""
 
-    repeatable = True
+    is_repeatable = True
 
     def __init__(self, result: ProgramResult) -> None:
         self.result = result
@@ -190,7 +190,7 @@ def test_in_memories_the_weight_of_words_weighs_the_words():
 
     looked = memory_query_of(RetrievalQuery("tea", memory_ids=["m1"], options=options))
 
-    assert (looked.by_words, looked.threshold, looked.most, looked.whose.user_id) == (0.9, 0.1, 3, "ann")
+    assert (looked.word_weight, looked.threshold, looked.limit, looked.scope.user_id) == (0.9, 0.1, 3, "ann")
 
 
 # -- T19: what may be reached ----------------------------------------------------------------------------------------

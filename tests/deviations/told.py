@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 import local_engine
-from cli.conformance.cases import Case, CaseRun, HttpRoute, CaseRecording, load_case
-from cli.conformance.compare.compare import Difference, ObservedRun, ObservedCase, Refusal, compare
+from cli.conformance.cases import Case, CaseRecording, CaseRun, HttpRoute, load_case
+from cli.conformance.compare.compare import Difference, ObservedCase, ObservedRun, Refusal, compare
 from cli.conformance.compare.normalise import normalise, normalise_events
 from cli.conformance.play import runner
 

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from embedded import Services
+from embedded import EmbeddedServers
 from tests import services as test_services
 from tests.faults.cluster import SHORT_LEASES, Cluster, cluster_on
 
 
 @pytest.fixture(scope="module")
 def module_cluster(
-    module_database_url: str, services: Services, tmp_path_factory: pytest.TempPathFactory
+    module_database_url: str, services: EmbeddedServers, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Cluster]:
     """The cluster of a module."""
     redis_url = test_services.emptied_redis(services.redis_url, "faults")

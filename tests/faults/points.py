@@ -179,7 +179,7 @@ def _at_claims(passing: _Passing) -> None:
 def _at_hints(passing: _Passing) -> None:
     from scheduler.messaging.dispatch import Dispatch
 
-    original = Dispatch.hint
+    original = Dispatch.enqueue_nodes
 
     @wraps(original)
     def hint(self: Dispatch, hints: Any, *echo: Any) -> None:

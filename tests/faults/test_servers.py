@@ -22,15 +22,15 @@ PROMISED = 90.0  # seconds within which all runs end by themselves
 
 
 @pytest.fixture(scope="module")
-def servers() -> Iterator[embedded.Services]:
+def servers() -> Iterator[embedded.EmbeddedServers]:
     """Servers that nobody else uses, since they are killed."""
-    with test_services.shared_folder() as home, embedded.services(home, durable=False) as servers:
+    with test_services.shared_folder() as home, embedded.run_servers(home, durable=False) as servers:
         upgrade(servers.database_url)
         yield servers
 
 
 @pytest.fixture(scope="module")
-def living(servers: embedded.Services, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def living(servers: embedded.EmbeddedServers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Processes that outlive their servers."""
     home: Path = tmp_path_factory.mktemp("cluster")
     with cluster_on(servers.database_url, servers.redis_url, home, **LONG_LEASES) as cluster:
@@ -48,7 +48,7 @@ def at_work(living: Cluster) -> Cluster:
     return living
 
 
-def test_runs_go_on_when_redis_is_killed_and_comes_back_empty(servers: embedded.Services, at_work: Cluster):
+def test_runs_go_on_when_redis_is_killed_and_comes_back_empty(servers: embedded.EmbeddedServers, at_work: Cluster):
     begin_again(servers, at_work, "Valkey", signal.SIGKILL)
     at_work.wait_until_all_have_succeeded(RUNS, seconds=PROMISED)
 
@@ -57,7 +57,9 @@ def test_runs_go_on_when_redis_is_killed_and_comes_back_empty(servers: embedded.
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGQUIT, signal.SIGKILL], ids=["fast", "immediate", "killed"])
-def test_runs_go_on_when_postgres_is_restarted(servers: embedded.Services, at_work: Cluster, how: signal.Signals):
+def test_runs_go_on_when_postgres_is_restarted(
+    servers: embedded.EmbeddedServers, at_work: Cluster, how: signal.Signals
+):
     begin_again(servers, at_work, "PostgreSQL", how)
     at_work.wait_for(lambda: is_back(servers, at_work), PROMISED)
     at_work.wait_until_all_have_succeeded(RUNS, seconds=PROMISED)
@@ -65,7 +67,9 @@ def test_runs_go_on_when_postgres_is_restarted(servers: embedded.Services, at_wo
     at_work.assert_everything_happened_once(RUNS)
 
 
-def test_runs_go_on_when_every_connection_to_redis_is_cut_again_and_again(servers: embedded.Services, at_work: Cluster):
+def test_runs_go_on_when_every_connection_to_redis_is_cut_again_and_again(
+    servers: embedded.EmbeddedServers, at_work: Cluster
+):
     for _ in range(5):
         with redis.Redis.from_url(servers.redis_url) as client:
             for kind in ("normal", "pubsub"):
@@ -77,22 +81,22 @@ def test_runs_go_on_when_every_connection_to_redis_is_cut_again_and_again(server
     at_work.assert_everything_happened_once(RUNS)
 
 
-def begin_again(servers: embedded.Services, cluster: Cluster, name: str, how: signal.Signals) -> None:
+def begin_again(servers: embedded.EmbeddedServers, cluster: Cluster, name: str, how: signal.Signals) -> None:
     """End a server, and start it again as `easel up` does: under its old URL, with what it has kept."""
     (server,) = [it for it in servers.owned if it.name == name]
     ended = server.pid
 
     def is_another() -> bool:
-        servers.tend()
+        servers.restart_ended()
         return server.pid != ended
 
     os.kill(ended, how)
     cluster.wait_for(is_another, PROMISED)
 
 
-def is_back(servers: embedded.Services, cluster: Cluster) -> bool:
+def is_back(servers: embedded.EmbeddedServers, cluster: Cluster) -> bool:
     """Whether the database answers; if it has ended once more, it is started once more."""
-    servers.tend()
+    servers.restart_ended()
     try:
         cluster.database.ping()
     except SQLAlchemyError as error:

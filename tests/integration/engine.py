@@ -275,7 +275,7 @@ class Bench:
 
 def carried_out(worker: Worker, run_id: UUID, activation_id: UUID) -> bool:
     """Carry out a node and whatever its thread goes on with, as a thread of Celery's does."""
-    eager = worker.execution.eager()
+    eager = worker.execution.new_continuation()
     is_done = worker.execute(run_id, activation_id, eager)
     while eager.next is not None:
         worker.execute(run_id, eager.next.attempt.activation_id, eager)
@@ -298,8 +298,8 @@ def values_of(claimed: Claim, outputs: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "run_id": claimed.run_id,
         "activation_id": claimed.id,
-        "place": claimed.place.key,
-        "region": claimed.place.region,
+        "place": claimed.order_key.key,
+        "region": claimed.order_key.region,
         "node_id": claimed.node_id,
         "pass_of": "",
         "item": 0,
@@ -314,8 +314,8 @@ def variable_of(claimed: Claim, name: str, value: Any) -> dict[str, Any]:
     return {
         "run_id": claimed.run_id,
         "activation_id": claimed.id,
-        "place": claimed.place.key,
-        "region": claimed.place.region,
+        "place": claimed.order_key.key,
+        "region": claimed.order_key.region,
         "name": name,
         "value": value,
     }

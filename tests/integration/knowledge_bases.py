@@ -16,10 +16,10 @@ from knowledge.bases.ingestion import Ingestion, storage_of
 from knowledge.bases.search import KnowledgeBaseSearch, SearchQuery
 from knowledge.index.index_cache import IndexCache
 from knowledge.models import TenantModels
-from providers.models.chat.catalogue import Limits
-from providers.models.embeddings.stand_in import vector_of
+from providers.models.chat.catalogue import RequestLimits
+from providers.models.embeddings.hashed_words import vector_of
 from providers.models.transport.clients import close_connections
-from providers.models.vendors.accounts import VendorAccount, AccountModel
+from providers.models.vendors.accounts import AccountModel, VendorAccount
 from store.db.database import Database
 from store.files.blobs import LocalBlobs
 from store.knowledge import bases as knowledge_bases
@@ -37,7 +37,7 @@ class Vendor:
     """Gives vectors, ranks and answers over OpenAI's wire; `answers` are what the chat model says, in order."""
 
     url: str
-    embedded: list[list[str]] = field(default_factory=list)
+    embed: list[list[str]] = field(default_factory=list)
     ranked: list[Any] = field(default_factory=list)
     chatted: list[Any] = field(default_factory=list)
     answers: list[str] = field(default_factory=list)
@@ -54,7 +54,7 @@ class Vendor:
 
     def forget(self) -> None:
         """Begin anew for another test."""
-        for told in (self.embedded, self.ranked, self.chatted, self.answers):
+        for told in (self.embed, self.ranked, self.chatted, self.answers):
             told.clear()
         self.refusals = 0
 
@@ -63,7 +63,7 @@ class Vendor:
         if self.refusals:
             self.refusals -= 1
             return _json({"error": {"message": "this text is not welcome"}}, 400)
-        self.embedded.append(texts)
+        self.embed.append(texts)
         data = [{"index": at, "embedding": vector_of(text)} for at, text in enumerate(texts)]
         return _json({"data": data, "usage": {"prompt_tokens": 7, "total_tokens": 7}})
 
@@ -105,7 +105,7 @@ class Shop:
 
     def __post_init__(self) -> None:
         self.blobs = LocalBlobs(self.folder)
-        self.models = TenantModels(self.database, self.accounts, Limits(), None)
+        self.models = TenantModels(self.database, self.accounts, RequestLimits(), None)
         self.shelf = IndexCache(self.database, self.memory)
         self.library = KnowledgeBaseSearch(self.database, self.shelf, self.models)
 
@@ -119,7 +119,7 @@ class Shop:
     def add(self, base_id: UUID, name: str, text: str | bytes, **metadata: Any) -> KnowledgeDocument:
         """A document that waits to be read."""
         data = text.encode() if isinstance(text, str) else text
-        sha256 = storage_of(self.blobs, base_id).put(data)
+        sha256 = storage_of(self.blobs, base_id).store(data)
         with self.database.transaction() as tx:
             document, _ = documents.add(
                 tx,
@@ -162,7 +162,7 @@ class Shop:
 
         async def find() -> dict[str, Any]:
             try:
-                bases = await self.library.bases(whose, names or ["Policies"])
+                bases = await self.library.find_bases(whose, names or ["Policies"])
                 return await self.library.search(whose, list(bases.values()), SearchQuery(question, **given))
             finally:
                 await close_connections()

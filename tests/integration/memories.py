@@ -10,7 +10,7 @@ from uuid import UUID
 from knowledge.memory.extraction import Extraction
 from knowledge.memory.memories import MemoryQuery, MemoryStore
 from knowledge.models import TenantModels
-from providers.models.chat.catalogue import Limits
+from providers.models.chat.catalogue import RequestLimits
 from providers.models.transport.clients import close_connections
 from providers.models.vendors.accounts import VendorAccount
 from store.db.database import Database
@@ -36,7 +36,7 @@ class Notebook:
     accounts: Sequence[VendorAccount] = ()
 
     def __post_init__(self) -> None:
-        self.models = TenantModels(self.database, self.accounts, Limits(), None)
+        self.models = TenantModels(self.database, self.accounts, RequestLimits(), None)
         self.told = 0
         self.memories = MemoryStore(self.database, self.models, self._tell)
 
@@ -57,7 +57,7 @@ class Notebook:
         with self.database.transaction() as tx:
             return memories.get(tx, self.tenant_id, memory.id)
 
-    def say(
+    def write(
         self, memory: Memory, question: str, answer: str = "Noted.", *, key: str | None = None, **whose: str
     ) -> None:
         record = {"user_input": question, "agent_response": answer, **whose}
@@ -78,7 +78,7 @@ class Notebook:
     def find(self, question: str, *chosen: Memory, **given: Any) -> list[str]:
         """What is found, the nearest first."""
         whose = MessageScope(**given.pop("whose", {}))
-        looked = MemoryQuery(question, whose=whose, **{"threshold": 0.0, **given})
+        looked = MemoryQuery(question, scope=whose, **{"threshold": 0.0, **given})
         return [message.content for message, _ in _run(self.memories.search(self.tenant_id, chosen, looked))]
 
     def messages(self, memory: Memory) -> list[MemoryMessage]:

@@ -81,7 +81,7 @@ class Product:
         return reply.status_code, reply.json()["checks"]["database"]
 
     def rows(self, statement: Any) -> list[tuple[Any, ...]]:
-        return self.database.carry_out(lambda tx: [tuple(row) for row in tx.rows(statement)])
+        return self.database.run_with_retry(lambda tx: [tuple(row) for row in tx.rows(statement)])
 
     def runs_that_end(self, count: int) -> list[str]:
         """How all runs end, so many."""
@@ -109,7 +109,7 @@ def product_on(database_url: str, redis_url: str, home: Path, monkeypatch: pytes
         home=home, files_dir=home / "files", secret_key=SecretStr("a secret that is long"), lease=LEASE,
         renew_every=LEASE / 4,
     )  # fmt: skip
-    config = ApiConfig(given.on(database_url, redis_url))
+    config = ApiConfig(given.with_servers(database_url, redis_url))
     database = Database(database_url, pool_size=1)
     with database.transaction() as tx:
         tenant_id = tenants.create_tenant(tx, f"tenant {new_id()}")

@@ -10,17 +10,17 @@ from typing import Any, TypeVar
 
 import pytest
 
-from providers.models.chat.catalogue import Account, AccountModel, Limits, open_chat, resolve
+from providers.models.chat.catalogue import AccountModel, RequestLimits, VendorAccount, open_chat, resolve
 from providers.models.chat.retrying_model import RetryPolicy
 from providers.models.transport.clients import close_connections
 from providers.models.types.chat import (
     CallsDelta,
     ChatModel,
     ChatRequest,
+    ContentDelta,
     Delta,
     ErrorDelta,
     ReasoningDelta,
-    ContentDelta,
     ToolCall,
     Usage,
     UsageDelta,
@@ -71,14 +71,16 @@ class Server:
         await writer.drain()
 
     def model(self, timeout: float = 30, **model: Any) -> ChatModel:
-        account = Account(
+        account = VendorAccount(
             "OpenAI-API-Compatible",
             base_url=f"http://127.0.0.1:{self.port}",
             api_key=KEY,
             models={"m": AccountModel(is_tools=True, **model)},
         )
         spec = resolve("m@OpenAI-API-Compatible", [account])
-        return open_chat(spec, Limits(timedelta(seconds=timeout)), retry_policy=RetryPolicy(at_once, lambda: 0.0))
+        return open_chat(
+            spec, RequestLimits(timedelta(seconds=timeout)), retry_policy=RetryPolicy(at_once, lambda: 0.0)
+        )
 
 
 waits: list[float] = []
@@ -236,7 +238,7 @@ def test_a_model_that_cannot_call_tools_is_offered_none():
 
     async def steps() -> dict[str, Any]:
         async with serving(whole(said("ok"))) as server:
-            account = Account("VLLM", base_url=f"http://127.0.0.1:{server.port}/v1", extra={"is_tools": False})
+            account = VendorAccount("VLLM", base_url=f"http://127.0.0.1:{server.port}/v1", extra={"is_tools": False})
             model = open_chat(resolve("m@VLLM", [account]))
             await model.complete(ChatRequest(ASK, tools=[tool]))
             return server.requests[0]
@@ -372,7 +374,7 @@ def test_an_account_is_asked_with_its_own_key_and_nothing_of_the_operators(monke
     async def steps() -> list[dict[str, str]]:
         async with serving(whole(said("ok"))) as server:
             for key in ("sk-one", "sk-two", ""):
-                account = Account("VLLM", base_url=f"http://127.0.0.1:{server.port}", api_key=key)
+                account = VendorAccount("VLLM", base_url=f"http://127.0.0.1:{server.port}", api_key=key)
                 await open_chat(resolve("m@VLLM", [account])).complete(ChatRequest(ASK))
             return [request["headers"] for request in server.requests]
 
@@ -395,7 +397,7 @@ def test_requests_of_one_account_go_over_one_connection():
 def test_azure_is_asked_at_its_deployment():
     async def steps() -> dict[str, Any]:
         async with serving(whole(said("ok"))) as server:
-            account = Account(
+            account = VendorAccount(
                 "Azure-OpenAI", base_url=f"http://127.0.0.1:{server.port}", api_key='{"api_key": "sk-az"}'
             )
             await open_chat(resolve("gpt-4o@Azure-OpenAI", [account])).complete(ChatRequest(ASK))

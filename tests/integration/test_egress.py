@@ -109,7 +109,7 @@ def test_addresses_that_may_not_be_reached_are_refused_with_the_reason(request_l
     async def work() -> tuple[bytes, dict[str, str]]:
         async with BrowserProxy(Guard(), resolve=here) as egress:
             answer = await asked(egress, f"{request_line.format(host)}\r\n\r\n".encode())
-            return answer, dict(egress.refused)
+            return answer, dict(egress.connect_errors)
 
     answer, refused = carried_out(work())
 
@@ -139,10 +139,10 @@ def test_a_host_that_answers_again_is_no_longer_refused():
             async with server(ok) as port:
                 pass
             await asked(egress, f"GET http://127.0.0.1:{port}/ HTTP/1.1\r\n\r\n".encode())
-            before = list(egress.refused)
+            before = list(egress.connect_errors)
             async with server(ok) as port:
                 await asked(egress, f"GET http://127.0.0.1:{port}/ HTTP/1.1\r\n\r\n".encode())
-            return before, list(egress.refused)
+            return before, list(egress.connect_errors)
 
     assert carried_out(work()) == (["127.0.0.1"], [])
 

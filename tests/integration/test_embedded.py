@@ -45,7 +45,7 @@ def home() -> Iterator[Path]:
 
 
 def test_both_servers_answer_on_loopback_behind_a_password(home: Path) -> None:
-    with embedded.services(home, durable=False) as servers:
+    with embedded.run_servers(home, durable=False) as servers:
         with connected(servers.database_url) as connection:
             listening = connection.execute("select inet_server_addr(), current_setting('max_connections')").fetchone()
         with redis.Redis.from_url(servers.redis_url) as client:
@@ -60,7 +60,7 @@ def test_both_servers_answer_on_loopback_behind_a_password(home: Path) -> None:
 
 
 def test_password_is_not_in_repr_or_process_arguments(home: Path) -> None:
-    with embedded.services(home, durable=False) as servers:
+    with embedded.run_servers(home, durable=False) as servers:
         passwords = [url.split("@")[0].rpartition(":")[2] for url in (servers.database_url, servers.redis_url)]
         arguments = subprocess.run(["ps", "-ewwo", "args"], capture_output=True, text=True, check=True).stdout
 
@@ -69,11 +69,17 @@ def test_password_is_not_in_repr_or_process_arguments(home: Path) -> None:
 
 
 def test_data_outlive_the_servers(home: Path) -> None:
-    with embedded.services(home, durable=False, need_redis=False) as servers, connected(servers.database_url) as first:
+    with (
+        embedded.run_servers(home, durable=False, need_redis=False) as servers,
+        connected(servers.database_url) as first,
+    ):
         first.execute("create table kept (word text)")
         first.execute("insert into kept values ('here')")
 
-    with embedded.services(home, durable=False, need_redis=False) as servers, connected(servers.database_url) as second:
+    with (
+        embedded.run_servers(home, durable=False, need_redis=False) as servers,
+        connected(servers.database_url) as second,
+    ):
         found = second.execute("select word from kept").fetchall()
 
     assert found == [("here",)]
@@ -81,7 +87,7 @@ def test_data_outlive_the_servers(home: Path) -> None:
 
 
 def test_commits_wait_for_the_disk_unless_not_durable(home: Path) -> None:
-    with embedded.services(home, need_redis=False) as servers, connected(servers.database_url) as connection:
+    with embedded.run_servers(home, need_redis=False) as servers, connected(servers.database_url) as connection:
         found = connection.execute("select current_setting('fsync'), current_setting('synchronous_commit')").fetchone()
 
     assert found == ("on", "on")
@@ -95,71 +101,74 @@ def test_servers_end_with_an_owner_that_is_killed_and_the_next_owner_finds_the_d
     owner.send_signal(signal.SIGKILL)
     owner.wait()
 
-    with embedded.services(home, durable=False, need_redis=False) as servers, connected(servers.database_url) as later:
+    with (
+        embedded.run_servers(home, durable=False, need_redis=False) as servers,
+        connected(servers.database_url) as later,
+    ):
         assert later.execute("select count(*) from kept").fetchone() == (0,)
     until(lambda: not reachable(urls[1]))
 
 
 def test_servers_that_are_killed_come_back_under_their_urls_with_what_was_committed(home: Path) -> None:
-    with embedded.services(home) as servers:
+    with embedded.run_servers(home) as servers:
         with connected(servers.database_url) as connection:
             connection.execute("create table kept (word text)")
         for server in servers.owned:
             os.kill(server.pid, signal.SIGKILL)
 
         ended = set[str]()
-        until(lambda: ended.update(servers.tend()) or len(ended) == 2)
+        until(lambda: ended.update(servers.restart_ended()) or len(ended) == 2)
         until(lambda: reachable(servers.redis_url) and answers(servers.database_url))
 
         assert ended == {"PostgreSQL", "Valkey"}
         assert connected(servers.database_url).execute("select count(*) from kept").fetchone() == (0,)
-        assert servers.tend() == []
+        assert servers.restart_ended() == []
 
 
 def test_running_servers_are_not_restarted_and_a_guest_restarts_none(home: Path) -> None:
-    with embedded.services(home, durable=False) as servers:
+    with embedded.run_servers(home, durable=False) as servers:
         before = [server.pid for server in servers.owned]
-        assert servers.tend() == []
+        assert servers.restart_ended() == []
         assert [server.pid for server in servers.owned] == before
     assert len(before) == 2
-    assert embedded.Services(servers.database_url, servers.redis_url).tend() == []
+    assert embedded.EmbeddedServers(servers.database_url, servers.redis_url).restart_ended() == []
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="what is left is found in /proc")
 def test_what_a_killed_postgresql_leaves_behind_does_not_keep_it_from_starting_again(home: Path) -> None:
-    with embedded.services(home, durable=False, need_redis=False) as servers:
+    with embedded.run_servers(home, durable=False, need_redis=False) as servers:
         (server,) = servers.owned
         with connected(servers.database_url) as connection:
             backend = connection.info.backend_pid
             os.kill(backend, signal.SIGSTOP)  # it does not notice that its postmaster is gone
             os.kill(server.pid, signal.SIGKILL)
 
-            until(lambda: servers.tend())
+            until(lambda: servers.restart_ended())
             until(lambda: answers(servers.database_url))
 
     assert not is_at_work(backend)
 
 
 def test_server_whose_port_is_taken_fails_with_its_log(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with embedded.services(home, need_database=False) as servers, socket.socket() as thief:
+    with embedded.run_servers(home, need_database=False) as servers, socket.socket() as thief:
         monkeypatch.setattr(embedded.server, "PATIENCE_S", 1.0)
         thief.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         os.kill(servers.owned[0].pid, signal.SIGKILL)
         until(lambda: taken(thief, servers.redis_url))
 
         with pytest.raises(ExecutorError, match=r"(?s)Valkey does not come up again.*[Aa]ddress already in use"):
-            until(lambda: servers.tend() and False)
+            until(lambda: servers.restart_ended() and False)
 
 
 def test_a_process_id_left_by_a_killed_server_does_not_keep_the_next_one_from_starting(home: Path) -> None:
-    with embedded.services(home, durable=False, need_redis=False):
+    with embedded.run_servers(home, durable=False, need_redis=False):
         pass
     (data,) = home.glob("postgres-*/data")
     account = account_for(data)  # the file looks as PostgreSQL leaves it, and the process is alive
     with subprocess.Popen(["sleep", "60"], **account) as stranger:
         (data / "postmaster.pid").write_text(f"{stranger.pid}\n{data}\n1\n1\n\n127.0.0.1\n1 1\nready\n")
 
-        with embedded.services(home, durable=False, need_redis=False) as servers:
+        with embedded.run_servers(home, durable=False, need_redis=False) as servers:
             answer = connected(servers.database_url).execute("select 1").fetchone()
         stranger.kill()
 
@@ -169,7 +178,7 @@ def test_a_process_id_left_by_a_killed_server_does_not_keep_the_next_one_from_st
 def test_a_second_process_of_a_home_uses_the_servers_of_the_first(home: Path) -> None:
     owner, urls = started_owner(home)
 
-    with embedded.services(home, durable=False) as guest:
+    with embedded.run_servers(home, durable=False) as guest:
         assert [guest.database_url, guest.redis_url] == urls
 
         owner.stdin.close()  # it wants to end, and waits for us
@@ -181,9 +190,9 @@ def test_a_second_process_of_a_home_uses_the_servers_of_the_first(home: Path) ->
 
 def test_a_guest_that_needs_what_the_owner_does_not_run_is_refused(home: Path) -> None:
     with (
-        embedded.services(home, durable=False, need_database=False),
+        embedded.run_servers(home, durable=False, need_database=False),
         pytest.raises(Conflict, match="only one of the two"),
-        embedded.services(home),
+        embedded.run_servers(home),
     ):
         pass
 
@@ -191,8 +200,8 @@ def test_a_guest_that_needs_what_the_owner_does_not_run_is_refused(home: Path) -
 def test_an_owner_does_not_wait_for_its_guests_for_ever(home: Path) -> None:
     began = time.monotonic()
 
-    with embedded.services(home, need_database=False, linger=timedelta(milliseconds=50)) as owned:
-        guest = embedded.services(home, need_database=False)
+    with embedded.run_servers(home, need_database=False, linger=timedelta(milliseconds=50)) as owned:
+        guest = embedded.run_servers(home, need_database=False)
         assert guest.__enter__() == owned
 
     assert time.monotonic() - began < PATIENCE_S
@@ -206,7 +215,7 @@ def test_announcement_of_a_killed_owner_is_ignored(home: Path) -> None:
     announced = {"pid": ended.pid, "database_url": "postgresql://gone", "redis_url": "redis://gone"}
     (home / "embedded.lock").write_text(json.dumps(announced))
 
-    with embedded.services(home, need_database=False) as servers:
+    with embedded.run_servers(home, need_database=False) as servers:
         assert reachable(servers.redis_url)
 
 
@@ -215,7 +224,7 @@ def test_servers_are_started_from_the_main_thread_only(home: Path) -> None:
 
     def start() -> None:
         try:
-            with embedded.services(home):
+            with embedded.run_servers(home):
                 pass
         except ExecutorError as error:
             refusals.append(error)
@@ -232,7 +241,7 @@ def test_without_programs_the_error_names_the_two_variables(home: Path, monkeypa
     monkeypatch.setattr(embedded.valkey, "_valkey_programs", lambda: iter(()))
 
     for needs in ({"need_redis": False}, {"need_database": False}):
-        with pytest.raises(ExecutorError, match="DATABASE_URL and REDIS_URL"), embedded.services(home, **needs):
+        with pytest.raises(ExecutorError, match="DATABASE_URL and REDIS_URL"), embedded.run_servers(home, **needs):
             pass
 
 
@@ -246,7 +255,7 @@ def test_error_for_a_user_without_a_passwd_entry_names_the_settings(
 
     with (
         pytest.raises(ExecutorError, match=r"no entry in passwd.* DATABASE_URL"),
-        embedded.services(home, need_redis=False),
+        embedded.run_servers(home, need_redis=False),
     ):
         pass
 
@@ -254,7 +263,7 @@ def test_error_for_a_user_without_a_passwd_entry_names_the_settings(
 def test_error_of_a_server_that_cannot_start_contains_its_log(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(embedded.postgres, "free_port", lambda: 99999)
 
-    with pytest.raises(ExecutorError, match="99999"), embedded.services(home, durable=False, need_redis=False):
+    with pytest.raises(ExecutorError, match="99999"), embedded.run_servers(home, durable=False, need_redis=False):
         pass
 
 
@@ -273,7 +282,7 @@ class TestAsRoot:
             monkeypatch.setattr(server, "package", lambda name: closed / name)
         monkeypatch.setenv("PATH", "/nowhere")
 
-        with embedded.services(home, durable=False) as servers:
+        with embedded.run_servers(home, durable=False) as servers:
             assert connected(servers.database_url).execute("select 1").fetchone() == (1,)
             assert reachable(servers.redis_url)
 
@@ -284,7 +293,7 @@ class TestAsRoot:
         place = Path(mkdtemp(prefix="easel-roots-"))
         monkeypatch.setattr(embedded.os_user, "ROOTS_PLACE", place)
 
-        with embedded.services(home, durable=False, need_redis=False) as servers:
+        with embedded.run_servers(home, durable=False, need_redis=False) as servers:
             assert connected(servers.database_url).execute("select 1").fetchone() == (1,)
 
         assert home.stat().st_mode & 0o777 == 0o700

@@ -67,7 +67,7 @@ def test_a_read_only_database_is_reported_and_strikes_nobody_and_every_run_ends_
 def test_a_full_disk_is_reported_and_nothing_is_lost_when_there_is_room_again(
     home: Path, redis_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with embedded.services(home, durable=False, need_redis=False) as servers:
+    with embedded.run_servers(home, durable=False, need_redis=False) as servers:
         migrate.upgrade(servers.database_url)
         with product_on(servers.database_url, redis_url, tmp_path, monkeypatch) as product:
             for number in range(HELD):

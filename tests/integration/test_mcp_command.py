@@ -80,7 +80,7 @@ def test_a_server_is_added_with_a_secret_that_shows_nowhere(easel: Easel, servin
     assert TOKEN not in out + err + listed[1] + listed[2]
     with database.transaction() as tx:
         tenant = tenants.ensure_tenant(tx, "local")
-        row = servers.find(tx, tenant, "Tools", EncryptionKey.of(SECRET))
+        row = servers.find(tx, tenant, "Tools", EncryptionKey.from_secret(SECRET))
     assert row is not None
     assert row.fields.variables == {"authorization_token": TOKEN}
 

@@ -15,7 +15,7 @@ from knowledge.index import vector_codec
 from knowledge.memory.extraction import Extraction
 from knowledge.memory_router import TenantMemories
 from knowledge.models import TenantModels
-from providers.models.embeddings.stand_in import VECTOR_LENGTH
+from providers.models.embeddings.hashed_words import VECTOR_LENGTH
 from providers.models.types.chat import ChatModel
 from store.db.database import Database
 from store.knowledge import memories, memory_extractions, memory_messages
@@ -66,21 +66,21 @@ def a_notebook(database: Database, served: Vendor) -> Notebook:
 # -- saving and finding ----------------------------------------------------------------------------------------------
 def test_saved_exchange_is_found_by_vector_and_words(book: Notebook, served: Vendor) -> None:
     memory = book.memory(model=EMBEDDING)
-    book.say(memory, "I like green tea.")
-    book.say(memory, "I live in Rome.")
+    book.write(memory, "I like green tea.")
+    book.write(memory, "I live in Rome.")
 
     found = book.find("Which tea does she like?", memory, most=1)
 
     assert found == [TEA]
-    assert served.embedded[0] == [TEA]
+    assert served.embed[0] == [TEA]
 
 
 def test_exchange_of_one_activation_is_saved_once_under_concurrency(book: Notebook) -> None:
     memory = book.memory(model="")
 
     with ThreadPoolExecutor(4) as several:
-        list(several.map(lambda _: book.say(memory, "I like green tea.", key="activation-1"), range(4)))
-    book.say(memory, "I like green tea.", key="activation-1")
+        list(several.map(lambda _: book.write(memory, "I like green tea.", key="activation-1"), range(4)))
+    book.write(memory, "I like green tea.", key="activation-1")
 
     assert [message.number for message in book.messages(memory)] == [1]
     assert book.again(memory).bytes == len(TEA)
@@ -90,7 +90,7 @@ def test_message_numbers_are_unique_under_concurrency(book: Notebook) -> None:
     memory = book.memory(model="")
 
     with ThreadPoolExecutor(4) as several:
-        list(several.map(lambda at: book.say(memory, f"Fact {at}"), range(12)))
+        list(several.map(lambda at: book.write(memory, f"Fact {at}"), range(12)))
 
     assert sorted(message.number for message in book.messages(memory)) == list(range(1, 13))
 
@@ -98,9 +98,9 @@ def test_message_numbers_are_unique_under_concurrency(book: Notebook) -> None:
 def test_word_weight_of_the_node_is_used(book: Notebook, served: Vendor) -> None:
     """Row T20: all weight on the words leaves nothing to the vector, and the other way about."""
     memory = book.memory(model=EMBEDDING)
-    book.say(memory, "I like green tea.")
+    book.write(memory, "I like green tea.")
     with book.database.transaction() as tx:  # as if the model saw no likeness, whatever the words are
-        tx.run(
+        tx.execute(
             text("update memory_messages set vector = :vector where memory_id = :id"), vector=ELSEWHERE, id=memory.id
         )
 
@@ -113,7 +113,7 @@ def test_word_weight_of_the_node_is_used(book: Notebook, served: Vendor) -> None
 def test_of_equally_near_messages_the_newest_comes_first(book: Notebook) -> None:
     memory = book.memory(model="")
     for when in ("Monday", "Tuesday", "Wednesday"):
-        book.say(memory, "tea", when)
+        book.write(memory, "tea", when)
 
     found = book.find("tea", memory, by_words=1.0)
 
@@ -122,8 +122,8 @@ def test_of_equally_near_messages_the_newest_comes_first(book: Notebook) -> None
 
 def test_a_search_can_be_narrowed_to_a_user(book: Notebook) -> None:
     memory = book.memory(model="")
-    book.say(memory, "I like green tea.", user_id="ann")
-    book.say(memory, "I like black tea.", user_id="bob")
+    book.write(memory, "I like green tea.", user_id="ann")
+    book.write(memory, "I like black tea.", user_id="bob")
 
     found = book.find("tea", memory, whose={"user_id": "ann"})
 
@@ -139,8 +139,8 @@ def test_memories_of_several_embedding_models_are_not_searched_together(book: No
 
 def test_what_is_forgotten_or_disabled_is_not_found(book: Notebook) -> None:
     memory = book.memory(model="")
-    book.say(memory, "I like green tea.")
-    book.say(memory, "I live in Rome.")
+    book.write(memory, "I like green tea.")
+    book.write(memory, "I live in Rome.")
 
     with book.database.transaction() as tx:
         memory_messages.forget(tx, book.tenant_id, memory.id, 1)
@@ -158,10 +158,10 @@ def test_another_tenants_memory_is_neither_found_nor_written(
     database: Database, book: Notebook, served: Vendor
 ) -> None:
     memory = book.memory(model="")
-    book.say(memory, "I like green tea.")
+    book.write(memory, "I like green tea.")
     stranger = a_notebook(database, served)
 
-    named = asyncio.run(stranger.memories.named(stranger.tenant_id, [memory.id.hex, "Customers"]))
+    named = asyncio.run(stranger.memories.find_by_name(stranger.tenant_id, [memory.id.hex, "Customers"]))
     with pytest.raises(ToolError, match=f"Memory \\['{memory.id.hex}'\\] not found."):
         save(stranger, [memory.id.hex])
 
@@ -192,7 +192,7 @@ def test_a_name_is_taken_once_in_any_case(book: Notebook) -> None:
 def test_model_extracts_facts_and_events_from_a_conversation(book: Notebook, served: Vendor) -> None:
     memory = book.memory(types=ALL, model=EMBEDDING, chat=CHAT, temperature=0.3)
     served.answers.append(extracted(semantic=["Ann likes green tea."], episodic=["Ann moved to Rome."], other=["No."]))
-    book.say(memory, "I like green tea, and I moved to Rome.", user_id="ann", session_id="s1")
+    book.write(memory, "I like green tea, and I moved to Rome.", user_id="ann", session_id="s1")
 
     waited = book.told
     book.extract()
@@ -216,7 +216,7 @@ def test_times_are_those_of_the_answer_and_else_of_the_conversation(book: Notebo
         '{"semantic": [{"content": "A", "valid_at": "2024-02-03T04:05:06+02:00", "invalid_at": "2025-01-01"},'
         ' {"content": "B", "valid_at": "some day", "invalid_at": ""}]}'
     )
-    book.say(memory, "Hello")
+    book.write(memory, "Hello")
 
     book.extract()
 
@@ -229,7 +229,7 @@ def test_times_are_those_of_the_answer_and_else_of_the_conversation(book: Notebo
 
 def test_extraction_after_a_lost_process_stores_once(book: Notebook, served: Vendor) -> None:
     memory = book.memory(types=3, model="", chat=CHAT)
-    book.say(memory, "I like green tea.")
+    book.write(memory, "I like green tea.")
     served.answers += [extracted(semantic=["Likes green tea."])] * 2
 
     with pytest.raises(Killed):
@@ -244,7 +244,7 @@ def test_extraction_after_a_lost_process_stores_once(book: Notebook, served: Ven
 
 def test_what_was_extracted_by_two_at_once_is_stored_once(book: Notebook, served: Vendor) -> None:
     memory = book.memory(types=3, model="", chat=CHAT)
-    book.say(memory, "I like green tea.")
+    book.write(memory, "I like green tea.")
     served.answers += [extracted(semantic=["Likes green tea."])] * 2
 
     with pytest.raises(Killed):
@@ -261,7 +261,7 @@ def test_what_was_extracted_by_two_at_once_is_stored_once(book: Notebook, served
 def test_an_answer_that_cannot_be_read_extracts_nothing(book: Notebook, served: Vendor) -> None:
     memory = book.memory(types=ALL, model="", chat=CHAT)
     served.answers.append("There is nothing worth knowing.")
-    book.say(memory, "Hello")
+    book.write(memory, "Hello")
 
     book.extract()
 
@@ -271,7 +271,7 @@ def test_an_answer_that_cannot_be_read_extracts_nothing(book: Notebook, served: 
 
 def test_a_model_that_refuses_fails_the_extraction_alone(book: Notebook, served: Vendor) -> None:
     memory = book.memory(types=ALL, model="", chat=CHAT)
-    book.say(memory, "I like green tea.")  # and the vendor has no answers: 400
+    book.write(memory, "I like green tea.")  # and the vendor has no answers: 400
 
     book.extract()
 
@@ -283,7 +283,7 @@ def test_a_model_that_refuses_fails_the_extraction_alone(book: Notebook, served:
 
 def test_conversation_that_kills_every_worker_fails(book: Notebook) -> None:
     memory = book.memory(types=ALL, model="", chat=CHAT)
-    book.say(memory, "A conversation that kills.")
+    book.write(memory, "A conversation that kills.")
 
     for _ in range(MAX_TRIES):
         with pytest.raises(Killed):
@@ -296,7 +296,7 @@ def test_conversation_that_kills_every_worker_fails(book: Notebook) -> None:
 
 def test_cancelled_extraction_is_released_without_a_try(book: Notebook) -> None:
     memory = book.memory(types=ALL, model="", chat=CHAT)
-    book.say(memory, "I like green tea.")
+    book.write(memory, "I like green tea.")
 
     async def stopped() -> None:
         extraction = Extraction(book.database, Hanging(book.models))
@@ -324,13 +324,13 @@ def test_cancelled_extraction_is_released_without_a_try(book: Notebook) -> None:
 def test_full_memory_evicts_forgotten_messages_then_the_oldest(book: Notebook) -> None:
     memory = book.memory(model="", most_bytes=4 * len(TEA))
     for number in range(4):
-        book.say(memory, f"I like tea {number} ..")
+        book.write(memory, f"I like tea {number} ..")
     with book.database.transaction() as tx:
         memory_messages.forget(tx, book.tenant_id, memory.id, 3)
 
-    book.say(memory, "I like tea 4 ..")
+    book.write(memory, "I like tea 4 ..")
     first = sorted(message.number for message in book.messages(memory))
-    book.say(memory, "I like tea 5 ..")
+    book.write(memory, "I like tea 5 ..")
 
     assert first == [1, 2, 4, 5]
     assert sorted(message.number for message in book.messages(memory)) == [2, 4, 5, 6]
@@ -343,24 +343,24 @@ def test_memory_that_cannot_evict_reports_an_error_and_keeps_its_messages(
 ) -> None:
     memory = book.memory(model="", most_bytes=most_bytes, policy=policy)
     if policy == "NONE":
-        book.say(memory, "I like green tea.")
+        book.write(memory, "I like green tea.")
 
     with pytest.raises(ToolError, match="Memory size reached limit and cannot decide which to delete"):
-        book.say(memory, "I like green tea, and much more than that.")
+        book.write(memory, "I like green tea, and much more than that.")
 
     assert len(book.messages(memory)) == (1 if policy == "NONE" else 0)
 
 
 def test_a_deleted_memory_takes_its_messages_along(book: Notebook) -> None:
     memory = book.memory(types=ALL, model="")
-    book.say(memory, "I like green tea.")
+    book.write(memory, "I like green tea.")
 
     with book.database.transaction() as tx:
         memories.delete(tx, book.tenant_id, memory.id)
 
     assert book.extract() == 0
     with pytest.raises(NotFound):
-        book.say(memory, "I live in Rome.")
+        book.write(memory, "I live in Rome.")
 
 
 # -- in other words --------------------------------------------------------------------------------------------------

@@ -37,8 +37,8 @@ def test_a_memory_is_made_shown_searched_and_deleted(book: Notebook, capsys: pyt
     code, made, _ = easel(capsys, "create", "Customers", "--words-only", "--type", "semantic", "--size", "1")
     with book.database.transaction() as tx:
         (memory,), _ = memories.page(tx, book.tenant_id)
-    book.say(memory, "I like green tea.", user_id="ann")
-    book.say(memory, "I live in Rome.", user_id="bob")
+    book.write(memory, "I like green tea.", user_id="ann")
+    book.write(memory, "I live in Rome.", user_id="bob")
 
     _, listed, _ = easel(capsys, "list", "--json")
     _, shown, _ = easel(capsys, "show", "customers", "--user", "bob", "--json")
@@ -50,7 +50,7 @@ def test_a_memory_is_made_shown_searched_and_deleted(book: Notebook, capsys: pyt
     gone, _, told = easel(capsys, "show", "Customers")
 
     assert (code, made.strip()) == (0, memory.id.hex)
-    assert (memory.extracts, memory.most_bytes, memory.embedding_model) == (("semantic",), 1024 * 1024, "")
+    assert (memory.extracted_types, memory.most_bytes, memory.embedding_model) == (("semantic",), 1024 * 1024, "")
     assert json.loads(listed.splitlines()[0])["name"] == "Customers"
     assert "I live in Rome." in shown
     assert "green tea" not in shown

@@ -62,4 +62,4 @@ def test_doctor_names_every_account_whose_key_does_not_open(easel: Easel, databa
 def store_account(database: Database, vendor: str, secret: str) -> None:
     account = AccountRow(vendor, "default", None, "a key", {"model-1": {"kinds": ["chat"], "status": "active"}}, {})
     with database.transaction() as tx:
-        model_accounts.put_account(tx, tenants.ensure_tenant(tx, "local"), account, EncryptionKey.of(secret))
+        model_accounts.put_account(tx, tenants.ensure_tenant(tx, "local"), account, EncryptionKey.from_secret(secret))

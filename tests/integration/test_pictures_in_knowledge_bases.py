@@ -11,7 +11,7 @@ from PIL import Image, ImageDraw
 from sqlalchemy import text
 
 from knowledge.bases import page_transcripts
-from providers.models.chat.catalogue import Limits
+from providers.models.chat.catalogue import RequestLimits
 from providers.models.vendors.accounts import AccountModel
 from store.db.database import Database
 from store.knowledge import documents
@@ -122,7 +122,7 @@ def test_a_scan_is_read_page_by_page_and_blank_pages_have_no_chunk(seeing: Shop,
 
     document = seeing.document(added)
     assert (document.status, document.chunks, document.expected) == ("done", 2, 2)
-    assert served.embedded == [["Refunds take five days."], ["Holidays are thirty days."]]
+    assert served.embed == [["Refunds take five days."], ["Holidays are thirty days."]]
     assert seeing.names("How many holidays?", most=1) == ["scan.pdf"]
 
 
@@ -131,7 +131,7 @@ def test_a_model_of_the_kind_ocr_reads_scans_and_one_of_the_kind_vision_pictures
 ) -> None:
     ocr = {"letters": AccountModel(kinds=frozenset({"ocr"}))}
     shop = a_shop(database, served, tmp_path, eyes=True, **ocr)
-    shop.models = CachedTenantModels(database, shop.accounts, Limits(), None)  # a worker's own ones
+    shop.models = CachedTenantModels(database, shop.accounts, RequestLimits(), None)  # a worker's own ones
     base = shop.base()
     shop.add(base, "scan.pdf", scan("one"))
     shop.add(base, "photo.png", written(picture(), "PNG"))
@@ -148,7 +148,7 @@ def test_read_page_is_not_read_again_by_the_next_attempt(seeing: Shop, served: V
     seeing.read()
     refused = seeing.document(added)
     with seeing.database.transaction() as tx:
-        tx.run(RETRY, id=added.id)
+        tx.execute(RETRY, id=added.id)
 
     served.answers = ["Third page."]
     seeing.read()

@@ -46,7 +46,7 @@ def by_session(tmp_path: Path, database_url: str) -> Generator[str]:
 @OLD_ONLY
 def test_pooler_that_mixes_statements_up_is_refused_with_advice(mixing: str) -> None:
     with closing(Database(mixing)) as database, pytest.raises(ExecutorError, match=MIXES) as refused:
-        database.refuse_pooler()
+        database.require_safe_pooler()
 
     assert "PgBouncer 1.22 or later with max_prepared_statements" in refused.value.message
 
@@ -65,12 +65,12 @@ def test_pooler_of_a_single_connection_is_refused_too(tmp_path: Path, database_u
     behind = pgbouncer.running(tmp_path, database_url, **one)
 
     with behind as url, closing(Database(url)) as database, pytest.raises(ExecutorError, match=MIXES):
-        database.refuse_pooler()
+        database.require_safe_pooler()
 
 
 def test_pooler_that_shares_by_session_is_used(by_session: str) -> None:
     with closing(Database(by_session)) as database:
-        database.refuse_pooler()
+        database.require_safe_pooler()
 
         with database.transaction() as tx:
             assert tx.scalar(text("select 1")) == 1
@@ -127,7 +127,7 @@ def test_pool_that_was_used_up_is_tried_again_after_a_while(
 def test_pooler_is_tried_once_for_all_pools_of_a_process(by_session: str, tries: list[bool]) -> None:
     for _ in range(2):
         with closing(Database(by_session)) as database:
-            database.refuse_pooler()
+            database.require_safe_pooler()
 
     assert tries == [True]
 
@@ -136,7 +136,7 @@ def test_pooler_that_refuses_options_is_named(tmp_path: Path, database_url: str)
     behind, says = pgbouncer.running(tmp_path, database_url, ignore_startup_parameters=""), "This is PgBouncer"
 
     with behind as url, closing(Database(url)) as database, pytest.raises(ExecutorError, match=says) as refused:
-        database.refuse_pooler()
+        database.require_safe_pooler()
 
     assert "ignore_startup_parameters = options" in refused.value.message
 

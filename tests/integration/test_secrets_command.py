@@ -151,7 +151,7 @@ def test_versions_of_an_agent_that_is_gone_are_sealed_too(easel: Easel, database
     with database.transaction() as tx:
         tenant_id = tenants.ensure_tenant(tx, "local")
         canvases.create(tx, tenant_id, "gone", document())
-        tx.run(text("delete from canvases"))
+        tx.execute(text("delete from canvases"))
 
     _, _, err = easel("secrets", "seal")
 

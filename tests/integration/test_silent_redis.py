@@ -50,7 +50,7 @@ def patient(bench: Bench) -> Iterator[Patient]:
 def waits(monkeypatch: pytest.MonkeyPatch) -> list[CircuitBreaker]:
     """Who has waited in vain, each time. The clock of silence stands still, so nobody may wait a second time."""
     seen: list[CircuitBreaker] = []
-    begins = CircuitBreaker.begins
+    begins = CircuitBreaker.record_failure
 
     def noted(silence: CircuitBreaker) -> None:
         seen.append(silence)
@@ -71,22 +71,22 @@ def test_the_bus_is_waited_for_once_and_then_left_alone(silent: str, waits: list
     bus, run_id = Bus(silent), new_id()
 
     for number in range(50):
-        bus.echo(run_id, number)
+        bus.notify_event(run_id, number)
         bus.set_cancel_key(run_id)
         bus.clear_cancel_keys(run_id, new_id())
-        assert bus.cancelled({run_id: new_id()}) == set()
+        assert bus.find_cancelled({run_id: new_id()}) == set()
 
     assert 1 <= len(waits) <= ONCE
 
 
 def test_a_call_to_stop_is_tried_although_redis_has_kept_silent(silent: str, redis_url: str):
     bus, run_id = Bus(silent), new_id()
-    bus.echo(run_id, 1)
+    bus.notify_event(run_id, 1)
     bus._redis = redis.Redis.from_url(redis_url)
-    calls = Bus(redis_url).calls_to_stop()
+    calls = Bus(redis_url).cancel_requests()
     assert next(calls) is None
 
-    bus.call_off(run_id)
+    bus.publish_cancel(run_id)
 
     assert until(lambda: next(calls)) == run_id
 
@@ -95,7 +95,7 @@ def test_the_broker_is_waited_for_once_and_then_left_alone(silent: str, waits: l
     dispatch, run_id = Dispatch(make_app(silent), Bus(silent)), new_id()
 
     for _ in range(20):
-        dispatch.flush(
+        dispatch.publish(
             Notifications(
                 run_id,
                 [TaskMessage(run_id, new_id(), "LLM")],
@@ -103,7 +103,7 @@ def test_the_broker_is_waited_for_once_and_then_left_alone(silent: str, waits: l
                 end=RunEnd(new_id(), new_id()),
             )
         )
-        dispatch.canary(datetime.now(UTC))
+        dispatch.send_probe(datetime.now(UTC))
 
     assert 1 <= len(waits) <= ONCE
 
@@ -111,13 +111,13 @@ def test_the_broker_is_waited_for_once_and_then_left_alone(silent: str, waits: l
 def test_hints_go_out_again_once_the_broker_is_back(line: Line, redis_url: str):
     dispatch = Dispatch(make_app(line.url), Bus(line.url))
     line.goes_dead()
-    dispatch.hint([TaskMessage(new_id(), new_id(), "LLM")])
+    dispatch.enqueue_nodes([TaskMessage(new_id(), new_id(), "LLM")])
     line.is_back()
 
     with redis.Redis.from_url(redis_url) as client:
 
         def arrives() -> int:
-            dispatch.hint([TaskMessage(new_id(), new_id(), "LLM")])
+            dispatch.enqueue_nodes([TaskMessage(new_id(), new_id(), "LLM")])
             return int(client.llen("nodes"))  # pyright: ignore[reportArgumentType] (sync client)
 
         until(arrives)
@@ -159,7 +159,7 @@ def test_a_cancelled_attempt_learns_of_it_from_its_row(bench: Bench, patient: Pa
 
 # -- who listens -----------------------------------------------------------------------------------------------------
 def test_a_listener_notices_that_its_line_is_dead(line: Line):
-    calls = Bus(line.url).calls_to_stop()
+    calls = Bus(line.url).cancel_requests()
     assert next(calls) is None
     line.goes_dead()
 
@@ -173,11 +173,11 @@ def test_a_worker_hears_calls_again_once_its_line_is_back(bench: Bench, patient:
 
     with at_work(bench, worker):
         patient.wait_for("work")
-        until(lambda: worker.leases.hears)
+        until(lambda: worker.leases.is_subscribed)
         line.goes_dead()
-        until(lambda: not worker.leases.hears)
+        until(lambda: not worker.leases.is_subscribed)
         line.is_back()
-        until(lambda: worker.leases.hears)
+        until(lambda: worker.leases.is_subscribed)
         bench.lifecycle.cancel_run(bench.tenant_id, run.id)
         until(lambda: patient.stopped == ["work"])
 
@@ -191,9 +191,9 @@ def test_a_call_that_was_lost_while_nobody_heard_is_made_good_when_the_worker_he
 
     with at_work(bench, worker):
         patient.wait_for("work")
-        until(lambda: worker.leases.hears)
+        until(lambda: worker.leases.is_subscribed)
         line.goes_dead()
-        until(lambda: not worker.leases.hears)
+        until(lambda: not worker.leases.is_subscribed)
         bench.lifecycle.cancel_run(bench.tenant_id, run.id)
         assert patient.stopped == []
         line.is_back()

@@ -62,7 +62,7 @@ def test_a_share_link_that_names_no_agent_is_bound_to_one(easel: Easel, agent: U
     _, out, _ = easel("tokens", "create", "--kind", "beta", "--agent", "Helper", "--json")
     made = json.loads(out)
     with database.transaction() as tx:
-        tx.run(text("update tokens set canvas_id = null"))
+        tx.execute(text("update tokens set canvas_id = null"))
 
     code, _, err = easel("tokens", "bind", made["id"], "--agent", "Helper")
 
@@ -117,7 +117,7 @@ def test_the_doctor_finds_share_links_that_name_no_agent(easel: Easel, agent: UU
     before = checks.share_links(database)
 
     with database.transaction() as tx:
-        tx.run(text("update tokens set canvas_id = null"))
+        tx.execute(text("update tokens set canvas_id = null"))
 
     found = checks.share_links(database)
     assert (before.level, found.level, found.found) == ("OK", "WARN", "1 name no agent, and do not work")

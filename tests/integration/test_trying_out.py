@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from canvas.errors import InvalidRequest, ModelError
-from cli.models.model_test import RECORDING_SECONDS, ModelTestResult, ModelTest, resolve_model, make_silent_recording
+from cli.models.model_test import RECORDING_SECONDS, ModelTest, ModelTestResult, make_silent_recording, resolve_model
 from providers.http.address_policy import Guard
 from providers.http.client import HttpClient
 from providers.models.billing.metering import Meter
-from providers.models.chat.catalogue import Limits
+from providers.models.chat.catalogue import RequestLimits
 from providers.models.transport.clients import close_connections
-from providers.models.vendors.accounts import VendorAccount, AccountModel
+from providers.models.vendors.accounts import AccountModel, VendorAccount
 from tests.vendor_server import Play, VendorServer, vendor_server, whole
 
 FACTORY = "OpenAI-API-Compatible"
@@ -26,14 +26,16 @@ def account(url: str = "http://model.test/v1", *kinds: str, instance: str = "def
     return VendorAccount(FACTORY, instance, base_url=url, api_key="sk-a-secret-key", models=models)
 
 
-def tried(kind: str, *plays: Play, model: str = MODEL, instance: str = "default") -> tuple[ModelTestResult, VendorServer]:
+def tried(
+    kind: str, *plays: Play, model: str = MODEL, instance: str = "default"
+) -> tuple[ModelTestResult, VendorServer]:
     async def ask() -> tuple[ModelTestResult, VendorServer]:
         async with vendor_server(*plays) as server:
             spec, found = resolve_model(model, [account(server.url, kind, instance=instance)])
             assert found == kind
             http = HttpClient(Guard.parse())
             try:
-                return await ModelTest(spec, kind, Limits(), Meter(spec, kind), http).answer(), server
+                return await ModelTest(spec, kind, RequestLimits(), Meter(spec, kind), http).run(), server
             finally:
                 await http.aclose()
                 await close_connections()

@@ -51,7 +51,7 @@ def test_a_tenants_own_models_are_known(
     with database.transaction() as tx:
         rich, _ = tenants.create_tenant(tx, "rich"), tenants.create_tenant(tx, "poor")
         account = AccountRow("Acme", base_url="http://acme.test/v1", models={"m": {"kinds": ["chat"]}})
-        model_accounts.put_account(tx, rich, account, EncryptionKey.of("correct horse battery staple"))
+        model_accounts.put_account(tx, rich, account, EncryptionKey.from_secret("correct horse battery staple"))
         bases.create(tx, rich, "Policies", embedding_model="", parser={})
 
     known, _ = validated(asks_acme, "rich", capsys)

@@ -25,7 +25,7 @@ TARGETS: Mapping[str, tuple[int, Sequence[str]]] = {
     "guards": (
         10,
         [
-            "providers/http/*.py", "providers/models/billing/*.py", "providers/models/limits/gated_wire.py",
+            "providers/http/*.py", "providers/models/billing/*.py", "providers/models/limits/rate_limited_wire.py",
             "components/tools/sql/read_only_rules.py", "api/http/*.py", "api/webhooks/security.py",
         ],
     ),

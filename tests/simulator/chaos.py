@@ -221,9 +221,9 @@ class Chaos:
 
         def set_limit() -> None:
             with suppress(SQLAlchemyError):
-                coordinator.database.carry_out(mark)
+                coordinator.database.run_with_retry(mark)
             with suppress(SQLAlchemyError):
-                coordinator.look(run_id)  # as everyone does who held a run
+                coordinator.recheck(run_id)  # as everyone does who held a run
 
         world.spawn(self.people.process, "sets a budget", set_limit)
 

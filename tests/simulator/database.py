@@ -106,7 +106,7 @@ class SimulatedTransaction(Transaction):
         """Nothing is on its way but writes."""
         self._send_writes()
 
-    def commit_without_waiting(self) -> None:
+    def commit_asynchronously(self) -> None:
         work = self._at_work("commit without waiting")
         work.waits_for_disk = False
         self._heard(work)
@@ -161,11 +161,11 @@ class SimulatedTransaction(Transaction):
     def commit(self) -> None:
         """Commit what was begun, then send what was to go behind."""
         self._begins = self._work is None
-        self._send_writes(as_one=self._is_one_statement())
+        self._send_writes(as_one=self._can_be_one_statement())
         self._commit()
         for behind in self._behind:
             alone = SimulatedTransaction(self.server, alone=True)
-            behind.later = alone.later(behind.statement, **behind.values)
+            behind.result = alone.later(behind.statement, **behind.values)
 
     def _commit(self) -> None:
         if self._work is None:

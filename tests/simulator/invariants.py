@@ -6,7 +6,7 @@ from typing import Any
 from uuid import UUID
 
 from canvas.outcome import UNKNOWN_OUTCOME
-from canvas.state.run_state import ACTIVATION_MOVES, RUN_MOVES, RunStatus, ActivationStatus, scope_key
+from canvas.state.run_state import ACTIVATION_MOVES, RUN_MOVES, ActivationStatus, RunStatus, scope_key
 from tests.simulator import stories
 from tests.simulator.stories import Play
 from tests.simulator.tables import Change, Data, Row, Server, Watch, Work

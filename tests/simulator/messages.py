@@ -168,10 +168,10 @@ class SimulatedBus(Bus):
         if self._tried():
             self.redis.keys.difference_update(keys)
 
-    def which_are_set(self, keys: Sequence[str]) -> set[str]:
+    def find_set_keys(self, keys: Sequence[str]) -> set[str]:
         return self.redis.keys.intersection(keys) if self._tried() else set()
 
-    def show_trace(self, task_id: UUID, message_id: UUID, calls: Sequence[Mapping[str, Any]]) -> None:
+    def publish_trace(self, task_id: UUID, message_id: UUID, calls: Sequence[Mapping[str, Any]]) -> None:
         self._tried()
 
     def cancelled(self, runs: Mapping[UUID, UUID], names: Mapping[UUID, Collection[str]] | None = None) -> set[UUID]:
@@ -183,7 +183,7 @@ class SimulatedBus(Bus):
     def is_session_cancelled(self, conversation_id: UUID) -> bool:
         return self._tried() and not self.redis.keys.isdisjoint(session_keys(conversation_id))
 
-    def calls_to_stop(self) -> Iterator[UUID | None]:
+    def cancel_requests(self) -> Iterator[UUID | None]:
         actor = self.redis.world.current
         assert actor is not None, "only actors listen"
         heard = self.redis.listeners.setdefault(actor, [])

@@ -26,7 +26,7 @@ from scheduler.coordinator.decision_writer import Advance
 from scheduler.coordinator.run_snapshots import RunSnapshot
 from scheduler.coordinator.version_cache import CompiledVersion, VersionCache
 from scheduler.lifecycle.lifecycle import Lifecycle
-from scheduler.messaging.celery_app import ADVANCE, QUEUE_PROBE, NODES, RUNS
+from scheduler.messaging.celery_app import ADVANCE, NODES, QUEUE_PROBE, RUNS
 from scheduler.messaging.dispatch import Dispatch
 from scheduler.sweeper.sweeper import Sweeper
 from store.agents.versions import VersionGone
@@ -167,19 +167,19 @@ class Mouth(MessageStreamWriter):
 
     def says(self, text: str, world: World, server: Server) -> None:
         """Say the next part of the text."""
-        self.said.append(text)
-        turn = self.claim.turn
-        if turn is None or self.retake:
+        self.parts.append(text)
+        turn = self.claim.stream_id
+        if turn is None or self.restarts_text:
             return
-        if not self._taken:
-            taken = self._take_row(turn)
-            self._taken, self._is_known = True, taken is not None
+        if not self._is_claimed:
+            taken = self._claim_row(turn)
+            self._is_claimed, self._is_known = True, taken is not None
             if taken is None:
-                self.retake = True
+                self.restarts_text = True
                 return
             self._epoch, self._before, self._offset = taken.epoch, taken.text, len(taken.text)
-            self._kept = taken.keep
-        fresh = self._unsaid(text)
+            self._finished_length = taken.retained_length
+        fresh = self._skip_repeated(text)
         if not fresh:
             return
         self._offset += len(fresh)
@@ -188,7 +188,7 @@ class Mouth(MessageStreamWriter):
         if not server.is_claimed_on_disk(row) and (row.committed or {}).get("lease_id") == self.claim.lease_id:
             raise Broken("a piece has left a worker whose claim is not on disk")
         if world.chance(0.5):
-            self._write_row(turn, self._whole()[: self._offset])
+            self._write_row(turn, self._full_text()[: self._offset])
 
 
 class Work:
@@ -217,28 +217,32 @@ class Attempted(AttemptRunner):
     """One attempt whose work is a script's."""
 
     def _outcome(self) -> Outcome | None:
-        installation = self._x.models
+        installation = self._dependencies.models
         assert isinstance(installation, Installation)
         world, claim, play = installation.world, self._claim, stories.named(self._claim.version_id)
         node = play.canvas.node(claim.node_id)
         habits = installation.habits
         if (claim.id, claim.attempt) in installation.limited and not claim.budgeted:
             world.failure = world.failure or Broken("a thread goes on with its run, and knows of no budget")
-        has_turn = bool(play.canvas.messages & node.bit) and claim.answers is None
+        has_turn = bool(play.canvas.stream_owners & node.bit) and claim.answers is None
         mouth = Mouth(
-            claim, self._x.coordinator.database, self._x.pieces, partial(self._x.firm, claim), is_message=has_turn
+            claim,
+            self._dependencies.coordinator.database,
+            self._dependencies.text_deltas,
+            partial(self._dependencies.persist_claim, claim),
+            is_message=has_turn,
         )
-        acting = SideEffectGuard(partial(self._x.act, claim, self._attempt))
+        acting = SideEffectGuard(partial(self._dependencies.record_side_effect, claim, self._attempt))
         self._context = Context(mouth, acting)  # pyright: ignore[reportAttributeAccessIssue] (as much as a report needs)
         lets_go = not world.chance(habits.does_not_let_go)
         try:
             if acts := habits.acts_outside(node.id):
-                acting.begins("unsafe")
-            self._attempt.runs_as(Work(world, lets_go=lets_go))  # pyright: ignore[reportArgumentType] (for a task)
+                acting.declare_effect("unsafe")
+            self._attempt.bind_task(Work(world, lets_go=lets_go))  # pyright: ignore[reportArgumentType] (for a task)
             self._take_time(world, habits, lets_go=lets_go)
             if habits.is_postponed and world.chance(habits.is_postponed):  # before it has done anything
                 world.count("attempt postponed")
-                return Failed("waits for something", POSTPONED, retryable=True, again_in=world.between(0.01, 4))
+                return Failed("waits for something", POSTPONED, retryable=True, retry_in=world.between(0.01, 4))
             if habits.kills_its_process(node.id):
                 end_process(world)
             outcome = play.script(self._at(installation, play))
@@ -246,23 +250,23 @@ class Attempted(AttemptRunner):
                 isinstance(outcome, Failed) and outcome.retryable
             ):  # one that it gives back it has not begun
                 self._act_outside(installation)
-            if node.kind is NodeKind.MESSAGE or play.canvas.speaking & node.bit:
+            if node.kind is NodeKind.MESSAGE or play.canvas.streaming_models & node.bit:
                 outcome = self._speak(installation, play, mouth, outcome, lets_go=lets_go)
             if self._attempt.stopped is not None and lets_go:
                 raise asyncio.CancelledError
         except AttemptStopped as stop:
-            return self._of_error(stop, node, PLAYED) if self._attempt.stopped is not None else None
+            return self._outcome_of_error(stop, node, PLAYED) if self._attempt.stopped is not None else None
         except (asyncio.CancelledError, SQLAlchemyError) as error:
-            return self._of_error(error, node, PLAYED)
+            return self._outcome_of_error(error, node, PLAYED)
         if isinstance(outcome, Finished):
             outcome = replace(outcome, outputs={**outcome.outputs, LEASE_ID: str(claim.lease_id)})
-        return outcome if lets_go else self._checked(outcome, node, PLAYED)
+        return outcome if lets_go else self._check_outcome(outcome, node, PLAYED)
 
     def _take_time(self, world: World, habits: Habits, *, lets_go: bool) -> None:
         """Most nodes are quick, some outlive a lease; who is called off is woken."""
         world.step()
         seconds = habits.takes(self._claim.node_id)
-        if self._claim.strikes and world.chance(habits.dawdles_the_next_time):
+        if self._claim.crash_count and world.chance(habits.dawdles_the_next_time):
             seconds = world.between(2, 15)  # so that the first may come back and find it at work
         elif world.chance(habits.takes_longer_than_a_lease):
             seconds = world.between(5, 25)
@@ -414,7 +418,7 @@ class WorkerProcess:
 
     def _carry_out(self, execution: Executor, run_id: UUID, activation_id: UUID) -> bool:
         """A node, and whatever the thread goes on with."""
-        eager = execution.eager()
+        eager = execution.new_continuation()
         is_done = execution.execute(run_id, activation_id, eager)
         while eager.next is not None:
             self.installation.world.count("a thread goes on")
@@ -428,7 +432,7 @@ class WorkerProcess:
         def end() -> None:
             self.leases.release_all()
             for _ in range(14):
-                if not self.leases.held():
+                if not self.leases.attempts():
                     break
                 world.sleep(0.5)
             world.at(0, lambda: None if self.process.is_dead else world.kill(self.process))

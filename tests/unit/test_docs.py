@@ -233,7 +233,7 @@ def test_the_parameters_of_every_node_and_every_tool_are_described() -> None:
 
 def time_limit(name: str) -> str:
     """The sentence that tells a component's time limit."""
-    if LISTED[name].asks_for is not None:
+    if LISTED[name].needed_seconds is not None:
         return "Time limit: what"
     limit = TIME_LIMITS[name]
     return f"Time limit: {'none' if limit == inf else f'{limit:g} s'}."
@@ -258,10 +258,10 @@ def test_the_overview_of_tools_has_a_row_for_each_that_says_what_the_code_says()
 
 def pace_of(tool: Tool[Any]) -> str:
     """How a tool's pace is told."""
-    if tool.pace is None:
+    if tool.rate_limit is None:
         return "-"
-    with_key = f"; {tool.pace.with_key} with a key" if tool.pace.with_key else ""
-    return f"{tool.pace.requests} in {tool.pace.seconds:g} s{with_key}"
+    with_key = f"; {tool.rate_limit.with_key} with a key" if tool.rate_limit.with_key else ""
+    return f"{tool.rate_limit.requests} in {tool.rate_limit.seconds:g} s{with_key}"
 
 
 def test_every_component_with_parameters_has_an_example() -> None:

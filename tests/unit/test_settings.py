@@ -76,8 +76,10 @@ def test_the_broker_is_the_redis_unless_it_is_named(monkeypatch: pytest.MonkeyPa
 
 
 def test_servers_fill_in_what_is_not_named_only() -> None:
-    named = Settings(database_url="postgresql://mine/d").on("postgresql+psycopg://embedded", "redis://embedded")
-    brokered = Settings(broker_url="amqp://there").on("postgresql+psycopg://embedded", "redis://embedded")
+    named = Settings(database_url="postgresql://mine/d").with_servers(
+        "postgresql+psycopg://embedded", "redis://embedded"
+    )
+    brokered = Settings(broker_url="amqp://there").with_servers("postgresql+psycopg://embedded", "redis://embedded")
 
     assert named.database_url == "postgresql+psycopg://mine/d"
     assert (named.redis_url, named.broker_url) == ("redis://embedded", "redis://embedded")
@@ -239,8 +241,8 @@ def test_limits_for_model_calls_are_read_under_the_names_ragflow_gave_them(monke
 
 
 def test_secret_is_created_once_in_a_private_file(tmp_path: Path) -> None:
-    first = Settings(home=tmp_path / "new").sealing_secret()
-    second = Settings(home=tmp_path / "new").sealing_secret()
+    first = Settings(home=tmp_path / "new").encryption_secret()
+    second = Settings(home=tmp_path / "new").encryption_secret()
 
     (kept,) = (tmp_path / "new").iterdir()
     assert first == second
@@ -251,7 +253,7 @@ def test_secret_is_created_once_in_a_private_file(tmp_path: Path) -> None:
 def test_a_secret_that_is_set_is_used_and_leaves_no_file(tmp_path: Path) -> None:
     found = Settings(home=tmp_path / "new", secret_key=SecretStr("sixteen letters!"))
 
-    assert found.sealing_secret() == "sixteen letters!"
+    assert found.encryption_secret() == "sixteen letters!"
     assert not (tmp_path / "new").exists()
 
 
@@ -262,7 +264,7 @@ def test_two_processes_that_create_a_secret_use_the_first_one(tmp_path: Path, mo
 
     monkeypatch.setattr(settings.secrets, "token_urlsafe", other_was_faster)
 
-    assert Settings(home=tmp_path).sealing_secret() == "made by the other process"
+    assert Settings(home=tmp_path).encryption_secret() == "made by the other process"
 
 
 @pytest.mark.parametrize(
@@ -283,17 +285,17 @@ def test_large_values_go_to_files_where_all_processes_see_the_same_ones(
     monkeypatch.setenv("DATABASE_URL", "postgresql://somewhere/easel")
 
     assert settings.load().values_in_files is is_in_files
-    assert settings.load().on("postgresql://ours", "redis://ours").values_in_files is is_in_files
+    assert settings.load().with_servers("postgresql://ours", "redis://ours").values_in_files is is_in_files
 
 
 def test_embedded_database_stores_large_values_in_files(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert settings.load().on("postgresql://ours", "redis://ours").values_in_files
+    assert settings.load().with_servers("postgresql://ours", "redis://ours").values_in_files
 
     settings.load.cache_clear()
     monkeypatch.setenv("EASEL_LARGE_VALUES", "rows")
-    assert not settings.load().on("postgresql://ours", "redis://ours").values_in_files
+    assert not settings.load().with_servers("postgresql://ours", "redis://ours").values_in_files
 
 
 @pytest.mark.parametrize("url", ["easel/prod", "http://easel", "s3://", "s3://easel?versions"])

@@ -21,7 +21,7 @@ import pytest
 from sqlalchemy import func, select
 
 from canvas.state.run_state import RULES_VERSION
-from embedded import Services
+from embedded import EmbeddedServers
 from providers.models.chat.scripted import Script
 from scheduler.coordinator.run_start import RunRequest
 from store.db.database import Database
@@ -100,7 +100,7 @@ def record(folder: Path) -> None:
 
 
 @contextmanager
-def migrated(servers: Services) -> Generator[str]:
+def migrated(servers: EmbeddedServers) -> Generator[str]:
     with fresh_database(servers.database_url) as url:
         upgrade(url)
         yield url
@@ -215,8 +215,10 @@ def leave_beside(bench: Bench, runs: Mapping[str, Run]) -> dict[str, Any]:
     with TemporaryDirectory() as folder, bench.database.transaction() as tx:
         _, token = tenants.create_token(tx, tenant, "recorded")
         account = model_accounts.AccountRow("OpenAI", api_key=API_KEY, models={"m": {"kinds": ["chat"]}})
-        model_accounts.put_account(tx, tenant, account, EncryptionKey.of(SECRET))
-        file = uploads.register(tx, tenant, uploads.store_content(LocalBlobs(Path(folder)), "note.txt", "text/plain", FILE))
+        model_accounts.put_account(tx, tenant, account, EncryptionKey.from_secret(SECRET))
+        file = uploads.register(
+            tx, tenant, uploads.store_content(LocalBlobs(Path(folder)), "note.txt", "text/plain", FILE)
+        )
         attempt_records.add_citations(
             tx, finished.id, message_id, finished.activation("model").id, [FOUND], [{"doc_name": "Prices"}]
         )

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import text
 
 from canvas.state.run_state import RULES_VERSION
-from embedded import Services
+from embedded import EmbeddedServers
 from scheduler.coordinator.run_start import RunRequest
 from scheduler.lifecycle.accept import Start
 from store.db.database import Database
@@ -32,7 +32,7 @@ every_release = pytest.mark.parametrize("recording", recordings(), ids=lambda re
 
 
 @pytest.fixture
-def url(services: Services) -> Iterator[str]:
+def url(services: EmbeddedServers) -> Iterator[str]:
     """A database without a single table."""
     with test_services.fresh_database(services.database_url) as url:
         yield url
@@ -118,7 +118,7 @@ def test_data_beside_the_runs_is_found_after_the_upgrade(recording: Recording, u
     with this_release_on(url, redis_url) as bench, bench.database.transaction() as tx:
         finished = found(bench, UUID(recording.release["runs"]["finished"]))
         principal = tenants.find_principal(tx, facts["token"])
-        (account,) = model_accounts.list_accounts(tx, tenant, EncryptionKey.of(facts["sealing_key"]))
+        (account,) = model_accounts.list_accounts(tx, tenant, EncryptionKey.from_secret(facts["sealing_key"]))
         file = uploads.get(tx, tenant, UUID(facts["file"][0]))
         references = attempt_records.load_citations(tx, finished.id, finished.row["message_id"])
 

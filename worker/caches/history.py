@@ -27,11 +27,11 @@ class HistoryCache:
 
     def get(self, claim: Claim, limit: int) -> list[Mapping[str, Any]] | None:
         """Return the last `limit` messages; None if no node of the run has asked for as many before."""
-        entry = self._entries.find((claim.run_id, claim.history_upto, limit))
+        entry = self._entries.get((claim.run_id, claim.history_upto, limit))
         return None if entry is None else decode(entry)
 
     def put(self, claim: Claim, limit: int, entries: Sequence[Mapping[str, Any]]) -> None:
         """Cache what was read, for the run's other nodes."""
         size = size_of(entries, MAX_HISTORY_SIZE) + ENTRY_OVERHEAD
-        if size <= min(MAX_HISTORY_SIZE + ENTRY_OVERHEAD, self._entries.most):
-            self._entries.keep((claim.run_id, claim.history_upto, limit), encode(entries), size)
+        if size <= min(MAX_HISTORY_SIZE + ENTRY_OVERHEAD, self._entries.max_size):
+            self._entries.put((claim.run_id, claim.history_upto, limit), encode(entries), size)

@@ -20,13 +20,13 @@ class ListCache:
     def __init__(self, max_size: int = MAX_SIZE) -> None:
         self._entries: LruCache[tuple[UUID, str], StoredValue] = LruCache(max_size)
 
-    def known(self, run_id: UUID, names: Iterable[str]) -> dict[str, StoredValue]:
+    def get_lists(self, run_id: UUID, names: Iterable[str]) -> dict[str, StoredValue]:
         """Return the cached lists of a run, by source."""
-        found = {name: self._entries.find((run_id, name)) for name in names}
+        found = {name: self._entries.get((run_id, name)) for name in names}
         return {name: written for name, written in found.items() if written is not None}
 
-    def keep(self, run_id: UUID, name: str, written: StoredValue) -> None:
+    def put_list(self, run_id: UUID, name: str, written: StoredValue) -> None:
         """Cache what was read, in place of the previous list of this source."""
-        size = size_of(written.value, self._entries.most)
+        size = size_of(written.value, self._entries.max_size)
         if size >= MIN_CACHED_SIZE:
-            self._entries.keep((run_id, name), written, size)
+            self._entries.put((run_id, name), written, size)

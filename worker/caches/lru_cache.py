@@ -13,12 +13,12 @@ class LruCache(Generic[K, V]):
     """Values by key, for all threads. Callers must not change a value they get. `most` is in units of `size_of`."""
 
     def __init__(self, max_size: int) -> None:
-        self.most = max_size
+        self.max_size = max_size
         self._size = 0
         self._entries: OrderedDict[K, tuple[V, int]] = OrderedDict()
         self._lock = Lock()
 
-    def find(self, key: K) -> V | None:
+    def get(self, key: K) -> V | None:
         """Return the value of a key; None if there is none."""
         with self._lock:
             entry = self._entries.get(key)
@@ -27,15 +27,15 @@ class LruCache(Generic[K, V]):
             self._entries.move_to_end(key)
             return entry[0]
 
-    def keep(self, key: K, value: V, size: int) -> None:
+    def put(self, key: K, value: V, size: int) -> None:
         """Cache a value in place of the key's previous one. A value larger than the whole cache is not cached."""
-        if size > self.most:
+        if size > self.max_size:
             return
         with self._lock:
             self._drop(key)
             self._entries[key] = value, size
             self._size += size
-            while self._size > self.most:
+            while self._size > self.max_size:
                 self._drop(next(iter(self._entries)))
 
     def _drop(self, key: K) -> None:

@@ -33,7 +33,7 @@ class OutputCache:
         if len(view.limits) != 1:
             return found
         for node_id in nodes:
-            entry = self._entries.find(_key(view, node_id))
+            entry = self._entries.get(_key(view, node_id))
             if entry is not None:
                 found[node_id] = StoredValue(entry[0], entry[1], decode(entry[2]))
         return found
@@ -53,20 +53,24 @@ class OutputCache:
         if len(view.limits) != 1 or writer.ordinal or any(ordinal for _, ordinal, _ in writer.scope):
             return
         for row in rows:
-            if "large" not in row and row["region"] == reader.place.region and row["place"] <= reader.place.wave_key:
+            if (
+                "large" not in row
+                and row["region"] == reader.order_key.region
+                and row["place"] <= reader.order_key.level_key
+            ):
                 self._put(view, row["node_id"], row["place"], row["activation_id"], row["outputs"])
 
     def _put(self, view: ReadView, node_id: str, place: bytes, activation: UUID, outputs: Any) -> None:
         size = size_of(outputs, MAX_OUTPUTS_SIZE) + ENTRY_OVERHEAD
-        if size <= min(MAX_OUTPUTS_SIZE + ENTRY_OVERHEAD, self._entries.most):
-            self._entries.keep(_key(view, node_id), (place, activation, encode(outputs)), size)
+        if size <= min(MAX_OUTPUTS_SIZE + ENTRY_OVERHEAD, self._entries.max_size):
+            self._entries.put(_key(view, node_id), (place, activation, encode(outputs)), size)
 
 
 def read_view_of(reader: Claim) -> ReadView:
     """Return what the attempt of a claim sees of its run."""
-    return ReadView(reader.run_id, reader.place, reader.limits)
+    return ReadView(reader.run_id, reader.order_key, reader.limits)
 
 
 def _key(view: ReadView, node_id: str) -> _Key:
     ((region, revision),) = view.limits
-    return view.run_id, node_id, region, view.place.wave_key, revision
+    return view.run_id, node_id, region, view.place.level_key, revision

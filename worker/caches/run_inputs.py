@@ -33,15 +33,15 @@ class RunInputsCache:
         They are written before a turn's first node is ready, and never change.
         """
         key = claim.run_id, claim.message_id
-        cached = self._entries.find(key)
+        cached = self._entries.get(key)
         if cached is not None:
             return lambda: cached
-        pending = tx.later(run_rows.SELECT_INPUTS, of_run=claim.run_id)
+        pending = tx.send(run_rows.SELECT_INPUTS, of_run=claim.run_id)
 
         def receive() -> RunInputs:
             ((request, base),) = pending.rows()
             inputs = RunInputs(request, base)
-            self._entries.keep(key, inputs, size_of([request, base], MAX_SIZE))
+            self._entries.put(key, inputs, size_of([request, base], MAX_SIZE))
             return inputs
 
         return receive

@@ -30,7 +30,7 @@ class AttemptStorage:
     database: Database
     blobs: Blobs | None
     bus: Bus
-    may_be_cited: bool = True  # whether a node of the canvas may cite; else references are not read
+    may_cite: bool = True  # whether a node of the canvas may cite; else references are not read
 
     # -- files --------------------------------------------------------------------------------------------------
     async def read(self, descriptor: Mapping[str, Any]) -> bytes:
@@ -40,7 +40,7 @@ class AttemptStorage:
     def _read(self, descriptor: Mapping[str, Any]) -> bytes:
         named = next((str(descriptor[key]) for key in _ID_KEYS if descriptor.get(key)), "")
         try:
-            file_id, blobs = UUID(named), self._storage()
+            file_id, blobs = UUID(named), self._require_blobs()
             with self.database.statements() as tx:
                 file = uploads.get_for_run(tx, self.claim.tenant_id, file_id, self.claim.run_id)
             return blobs.get(file.sha256)
@@ -56,12 +56,12 @@ class AttemptStorage:
         name = outcomes.sanitize_json(name)
         file_id = uuid5(self.claim.id, f"{place}/{name}")
         claim = self.claim
-        kept = uploads.store_content(self._storage(), name, mime_type, data)
+        kept = uploads.store_content(self._require_blobs(), name, mime_type, data)
         with self.database.transaction() as tx:
             uploads.put_row(tx, claim.tenant_id, file_id, kept, run_id=claim.run_id)
         return {"doc_id": file_id.hex, "filename": name, "mime_type": mime_type, "size": len(data)}
 
-    def _storage(self) -> Blobs:
+    def _require_blobs(self) -> Blobs:
         if self.blobs is None:
             raise NodeFailure("This worker has no file storage. Set EASEL_FILES_DIR.")
         return self.blobs
@@ -78,7 +78,7 @@ class AttemptStorage:
 
     async def references(self) -> Mapping[str, Any]:
         """Return the turn's references so far."""
-        if not self.may_be_cited:
+        if not self.may_cite:
             return {"chunks": {}, "doc_aggs": {}}
         return await asyncio.to_thread(self._references)
 
@@ -87,27 +87,27 @@ class AttemptStorage:
             return attempt_records.load_citations(tx, self.claim.run_id, self.claim.message_id)
 
     # -- the journal --------------------------------------------------------------------------------------------
-    async def recall(self, key: str) -> Any:
+    async def journal_get(self, key: str) -> Any:
         """Return what an earlier attempt of this activation recorded; None if nothing. The first does not read."""
         if self.claim.attempt <= 1:
             return None
-        return await asyncio.to_thread(self._recall, key)
+        return await asyncio.to_thread(self._journal_get, key)
 
-    def _recall(self, key: str) -> Any:
+    def _journal_get(self, key: str) -> Any:
         with self.database.statements() as tx:
             return attempt_records.get_journal_entry(tx, self.claim, key)
 
-    async def record(self, key: str, value: Any) -> bool:
+    async def journal_put(self, key: str, value: Any) -> bool:
         """Record a value; return False if the key had one before, which stays.
 
         Raises AttemptStopped if the attempt has lost its lease: whatever it did next would be done twice.
         """
-        is_new = await asyncio.to_thread(self._record, key, outcomes.sanitize_json(value))
+        is_new = await asyncio.to_thread(self._journal_put, key, outcomes.sanitize_json(value))
         if is_new is None:
             raise AttemptStopped("lease")
         return is_new
 
-    def _record(self, key: str, value: Any) -> bool | None:
+    def _journal_put(self, key: str, value: Any) -> bool | None:
         with self.database.transaction() as tx:
             return attempt_records.put_journal_entry(tx, self.claim, key, value)
 
@@ -120,4 +120,4 @@ class AttemptStorage:
         with self.database.transaction() as tx:
             attempt_records.add_tool_call(tx, claim.run_id, claim.message_id, claim.node_id, call)
             told = attempt_records.list_tool_calls(tx, claim.run_id, claim.message_id)
-        self.bus.show_trace(claim.conversation_id, claim.message_id, told)
+        self.bus.publish_trace(claim.conversation_id, claim.message_id, told)

@@ -41,29 +41,33 @@ class TimeLimit(Protocol):
 class WorkerContext(ReadableContext):
     """One attempt's view of its node, run and environment."""
 
-    voice: MessageStreamWriter
+    stream: MessageStreamWriter
     database: Database
     open_model: Callable[[str], Awaitable[ChatModel]]
     read_text: Callable[[Mapping[str, Any], str], str | UnparsedFile]
-    keeping: AttemptStorage
-    acting: SideEffectGuard
-    patience: AttemptRateLimitWait
+    storage: AttemptStorage
+    side_effects: SideEffectGuard
+    rate_limit_wait: AttemptRateLimitWait
     services: Services
-    limit_of: TimeLimit
-    histories: HistoryCache = field(default_factory=HistoryCache)
-    unsealed_headers: Callable[[Mapping[str, Any]], Mapping[str, str]] = lambda request: {}
-    purse: RunBudget | None = None  # None: no budget counts
-    turns: VendorLimits | None = None  # where requests wait for their vendors' rate limits; None: they do not wait
+    find_time_limit: TimeLimit
+    history_cache: HistoryCache = field(default_factory=HistoryCache)
+    decrypt_headers: Callable[[Mapping[str, Any]], Mapping[str, str]] = lambda request: {}
+    run_budget: RunBudget | None = None  # None: no budget counts
+    vendor_limits: VendorLimits | None = (
+        None  # where requests wait for their vendors' rate limits; None: they do not wait
+    )
     usage: Usage = field(default_factory=Usage)
-    recalled: Usage = field(default_factory=Usage)  # the part of it that earlier attempts had recorded
+    recorded_usage: Usage = field(default_factory=Usage)  # the part of it that earlier attempts had recorded
     warnings: list[Notice] = field(default_factory=list[Notice])
     opening: str = ""  # the part of its Message's text that this node has streamed before its own
-    repeats: IdempotencyKeys = field(init=False)  # the keys of its requests
+    idempotency_keys: IdempotencyKeys = field(init=False)  # the keys of its requests
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.repeats = IdempotencyKeys(self.activation_id)
-        self.services = replace(self.services, http=IdempotentHttp(self.services.http, self.repeats, self.turns))
+        self.idempotency_keys = IdempotencyKeys(self.activation_id)
+        self.services = replace(
+            self.services, http=IdempotentHttp(self.services.http, self.idempotency_keys, self.vendor_limits)
+        )
 
     def warn(self, code: str, message: str) -> None:
         self.warnings.append(Notice(code, outcomes.sanitize_json(message)))
@@ -75,103 +79,105 @@ class WorkerContext(ReadableContext):
 
     # -- the message stream -------------------------------------------------------------------------------------
     @property
-    def speaks(self) -> bool:
-        return bool(self._canvas.speaking & self.node.bit)
+    def is_streaming(self) -> bool:
+        return bool(self._canvas.streaming_models & self.node.bit)
 
     @property
-    def heard(self) -> bool:
-        return not self._canvas.unheard & self.node.bit
+    def has_reader(self) -> bool:
+        return not self._canvas.uncalled_models & self.node.bit
 
-    async def say(self, text: str) -> None:
-        await self.voice.say(text)
+    async def write(self, text: str) -> None:
+        await self.stream.write(text)
 
     # -- models, files, services and the journal ----------------------------------------------------------------
     async def model(self, llm_id: str) -> ChatModel:
-        return self._paid(await self.open_model(llm_id))
+        return self._add_billing(await self.open_model(llm_id))
 
-    def _paid(self, model: ChatModel) -> ChatModel:
-        budgeted = model if self.purse is None else BudgetedModel(model, self.purse)
-        return IdempotentModel(budgeted, self.repeats, self.patience)
+    def _add_billing(self, model: ChatModel) -> ChatModel:
+        budgeted = model if self.run_budget is None else BudgetedModel(model, self.run_budget)
+        return IdempotentModel(budgeted, self.idempotency_keys, self.rate_limit_wait)
 
     @property
-    def payer(self) -> BillingContext:
+    def billing_context(self) -> BillingContext:
         """Who pays for model calls that are made for this attempt, but not by its component."""
-        return BillingContext(self.patience, self.purse, self.spent, self._paid, self.repeats)
+        return BillingContext(
+            self.rate_limit_wait, self.run_budget, self.add_usage, self._add_billing, self.idempotency_keys
+        )
 
-    def spent(self, usage: Usage) -> None:
+    def add_usage(self, usage: Usage) -> None:
         self.usage = self.usage + usage
 
     async def history(self, window: int) -> Sequence[Mapping[str, Any]]:
         if window <= 0:
             return []
-        known = self.histories.get(self.claim, 2 * window)
+        known = self.history_cache.get(self.claim, 2 * window)
         entries = known if known is not None else await asyncio.to_thread(self._history, 2 * window)
         return [{"role": entry["role"], "content": _plain_content(entry)} for entry in entries]
 
     def _history(self, limit: int) -> list[Mapping[str, Any]]:
         with self.database.statements() as tx:
             entries = conversations.load_history(tx, self.claim.conversation_id, self.claim.history_upto, limit)
-        self.histories.put(self.claim, limit, entries)
+        self.history_cache.put(self.claim, limit, entries)
         return entries
 
     async def references(self) -> Mapping[str, Any]:
-        return await self.keeping.references()
+        return await self.storage.references()
 
     async def cite(self, chunks: Sequence[Mapping[str, Any]], documents: Sequence[Mapping[str, Any]]) -> list[int]:
-        return await self.keeping.cite(chunks, documents)
+        return await self.storage.cite(chunks, documents)
 
     async def file_text(self, descriptor: Mapping[str, Any], layout_recognize: str) -> str:
         found = await asyncio.to_thread(self.read_text, descriptor, layout_recognize)
         return await found.text() if isinstance(found, UnparsedFile) else found
 
     async def read_file(self, descriptor: Mapping[str, Any]) -> bytes:
-        return await self.keeping.read(descriptor)
+        return await self.storage.read(descriptor)
 
     async def save_file(self, name: str, data: bytes, mime_type: str, *, place: str = "") -> Mapping[str, Any]:
-        return await self.keeping.save(name, data, mime_type, place)
+        return await self.storage.save(name, data, mime_type, place)
 
     def caller_headers(self) -> Mapping[str, str]:
-        return self.unsealed_headers(self.slots.given.request)
+        return self.decrypt_headers(self.variables.run_inputs.request)
 
     def time_limit(self, component: str) -> float:
-        return self.limit_of(component)
+        return self.find_time_limit(component)
 
-    async def recall(self, key: str) -> Any:
-        found = await self.keeping.recall(key)
+    async def journal_get(self, key: str) -> Any:
+        found = await self.storage.journal_get(key)
         if isinstance(found, Mapping) and "usage" in found:  # the component adds it to its usage again
-            self.recalled += Usage(*cast("Mapping[str, Any]", found)["usage"])
+            self.recorded_usage += Usage(*cast("Mapping[str, Any]", found)["usage"])
         return found
 
-    async def record(self, key: str, value: Any) -> bool:
-        is_new = await self.keeping.record(key, value)
-        self.patience.has_recorded()
+    async def journal_put(self, key: str, value: Any) -> bool:
+        is_new = await self.storage.journal_put(key, value)
+        self.rate_limit_wait.mark_recorded()
         return is_new
 
     @property
     def on_unknown(self) -> OnUnknown:
         return self.node.on_unknown
 
-    def unrepeatable(self) -> AbstractAsyncContextManager[None]:
-        return self.acting.unrepeatable()
+    def non_repeatable(self) -> AbstractAsyncContextManager[None]:
+        return self.side_effects.non_repeatable()
 
     async def trace(self, call: Mapping[str, Any]) -> None:
-        await self.keeping.trace(call)
+        await self.storage.trace(call)
 
     async def remember(self, memory_ids: Sequence[str], user_id: str, answer: str) -> None:
         if self.services.memories is None:
             raise ToolError("No memory store is configured for this deployment.")
-        if await self.recall(MEMORY_SAVED):  # not every server recognises the key of a repeated request
+        if await self.journal_get(MEMORY_SAVED):  # not every server recognises the key of a repeated request
             return
         record = {
             "user_id": user_id,
             "agent_id": self.claim.canvas_id.hex,
             "session_id": self.claim.conversation_id.hex,
-            "user_input": self.slots.globals.get("sys.query", ""),
+            "user_input": self.variables.globals.get("sys.query", ""),
             "agent_response": answer,
         }
-        self.patience.sends()  # what is saved stays: a wait for an embedding model must not postpone the attempt
+        self.rate_limit_wait.mark_sent()  # what is saved stays: a wait for an embedding model must not postpone the attempt
         await self.services.memories.save(memory_ids, record, str(self.claim.id))
-        await self.record(MEMORY_SAVED, True)
+        await self.journal_put(MEMORY_SAVED, True)
 
 
 def _plain_content(entry: Mapping[str, Any]) -> Any:

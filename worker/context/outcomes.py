@@ -41,14 +41,14 @@ def apply_default(failed: Failed, node: Node) -> Outcome:
     if policy.method != "comment" or not policy.default:
         return failed
     outputs = {**failed.outputs, "result": policy.default}
-    if node.chooses:
+    if node.is_router:
         return Routed(to=(), outputs=outputs)
     return Finished(outputs=outputs)
 
 
 def assignments_before_failure(error: BaseException) -> Mapping[str, Any]:
     """Return the assignments that a VariableAssigner made before it failed. They stay."""
-    return error.assigned if isinstance(error, AssignmentFailed) else {}
+    return error.assignments if isinstance(error, AssignmentFailed) else {}
 
 
 def timeout_error(component: str, seconds: float) -> NodeTimeout:

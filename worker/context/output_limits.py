@@ -11,7 +11,7 @@ class OutputLimits:
     """Limits in code points. A node that exceeds one fails."""
 
     output: int = 64 * 1024 * 1024  # of everything that one report stores: outputs, inputs and variables together
-    speech: int = 2 * 1024 * 1024  # of all that one attempt streams
+    streamed: int = 2 * 1024 * 1024  # of all that one attempt streams
     depth: int = 200  # levels of objects and lists in each other
 
     def check_output(self, value: Any, before: int = 0) -> int:
@@ -43,10 +43,10 @@ class OutputLimits:
                 )
         return self.output - left
 
-    def check_speech(self, length: int) -> None:
+    def check_streamed(self, length: int) -> None:
         """Raise NodeFailure if a streamed text is too long."""
-        if length > self.speech:
+        if length > self.streamed:
             raise NodeFailure(
-                f"The node has streamed more than {self.speech} characters. "
+                f"The node has streamed more than {self.streamed} characters. "
                 "Limit the length of its answer (max_tokens), or raise EASEL_MAX_STREAM_CHARS."
             )

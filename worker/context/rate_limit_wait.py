@@ -25,39 +25,39 @@ class AttemptRateLimitWait:
     """The waits of one attempt. `stop` stops it, with a reason."""
 
     attempt: Attempt
-    acting: SideEffectGuard
+    side_effects: SideEffectGuard
     stop: Callable[[str], None]
     _is_at_risk: bool = False  # a request was sent whose answer is not recorded
 
-    def sends(self) -> None:
+    def mark_sent(self) -> None:
         """Note that a request is sent."""
         self._is_at_risk = True
 
-    def has_recorded(self) -> None:
+    def mark_recorded(self) -> None:
         """Note that every answer so far is durable, so that another attempt can continue from there."""
         self._is_at_risk = False
 
     async def wait(self, seconds: float, title: str) -> None:
         """Wait so long, or for a part of it. Cancelled if the activation is rescheduled."""
-        if seconds > MAX_WAIT_IN_PLACE and not self._is_at_risk and not self.acting.is_unsafe:
+        if seconds > MAX_WAIT_IN_PLACE and not self._is_at_risk and not self.side_effects.is_unsafe:
             self.attempt.postponed = (time.monotonic() + seconds, title)
             self.stop("postponed")
-            if self.comes_back:
+            if self.is_postponed:
                 await asyncio.get_running_loop().create_future()  # until it is cancelled
         began, planned = time.monotonic(), min(seconds, RETRY_INTERVAL)
-        self._give(planned)  # before the wait, or a short time limit would end it
+        self._extend_deadline(planned)  # before the wait, or a short time limit would end it
         try:
             await asyncio.sleep(planned)
         finally:
-            self._give(time.monotonic() - began - planned)
+            self._extend_deadline(time.monotonic() - began - planned)
 
-    def _give(self, seconds: float) -> None:
+    def _extend_deadline(self, seconds: float) -> None:
         """Extend the deadline of the attempt."""
         if self.attempt.deadline is not None:
             self.attempt.deadline += seconds
 
     @property
-    def comes_back(self) -> bool:
+    def is_postponed(self) -> bool:
         """Whether the activation will be executed again: it was rescheduled, or the process is shutting down."""
         return self.attempt.stopped is not None and self.attempt.stopped.reason in RESCHEDULED
 

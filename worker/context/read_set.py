@@ -45,7 +45,7 @@ def compute_read_set(canvas: Canvas, node: Node) -> ReadSet:
     is_visit = node.kind.is_item or node.kind is NodeKind.EXIT_LOOP
     if is_visit and parent is not None:
         sources.append(parent.params)
-    turn = canvas.turns.get(node.number)
+    turn = canvas.stream_targets.get(node.number)
     if turn is not None:
         sources.append(canvas.nodes[turn.message].params)
     nodes: set[str] = {node.id}
@@ -73,7 +73,9 @@ def compute_read_set(canvas: Canvas, node: Node) -> ReadSet:
         nodes=frozenset(node_id for node_id in nodes if node_id in canvas.numbers),
         names=frozenset(names),
         mentions=frozenset(node_id for node_id, _ in own.nodes),
-        waits_for=frozenset(other.id for other in canvas.nodes if canvas.reach.waited_for[node.number] & other.bit),
+        waits_for=frozenset(
+            other.id for other in canvas.nodes if canvas.reachability.soft_dependencies[node.number] & other.bit
+        ),
         collects=_collected_refs(canvas, node, nodes),
         items=_items(canvas, parent) if node.kind is NodeKind.ITERATION_ITEM and parent is not None else frozenset(),
         uses_history="sys.history" in names,

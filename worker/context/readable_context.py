@@ -22,7 +22,7 @@ class ReadableContext:
     claim: Claim
     compiled: CompiledVersion
     node: Node
-    slots: NodeVariables
+    variables: NodeVariables
     inputs: dict[str, Any] = field(default_factory=dict[str, Any])  # what the component noted
 
     node_id: str = field(init=False)
@@ -55,35 +55,35 @@ class ReadableContext:
         if ref.node is None:
             return self._global(ref, expression)
         if ref.node not in self._canvas.numbers:
-            raise self._unknown(expression)
+            raise self._unknown_reference(expression)
         outputs = self._outputs(ref.node)
         return references.get_path(outputs.get(ref.root, ""), ref.path)
 
     def _outputs(self, node_id: str) -> Mapping[str, Any]:
-        outputs = self.slots.outputs(node_id)
+        outputs = self.variables.outputs(node_id)
         spoken = outputs.get("_spoken")
-        return {**outputs, "content": spoken} if spoken is not None and self.listens_to(node_id) else outputs
+        return {**outputs, "content": spoken} if spoken is not None and self.streams_from(node_id) else outputs
 
     def _global(self, ref: Ref, expression: str) -> Any:
-        if ref.root in self.slots.globals:
-            return self.slots.globals[ref.root]
-        found, value = self._of_container(ref.root)
+        if ref.root in self.variables.globals:
+            return self.variables.globals[ref.root]
+        found, value = self._find_in_containers(ref.root)
         if not found:
-            raise self._unknown(expression)
+            raise self._unknown_reference(expression)
         return value
 
-    def _of_container(self, name: str) -> tuple[bool, Any]:
+    def _find_in_containers(self, name: str) -> tuple[bool, Any]:
         """Return (found, value) of `item`, `index` or `result` of the innermost Iteration, or of a Loop's variable."""
         for number in self._canvas.containers_of(self.node.number):
             container = self._canvas.nodes[number]
             is_own = self._canvas.items[number] == self.node.number  # an item node does not refer to its own outputs
             if container.kind is NodeKind.ITERATION and name in ITERATION_NAMES and not is_own:
-                return True, self.slots.outputs(self._canvas.nodes[self._canvas.items[number]].id).get(name)
-            if container.kind is NodeKind.LOOP and name in (outputs := self.slots.outputs(container.id)):
+                return True, self.variables.outputs(self._canvas.nodes[self._canvas.items[number]].id).get(name)
+            if container.kind is NodeKind.LOOP and name in (outputs := self.variables.outputs(container.id)):
                 return True, outputs[name]
         return False, None
 
-    def _unknown(self, expression: str) -> UnresolvedReference:
+    def _unknown_reference(self, expression: str) -> UnresolvedReference:
         name = expression.strip("{} ")
         return UnresolvedReference(f"Can't find variable: '{name}'", reference=name, node=self.node.id)
 
@@ -92,39 +92,39 @@ class ReadableContext:
         ref = references.parse(text)
         if ref is None:
             return False
-        return ref.node in self._canvas.numbers if ref.node is not None else ref.root in self.slots.globals
+        return ref.node in self._canvas.numbers if ref.node is not None else ref.root in self.variables.globals
 
     def exists(self, expression: str) -> bool:
         """Return whether `lookup` finds it."""
         ref = references.parse_reference(expression)
         if ref.node is not None:
             return ref.node in self._canvas.numbers
-        return ref.root in self.slots.globals or self._of_container(ref.root)[0]
+        return ref.root in self.variables.globals or self._find_in_containers(ref.root)[0]
 
     def has_run(self, node_id: str) -> bool:
-        return self.slots.has_run(node_id)
+        return self.variables.has_run(node_id)
 
     def display_name(self, node_id: str) -> str:
         number = self._canvas.numbers.get(node_id)
         return self._canvas.nodes[number].name if number is not None else ""
 
     def previous_output(self, name: str) -> Any:
-        return self.slots.outputs(self.node.id).get(name)
+        return self.variables.outputs(self.node.id).get(name)
 
-    def earlier_inputs(self) -> Mapping[str, Any]:
-        return self.slots.given.base.get("inputs") or {}
+    def previous_inputs(self) -> Mapping[str, Any]:
+        return self.variables.run_inputs.base.get("inputs") or {}
 
     @property
     def answers(self) -> Mapping[str, Any] | None:
         if self.node.kind is NodeKind.BEGIN:
-            return self.slots.given.request.get("inputs")
+            return self.variables.run_inputs.request.get("inputs")
         if self.node.kind is NodeKind.ANSWER and self.claim.answers is not None:
-            return {"query": self.slots.given.request.get("query")}
+            return {"query": self.variables.run_inputs.request.get("query")}
         return self.claim.answers
 
     @property
     def webhook_payload(self) -> Mapping[str, Any] | None:
-        return self.slots.given.request.get("webhook_payload")
+        return self.variables.run_inputs.request.get("webhook_payload")
 
     def note_input(self, name: str, value: Any) -> None:
         self.inputs[name] = value
@@ -139,23 +139,23 @@ class ReadableContext:
     def parent_params(self) -> Mapping[str, Any]:
         return self._canvas.nodes[self.node.parent].params if self.node.parent is not None else {}
 
-    def collected(self) -> Mapping[str, list[Any]]:
-        return self.slots.collected
+    def collected_lists(self) -> Mapping[str, list[Any]]:
+        return self.variables.collected_lists
 
     def container_outputs(self) -> Mapping[str, Any]:
-        return self.slots.outputs(self.parent_id) if self.parent_id is not None else {}
+        return self.variables.outputs(self.parent_id) if self.parent_id is not None else {}
 
     def descriptors(self, expression: str) -> list[Mapping[str, Any]]:
         """Return file descriptors: the turn's uploads, or those that a form stored beside the text of a file field."""
         ref = references.parse_reference(expression)
         if ref.node is None:
-            found = self.slots.given.base.get("files", ()) if ref.root == "sys.files" else ()
+            found = self.variables.run_inputs.base.get("files", ()) if ref.root == "sys.files" else ()
         else:
-            kept = self.slots.outputs(ref.node).get("_files") if ref.node in self._canvas.numbers else None
+            kept = self.variables.outputs(ref.node).get("_files") if ref.node in self._canvas.numbers else None
             found = kept.get(ref.root, ()) if isinstance(kept, Mapping) else ()
         return [file for file in found if isinstance(file, Mapping)]
 
-    def listens_to(self, node_id: str) -> bool:
+    def streams_from(self, node_id: str) -> bool:
         number = self._canvas.numbers.get(node_id)
-        turn = self._canvas.turns.get(number) if number is not None else None
+        turn = self._canvas.stream_targets.get(number) if number is not None else None
         return turn is not None and turn.message == self.node.number

@@ -40,9 +40,9 @@ class RunBudget:
 
     claim: Claim
     database: Database
-    spending: CostModel
-    count: Callable[[str, str], None] = lambda scope, measure: None  # counts a refusal
-    known: bool = True  # whether a budget applies, as far as the attempt knows
+    cost_model: CostModel
+    count_refusal: Callable[[str, str], None] = lambda scope, measure: None  # counts a refusal
+    is_budgeted: bool = True  # whether a budget applies, as far as the attempt knows
     _has_asked: bool = False
 
     async def is_limited(self) -> bool:
@@ -52,10 +52,10 @@ class RunBudget:
         holds from the next call. No other statement could carry this read: renewals come every few seconds, and an
         Agent's journal entry comes before its tools have worked. One round trip is little compared to a model call.
         """
-        if not self.known and self._has_asked:
-            self.known = await asyncio.to_thread(self._look)
+        if not self.is_budgeted and self._has_asked:
+            self.is_budgeted = await asyncio.to_thread(self._read_is_budgeted)
         self._has_asked = True
-        return self.known
+        return self.is_budgeted
 
     async def reserve(self, spec: ModelSpec, estimates: Mapping[str, CostEstimate], price: Price | None) -> UUID | None:
         """Reserve what a call may need; return the reservation, None if no limit applies.
@@ -64,19 +64,21 @@ class RunBudget:
         """
         reservation, pause, looks = new_id(), FIRST_PAUSE, 0
         while True:
-            verdict = await asyncio.to_thread(self._try, reservation, estimates, price)
+            verdict = await asyncio.to_thread(self._authorize, reservation, estimates, price)
             match verdict:
                 case Granted(amounts):
                     return reservation if amounts else None
                 case Denied() as refused:
                     log.info("budget_refused", scope=refused.account.scope, measure=refused.account.measure)
-                    self.count(refused.account.scope, refused.account.measure)
-                    raise BudgetExceeded(budget.denial_message(refused, spec.id), **budget.denial_json(refused, spec.id))
+                    self.count_refusal(refused.account.scope, refused.account.measure)
+                    raise BudgetExceeded(
+                        budget.denial_message(refused, spec.id), **budget.denial_json(refused, spec.id)
+                    )
                 case Deferred():
                     looks += 1
                     if looks % RELEASE_ORPHANS_EVERY == 0:
-                        await asyncio.to_thread(self._free)
-            await self.spending.sleep(pause)
+                        await asyncio.to_thread(self._release_orphans)
+            await self.cost_model.sleep(pause)
             pause = min(LONGEST_PAUSE, 2 * pause)
 
     async def settle(self, reservation: UUID, usage: Usage) -> None:
@@ -84,14 +86,14 @@ class RunBudget:
         settling = asyncio.to_thread(self._settle, reservation, amounts_of(usage))
         await asyncio.shield(asyncio.ensure_future(settling))
 
-    def _look(self) -> bool:
+    def _read_is_budgeted(self) -> bool:
         with self.database.statements() as tx:
             return budgets.is_flagged(tx, self.claim.tenant_id, self.claim.run_id)
 
-    def _try(
+    def _authorize(
         self, reservation: UUID, asks: Mapping[str, CostEstimate], price: Price | None
     ) -> Granted | Deferred | Denied:
-        today = self.spending.now().astimezone(UTC).date()
+        today = self.cost_model.now().astimezone(UTC).date()
         with self.database.transaction() as tx:
             kept = budgets.lock_for_attempt(tx, self.claim, today)
             accounts = [each.account for each in kept]
@@ -113,6 +115,6 @@ class RunBudget:
                     raise
         log.warning("budget_not_settled", run_id=str(self.claim.run_id), used=dict(used))
 
-    def _free(self) -> None:
+    def _release_orphans(self) -> None:
         with self.database.transaction() as tx:
             budgets.release_orphans(tx)

@@ -20,22 +20,22 @@ class SideEffectGuard:
     def __init__(self, write: Callable[[Effect], None]) -> None:
         self._write = write
         self._effect: Effect = "pure"
-        self._at_work = 0
+        self._open_blocks = 0
         self._lock = asyncio.Lock()
 
     @property
     def is_unsafe(self) -> bool:
         """Whether the attempt may be doing something that must not be done twice."""
-        return self._effect == "unsafe" or self._at_work > 0
+        return self._effect == "unsafe" or self._open_blocks > 0
 
-    def begins(self, effect: Effect) -> None:
+    def declare_effect(self, effect: Effect) -> None:
         """Declare the effect class of the node, on the attempt's thread, before its component runs."""
         if effect in DURABLE_EFFECTS:
             self._write(effect)
             self._effect = effect
 
     @asynccontextmanager
-    async def unrepeatable(self) -> AsyncGenerator[None]:
+    async def non_repeatable(self) -> AsyncGenerator[None]:
         """Enclose work that must not be done twice, and the record of its result.
 
         If the work ends without a record, it stays unknown whether it took place.
@@ -44,11 +44,11 @@ class SideEffectGuard:
             yield
             return
         async with self._lock:
-            if not self._at_work:
+            if not self._open_blocks:
                 await asyncio.to_thread(self._write, "unsafe")
-            self._at_work += 1
+            self._open_blocks += 1
         yield
         async with self._lock:
-            if self._at_work == 1:
+            if self._open_blocks == 1:
                 await asyncio.to_thread(self._write, "keyed")
-            self._at_work -= 1
+            self._open_blocks -= 1

@@ -37,70 +37,70 @@ class MessageStreamWriter:
 
     claim: Claim
     database: Database
-    pieces: TextDeltaPublisher
-    firm: Callable[[Transaction], bool]  # makes the claim durable; False if the lease is gone
+    publisher: TextDeltaPublisher
+    persist_claim: Callable[[Transaction], bool]  # makes the claim durable; False if the lease is gone
     is_message: bool
-    allowance: OutputLimits = field(default_factory=OutputLimits)
+    limits: OutputLimits = field(default_factory=OutputLimits)
     is_stopped: Callable[[], bool] = lambda: False  # whether the attempt was stopped; then nothing more is sent
-    retake: bool = False
-    said: list[str] = field(default_factory=list[str])
+    restarts_text: bool = False
+    parts: list[str] = field(default_factory=list[str])
     _length: int = 0  # code points of `said`
     _epoch: int = 0
     _before: str = ""  # the text that earlier attempts streamed
-    _kept: int = 0  # code points of it that belong to finished nodes
+    _finished_length: int = 0  # code points of it that belong to finished nodes
     _matched: int = 0  # code points of it that this attempt has repeated
     _offset: int = 0  # code points of the stream that readers have
     _waiting: str = ""
     _stored: int = 0  # code points of the stream that its row has
     _unstored: str = ""  # what readers have beyond that
     _written_at: float = 0.0  # on the loop's clock
-    _writing: "asyncio.Task[None] | None" = None
-    _taken: bool = False
+    _write_task: "asyncio.Task[None] | None" = None
+    _is_claimed: bool = False
     _is_known: bool = False  # whether the row's content is known
     _pacing: asyncio.TimerHandle | None = None  # until the next delta may be sent
     _sent: "asyncio.Future[None] | None" = None  # the last delta
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
-    async def say(self, text: str) -> None:
+    async def write(self, text: str) -> None:
         """Stream the next part of the text. Raises NodeFailure if the text exceeds its limit."""
         text = sanitize_text(text)
         if not text or self.is_stopped():
             return
         self._length += len(text)
-        self.allowance.check_speech(self._length)
-        self.said.append(text)
-        turn = self.claim.turn
-        if turn is None or self.retake:
+        self.limits.check_streamed(self._length)
+        self.parts.append(text)
+        turn = self.claim.stream_id
+        if turn is None or self.restarts_text:
             return
         async with self._lock:
-            if not self._taken:
-                await self._take(turn)
-        if self.retake:
+            if not self._is_claimed:
+                await self._claim_stream(turn)
+        if self.restarts_text:
             return  # the stream could not be claimed
-        fresh = self._unsaid(text)
+        fresh = self._skip_repeated(text)
         if fresh:
             self._waiting += fresh
             if self._pacing is None:
                 self._send(turn)
                 await asyncio.sleep(0)
 
-    async def _take(self, turn: UUID) -> None:
-        taken = await asyncio.to_thread(self._take_row, turn)
-        self._taken = True
+    async def _claim_stream(self, turn: UUID) -> None:
+        taken = await asyncio.to_thread(self._claim_row, turn)
+        self._is_claimed = True
         self._is_known = taken is not None
         if taken is None:
-            self.retake = True  # the lease is gone, or the database does not answer: send nothing more
+            self.restarts_text = True  # the lease is gone, or the database does not answer: send nothing more
             return
-        self._epoch, self._before, self._kept = taken.epoch, taken.text, taken.keep
+        self._epoch, self._before, self._finished_length = taken.epoch, taken.text, taken.retained_length
         self._offset = self._stored = len(taken.text)
         self._written_at = asyncio.get_running_loop().time()
 
-    def _take_row(self, turn: UUID) -> message_streams.StreamLease | None:
+    def _claim_row(self, turn: UUID) -> message_streams.StreamLease | None:
         try:
             with (
                 self.database.transaction() as tx
             ):  # one transaction, so that the lease holds until the stream is claimed
-                if not self.firm(tx):
+                if not self.persist_claim(tx):
                     return None
                 return message_streams.claim_stream(
                     tx, self.claim.run_id, turn, self.claim.node_id, self.claim.lease_id
@@ -109,12 +109,12 @@ class MessageStreamWriter:
             log.warning("stream_not_claimed", error=str(error).splitlines()[0])
             return None
 
-    def _unsaid(self, text: str) -> str:
+    def _skip_repeated(self, text: str) -> str:
         """Return the part of `text` that was not streamed before. Sets `retake` if the text differs."""
         rest = self._before[self._matched :]
         overlap = min(len(rest), len(text))
         if text[:overlap] != rest[:overlap]:
-            self.retake = True
+            self.restarts_text = True
             return ""
         self._matched += overlap
         return text[overlap:]
@@ -129,16 +129,16 @@ class MessageStreamWriter:
         self._unstored += fresh
         if len(self._unstored) <= MAX_REPEATED:
             offset, fresh = self._stored, self._unstored
-        self._sent = self.pieces.send(self.claim.run_id, turn, self._epoch, offset, fresh)
+        self._sent = self.publisher.send(self.claim.run_id, turn, self._epoch, offset, fresh)
         loop = asyncio.get_running_loop()
-        is_writing = self._writing is not None and not self._writing.done()
+        is_writing = self._write_task is not None and not self._write_task.done()
         if not is_writing and loop.time() - self._written_at >= WRITE_INTERVAL:
             self._written_at = loop.time()
-            self._writing = loop.create_task(self._write(turn, self._offset))  # deltas do not wait for it
+            self._write_task = loop.create_task(self._write_text(turn, self._offset))  # deltas do not wait for it
         self._pacing = loop.call_later(FLUSH_INTERVAL, self._send, turn)
 
-    async def _write(self, turn: UUID, offset: int) -> None:
-        if await asyncio.to_thread(self._write_row, turn, self._whole()[:offset]):
+    async def _write_text(self, turn: UUID, offset: int) -> None:
+        if await asyncio.to_thread(self._write_row, turn, self._full_text()[:offset]):
             self._unstored = self._unstored[offset - self._stored :]
             self._stored = offset
 
@@ -150,51 +150,51 @@ class MessageStreamWriter:
             log.warning("stream_not_written", error=str(error).splitlines()[0])
             return False
 
-    def _whole(self) -> str:
-        text = "".join(self.said)
+    def _full_text(self) -> str:
+        text = "".join(self.parts)
         return text if len(text) >= len(self._before) else self._before
 
     async def finish(self) -> None:
         """Send what still waits, before the report."""
-        if self._pacing is not None and self.claim.turn is not None:
+        if self._pacing is not None and self.claim.stream_id is not None:
             self._pacing.cancel()
-            self._send(self.claim.turn)
-        self.fall_silent()
+            self._send(self.claim.stream_id)
+        self.stop_sending()
         if self._sent is not None:
             await asyncio.shield(self._sent)  # other attempts wait for the same batch
-        if self._writing is not None:
-            await self._writing
+        if self._write_task is not None:
+            await self._write_task
 
-    def fall_silent(self) -> None:
+    def stop_sending(self) -> None:
         """Send nothing more: the attempt was stopped, or has ended."""
         if self._pacing is not None:
             self._pacing.cancel()
 
     @property
-    def has_spoken(self) -> bool:
+    def has_written(self) -> bool:
         """Whether anything was streamed."""
-        return self._taken and bool(self.said)
+        return self._is_claimed and bool(self.parts)
 
     def row(self, *, is_whole: bool = True) -> dict[str, object] | None:
         """Return the row of the message stream with the whole text, for the report; None if there is nothing to write.
 
         After a failure (not `is_whole`) the text that readers have stays, and none of it counts as finished.
         """
-        if self.claim.turn is None or not self._taken or (self.retake and not is_whole):
+        if self.claim.stream_id is None or not self._is_claimed or (self.restarts_text and not is_whole):
             return None
-        text = "".join(self.said) if is_whole else self._whole()
+        text = "".join(self.parts) if is_whole else self._full_text()
         ends_early = len(text) < len(self._before)
-        if self.is_message and (ends_early or self.retake):
-            self.retake = True
-        elif self.retake:
+        if self.is_message and (ends_early or self.restarts_text):
+            self.restarts_text = True
+        elif self.restarts_text:
             return None  # not a Message: the Message itself streams the text that could not be sent
-        epoch = self._epoch + 1 if self.retake else self._epoch
+        epoch = self._epoch + 1 if self.restarts_text else self._epoch
         return {
             "run_id": self.claim.run_id,
-            "id": self.claim.turn,
+            "id": self.claim.stream_id,
             "node_id": self.claim.node_id,
             "speaker": self.claim.lease_id,
             "epoch": epoch if self._is_known else None,
-            "keep": len(text) if is_whole else self._kept,
+            "keep": len(text) if is_whole else self._finished_length,
             "text": text,
         }

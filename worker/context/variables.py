@@ -50,14 +50,16 @@ class NodeVariables:
         nodes = reads.nodes - {claim.node_id} if is_first_visit else reads.nodes
         at_hand = caches.outputs.get_visible(self._view, nodes - reads.items)
         outputs = self._latest(values.query_outputs, tx, nodes - at_hand.keys(), reads)
-        waited = values.query_awaited_outputs(tx, self._view, {node: self._shared(node) for node in reads.waits_for})
+        waited = values.query_awaited_outputs(
+            tx, self._view, {node: self._shared_pass(node) for node in reads.waits_for}
+        )
         names = reads.names if may_be_assigned else frozenset[str]()
         variables = self._latest(values.query_variables, tx, names, reads)
-        self.given = asked()
+        self.run_inputs = asked()
         found = outputs()
         caches.outputs.put_read(self._view, found)
         self._outputs, self._variables = {**at_hand, **found, **waited()}, variables()
-        self.globals: dict[str, Any] = dict(self.given.base["globals"])
+        self.globals: dict[str, Any] = dict(self.run_inputs.base["globals"])
         self.globals |= {name: found.value for name, found in self._variables.items() if "@" not in name}
         if reads.uses_history and "sys.history" not in self.globals:
             self.globals["sys.history"] = _read_history(tx, claim)
@@ -70,13 +72,13 @@ class NodeVariables:
     def read_files(self, read_file: ReadFile) -> None:
         """Set `sys.files` to the texts of the turn's uploads, if the node reads it. Opens transactions of its own."""
         if self._shows_uploads:
-            self.globals["sys.files"] = _read_uploads(self.given, self._compiled, read_file)
+            self.globals["sys.files"] = _read_uploads(self.run_inputs, self._compiled, read_file)
 
     def outputs(self, node_id: str) -> dict[str, Any]:
         """Return a node's outputs; a declared output that was not set yet is null."""
         entry = self._compiled.document.entries[node_id]
         slots: dict[str, Any] = dict.fromkeys(self._declared(entry))
-        slots |= self.given.base["values"].get(node_id, {})
+        slots |= self.run_inputs.base["values"].get(node_id, {})
         found = self._outputs.get(node_id)
         slots |= found.value if found is not None else {}
         place = found.place if found is not None else b""
@@ -91,7 +93,7 @@ class NodeVariables:
         return node_id in self._outputs
 
     @property
-    def collected(self) -> Mapping[str, list[Any]]:
+    def collected_lists(self) -> Mapping[str, list[Any]]:
         """Lists that the container around the node has collected so far."""
         return self._collected.get(self._claim.scope[-1][0], {}) if self._claim.scope else {}
 
@@ -101,19 +103,19 @@ class NodeVariables:
         """Request the latest values of nodes or variables. An item node's list is read once, not at each visit."""
         run_id = self._claim.run_id
         lists = names & reads.items
-        kept = self._lists.known(run_id, lists)
+        kept = self._lists.get_lists(run_id, lists)
         asked = ask(tx, self._view, names, kept=kept)
 
         def receive() -> dict[str, StoredValue]:
             values_found = asked()
             for name in lists & values_found.keys():
                 if values_found[name] is not kept.get(name):
-                    self._lists.keep(run_id, name, values_found[name])
+                    self._lists.put_list(run_id, name, values_found[name])
             return values_found
 
         return receive
 
-    def _shared(self, node_id: str) -> tuple[str, int] | None:
+    def _shared_pass(self, node_id: str) -> tuple[str, int] | None:
         """Return (entry, pass) of the container of a node, if the container is around the reader too; None if not."""
         canvas, scope = self._compiled.canvas, self._claim.scope
         parent = canvas.node(node_id).parent
@@ -132,7 +134,7 @@ class NodeVariables:
         for depth, (container_id, _, count) in enumerate(scope, start=1):
             refs = reads.collects.get(container_id)
             if refs is not None and count:
-                found[container_id] = self._collected_by(tx, container_id, refs, scope[:depth])
+                found[container_id] = self._collect_container(tx, container_id, refs, scope[:depth])
         return found
 
     def _has_more(self, item_node: Node) -> bool:
@@ -140,7 +142,7 @@ class NodeVariables:
         claim, canvas = self._claim, self._compiled.canvas
         container = canvas.node(claim.scope[-1][0])
         if parallel_items.requested_concurrency(container.params) > 1:
-            return claim.place.wave == 0
+            return claim.order_key.level == 0
         ref = items_ref(canvas, container)
         if ref.node is None:
             value = self.globals.get(ref.root)
@@ -150,7 +152,7 @@ class NodeVariables:
             return False
         return isinstance(value, list) and claim.scope[-1][2] < len(value)
 
-    def _collected_by(
+    def _collect_container(
         self, tx: Transaction, container_id: str, refs: Collected, scope: ScopeKey
     ) -> dict[str, list[Any]]:
         """Return the lists of one container, up to the pass of a scope."""
@@ -164,21 +166,21 @@ class NodeVariables:
             return {}
         count, entry = scope[-1][2], container_entry(scope)
         passes = values.load_iteration_outputs(tx, claim.run_id, entry, children, claim.activated_rev, before=count)
-        before = None if is_side_by_side else self._before(tx, entry, children)
+        before = None if is_side_by_side else self._outputs_before(tx, entry, children)
         collected: dict[str, list[Any]] = container_outputs.collect(refs, passes, count, before)
         if is_side_by_side:
             item_node = canvas.nodes[canvas.items[container.number]]
             collected["_result"] = container_outputs.outputs_per_item(passes, item_node.id, count)
         return collected
 
-    def _before(self, tx: Transaction, entry: str, children: Sequence[str]) -> dict[str, dict[str, Any]]:
+    def _outputs_before(self, tx: Transaction, entry: str, children: Sequence[str]) -> dict[str, dict[str, Any]]:
         """Return the outputs that the children had before the container was entered."""
         earlier = values.query_outputs(tx, self._view, children, not_in=entry)()
         held: dict[str, dict[str, Any]] = {}
         for child in children:
             entries = self._compiled.document.entries
             slots: dict[str, Any] = dict.fromkeys(self._declared(entries[child])) if child in entries else {}
-            slots |= self.given.base["values"].get(child, {})
+            slots |= self.run_inputs.base["values"].get(child, {})
             slots |= earlier[child].value if child in earlier else {}
             held[child] = slots
         return held
@@ -197,6 +199,6 @@ def _read_uploads(of_the_turn: RunInputs, compiled: CompiledVersion, read_file: 
         "files", ()
     ):  # one by one, so that they are not all in memory at the same time
         file = read_file(descriptor, layout if isinstance(layout, str) else "")
-        with COMPUTING_THREADS.waits():  # a child process reads it
+        with COMPUTING_THREADS.waiting():  # a child process reads it
             texts.append(file.text_blocking() if isinstance(file, UnparsedFile) else file)
     return texts

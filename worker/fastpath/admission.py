@@ -30,25 +30,25 @@ class ComputingThreads:
     def __len__(self) -> int:
         return len(self._computing)
 
-    def begins(self) -> None:
+    def task_started(self) -> None:
         """Count this thread: it begins a task, or continues with the next one."""
         thread = threading.get_ident()
         if thread not in self._computing:
             self.began_at = monotonic()
             self._computing.add(thread)
 
-    def ends(self) -> None:
+    def task_finished(self) -> None:
         """Stop counting this thread: its task and everything that followed from it are done. Safe to call twice."""
         self._computing.discard(threading.get_ident())
         self._notify()
 
-    def was_left_behind(self, thread: int) -> None:
+    def thread_abandoned(self, thread: int) -> None:
         """Stop counting an abandoned thread, so that another may begin. If it returns, it calls `ends` itself."""
         self._computing.discard(thread)
         self._notify()
 
     @contextmanager
-    def waits(self) -> Generator[None]:
+    def waiting(self) -> Generator[None]:
         """Do not count this thread inside the block: it waits for something that needs no processor."""
         thread = threading.get_ident()
         if thread not in self._computing:  # it executes a task of another kind
@@ -82,7 +82,7 @@ class Admission:
         self._threads = threads
         self._most = most
 
-    def room(self, call: Callable[[], object]) -> int:
+    def capacity(self, call: Callable[[], object]) -> int:
         """Return how many more messages to take. If 0, `call` is called when a thread ends or waits."""
         self._threads.call_on_change(call)
         room = self._most - len(self._threads) - _received_tasks()

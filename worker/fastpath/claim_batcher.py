@@ -40,7 +40,7 @@ class ClaimBatcher:
     def claim(self, attempt: Attempt, claim_one: ClaimOne, claim_many: ClaimMany) -> Claim | None:
         """Return the claim that a batch made for the attempt, else what `alone` returns. Raises what `alone` raises."""
         if not self._places.acquire(blocking=False):
-            claim = self._in_line(attempt, claim_many) if self._batches else None
+            claim = self._claim_in_batch(attempt, claim_many) if self._batches else None
             if claim is not None:
                 return claim
             self._places.acquire()
@@ -49,7 +49,7 @@ class ClaimBatcher:
         finally:
             self._places.release()
 
-    def _in_line(self, attempt: Attempt, together: ClaimMany) -> Claim | None:
+    def _claim_in_batch(self, attempt: Attempt, together: ClaimMany) -> Claim | None:
         wanted = _PendingClaim(attempt)
         with self._lock:
             if self._line:
@@ -58,10 +58,10 @@ class ClaimBatcher:
         if wanted.done is not None:
             wanted.done.wait()
         else:
-            self._claim_all(together)
+            self._claim_line(together)
         return wanted.claim
 
-    def _claim_all(self, together: ClaimMany) -> None:
+    def _claim_line(self, together: ClaimMany) -> None:
         """Claim for the whole line, once a place is free. Called by the first in line."""
         self._places.acquire()
         with self._lock:

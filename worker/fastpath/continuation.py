@@ -45,7 +45,7 @@ class LocalContinuation:
         self.next = None
         return continuation
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Give up the next activation. Its lease expires, and another worker executes it."""
         if self.next is not None:
             self.next.release()

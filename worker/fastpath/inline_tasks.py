@@ -84,38 +84,38 @@ class InlineTaskRequest(Request):
             try:
                 celery_on_success(self, result, **given)
             finally:
-                self.go_on()
+                self.continue_run()
 
         derived.on_success = on_success
 
     def on_accepted(self, pid: int, time_accepted: float) -> None:
         """Note that a thread of the pool begins. A pool of processes calls this in the parent."""
-        COMPUTING_THREADS.begins()
+        COMPUTING_THREADS.task_started()
         _thread.process_id = os.getpid()
         super().on_accepted(pid, time_accepted)
 
-    def go_on(self) -> None:
+    def continue_run(self) -> None:
         """Execute what the thread has claimed, and what it claims then. Not recursive, however long the chain is."""
         if _thread.is_continuing:
             return
         continuation = _thread.continuation
         if continuation is None:
-            COMPUTING_THREADS.ends()
+            COMPUTING_THREADS.task_finished()
             return
         _thread.is_continuing = True
         try:
             while (claimed := continuation.next) is not None:
-                self._follow(claimed)
+                self._execute_claimed(claimed)
                 if continuation.next is claimed:
                     raise RuntimeError(f"The task of activation {claimed.attempt.activation_id} did not execute it.")
         except Exception:  # Celery's pool would swallow it
             log.exception("continuation_failed")
         finally:
-            continuation.let_go()
+            continuation.release()
             _thread.continuation, _thread.is_continuing = None, False
-            COMPUTING_THREADS.ends()
+            COMPUTING_THREADS.task_finished()
 
-    def _follow(self, claimed: Continuation) -> None:
+    def _execute_claimed(self, claimed: Continuation) -> None:
         """Execute a claimed activation as a task of its own."""
         args = str(claimed.attempt.run_id), str(claimed.attempt.activation_id)
         request: Any = type(self)(

@@ -21,35 +21,35 @@ MAX_BATCH = 64  # reports of one transaction, which must be over within a moment
 class PendingReport:
     """One report, until it is stored."""
 
-    own: InlineReport
-    near: frozenset[str] | None  # keys of the scopes that its advance reads; None: all
+    report: InlineReport
+    scope_keys: frozenset[str] | None  # keys of the scopes that its advance reads; None: all
     continuation: Continuation | None = None
     is_stored: bool = False  # by another reporter, in its batch
     may_be_stored: bool = False  # it was sent in a batch, and an error came in place of an answer
     batch: "Sequence[PendingReport]" = ()  # the reports to store, once it is this reporter's turn
-    _called: threading.Event | None = None  # only of a report that has to wait; few have
+    _woken: threading.Event | None = None  # only of a report that has to wait; few have
 
-    def will_wait(self) -> None:
+    def prepare_wait(self) -> None:
         """Prepare to wait. From here on `call` may be called."""
-        self._called = threading.Event()
+        self._woken = threading.Event()
 
-    def call(self) -> None:
+    def wake(self) -> None:
         """Wake the reporter: its turn has come, or its report was in another reporter's batch."""
-        assert self._called is not None, "only a waiting reporter is called"
-        self._called.set()
+        assert self._woken is not None, "only a waiting reporter is called"
+        self._woken.set()
 
     def wait(self) -> None:
         """Wait for `call`."""
-        assert self._called is not None, "will_wait() comes first"
-        self._called.wait()
+        assert self._woken is not None, "will_wait() comes first"
+        self._woken.wait()
 
 
 class ReportBatch:
     """The reports that one reporter stores, while no other reporter of this process stores reports of the run."""
 
     def __init__(self, batcher: "ReportBatcher", run_id: UUID, reports: Sequence[PendingReport]) -> None:
-        self.batch = reports
-        self._joint = batcher
+        self.reports = reports
+        self._batcher = batcher
         self._run_id = run_id
         self._is_over = not reports
 
@@ -57,12 +57,12 @@ class ReportBatch:
         """Let the next reporter begin. A second call does nothing."""
         if not self._is_over:
             self._is_over = True
-            self._joint.pass_on(self._run_id)
+            self._batcher.release_next(self._run_id)
 
-    def call_others(self) -> None:
+    def wake_others(self) -> None:
         """Wake the other reporters of the batch: their reports are stored, or each stores its own."""
-        for pending in self.batch[1:]:
-            pending.call()
+        for pending in self.reports[1:]:
+            pending.wake()
 
 
 class ReportBatcher:
@@ -73,32 +73,32 @@ class ReportBatcher:
         self._waiting: dict[UUID, list[PendingReport]] = {}  # of runs for which a reporter is storing
 
     @contextmanager
-    def turn(self, report: PendingReport) -> Generator[ReportBatch]:
+    def join(self, report: PendingReport) -> Generator[ReportBatch]:
         """Wait until a report may be stored, alone or with others: its batch has the report itself first.
 
         The batch is empty if another reporter has had this report in its own batch.
         """
-        run_id = report.own.claim.run_id
+        run_id = report.report.claim.run_id
         with self._lock:
             waiting = self._waiting.get(run_id)
             if waiting is None:
                 self._waiting[run_id] = []
                 report.batch = (report,)
             else:
-                report.will_wait()
+                report.prepare_wait()
                 waiting.append(report)
         if waiting is not None:
-            with COMPUTING_THREADS.waits():
+            with COMPUTING_THREADS.waiting():
                 report.wait()
         batch = ReportBatch(self, run_id, report.batch)
         try:
             yield batch
         finally:
             batch.end()
-            batch.call_others()
+            batch.wake_others()
             report.batch = ()  # it holds the report itself: a reference cycle
 
-    def pass_on(self, run_id: UUID) -> None:
+    def release_next(self, run_id: UUID) -> None:
         """Give the turn to the first waiting reporter, for all that wait."""
         with self._lock:
             waiting = self._waiting[run_id]
@@ -108,10 +108,10 @@ class ReportBatcher:
             count = _batch_size(waiting)
             batch, self._waiting[run_id] = waiting[:count], waiting[count:]
         batch[0].batch = batch
-        batch[0].call()
+        batch[0].wake()
 
 
 def _batch_size(waiting: Sequence[PendingReport]) -> int:
     """Return how many of the first reports are stored together. A large report takes long, so it is stored alone."""
-    large = next((at for at, pending in enumerate(waiting[:MAX_BATCH]) if pending.own.written.size), MAX_BATCH)
+    large = next((at for at, pending in enumerate(waiting[:MAX_BATCH]) if pending.report.payload.size), MAX_BATCH)
     return max(1, min(large, len(waiting)))

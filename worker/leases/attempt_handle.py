@@ -24,20 +24,20 @@ class Attempt:
     stopped_at: float = 0.0  # monotonic
     is_reported: bool = False
     is_lost: bool = False  # another attempt has the lease, or the activation is over
-    is_left_behind: bool = False  # it was reported on its behalf, and its thread has not returned
+    is_abandoned: bool = False  # it was reported on its behalf, and its thread has not returned
     is_over: bool = False
     thread: int = field(default_factory=threading.get_ident)  # the thread that executes it
-    abandon: Callable[[], None] | None = None  # reports on its behalf
+    report_on_behalf: Callable[[], None] | None = None  # reports on its behalf
     postponed: tuple[float, str] | None = None  # until when (monotonic) it was postponed, and what it waits for
     _task: "asyncio.Task[object] | None" = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def runs_as(self, task: "asyncio.Task[object]") -> None:
+    def bind_task(self, task: "asyncio.Task[object]") -> None:
         """Bind the coroutine that does the work; called on the event loop. Raises CancelledError if it was stopped."""
         self._task = task
-        self.must_go_on()
+        self.raise_if_stopped()
 
-    def must_go_on(self) -> None:
+    def raise_if_stopped(self) -> None:
         """Raise CancelledError if the attempt was stopped before it began to work."""
         if self.stopped is not None:
             raise asyncio.CancelledError
@@ -46,7 +46,7 @@ class Attempt:
         """Return whether the attempt was stopped, for whatever reason."""
         return self.stopped is not None
 
-    def insist(self, loop: WorkerLoop) -> None:
+    def cancel_again(self, loop: WorkerLoop) -> None:
         """Cancel the coroutine; once more if it has swallowed its cancellation."""
         task = self._task
         if task is not None:
@@ -59,13 +59,13 @@ class Attempt:
                 return
             self.stopped = AttemptStopped(reason)
             self.stopped_at = time.monotonic()
-        self.insist(loop)
+        self.cancel_again(loop)
 
     def end(self) -> None:
         """Mark the attempt as over, and drop its references, so that it is freed without a garbage collection."""
-        self.is_over, self.abandon, self._task = True, None, None
+        self.is_over, self.report_on_behalf, self._task = True, None, None
 
-    def claim_report(self) -> bool:
+    def acquire_report_right(self) -> bool:
         """Return True once: to the caller that may report the attempt."""
         with self._lock:
             first, self.is_reported = not self.is_reported, True

@@ -40,7 +40,7 @@ class CancelListener:
     def _listen(self) -> None:
         while not self._ending.is_set():
             try:
-                for run_id in self._bus.calls_to_stop():
+                for run_id in self._bus.cancel_requests():
                     if not self.is_subscribed:
                         self.is_subscribed = True
                         self._on_subscribed()  # messages may have been lost until now
@@ -78,7 +78,7 @@ class CancelKeyPoller:
         self._ending = ending
         self._interval = interval  # seconds
         self._runs = runs
-        self._on_key = cancel_run
+        self._cancel_run = cancel_run
         self._stop_run = stop_run
         self._poll_now = threading.Event()
         self.thread = threading.Thread(target=self._poll, name="easel-keys", daemon=True)
@@ -93,7 +93,7 @@ class CancelKeyPoller:
                 self._poll_now.wait(self._interval)
                 self._poll_now.clear()
                 try:
-                    found = self._bus.cancelled(self._runs())
+                    found = self._bus.find_cancelled(self._runs())
                     list(cancels.map(self._cancel, found))
                 except Exception as error:  # noqa: BLE001 (keys that are set later must still be found)
                     pause_after_failure(error, self._ending)
@@ -101,7 +101,7 @@ class CancelKeyPoller:
 
     def _cancel(self, run_id: UUID) -> None:
         try:
-            self._on_key(run_id)  # the row first, then the attempts: otherwise their reports would fail the run
+            self._cancel_run(run_id)  # the row first, then the attempts: otherwise their reports would fail the run
             self._stop_run(run_id)
         except (SQLAlchemyError, ExecutorError) as error:
             log.warning("cancel_not_recorded", run_id=str(run_id), error=str(error).splitlines()[0])

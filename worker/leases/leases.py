@@ -62,10 +62,10 @@ class LeaseKeeper:
         self._renew_every = settings.renew_every.total_seconds()
         self._grace = settings.shutdown_grace.total_seconds()
         self._attempts: dict[UUID, Attempt] = {}
-        self._left_behind: set[UUID] = set()  # lease ids of attempts whose threads have not returned
+        self._abandoned: set[UUID] = set()  # lease ids of attempts whose threads have not returned
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
-        self._is_going_down = False
+        self._is_shutting_down = False
         self._claimed_runs: dict[UUID, UUID] = {}  # runs claimed since the last poll of cancel keys -> conversation
         self._renew_soon = False
         self._ending = threading.Event()
@@ -80,7 +80,7 @@ class LeaseKeeper:
             cancel_run=cancel_run,
             stop_run=lambda run_id: self.stop_run(run_id),
         )
-        renewing = threading.Thread(target=self._keep, name="easel-leases", daemon=True)
+        renewing = threading.Thread(target=self._run, name="easel-leases", daemon=True)
         self._threads = [renewing, self._listener.thread, self._keys.thread]
         for thread in self._threads:
             thread.start()
@@ -89,12 +89,12 @@ class LeaseKeeper:
     def register(self, attempt: Attempt) -> bool:
         """Register an attempt, before its claim, so that no cancel is missed. False: the process is shutting down."""
         with self._lock:
-            if self._is_going_down:
+            if self._is_shutting_down:
                 return False
             self._attempts[attempt.lease_id] = attempt
             return True
 
-    def claimed(self, attempt: Attempt, conversation_id: UUID) -> None:
+    def start_renewing(self, attempt: Attempt, conversation_id: UUID) -> None:
         """Note that the attempt has its lease, to be renewed from now on. Its run's cancel keys are polled at once."""
         with self._lock:
             attempt.conversation_id = conversation_id
@@ -106,36 +106,36 @@ class LeaseKeeper:
         with self._changed:
             attempt.end()
             self._attempts.pop(attempt.lease_id, None)
-            self._left_behind.discard(attempt.lease_id)
+            self._abandoned.discard(attempt.lease_id)
             self._changed.notify_all()
 
-    def held(self) -> list[Attempt]:
+    def attempts(self) -> list[Attempt]:
         """Return all registered attempts."""
         with self._lock:
             return list(self._attempts.values())
 
-    def left_behind(self) -> int:
+    def abandoned_threads(self) -> int:
         """Return the number of abandoned threads: their attempts were reported on their behalf."""
         with self._lock:
-            return len(self._left_behind)
+            return len(self._abandoned)
 
     @property
-    def hears(self) -> bool | None:
+    def is_subscribed(self) -> bool | None:
         """Whether cancel messages arrive; None: not known yet."""
         return self._listener.is_subscribed
 
     # -- stopping -----------------------------------------------------------------------------------------------
     def stop_run(self, run_id: UUID) -> None:
         """Stop every attempt of a run."""
-        for attempt in self.held():
+        for attempt in self.attempts():
             if attempt.run_id == run_id:
                 attempt.stop("user", self._loop)
 
     def release_all(self) -> None:
         """Stop every attempt, so that it is released to other workers, and register no more: a shutdown."""
         with self._lock:
-            self._is_going_down = True
-        for attempt in self.held():
+            self._is_shutting_down = True
+        for attempt in self.attempts():
             attempt.stop("shutdown", self._loop)
 
     @property
@@ -153,22 +153,22 @@ class LeaseKeeper:
         for thread in self._threads:
             thread.join(timeout=2)
 
-    def look(self, passed: float) -> str | None:
+    def check(self, passed: float) -> str | None:
         """Return why the process must exit: a thread that its attempts rely on has ended. None: nothing is wrong."""
         ended = [thread.name for thread in self._threads if not thread.is_alive()]
         return f"its thread {ended[0]} has ended" if ended and not self.is_closed else None
 
     # -- the thread that renews ---------------------------------------------------------------------------------
-    def _keep(self) -> None:
+    def _run(self) -> None:
         renewed = time.monotonic()
         while not self._ending.wait(TICK):
             now = time.monotonic()
-            interval = self._renew_every if self.hears else min(RENEW_WHILE_UNSUBSCRIBED, self._renew_every)
+            interval = self._renew_every if self.is_subscribed else min(RENEW_WHILE_UNSUBSCRIBED, self._renew_every)
             try:
                 if now - renewed >= interval or self._renew_soon:
                     renewed, self._renew_soon = now, False
                     self._renew()
-                self._stop_what_is_late(now)
+                self._stop_late_attempts(now)
             except Exception as error:  # noqa: BLE001 (without renewals every attempt of the process would be lost)
                 pause_after_failure(error, self._ending)
 
@@ -177,13 +177,13 @@ class LeaseKeeper:
 
     def _renew(self) -> None:
         # Leases of attempts with a report as well: the report may wait until the database takes it.
-        working = [a for a in self.held() if a.conversation_id is not None and not a.is_lost]
+        working = [a for a in self.attempts() if a.conversation_id is not None and not a.is_lost]
         if not working:
             return
         keys = sorted((a.run_id, a.activation_id, a.lease_id) for a in working)
         try:
             with self._database.transaction() as tx:
-                tx.commit_without_waiting()
+                tx.commit_asynchronously()
                 renewed = activations.renew(tx, keys, self.lease)
                 others = [key for key in keys if key[2] not in renewed]
                 cancelled = activations.find_cancelled(tx, others) if others else set[UUID]()
@@ -197,29 +197,29 @@ class LeaseKeeper:
                 attempt.is_lost = True
                 attempt.stop("lease", self._loop)
 
-    def _stop_what_is_late(self, now: float) -> None:
-        for attempt in self.held():
+    def _stop_late_attempts(self, now: float) -> None:
+        for attempt in self.attempts():
             if attempt.deadline is not None and now >= attempt.deadline:
                 attempt.stop("deadline", self._loop)
             is_late = attempt.stopped is not None and now - attempt.stopped_at >= self._grace
-            if is_late and attempt.abandon and not attempt.is_reported and not attempt.is_left_behind:
-                threading.Thread(target=self._leave_behind, args=(attempt,), daemon=True).start()
-                attempt.is_left_behind = True  # after the start: if no thread can be started, the next tick tries again
+            if is_late and attempt.report_on_behalf and not attempt.is_reported and not attempt.is_abandoned:
+                threading.Thread(target=self._abandon, args=(attempt,), daemon=True).start()
+                attempt.is_abandoned = True  # after the start: if no thread can be started, the next tick tries again
 
-    def _leave_behind(self, attempt: Attempt) -> None:
+    def _abandon(self, attempt: Attempt) -> None:
         """Report on behalf of an attempt that does not stop. On a thread of its own, because renewals must go on."""
         log.warning("attempt_abandoned", run_id=str(attempt.run_id), id=str(attempt.activation_id))
-        attempt.insist(self._loop)
+        attempt.cancel_again(self._loop)
         try:
-            abandon = attempt.abandon
+            abandon = attempt.report_on_behalf
             if abandon is not None:
                 abandon()
         finally:
             with self._changed:
                 self._attempts.pop(attempt.lease_id, None)
                 if not attempt.is_over:
-                    self._left_behind.add(attempt.lease_id)
-                    COMPUTING_THREADS.was_left_behind(attempt.thread)
+                    self._abandoned.add(attempt.lease_id)
+                    COMPUTING_THREADS.thread_abandoned(attempt.thread)
                 self._changed.notify_all()
 
     def _active_runs(self) -> dict[UUID, UUID]:

@@ -33,42 +33,42 @@ class EventLoopWatchdog:
     loop: WorkerLoop
     leases: LeaseKeeper
     blocked_after: float  # seconds
-    _still: float = 0.0
-    _has_turned: bool = True
+    _blocked_for: float = 0.0
+    _has_run: bool = True
     _has_warned: bool = False
 
-    def look(self, passed: float) -> str | None:
+    def check(self, passed: float) -> str | None:
         """Return why the process must exit; None if the loop works, or has not been blocked for long enough.
 
         `passed` is the time since the last check, in seconds. Each check puts a callback on the loop, for the next one.
         """
-        if self._has_turned:
-            self._still, self._has_turned, self._has_warned = 0.0, False, False
-            self.loop.call(self._turn)
+        if self._has_run:
+            self._blocked_for, self._has_run, self._has_warned = 0.0, False, False
+            self.loop.call(self._note_run)
             return None
-        self._still += passed
-        if self._still > self.blocked_after:
-            at_fault = self._at_fault()
-            if at_fault is not None and at_fault.claim_report():
+        self._blocked_for += passed
+        if self._blocked_for > self.blocked_after:
+            at_fault = self._find_blocking_attempt()
+            if at_fault is not None and at_fault.acquire_report_right():
                 self.leases.forget(at_fault)
-            return f"its event loop has been blocked for {self._still:.0f} s"
-        if self._still > WARN_AFTER and not self._has_warned:
+            return f"its event loop has been blocked for {self._blocked_for:.0f} s"
+        if self._blocked_for > WARN_AFTER and not self._has_warned:
             self._has_warned = True
-            log.warning("loop_blocked", seconds=round(self._still, 1), **self._where())
+            log.warning("loop_blocked", seconds=round(self._blocked_for, 1), **self._log_fields())
         return None
 
-    def _turn(self) -> None:
-        self._has_turned = True
+    def _note_run(self) -> None:
+        self._has_run = True
 
-    def _where(self) -> Mapping[str, Any]:
+    def _log_fields(self) -> Mapping[str, Any]:
         """Return what the loop executes: the log fields of its attempt, and the line of code."""
         frame = self._frame()
         line = traceback.extract_stack(frame, limit=1)[0] if frame is not None else None
         return {**_bound_log_fields(frame), "at": f"{line.filename}:{line.lineno} {line.name}" if line else None}
 
-    def _at_fault(self) -> Attempt | None:
+    def _find_blocking_attempt(self) -> Attempt | None:
         activation = _bound_log_fields(self._frame()).get("activation_id")
-        return next((held for held in self.leases.held() if str(held.activation_id) == activation), None)
+        return next((held for held in self.leases.attempts() if str(held.activation_id) == activation), None)
 
     def _frame(self) -> FrameType | None:
         frames = sys._current_frames()  # pyright: ignore[reportPrivateUsage] (documented, and there is no other way)

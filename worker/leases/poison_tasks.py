@@ -24,29 +24,29 @@ class PoisonTaskSlot:
     def __init__(self) -> None:
         self._lock = Lock()
         self._holder: Attempt | None = None
-        self._aside: dict[TaskRef, None] = {}
+        self._waiting: dict[TaskRef, None] = {}
 
-    def take(self, attempt: Attempt) -> bool:
+    def acquire(self, attempt: Attempt) -> bool:
         """Take the slot for an attempt. False: another attempt has it, and the task was set aside until it leaves.
 
         An attempt whose thread was abandoned is reported already, and does not keep the slot.
         """
         task = attempt.run_id, attempt.activation_id
         with self._lock:
-            if self._holder is not None and not self._holder.is_left_behind:
-                self._aside[task] = None
+            if self._holder is not None and not self._holder.is_abandoned:
+                self._waiting[task] = None
                 return False
-            self._aside.pop(task, None)
+            self._waiting.pop(task, None)
             self._holder = attempt
             return True
 
-    def leave(self, attempt: Attempt) -> TaskRef | None:
+    def release(self, attempt: Attempt) -> TaskRef | None:
         """Free the slot; return a task that was set aside, which the caller executes now. None: there is none."""
         with self._lock:
             if self._holder is not attempt:
                 return None
             self._holder = None
-            task = next(iter(self._aside), None)
+            task = next(iter(self._waiting), None)
             if task is not None:
-                del self._aside[task]
+                del self._waiting[task]
             return task

@@ -23,35 +23,35 @@ class SingleJobRunner:
     """Executes the jobs of one kind, one at a time per process."""
 
     def __init__(self, work: BackgroundJob, loop: WorkerLoop) -> None:
-        self._work = work
+        self._jobs = work
         self._loop = loop
-        self._place = threading.Lock()
-        self._at_work: Future[bool] | None = None
+        self._running = threading.Lock()
+        self._current: Future[bool] | None = None
         self._is_closed = False
 
-    def work_off(self) -> None:
+    def run_all(self) -> None:
         """Execute every job that waits. Returns at once if another thread does; that one checks for more in the end."""
-        if not self._place.acquire(blocking=False):
+        if not self._running.acquire(blocking=False):
             return
         try:
             while not self._is_closed:
-                self._at_work = self._loop.submit(self._work.next())
+                self._current = self._loop.submit(self._jobs.next())
                 if self._is_closed:
-                    self._at_work.cancel()
-                if not self._at_work.result():
+                    self._current.cancel()
+                if not self._current.result():
                     return
         except CancelledError:
             return
         finally:
-            self._at_work = None
-            self._place.release()
+            self._current = None
+            self._running.release()
 
     def close(self) -> None:
         """Cancel the running job, so that it is released to other workers."""
         self._is_closed = True
-        at_work = self._at_work
+        at_work = self._current
         if at_work is not None:
             at_work.cancel()
             with suppress(TimeoutError):  # it ends, or its lease expires
-                if self._place.acquire(timeout=2):
-                    self._place.release()
+                if self._running.acquire(timeout=2):
+                    self._running.release()

@@ -103,7 +103,9 @@ class ServiceFactory:
             self._http,
             retriever=self._ragflow,
             sandbox=self._sandbox(),
-            databases=databases.database_servers(config.guard, config.own_database, trino_use_tls=settings.trino_use_tls),
+            databases=databases.database_servers(
+                config.guard, config.own_database, trino_use_tls=settings.trino_use_tls
+            ),
             base_urls=config.base_urls,
             vendor_keys=config.vendor_keys,
             mail=MailServers(config.guard, ports=settings.mail_ports),

@@ -46,20 +46,20 @@ class McpServers:
     """The MCP servers of every tenant. `of` returns those of one, for one attempt."""
 
     database: Database
-    sealing_key: EncryptionKey | None
+    encryption_key: EncryptionKey | None
 
     def caller_headers(self, tenant_id: UUID, request: Mapping[str, Any]) -> Mapping[str, str]:
         """Return the headers that the request of a turn has for these servers. Raises ToolError if decryption fails."""
-        if self.sealing_key is None:
+        if self.encryption_key is None:
             return {}
         try:
-            return sealed_headers.unseal_headers(self.sealing_key, tenant_id, request)
+            return sealed_headers.unseal_headers(self.encryption_key, tenant_id, request)
         except CannotUnseal as error:
             raise ToolError(f"The request's custom_header: {error.message}") from error
 
     def of(self, tenant_id: UUID, http: HttpClient) -> "AttemptMcpClient":
         """Return the servers of a tenant, for one attempt."""
-        return AttemptMcpClient(tenant_id, self.database, self.sealing_key, http)
+        return AttemptMcpClient(tenant_id, self.database, self.encryption_key, http)
 
 
 @dataclass
@@ -94,12 +94,12 @@ class AttemptMcpClient:
         await self._check(known, row, call)
         return await known.session.call(call.tool, call.arguments)
 
-    async def pinned(self, server: str, tool: str) -> McpToolDescription | None:
+    async def load_pinned_description(self, server: str, tool: str) -> McpToolDescription | None:
         row = await self._row(server)
-        pins = await asyncio.to_thread(self._pins, row.id)
+        pins = await asyncio.to_thread(self._load_pins, row.id)
         return next((McpToolDescription(pin.description, pin.schema) for pin in pins if pin.name == tool), None)
 
-    def _pins(self, server_id: UUID) -> list[Pin]:
+    def _load_pins(self, server_id: UUID) -> list[Pin]:
         with self._database.transaction() as tx:
             return mcp_pins.list_pins(tx, self._tenant_id, server_id)
 
@@ -131,10 +131,10 @@ class AttemptMcpClient:
         key = row.id.hex, frozenset(headers.items())
         known = self._sessions.get(key)
         if known is None or known.session.is_over:
-            known = self._sessions[key] = _OpenSession(McpSession(self._reached(row, headers), self._http))
+            known = self._sessions[key] = _OpenSession(McpSession(self._server(row, headers), self._http))
         return known
 
-    def _reached(self, row: ServerRow, headers: Mapping[str, str]) -> McpServer:
+    def _server(self, row: ServerRow, headers: Mapping[str, str]) -> McpServer:
         fields = row.fields
         server = McpServer.of(
             row.id.hex,
@@ -159,7 +159,7 @@ class AttemptMcpClient:
         if live is None:
             raise McpToolNotAllowed(f'MCP server "{row.fields.name}" does not offer the tool "{call.tool}".')
         found = digest_of(live.description, live.schema)
-        pinned = await asyncio.to_thread(self._pinned, row.id, live)
+        pinned = await asyncio.to_thread(self._load_pin, row.id, live)
         if found not in (pinned, offered):
             log.warning("mcp_tool_changed", server=row.id.hex, tool=call.tool)
             raise McpToolChanged(
@@ -169,6 +169,6 @@ class AttemptMcpClient:
             )
         known.checked.add((call.tool, offered))
 
-    def _pinned(self, server_id: UUID, live: LiveTool) -> bytes | None:
+    def _load_pin(self, server_id: UUID, live: LiveTool) -> bytes | None:
         with self._database.transaction() as tx:
             return mcp_pins.pin(tx, self._tenant_id, server_id, live.name, live.description, live.schema)

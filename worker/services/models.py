@@ -14,11 +14,11 @@ from providers.models.audio.transcription import Transcriber, open_transcriber
 from providers.models.billing.cost_estimates import CostModel
 from providers.models.billing.metering import BillingContext, Meter, MeteredModel
 from providers.models.billing.prices import PricedModel
-from providers.models.chat.catalogue import Limits, open_chat, resolve
+from providers.models.chat.catalogue import RequestLimits, open_chat, resolve
 from providers.models.chat.retrying_model import RetryPolicy
 from providers.models.chat.scripted import Script, scripted_spec
 from providers.models.embeddings.factory import EMBEDDING, RERANK, Embedder, Reranker, open_embedder, open_reranker
-from providers.models.limits.gated_wire import RequestLimiter
+from providers.models.limits.rate_limited_wire import RequestLimiter
 from providers.models.limits.rate_limiter import RateLimiter
 from providers.models.types.chat import ChatModel, ModelSpec
 from providers.models.vendors.accounts import VendorAccount
@@ -46,7 +46,7 @@ class CachedTenantModels:
         self,
         database: Database,
         shared: Sequence[VendorAccount],
-        limits: Limits,
+        limits: RequestLimits,
         sealing_key: EncryptionKey | None,
         script: Callable[[UUID], Script | None] = lambda _: None,
         pace: RetryPolicy | None = None,
@@ -56,13 +56,13 @@ class CachedTenantModels:
         self._database = database
         self._shared = tuple(shared)
         self._limits = limits
-        self._sealing_key = sealing_key
+        self._encryption_key = sealing_key
         self._script = script
-        self._pace = pace
-        self._spending = spending or CostModel()
-        self._governor = governor
-        self._kept: dict[UUID, _CachedTenant] = {}
-        self._reading: dict[UUID, threading.Lock] = {}  # by tenant: one thread reads, and the others wait for it
+        self._retry_policy = pace
+        self._cost_model = spending or CostModel()
+        self._rate_limiter = governor
+        self._cache: dict[UUID, _CachedTenant] = {}
+        self._read_locks: dict[UUID, threading.Lock] = {}  # by tenant: one thread reads, and the others wait for it
         self._lock = threading.Lock()
 
     async def open(self, tenant_id: UUID, llm_id: str, kind: str = "chat") -> ChatModel:
@@ -70,92 +70,96 @@ class CachedTenantModels:
 
         Raises ModelError, which says what is missing.
         """
-        return MeteredModel(await self.unpaid(tenant_id, llm_id, kind), self._payer(tenant_id))
+        return MeteredModel(await self.open_unmetered(tenant_id, llm_id, kind), self._billing_context(tenant_id))
 
-    async def unpaid(self, tenant_id: UUID, llm_id: str, kind: str = "chat") -> ChatModel:
+    async def open_unmetered(self, tenant_id: UUID, llm_id: str, kind: str = "chat") -> ChatModel:
         """Return a chat model by id, for a component: its context adds who pays. Raises ModelError."""
         script = self._script(tenant_id)
         if script is not None:
-            return open_chat(scripted_spec(llm_id), self._limits, scripted=script, retry_policy=self._pace)
-        known = self._known(tenant_id) or await asyncio.to_thread(self._asked, tenant_id)
+            return open_chat(scripted_spec(llm_id), self._limits, scripted=script, retry_policy=self._retry_policy)
+        known = self._find_cached(tenant_id) or await asyncio.to_thread(self._load, tenant_id)
         model = known.models.get((kind, llm_id))
         if model is None:
             spec = resolve(llm_id, known.accounts, kind=kind)
             model = open_chat(spec, self._limits, limiter=self._gate(tenant_id, spec))
-            if not model.spec.stand_in:  # a built-in model reads its rules at each call, and costs nothing
-                model = known.models[kind, llm_id] = PricedModel(model, self._spending.prices.of(model.spec))
+            if not model.spec.is_builtin:  # a built-in model reads its rules at each call, and costs nothing
+                model = known.models[kind, llm_id] = PricedModel(model, self._cost_model.prices.price_of(model.spec))
         return model
 
     async def embedder(self, tenant_id: UUID, llm_id: str) -> Embedder:
         """Return an embedding model by id. Raises ModelError, which says what is missing."""
         spec = await self._spec(tenant_id, llm_id, EMBEDDING)
-        return open_embedder(spec, self._limits, self._pace, self.meter(tenant_id, spec, EMBEDDING))
+        return open_embedder(spec, self._limits, self._retry_policy, self.meter(tenant_id, spec, EMBEDDING))
 
     async def reranker(self, tenant_id: UUID, llm_id: str) -> Reranker:
         """Return a reranking model by id. Raises ModelError, which says what is missing."""
         spec = await self._spec(tenant_id, llm_id, RERANK)
-        return open_reranker(spec, self._limits, self._pace, self.meter(tenant_id, spec, RERANK))
+        return open_reranker(spec, self._limits, self._retry_policy, self.meter(tenant_id, spec, RERANK))
 
     async def transcriber(self, tenant_id: UUID, llm_id: str) -> Transcriber:
         """Return a transcription model by id. Raises ModelError, which says what is missing."""
         spec = await self._spec(tenant_id, llm_id, ASR)
-        return open_transcriber(spec, self._limits, self._pace, self.meter(tenant_id, spec, ASR))
+        return open_transcriber(spec, self._limits, self._retry_policy, self.meter(tenant_id, spec, ASR))
 
     def meter(self, tenant_id: UUID, spec: ModelSpec, kind: str) -> Meter:
         """Return the meter for requests to a model other than a chat model."""
-        price, gate = self._spending.prices.of(spec), self._gate(tenant_id, spec)
-        return Meter(spec, kind, price, gate, self._payer(tenant_id))
+        price, gate = self._cost_model.prices.price_of(spec), self._gate(tenant_id, spec)
+        return Meter(spec, kind, price, gate, self._billing_context(tenant_id))
 
     def accounts(self, tenant_id: UUID) -> tuple[VendorAccount, ...]:
         """Return the accounts of the tenant and of the deployment. May read the database, once for all callers."""
-        return self._asked(tenant_id).accounts
+        return self._load(tenant_id).accounts
 
     def _gate(self, tenant_id: UUID, spec: ModelSpec) -> RequestLimiter | None:
-        return self._governor.gate(spec.paced, str(tenant_id)) if self._governor and spec.paced else None
+        return (
+            self._rate_limiter.account_limiter(spec.rate_limit, str(tenant_id))
+            if self._rate_limiter and spec.rate_limit
+            else None
+        )
 
-    def _payer(self, tenant_id: UUID) -> BillingContext:
+    def _billing_context(self, tenant_id: UUID) -> BillingContext:
         """Return who pays for calls outside of attempts."""
-        return tenant_billing(tenant_id, self._database, self._spending)
+        return tenant_billing(tenant_id, self._database, self._cost_model)
 
     async def _spec(self, tenant_id: UUID, llm_id: str, kind: str) -> ModelSpec:
         """Return the specification of a model of any kind; the scripted one if a script replaces all models."""
         if self._script(tenant_id) is not None:
             return scripted_spec(llm_id)
-        known = self._known(tenant_id) or await asyncio.to_thread(self._asked, tenant_id)
+        known = self._find_cached(tenant_id) or await asyncio.to_thread(self._load, tenant_id)
         return resolve(llm_id, known.accounts, kind=kind)
 
-    def _asked(self, tenant_id: UUID) -> _CachedTenant:
-        known = self._known(tenant_id)
+    def _load(self, tenant_id: UUID) -> _CachedTenant:
+        known = self._find_cached(tenant_id)
         if known is not None:
             return known
         with self._lock:
-            reading = self._reading.setdefault(tenant_id, threading.Lock())
+            reading = self._read_locks.setdefault(tenant_id, threading.Lock())
         with reading:
-            known = self._known(tenant_id)
+            known = self._find_cached(tenant_id)
             return known if known is not None else self._read(tenant_id)
 
     @property
-    def kept(self) -> int:
+    def cached_tenants(self) -> int:
         """Number of cached tenants, expired ones included."""
-        return len(self._kept)
+        return len(self._cache)
 
-    def _known(self, tenant_id: UUID) -> _CachedTenant | None:
-        known = self._kept.get(tenant_id)
+    def _find_cached(self, tenant_id: UUID) -> _CachedTenant | None:
+        known = self._cache.get(tenant_id)
         return known if known is not None and time.monotonic() < known.until else None
 
     def _read(self, tenant_id: UUID) -> _CachedTenant:
         with self._database.transaction() as tx:
-            rows = model_accounts.list_accounts(tx, tenant_id, self._sealing_key)
+            rows = model_accounts.list_accounts(tx, tenant_id, self._encryption_key)
         own = accounts_from_rows(rows, tenant_id)
-        if len(self._kept) >= MAX_CACHED_TENANTS:
-            self._forget()
-        known = self._kept[tenant_id] = _CachedTenant((*own, *self._shared), time.monotonic() + ACCOUNT_CACHE_TTL)
+        if len(self._cache) >= MAX_CACHED_TENANTS:
+            self._remove_expired()
+        known = self._cache[tenant_id] = _CachedTenant((*own, *self._shared), time.monotonic() + ACCOUNT_CACHE_TTL)
         return known
 
-    def _forget(self) -> None:
+    def _remove_expired(self) -> None:
         """Remove expired entries."""
         now = time.monotonic()
         with self._lock:
-            for tenant_id in [tenant_id for tenant_id, known in self._kept.copy().items() if known.until < now]:
-                self._kept.pop(tenant_id, None)
-                self._reading.pop(tenant_id, None)
+            for tenant_id in [tenant_id for tenant_id, known in self._cache.copy().items() if known.until < now]:
+                self._cache.pop(tenant_id, None)
+                self._read_locks.pop(tenant_id, None)

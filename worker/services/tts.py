@@ -26,18 +26,18 @@ class RedisAudioCache:
 
     def __init__(self, url: str) -> None:
         self._redis = async_redis(url, decode_responses=True)
-        self._silence = CircuitBreaker()
+        self._circuit_breaker = CircuitBreaker()
 
     async def get(self, key: str) -> bytes | None:
         """Return cached audio; None if there is none. It is stored as hex, as RAGFlow stores it."""
-        if self._silence.holds():
+        if self._circuit_breaker.is_open():
             return None
         try:
             kept = cast("str | None", await self._redis.get(key))
         except redis.RedisError as error:
-            self._is_away(error)
+            self._note_unreachable(error)
             return None
-        self._silence.ends()
+        self._circuit_breaker.record_success()
         try:
             return bytes.fromhex(kept) if kept else None
         except ValueError:  # not written by Easel or RAGFlow
@@ -45,17 +45,17 @@ class RedisAudioCache:
 
     async def set(self, key: str, audio: bytes, ttl: timedelta) -> None:
         """Cache audio."""
-        if self._silence.holds():
+        if self._circuit_breaker.is_open():
             return
         try:
             await self._redis.set(key, audio.hex(), ex=ttl)
         except redis.RedisError as error:
-            self._is_away(error)
+            self._note_unreachable(error)
         else:
-            self._silence.ends()
+            self._circuit_breaker.record_success()
 
-    def _is_away(self, error: redis.RedisError) -> None:
-        self._silence.begins()
+    def _note_unreachable(self, error: redis.RedisError) -> None:
+        self._circuit_breaker.record_failure()
         log.warning("audio_cache_unreachable", error=str(error))
 
     async def close(self) -> None:

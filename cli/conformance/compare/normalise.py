@@ -57,7 +57,9 @@ def normalise(value: Any, http_base: str = "") -> Any:
         return "<NaN>"
     if isinstance(value, Mapping):
         return {
-            _plain_text(str(key), http_base): normalise(item, http_base) for key, item in value.items() if key not in _TIMES
+            _plain_text(str(key), http_base): normalise(item, http_base)
+            for key, item in value.items()
+            if key not in _TIMES
         }
     if isinstance(value, list | tuple):
         return [normalise(item, http_base) for item in value]

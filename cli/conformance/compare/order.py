@@ -22,7 +22,7 @@ from itertools import zip_longest
 from cli.conformance.compare.agreement import NOTHING, Mismatch, events_differ
 from cli.conformance.compare.graph import Dependencies
 from cli.conformance.compare.normalise import NormalisedEvent
-from cli.conformance.compare.story import Key, Step, Story, end_of_text, start_of_text, label, build_story
+from cli.conformance.compare.story import Key, Step, Story, build_story, end_of_text, label, start_of_text
 
 _MODEL_NODES = frozenset({"LLM", "Agent"})
 _RUN_ENDS = frozenset({"workflow_finished", "user_inputs"})
@@ -198,7 +198,9 @@ def _rules(
     yield from _stream_rules(baseline)
 
 
-def _early_start_rules(baseline: Story, speakers: tuple[Key, ...], end: Key | None, finish: Key | None) -> Iterator[OrderRule]:
+def _early_start_rules(
+    baseline: Story, speakers: tuple[Key, ...], end: Key | None, finish: Key | None
+) -> Iterator[OrderRule]:
     for speaker in speakers:
         released = baseline.finish_of.get(speaker)
         if released and end and baseline.position[end] < baseline.position[released]:

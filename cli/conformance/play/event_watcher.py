@@ -4,8 +4,8 @@ from typing import Any
 from uuid import UUID
 
 from canvas.events.run_events import RUN_FAILED
-from canvas.events.stream_sequencer import SequencedEvent, Frame, Position
-from cli.runs.follow import RunSubscription, RunFollower
+from canvas.events.stream_sequencer import Frame, Position, SequencedEvent
+from cli.runs.follow import RunFollower, RunSubscription
 from scheduler.coordinator.version_cache import VersionCache
 from scheduler.views.event_frames import EventSerializer
 from store.db.database import Database
@@ -18,7 +18,7 @@ class EventWatcher:
     def __init__(self, database: Database, versions: VersionCache, redis_url: str) -> None:
         self._database = database
         self._versions = versions
-        self._ears = RunSubscription(redis_url)
+        self._subscription = RunSubscription(redis_url)
 
     def events_of(self, tenant_id: UUID, run_id: UUID, after: int) -> list[dict[str, Any]]:
         """Return {event, data} of a run's events after a number, with the streamed text at its position."""
@@ -32,9 +32,11 @@ class EventWatcher:
     def error_of(self, tenant_id: UUID, run_id: UUID, after: int) -> str:
         """Return the component's error that ended a run, as RAGFlow reports it; "" if there is none."""
         _, frames = self._read(tenant_id, run_id, after)
-        ends = (frame.stored for frame in frames if isinstance(frame, SequencedEvent) and frame.stored.name == RUN_FAILED)
+        ends = (
+            frame.stored for frame in frames if isinstance(frame, SequencedEvent) and frame.stored.name == RUN_FAILED
+        )
         return next((str(stored.body.get("error", "")) for stored in ends), "")
 
     def _read(self, tenant_id: UUID, run_id: UUID, after: int) -> tuple[RunFollower, list[Frame[EventRow]]]:
-        following = RunFollower(self._database, tenant_id, run_id, self._ears, Position(after))
-        return following, list(following.now())
+        following = RunFollower(self._database, tenant_id, run_id, self._subscription, Position(after))
+        return following, list(following.stored_frames())

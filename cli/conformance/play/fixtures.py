@@ -66,7 +66,7 @@ class HttpFixture:
         self._thread.join()
         self._server.server_close()
 
-    def take(self, method: str, target: str) -> HttpRoute | None:
+    def next_answer(self, method: str, target: str) -> HttpRoute | None:
         """Record a call and use one answer of the first route that matches; None if no route does."""
         path = urlsplit(target).path
         with self._lock:
@@ -84,7 +84,7 @@ class HttpFixture:
         class Handler(BaseHTTPRequestHandler):
             def _answer(self) -> None:
                 body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-                route = fixture.take(self.command, self.path)
+                route = fixture.next_answer(self.command, self.path)
                 if route is None:
                     self._send(404, "text/plain; charset=utf-8", b"no route", {})
                     return
@@ -92,7 +92,7 @@ class HttpFixture:
                 if route.close:
                     self.close_connection = True
                     return
-                text = json.dumps(self._echoed(route, body), sort_keys=True) if route.echo else route.body
+                text = json.dumps(self._describe(route, body), sort_keys=True) if route.echo else route.body
                 self._send(route.status, route.content_type, text.encode(), route.headers)
 
             do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = do_HEAD = do_OPTIONS = _answer
@@ -109,7 +109,7 @@ class HttpFixture:
                 except OSError:  # the caller has timed out, as routes with a delay intend
                     self.close_connection = True
 
-            def _echoed(self, route: HttpRoute, body: bytes) -> dict[str, Any]:
+            def _describe(self, route: HttpRoute, body: bytes) -> dict[str, Any]:
                 headers = {name: self.headers.get(name) for name in route.echo_headers}
                 return describe_request(self.command, self.path, self.headers.get("Content-Type") or "", headers, body)
 
@@ -119,7 +119,9 @@ class HttpFixture:
         return Handler
 
 
-def describe_request(method: str, target: str, content_type: str, headers: Mapping[str, str | None], body: bytes) -> dict[str, Any]:
+def describe_request(
+    method: str, target: str, content_type: str, headers: Mapping[str, str | None], body: bytes
+) -> dict[str, Any]:
     """Return a description of a request, with its body as `json`, as sorted pairs of a `form`, or as text."""
     split = urlsplit(target)
     text = body.decode("utf-8", "replace")

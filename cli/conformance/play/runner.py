@@ -22,7 +22,7 @@ from canvas.errors import ExecutorError, InvalidCanvas
 from canvas.state.run_state import RunStatus
 from canvas.validation import check
 from cli.conformance.cases import Case, CaseRun
-from cli.conformance.compare.compare import ObservedRun, ObservedCase, Refusal, compare
+from cli.conformance.compare.compare import ObservedCase, ObservedRun, Refusal, compare
 from cli.conformance.play.event_watcher import EventWatcher
 from cli.conformance.play.fixtures import HttpFixture
 from cli.conformance.play.services import services_of
@@ -78,7 +78,7 @@ def start_engine(settings: Settings, fixtures: Fixtures, jobs: int) -> Generator
     """Start an engine for cases, on the servers that are named or on temporary embedded ones."""
     with TemporaryDirectory(prefix="easel-conformance-") as home:
         needs_database, needs_redis = settings.database_url is None, settings.redis_url is None
-        with embedded.services(
+        with embedded.run_servers(
             Path(home), durable=False, need_database=needs_database, need_redis=needs_redis
         ) as services:
             database_url = settings.database_url or services.database_url
@@ -174,9 +174,9 @@ class _CaseRunner:
             )
         )
         self.conversation_id = started.conversation_id
-        return self._observed(started, self._ended(started, wanted))
+        return self._observe(started, self._await_end(started, wanted))
 
-    def _ended(self, started: Started, wanted: CaseRun) -> Mapping[str, Any]:
+    def _await_end(self, started: Started, wanted: CaseRun) -> Mapping[str, Any]:
         deadline = time.monotonic() + RUN_TIMEOUT
         is_cancelled = False
         while time.monotonic() < deadline:
@@ -195,7 +195,7 @@ class _CaseRunner:
             time.sleep(POLL_INTERVAL)
         raise TimeoutError(f"The run {started.run_id} did not end within {RUN_TIMEOUT:g} s.")
 
-    def _observed(self, started: Started, row: Mapping[str, Any]) -> ObservedRun:
+    def _observe(self, started: Started, row: Mapping[str, Any]) -> ObservedRun:
         with self.engine.database.statements() as tx:
             outputs = run_view.outputs_of(tx, self.engine.coordinator.versions, row, registry.default_outputs)
             known = run_view.globals_of(tx, row)

@@ -12,7 +12,7 @@ import orjson
 from canvas.errors import ToolError
 from cli.conformance.cases import Case
 from cli.conformance.play import fixtures
-from providers.interfaces import HttpCall, Http, HttpResponse, RetrievalQuery, Services
+from providers.interfaces import Http, HttpCall, HttpResponse, RetrievalQuery, Services
 from providers.sandboxes.local import LocalSandbox
 
 TAVILY = "http://tavily.invalid"

@@ -20,7 +20,7 @@ from components.documents.blocks import (
 )
 from components.documents.page.layout import HEADING_GROWTH, Layout
 from components.documents.page.lines import Cell, TextRun, break_lines, natural_width
-from components.documents.page.paper import BOTTOM, MARGIN, TOP, WIDTH, PdfPages, to_millimetres
+from components.documents.page.pdf_pages import BOTTOM, MARGIN, TOP, WIDTH, PdfPages, to_millimetres
 from components.documents.page.pictures import EmbeddedImage
 
 _LEADING = 1.45 * 25.4 / 72  # line height in millimetres for a point of font size
@@ -50,12 +50,12 @@ class _PdfWriter:
         self._mark = ""
 
     @property
-    def _left(self) -> float:
+    def _left_edge(self) -> float:
         return MARGIN + min(self._depth, _MAX_INDENTS) * _STEP
 
     @property
     def _width(self) -> float:
-        return MARGIN + WIDTH - self._left
+        return MARGIN + WIDTH - self._left_edge
 
     def blocks(self, blocks: Sequence[Block]) -> None:
         for block in blocks:
@@ -73,8 +73,8 @@ class _PdfWriter:
             case RuleBlock():
                 self._rule()
             case QuoteBlock(blocks):
-                with self._indented():
-                    self._bars.append(self._left - _STEP * 0.6)
+                with self._indent():
+                    self._bars.append(self._left_edge - _STEP * 0.6)
                     self.blocks(blocks)
                     self._bars.pop()
                 self._gap(0.3)
@@ -88,7 +88,7 @@ class _PdfWriter:
     def _heading(self, level: int, content: Inlines) -> None:
         size = self._size + HEADING_GROWTH.get(level, 0)
         self._gap(0.4)
-        self.paper.make_room(size * _LEADING + 2 * self._size * _LEADING)  # keep the heading with the text after it
+        self.paper.ensure_space(size * _LEADING + 2 * self._size * _LEADING)  # keep the heading with the text after it
         self._content([replace(part, bold=True) if isinstance(part, Span) else part for part in content], size)
         self._gap(0.3)
 
@@ -112,18 +112,18 @@ class _PdfWriter:
     def _line(self, runs: Sequence[TextRun], size: float, shade: int | None = None) -> None:
         """Draw one line with its list mark, its quote bars, and a shaded background."""
         height = size * _LEADING
-        self.paper.make_room(height)
+        self.paper.ensure_space(height)
         self._draw_bars(height)
         if shade is not None:
-            self.paper.shade(self._left, self._width, height, shade)
+            self.paper.fill_rectangle(self._left_edge, self._width, height, shade)
         self._draw_mark(size)
-        self.paper.write(runs, self._left, size, grey=bool(self._bars))
+        self.paper.draw_text(runs, self._left_edge, size, grey=bool(self._bars))
         self.paper.y += height
 
     def _draw_bars(self, height: float) -> None:
         for x in self._bars:
             before = self.paper.y
-            self.paper.shade(x, 0.8, height, 200)
+            self.paper.fill_rectangle(x, 0.8, height, 200)
             self.paper.y = before
 
     def _draw_mark(self, size: float) -> None:
@@ -131,7 +131,7 @@ class _PdfWriter:
             return
         runs = break_lines(self.paper.cells([Span(self._mark)]), float("inf"))[0]
         width = sum(to_millimetres(run.width, size) for run in runs)
-        self.paper.write(runs, self._left - width - 2.0, size)
+        self.paper.draw_text(runs, self._left_edge - width - 2.0, size)
         self._mark = ""
 
     def _gap(self, lines: float) -> None:
@@ -144,9 +144,9 @@ class _PdfWriter:
     def _picture(self, picture: EmbeddedImage) -> None:
         width, height = max(1, picture.width) * _PIXEL, max(1, picture.height) * _PIXEL
         scale = min(1.0, self._width / width, (BOTTOM - TOP) * 0.8 / height)
-        self.paper.make_room(height * scale)
+        self.paper.ensure_space(height * scale)
         self._draw_mark(self._size)
-        self.paper.place(picture, self._left, width * scale, height * scale)
+        self.paper.draw_image(picture, self._left_edge, width * scale, height * scale)
         self.paper.y += height * scale
         self._gap(0.3)
 
@@ -159,13 +159,13 @@ class _PdfWriter:
 
     def _rule(self) -> None:
         self._gap(0.3)
-        self.paper.make_room(1.0)
-        self.paper.shade(self._left, self._width, 0.3, 180)
+        self.paper.ensure_space(1.0)
+        self.paper.fill_rectangle(self._left_edge, self._width, 0.3, 180)
         self._gap(0.6)
 
     def _listing(self, listing: ListBlock) -> None:
         for position, item in enumerate(listing.items):
-            with self._indented():
+            with self._indent():
                 self._mark = listing.mark(position)
                 self.blocks(item)
                 if self._mark:
@@ -173,7 +173,7 @@ class _PdfWriter:
         self._gap(0.3 if self._depth == 0 else 0.0)
 
     @contextmanager
-    def _indented(self) -> Generator[None]:
+    def _indent(self) -> Generator[None]:
         self._depth += 1
         yield
         self._depth -= 1
@@ -187,7 +187,7 @@ class _PdfWriter:
         shifts = [_SHIFTS[table.alignment(column)] for column in range(columns)]
         self._row(header, widths, shifts, size, shade=230)
         for row in rows:
-            if self.paper.make_room(size * _LEADING):
+            if self.paper.ensure_space(size * _LEADING):
                 self._row(header, widths, shifts, size, shade=230)
             self._row(row, widths, shifts, size)
         self._gap(0.6)
@@ -206,22 +206,23 @@ class _PdfWriter:
         shade: int | None = None,
     ) -> None:
         lines = [
-            break_lines(cell, (width - 2 * _PADDING) / to_millimetres(1, size)) for cell, width in zip(row, widths, strict=True)
+            break_lines(cell, (width - 2 * _PADDING) / to_millimetres(1, size))
+            for cell, width in zip(row, widths, strict=True)
         ]
         self._draw_mark(self._size)
         for number in range(max(map(len, lines), default=0)):
-            self.paper.make_room(size * _LEADING)
+            self.paper.ensure_space(size * _LEADING)
             self._draw_bars(size * _LEADING)
             if shade is not None:
-                self.paper.shade(self._left, sum(widths), size * _LEADING, shade)
-            x = self._left
+                self.paper.fill_rectangle(self._left_edge, sum(widths), size * _LEADING, shade)
+            x = self._left_edge
             for cell, width, shift in zip(lines, widths, shifts, strict=True):
                 if number < len(cell):
                     free = width - 2 * _PADDING - sum(to_millimetres(run.width, size) for run in cell[number])
-                    self.paper.write(cell[number], x + _PADDING + max(0.0, free) * shift, size)
+                    self.paper.draw_text(cell[number], x + _PADDING + max(0.0, free) * shift, size)
                 x += width
             self.paper.y += size * _LEADING
-        self.paper.shade(self._left, sum(widths), 0.2, 180)
+        self.paper.fill_rectangle(self._left_edge, sum(widths), 0.2, 180)
         self.paper.y += 0.8
 
 

@@ -69,7 +69,9 @@ def _listing(listing: ListBlock) -> Iterator[str]:
 
 def _table(table: TableBlock) -> Iterator[str]:
     rows = [[" ".join(plain_text(cell).split()) for cell in row] for row in (table.header, *table.rows)]
-    widths = [min(_MAX_COLUMN_WIDTH, max(_display_width(row[column]) for row in rows)) for column in range(len(table.header))]
+    widths = [
+        min(_MAX_COLUMN_WIDTH, max(_display_width(row[column]) for row in rows)) for column in range(len(table.header))
+    ]
     for number, row in enumerate(rows):
         yield _GAP.join(_pad(cell, width) for cell, width in zip(row, widths, strict=True)).rstrip()
         if number == 0:

@@ -44,7 +44,7 @@ def render_word(blocks: Sequence[Block], layout: Layout) -> bytes:
     except ImportError as missing:
         raise NodeFailure('Making a DOCX needs the extra "docs": pip install easel[docs].') from missing
     document = docx.Document()
-    word_frame.prepare(document, layout, _FONT, _WIDE_FONT, _CODE_FONT)
+    word_frame.prepare_document(document, layout, _FONT, _WIDE_FONT, _CODE_FONT)
     writer = _WordWriter(document)
     writer.blocks(blocks)
     stream = io.BytesIO()
@@ -98,7 +98,7 @@ class _WordWriter:
         self._style = before
 
     def _listing(self, listing: ListBlock) -> None:
-        number = None if listing.start is None else self._numbered(listing.start)
+        number = None if listing.start is None else self._add_numbering(listing.start)
         self._depth += 1
         for item in listing.items:
             self._mark = ("ListBullet" if number is None else "ListNumber", number)
@@ -107,7 +107,7 @@ class _WordWriter:
                 self._paragraph(self._style)  # an empty item still shows its mark
         self._depth -= 1
 
-    def _numbered(self, start: int) -> int:
+    def _add_numbering(self, start: int) -> int:
         """Add a numbering for one list, which counts from `start`; return its id."""
         from docx.oxml.numbering import CT_Num
 

@@ -54,22 +54,22 @@ class Fonts:
 
     def __init__(self, pdf: "FPDF") -> None:
         self._pdf = pdf
-        self._known: dict[tuple[str, bool, bool, bool], Glyph | None] = {}
+        self._glyphs: dict[tuple[str, bool, bool, bool], Glyph | None] = {}
 
     def glyph(self, char: str, span: Span) -> Glyph | None:
         """Return the glyph for a character of a span; None for an invisible character."""
         key = (char, span.bold, span.italic, span.code)
-        if key not in self._known:
-            self._known[key] = self._found(char, span)
-        return self._known[key]
+        if key not in self._glyphs:
+            self._glyphs[key] = self._find_glyph(char, span)
+        return self._glyphs[key]
 
-    def _found(self, char: str, span: Span) -> Glyph | None:
+    def _find_glyph(self, char: str, span: Span) -> Glyph | None:
         for face in _candidates(span):
             if (width := self._width(face, char)) is not None:
                 return Glyph(char, face, width, unicodedata.east_asian_width(char) in "WF")
         if unicodedata.category(char) in _INVISIBLE or ord(char) in _SKIN_TONES:
             return None
-        return self._found(MISSING, span)
+        return self._find_glyph(MISSING, span)
 
     def _width(self, face: Face, char: str) -> float | None:
         """Return the width of a character in a face, None if the face does not have it."""

@@ -23,15 +23,15 @@ from components.nodes.agent.answering import AgentAnswer, AnswerSettings
 from components.nodes.agent.deep_research import DEFAULT_DEPTH, parse_depth
 from components.nodes.agent.tool_set import (
     AGENT,
-    ToolEntry,
     Function,
+    ToolEntry,
+    build_schema,
     index_by_name,
+    mcp_function,
+    numbered_name,
     parse_entry,
     parse_mcp_tools,
-    numbered_name,
-    mcp_function,
     tool_function,
-    build_schema,
     with_pinned_schema,
 )
 from components.nodes.llm.llm import answer_schema, ask_model
@@ -88,7 +88,7 @@ class AgentParams(PromptParams):
 
     @field_validator("deep_research")
     @classmethod
-    def _researches_something(cls, value: Any, info: ValidationInfo) -> int:
+    def _parse_research_depth(cls, value: Any, info: ValidationInfo) -> int:
         """Return the depth: 0 for no research, the usual depth for `true`."""
         depth = value.get("depth", DEFAULT_DEPTH) if isinstance(value, Mapping) else value
         if depth in (None, "", False):
@@ -122,7 +122,7 @@ def effect_for(params: AgentParams) -> Effect:
 
 @component("Agent", AgentParams, effect="keyed", owns_errors=True, effect_for=effect_for)
 async def agent(params: AgentParams, ctx: NodeContext) -> Outcome:
-    if not ctx.heard:
+    if not ctx.has_reader:
         return Finished()
     try:
         return await _answer(params, ctx)
@@ -136,7 +136,9 @@ def build_functions(params: AgentParams) -> dict[str, Function]:
     entries: list[ToolEntry] = params.tools
     own = [tool_function(it, n) if it.tool is not None else _agent_function(it, n) for n, it in enumerate(entries)]
     headers = _headers(params.custom_header)
-    return index_by_name([*own, *(mcp_function(tool, number, headers) for number, tool in enumerate(params.mcp, len(own)))])
+    return index_by_name(
+        [*own, *(mcp_function(tool, number, headers) for number, tool in enumerate(params.mcp, len(own)))]
+    )
 
 
 async def _answer(params: AgentParams, ctx: NodeContext, question: str | None = None) -> Outcome:
@@ -156,9 +158,9 @@ async def _answer(params: AgentParams, ctx: NodeContext, question: str | None = 
         schema=answer_schema(params.outputs),
     )
     answer = AgentAnswer(how, ctx, model, prompt, functions)
-    if ctx.speaks and how.schema is None:
-        return await answer.aloud()
-    return await answer.quietly()
+    if ctx.is_streaming and how.schema is None:
+        return await answer.stream()
+    return await answer.complete()
 
 
 # -- as the tool of another Agent ------------------------------------------------------------------------------------

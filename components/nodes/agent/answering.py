@@ -30,16 +30,18 @@ from components.nodes.agent.rounds import (
 )
 from components.nodes.agent.tool_calls import PARALLEL_CALLS, ToolCalls
 from components.nodes.agent.tool_set import AGENT, Function
-from components.nodes.llm.answer_stream import StreamedAnswer, AnswerListener, BufferedAnswer, optional_output
+from components.nodes.llm.answer_stream import AnswerListener, BufferedAnswer, StreamedAnswer, optional_output
 from components.nodes.llm.json_in_text import read_json
-from components.nodes.llm.model_call import NoAnswer, Prompt, PromptParams, base_delay, default_answer, build_request
+from components.nodes.llm.model_call import NoAnswer, Prompt, PromptParams, base_delay, build_request, default_answer
 from components.nodes.llm.prompts import citation_guide, structured_output_guide
 from providers.isolation.untrusted_threads import in_untrusted_thread
 from providers.models.text.sanitizer import without_reasoning
 from providers.models.types.chat import ChatModel, ChatRequest, Completion, ModelSpec
 
 _MIN_MESSAGES_TO_COMPLETE = 4  # messages; in a conversation of this length the last question is completed
-_MIN_MESSAGES_TO_CITE_AFTERWARDS = 7  # messages with the system message; from this length on, a second request adds citations
+_MIN_MESSAGES_TO_CITE_AFTERWARDS = (
+    7  # messages with the system message; from this length on, a second request adds citations
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,66 +70,70 @@ class AgentAnswer:
         prompt: Prompt,
         functions: Mapping[str, Function],
     ) -> None:
-        self._how = settings
+        self._settings = settings
         self._params = settings.params
         self._ctx = ctx
         self._model = model
         self._prompt = prompt
         self._sources = [function for function in functions.values() if function.brings_sources]
-        self._calls = self._calls_with(functions)
-        self._rounds = self._rounds_of(settings)
+        self._calls = self._create_tool_calls(functions)
+        self._rounds = self._create_rounds(settings)
 
     # -- streamed -----------------------------------------------------------------------------------------------
-    async def aloud(self) -> Outcome:
+    async def stream(self) -> Outcome:
         """Stream the answer. An error, or the default value in its place, is written last."""
         stream = StreamedAnswer(self._ctx, self._model)
         try:
-            await self._say_answer(stream)
-            await stream.say(artifact_links(stream.content, self._calls.artifacts))
+            await self._stream_answer(stream)
+            await stream.write(artifact_links(stream.content, self._calls.artifacts))
         except NoAnswer as failure:
             stream.error = stream.error or failure.message
         outcome = await stream.end(self._params)
-        return replace(outcome, outputs={**outcome.outputs, **self._used()})
+        return replace(outcome, outputs={**outcome.outputs, **self._used_tools()})
 
-    async def _say_answer(self, stream: StreamedAnswer) -> None:
-        prompt = await self._researched(await self._with_whole_question(), stream)
+    async def _stream_answer(self, stream: StreamedAnswer) -> None:
+        prompt = await self._add_evidence(await self._complete_last_question(), stream)
         call = await self._request(prompt)
         if not await self._may_cite():
-            await self._answered(call, stream)
+            await self._run_rounds(call, stream)
         elif _count_messages(call.messages) < _MIN_MESSAGES_TO_CITE_AFTERWARDS:
-            await self._answered(await self._request(prompt.with_system(self._citing())), stream)
+            await self._run_rounds(await self._request(prompt.with_system(self._citation_guide())), stream)
         else:
-            uncited = await self._answered(call, self._quiet(), is_final=False)
-            await self._say_cited(without_reasoning(uncited), stream)
+            uncited = await self._run_rounds(call, self._buffered_answer(), is_final=False)
+            await self._write_with_citations(without_reasoning(uncited), stream)
 
-    async def _say_cited(self, text: str, stream: StreamedAnswer) -> None:
+    async def _write_with_citations(self, text: str, stream: StreamedAnswer) -> None:
         """Add citations to a finished answer and write it; write it unchanged if there is nothing to cite."""
         chunks = (await self._ctx.references()).get("chunks")
         cited = ""
         if chunks:
             sources = await in_untrusted_thread(prompts.source_blocks, chunks, self._model.spec.context_tokens)
-            citing = Prompt(prompts.cite_afterwards(self._citing(), sources), _user_messages(text))
-            cited = (await self._aside(await self._request(citing), stream)).text
+            citing = Prompt(prompts.cite_afterwards(self._citation_guide(), sources), _user_messages(text))
+            cited = (await self._ask_outside_rounds(await self._request(citing), stream)).text
         if not cited:
-            await stream.say(text)
+            await stream.write(text)
 
-    async def _with_whole_question(self) -> Prompt:
+    async def _complete_last_question(self) -> Prompt:
         """Return the prompt; in a conversation, its last question is completed so that it can be read on its own."""
         messages = self._prompt.messages
         if len(messages) < _MIN_MESSAGES_TO_COMPLETE:
             return self._prompt
         question = await load_reply(self._ctx, "question")
         if question is None:
-            question = await self._whole_question()
+            question = await self._ask_for_full_question()
             await record_reply(self._ctx, "question", question)
         return replace(self._prompt, messages=[*messages[:-1], *_user_messages(question.text)])
 
-    async def _whole_question(self) -> Completion:
+    async def _ask_for_full_question(self) -> Completion:
         messages = self._prompt.messages
         clock = asyncio.get_running_loop()
         began = clock.time()
-        completing = Prompt(prompts.full_question(messages, run_date(self._ctx)), _user_messages(prompts.FULL_QUESTION_TURN))
-        answer = await self._aside(replace(await self._request(completing), params={}), self._quiet())
+        completing = Prompt(
+            prompts.full_question(messages, run_date(self._ctx)), _user_messages(prompts.FULL_QUESTION_TURN)
+        )
+        answer = await self._ask_outside_rounds(
+            replace(await self._request(completing), params={}), self._buffered_answer()
+        )
         completed = without_reasoning(answer.text).strip()
         is_useless = not completed or answer.error or completed == prompts.FULL_QUESTION_TURN.strip()
         question = messages[-1]["content"] if is_useless else completed
@@ -142,9 +148,9 @@ class AgentAnswer:
         )
         return Completion(question, usage=answer.usage)
 
-    async def _researched(self, prompt: Prompt, listener: AnswerListener) -> Prompt:
+    async def _add_evidence(self, prompt: Prompt, listener: AnswerListener) -> Prompt:
         """Return the prompt with the evidence for its question, if the author set `deep_research`."""
-        depth, question = self._how.research_depth, str(prompt.messages[-1]["content"]) if prompt.messages else ""
+        depth, question = self._settings.research_depth, str(prompt.messages[-1]["content"]) if prompt.messages else ""
         if not depth or not question.strip():
             return prompt
         try:
@@ -161,25 +167,27 @@ class AgentAnswer:
             return True
         return bool((await self._ctx.references()).get("chunks"))
 
-    def _citing(self) -> str:
+    def _citation_guide(self) -> str:
         return citation_guide(self._prompt.guides.get("citation_guidelines", ""))
 
     # -- as a whole ---------------------------------------------------------------------------------------------
-    async def quietly(self) -> Outcome:
+    async def complete(self) -> Outcome:
         """Return the answer as a whole. A failed request is not repeated here; the provider layer has done that."""
-        listener = self._quiet()
-        schema = self._how.schema
+        listener = self._buffered_answer()
+        schema = self._settings.schema
         try:
-            prompt = await self._researched(self._prompt, listener)
+            prompt = await self._add_evidence(self._prompt, listener)
             prompt = prompt.with_system(structured_output_guide(schema)) if schema else prompt
-            answer = await self._answered(await self._request(prompt), listener)
+            answer = await self._run_rounds(await self._request(prompt), listener)
             outputs = await self._as_json(answer, schema, listener) if schema else self._as_text(answer)
         except NoAnswer as failure:
             default = default_answer(self._params)
             if default is None or isinstance(failure, _NotJson):
                 return Failed(failure.message, ModelError.code)
-            return Finished(outputs={"content": default, **self._used()})
-        return Finished(outputs={**outputs, **self._used(), **optional_output(self._ctx, "thinking", listener.reasoning)})
+            return Finished(outputs={"content": default, **self._used_tools()})
+        return Finished(
+            outputs={**outputs, **self._used_tools(), **optional_output(self._ctx, "thinking", listener.reasoning)}
+        )
 
     def _as_text(self, answer: str) -> dict[str, Any]:
         text = without_reasoning(answer)
@@ -192,7 +200,7 @@ class AgentAnswer:
             if structured is not None:
                 break
             rewriting = Prompt(prompts.reformat(schema), _user_messages(answer))
-            reply = await self._aside(await self._request(rewriting), listener)
+            reply = await self._ask_outside_rounds(await self._request(rewriting), listener)
             answer = answer if reply.error else reply.text or answer
             structured = read_json(answer)
         if structured is None:
@@ -202,16 +210,16 @@ class AgentAnswer:
         return {"structured": structured}
 
     # -- both ---------------------------------------------------------------------------------------------------
-    async def _answered(self, call: ChatRequest, listener: AnswerListener, *, is_final: bool = True) -> str:
+    async def _run_rounds(self, call: ChatRequest, listener: AnswerListener, *, is_final: bool = True) -> str:
         """Run the rounds and return the answer's text. Raises NoAnswer with the error of a failed request."""
         answer = await self._rounds.answer(call, listener, is_final=is_final)
         if answer.error:
             raise NoAnswer(answer.text, kind=answer.error.code)
         return answer.text
 
-    async def _aside(self, call: ChatRequest, listener: AnswerListener) -> Completion:
+    async def _ask_outside_rounds(self, call: ChatRequest, listener: AnswerListener) -> Completion:
         """Send a request outside the rounds. Like upstream, it offers the tools, but calls are not carried out."""
-        schemas: Sequence[Mapping[str, Any]] = () if self._how.in_prompts else self._calls.schemas
+        schemas: Sequence[Mapping[str, Any]] = () if self._settings.in_prompts else self._calls.schemas
         return await listener.ask(replace(call, tools=schemas))
 
     async def _request(self, prompt: Prompt) -> ChatRequest:
@@ -220,23 +228,25 @@ class AgentAnswer:
             prompt, params, self._model.spec, retries=params.max_retries, retry_delay=base_delay(params)
         )
 
-    def _quiet(self) -> BufferedAnswer:
+    def _buffered_answer(self) -> BufferedAnswer:
         return BufferedAnswer(self._ctx, self._model)
 
-    def _used(self) -> dict[str, Any]:
-        used = [{"name": one.name, "arguments": one.arguments, "results": one.result} for one in self._calls.used]
+    def _used_tools(self) -> dict[str, Any]:
+        used = [{"name": one.name, "arguments": one.arguments, "results": one.result} for one in self._calls.finished]
         return optional_output(self._ctx, "use_tools", used)
 
-    def _calls_with(self, functions: Mapping[str, Function]) -> ToolCalls:
-        spec, in_prompts = self._model.spec, self._how.in_prompts
+    def _create_tool_calls(self, functions: Mapping[str, Function]) -> ToolCalls:
+        spec, in_prompts = self._model.spec, self._settings.in_prompts
         if not in_prompts and not spec.is_tools:
             names = ", ".join(functions)
-            self._ctx.warn("tools_not_offered", f"The Agent works without its tools ({names}). {explain_missing_tools(spec)}.")
+            self._ctx.warn(
+                "tools_not_offered", f"The Agent works without its tools ({names}). {explain_missing_tools(spec)}."
+            )
             functions = {}
         ends_at = asyncio.get_running_loop().time() + self._ctx.time_limit(AGENT)
         return ToolCalls(self._ctx, functions, ends_at, PARALLEL_CALLS_IN_PROMPTS if in_prompts else PARALLEL_CALLS)
 
-    def _rounds_of(self, settings: AnswerSettings) -> ToolRounds | RoundsInPrompts:
+    def _create_rounds(self, settings: AnswerSettings) -> ToolRounds | RoundsInPrompts:
         if not settings.in_prompts:
             return ToolRounds(self._ctx, self._model.spec, self._calls, settings.max_rounds)
         guides = self._prompt.guides
@@ -245,7 +255,7 @@ class AgentAnswer:
 
 def explain_missing_tools(spec: ModelSpec) -> str:
     """Return why a model is not offered any tools, and what to do about it."""
-    if spec.stand_in:
+    if spec.is_builtin:
         return f'The built-in model "{spec.id}" calls no tools. Choose a model that does'
     return (
         f'The account of model "{spec.id}" declares that the model calls no tools. If it does call tools, declare that '

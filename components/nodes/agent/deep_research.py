@@ -19,10 +19,17 @@ from canvas.outcome import Finished, Outcome
 from components.base import component
 from components.context import NodeContext
 from components.nodes.agent import research_prompts
-from components.nodes.agent.research import BREAK, END, START, ResearchLimits, Chunk, Research, cite_evidence
-from components.nodes.agent.tool_set import ToolEntry, Function, parse_entry, tool_function
-from components.nodes.llm.answer_stream import StreamedAnswer, AnswerListener, BufferedAnswer, optional_output
-from components.nodes.llm.model_call import NoAnswer, PromptParams, assemble_prompt, base_delay, default_answer, build_request
+from components.nodes.agent.research import BREAK, END, START, Chunk, Research, ResearchLimits, cite_evidence
+from components.nodes.agent.tool_set import Function, ToolEntry, parse_entry, tool_function
+from components.nodes.llm.answer_stream import AnswerListener, BufferedAnswer, StreamedAnswer, optional_output
+from components.nodes.llm.model_call import (
+    NoAnswer,
+    PromptParams,
+    assemble_prompt,
+    base_delay,
+    build_request,
+    default_answer,
+)
 from components.text.templates import templates
 from components.text.templates.templates import value_text
 from providers.isolation.untrusted_threads import in_untrusted_thread
@@ -79,7 +86,7 @@ async def deep_research(params: DeepResearchParams, ctx: NodeContext) -> Outcome
     ctx.note_input("query", question)
     model = await ctx.model(params.llm_id)
     is_aloud = (
-        params.answers and ctx.speaks and ctx.heard
+        params.answers and ctx.is_streaming and ctx.has_reader
     )  # without an answer `content` stays empty, so no progress is streamed
     listener = StreamedAnswer(ctx, model) if is_aloud else BufferedAnswer(ctx, model)
     try:
@@ -97,9 +104,9 @@ async def gather_evidence(
     """Return all evidence for a question, and its text. Progress goes to the listener as reasoning."""
 
     async def report_progress(line: str) -> None:
-        await listener.retell(Completion("", _PROGRESS_TAGS.get(line, line)))
+        await listener.replay(Completion("", _PROGRESS_TAGS.get(line, line)))
 
-    found = await Research(ctx, model, sources, report_progress, ResearchLimits(depth=depth)).carry_out(question)
+    found = await Research(ctx, model, sources, report_progress, ResearchLimits(depth=depth)).run(question)
     return found, await cite_evidence(found, ctx)
 
 
@@ -118,7 +125,11 @@ def parse_depth(value: Any, component: str) -> int:
 
 
 async def _research_and_answer(
-    question: str, params: DeepResearchParams, ctx: NodeContext, model: ChatModel, listener: StreamedAnswer | BufferedAnswer
+    question: str,
+    params: DeepResearchParams,
+    ctx: NodeContext,
+    model: ChatModel,
+    listener: StreamedAnswer | BufferedAnswer,
 ) -> dict[str, Any]:
     """Research and answer; return the outputs."""
     empty = value_text(params.empty_response)
@@ -129,9 +140,9 @@ async def _research_and_answer(
         found, text = await gather_evidence(question, params.depth, ctx, model, sources, listener)
     outputs = {"formalized_content": text or empty, "json": [dict(chunk) for chunk in found]}
     if not question or (empty and not found):
-        await listener.say(empty)
+        await listener.write(empty)
         return {**outputs, "content": empty}
-    if not params.answers or not ctx.heard:
+    if not params.answers or not ctx.has_reader:
         return {**outputs, "content": ""}
     prompt = await assemble_prompt(params, ctx, question=question)
     system = await in_untrusted_thread(evidence_prompt, text, model)
@@ -143,7 +154,9 @@ async def _research_and_answer(
     return {**outputs, "content": answer.text}
 
 
-async def _end_failed(failure: NodeFailure, params: DeepResearchParams, listener: StreamedAnswer | BufferedAnswer) -> Outcome:
+async def _end_failed(
+    failure: NodeFailure, params: DeepResearchParams, listener: StreamedAnswer | BufferedAnswer
+) -> Outcome:
     """End a failed research: write the error or the author's default value to a stream, else output the default.
 
     Without a default value, a node that does not stream fails.

@@ -110,7 +110,9 @@ def analyse_task(own: str, agent: str, functions: Sequence[Mapping[str, Any]]) -
 def next_step(own: str, agent: str, analysis: str, functions: Sequence[Mapping[str, Any]], today: date) -> str:
     """Return the prompt that asks for the next calls; `own` is the author's guide."""
     form = _NEXT_STEP.format(today=today.isoformat(), stop=STOP, complete=COMPLETE)
-    return _sections((agent, ""), (form, ""), (own, "Rules"), (_list_functions(functions), "Functions"), (analysis, "Plan"))
+    return _sections(
+        (agent, ""), (form, ""), (own, "Rules"), (_list_functions(functions), "Functions"), (analysis, "Plan")
+    )
 
 
 def reflect(own: str, goal: str, results: str) -> str:

@@ -25,7 +25,7 @@ from components.nodes.agent.tool_calls import usage_entry
 from components.nodes.agent.tool_context import ToolContext
 from components.nodes.agent.tool_set import Function
 from components.nodes.llm.answer_stream import BufferedAnswer
-from components.tools.framework import evidence
+from components.tools.framework import citations
 from components.tools.framework.time_limits import timeout_text
 from providers.isolation.untrusted_threads import in_untrusted_thread
 from providers.models.billing.metering import count_usage
@@ -49,7 +49,7 @@ class ResearchLimits:
     depth: int = 3
     searches: int = 24
     calls: int = 40
-    at_once: int = 8
+    concurrency: int = 8
     seconds: float = 600.0
     tokens: int = 60_000  # of evidence
 
@@ -60,16 +60,16 @@ class _ResearchQuestion:
 
     question: str
     query: str
-    place: str
-    found: Sequence[Chunk] = ()
+    path: str
+    chunks: Sequence[Chunk] = ()
     calls: int = 0  # requests to the model
-    asked_for: Sequence[FollowUp] = ()
-    followers: "list[_ResearchQuestion]" = field(default_factory=list["_ResearchQuestion"])
+    follow_ups: Sequence[FollowUp] = ()
+    children: "list[_ResearchQuestion]" = field(default_factory=list["_ResearchQuestion"])
 
     def evidence(self) -> Iterator[Chunk]:
         """Yield the question's own evidence, then that of its follow-ups, in their order."""
-        yield from self.found
-        for follower in self.followers:
+        yield from self.chunks
+        for follower in self.children:
             yield from follower.evidence()
 
 
@@ -87,81 +87,81 @@ class Research:
         self._ctx = ctx
         self._model = model
         self._sources = sources
-        self._tell = report_progress
-        self._bounds = limits or ResearchLimits()
+        self._report_progress = report_progress
+        self._limits = limits or ResearchLimits()
         self._searches = 0
         self._calls = 0
-        self._known = set[str]()
+        self._queries = set[str]()
         self._errors: list[str] = []
-        self._room = asyncio.Semaphore(self._bounds.at_once)
+        self._slots = asyncio.Semaphore(self._limits.concurrency)
 
-    async def carry_out(self, question: str) -> list[Chunk]:
+    async def run(self, question: str) -> list[Chunk]:
         """Return all evidence for a question, each chunk once. Raises ToolError if all searches failed."""
         root = _ResearchQuestion(question, " ".join(question.split())[: research_prompts.MAX_QUESTION_CHARS], "0")
-        self._known.add(normalise_question(root.query))
-        await self._say(START)
+        self._queries.add(normalise_question(root.query))
+        await self._report_line(START)
         try:
-            async with PausableTimeout(self._bounds.seconds):
-                await self._levels(root)
+            async with PausableTimeout(self._limits.seconds):
+                await self._run_levels(root)
         except TimeoutError:
-            self._ctx.log.warning("research_out_of_time", seconds=self._bounds.seconds)
-        await self._say(END)
+            self._ctx.log.warning("research_out_of_time", seconds=self._limits.seconds)
+        await self._report_line(END)
         found = _deduplicate(root.evidence())
         if not found and self._errors:
             raise ToolError(self._errors[0])
-        return await in_untrusted_thread(_cut_to_tokens, found, self._bounds.tokens)
+        return await in_untrusted_thread(_cut_to_tokens, found, self._limits.tokens)
 
-    async def _levels(self, root: _ResearchQuestion) -> None:
+    async def _run_levels(self, root: _ResearchQuestion) -> None:
         level = [root]
-        for depth in range(self._bounds.depth, 0, -1):
-            level = level[: max(0, self._bounds.searches - self._searches)]
+        for depth in range(self._limits.depth, 0, -1):
+            level = level[: max(0, self._limits.searches - self._searches)]
             self._searches += len(level)
-            left, each_needs = self._bounds.calls - self._calls, 2 if depth > 1 else 1
+            left, each_needs = self._limits.calls - self._calls, 2 if depth > 1 else 1
             calls = [max(0, min(each_needs, left - each_needs * before)) for before in range(len(level))]
-            await _run_in_parallel(self._look_into(each, most) for each, most in zip(level, calls, strict=True))
+            await _run_in_parallel(self._research_question(each, most) for each, most in zip(level, calls, strict=True))
             self._calls += sum(each.calls for each in level)
             for each in level:
-                each.followers = list(self._new(each))
-            level = [follower for each in level for follower in each.followers]
+                each.children = list(self._new_follow_ups(each))
+            level = [follower for each in level for follower in each.children]
             if not level:
                 return
 
-    def _new(self, parent: _ResearchQuestion) -> Sequence[_ResearchQuestion]:
+    def _new_follow_ups(self, parent: _ResearchQuestion) -> Sequence[_ResearchQuestion]:
         """Return the follow-up questions that have not been researched before."""
         found = list[_ResearchQuestion]()
-        for number, each in enumerate(parent.asked_for, 1):
-            if normalise_question(each.query) not in self._known:
-                self._known.add(normalise_question(each.query))
-                found.append(_ResearchQuestion(each.question, each.query, f"{parent.place}.{number}"))
+        for number, each in enumerate(parent.follow_ups, 1):
+            if normalise_question(each.query) not in self._queries:
+                self._queries.add(normalise_question(each.query))
+                found.append(_ResearchQuestion(each.question, each.query, f"{parent.path}.{number}"))
         return found
 
     # -- one question -----------------------------------------------------------------------------------------------
-    async def _look_into(self, this: _ResearchQuestion, max_calls: int) -> None:
+    async def _research_question(self, this: _ResearchQuestion, max_calls: int) -> None:
         """Search, ask the model whether that suffices and what to search next, with `max_calls` requests at most."""
-        async with self._room:
-            await self._say(f"Searching by `{this.query}`...")
-            this.found, elapsed = await self._gathered(this.query)
-            await self._say(f"Retrieval {len(this.found)} results in {elapsed:.1f}ms")
+        async with self._slots:
+            await self._report_line(f"Searching by `{this.query}`...")
+            this.chunks, elapsed = await self._search_all(this.query)
+            await self._report_line(f"Retrieval {len(this.chunks)} results in {elapsed:.1f}ms")
             if this.calls == max_calls:
                 return
             this.calls += 1
-            await self._say("Checking the sufficiency for retrieved information.")
-            text = await in_untrusted_thread(evidence_text, this.found, self._model.spec.context_tokens // 2)
-            answer = await self._asked(f"check:{this.place}", research_prompts.check_prompt(this.question, text))
+            await self._report_line("Checking the sufficiency for retrieved information.")
+            text = await in_untrusted_thread(evidence_text, this.chunks, self._model.spec.context_tokens // 2)
+            answer = await self._ask(f"check:{this.path}", research_prompts.check_prompt(this.question, text))
             verdict = research_prompts.parse_verdict(answer)
             if verdict.is_sufficient:
-                await self._say(f"Yes, the retrieved information is sufficient for '{this.question}'.")
+                await self._report_line(f"Yes, the retrieved information is sufficient for '{this.question}'.")
                 return
             if this.calls == max_calls:
                 return
             this.calls += 1
             messages = research_prompts.follow_up_prompt(this.question, this.query, verdict.missing, text)
-            this.asked_for = research_prompts.parse_follow_ups(await self._asked(f"follow:{this.place}", messages))
-            if this.asked_for:
-                listed = "".join(f"</br> - {each.question}" for each in this.asked_for)
-                await self._say("Next step is to search for the following questions:" + listed)
+            this.follow_ups = research_prompts.parse_follow_ups(await self._ask(f"follow:{this.path}", messages))
+            if this.follow_ups:
+                listed = "".join(f"</br> - {each.question}" for each in this.follow_ups)
+                await self._report_line("Next step is to search for the following questions:" + listed)
 
-    async def _asked(self, key: str, messages: Sequence[Mapping[str, Any]]) -> str:
+    async def _ask(self, key: str, messages: Sequence[Mapping[str, Any]]) -> str:
         """Return the model's answer; "" if the request fails, which ends only this question."""
         key = f"research/{key}"
         reply: Completion | None = await load_reply(self._ctx, key)
@@ -173,25 +173,25 @@ class Research:
             return ""
         return reply.text
 
-    async def _gathered(self, query: str) -> tuple[list[Chunk], float]:
+    async def _search_all(self, query: str) -> tuple[list[Chunk], float]:
         """Search all sources; return their results in the sources' order, and the milliseconds of the slowest one."""
-        searches = await _run_in_parallel(self._searched(query, number) for number in range(len(self._sources)))
+        searches = await _run_in_parallel(self._search(query, number) for number in range(len(self._sources)))
         self._errors += [search["error"] for search in searches if search["error"]]
         found = _deduplicate(chunk for search in searches for chunk in search["chunks"])
         return found, max((search["elapsed_ms"] for search in searches), default=0.0)
 
-    async def _searched(self, query: str, number: int) -> Mapping[str, Any]:
+    async def _search(self, query: str, number: int) -> Mapping[str, Any]:
         """Search one source, or read the result of an earlier attempt: {chunks, error, elapsed_ms, usage}."""
         key = f"research/search:{sha256(query.encode()).hexdigest()[:32]}:{number}"
-        search = await self._ctx.recall(key)
+        search = await self._ctx.journal_get(key)
         if search is not None:
-            self._ctx.spent(Usage(*search["usage"]))
+            self._ctx.add_usage(Usage(*search["usage"]))
             return search
         clock = asyncio.get_running_loop()
         began = clock.time()
         source = self._sources[number]
         inner = CitationCollector(self._ctx, source, key)
-        error = await self._called(source, query, inner)
+        error = await self._call_source(source, query, inner)
         found = inner.chunks if source.component == "Retrieval" else inner.chunks[:WEB_RESULTS]
         elapsed = clock.time() - began
         search = {
@@ -200,7 +200,7 @@ class Research:
             "elapsed_ms": elapsed * 1000,
             "usage": usage_entry(inner.usage),
         }
-        await self._ctx.record(key, search)
+        await self._ctx.journal_put(key, search)
         await self._ctx.trace(
             {
                 "path": self._ctx.name or self._ctx.node_id,
@@ -212,22 +212,22 @@ class Research:
         )
         return search
 
-    async def _called(self, source: Function, query: str, inner: "CitationCollector") -> str:
+    async def _call_source(self, source: Function, query: str, inner: "CitationCollector") -> str:
         """Call a source's function within its time limit; return the error, "" if there is none."""
         limit = source.limit if source.limit is not None else self._ctx.time_limit(source.component)
         time = PausableTimeout(limit)
         try:
             async with time:
-                with count_usage(inner.spent):
+                with count_usage(inner.add_usage):
                     run = await source.call({query_argument(source): query}, inner.as_node_context())
         except TimeoutError:
-            if not time.expired():
+            if not time.has_expired():
                 raise
             return timeout_text(limit, "" if source.limit is not None else source.component)
         return run.error or ""
 
-    async def _say(self, line: str) -> None:
-        await self._tell(line + BREAK)
+    async def _report_line(self, line: str) -> None:
+        await self._report_progress(line + BREAK)
 
 
 class CitationCollector(ToolContext):
@@ -253,7 +253,7 @@ async def cite_evidence(found: Sequence[Chunk], ctx: NodeContext) -> str:
         }
         for chunk in found
     ]
-    return await evidence.cite_chunks(found, documents, ctx)
+    return await citations.cite_chunks(found, documents, ctx)
 
 
 def query_argument(source: Function) -> str:
@@ -268,7 +268,9 @@ def normalise_question(question: str) -> str:
 
 def evidence_text(found: Sequence[Chunk], tokens: int) -> str:
     """Return the evidence as text for the model, at most `tokens` tokens of it."""
-    return "\n".join(evidence.chunk_text(number, chunk) for number, chunk in enumerate(_cut_to_tokens(found, tokens), 1))
+    return "\n".join(
+        citations.chunk_text(number, chunk) for number, chunk in enumerate(_cut_to_tokens(found, tokens), 1)
+    )
 
 
 def _cut_to_tokens(found: Sequence[Chunk], tokens: int) -> list[Chunk]:

@@ -60,8 +60,8 @@ class ToolRounds:
             if not reply.calls or reply.error:
                 return reply
             for call in reply.calls:
-                await listener.running(call.name)
-            results = await self._calls.carry_out(reply.calls, str(number))
+                await listener.announce_tool(call.name)
+            results = await self._calls.run(reply.calls, str(number))
             messages.append(self._assistant_message(reply))
             messages += [
                 {"role": "tool", "tool_call_id": call.id, "content": used.text}
@@ -74,7 +74,7 @@ class ToolRounds:
         key = f"round:{number}"
         reply = await load_reply(self._ctx, key)
         if reply is not None:
-            await listener.retell(reply)
+            await listener.replay(reply)
             return reply
         reply = await listener.ask(request)
         if reply.calls or not is_final:
@@ -134,7 +134,7 @@ class RoundsInPrompts:
             completed = next((call for call in calls if call.name == COMPLETE), None)
             if completed is not None:
                 text = _answer_of(completed)
-                await listener.say(text)
+                await listener.write(text)
                 return Completion(text)
             history.append({"role": "user", "content": await self._call_tools(question, calls, listener, number, goal)})
         history.append({"role": "user", "content": prompts.ANSWER_TURN})
@@ -151,8 +151,8 @@ class RoundsInPrompts:
     ) -> str:
         """Carry out a round's calls; return the message that tells the model their results and its reflection."""
         for call in calls:
-            await listener.running(call.name)
-        used = await self._calls.carry_out(calls, str(number))
+            await listener.announce_tool(call.name)
+        used = await self._calls.run(calls, str(number))
         results = json_text([{"name": one.name, "result": one.result} for one in used])
         system = prompts.reflect(self._guides.get("reflection", ""), goal, results)
         turn: Message = {"role": "user", "content": prompts.REFLECT_TURN}
@@ -180,7 +180,9 @@ class RoundsInPrompts:
 
 def _read_calls(text: str, number: int) -> list[ToolCall] | str:
     """Return the calls in a reply, or a text for the model that says what is wrong with the reply."""
-    found = parse_repaired(without_reasoning(text).partition(STOP)[0].rpartition("```json")[2].strip().removesuffix("```"))
+    found = parse_repaired(
+        without_reasoning(text).partition(STOP)[0].rpartition("```json")[2].strip().removesuffix("```")
+    )
     items: list[Any] = [found] if isinstance(found, dict) else found if isinstance(found, list) else []
     if not items:
         return f"Tool call error: that was no JSON array of calls. Answer with the array alone, followed by {STOP}."
@@ -216,17 +218,17 @@ async def record_reply(ctx: NodeContext, key: str, reply: Completion) -> None:
         "calls": [_call_entry(call) for call in reply.calls],
         "usage": usage_entry(reply.usage),
     }
-    await ctx.record(key, entry)
+    await ctx.journal_put(key, entry)
 
 
 async def load_reply(ctx: NodeContext, key: str) -> Completion | None:
     """Return the reply that an earlier attempt recorded, or None. Its usage is added to the usage of this attempt."""
-    entry = await ctx.recall(key)
+    entry = await ctx.journal_get(key)
     if entry is None:
         return None
     calls: Sequence[Sequence[Any]] = entry["calls"]
     usage = Usage(*entry["usage"])
-    ctx.spent(usage)
+    ctx.add_usage(usage)
     return Completion(entry["text"], entry["reasoning"], tuple(ToolCall(*call) for call in calls), usage)
 
 

@@ -14,7 +14,7 @@ from canvas.errors import BudgetExceeded, NodeFailure
 from components.context import NodeContext
 from components.nodes.agent.tool_context import ToolContext
 from components.nodes.agent.tool_set import AGENT, Function
-from components.nodes.llm.json_in_text import to_storable_json, parse_repaired
+from components.nodes.llm.json_in_text import parse_repaired, to_storable_json
 from components.text.templates.templates import json_text
 from components.tools.framework.base import ToolRun
 from components.tools.framework.time_limits import timeout_text
@@ -52,8 +52,8 @@ class ToolCalls:
     ctx: NodeContext
     functions: Mapping[str, Function]
     ends_at: float
-    at_once: int = PARALLEL_CALLS
-    used: list[FinishedCall] = field(default_factory=list[FinishedCall])
+    concurrency: int = PARALLEL_CALLS
+    finished: list[FinishedCall] = field(default_factory=list[FinishedCall])
     artifacts: list[Mapping[str, Any]] = field(default_factory=list[Mapping[str, Any]])
 
     @property
@@ -61,15 +61,15 @@ class ToolCalls:
         """The schemas of the functions, as the model is offered them."""
         return [function.schema for function in self.functions.values()]
 
-    async def carry_out(self, calls: Sequence[ToolCall], place: str) -> list[FinishedCall]:
+    async def run(self, calls: Sequence[ToolCall], place: str) -> list[FinishedCall]:
         """Carry out a round's calls and return their results, in order. `place` identifies the round in the journal."""
-        slots = asyncio.Semaphore(self.at_once)
+        slots = asyncio.Semaphore(self.concurrency)
         refused: list[BudgetExceeded] = []
 
         async def one(call: ToolCall, index: int) -> Mapping[str, Any]:
             async with slots:
                 try:
-                    return await self._carried_out(call, f"{place}:{index}")
+                    return await self._load_or_run(call, f"{place}:{index}")
                 except BudgetExceeded as exceeded:  # the other calls continue, and their paid results are recorded
                     refused.append(exceeded)
                     return {}
@@ -83,25 +83,26 @@ class ToolCalls:
             raise refused[0]
         entries = [task.result() for task in tasks]
         used = [
-            FinishedCall(call.name, entry["arguments"], entry["result"]) for call, entry in zip(calls, entries, strict=True)
+            FinishedCall(call.name, entry["arguments"], entry["result"])
+            for call, entry in zip(calls, entries, strict=True)
         ]
-        self.used += used
+        self.finished += used
         self.artifacts += [artifact for entry in entries for artifact in entry["artifacts"]]
         return used
 
-    async def _carried_out(self, call: ToolCall, place: str) -> Mapping[str, Any]:
+    async def _load_or_run(self, call: ToolCall, place: str) -> Mapping[str, Any]:
         """Return the journal entry of a call, {arguments, result, artifacts, usage}; make the call if there is none."""
-        entry = await self.ctx.recall(f"call:{place}")
+        entry = await self.ctx.journal_get(f"call:{place}")
         if entry is not None:
-            self.ctx.spent(Usage(*entry["usage"]))
+            self.ctx.add_usage(Usage(*entry["usage"]))
             return entry
         function = self.functions.get(call.name)
         if function is None or function.effect != "unsafe":
-            return await self._once(call, place)
-        async with self.ctx.unrepeatable():
-            return await self._once(call, place)
+            return await self._run_call(call, place)
+        async with self.ctx.non_repeatable():
+            return await self._run_call(call, place)
 
-    async def _once(self, call: ToolCall, place: str) -> Mapping[str, Any]:
+    async def _run_call(self, call: ToolCall, place: str) -> Mapping[str, Any]:
         clock = asyncio.get_running_loop()
         began = clock.time()
         function = self.functions.get(call.name)
@@ -113,8 +114,8 @@ class ToolCalls:
             arguments = _arguments(call)
             inner = ToolContext(self.ctx, function, place)
             try:
-                with count_usage(inner.spent):
-                    run = await self._in_time(function, arguments, inner.as_node_context())
+                with count_usage(inner.add_usage):
+                    run = await self._call_within_limit(function, arguments, inner.as_node_context())
             finally:
                 usage = inner.usage
             result, artifacts = _cut_result(_plain(run.answer)), _artifacts(run)
@@ -126,7 +127,7 @@ class ToolCalls:
             "artifacts": artifacts,
             "usage": usage_entry(usage),
         }
-        await self.ctx.record(f"call:{place}", entry)
+        await self.ctx.journal_put(f"call:{place}", entry)
         await self.ctx.trace(
             {
                 "path": self.ctx.name or self.ctx.node_id,
@@ -138,7 +139,7 @@ class ToolCalls:
         )
         return entry
 
-    async def _in_time(self, function: Function, arguments: Mapping[str, Any], ctx: NodeContext) -> ToolRun:
+    async def _call_within_limit(self, function: Function, arguments: Mapping[str, Any], ctx: NodeContext) -> ToolRun:
         left = self.ends_at - asyncio.get_running_loop().time()
         own = function.limit if function.limit is not None else self.ctx.time_limit(function.component)
         seconds = max(0.0, min(own, left))
@@ -147,12 +148,12 @@ class ToolCalls:
             async with limit:
                 return await function.call(arguments, ctx)
         except TimeoutError:
-            if not limit.expired():
+            if not limit.has_expired():
                 raise
             limited = "" if function.limit is not None else function.component
             raise _InvalidCall(timeout_text(round(seconds, 1), limited if own <= left else AGENT)) from None
         finally:
-            self.ends_at += limit.stood_still  # paused time does not count (worker/context/rate_limit_wait.py)
+            self.ends_at += limit.paused_seconds  # paused time does not count (worker/context/rate_limit_wait.py)
 
 
 def usage_entry(usage: Usage) -> list[Any]:

@@ -30,9 +30,9 @@ class ToolContext(DelegatingContext):
         self.services = replace(ctx.services, http=within(ctx.services.http, place))
         self.usage = Usage()
 
-    def spent(self, usage: Usage) -> None:
+    def add_usage(self, usage: Usage) -> None:
         self.usage += usage
-        self._ctx.spent(usage)
+        self._ctx.add_usage(usage)
 
     def note_input(self, name: str, value: Any) -> None:
         pass
@@ -40,14 +40,14 @@ class ToolContext(DelegatingContext):
     def previous_output(self, name: str) -> Any:
         return None
 
-    async def say(self, text: str) -> None:
+    async def write(self, text: str) -> None:
         pass
 
     async def save_file(self, name: str, data: bytes, mime_type: str, *, place: str = "") -> Mapping[str, Any]:
         return await self._ctx.save_file(name, data, mime_type, place=f"{self._place}/{place}")
 
-    async def recall(self, key: str) -> Any:
-        return await self._ctx.recall(f"{self._place}/{key}")
+    async def journal_get(self, key: str) -> Any:
+        return await self._ctx.journal_get(f"{self._place}/{key}")
 
-    async def record(self, key: str, value: Any) -> bool:
-        return await self._ctx.record(f"{self._place}/{key}", value)
+    async def journal_put(self, key: str, value: Any) -> bool:
+        return await self._ctx.journal_put(f"{self._place}/{key}", value)

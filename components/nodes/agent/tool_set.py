@@ -108,7 +108,7 @@ def tool_function(entry: ToolEntry, number: int) -> Function:
     """Return the function that calls an entry's tool."""
     tool = entry.tool
     assert tool is not None  # agent.py builds the functions of sub-agents
-    params = tool.for_models(entry.params)
+    params = tool.adapt_for_models(entry.params)
     name = numbered_name(str(getattr(params, "function_name", None) or tool.function), number)
 
     async def call(arguments: Mapping[str, Any], ctx: NodeContext) -> ToolRun:
@@ -130,7 +130,7 @@ async def with_pinned_schema(tool: McpTool, ctx: NodeContext) -> McpTool:
     if tool.schema is not None or ctx.services.mcp is None:
         return tool
     try:
-        pinned = await ctx.services.mcp.pinned(tool.server, tool.name)
+        pinned = await ctx.services.mcp.load_pinned_description(tool.server, tool.name)
     except NodeFailure:
         pinned = None  # an unknown server; a call of the tool reports it
     if pinned is None:
@@ -183,15 +183,17 @@ async def _call_mcp(
         return ToolRun({}, failure.message, failure.message, failure.code)
 
 
-def _complete_arguments(tool: Tool[Any], params: ToolParams, arguments: Mapping[str, Any], ctx: NodeContext) -> dict[str, Any]:
+def _complete_arguments(
+    tool: Tool[Any], params: ToolParams, arguments: Mapping[str, Any], ctx: NodeContext
+) -> dict[str, Any]:
     """Return the arguments that the tool knows. A missing optional argument gets the author's stored value.
 
     Raises UnresolvedReference if that value refers to something that the canvas does not have.
     """
-    values = {name: arguments.get(name) for name in (*tool.arguments, *params.further_arguments)}
+    values = {name: arguments.get(name) for name in (*tool.arguments, *params.extra_arguments)}
     for name, argument in tool.arguments.items():
-        if not argument.required and argument.is_left_out(values[name]):
-            values[name] = resolve_argument(argument, tool.stored(params, name, argument), ctx)
+        if not argument.required and argument.is_omitted(values[name]):
+            values[name] = resolve_argument(argument, tool.stored_value(params, name, argument), ctx)
     return {name: value for name, value in values.items() if value is not None}
 
 

@@ -50,7 +50,7 @@ class DocGeneratorParams(Params):
 
     @field_validator("content")
     @classmethod
-    def _says_something(cls, content: Any) -> str:
+    def _is_not_empty(cls, content: Any) -> str:
         if not content:
             raise ValueError(f"[DocGenerator] Content {content!r} must not be empty.")
         return templates.value_text(content)
@@ -66,7 +66,7 @@ class DocGeneratorParams(Params):
 
     @field_validator("font_size")
     @classmethod
-    def _readable(cls, size: Any) -> Any:
+    def _is_valid_size(cls, size: Any) -> Any:
         is_number = isinstance(size, int | float) and not isinstance(size, bool) and math.isfinite(size)
         if not is_number or size < MIN_FONT_SIZE:
             raise ValueError(f"[DocGenerator] Font size {size!r} must be a number of {MIN_FONT_SIZE} or more.")
@@ -126,11 +126,11 @@ def _fill_references(content: str, ctx: NodeContext) -> str:
 
 async def _first_attempt_time(ctx: NodeContext) -> datetime:
     """Return the time at which the first attempt began, to the second."""
-    recorded = await ctx.recall(_BEGUN_KEY)
+    recorded = await ctx.journal_get(_BEGUN_KEY)
     if recorded is not None:
         return datetime.fromisoformat(recorded)
     now = datetime.now().astimezone().replace(microsecond=0)
-    await ctx.record(_BEGUN_KEY, now.isoformat())
+    await ctx.journal_put(_BEGUN_KEY, now.isoformat())
     return now
 
 

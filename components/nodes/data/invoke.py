@@ -24,7 +24,7 @@ from canvas.graph import uncertain_outcomes
 from canvas.outcome import Finished
 from components.base import Effect, Params, component
 from components.context import NodeContext
-from components.text.extraction.page_text import read_page, extract_body_text
+from components.text.extraction.page_text import extract_body_text, read_page
 from components.text.templates import templates
 from components.tools.framework.refused_addresses import refused_address_text
 from providers.http.redirects import REDIRECT_STATUSES, mask_secrets

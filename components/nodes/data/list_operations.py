@@ -131,7 +131,9 @@ def _sort(items: list[Any], params: ListOperationsParams) -> list[Any]:
     if stray is not None:
         raise _not_comparable(items[0], stray)
     try:
-        return sorted(items, key=_sort_key_by(params.sort_by) if by_object else None, reverse=params.sort_method == "desc")
+        return sorted(
+            items, key=_sort_key_by(params.sort_by) if by_object else None, reverse=params.sort_method == "desc"
+        )
     except TypeError as error:
         raise NodeFailure(f"sort: the items cannot be compared: {error}.") from error
 

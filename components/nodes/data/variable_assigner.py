@@ -39,7 +39,7 @@ class AssignmentFailed(NodeFailure):
 
     def __init__(self, message: str, assignments: Mapping[str, Any]) -> None:
         super().__init__(message)
-        self.assigned = assignments
+        self.assignments = assignments
 
 
 @component("VariableAssigner", VariableAssignerParams, effect="pure", assigns=True)
@@ -47,44 +47,44 @@ def variable_assigner(params: VariableAssignerParams, ctx: NodeContext) -> Finis
     assignment = _Assignment(ctx)
     for row in params.variables if isinstance(params.variables, list) else ():
         try:
-            assignment.carry_out(row if isinstance(row, Mapping) else {})
+            assignment.apply(row if isinstance(row, Mapping) else {})
         except NodeFailure as failure:
-            raise AssignmentFailed(failure.message, assignment.written) from failure
+            raise AssignmentFailed(failure.message, assignment.assignments) from failure
     has_errors = assignment.errors or ctx.previous_output("errors")
-    return Finished(outputs={"errors": assignment.errors} if has_errors else {}, assign=assignment.written)
+    return Finished(outputs={"errors": assignment.errors} if has_errors else {}, assign=assignment.assignments)
 
 
 class _Assignment:
     """The assignments of the rows so far, by the name of the whole variable or output."""
 
     def __init__(self, ctx: NodeContext) -> None:
-        self.written: dict[str, Any] = {}
+        self.assignments: dict[str, Any] = {}
         self.errors: list[str] = []
         self._ctx = ctx
 
-    def carry_out(self, row: Mapping[str, Any]) -> None:
+    def apply(self, row: Mapping[str, Any]) -> None:
         variable, operator, parameter = row.get("variable"), row.get("operator"), row.get("parameter")
         if not variable or not operator or (parameter is None and operator not in WITHOUT_PARAMETER):
             raise NodeFailure("Variable is not complete.")
         ref = references.parse_reference(str(variable))
         if ref.is_alias:
             raise NodeFailure(f"'{variable}' belongs to the Iteration and can't be assigned.")
-        value = self._changed(self.lookup(str(variable)), str(operator), parameter)
+        value = self._apply_operator(self.lookup(str(variable)), str(operator), parameter)
         if isinstance(value, str) and value.startswith("ERROR:") and operator not in ("overwrite", "set"):
             self.errors.append(value)
-        self.written[_root_name(ref)] = references.assign_path(self._root(ref), ref.path, value)
+        self.assignments[_root_name(ref)] = references.assign_path(self._root(ref), ref.path, value)
 
     def lookup(self, expression: str) -> Any:
         """Return a reference's value after the assignments so far. Raises UnresolvedReference like `ctx.lookup`."""
         ref = references.parse_reference(expression)
-        if _root_name(ref) in self.written:
-            return references.get_path(self.written[_root_name(ref)], ref.path)
+        if _root_name(ref) in self.assignments:
+            return references.get_path(self.assignments[_root_name(ref)], ref.path)
         return self._ctx.lookup(expression)
 
     def _root(self, ref: references.Ref) -> Any:
         return self.lookup(_root_name(ref)) if ref.path else None
 
-    def _changed(self, value: Any, operator: str, parameter: Any) -> Any:
+    def _apply_operator(self, value: Any, operator: str, parameter: Any) -> Any:
         match operator:
             case "overwrite":
                 return self.lookup(str(parameter))

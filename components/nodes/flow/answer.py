@@ -28,7 +28,7 @@ class AnswerParams(Params):
 async def answer(params: AnswerParams, ctx: NodeContext) -> Finished | WaitingForInput:
     unwritten = list(_unwritten_texts(params, ctx))
     if ctx.answers is None:
-        await ctx.say("\n".join(text for _, text in unwritten))
+        await ctx.write("\n".join(text for _, text in unwritten))
         return WaitingForInput(inputs={})
     query = ctx.answers.get("query")
     if not query:

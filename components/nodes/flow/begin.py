@@ -43,7 +43,7 @@ class BeginParams(Params):
 @component("Begin", BeginParams, effect="pure")
 async def begin(params: BeginParams, ctx: NodeContext) -> Finished:
     form = form_fields.fields_of(params.inputs)
-    for name, value in {**dict.fromkeys(form), **ctx.earlier_inputs()}.items():
+    for name, value in {**dict.fromkeys(form), **ctx.previous_inputs()}.items():
         ctx.note_input(name, value)
     outputs: dict[str, Any] = {}
     if params.mode == "Webhook":

@@ -16,7 +16,15 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from canvas.outcome import Outcome, Routed
 from components.base import component
 from components.context import NodeContext
-from components.nodes.llm.model_call import GenerationParams, Message, NoAnswer, Prompt, is_error, build_request, history_window
+from components.nodes.llm.model_call import (
+    GenerationParams,
+    Message,
+    NoAnswer,
+    Prompt,
+    build_request,
+    history_window,
+    is_error,
+)
 from components.nodes.llm.prompts import categorize_guide, conversation_line
 from components.text.templates.templates import value_text
 from providers.models.text.sanitizer import without_reasoning
@@ -89,7 +97,7 @@ async def categorize(params: CategorizeParams, ctx: NodeContext) -> Outcome:
     prompt = Prompt(categorize_guide(params.category_description), [question])
 
     answer = await model.complete(await build_request(prompt, params, model.spec, retries=None))
-    ctx.spent(answer.usage)
+    ctx.add_usage(answer.usage)
     if is_error(answer.text):
         raise NoAnswer(answer.text, kind=answer.error.code if answer.error else None)
 

@@ -33,7 +33,7 @@ class IterationParams(Params):
         return max(1, parallel_items.requested_concurrency({"max_concurrency": self.max_concurrency}))
 
     @property
-    def collecting(self) -> list[str]:
+    def collecting_outputs(self) -> list[str]:
         """The names of the outputs that collect values from the body."""
         declared = self.outputs if isinstance(self.outputs, Mapping) else {}
         return [name for name, output in declared.items() if isinstance(output, Mapping) and output.get("ref")]
@@ -46,7 +46,9 @@ class IterationItemParams(Params):
 @component("Iteration", IterationParams, effect="pure")
 def iteration(params: IterationParams, ctx: NodeContext) -> ContainerOpened:
     count = len(_items(params, ctx))
-    return ContainerOpened(count=count, concurrency=params.concurrency, outputs=dict.fromkeys(params.collecting))
+    return ContainerOpened(
+        count=count, concurrency=params.concurrency, outputs=dict.fromkeys(params.collecting_outputs)
+    )
 
 
 @component("IterationItem", IterationItemParams, effect="pure")
@@ -57,9 +59,9 @@ def iteration_item(params: IterationItemParams, ctx: NodeContext) -> NextIterati
     if index < len(items):
         return NextIteration(outputs={"item": items[index], "result": items[index], "index": index})
     outputs = dict(ctx.container_outputs())
-    collected = ctx.collected()
+    collected = ctx.collected_lists()
     if parent.concurrency > 1:
-        outputs.update({name: list(collected.get(name, ())) for name in (*parent.collecting, RESULTS)})
+        outputs.update({name: list(collected.get(name, ())) for name in (*parent.collecting_outputs, RESULTS)})
     elif index:
         outputs.update(collected)
     return ContainerExited(container=outputs)

@@ -50,7 +50,7 @@ class MessageParams(Params):
 
     @field_validator("content")
     @classmethod
-    def _says_something(cls, content: Any) -> Sequence[str]:
+    def _is_not_empty(cls, content: Any) -> Sequence[str]:
         if not content or not isinstance(content, str | list):
             raise ValueError(f"[Message] Content {content!r} must not be empty.")
         texts = [content] if isinstance(content, str) else content
@@ -75,16 +75,18 @@ async def message(params: MessageParams, ctx: NodeContext) -> Finished:
     for expression, value in values.items():
         ctx.note_input(expression, templates.display_text(value))
     text = _choose_alternative(params.content, ctx)
-    mentioned = {found.expression: found.ref for found in templates.find_references([text]) if found.expression in values}
+    mentioned = {
+        found.expression: found.ref for found in templates.find_references([text]) if found.expression in values
+    }
     files: list[dict[str, Any]] = []
     texts = {
-        expression: _written_text(ref, templates.display_text(values[expression], files), ctx.listens_to)
+        expression: _written_text(ref, templates.display_text(values[expression], files), ctx.streams_from)
         for expression, ref in mentioned.items()
     }
     parts = _fill_parts(text, texts) if _is_streamed(params, text) else [await _render(text, texts)]
     for part in parts:
         if part:
-            await ctx.say(part)
+            await ctx.write(part)
     written = "".join(parts)
     content = _without_reasoning(written)
     if params.stream and params.auto_play:
@@ -135,7 +137,9 @@ def leading_text(
         if part.ref.node == node_id or not is_known(part.ref):
             return None
         values = templates.resolve_values([part.expression.join("{}")], lookup)
-        texts = {name: _written_text(part.ref, templates.display_text(value), streams_from) for name, value in values.items()}
+        texts = {
+            name: _written_text(part.ref, templates.display_text(value), streams_from) for name, value in values.items()
+        }
         parts.extend(_fill_parts(params.content[0][part.start : part.end], texts))
     return None
 

@@ -19,9 +19,9 @@ from providers.models.types.chat import (
     ChatModel,
     ChatRequest,
     Completion,
+    ContentDelta,
     ErrorDelta,
     ReasoningDelta,
-    ContentDelta,
     ToolCall,
     Usage,
     UsageDelta,
@@ -35,15 +35,15 @@ class AnswerListener(Protocol):
         """Send a request and pass the answer on as it arrives. A failed answer has an `error`, which is its text."""
         ...
 
-    async def retell(self, answer: Completion) -> None:
+    async def replay(self, answer: Completion) -> None:
         """Pass on an answer that an earlier attempt recorded."""
         ...
 
-    async def say(self, text: str) -> None:
+    async def write(self, text: str) -> None:
         """Pass on a text that is not itself a model's answer."""
         ...
 
-    async def running(self, function: str) -> None:
+    async def announce_tool(self, function: str) -> None:
         """Report that a tool is about to be called."""
         ...
 
@@ -62,17 +62,17 @@ class BufferedAnswer:
 
     async def ask(self, call: ChatRequest) -> Completion:
         answer = await self._model.complete(call)
-        self._ctx.spent(answer.usage)
-        await self.retell(answer)
+        self._ctx.add_usage(answer.usage)
+        await self.replay(answer)
         return replace(answer, error=answer.error or _find_error(answer.text))
 
-    async def retell(self, answer: Completion) -> None:
+    async def replay(self, answer: Completion) -> None:
         self._reasoning.append(answer.reasoning)
 
-    async def say(self, text: str) -> None:
+    async def write(self, text: str) -> None:
         pass
 
-    async def running(self, function: str) -> None:
+    async def announce_tool(self, function: str) -> None:
         pass
 
 
@@ -87,7 +87,7 @@ class StreamedAnswer:
         self._model = model
         self._stored: list[str] = []
         self._reasoning: list[str] = []
-        self._thinks = False
+        self._is_thinking = False
         self.error = ""
 
     @property
@@ -111,38 +111,40 @@ class StreamedAnswer:
                 match delta:
                     case ContentDelta(text):
                         texts.append(text)
-                        await self.say(text)
+                        await self.write(text)
                     case ReasoningDelta(text):
                         thoughts.append(text)
-                        await self._reason(text)
+                        await self._write_reasoning(text)
                     case ErrorDelta():
                         error = delta
                         self.error = self.error or str(delta)
                     case UsageDelta(used):
                         usage += used
-                        self._ctx.spent(used)
+                        self._ctx.add_usage(used)
                     case CallsDelta(new_calls):
                         calls = new_calls
         finally:
             if isinstance(stream, AsyncGenerator):  # close the connection also if writing fails
                 await stream.aclose()
-        return Completion(self.error or "".join(texts), "".join(thoughts), calls, usage, error or _find_error(self.error))
+        return Completion(
+            self.error or "".join(texts), "".join(thoughts), calls, usage, error or _find_error(self.error)
+        )
 
-    async def retell(self, answer: Completion) -> None:
-        await self._reason(answer.reasoning)
-        await self.say(answer.text)
+    async def replay(self, answer: Completion) -> None:
+        await self._write_reasoning(answer.reasoning)
+        await self.write(answer.text)
 
-    async def say(self, text: str) -> None:
+    async def write(self, text: str) -> None:
         if is_error(text):
             self.error = self.error or text
         if not text or self.error:
             return
         await self._end_thinking()
         self._stored.append(text)
-        await self._ctx.say(text)
+        await self._ctx.write(text)
 
-    async def running(self, function: str) -> None:
-        await self._think(f"Running the {function} tool...")
+    async def announce_tool(self, function: str) -> None:
+        await self._write_thought(f"Running the {function} tool...")
 
     async def end(self, params: Params) -> Finished:
         """Return what was written, as an outcome. An error, or the default value in its place, is written last."""
@@ -152,28 +154,28 @@ class StreamedAnswer:
             return Finished(outputs=outputs)
         default = default_answer(params)
         if default is not None:
-            await self._ctx.say(value_text(default))
+            await self._ctx.write(value_text(default))
             return Finished(outputs={"content": default})
-        await self._ctx.say(self.error)
+        await self._ctx.write(self.error)
         return Finished(outputs={"content": self.error, "_ERROR": self.error})
 
-    async def _reason(self, text: str) -> None:
+    async def _write_reasoning(self, text: str) -> None:
         if text and not self.error:
             self._reasoning.append(text)
-        await self._think(text)
+        await self._write_thought(text)
 
-    async def _think(self, text: str) -> None:
+    async def _write_thought(self, text: str) -> None:
         if not text or self.error:
             return
-        self._stored.append(text if self._thinks else f"<think>{text}")
-        await self._ctx.say(text if self._thinks else THINK_START + text)
-        self._thinks = True
+        self._stored.append(text if self._is_thinking else f"<think>{text}")
+        await self._ctx.write(text if self._is_thinking else THINK_START + text)
+        self._is_thinking = True
 
     async def _end_thinking(self) -> None:
-        if self._thinks:
-            self._thinks = False
+        if self._is_thinking:
+            self._is_thinking = False
             self._stored.append("</think>")
-            await self._ctx.say(THINK_END)
+            await self._ctx.write(THINK_END)
 
 
 def _find_error(text: str) -> ErrorDelta | None:

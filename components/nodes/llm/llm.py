@@ -26,10 +26,10 @@ from components.nodes.llm.model_call import (
     PromptParams,
     assemble_prompt,
     base_delay,
+    build_request,
     default_answer,
     is_error,
     retry_wait,
-    build_request,
 )
 from components.nodes.llm.prompts import structured_output_guide
 from providers.models.text.sanitizer import without_reasoning
@@ -45,7 +45,7 @@ class LLMParams(PromptParams):
 
 @component("LLM", LLMParams, effect="idempotent")
 async def llm(params: LLMParams, ctx: NodeContext) -> Outcome:
-    if not ctx.heard:
+    if not ctx.has_reader:
         return Finished()
     return await ask_model(params, ctx, await assemble_prompt(params, ctx))
 
@@ -56,7 +56,7 @@ async def ask_model(params: PromptParams, ctx: NodeContext, prompt: Prompt) -> O
     schema = answer_schema(params.outputs)
     if schema is not None:
         return await _ask_for_json(params, ctx, model, prompt, schema)
-    if ctx.speaks:
+    if ctx.is_streaming:
         return await _stream_answer(params, ctx, model, prompt)
     return await _ask_for_text(params, ctx, model, prompt)
 
@@ -126,7 +126,9 @@ async def _stream_answer(params: PromptParams, ctx: NodeContext, model: ChatMode
     """Stream the answer to the user. An error, or the default value in its place, is written last."""
     stream = StreamedAnswer(ctx, model)
     try:
-        call = await build_request(prompt, params, model.spec, retries=params.max_retries, retry_delay=base_delay(params))
+        call = await build_request(
+            prompt, params, model.spec, retries=params.max_retries, retry_delay=base_delay(params)
+        )
         await stream.ask(call)
     except NoAnswer as error:
         stream.error = error.message
@@ -135,7 +137,7 @@ async def _stream_answer(params: PromptParams, ctx: NodeContext, model: ChatMode
 
 async def _complete(ctx: NodeContext, model: ChatModel, call: ChatRequest) -> Completion:
     answer = await model.complete(call)
-    ctx.spent(answer.usage)
+    ctx.add_usage(answer.usage)
     return answer
 
 

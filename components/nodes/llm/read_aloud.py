@@ -52,7 +52,7 @@ async def _write_audio(ctx: NodeContext, number: int, audio: bytes) -> None:
     except Exception as error:  # noqa: BLE001 (storage may fail in any way; the answer stays without this audio)
         _log_skipped(ctx, error)
     else:
-        await ctx.say(f"{AUDIO_START}{file['doc_id']}{AUDIO_END}")
+        await ctx.write(f"{AUDIO_START}{file['doc_id']}{AUDIO_END}")
 
 
 async def _iter_audio(ctx: NodeContext, speech: Speech, text: str) -> AsyncGenerator[bytes]:

@@ -19,9 +19,9 @@ from components.text.extraction.file_kinds import (
     check_size,
     image_type,
     kind_of,
-    wrap_parser_errors,
     too_large,
     unreadable,
+    wrap_parser_errors,
 )
 from components.text.extraction.page_pictures import count_pages, pages_as_images
 from components.text.extraction.page_text import SMALL_PAGE, extract_page_text
@@ -48,7 +48,7 @@ class UnparsedFile:
         """Return the result of `file_text`, computed where it cannot harm this process."""
         return await self._read(file_text)
 
-    async def whole(self, max_chars: int) -> str:
+    async def full_text(self, max_chars: int) -> str:
         """Return the result of `full_text`, computed where it cannot harm this process."""
         return await self._read(full_text, max_chars)
 
@@ -66,15 +66,15 @@ class UnparsedFile:
 
     def text_blocking(self) -> str:
         """Return the same as `text`, for a thread that may block."""
-        if self._is_harmless():
+        if self._is_cheap():
             return file_text(self.name, self.mime_type, self.data)
         try:
             return in_limited_process_blocking(file_text, self.name, self.mime_type, self.data)
         except ResourceLimitExceeded as limit:
-            raise self._too_costly(limit) from limit
+            raise self._limit_failure(limit) from limit
 
     async def _read(self, read: Callable[..., str], *more: Any) -> str:
-        if self._is_harmless():
+        if self._is_cheap():
             return await in_untrusted_thread(read, self.name, self.mime_type, self.data, *more)
         return await self._in_child(read, *more)
 
@@ -82,9 +82,9 @@ class UnparsedFile:
         try:
             return await in_limited_process(work, self.name, self.mime_type, self.data, *more)
         except ResourceLimitExceeded as limit:
-            raise self._too_costly(limit) from limit
+            raise self._limit_failure(limit) from limit
 
-    def _is_harmless(self) -> bool:
+    def _is_cheap(self) -> bool:
         match self.kind:
             case Kind.TEXT | Kind.IMAGE:
                 return True
@@ -93,7 +93,7 @@ class UnparsedFile:
             case _:
                 return False
 
-    def _too_costly(self, limit: ResourceLimitExceeded) -> NodeFailure:
+    def _limit_failure(self, limit: ResourceLimitExceeded) -> NodeFailure:
         if limit.retryable:
             return limit
         kind = self.kind

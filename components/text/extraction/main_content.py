@@ -115,17 +115,17 @@ def _find_best(body: "LexborNode") -> "LexborNode | None":
 
 @dataclass
 class _Paragraph:
-    said: int = 0  # characters outside of links
+    chars: int = 0  # characters outside of links
     commas: int = 0
 
     def add(self, text: str, *, is_linked: bool) -> None:
         if not is_linked:
-            self.said += len(text.strip())
+            self.chars += len(text.strip())
             self.commas += text.count(",") + text.count("，")
 
     @property
     def score(self) -> float:
-        return 0.0 if self.said < _MIN_PARAGRAPH_CHARS else 1 + self.commas + min(self.said / 100, 3)
+        return 0.0 if self.chars < _MIN_PARAGRAPH_CHARS else 1 + self.commas + min(self.chars / 100, 3)
 
 
 def _walk(top: "LexborNode") -> "Iterator[tuple[LexborNode, bool]]":

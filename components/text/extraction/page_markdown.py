@@ -200,16 +200,16 @@ class _MarkdownBuilder:
         after = " " if frame.line and frame.line[-1].endswith(" ") else ""
         text = " ".join(_HEADING.sub("", frame.text("\n")).split())
         target = node.attributes.get("href") or ""
-        address = self._absolute(target) if text else ""
+        address = self._absolute_url(target) if text else ""
         link = f"[{text}]({address})" if address else text
         return f"{before}{link}{after}"
 
     def _image(self, node: "LexborNode") -> str:
         source = node.attributes.get("src") or ""
-        address = self._absolute(source)
+        address = self._absolute_url(source)
         return f"![{' '.join((node.attributes.get('alt') or '').split())}]({address})" if address else ""
 
-    def _absolute(self, address: str) -> str:
+    def _absolute_url(self, address: str) -> str:
         if not address or self._addresses_left == 0:
             return ""
         self._addresses_left -= 1

@@ -9,7 +9,14 @@ from collections.abc import Iterator, Sequence
 from io import BytesIO
 from typing import TYPE_CHECKING
 
-from components.text.extraction.file_kinds import Kind, kind_of, library_missing, wrap_parser_errors, too_large, unreadable
+from components.text.extraction.file_kinds import (
+    Kind,
+    kind_of,
+    library_missing,
+    too_large,
+    unreadable,
+    wrap_parser_errors,
+)
 
 if TYPE_CHECKING:
     from types import ModuleType

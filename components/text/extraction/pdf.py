@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from io import BytesIO
 from typing import TYPE_CHECKING
 
-from components.text.extraction.file_kinds import Kind, library_missing, wrap_parser_errors, unreadable
+from components.text.extraction.file_kinds import Kind, library_missing, unreadable, wrap_parser_errors
 
 if TYPE_CHECKING:
     from pypdf import PdfReader

@@ -20,11 +20,11 @@ from components.text.extraction.file_kinds import (
     Kind,
     check_unpacked,
     library_missing,
-    wrap_parser_errors,
     too_large,
     unreadable,
+    wrap_parser_errors,
 )
-from components.text.extraction.tables import MAX_CELLS, ONLY_SHEET, Table, from_grid, count_cells, text_of
+from components.text.extraction.tables import MAX_CELLS, ONLY_SHEET, Table, count_cells, from_grid, text_of
 from providers.isolation.limited_process import ResourceLimitExceeded, in_limited_process
 from providers.isolation.untrusted_threads import in_untrusted_thread
 
@@ -80,9 +80,7 @@ def parse_grids(name: str, data: bytes, selection: str = "all") -> dict[str, lis
     for sheet, rows in _sheets(name, data):
         if not _is_selected(sheet, selection, is_first=not grids):
             continue
-        grid = _trim(
-            [[_value(cell) if number else _heading(cell) for cell in row] for number, row in enumerate(rows)]
-        )
+        grid = _trim([[_value(cell) if number else _heading(cell) for cell in row] for number, row in enumerate(rows)])
         cells_left -= count_cells(grid)
         if cells_left < 0:
             raise too_large(name, Kind.EXCEL, f"has more than {MAX_CELLS:,} cells")
@@ -163,7 +161,7 @@ def _workbook(name: str, data: bytes) -> Iterator[tuple[str, Iterator[Sequence[A
         for sheet in workbook.worksheets:
             page: Any = sheet
             page.reset_dimensions()  # the size that a file declares is often wrong
-            yield str(page.title), room.taken(page.iter_rows(values_only=True))
+            yield str(page.title), room.limit_rows(page.iter_rows(values_only=True))
 
 
 class _ReadLimit:
@@ -174,7 +172,7 @@ class _ReadLimit:
         self._rows = MAX_ROWS
         self._cells = 4 * MAX_CELLS
 
-    def taken(self, rows: Iterator[Sequence[Any]]) -> Iterator[Sequence[Any]]:
+    def limit_rows(self, rows: Iterator[Sequence[Any]]) -> Iterator[Sequence[Any]]:
         with wrap_parser_errors(self._name, Kind.EXCEL):
             for row in rows:
                 self._rows -= 1

@@ -99,14 +99,14 @@ class _Environment(ImmutableSandboxedEnvironment):
     intercepted_binops = frozenset({"+", "-", "*", "/", "//", "%", "**"})
 
     def __init__(self) -> None:
-        super().__init__(autoescape=False, finalize=self._weighed)
+        super().__init__(autoescape=False, finalize=self._charge_value)
         self.left = BUDGET
         self.text_length = 0
-        self.filters = {name: self._guarded(name, call) for name, call in FILTERS.items()}
-        self.filters["easel_counted"] = self._counted
-        self.filters["easel_joined"] = self._joined
-        self.filters["easel_weighed"] = self._weighed
-        self.tests = {name: self._guarded(name, call) for name, call in JINJA_TESTS.items()}
+        self.filters = {name: self._guard(name, call) for name, call in FILTERS.items()}
+        self.filters["easel_counted"] = self._count_items
+        self.filters["easel_joined"] = self._join_items
+        self.filters["easel_weighed"] = self._charge_value
+        self.tests = {name: self._guard(name, call) for name, call in JINJA_TESTS.items()}
         del self.globals["lipsum"]
 
     def spend(self, amount: int) -> None:
@@ -114,11 +114,11 @@ class _Environment(ImmutableSandboxedEnvironment):
         if self.left < 0:
             raise TemplateTooCostly("The template needs too much time or memory. Make its loops or texts smaller.")
 
-    def weight(self, value: Any) -> int:
+    def weigh(self, value: Any) -> int:
         """Return about how many characters a value has as text, stopping at the budget. Raises for a deep value."""
-        return len(value) if type(value) is str else self._measured(value)[0]
+        return len(value) if type(value) is str else self._measure(value)[0]
 
-    def _measured(self, value: Any) -> tuple[int, int]:
+    def _measure(self, value: Any) -> tuple[int, int]:
         """Return a value's weight and its number of levels.
 
         Hashing a tuple and freeing a chain of series recurse in C without a limit, which kills the process if the value
@@ -150,7 +150,9 @@ class _Environment(ImmutableSandboxedEnvironment):
             levels += bool(below)
             deepest = max(deepest, levels)
             if deepest > MAX_LEVELS:
-                raise TemplateTooCostly(f"The template makes values of more than {MAX_LEVELS} levels. Make them flatter.")
+                raise TemplateTooCostly(
+                    f"The template makes values of more than {MAX_LEVELS} levels. Make them flatter."
+                )
             level = below
         return total, deepest
 
@@ -160,18 +162,18 @@ class _Environment(ImmutableSandboxedEnvironment):
             self.spend(self.text_length)  # the body may write the whole template text again
         owner, name = getattr(__obj, "__self__", None), getattr(__obj, "__name__", "")
         levels = self._pay(name, args if owner is None else (owner, *args), kwargs)
-        metered = (self._metered(value, _separator_length(owner)) for value in args)
+        metered = (self._meter(value, _separator_length(owner)) for value in args)
         return _wrap_series(super().call(__context, __obj, *metered, **kwargs), levels)
 
     def getitem(self, obj: Any, argument: Any) -> Any:
-        self.spend(self.weight(argument))  # the lookup reads the whole argument
+        self.spend(self.weigh(argument))  # the lookup reads the whole argument
         found = super().getitem(obj, argument)
         if not isinstance(obj, str | list | tuple | dict):  # a filter by attribute has not paid for these contents yet
-            self.spend(self.weight(found))
+            self.spend(self.weigh(found))
         return found
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
-        heavy = self.weight(left) + self.weight(right)
+        heavy = self.weigh(left) + self.weigh(right)
         match operator:
             case "*" if isinstance(left, int) and not isinstance(right, int):
                 heavy *= abs(left)
@@ -206,13 +208,13 @@ class _Environment(ImmutableSandboxedEnvironment):
     def _pay(self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> int:
         """Pay for reading the arguments and for the call's extra cost; return the arguments' number of levels."""
         values = [*args, *kwargs.values()]
-        measured = [self._measured(value) for value in values]
+        measured = [self._measure(value) for value in values]
         weights = [weight for weight, _ in measured]
         levels = max((levels for _, levels in measured), default=0)
         self.spend(sum(weights) + extra_cost(name, values, weights, levels))
         return levels
 
-    def _guarded(self, name: str, call: Any) -> Any:
+    def _guard(self, name: str, call: Any) -> Any:
         own = 1 if hasattr(call, "jinja_pass_arg") else 0  # Jinja may pass its environment as the first argument
 
         @wraps(call)
@@ -221,33 +223,33 @@ class _Environment(ImmutableSandboxedEnvironment):
             self.spend(ITEM_COST)
             levels = self._pay(name, values, kwargs)
             each = cost_per_item(name, [*values, *kwargs.values()])
-            return _wrap_series(call(*args[:own], *(self._metered(value, each) for value in values), **kwargs), levels)
+            return _wrap_series(call(*args[:own], *(self._meter(value, each) for value in values), **kwargs), levels)
 
         return guarded
 
-    def _metered(self, value: Any, each: int) -> Any:
+    def _meter(self, value: Any, each: int) -> Any:
         """Return the value; a lazy series is wrapped, so that each item pays when it is read."""
         if not isinstance(value, Iterator) or isinstance(value, LoopContext):
             return value
-        return _LazySeries(self._paying(value, each), value.levels if isinstance(value, _LazySeries) else 0)
+        return _LazySeries(self._charge_items(value, each), value.levels if isinstance(value, _LazySeries) else 0)
 
-    def _paying(self, items: Iterator[Any], each: int) -> Iterator[Any]:
+    def _charge_items(self, items: Iterator[Any], each: int) -> Iterator[Any]:
         for item in items:
-            self.spend(1 + each + self.weight(item))
+            self.spend(1 + each + self.weigh(item))
             yield item
 
-    def _counted(self, items: Iterable[Any], text: int) -> Iterator[Any]:
+    def _count_items(self, items: Iterable[Any], text: int) -> Iterator[Any]:
         """Yield the items of a loop, and pay for each the `text` characters that the body writes itself."""
         for item in items:
             self.spend(ITEM_COST + text)
             yield item
 
-    def _joined(self, items: list[Any]) -> str:
-        self.spend(self.weight(items))
+    def _join_items(self, items: list[Any]) -> str:
+        self.spend(self.weigh(items))
         return "".join(str(item) for item in items)
 
-    def _weighed(self, value: Any) -> Any:
-        self.spend(self.weight(value))
+    def _charge_value(self, value: Any) -> Any:
+        self.spend(self.weigh(value))
         return value
 
 
@@ -297,7 +299,7 @@ class _CostInstrumenter(NodeTransformer):
     def visit_TemplateData(self, node: nodes.TemplateData) -> Any:
         return [
             nodes.Name(part, "load", lineno=node.lineno) if is_marker else nodes.TemplateData(part, lineno=node.lineno)
-            for is_marker, part in self._pieces(node.data)
+            for is_marker, part in self._split_markers(node.data)
         ]
 
     def visit_Const(self, node: nodes.Const) -> nodes.Node:
@@ -305,7 +307,7 @@ class _CostInstrumenter(NodeTransformer):
             return node
         parts: list[nodes.Expr] = [
             nodes.Name(part, "load", lineno=node.lineno) if is_marker else nodes.Const(part, lineno=node.lineno)
-            for is_marker, part in self._pieces(node.value)
+            for is_marker, part in self._split_markers(node.value)
         ]
         return (
             node if len(parts) < 2 and not any(isinstance(part, nodes.Name) for part in parts) else _join(parts, node)
@@ -340,10 +342,10 @@ class _CostInstrumenter(NodeTransformer):
             node.node = _charge(node.node)
         return node
 
-    def _pieces(self, text: str) -> Iterator[tuple[bool, str]]:
+    def _split_markers(self, text: str) -> Iterator[tuple[bool, str]]:
         """Yield the parts of a text in order: (whether it is a marker, part)."""
         position = 0
-        for start, marker in self.markers.places(text):
+        for start, marker in self.markers.find_all(text):
             if start > position:
                 yield False, text[position:start]
             self.spend(TAG_COST)

@@ -10,9 +10,9 @@ from xml.etree.ElementTree import Element
 from canvas.errors import ToolError
 from components.context import NodeContext
 from components.text.templates.templates import value_text
-from components.tools.framework import evidence, http, xml_tree
+from components.tools.framework import citations, http, xml_tree
 from components.tools.framework.base import Argument, Tool, ToolParams, ToolResult
-from components.tools.framework.evidence import Hit
+from components.tools.framework.citations import Hit
 from components.tools.framework.parameters import one_of, positive
 from components.tools.framework.xml_tree import text_of
 from providers.interfaces import HttpCall, HttpResponse
@@ -44,7 +44,7 @@ async def search(params: ArXivParams, arguments: Mapping[str, Any], ctx: NodeCon
     feed = await _parse_feed(await http.send(ctx, "ArXiv", HttpCall("GET", SEARCH, params=query_params)))
     rows = [_article(entry) for entry in feed.iterfind(f"{_ATOM}entry")]
     hits = (Hit(row["title"], row["pdf_url"], row["summary"]) for row in rows)
-    formalized = await evidence.cite_hits(hits, ctx)
+    formalized = await citations.cite_hits(hits, ctx)
     return ToolResult({"formalized_content": formalized, "json": rows}, answer=formalized)
 
 
@@ -98,6 +98,6 @@ ARXIV = Tool(
     call=search,
     effect="idempotent",
     brings_sources=True,
-    most_tries=MAX_TRIES,
-    pace=RATE_LIMIT,
+    max_attempts=MAX_TRIES,
+    rate_limit=RATE_LIMIT,
 )

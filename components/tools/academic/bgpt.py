@@ -13,9 +13,9 @@ from pydantic import BeforeValidator
 from canvas.errors import HttpFailed, ToolError
 from components.context import NodeContext
 from components.text.templates.templates import plain_text, value_text
-from components.tools.framework import evidence, http
+from components.tools.framework import citations, http
 from components.tools.framework.base import Argument, Tool, ToolParams, ToolResult
-from components.tools.framework.evidence import Hit
+from components.tools.framework.citations import Hit
 from components.tools.framework.parameters import positive, whole_number
 from providers.interfaces import HttpCall, HttpResponse
 
@@ -68,7 +68,7 @@ async def search(params: BGPTParams, arguments: Mapping[str, Any], ctx: NodeCont
     if params.days_back:
         body["days_back"] = params.days_back
     rows = _parse_rows(await _fetch(body, ctx))
-    formalized = await evidence.cite_hits((_hit(row) for row in rows if isinstance(row, Mapping)), ctx)
+    formalized = await citations.cite_hits((_hit(row) for row in rows if isinstance(row, Mapping)), ctx)
     return ToolResult({"formalized_content": formalized, "json": rows}, answer=formalized)
 
 

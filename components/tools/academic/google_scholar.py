@@ -12,9 +12,9 @@ from typing import Annotated, Any
 from canvas.errors import HttpFailed, NodeFailure
 from components.context import NodeContext
 from components.text.templates.templates import value_text
-from components.tools.framework import evidence, http
+from components.tools.framework import citations, http
 from components.tools.framework.base import Argument, Tool, ToolParams, ToolResult
-from components.tools.framework.evidence import Hit
+from components.tools.framework.citations import Hit
 from components.tools.framework.parameters import flag, one_of, positive, whole_number
 from providers.interfaces import HttpCall
 from providers.isolation.untrusted_threads import in_untrusted_thread
@@ -55,7 +55,7 @@ async def search(params: GoogleScholarParams, arguments: Mapping[str, Any], ctx:
         if len(rows) >= params.top_n or len(found) < ROWS_PER_PAGE:
             break
     rows = rows[: params.top_n]
-    formalized = await evidence.cite_hits(map(_hit, rows), ctx)
+    formalized = await citations.cite_hits(map(_hit, rows), ctx)
     return ToolResult({"formalized_content": formalized, "json": rows}, answer=formalized)
 
 
@@ -127,5 +127,5 @@ GOOGLE_SCHOLAR = Tool(
     call=search,
     effect="idempotent",
     brings_sources=True,
-    empty={"formalized_content": "", "json": []},
+    empty_outputs={"formalized_content": "", "json": []},
 )

@@ -13,9 +13,9 @@ from xml.etree.ElementTree import Element
 from canvas.errors import ToolError
 from components.context import NodeContext
 from components.text.templates.templates import value_text
-from components.tools.framework import evidence, http, xml_tree
+from components.tools.framework import citations, http, xml_tree
 from components.tools.framework.base import Argument, Tool, ToolParams, ToolResult
-from components.tools.framework.evidence import Hit
+from components.tools.framework.citations import Hit
 from components.tools.framework.parameters import positive
 from components.tools.framework.xml_tree import text_of
 from providers.interfaces import HttpCall, HttpResponse
@@ -36,14 +36,14 @@ class PubMedParams(ToolParams):
     api_key: Any = ""
 
     @property
-    def shown_key(self) -> str:
+    def rate_limit_key(self) -> str:
         return value_text(self.api_key).strip()
 
 
 async def search(params: PubMedParams, arguments: Mapping[str, Any], ctx: NodeContext) -> ToolResult:
     caller = {"db": "pubmed", "retmode": "xml", "email": value_text(params.email), "tool": "easel"}
-    if params.shown_key:
-        caller["api_key"] = params.shown_key
+    if params.rate_limit_key:
+        caller["api_key"] = params.rate_limit_key
     query_params = {**caller, "term": value_text(arguments["query"]), "retmax": params.top_n}
     ids = _parse_ids(await http.fetch(ctx, "PubMed", HttpCall("GET", SEARCH, params=query_params)))[: params.top_n]
     rows: list[dict[str, str]] = []
@@ -52,7 +52,7 @@ async def search(params: PubMedParams, arguments: Mapping[str, Any], ctx: NodeCo
         found = await in_untrusted_thread(_parse_tree, reply, "PubmedArticleSet")
         rows = [_row(article) for article in found.iter("PubmedArticle")]
     hits = (Hit(row["title"], row["url"], _content(row)) for row in rows)
-    formalized = await evidence.cite_hits(hits, ctx)
+    formalized = await citations.cite_hits(hits, ctx)
     return ToolResult({"formalized_content": formalized, "json": rows}, answer=formalized)
 
 
@@ -139,5 +139,5 @@ PUBMED = Tool(
     call=search,
     effect="idempotent",
     brings_sources=True,
-    pace=RATE_LIMIT,
+    rate_limit=RATE_LIMIT,
 )

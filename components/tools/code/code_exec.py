@@ -50,7 +50,7 @@ def _default_outputs() -> dict[str, Any]:
 
 
 class CodeExecParams(ToolParams):
-    null_counts: ClassVar[tuple[str, ...]] = ("script",)
+    fields_with_null: ClassVar[tuple[str, ...]] = ("script",)
 
     lang: Annotated[str, one_of("Support languages", tuple(LANGUAGES))] = "python"
     script: Annotated[Any, not_empty("Script")] = _DEFAULT_SCRIPT
@@ -58,7 +58,7 @@ class CodeExecParams(ToolParams):
     outputs: Any = Field(default_factory=_default_outputs)
 
     @property
-    def further_arguments(self) -> tuple[str, ...]:
+    def extra_arguments(self) -> tuple[str, ...]:
         """The program's arguments; a value in the call goes before the author's reference."""
         return tuple(map(str, self.arguments)) if isinstance(self.arguments, Mapping) else ()
 
@@ -69,17 +69,19 @@ async def execute(params: CodeExecParams, arguments: Mapping[str, Any], ctx: Nod
     sandbox = ctx.services.sandbox
     if sandbox is None:
         raise ToolError(NO_SANDBOX)
-    if sandbox.repeatable:
+    if sandbox.is_repeatable:
         return _check_result(await _run_program(sandbox, program, contract, ctx), contract)
-    recorded = await ctx.recall(_RESULT_KEY)
+    recorded = await ctx.journal_get(_RESULT_KEY)
     if recorded is None:
-        async with ctx.unrepeatable():
+        async with ctx.non_repeatable():
             recorded = await _run_program(sandbox, program, contract, ctx)
-            await ctx.record(_RESULT_KEY, recorded)  # before the result is used
+            await ctx.journal_put(_RESULT_KEY, recorded)  # before the result is used
     return _check_result(recorded, contract)
 
 
-async def _run_program(sandbox: Sandbox, program: Program, contract: OutputContract, ctx: NodeContext) -> Mapping[str, Any]:
+async def _run_program(
+    sandbox: Sandbox, program: Program, contract: OutputContract, ctx: NodeContext
+) -> Mapping[str, Any]:
     """Run the program; return {"outputs"} or {"error"}, and "printed" with its output beside the result."""
     printed = ""
     try:
@@ -140,7 +142,7 @@ def _check_result(recorded: Mapping[str, Any], contract: OutputContract) -> Tool
         raise ToolError(failure, answer=answer)
     outputs: Mapping[str, Any] = recorded["outputs"]
     shown = {name: value for name, value in outputs.items() if not name.startswith("_")} | printed
-    wrong = contract.mismatch(outputs[contract.name])
+    wrong = contract.find_mismatch(outputs[contract.name])
     if wrong:
         emptied = {contract.name: None}
         raise ToolError(wrong, outputs={**outputs, **emptied}, answer={"error": wrong, **shown, **emptied})
@@ -179,7 +181,7 @@ def _schema_arguments(params: CodeExecParams) -> Mapping[str, Argument]:
         contract = output_contract.contract_of(params.outputs)
     except ToolError:  # every call reports the wrong contract
         return CODE_EXEC.arguments
-    if contract.promises_nothing:
+    if contract.is_unrestricted:
         return CODE_EXEC.arguments
     script = CODE_EXEC.arguments["script"]
     described = f"The whole program. {_MAIN_RETURNS} of type {contract.type_name}."
@@ -231,11 +233,11 @@ CODE_EXEC = Tool(
     },
     call=execute,
     effect="keyed",
-    empty=None,
+    empty_outputs=None,
     main_output="content",
     retries=0,
-    for_models=adapt_for_models,
-    arguments_told=_schema_arguments,
+    adapt_for_models=adapt_for_models,
+    schema_arguments=_schema_arguments,
     outputs=(
         "result",
         "raw_result",

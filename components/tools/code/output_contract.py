@@ -40,22 +40,22 @@ class OutputContract:
     """The name and type of a node's own output: `array_depth` levels of arrays around `base_type`."""
 
     name: str
-    of: str
-    items: int = 0
+    base_type: str
+    array_depth: int = 0
 
     @property
     def type_name(self) -> str:
         """The type as it is written: `Array<Number>`."""
-        return "Array<" * self.items + self.of + ">" * self.items
+        return "Array<" * self.array_depth + self.base_type + ">" * self.array_depth
 
     @property
-    def promises_nothing(self) -> bool:
+    def is_unrestricted(self) -> bool:
         """Whether every value fulfils the contract."""
-        return self.of == ANY and self.items == 0
+        return self.base_type == ANY and self.array_depth == 0
 
-    def mismatch(self, value: Any) -> str | None:
+    def find_mismatch(self, value: Any) -> str | None:
         """Return what is wrong with a value; None if it fulfils the contract."""
-        return _mismatch(value, self.of, self.items, "")
+        return _mismatch(value, self.base_type, self.array_depth, "")
 
 
 def contract_of(outputs: Any) -> OutputContract:

@@ -31,13 +31,13 @@ class DeliveryRecord:
         self._number = 0
         self._ended: Mapping[str, Any] | None = None
 
-    async def look(self) -> Mapping[str, str] | None:
+    async def check_previous(self) -> Mapping[str, str] | None:
         """Read the record of earlier attempts; return the refused recipients if the message was sent, else None.
 
         None means that it may be sent now. Raises ToolError if it was refused for good or the outcome is unknown.
         """
-        while await self._ctx.recall(f"mail:begun:{self._number}") is not None:
-            self._ended = await self._ctx.recall(f"mail:ended:{self._number}")
+        while await self._ctx.journal_get(f"mail:begun:{self._number}") is not None:
+            self._ended = await self._ctx.journal_get(f"mail:ended:{self._number}")
             self._number += 1
         if not self._number:
             return None
@@ -51,17 +51,17 @@ class DeliveryRecord:
             raise ToolError(self._ended["error"])
         return None
 
-    async def carry_out(self, session: MailSession, message: bytes, refused: Mapping[str, str]) -> None:
+    async def deliver(self, session: MailSession, message: bytes, refused: Mapping[str, str]) -> None:
         """Deliver the message and record its beginning and end. Raises ToolError, also if the outcome is unknown.
 
         If another attempt has recorded the beginning already, nothing is delivered.
         """
-        guarded = nullcontext() if self._ctx.on_unknown == "fail" else self._ctx.unrepeatable()
+        guarded = nullcontext() if self._ctx.on_unknown == "fail" else self._ctx.non_repeatable()
         async with guarded:
-            if not await self._ctx.record(f"mail:begun:{self._number}", True):
+            if not await self._ctx.journal_put(f"mail:begun:{self._number}", True):
                 raise _unknown_outcome_error(self._ctx)  # another attempt has begun it since `check_previous`
             ended, error = await _try_delivery(session, message, refused)
-            await self._ctx.record(f"mail:ended:{self._number}", ended)
+            await self._ctx.journal_put(f"mail:ended:{self._number}", ended)
         self._number += 1
         if isinstance(error, DeliveryUnknown):
             raise _unknown_outcome_error(self._ctx) from error

@@ -20,7 +20,7 @@ from components.tools.email import message
 from components.tools.email.delivery_record import DeliveryRecord
 from components.tools.email.message import OutgoingEmail
 from components.tools.framework import http
-from components.tools.framework.base import Argument, Tool, ToolParams, ToolResult, retry_delay, max_retries_of
+from components.tools.framework.base import Argument, Tool, ToolParams, ToolResult, max_retries_of, retry_delay
 from components.tools.framework.parameters import not_empty, positive
 from providers.interfaces import Mail, MailAccount
 
@@ -67,7 +67,7 @@ async def _send(params: EmailParams, arguments: Mapping[str, Any], ctx: NodeCont
     if mail is None:
         raise ToolError("Email is not available: this deployment does not allow its canvases to send mail.")
     deliveries = DeliveryRecord(ctx)
-    refused = await deliveries.look()
+    refused = await deliveries.check_previous()
     if refused is None:
         refused = await _hand_over(to_send, mail, params, deliveries, ctx)
     return ToolResult({"success": True, **({"refused": list(refused)} if refused else {})}, answer=True)
@@ -86,8 +86,8 @@ async def _hand_over(
     while True:
         try:
             async with mail.connect(_account(params, ends_at - clock.time(), ctx)) as session:
-                refused = await session.address(to_send.sender, to_send.recipients)
-                await deliveries.carry_out(session, message.encode_message(to_send, datetime.now(UTC)), refused)
+                refused = await session.set_envelope(to_send.sender, to_send.recipients)
+                await deliveries.deliver(session, message.encode_message(to_send, datetime.now(UTC)), refused)
                 return refused
         except ToolError as error:
             wait = retry_delay(error, params)
@@ -151,7 +151,7 @@ EMAIL = Tool(
     },
     call=send,
     effect="keyed",
-    empty=_NOT_SENT,
+    empty_outputs=_NOT_SENT,
     main_output="result",
     owns_retries=True,
     outputs=("success", "refused", "result"),

@@ -94,6 +94,6 @@ TUSHARE = Tool(
     },
     call=news,
     effect="idempotent",
-    empty=None,
+    empty_outputs=None,
     outputs=("formalized_content",),
 )

@@ -44,7 +44,7 @@ WENCAI = Tool(
     arguments={"query": Argument("string", "The question, in words.", required=True, default="{sys.query}")},
     call=report,
     effect="pure",
-    empty={"report": ""},
+    empty_outputs={"report": ""},
     main_output="report",
     outputs=("report",),
 )

@@ -31,26 +31,26 @@ class YahooClient:
     ctx: NodeContext
     symbol: str
 
-    async def facts(self, modules: Sequence[str]) -> Mapping[str, Any]:
+    async def fetch_facts(self, modules: Sequence[str]) -> Mapping[str, Any]:
         """Return the vendor's facts by module; modules that it does not have are missing."""
-        params, headers = await self._admission()
+        params, headers = await self._fetch_crumb()
         params["modules"] = ",".join(modules)
         reply = await http.send(self.ctx, TOOL, self._call(self._address(FACTS), params, headers))
         return _only_result(reply, "quoteSummary")
 
-    async def month(self) -> Mapping[str, Any]:
+    async def fetch_month(self) -> Mapping[str, Any]:
         """Return the daily bars of the last month: `timestamp`, `meta`, `indicators`."""
         query_params = {"range": "1mo", "interval": "1d"}
         reply = await http.send(self.ctx, TOOL, self._call(self._address(CHART), query_params))
         return _only_result(reply, "chart")
 
-    async def news(self) -> list[Any]:
+    async def fetch_news(self) -> list[Any]:
         """Return recent articles that mention the stock."""
         query_params = {"q": self.symbol, "newsCount": MAX_NEWS, "quotesCount": 0}
         reply = await http.fetch(self.ctx, TOOL, self._call(SEARCH, query_params), http.BLOCKED_ADVICE)
         return http.require_list(http.parse_object(reply).get("news"), "news")
 
-    async def _admission(self) -> tuple[dict[str, Any], dict[str, str]]:
+    async def _fetch_crumb(self) -> tuple[dict[str, Any], dict[str, str]]:
         """Return the crumb as a query parameter and the cookie as a header, each empty if the vendor sends none.
 
         A request without them gets the vendor's reason for the refusal.

@@ -65,18 +65,18 @@ async def report(params: YahooFinanceParams, arguments: Mapping[str, Any], ctx: 
         *((CALENDAR,) if params.financials else ()),
         *(module for _, module, _ in statements),
     ]
-    facts = await yahoo.facts(modules) if modules else {}
+    facts = await yahoo.fetch_facts(modules) if modules else {}
     sections: list[tuple[str, str]] = []
     if params.info:
         sections.append(("Information", _information(facts)))
     if params.history:
-        sections.append(("History", _history(await yahoo.month())))
+        sections.append(("History", _history(await yahoo.fetch_month())))
     if params.financials:
         sections.append(("Calendar", _calendar(_plain(facts.get(CALENDAR)))))
     for title, module, name in statements:
         sections.append((title, _statement(_plain(facts.get(module)), name)))
     if params.news:
-        sections.append(("News", _news(await yahoo.news())))
+        sections.append(("News", _news(await yahoo.fetch_news())))
     text = "\n\n".join(f"# {title}:\n{table}\n" for title, table in sections)
     return ToolResult({"report": text}, answer=text)
 
@@ -135,7 +135,9 @@ def _calendar(events: Any) -> str:
         return ""
     earnings = events.get("earnings")
     found = {_title(name): _format_date(name, value) for name, value in _members(earnings) if value not in (None, [])}
-    found |= {_title(name): _format_date(name, value) for name, value in events.items() if not isinstance(value, dict | list)}
+    found |= {
+        _title(name): _format_date(name, value) for name, value in events.items() if not isinstance(value, dict | list)
+    }
     known = {name: value for name, value in found.items() if value is not None}
     depth = max((len(value) for value in known.values() if isinstance(value, list)), default=1)
     rows = [[row, *(_item(value, row) for value in known.values())] for row in range(depth)]
@@ -217,7 +219,7 @@ YAHOO_FINANCE = Tool(
     },
     call=report,
     effect="idempotent",
-    empty={"report": ""},
+    empty_outputs={"report": ""},
     main_output="report",
     outputs=("report",),
 )

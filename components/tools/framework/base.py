@@ -36,7 +36,7 @@ class ToolParams(Params):
 
     model_config = ConfigDict(hide_input_in_errors=True)
 
-    null_counts: ClassVar[tuple[str, ...]] = ()
+    fields_with_null: ClassVar[tuple[str, ...]] = ()
     """Fields in which null is a value; in all others null gives the field's default."""
 
     function_name: Any = ""
@@ -46,21 +46,21 @@ class ToolParams(Params):
     def _without_nulls(cls, stored: Any) -> Any:
         if not isinstance(stored, Mapping):
             return stored
-        defaulted = cls.model_fields.keys() - set(cls.null_counts)
+        defaulted = cls.model_fields.keys() - set(cls.fields_with_null)
         return {name: value for name, value in stored.items() if value is not None or name not in defaulted}
 
     @property
-    def further_arguments(self) -> tuple[str, ...]:
+    def extra_arguments(self) -> tuple[str, ...]:
         """Names that a call may pass beyond the arguments in the tool's schema."""
         return ()
 
     @property
-    def shown_key(self) -> str:
+    def rate_limit_key(self) -> str:
         """The API key by which the vendor counts requests; "" for none."""
         return ""
 
     @property
-    def finds_sources(self) -> bool:
+    def can_find_sources(self) -> bool:
         """Whether a tool that `brings_sources` can find sources with these parameters."""
         return True
 
@@ -88,11 +88,11 @@ class Argument:
     def is_free_text(self) -> bool:
         return self.type == "string" and not self.enum
 
-    def is_left_out(self, value: Any) -> bool:
+    def is_omitted(self, value: Any) -> bool:
         """Whether a value counts as not passed: null, or a blank text where the argument is not free text."""
         return value is None or (not self.is_free_text and isinstance(value, str) and not value.strip())
 
-    def is_fit(self, value: Any) -> bool:
+    def is_valid(self, value: Any) -> bool:
         """Whether a value has the argument's type and, if there is an enum, is one of its values."""
         is_of_type = isinstance(value, _TYPES[self.type]) and (self.type == "boolean" or not isinstance(value, bool))
         return is_of_type and (not self.enum or value in self.enum)
@@ -149,51 +149,54 @@ class Tool(Generic[P]):
     arguments: Mapping[str, Argument]
     call: CallTool[P]
     effect: Effect  # what repeating a call means
-    empty: Mapping[str, Any] | None = field(default_factory=lambda: {"formalized_content": ""})
+    empty_outputs: Mapping[str, Any] | None = field(default_factory=lambda: {"formalized_content": ""})
     main_output: str = "formalized_content"
     error_label: str = ""  # "Tavily": failures read "Tavily error: ..."; "" means the class name
     errors_are_bare: bool = False
     brings_sources: bool = False
     owns_retries: bool = False
     retries: int | None = None  # overrides the node's own number
-    most_tries: int | None = None  # the most that the vendor accepts, whatever the node says
-    pace: VendorRateLimit | None = None  # the vendor's limit for all workers together
+    max_attempts: int | None = None  # the most that the vendor accepts, whatever the node says
+    rate_limit: VendorRateLimit | None = None  # the vendor's limit for all workers together
     outputs: tuple[str, ...] = ("formalized_content", "json")  # all that a call may return
-    apart: Callable[[P], Collection[str]] = lambda params: ()  # arguments that a canvas passes as TextWithReferences
-    for_models: Callable[[P], P] = lambda params: params  # adapts the author's parameters to calls by a model
-    arguments_told: Callable[[P], Mapping[str, Argument]] | None = None  # replaces `arguments` in the schema
+    unresolved_arguments: Callable[[P], Collection[str]] = (
+        lambda params: ()
+    )  # arguments that a canvas passes as TextWithReferences
+    adapt_for_models: Callable[[P], P] = lambda params: params  # adapts the author's parameters to calls by a model
+    schema_arguments: Callable[[P], Mapping[str, Argument]] | None = None  # replaces `arguments` in the schema
 
     def schema(self, params: P, exposed_name: str) -> dict[str, Any]:
         """Return the function definition that is offered to a model."""
-        arguments = self.arguments if self.arguments_told is None else self.arguments_told(params)
+        arguments = self.arguments if self.schema_arguments is None else self.schema_arguments(params)
         properties = {
-            name: _argument_schema(argument, self.stored(params, name, argument)) for name, argument in arguments.items()
+            name: _argument_schema(argument, self.stored_value(params, name, argument))
+            for name, argument in arguments.items()
         }
         return {
             "type": "function",
             "function": {
                 "name": exposed_name,
                 "description": str(params.description or self.description),
-                "parameters": {"type": "object", "properties": properties, "required": self._required()},
+                "parameters": {"type": "object", "properties": properties, "required": self._required_names()},
             },
         }
 
     @staticmethod
-    def stored(params: ToolParams, name: str, argument: Argument) -> Any:
+    def stored_value(params: ToolParams, name: str, argument: Argument) -> Any:
         """Return the value that the author stored for an argument, else its default."""
         extra: Mapping[str, Any] = params.model_extra or {}
         return getattr(params, name) if name in type(params).model_fields else extra.get(name, argument.default)
 
     async def run(self, params: P, arguments: Mapping[str, Any], ctx: NodeContext) -> ToolRun:
         """Call the tool, with retries as the node allows. Failures of the tool are returned and not raised."""
-        if self.empty is not None and any(_is_empty(arguments.get(name)) for name in self._required()):
-            return ToolRun(dict(self.empty), self.empty.get(self.main_output, ""))
-        arguments = self._completed(arguments)
+        if self.empty_outputs is not None and any(_is_empty(arguments.get(name)) for name in self._required_names()):
+            return ToolRun(dict(self.empty_outputs), self.empty_outputs.get(self.main_output, ""))
+        arguments = self._with_defaults(arguments)
         hidden = redaction.secrets_in(params, params.secrets, ctx.services.vendor_keys.values())
         discreet = redaction.kept_from(ctx, hidden)
-        if self.pace is not None:
-            discreet = in_pace(discreet, self.pace.of(params.shown_key))
-        attempts = self._attempts(params)
+        if self.rate_limit is not None:
+            discreet = in_pace(discreet, self.rate_limit.for_key(params.rate_limit_key))
+        attempts = self._max_attempts(params)
         clock = asyncio.get_running_loop()
         ends_at = clock.time() + ctx.time_limit(self.name)
         async with PausableTimeout(None) as time:
@@ -205,32 +208,32 @@ class Tool(Generic[P]):
                     )
                 except Exception as error:  # noqa: BLE001 (a tool may raise anything; the model or the node handles it)
                     wait = retry_delay(error, params)
-                    is_late = clock.time() + wait >= ends_at + time.stood_still
+                    is_late = clock.time() + wait >= ends_at + time.paused_seconds
                     if attempt == attempts or not is_retryable(error) or is_late:
-                        return self._failed(error, hidden)
+                        return self._failure(error, hidden)
                     await asyncio.sleep(wait)
         raise AssertionError("unreachable")
 
-    def _attempts(self, params: P) -> int:
+    def _max_attempts(self, params: P) -> int:
         if self.owns_retries:
             return 1
         tries = 1 + (max_retries_of(params) if self.retries is None else self.retries)
-        return tries if self.most_tries is None else min(tries, self.most_tries)
+        return tries if self.max_attempts is None else min(tries, self.max_attempts)
 
-    def _required(self) -> list[str]:
+    def _required_names(self) -> list[str]:
         return [name for name, argument in self.arguments.items() if argument.required]
 
-    def _completed(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    def _with_defaults(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Return the arguments with defaults for the optional ones that were not passed."""
         defaults = {name: argument.default for name, argument in self.arguments.items() if not argument.required}
         passed = {
             name: value
             for name, value in arguments.items()
-            if value is not None and not (name in defaults and self.arguments[name].is_left_out(value))
+            if value is not None and not (name in defaults and self.arguments[name].is_omitted(value))
         }
         return defaults | passed
 
-    def _failed(self, error: Exception, hidden: tuple[str, ...]) -> ToolRun:
+    def _failure(self, error: Exception, hidden: tuple[str, ...]) -> ToolRun:
         message = _NESTED_TOO_DEEPLY if isinstance(error, RecursionError) else str(error) or type(error).__name__
         text = redaction.redact(message, hidden)
         label = f"{self.error_label or self.name} error: "
@@ -287,7 +290,7 @@ def _argument_schema(argument: Argument, stored: Any) -> dict[str, Any]:
         described["enum"] = list(argument.enum)
     if argument.items:
         described["items"] = {"type": argument.items}
-    is_told = not argument.required and not argument.is_free_text and argument.is_fit(stored)
+    is_told = not argument.required and not argument.is_free_text and argument.is_valid(stored)
     default = stored if is_told else argument.default
     if default is not None and "{" not in json_text(default):
         described["default"] = default

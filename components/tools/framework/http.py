@@ -47,7 +47,7 @@ async def send(ctx: NodeContext, tool: str, call: HttpCall) -> HttpResponse:
             url=url,
             trusted=call.trusted or is_named,
             redirects=MAX_REDIRECTS,
-            most_bytes=min(call.most_bytes, MAX_BYTES),
+            most_bytes=min(call.max_bytes, MAX_BYTES),
             timeout=min(call.timeout, ctx.time_limit(tool)),
         )
     )
@@ -61,7 +61,9 @@ async def fetch(ctx: NodeContext, tool: str, call: HttpCall, advice: str = "") -
     return reply
 
 
-def error_from_reply(reply: HttpResponse, message: str = "", *, wait: float | None = None, advice: str = "") -> HttpFailed:
+def error_from_reply(
+    reply: HttpResponse, message: str = "", *, wait: float | None = None, advice: str = ""
+) -> HttpFailed:
     """Return the error for a reply with a status other than 2xx.
 
     `message` is the vendor's own text, if the tool found one. `wait` marks the error as retryable after so many
@@ -105,7 +107,9 @@ def parse_object(reply: HttpResponse) -> dict[str, Any]:
     return body
 
 
-def list_in_reply(reply: HttpResponse, name: str, *, error_key: str, default_error: str, wait: float | None = None) -> list[Any]:
+def list_in_reply(
+    reply: HttpResponse, name: str, *, error_key: str, default_error: str, wait: float | None = None
+) -> list[Any]:
     """Return the list under `name` of a reply.
 
     Raises ToolError or HttpFailed if there is none, with the vendor's text under `error_key`, or `default_error`.

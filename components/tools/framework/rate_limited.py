@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from components.context import NodeContext
 from components.delegating_context import DelegatingContext
-from providers.interfaces import HttpCall, Http, HttpResponse
+from providers.interfaces import Http, HttpCall, HttpResponse
 from providers.models.types.rate_limits import VendorRateLimit
 
 

@@ -25,7 +25,7 @@ def _retired_tool(name: str, function: str) -> Tool[ToolParams]:
         arguments=_QUERY,
         call=refuse,
         effect="pure",
-        empty=None,
+        empty_outputs=None,
         errors_are_bare=True,
     )
 

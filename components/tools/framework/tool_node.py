@@ -15,7 +15,7 @@ from canvas.outcome import Failed, Finished, Outcome
 from components.base import Component
 from components.context import NodeContext
 from components.text.templates import templates
-from components.tools.framework.base import TextWithReferences, Argument, Tool, ToolParams, ToolRun
+from components.tools.framework.base import Argument, TextWithReferences, Tool, ToolParams, ToolRun
 from components.tools.framework.time_limits import timeout_text
 from providers.models.limits.pausable_timeout import PausableTimeout
 
@@ -54,13 +54,15 @@ async def _run_tool(tool: Tool[Any], params: ToolParams, ctx: NodeContext) -> To
 def _resolve_arguments(tool: Tool[Any], params: ToolParams, ctx: NodeContext) -> dict[str, Any]:
     """Return the node's value for each argument and record the values as the node's inputs; null is left out."""
     arguments: dict[str, Any] = {}
-    apart = tool.apart(params)
+    apart = tool.unresolved_arguments(params)
     for name, argument in tool.arguments.items():
-        stored = tool.stored(params, name, argument)
+        stored = tool.stored_value(params, name, argument)
         if stored is None:
             continue
         value = arguments[name] = resolve_argument(argument, stored, ctx, keep_references=name in apart)
-        ctx.note_input(name, {"text": value.text, "values": value.values} if isinstance(value, TextWithReferences) else value)
+        ctx.note_input(
+            name, {"text": value.text, "values": value.values} if isinstance(value, TextWithReferences) else value
+        )
     return arguments
 
 

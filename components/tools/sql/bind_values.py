@@ -29,10 +29,10 @@ class MarkedText:
     """A text with markers, the value of each marker, and the author's reference that it replaces."""
 
     text: str
-    marks: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    written: Mapping[str, str] = field(default_factory=dict[str, str])
+    values_by_marker: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    references_by_marker: Mapping[str, str] = field(default_factory=dict[str, str])
 
-    def bound(self, statement: str, db_type: str) -> BoundStatement:
+    def bind(self, statement: str, db_type: str) -> BoundStatement:
         """Return one statement with its bound values.
 
         Raises ToolError for a reference where a value cannot be bound, and for too many values.
@@ -42,14 +42,14 @@ class MarkedText:
         parts, values, position = [""], list[Any](), 0
         for token in read_only_rules.raw_tokens(statement, db_type) or ():
             as_it_is = statement[token.start : token.end + 1]
-            if not any(mark in as_it_is for mark in self.marks):
+            if not any(mark in as_it_is for mark in self.values_by_marker):
                 continue
-            if as_it_is in self.marks:
-                new = _values_to_bind(self.marks[as_it_is])
+            if as_it_is in self.values_by_marker:
+                new = _values_to_bind(self.values_by_marker[as_it_is])
             elif token.token_type == TokenType.STRING:
-                new = [self._filled(token.text)]
+                new = [self._fill_values(token.text)]
             else:
-                written = self.as_written(as_it_is)
+                written = self.restore_references(as_it_is)
                 raise ToolError(f"No value can be bound in {written}. Use a reference as a whole value or in quotes.")
             parts[-1] += statement[position : token.start]
             parts += [", "] * (len(new) - 1) + [""]
@@ -60,14 +60,14 @@ class MarkedText:
         parts[-1] += statement[position:]
         return BoundStatement(tuple(parts), tuple(values))
 
-    def as_written(self, text: str) -> str:
+    def restore_references(self, text: str) -> str:
         """Return a text about the statement with the author's references in place of the markers."""
-        return self._replaced(text, self.written)
+        return self._replace_markers(text, self.references_by_marker)
 
-    def _filled(self, text: str) -> str:
-        return self._replaced(text, {mark: value_text(value) for mark, value in self.marks.items()})
+    def _fill_values(self, text: str) -> str:
+        return self._replace_markers(text, {mark: value_text(value) for mark, value in self.values_by_marker.items()})
 
-    def _replaced(self, text: str, by_mark: Mapping[str, str]) -> str:
+    def _replace_markers(self, text: str, by_mark: Mapping[str, str]) -> str:
         """Replace all markers in one pass, because a replacement may look like a marker."""
         return replace_words(text, by_mark)
 

@@ -14,8 +14,8 @@ from pydantic import Field, field_validator, model_validator
 from canvas.errors import ToolError
 from components.context import NodeContext
 from components.text.templates.templates import value_text
-from components.tools.framework.base import TextWithReferences, Argument, Tool, ToolParams, ToolResult
-from components.tools.framework.parameters import not_empty, flag, one_of, positive
+from components.tools.framework.base import Argument, TextWithReferences, Tool, ToolParams, ToolResult
+from components.tools.framework.parameters import flag, not_empty, one_of, positive
 from components.tools.sql import bind_values, read_only_rules, result_table
 from components.tools.sql.bind_values import MarkedText
 from providers.interfaces import DatabaseSession
@@ -59,34 +59,48 @@ class ExeSQLParams(ToolParams):
 
 async def run_queries(params: ExeSQLParams, arguments: Mapping[str, Any], ctx: NodeContext) -> ToolResult:
     sql = arguments.get("sql")
-    written = bind_values.mark_references(sql.text, sql.values) if isinstance(sql, TextWithReferences) else MarkedText(value_text(sql))
+    written = (
+        bind_values.mark_references(sql.text, sql.values)
+        if isinstance(sql, TextWithReferences)
+        else MarkedText(value_text(sql))
+    )
     statements = await in_untrusted_thread(read_only_rules.split_statements, written.text, params.db_type)
     if not statements:
         raise ToolError("SQL for `ExeSQL` MUST not be empty.")
-    refusals = await in_untrusted_thread(lambda: [read_only_rules.refusal_reason(each, params.db_type) for each in statements])
+    refusals = await in_untrusted_thread(
+        lambda: [read_only_rules.refusal_reason(each, params.db_type) for each in statements]
+    )
     refused = next((text for text in refusals if text), None)
     if params.reject_all and refused:
-        raise ToolError(written.as_written(refused))
+        raise ToolError(written.restore_references(refused))
     if ctx.services.databases is None:
         raise ToolError("ExeSQL is not available: this deployment does not allow its canvases to reach databases.")
     target = {name: getattr(params, name) for name in ("db_type", "host", "port", "database", "username", "password")}
     target["timeout"] = ctx.time_limit(EXESQL.name)
     async with ctx.services.databases.connect(target) as connection:
         answers = [
-            _message_element(written.as_written(refusal)) if refusal else await _run_statement(statement, written, params, connection)
+            _message_element(written.restore_references(refusal))
+            if refusal
+            else await _run_statement(statement, written, params, connection)
             for statement, refusal in zip(statements, refusals, strict=True)
         ]
     formalized = "\n\n".join(text for _, text in answers if text)
     return ToolResult({"formalized_content": formalized, "json": [element for element, _ in answers]}, formalized)
 
 
-async def _run_statement(statement: str, written: MarkedText, params: ExeSQLParams, connection: DatabaseSession) -> tuple[Any, str]:
+async def _run_statement(
+    statement: str, written: MarkedText, params: ExeSQLParams, connection: DatabaseSession
+) -> tuple[Any, str]:
     """Run one statement; return its element of `json` and its text."""
     try:
-        sent = await in_untrusted_thread(written.bound, statement, params.db_type) if written.marks else statement
+        sent = (
+            await in_untrusted_thread(written.bind, statement, params.db_type)
+            if written.values_by_marker
+            else statement
+        )
         rows = await connection.execute(sent, params.max_records)
     except ToolError as error:
-        return _message_element(written.as_written(read_only_rules.failure_text(statement, error.message)))
+        return _message_element(written.restore_references(read_only_rules.failure_text(statement, error.message)))
     if not rows.rows:
         return {"content": NO_ROWS}, ""
     return await in_untrusted_thread(lambda: (result_table.json_rows(rows), result_table.text_table(rows)))
@@ -111,6 +125,6 @@ EXESQL = Tool(
     },
     call=run_queries,
     effect="idempotent",
-    empty=None,
-    apart=lambda params: ("sql",) if params.bind_references else (),
+    empty_outputs=None,
+    unresolved_arguments=lambda params: ("sql",) if params.bind_references else (),
 )

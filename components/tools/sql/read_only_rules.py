@@ -88,7 +88,9 @@ _ROW_FUNCTIONS = re.compile(
     r"(?:pg_|dblink|lo_(?:import|unlink|open|close|get|creat|create)$|http_(?:get|head|delete)$|nextval$)"
 )
 _CATALOGS = _words("pg_replication_slots pg_replication_origin pg_replication_origin_status")
-_FORBIDDEN_PACKAGES = _words("cron net aws_s3 aws_lambda azure_storage vault")  # all of their functions have side effects
+_FORBIDDEN_PACKAGES = _words(
+    "cron net aws_s3 aws_lambda azure_storage vault"
+)  # all of their functions have side effects
 _FORBIDDEN_PACKAGE_PREFIXES = ("utl_", "dbms_")
 _TSQL_LOCKS = _words("UPDLOCK XLOCK TABLOCK TABLOCKX HOLDLOCK PAGLOCK SERIALIZABLE REPEATABLEREAD")
 _TRINO_PASSTHROUGH = _words(
@@ -246,7 +248,9 @@ def _calls_forbidden_function(tokens: Sequence[_Token], number: int, db_type: st
     if tokens[number].word == "U" and following == "&":  # U&"pg\005fread_file"
         return _ends_in_quoted_name(tokens[number : number + 3])
     if db_type == "trino" and name in _TRINO_PASSTHROUGH:
-        return following == "(" and number > 0 and (tokens[number - 1].text == "." or _is_in_table_call(tokens[:number]))
+        return (
+            following == "(" and number > 0 and (tokens[number - 1].text == "." or _is_in_table_call(tokens[:number]))
+        )
     if following == "." and (name in _FORBIDDEN_PACKAGES or name.startswith(_FORBIDDEN_PACKAGE_PREFIXES)):
         return any(token.text == "(" for token in tokens[number + 3 : number + 4])
     is_one_of_them = name in _FORBIDDEN_FUNCTIONS or name.startswith(_FORBIDDEN_PREFIXES)

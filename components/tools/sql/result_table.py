@@ -35,7 +35,9 @@ def json_rows(found: Rows) -> list[dict[str, Any]]:
 
 def text_table(found: Rows) -> str:
     """Return all rows as a text table. Numbers are right-aligned, fractions have six digits."""
-    laid_out = [_layout_column(name, _as_json(column)) for name, column in zip(_names(found), _columns(found), strict=True)]
+    laid_out = [
+        _layout_column(name, _as_json(column)) for name, column in zip(_names(found), _columns(found), strict=True)
+    ]
     return "\n".join(f"|{'|'.join(cells)}|" for cells in zip(*laid_out, strict=True))
 
 
@@ -50,7 +52,9 @@ def _columns(found: Rows) -> list[list[Any]]:
 def _as_json(column: Sequence[Any]) -> list[Any]:
     stamps = [value for value in column if isinstance(value, datetime)]
     only_days = all(stamp.time() == time.min for stamp in stamps)
-    return [_day_or_instant(value, only_days) if isinstance(value, datetime) else _to_json_value(value) for value in column]
+    return [
+        _day_or_instant(value, only_days) if isinstance(value, datetime) else _to_json_value(value) for value in column
+    ]
 
 
 def _day_or_instant(stamp: datetime, only_days: bool) -> str:

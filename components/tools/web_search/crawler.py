@@ -84,7 +84,7 @@ def _check_url(url: str) -> str:
 
 # -- fetching ---------------------------------------------------------------------------------------------------------
 async def _fetch_by_http(url: str, params: CrawlerParams, ctx: NodeContext) -> FetchedPage:
-    call = HttpCall("GET", url, headers={"Accept": _ACCEPTED}, proxy=params.proxy or None, most_bytes=MAX_PAGE_BYTES)
+    call = HttpCall("GET", url, headers={"Accept": _ACCEPTED}, proxy=params.proxy or None, max_bytes=MAX_PAGE_BYTES)
     reply = await http.fetch(ctx, CRAWLER.name, call, http.CONTACT_ADVICE)
     kind = reply.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind == "application/pdf" or reply.content.startswith(b"%PDF-"):

@@ -17,9 +17,9 @@ from urllib.parse import parse_qs, urlsplit
 from canvas.errors import HttpFailed, NodeFailure, ToolError
 from components.context import NodeContext
 from components.text.templates.templates import value_text
-from components.tools.framework import evidence, http
+from components.tools.framework import citations, http
 from components.tools.framework.base import Argument, Tool, ToolParams, ToolResult
-from components.tools.framework.evidence import Hit
+from components.tools.framework.citations import Hit
 from components.tools.framework.parameters import one_of, positive
 from providers.interfaces import HttpCall, HttpResponse
 from providers.isolation.untrusted_threads import in_untrusted_thread
@@ -48,7 +48,7 @@ async def search(params: DuckDuckGoParams, arguments: Mapping[str, Any], ctx: No
             hits = [Hit(row["title"], row["href"], row["body"]) for row in rows]
         case other:
             raise ToolError(f"Web search channel {other} is not supported, it should be in [general, news]")
-    formalized = await evidence.cite_hits(hits, ctx)
+    formalized = await citations.cite_hits(hits, ctx)
     return ToolResult({"formalized_content": formalized, "json": rows}, answer=formalized)
 
 

@@ -13,9 +13,9 @@ from pydantic import Field
 from canvas.errors import ToolError
 from components.context import NodeContext
 from components.text.templates.templates import value_text
-from components.tools.framework import evidence, http
+from components.tools.framework import citations, http
 from components.tools.framework.base import Argument, Tool, ToolParams, ToolResult
-from components.tools.framework.evidence import Hit
+from components.tools.framework.citations import Hit
 from components.tools.framework.parameters import not_empty, whole_number
 from providers.interfaces import HttpCall
 
@@ -47,7 +47,7 @@ async def search(params: GoogleParams, arguments: Mapping[str, Any], ctx: NodeCo
     query_params = {name: value for name, value in options.items() if value not in (None, "")}
     reply = await http.send(ctx, "Google", HttpCall("GET", SEARCH, params=query_params))
     rows = http.list_in_reply(reply, "organic_results", error_key="error", default_error=NOTHING_FOUND)
-    formalized = await evidence.cite_hits((_hit(row) for row in rows if isinstance(row, Mapping)), ctx)
+    formalized = await citations.cite_hits((_hit(row) for row in rows if isinstance(row, Mapping)), ctx)
     return ToolResult({"formalized_content": formalized, "json": rows}, answer=formalized)
 
 

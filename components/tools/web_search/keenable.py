@@ -14,9 +14,9 @@ from pydantic import model_validator
 from canvas.errors import ToolError
 from components.context import NodeContext
 from components.text.templates.templates import value_text
-from components.tools.framework import evidence, http
+from components.tools.framework import citations, http
 from components.tools.framework.base import Argument, Tool, ToolParams, ToolResult
-from components.tools.framework.evidence import Hit
+from components.tools.framework.citations import Hit
 from components.tools.framework.parameters import one_of, positive
 from providers.interfaces import HttpCall
 
@@ -57,7 +57,7 @@ async def search(params: KeenableSearchParams, arguments: Mapping[str, Any], ctx
     call = HttpCall("POST", server + path, headers=headers, json=body_params, timeout=TIMEOUT_SECONDS, trusted=is_named)
     body = http.parse_object(await http.fetch(ctx, "KeenableSearch", call))
     rows = http.require_list(body.get("results"), "results")[: params.top_n]
-    formalized = await evidence.cite_hits((_hit(row) for row in rows if isinstance(row, Mapping)), ctx)
+    formalized = await citations.cite_hits((_hit(row) for row in rows if isinstance(row, Mapping)), ctx)
     return ToolResult({"formalized_content": formalized, "json": rows}, answer=formalized)
 
 

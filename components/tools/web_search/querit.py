@@ -14,11 +14,11 @@ from pydantic import Field
 from canvas.errors import HttpFailed, ToolError
 from components.context import NodeContext
 from components.text.templates.templates import value_text
-from components.tools.framework import evidence, http
+from components.tools.framework import citations, http
 from components.tools.framework.base import Argument, Tool, ToolParams, ToolResult
-from components.tools.framework.evidence import Hit
+from components.tools.framework.citations import Hit
 from components.tools.web_search import querit_options as options
-from components.tools.web_search.querit_options import check_argument, canvas_check
+from components.tools.web_search.querit_options import canvas_check, check_argument
 from providers.interfaces import HttpCall, HttpResponse
 
 SEARCH, CONTENTS = "https://api.querit.ai/v1/search", "https://api.querit.ai/v1/contents"
@@ -32,7 +32,7 @@ _RETRYABLE_STATUSES = frozenset({429, 500, 502, 503, 504})
 
 class QueritSearchParams(ToolParams):
     secrets: ClassVar[tuple[str, ...]] = ("api_key",)
-    null_counts: ClassVar[tuple[str, ...]] = ("query", "chunks_per_doc")
+    fields_with_null: ClassVar[tuple[str, ...]] = ("query", "chunks_per_doc")
 
     query: Annotated[Any, canvas_check(options.query)] = "{sys.query}"
     count: Annotated[Any, canvas_check(options.count)] = 10
@@ -68,7 +68,7 @@ async def search(params: QueritSearchParams, arguments: Mapping[str, Any], ctx: 
         request["filters"] = filters
     body = _parse_object(await _fetch(ctx, "QueritSearch", params.api_key, HttpCall("POST", SEARCH, json=request)))
     rows = (Hit(row.get("title"), row.get("url"), row.get("snippet"), 1) for row in _rows(body))
-    formalized = await evidence.cite_hits(rows, ctx)
+    formalized = await citations.cite_hits(rows, ctx)
     return ToolResult({"formalized_content": formalized, "json": body}, answer=formalized)
 
 
@@ -91,7 +91,10 @@ async def contents(params: QueritContentsParams, arguments: Mapping[str, Any], c
 
 def _filters(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return the filters of the search that are not empty."""
-    include, exclude = check_argument(_SITE_INCLUDE, arguments["site_include"]), check_argument(_SITE_EXCLUDE, arguments["site_exclude"])
+    include, exclude = (
+        check_argument(_SITE_INCLUDE, arguments["site_include"]),
+        check_argument(_SITE_EXCLUDE, arguments["site_exclude"]),
+    )
     sites = {name: listed for name, listed in (("include", include), ("exclude", exclude)) if listed}
     date_range = check_argument(options.time_range, arguments["time_range"])
     countries = check_argument(_COUNTRIES, arguments["country_include"])
@@ -146,9 +149,7 @@ QUERIT_SEARCH = Tool(
     arguments={
         "query": Argument("string", "A short, specific question or key words.", required=True, default="{sys.query}"),
         "count": Argument("integer", "How many pages to return.", default=10),
-        "chunks_per_doc": Argument(
-            "integer", "How many passages of each page: 1, 2 or 3.", default=options.MAX_CHUNKS
-        ),
+        "chunks_per_doc": Argument("integer", "How many passages of each page: 1, 2 or 3.", default=options.MAX_CHUNKS),
         "site_include": Argument("array", "Search these sites only, such as example.com.", default=[], items="string"),
         "site_exclude": Argument("array", "Leave these sites out.", default=[], items="string"),
         "time_range": Argument(
@@ -161,7 +162,7 @@ QUERIT_SEARCH = Tool(
     },
     call=search,
     effect="idempotent",
-    empty={"formalized_content": "", "json": {}},
+    empty_outputs={"formalized_content": "", "json": {}},
     brings_sources=True,
     error_label="Querit",
     retries=RETRIES,
@@ -180,7 +181,7 @@ QUERIT_CONTENTS = Tool(
     },
     call=contents,
     effect="idempotent",
-    empty=None,
+    empty_outputs=None,
     main_output="json",
     error_label="Querit contents",
     retries=RETRIES,

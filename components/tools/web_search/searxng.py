@@ -10,9 +10,9 @@ from typing import Annotated, Any
 from canvas.errors import AddressRefused, HttpFailed, ToolError
 from components.context import NodeContext
 from components.text.templates.templates import value_text
-from components.tools.framework import evidence, http
+from components.tools.framework import citations, http
 from components.tools.framework.base import Argument, Tool, ToolParams, ToolResult
-from components.tools.framework.evidence import Hit
+from components.tools.framework.citations import Hit
 from components.tools.framework.parameters import positive
 from components.tools.framework.tool_node import resolve_argument
 from providers.interfaces import HttpCall, HttpResponse
@@ -35,7 +35,7 @@ async def search(params: SearXNGParams, arguments: Mapping[str, Any], ctx: NodeC
         return ToolResult({"formalized_content": ""}, answer=WITHOUT_ADDRESS)
     rows = _rows(await _fetch(url, value_text(arguments["query"]), ctx))[: params.top_n]
     hits = (Hit(row.get("title"), row.get("url"), row.get("content")) for row in rows if isinstance(row, Mapping))
-    formalized = await evidence.cite_hits(hits, ctx)
+    formalized = await citations.cite_hits(hits, ctx)
     return ToolResult({"formalized_content": formalized, "json": rows}, answer=formalized)
 
 
@@ -55,7 +55,9 @@ async def _fetch(url: str, query: str, ctx: NodeContext) -> HttpResponse:
         "pageno": 1,
     }
     try:
-        return await http.fetch(ctx, "SearXNG", HttpCall("GET", f"{url}/search", params=query_params, timeout=TIMEOUT_SECONDS))
+        return await http.fetch(
+            ctx, "SearXNG", HttpCall("GET", f"{url}/search", params=query_params, timeout=TIMEOUT_SECONDS)
+        )
     except AddressRefused as refused:
         answer = f"SearXNG error: SSRF guard blocked '{url}': {refused.message}"
         raise AddressRefused(refused.message, answer=answer) from refused

@@ -12,9 +12,9 @@ from urllib.parse import urlsplit
 from canvas.errors import ToolError
 from components.context import NodeContext
 from components.text.templates.templates import value_text
-from components.tools.framework import evidence, http
+from components.tools.framework import citations, http
 from components.tools.framework.base import Argument, Tool, ToolParams, ToolResult
-from components.tools.framework.evidence import Hit
+from components.tools.framework.citations import Hit
 from components.tools.framework.parameters import flag, one_of, positive, text_list
 from providers.interfaces import HttpCall
 
@@ -61,7 +61,7 @@ async def search(params: TavilySearchParams, arguments: Mapping[str, Any], ctx: 
     }
     reply = await http.fetch(ctx, "TavilySearch", HttpCall("POST", SEARCH, headers=_bearer(params.api_key), json=body))
     rows = http.require_list(http.parse_object(reply).get("results"), "results")
-    formalized = await evidence.cite_hits((_hit(row) for row in rows if isinstance(row, Mapping)), ctx)
+    formalized = await citations.cite_hits((_hit(row) for row in rows if isinstance(row, Mapping)), ctx)
     return ToolResult({"formalized_content": formalized, "json": rows}, answer=formalized)
 
 
@@ -139,7 +139,7 @@ TAVILY_EXTRACT = Tool(
     },
     call=extract,
     effect="idempotent",
-    empty={"json": []},
+    empty_outputs={"json": []},
     main_output="json",
     error_label="Tavily",
     outputs=("json", "failed"),

@@ -10,9 +10,9 @@ from typing import Annotated, Any
 from canvas.errors import ToolError
 from components.context import NodeContext
 from components.text.templates.templates import value_text
-from components.tools.framework import evidence, http
+from components.tools.framework import citations, http
 from components.tools.framework.base import Argument, Tool, ToolParams, ToolResult
-from components.tools.framework.evidence import Hit
+from components.tools.framework.citations import Hit
 from components.tools.framework.parameters import one_of, positive
 from providers.interfaces import HttpCall
 
@@ -47,7 +47,7 @@ async def search(params: WikipediaParams, arguments: Mapping[str, Any], ctx: Nod
     call = HttpCall("GET", f"https://{params.language}.wikipedia.org/w/api.php", params=query_params)
     pages = _pages(http.parse_object(await http.fetch(ctx, "Wikipedia", call, http.CONTACT_ADVICE)))
     hits = [Hit(page.get("title"), page.get("fullurl"), page["extract"]) for page in pages]
-    formalized = await evidence.cite_hits(hits, ctx)
+    formalized = await citations.cite_hits(hits, ctx)
     rows = [{"title": hit.title, "url": hit.url, "extract": hit.content} for hit in hits]
     return ToolResult({"formalized_content": formalized, "json": rows}, answer=formalized)
 

@@ -17,7 +17,7 @@ from providers.models.embeddings.openai_embeddings import tokens_in
 from providers.models.embeddings.retrying_call import call_with_retries
 from providers.models.types.chat import ModelSpec
 from providers.models.wires.openai_responses import field_of, message_in
-from providers.models.wires.openai_sdk import RequestLimits, FileUpload, read_answer, send_request
+from providers.models.wires.openai_sdk import FileUpload, RequestLimits, read_answer, send_request
 
 KIND = "asr"
 MAX_AUDIO_BYTES = 25 * 1024 * 1024  # bytes of audio; the limit of most vendors
@@ -42,42 +42,55 @@ class Transcriber(Protocol):
 
 
 def open_transcriber(
-    spec: ModelSpec, limits: RequestLimits | None = None, retry_policy: RetryPolicy | None = None, meter: Meter | None = None
+    spec: ModelSpec,
+    limits: RequestLimits | None = None,
+    retry_policy: RetryPolicy | None = None,
+    meter: Meter | None = None,
 ) -> Transcriber:
     """Return a transcriber for a resolved spec. Raises ModelError if the vendor's transcripts are not supported."""
-    dialect = None if spec.stand_in else dialect_of_spec(spec)
+    dialect = None if spec.is_builtin else dialect_of_spec(spec)
     if dialect not in (Dialect.OPENAI, Dialect.AZURE):
-        raise _model_error(spec, f"Models of {spec.factory} cannot be used as {KIND} (model {spec.name}). Pick another.")
+        raise _model_error(
+            spec, f"Models of {spec.factory} cannot be used as {KIND} (model {spec.name}). Pick another."
+        )
     meter, is_azure = meter or Meter(spec, KIND), dialect is Dialect.AZURE
-    return VendorTranscriber(spec, limits or RequestLimits(), retry_policy or RetryPolicy(), meter=meter, is_azure=is_azure)
+    return VendorTranscriber(
+        spec, limits or RequestLimits(), retry_policy or RetryPolicy(), meter=meter, is_azure=is_azure
+    )
 
 
 class VendorTranscriber:
     """A speech-to-text model of one account. `asr_fields` of the account are added to each request."""
 
-    def __init__(self, spec: ModelSpec, limits: RequestLimits, retry_policy: RetryPolicy, *, meter: Meter, is_azure: bool) -> None:
+    def __init__(
+        self, spec: ModelSpec, limits: RequestLimits, retry_policy: RetryPolicy, *, meter: Meter, is_azure: bool
+    ) -> None:
         self._spec = spec
         self._meter = meter
         self._limits = limits
-        self._pace = retry_policy
+        self._retry_policy = retry_policy
         self._is_azure = is_azure
         own = spec.extra.get("asr_fields")
         self._fields = {str(name): str(value) for name, value in own.items()} if isinstance(own, Mapping) else {}
 
     async def transcribe(self, recording: Recording, *, language: str = "") -> str:
         if len(recording.data) > MAX_AUDIO_BYTES:
-            raise _model_error(self._spec, f"{recording.name} is larger than {MAX_AUDIO_BYTES:,} bytes. Send it in parts.")
+            raise _model_error(
+                self._spec, f"{recording.name} is larger than {MAX_AUDIO_BYTES:,} bytes. Send it in parts."
+            )
         if not recording.data:
             return ""
         sent = RequestSize(content=recording.data)
-        return await call_with_retries(partial(self._once, recording, language), sent, self._meter, self._pace)
+        return await call_with_retries(partial(self._send, recording, language), sent, self._meter, self._retry_policy)
 
-    async def _once(self, recording: Recording, language: str) -> tuple[str, int | None]:
+    async def _send(self, recording: Recording, language: str) -> tuple[str, int | None]:
         options = {"language": language} if language else {}
         body = {**self._fields, **options, "model": self._spec.name, "response_format": "json"}
-        hears = self._meter.hear
+        hears = self._meter.observe_headers
         upload = FileUpload("file", recording.name, recording.data, recording.mime_type)
-        reply = await send_request(self._spec, _PATH, body, self._limits, is_azure=self._is_azure, upload=upload, observe_headers=hears)
+        reply = await send_request(
+            self._spec, _PATH, body, self._limits, is_azure=self._is_azure, upload=upload, observe_headers=hears
+        )
         answer = read_answer(reply)
         text = field_of(answer, "text")
         if isinstance(text, str):

@@ -19,7 +19,7 @@ from weakref import WeakValueDictionary
 
 from canvas.errors import BudgetExceeded, ModelError, ToolError
 from providers.errors import ErrorCode, ProviderError, classify, redact, retry_after
-from providers.interfaces import HttpCall, Http, HttpResponse
+from providers.interfaces import Http, HttpCall, HttpResponse
 from providers.models.billing.metering import Meter, RequestSize
 from providers.models.text.sanitizer import clean
 from providers.models.types.chat import ModelSpec
@@ -60,27 +60,27 @@ class MemoryAudioCache:
     """An LRU cache of audio in this process, limited in bytes."""
 
     def __init__(self, max_bytes: int = CACHE_BYTES, clock: Callable[[], float] = monotonic) -> None:
-        self._room = max_bytes
+        self._max_bytes = max_bytes
         self._clock = clock
-        self._kept: OrderedDict[str, tuple[bytes, float]] = OrderedDict()  # audio, and time of expiry
+        self._entries: OrderedDict[str, tuple[bytes, float]] = OrderedDict()  # audio, and time of expiry
         self._size = 0
 
     async def get(self, key: str) -> bytes | None:
-        audio, until = self._kept.get(key, (None, 0.0))
+        audio, until = self._entries.get(key, (None, 0.0))
         if audio is None or until <= self._clock():
             return None
-        self._kept.move_to_end(key)
+        self._entries.move_to_end(key)
         return audio
 
     async def set(self, key: str, audio: bytes, ttl: timedelta) -> None:
         self._drop(key)
-        self._kept[key] = (audio, self._clock() + ttl.total_seconds())
+        self._entries[key] = (audio, self._clock() + ttl.total_seconds())
         self._size += len(audio)
-        while self._size > self._room:
-            self._drop(next(iter(self._kept)))
+        while self._size > self._max_bytes:
+            self._drop(next(iter(self._entries)))
 
     def _drop(self, key: str) -> None:
-        audio, _ = self._kept.pop(key, (b"", 0.0))
+        audio, _ = self._entries.pop(key, (b"", 0.0))
         self._size -= len(audio)
 
 
@@ -113,7 +113,7 @@ class OpenAISpeech:
         self._url = f"{spec.base_url.rstrip('/')}/audio/speech"
         self._http = http
         self._tenant = tenant
-        self._voicing = speech_settings or speech_settings_of(spec)
+        self._speech_settings = speech_settings or speech_settings_of(spec)
         self._cache = cache
         self._ttl = ttl
         self._trusted = trusted
@@ -124,41 +124,41 @@ class OpenAISpeech:
         if not spoken:
             return b""
         if self._ttl <= timedelta(0):
-            return await self._ask(spoken)
+            return await self._request(spoken)
         key = self.key_of(spoken)
         lock = _locks.setdefault(key, Lock())
         async with lock:
             audio = await self._cache.get(key)
             if audio is None:
-                audio = await self._ask(spoken)
+                audio = await self._request(spoken)
                 await self._cache.set(key, audio, self._ttl)
             return audio
 
     def key_of(self, spoken: str) -> str:
         """Return the cache key of a sentence."""
         digest = sha256(spoken.encode()).hexdigest()
-        return f"tts:cache:{self._tenant}:{self._spec.id}:{self._voice}:{self._voicing.format}:{digest}"
+        return f"tts:cache:{self._tenant}:{self._spec.id}:{self._voice}:{self._speech_settings.format}:{digest}"
 
     @property
     def _voice(self) -> str:
-        return self._voicing.voice.replace("{model}", self._spec.name)
+        return self._speech_settings.voice.replace("{model}", self._spec.name)
 
-    async def _ask(self, spoken: str) -> bytes:
+    async def _request(self, spoken: str) -> bytes:
         """Request audio that is not cached. Waits for rate limits by blocking, since the text was sent already."""
         try:
-            return await self._meter.passed(
-                partial(self._once, spoken), RequestSize(characters=len(spoken)), is_blocking=True
+            return await self._meter.call(
+                partial(self._send, spoken), RequestSize(characters=len(spoken)), is_blocking=True
             )
         except ProviderError as failed:
-            raise ModelError(failed.detail, retryable=failed.may_be_repeated) from failed
+            raise ModelError(failed.detail, retryable=failed.is_retryable) from failed
         except BudgetExceeded as refused:
             raise ModelError(f"**Error**: {refused.message}") from refused
 
-    async def _once(self, spoken: str) -> tuple[bytes, int | None]:
+    async def _send(self, spoken: str) -> tuple[bytes, int | None]:
         """Send one request; return the audio, and None for the tokens. Raises ProviderError."""
-        body = {**self._voicing.fields, "model": self._spec.name, "voice": self._voice, "input": spoken}
-        if self._voicing.format:
-            body["response_format"] = self._voicing.format
+        body = {**self._speech_settings.fields, "model": self._spec.name, "voice": self._voice, "input": spoken}
+        if self._speech_settings.format:
+            body["response_format"] = self._speech_settings.format
         headers = {"Authorization": f"Bearer {self._spec.api_key}"} if self._spec.api_key else {}
         call = HttpCall(
             "POST",
@@ -167,22 +167,22 @@ class OpenAISpeech:
             json=body,
             timeout=TIMEOUT,
             trusted=self._trusted,
-            most_bytes=MAX_AUDIO_BYTES,
+            max_bytes=MAX_AUDIO_BYTES,
         )
         try:
             reply = await self._http.send(call)
         except ToolError as error:
             code = ErrorCode.CONNECTION_ERROR if error.retryable else ErrorCode.MODEL_ERROR
-            raise ProviderError(code, f"**Error**: {self._redacted(error.message)}") from error
-        self._meter.hear(reply.headers)
+            raise ProviderError(code, f"**Error**: {self._redact(error.message)}") from error
+        self._meter.observe_headers(reply.headers)
         if not _is_audio(reply):
-            excerpt = self._redacted(clean(reply.content[: 4 * _MAX_EXCERPT].decode(errors="replace")))[:_MAX_EXCERPT]
+            excerpt = self._redact(clean(reply.content[: 4 * _MAX_EXCERPT].decode(errors="replace")))[:_MAX_EXCERPT]
             status = reply.status if reply.status >= 400 else 400
             wait = retry_after(reply.headers, datetime.now(UTC))
             raise ProviderError(classify(excerpt, status), f"**Error**: {reply.status}, {excerpt}", wait)
         return reply.content, None
 
-    def _redacted(self, text: str) -> str:
+    def _redact(self, text: str) -> str:
         return redact(text, self._spec.api_key)
 
 

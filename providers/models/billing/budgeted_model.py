@@ -15,11 +15,11 @@ from providers.models.types.chat import (
     ChatModel,
     ChatRequest,
     Completion,
+    ContentDelta,
     Delta,
     ModelSpec,
     RateLimitWait,
     ReasoningDelta,
-    ContentDelta,
     Usage,
     UsageDelta,
 )
@@ -30,7 +30,7 @@ class BudgetedModel:
 
     def __init__(self, model: ChatModel, budget: Budget) -> None:
         self._model = model
-        self._purse = budget
+        self._budget = budget
 
     @property
     def spec(self) -> ModelSpec:
@@ -38,7 +38,7 @@ class BudgetedModel:
 
     async def stream(self, request: ChatRequest) -> AsyncGenerator[Delta, None]:
         """Yield deltas as they arrive, one UsageDelta at the end. A cancelled call pays for what it received."""
-        reservation = await self._reserved(request)
+        reservation = await self._reserve(request)
         request, at_gate = _observe_wait(request)
         received: list[str] = []
         usage: Usage | None = None
@@ -51,11 +51,13 @@ class BudgetedModel:
                     yield delta
         finally:
             if reservation is not None:
-                await self._purse.settle(reservation, usage or at_gate.usage or self._so_far(request, received))
+                await self._budget.settle(
+                    reservation, usage or at_gate.usage or self._estimate_usage(request, received)
+                )
 
     async def complete(self, request: ChatRequest) -> Completion:
         """Return the whole answer without streaming."""
-        reservation = await self._reserved(request)
+        reservation = await self._reserve(request)
         request, at_gate = _observe_wait(request)
         usage: Usage | None = None
         try:
@@ -63,52 +65,52 @@ class BudgetedModel:
             usage = answer.usage
         finally:
             if reservation is not None:
-                await self._purse.settle(reservation, usage or at_gate.usage or self._so_far(request, ()))
+                await self._budget.settle(reservation, usage or at_gate.usage or self._estimate_usage(request, ()))
         return answer
 
-    async def _reserved(self, request: ChatRequest) -> Any:
-        if not await self._purse.is_limited():
+    async def _reserve(self, request: ChatRequest) -> Any:
+        if not await self._budget.is_limited():
             return None
-        spending = self._purse.spending
-        price = spending.prices.of(self.spec)
+        spending = self._budget.cost_model
+        price = spending.prices.price_of(self.spec)
         estimates = await in_untrusted_thread(estimate_chat, self.spec, request, price, spending.answer_tokens)
-        return await self._purse.reserve(self.spec, estimates, price)
+        return await self._budget.reserve(self.spec, estimates, price)
 
-    def _so_far(self, request: ChatRequest, received: Sequence[str]) -> Usage:
+    def _estimate_usage(self, request: ChatRequest, received: Sequence[str]) -> Usage:
         """Estimate the usage of a call that ended without reporting it: its prompt and the text received."""
         prompt, completion = prompt_tokens(request), count_tokens("".join(received))
         usage = Usage(prompt, completion, prompt + completion, calls=1)
-        return add_cost(usage, self._purse.spending.prices.of(self.spec))
+        return add_cost(usage, self._budget.cost_model.prices.price_of(self.spec))
 
 
 class _ObservedWait:
     """Wraps how a request waits for rate limits, and knows whether it is still waiting."""
 
     def __init__(self, patience: RateLimitWait | None) -> None:
-        self._patience = patience
-        self._is_kept = False
+        self._wait = patience
+        self._is_waiting = False
 
     @property
     def usage(self) -> Usage | None:
         """Return zero usage while the request has not been sent; None afterwards, when it is not known."""
-        return Usage() if self._is_kept else None
+        return Usage() if self._is_waiting else None
 
-    def sends(self) -> None:
-        self._is_kept = False
-        if self._patience is not None:
-            self._patience.sends()
+    def mark_sent(self) -> None:
+        self._is_waiting = False
+        if self._wait is not None:
+            self._wait.mark_sent()
 
     async def wait(self, seconds: float, title: str) -> None:
-        self._is_kept = True
-        await (self._patience or BlockingWait()).wait(seconds, title)
+        self._is_waiting = True
+        await (self._wait or BlockingWait()).wait(seconds, title)
 
     @property
-    def comes_back(self) -> bool:
-        return self._patience is not None and self._patience.comes_back
+    def is_postponed(self) -> bool:
+        return self._wait is not None and self._wait.is_postponed
 
 
 def _observe_wait(request: ChatRequest) -> tuple[ChatRequest, _ObservedWait]:
-    at_gate = _ObservedWait(request.patience)
+    at_gate = _ObservedWait(request.rate_limit_wait)
     return replace(request, patience=at_gate), at_gate
 
 

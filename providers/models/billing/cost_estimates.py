@@ -40,7 +40,7 @@ class Budget(Protocol):
     """The budget that model calls are charged to."""
 
     @property
-    def spending(self) -> CostModel: ...
+    def cost_model(self) -> CostModel: ...
 
     async def is_limited(self) -> bool:
         """Return whether any limit applies to the next call, so that an estimate is needed."""
@@ -59,7 +59,9 @@ class Budget(Protocol):
         ...
 
 
-def estimate_chat(spec: ModelSpec, request: ChatRequest, price: Price | None, default_answer: int) -> dict[str, CostEstimate]:
+def estimate_chat(
+    spec: ModelSpec, request: ChatRequest, price: Price | None, default_answer: int
+) -> dict[str, CostEstimate]:
     """Return the estimates of a chat call by measure; `usual` is the default length of an answer in tokens.
 
     A long prompt takes a while to count.
@@ -68,7 +70,7 @@ def estimate_chat(spec: ModelSpec, request: ChatRequest, price: Price | None, de
     least, most = answer_tokens(spec, request, prompt, default_answer)
     estimates = {TOKENS: CostEstimate(prompt + least, prompt + most), CALLS: CostEstimate(1, 1, is_known=True)}
     if price is not None and price is not FREE:
-        cost = [price.of(Usage(prompt, answer, prompt + answer, calls=1)) for answer in (least, most)]
+        cost = [price.cost_of(Usage(prompt, answer, prompt + answer, calls=1)) for answer in (least, most)]
         estimates[price.currency] = CostEstimate(cost[0], cost[1])
     return estimates
 
@@ -102,7 +104,12 @@ def amounts_of(usage: Usage) -> dict[str, int]:
 def prompt_tokens(request: ChatRequest) -> int:
     """Return the estimated tokens of a request: its messages, tools and images."""
     tools = count_tokens(json.dumps(list(request.tools), ensure_ascii=False, default=str)) if request.tools else 0
-    return message_tokens(request.messages) + tools + IMAGE_TOKENS * len(request.images) + MESSAGE_OVERHEAD_TOKENS * len(request.messages)
+    return (
+        message_tokens(request.messages)
+        + tools
+        + IMAGE_TOKENS * len(request.images)
+        + MESSAGE_OVERHEAD_TOKENS * len(request.messages)
+    )
 
 
 def answer_tokens(spec: ModelSpec, request: ChatRequest, prompt: int, default_answer: int) -> tuple[int, int]:

@@ -25,8 +25,8 @@ from providers.errors import ProviderError
 from providers.isolation.untrusted_threads import in_untrusted_thread
 from providers.models.billing.cost_estimates import Budget, estimate_of
 from providers.models.billing.prices import FREE, Price, add_cost
-from providers.models.limits.gated_wire import PermitRequest, RequestLimiter
 from providers.models.limits.idempotency_keys import IdempotencyKeys, KeyedRequest
+from providers.models.limits.rate_limited_wire import PermitRequest, RequestLimiter
 from providers.models.text.context_window import count_tokens
 from providers.models.types.chat import (
     ChatModel,
@@ -85,12 +85,12 @@ class BillingContext:
     `longest` is the longest wait of a request in seconds if there is no `patience`.
     """
 
-    patience: RateLimitWait | None = None
-    purse: Budget | None = None
-    spent: Callable[[Usage], None] = _ignore_usage
-    chat: Callable[[ChatModel], ChatModel] = _unchanged
-    repeats: IdempotencyKeys | None = None
-    longest: float = MAX_WAIT
+    rate_limit_wait: RateLimitWait | None = None
+    budget: Budget | None = None
+    record_usage: Callable[[Usage], None] = _ignore_usage
+    wrap_model: Callable[[ChatModel], ChatModel] = _unchanged
+    idempotency_keys: IdempotencyKeys | None = None
+    max_wait: float = MAX_WAIT
 
 
 _payer: ContextVar[BillingContext | None] = ContextVar("payer", default=None)
@@ -118,23 +118,23 @@ def count_usage(record_usage: Callable[[Usage], None]) -> Generator[None]:
 class BlockingWait:
     """Waits for rate limits by blocking, for a limited time: for callers that cannot be rescheduled."""
 
-    comes_back = False
+    is_postponed = False
 
     def __init__(self, max_wait: float = MAX_WAIT) -> None:
-        self._left = max_wait
+        self._remaining = max_wait
 
-    def sends(self) -> None:
+    def mark_sent(self) -> None:
         pass
 
     async def wait(self, seconds: float, title: str) -> None:
         """Wait for `seconds`, or for a part of them. Raises ModelError once all waits together took too long."""
-        if self._left <= 0:
+        if self._remaining <= 0:
             message = (
                 f"The rate limits of {title} did not allow a request in time. Try again later, or raise these limits."
             )
             raise ModelError(message, retryable=True, kind=RATE_LIMIT_TIMEOUT)
         step = min(seconds, WAIT_STEP)
-        self._left -= step
+        self._remaining -= step
         await asyncio.sleep(step)
 
 
@@ -145,10 +145,10 @@ class Meter:
     spec: ModelSpec
     kind: str
     price: Price | None = FREE
-    gate: RequestLimiter | None = None
-    otherwise: BillingContext = field(default_factory=BillingContext)
+    limiter: RequestLimiter | None = None
+    default_payer: BillingContext = field(default_factory=BillingContext)
 
-    async def passed(
+    async def call(
         self, ask: Callable[[], Awaitable[tuple[T, int | None]]], sent: RequestSize, *, is_blocking: bool = False
     ) -> T:
         """Reserve, wait for the rate limits, send the request once with `ask`, count its usage and return its result.
@@ -156,21 +156,25 @@ class Meter:
         `ask` also returns the tokens that the vendor has counted, or None.
         `stays`: block in the wait for rate limits even if the attempt could be rescheduled.
         """
-        payer = _payer.get() or self.otherwise
+        payer = _payer.get() or self.default_payer
         expected = self._usage(sent, await _count_tokens(sent))
         reservation = None
-        if payer.purse is not None and await payer.purse.is_limited():
-            reservation = await payer.purse.reserve(self.spec, estimate_of(expected, self.price), self.price)
+        if payer.budget is not None and await payer.budget.is_limited():
+            reservation = await payer.budget.reserve(self.spec, estimate_of(expected, self.price), self.price)
         used = Usage()  # zero until the request is sent
         try:
             with _key_for(payer, self.kind, self.spec.id, sent.digest()) as keyed:
                 key = keyed.key if keyed is not None else None
-                patience = payer.patience if payer.patience is not None and not is_blocking else BlockingWait(payer.longest)
+                patience = (
+                    payer.rate_limit_wait
+                    if payer.rate_limit_wait is not None and not is_blocking
+                    else BlockingWait(payer.max_wait)
+                )
                 request = PermitRequest(len("".join(sent.texts)), lambda: expected.total_tokens, None, key, patience)
-                permit = await self.gate.enter(request) if self.gate is not None else None
+                permit = await self.limiter.acquire(request) if self.limiter is not None else None
                 used, failed, tokens = expected, None, None
-                if payer.patience is not None:
-                    payer.patience.sends()
+                if payer.rate_limit_wait is not None:
+                    payer.rate_limit_wait.mark_sent()
                 try:
                     result, tokens = await ask()
                     used = self._usage(sent, expected.total_tokens if tokens is None else tokens)
@@ -180,20 +184,20 @@ class Meter:
                     raise
                 finally:
                     if permit is not None:
-                        permit.leave(tokens, failed)
+                        permit.release(tokens, failed)
                 if keyed is not None:
                     keyed.is_answered = True
             return result
         finally:
             if used.calls:
-                payer.spent(used)
-            if payer.purse is not None and reservation is not None:
-                await payer.purse.settle(reservation, used)
+                payer.record_usage(used)
+            if payer.budget is not None and reservation is not None:
+                await payer.budget.settle(reservation, used)
 
-    def hear(self, headers: Mapping[str, str]) -> None:
+    def observe_headers(self, headers: Mapping[str, str]) -> None:
         """Read the rate limit headers of a response."""
-        if self.gate is not None:
-            self.gate.hear(headers)
+        if self.limiter is not None:
+            self.limiter.observe_headers(headers)
 
     def _usage(self, sent: RequestSize, tokens: int) -> Usage:
         """Return the usage of one request with so many tokens, including its cost."""
@@ -208,7 +212,7 @@ class MeteredModel:
 
     def __init__(self, model: ChatModel, default_payer: BillingContext | None = None) -> None:
         self._model = model
-        self._otherwise = default_payer or BillingContext()
+        self._default_payer = default_payer or BillingContext()
 
     @property
     def spec(self) -> ModelSpec:
@@ -216,29 +220,29 @@ class MeteredModel:
 
     async def stream(self, request: ChatRequest) -> AsyncGenerator[Delta, None]:
         """Yield deltas as they arrive, one UsageDelta at the end. Closing the generator closes the connection."""
-        payer = _payer.get() or self._otherwise
-        deltas = cast("AsyncGenerator[Delta, None]", payer.chat(self._model).stream(_with_wait(request, payer)))
+        payer = _payer.get() or self._default_payer
+        deltas = cast("AsyncGenerator[Delta, None]", payer.wrap_model(self._model).stream(_with_wait(request, payer)))
         async with aclosing(deltas):
             async for delta in deltas:
                 if isinstance(delta, UsageDelta):
-                    payer.spent(delta.usage)
+                    payer.record_usage(delta.usage)
                 yield delta
 
     async def complete(self, request: ChatRequest) -> Completion:
         """Return the whole answer without streaming."""
-        payer = _payer.get() or self._otherwise
-        answer = await payer.chat(self._model).complete(_with_wait(request, payer))
-        payer.spent(answer.usage)
+        payer = _payer.get() or self._default_payer
+        answer = await payer.wrap_model(self._model).complete(_with_wait(request, payer))
+        payer.record_usage(answer.usage)
         return answer
 
 
 def _with_wait(request: ChatRequest, payer: BillingContext) -> ChatRequest:
     """Return the request with a blocking wait for rate limits if it has no other."""
-    return request if request.patience is not None else replace(request, patience=BlockingWait(payer.longest))
+    return request if request.rate_limit_wait is not None else replace(request, patience=BlockingWait(payer.max_wait))
 
 
 def _key_for(payer: BillingContext, *content: str) -> AbstractContextManager[KeyedRequest | None]:
-    return payer.repeats.of(*content) if payer.repeats is not None else nullcontext()
+    return payer.idempotency_keys.key_for(*content) if payer.idempotency_keys is not None else nullcontext()
 
 
 async def _count_tokens(sent: RequestSize) -> int:

@@ -36,7 +36,7 @@ class Price(BaseModel):
     requests: Decimal = Field(default=Decimal(0), ge=0)
     currency: str = Field(default="", pattern="^([A-Z]{3})?$")  # "": the currency of the factory, or USD
 
-    def of(self, usage: Usage) -> int:
+    def cost_of(self, usage: Usage) -> int:
         """Return the cost of usage in billionths, rounded up. Tokens of an unknown kind cost the higher price."""
         cached = self.input if self.cached is None else self.cached
         money = (
@@ -67,9 +67,9 @@ class Prices:
 
     own: Mapping[str, Mapping[str, Price]] = field(default_factory=dict[str, Mapping[str, Price]])
 
-    def of(self, spec: ModelSpec) -> Price | None:
+    def price_of(self, spec: ModelSpec) -> Price | None:
         """Return the price of a model; None if it is not known. Raises ModelError if its account has invalid prices."""
-        if spec.stand_in:
+        if spec.is_builtin:
             return FREE
         tables = (_account_prices(spec), self.own.get(spec.factory, {}), _builtin_prices().get(spec.factory, {}))
         return next((price for table in tables if (price := _find_price(table, spec.name)) is not None), None)
@@ -107,7 +107,7 @@ def add_cost(usage: Usage, price: Price | None) -> Usage:
     """Return usage with its cost; without a price, count its calls as `unpriced_calls`."""
     if price is None:
         return replace(usage, unpriced_calls=usage.calls)
-    cost = price.of(usage)
+    cost = price.cost_of(usage)
     return replace(usage, costs={price.currency: cost}) if cost else usage
 
 

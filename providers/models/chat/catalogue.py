@@ -13,15 +13,15 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from canvas.errors import ModelError
-from providers.models.chat.dialects import normalize_base_url, dialect_of, default_base_url, open_wire, with_version
+from providers.models.chat.dialects import default_base_url, dialect_of, normalize_base_url, open_wire, with_version
 from providers.models.chat.echo import EchoWire, echo_spec
 from providers.models.chat.retrying_model import RetryingModel, RetryPolicy
 from providers.models.chat.scripted import Script, ScriptedWire, load_script, scripted_spec
-from providers.models.limits.gated_wire import RateLimitedWire, RequestLimiter
+from providers.models.limits.rate_limited_wire import RateLimitedWire, RequestLimiter
 from providers.models.text.context_window import FALLBACK_CONTEXT
 from providers.models.types.chat import ChatModel, ModelSpec
 from providers.models.types.rate_limits import RateLimitKey, RateLimits
-from providers.models.vendors.accounts import VendorAccount, AccountModel, accounts_from_toml, kinds_of, split_api_key
+from providers.models.vendors.accounts import AccountModel, VendorAccount, accounts_from_toml, kinds_of, split_api_key
 from providers.models.vendors.families import own_families
 from providers.models.vendors.vendors import UNLISTED, Vendor, vendors
 from providers.models.wires.openai import OpenAIWire
@@ -29,10 +29,10 @@ from providers.models.wires.openai_sdk import RequestLimits
 
 __all__ = [
     "BUILTIN_FACTORY",
-    "Account",
     "AccountModel",
-    "Limits",
+    "RequestLimits",
     "Vendor",
+    "VendorAccount",
     "accounts_from_toml",
     "kinds_of",
     "open_chat",
@@ -75,12 +75,16 @@ def open_chat(
     """
     if scripted is not None:
         return RetryingModel(replace(spec, stand_in=True), ScriptedWire(scripted, spec.id), retry_policy)
-    if spec.stand_in:
+    if spec.is_builtin:
         return RetryingModel(spec, EchoWire() if spec.name == "echo" else _scripted_wire(spec), retry_policy)
-    wire = open_wire(spec, limits or RequestLimits(), observe_headers=limiter.hear if limiter is not None else None)
+    wire = open_wire(
+        spec, limits or RequestLimits(), observe_headers=limiter.observe_headers if limiter is not None else None
+    )
     if limiter is None:
         return RetryingModel(spec, wire, retry_policy)
-    return RetryingModel(spec, RateLimitedWire(wire, limiter, wire.prepare if isinstance(wire, OpenAIWire) else None), retry_policy)
+    return RetryingModel(
+        spec, RateLimitedWire(wire, limiter, wire.prepare if isinstance(wire, OpenAIWire) else None), retry_policy
+    )
 
 
 # -- which account and model an id names -----------------------------------------------------------------------------
@@ -104,7 +108,9 @@ def _find_by_id(llm_id: str, accounts: Sequence[VendorAccount]) -> tuple[VendorA
     return None
 
 
-def _find_by_name(llm_id: str, accounts: Sequence[VendorAccount], known: Mapping[str, Vendor]) -> tuple[VendorAccount, str]:
+def _find_by_name(
+    llm_id: str, accounts: Sequence[VendorAccount], known: Mapping[str, Vendor]
+) -> tuple[VendorAccount, str]:
     parts = _split_id(llm_id, accounts)
     if parts is None:
         raise ModelError(
@@ -116,7 +122,9 @@ def _find_by_name(llm_id: str, accounts: Sequence[VendorAccount], known: Mapping
         return account, _listed_name(account, name, known)
     offered = [account for account in accounts if account.factory == factory]
     if not offered:
-        raise _model_error(f"Provider {factory} not found for model {name}. Add an account for {factory}.", factory, name)
+        raise _model_error(
+            f"Provider {factory} not found for model {name}. Add an account for {factory}.", factory, name
+        )
     account = _find_instance(offered, instance, factory, name)
     return account, _listed_name(account, name, known)
 
@@ -209,7 +217,7 @@ def _spec(llm_id: str, account: VendorAccount, name: str, vendor: Vendor, kind: 
         context_tokens=model.context_tokens or vendor.context_of(sent) or FALLBACK_CONTEXT,
         is_tools=bool(is_tools),
         extra=extra,
-        paced=_rate_limit_key(account, model, name),
+        rate_limit=_rate_limit_key(account, model, name),
     )
 
 
@@ -217,9 +225,9 @@ def _rate_limit_key(account: VendorAccount, model: AccountModel, name: str) -> R
     """Return the rate limits of a model: its own, or those that all models of its account share."""
     place = f"{account.owner or 'all'}/{account.factory}/{account.instance}"
     title = f"{account.factory} ({account.instance})"
-    if model.told:
-        return RateLimitKey(RateLimits.among(model.told), f"{place}/{name}", f"{name} of {title}")
-    return RateLimitKey(account.rates, place, title) if account.rates.told else None
+    if model.configured:
+        return RateLimitKey(RateLimits.from_fields(model.configured), f"{place}/{name}", f"{name} of {title}")
+    return RateLimitKey(account.rate_limits, place, title) if account.rate_limits.configured else None
 
 
 def _check_status(account: VendorAccount, model: AccountModel, name: str, kind: str) -> None:

@@ -82,13 +82,17 @@ def open_wire(spec: ModelSpec, limits: RequestLimits, *, observe_headers: Header
     dialect = dialect_of_spec(spec)
     match dialect:
         case Dialect.OPENAI | Dialect.AZURE:
-            return OpenAIWire(spec, vendor.manners, limits, is_azure=dialect is Dialect.AZURE, observe_headers=observe_headers)
+            return OpenAIWire(
+                spec, vendor.parameter_rules, limits, is_azure=dialect is Dialect.AZURE, observe_headers=observe_headers
+            )
         case Dialect.ANTHROPIC:
-            return AnthropicWire(spec, vendor.manners, limits, vendor.answer_of(spec.name), observe_headers=observe_headers)
+            return AnthropicWire(
+                spec, vendor.parameter_rules, limits, vendor.answer_of(spec.name), observe_headers=observe_headers
+            )
         case Dialect.GEMINI:
-            return GeminiWire(spec, vendor.manners, limits, observe_headers=observe_headers)
+            return GeminiWire(spec, vendor.parameter_rules, limits, observe_headers=observe_headers)
         case Dialect.BEDROCK:
-            return BedrockWire(spec, vendor.manners, limits, observe_headers=observe_headers)
+            return BedrockWire(spec, vendor.parameter_rules, limits, observe_headers=observe_headers)
         case _:
             assert_never(dialect)
 

@@ -13,7 +13,7 @@ from json import JSONDecodeError, JSONDecoder
 from typing import Any
 
 from providers.models.text.context_window import text_of
-from providers.models.types.chat import ChatRequest, Delta, ModelSpec, ContentDelta
+from providers.models.types.chat import ChatRequest, ContentDelta, Delta, ModelSpec
 
 CATEGORIES_LINE = "Categories:"
 SCHEMA_LINE = "JSON schema:"
@@ -36,7 +36,7 @@ class EchoWire:
 
 def echo_spec(llm_id: str = "echo") -> ModelSpec:
     """Return the spec of the echo model."""
-    return ModelSpec(id=llm_id, name="echo", factory="Easel", base_url=None, context_tokens=131072, stand_in=True)
+    return ModelSpec(id=llm_id, name="echo", factory="Easel", base_url=None, context_tokens=131072, is_builtin=True)
 
 
 def echo_answer(messages: Sequence[Mapping[str, Any]]) -> str:

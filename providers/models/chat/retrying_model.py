@@ -14,18 +14,18 @@ from itertools import count
 
 import structlog
 
-from providers.errors import TOOLS_REFUSED, ProviderError, redact, is_tools_refusal
+from providers.errors import TOOLS_REFUSED, ProviderError, is_tools_refusal, redact
 from providers.models.text.context_window import count_tokens, message_tokens
-from providers.models.text.sanitizer import TextCleaner, ReasoningSplitter, SpokenDelta, clean, without_reasoning
+from providers.models.text.sanitizer import ReasoningSplitter, SpokenDelta, TextCleaner, clean, without_reasoning
 from providers.models.types.chat import (
     CallsDelta,
     ChatRequest,
     Completion,
+    ContentDelta,
     Delta,
     ErrorDelta,
     ModelSpec,
     ReasoningDelta,
-    ContentDelta,
     ToolCall,
     Usage,
     UsageDelta,
@@ -51,7 +51,7 @@ class RetryPolicy:
         self, failed: ProviderError, repeats: int, *, model: str, retries: int | None = None, delay: float | None = None
     ) -> float | None:
         """Return the seconds to wait before the next repeat of a request; None if it must not be repeated again."""
-        if repeats >= (self.retries if retries is None else retries) or not failed.may_be_repeated:
+        if repeats >= (self.retries if retries is None else retries) or not failed.is_retryable:
             return None
         first = self.base_delay if delay is None else delay
         wait = min(_MAX_BACKOFF, first * 2.0 ** min(repeats, 32)) * self.jitter()
@@ -72,7 +72,7 @@ class _ReceivedAnswer:
     calls: tuple[ToolCall, ...] = ()
     usage: Usage | None = None
 
-    def take(self, delta: Delta) -> None:
+    def add(self, delta: Delta) -> None:
         match delta:
             case ContentDelta(text):
                 self.text.append(text)
@@ -92,7 +92,7 @@ class RetryingModel:
     def __init__(self, spec: ModelSpec, wire: Wire, retry_policy: RetryPolicy | None = None) -> None:
         self._spec = spec
         self._wire = wire
-        self._pace = retry_policy or RetryPolicy()
+        self._retry_policy = retry_policy or RetryPolicy()
 
     @property
     def spec(self) -> ModelSpec:
@@ -104,7 +104,7 @@ class RetryingModel:
         for repeats in count():
             delivered = False
             try:
-                async with aclosing(self._once(request, streamed=True)) as deltas:
+                async with aclosing(self._send_once(request, streamed=True)) as deltas:
                     async for delta in deltas:
                         if isinstance(delta, UsageDelta):
                             spent += delta.usage
@@ -117,7 +117,7 @@ class RetryingModel:
                 if wait is None:
                     yield self._error(request, failed)
                     break
-            await self._pace.sleep(wait)
+            await self._retry_policy.sleep(wait)
         yield UsageDelta(spent)
 
     async def complete(self, request: ChatRequest) -> Completion:
@@ -126,23 +126,23 @@ class RetryingModel:
         for repeats in count():
             received = _ReceivedAnswer()
             try:
-                async with aclosing(self._once(request, streamed=False)) as deltas:
+                async with aclosing(self._send_once(request, streamed=False)) as deltas:
                     async for delta in deltas:
-                        received.take(delta)
+                        received.add(delta)
             except ProviderError as failed:
                 spent += received.usage or Usage()
                 wait = self._wait_before_next(request, repeats, failed)
                 if wait is None:
                     error = self._error(request, failed)
                     return Completion(text=str(error), usage=spent, error=error)
-                await self._pace.sleep(wait)
+                await self._retry_policy.sleep(wait)
             else:
                 text = without_reasoning("".join(received.text))
                 spent += received.usage or Usage()
                 return Completion(text, "".join(received.reasoning), received.calls, spent)
         raise AssertionError("unreachable: counting has no end")
 
-    async def _once(self, request: ChatRequest, *, streamed: bool) -> AsyncGenerator[Delta, None]:
+    async def _send_once(self, request: ChatRequest, *, streamed: bool) -> AsyncGenerator[Delta, None]:
         """Send one request and yield its cleaned text, and exactly one UsageDelta at the end or before a ProviderError.
 
         A limit on the number of concurrent requests of a process or provider belongs around `send`.
@@ -152,16 +152,16 @@ class RetryingModel:
         try:
             async with aclosing(self._wire.send(request, streamed=streamed)) as deltas:
                 async for delta in deltas:
-                    for cleaned in cleaner.cleaned(delta):
-                        received.take(cleaned)
+                    for cleaned in cleaner.clean(delta):
+                        received.add(cleaned)
                         if not isinstance(cleaned, UsageDelta):
                             yield cleaned
-            for last in cleaner.rest():
-                received.take(last)
+            for last in cleaner.flush():
+                received.add(last)
                 yield last
         except ProviderError:
-            for last in cleaner.rest():
-                received.take(last)
+            for last in cleaner.flush():
+                received.add(last)
                 yield last
             yield UsageDelta(_usage_of_failure(request, received))
             raise
@@ -169,7 +169,9 @@ class RetryingModel:
 
     def _wait_before_next(self, request: ChatRequest, repeats: int, failed: ProviderError) -> float | None:
         delay = None if request.retries is None else request.retry_delay
-        return self._pace.wait_before_next(failed, repeats, model=self._spec.id, retries=request.retries, delay=delay)
+        return self._retry_policy.wait_before_next(
+            failed, repeats, model=self._spec.id, retries=request.retries, delay=delay
+        )
 
     def _error(self, request: ChatRequest, failed: ProviderError) -> ErrorDelta:
         detail = redact(clean(failed.detail), *self._spec.secrets)
@@ -184,12 +186,12 @@ class _DeltaCleaner:
     def __init__(self) -> None:
         self._answer = TextCleaner()
         self._reasoning = TextCleaner()
-        self._thoughts = ReasoningSplitter()
+        self._splitter = ReasoningSplitter()
 
-    def cleaned(self, delta: Delta) -> list[Delta]:
+    def clean(self, delta: Delta) -> list[Delta]:
         match delta:
             case ContentDelta(text):
-                return [*self._thoughts.feed(self._answer.feed(text))]
+                return [*self._splitter.feed(self._answer.feed(text))]
             case ReasoningDelta(text):
                 reasoning = self._reasoning.feed(text)
                 return [ReasoningDelta(reasoning)] if reasoning else []
@@ -197,13 +199,13 @@ class _DeltaCleaner:
                 cleaned = tuple(
                     ToolCall(clean(call.id), clean(call.name), clean(call.arguments), call.extra) for call in calls
                 )
-                return [*self.rest(), CallsDelta(cleaned)]
+                return [*self.flush(), CallsDelta(cleaned)]
             case _:
                 return [delta]
 
-    def rest(self) -> list[SpokenDelta]:
-        reasoning = self._reasoning.rest()
-        spoken = [*self._thoughts.feed(self._answer.rest()), *self._thoughts.rest()]
+    def flush(self) -> list[SpokenDelta]:
+        reasoning = self._reasoning.flush()
+        spoken = [*self._splitter.feed(self._answer.flush()), *self._splitter.flush()]
         return [ReasoningDelta(reasoning), *spoken] if reasoning else spoken
 
 

@@ -28,7 +28,15 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from canvas.errors import ModelError
 from providers.errors import ErrorCode, ProviderError, provider_error
 from providers.models.text.context_window import text_of
-from providers.models.types.chat import CallsDelta, ChatRequest, Delta, ModelSpec, ReasoningDelta, ContentDelta, ToolCall
+from providers.models.types.chat import (
+    CallsDelta,
+    ChatRequest,
+    ContentDelta,
+    Delta,
+    ModelSpec,
+    ReasoningDelta,
+    ToolCall,
+)
 
 _FIRST_DELTA_LENGTH, _DELTA_LENGTH = 8, 5  # characters
 _CONTEXT_TOKENS = 131072
@@ -75,7 +83,7 @@ class ScriptRule(BaseModel):
     error_after: str | None = None
     delay_ms: float = Field(default=0, ge=0)
 
-    def answers(self, model: str, messages: Sequence[Mapping[str, Any]]) -> bool:
+    def matches(self, model: str, messages: Sequence[Mapping[str, Any]]) -> bool:
         """Return whether all conditions hold, except `times`, which the script counts."""
         last = messages[-1] if messages else {}
         return (
@@ -106,13 +114,13 @@ class Script:
         self.rules = tuple(_validate_rule(number, rule) for number, rule in enumerate(rules))
         self._lock = threading.Lock()
         self._used = [0] * len(self.rules)
-        self._seen: list[RecordedRequest] = []
+        self._requests: list[RecordedRequest] = []
 
     @property
     def requests(self) -> tuple[RecordedRequest, ...]:
         """Return all requests so far, in order."""
         with self._lock:
-            return tuple(self._seen)
+            return tuple(self._requests)
 
     def answer(self, model: str, request: ChatRequest) -> tuple[ScriptRule | None, int]:
         """Record a request, and return the rule that answers it (or None) and the number of the request."""
@@ -120,14 +128,15 @@ class Script:
         tools = tuple(str(tool["function"]["name"]) for tool in request.tools)
         with self._lock:
             index = next(
-                (i for i in range(len(self.rules)) if self._is_free(i) and self.rules[i].answers(model, messages)), None
+                (i for i in range(len(self.rules)) if self._is_available(i) and self.rules[i].matches(model, messages)),
+                None,
             )
             if index is not None:
                 self._used[index] += 1
-            self._seen.append(RecordedRequest(model, messages, tools, dict(request.params), index))
-            return (None if index is None else self.rules[index]), len(self._seen)
+            self._requests.append(RecordedRequest(model, messages, tools, dict(request.params), index))
+            return (None if index is None else self.rules[index]), len(self._requests)
 
-    def _is_free(self, index: int) -> bool:
+    def _is_available(self, index: int) -> bool:
         times = self.rules[index].times
         return times is None or self._used[index] < times
 
@@ -142,7 +151,9 @@ class ScriptedWire:
     async def send(self, request: ChatRequest, *, streamed: bool) -> AsyncGenerator[Delta, None]:
         rule, number = self._script.answer(self._model, request)
         if rule is None:
-            raise ProviderError(ErrorCode.MODEL_ERROR, f'No rule of the script answers this request to "{self._model}".')
+            raise ProviderError(
+                ErrorCode.MODEL_ERROR, f'No rule of the script answers this request to "{self._model}".'
+            )
         if rule.delay_ms:
             await asyncio.sleep(rule.delay_ms / 1000)
         if rule.error is not None:
@@ -171,7 +182,7 @@ def scripted_spec(llm_id: str, extra: Mapping[str, Any] | None = None) -> ModelS
         kinds=frozenset({"chat", "vision"}),
         context_tokens=_CONTEXT_TOKENS,
         is_tools=True,
-        stand_in=True,
+        is_builtin=True,
         extra=extra or {},
     )
 

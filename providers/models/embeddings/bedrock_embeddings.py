@@ -15,7 +15,7 @@ from canvas.errors import ModelError
 from providers.errors import ErrorCode, ProviderError
 from providers.models.billing.metering import Meter, RequestSize
 from providers.models.chat.retrying_model import RetryPolicy
-from providers.models.embeddings.openai_embeddings import batch_size, truncate_text, embed_in_batches, vectors_in
+from providers.models.embeddings.openai_embeddings import batch_size, embed_in_batches, truncate_text, vectors_in
 from providers.models.text.context_window import message_budget
 from providers.models.types.chat import ModelSpec
 from providers.models.types.embeddings import EmbeddingResult
@@ -45,9 +45,11 @@ class BedrockEmbedder:
             )
         own = spec.extra.get("embedding_fields")
         self._fields: dict[str, Any] = dict(own) if isinstance(own, Mapping) else {}
-        self._batch = min(_MAX_BATCH, batch_size(spec.extra.get("embedding_batch"), _MAX_BATCH)) if self._is_cohere else 1
+        self._batch = (
+            min(_MAX_BATCH, batch_size(spec.extra.get("embedding_batch"), _MAX_BATCH)) if self._is_cohere else 1
+        )
         self._limits = limits
-        self._pace = retry_policy
+        self._retry_policy = retry_policy
         self._meter = meter
         self._aws = AwsSigner(spec, limits)
 
@@ -56,13 +58,15 @@ class BedrockEmbedder:
         return f"{self._spec.name}@{self._spec.factory}"
 
     async def embed(self, texts: Sequence[str]) -> EmbeddingResult:
-        return await embed_in_batches(list(map(self._fitted, texts)), self._batch, self._once, self._meter, self._pace)
+        return await embed_in_batches(
+            list(map(self._truncate, texts)), self._batch, self._send_batch, self._meter, self._retry_policy
+        )
 
-    def _fitted(self, text: str) -> str:
+    def _truncate(self, text: str) -> str:
         cut = truncate_text(text, message_budget(self._spec.context_tokens))
         return cut[:_MAX_CHARACTERS] if self._is_cohere and "-v3" in self._spec.name else cut
 
-    async def _once(self, batch: Sequence[str], length: int | None) -> tuple[EmbeddingResult, int | None]:
+    async def _send_batch(self, batch: Sequence[str], length: int | None) -> tuple[EmbeddingResult, int | None]:
         body: dict[str, Any] = (
             {"texts": list(batch), "input_type": "search_document", "truncate": "END"}
             if self._is_cohere
@@ -70,8 +74,10 @@ class BedrockEmbedder:
         )
         sent = encode_body({**body, **self._fields})
         url = f"{(self._spec.base_url or '').rstrip('/')}/model/{quote(self._spec.name, safe='')}/invoke"
-        headers = await self._aws.signed(url, sent, service="bedrock")
-        async with post_json(self._spec, url, headers, sent, self._limits, observe_headers=self._meter.hear) as response:
+        headers = await self._aws.sign(url, sent, service="bedrock")
+        async with post_json(
+            self._spec, url, headers, sent, self._limits, observe_headers=self._meter.observe_headers
+        ) as response:
             answer = await read_json(response)
             counted = response.headers.get(_TOKEN_COUNT_HEADER, "")
         raw = _vectors_of_cohere(answer) if self._is_cohere else [field_of(answer, "embedding")]

@@ -14,9 +14,9 @@ from providers.models.billing.metering import Meter
 from providers.models.chat.dialects import Dialect, dialect_of_spec
 from providers.models.chat.retrying_model import RetryPolicy
 from providers.models.embeddings.bedrock_embeddings import BedrockEmbedder
+from providers.models.embeddings.hashed_words import HashedWordModel
 from providers.models.embeddings.openai_embeddings import EMBEDDING, VendorEmbedder
 from providers.models.embeddings.reranking import RERANK, VendorReranker
-from providers.models.embeddings.stand_in import HashedWordModel
 from providers.models.types.chat import ModelSpec
 from providers.models.types.embeddings import Embedder, EmbeddingResult, Reranker
 from providers.models.vendors.vendors import UNLISTED, vendors
@@ -26,11 +26,14 @@ __all__ = ["EMBEDDING", "RERANK", "Embedder", "EmbeddingResult", "Reranker", "op
 
 
 def open_embedder(
-    spec: ModelSpec, limits: RequestLimits | None = None, retry_policy: RetryPolicy | None = None, meter: Meter | None = None
+    spec: ModelSpec,
+    limits: RequestLimits | None = None,
+    retry_policy: RetryPolicy | None = None,
+    meter: Meter | None = None,
 ) -> Embedder:
     """Return an embedder for a resolved spec. Raises ModelError if the vendor's embeddings are not supported."""
     meter = meter or Meter(spec, EMBEDDING)
-    if spec.stand_in:
+    if spec.is_builtin:
         return HashedWordModel(spec, meter)
     if dialect_of_spec(spec) is Dialect.BEDROCK:
         return BedrockEmbedder(spec, limits or RequestLimits(), retry_policy or RetryPolicy(), meter)
@@ -38,19 +41,33 @@ def open_embedder(
     openai_spec = _openai_spec(spec, EMBEDDING)
     is_azure = dialect_of_spec(spec) is Dialect.AZURE
     return VendorEmbedder(
-        openai_spec, vendor.embedding, limits or RequestLimits(), retry_policy or RetryPolicy(), meter=meter, is_azure=is_azure
+        openai_spec,
+        vendor.embedding,
+        limits or RequestLimits(),
+        retry_policy or RetryPolicy(),
+        meter=meter,
+        is_azure=is_azure,
     )
 
 
 def open_reranker(
-    spec: ModelSpec, limits: RequestLimits | None = None, retry_policy: RetryPolicy | None = None, meter: Meter | None = None
+    spec: ModelSpec,
+    limits: RequestLimits | None = None,
+    retry_policy: RetryPolicy | None = None,
+    meter: Meter | None = None,
 ) -> Reranker:
     """Return a reranker for a resolved spec. Raises ModelError if the vendor's reranking is not supported."""
     meter = meter or Meter(spec, RERANK)
-    if spec.stand_in:
+    if spec.is_builtin:
         return HashedWordModel(spec, meter)
     vendor = vendors().get(spec.factory, UNLISTED)
-    return VendorReranker(_openai_spec(spec, RERANK), vendor.ranking, limits or RequestLimits(), retry_policy or RetryPolicy(), meter=meter)
+    return VendorReranker(
+        _openai_spec(spec, RERANK),
+        vendor.ranking,
+        limits or RequestLimits(),
+        retry_policy or RetryPolicy(),
+        meter=meter,
+    )
 
 
 def _openai_spec(spec: ModelSpec, kind: str) -> ModelSpec:

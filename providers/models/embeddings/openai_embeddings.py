@@ -17,7 +17,7 @@ from providers.errors import ErrorCode, ProviderError, provider_error
 from providers.models.billing.metering import Meter, RequestSize
 from providers.models.chat.retrying_model import RetryPolicy
 from providers.models.embeddings.retrying_call import call_with_retries
-from providers.models.text.context_window import message_budget, max_tokens_of, truncate_to_tokens
+from providers.models.text.context_window import max_tokens_of, message_budget, truncate_to_tokens
 from providers.models.types.chat import ModelSpec
 from providers.models.types.embeddings import EmbeddingResult
 from providers.models.vendors.vendors import EmbeddingSettings
@@ -49,7 +49,7 @@ class VendorEmbedder:
         own = spec.extra.get("embedding_fields")
         self._fields = {**embedding.fields, **(own if isinstance(own, Mapping) else {})}
         self._limits = limits
-        self._pace = retry_policy
+        self._retry_policy = retry_policy
 
     @property
     def model(self) -> str:
@@ -57,11 +57,13 @@ class VendorEmbedder:
 
     async def embed(self, texts: Sequence[str]) -> EmbeddingResult:
         cut = [truncate_text(text, message_budget(self._spec.context_tokens)) for text in texts]
-        return await embed_in_batches(cut, self._batch, self._once, self._meter, self._pace)
+        return await embed_in_batches(cut, self._batch, self._send_batch, self._meter, self._retry_policy)
 
-    async def _once(self, batch: Sequence[str], length: int | None) -> tuple[EmbeddingResult, int | None]:
+    async def _send_batch(self, batch: Sequence[str], length: int | None) -> tuple[EmbeddingResult, int | None]:
         body = {**self._fields, "model": self._spec.name, "input": list(batch)}
-        reply = await send_request(self._spec, _PATH, body, self._limits, is_azure=self._is_azure, observe_headers=self._meter.hear)
+        reply = await send_request(
+            self._spec, _PATH, body, self._limits, is_azure=self._is_azure, observe_headers=self._meter.observe_headers
+        )
         answer = read_answer(reply)
         vectors = vectors_in(answer, len(batch), length)
         tokens = tokens_in(answer)
@@ -72,14 +74,18 @@ SendBatch = Callable[[Sequence[str], int | None], Awaitable[tuple[EmbeddingResul
 """Sends one request: (texts, length of the vectors if known) -> (result, tokens if the vendor reports them)."""
 
 
-async def embed_in_batches(texts: Sequence[str], size: int, send_batch: SendBatch, meter: Meter, retry_policy: RetryPolicy) -> EmbeddingResult:
+async def embed_in_batches(
+    texts: Sequence[str], size: int, send_batch: SendBatch, meter: Meter, retry_policy: RetryPolicy
+) -> EmbeddingResult:
     """Return the vectors of texts, requested in batches of `size`. Raises ModelError."""
     vectors: list[Sequence[float]] = []
     tokens = 0
     for start in range(0, len(texts), size):
         batch = texts[start : start + size]
         length = len(vectors[0]) if vectors else None
-        result = await call_with_retries(partial(send_batch, batch, length), RequestSize(tuple(batch)), meter, retry_policy)
+        result = await call_with_retries(
+            partial(send_batch, batch, length), RequestSize(tuple(batch)), meter, retry_policy
+        )
         vectors += result.vectors
         tokens += result.tokens
     return EmbeddingResult(vectors, tokens)

@@ -16,7 +16,7 @@ from urllib.parse import urljoin
 from providers.errors import ErrorCode, ProviderError, provider_error
 from providers.models.billing.metering import Meter, RequestSize
 from providers.models.chat.retrying_model import RetryPolicy
-from providers.models.embeddings.openai_embeddings import batch_size, truncate_text, tokens_in
+from providers.models.embeddings.openai_embeddings import batch_size, tokens_in, truncate_text
 from providers.models.embeddings.retrying_call import call_with_retries
 from providers.models.text.context_window import count_tokens, message_budget, truncate_to_tokens
 from providers.models.types.chat import ModelSpec
@@ -32,7 +32,13 @@ class VendorReranker:
     """A reranking model of one account."""
 
     def __init__(
-        self, spec: ModelSpec, ranking: RankingSettings, limits: RequestLimits, retry_policy: RetryPolicy, *, meter: Meter | None = None
+        self,
+        spec: ModelSpec,
+        ranking: RankingSettings,
+        limits: RequestLimits,
+        retry_policy: RetryPolicy,
+        *,
+        meter: Meter | None = None,
     ) -> None:
         self._spec = spec
         self._meter = meter or Meter(spec, RERANK)
@@ -43,7 +49,7 @@ class VendorReranker:
         own = spec.extra.get("rerank_fields")
         self._fields: dict[str, Any] = dict(own) if isinstance(own, Mapping) else {}
         self._limits = limits
-        self._pace = retry_policy
+        self._retry_policy = retry_policy
 
     async def rank(self, question: str, texts: Sequence[str]) -> Sequence[float]:
         tokens = message_budget(self._spec.context_tokens)
@@ -53,14 +59,18 @@ class VendorReranker:
         for start in range(0, len(texts), self._batch):
             batch = [truncate_text(text, tokens) for text in texts[start : start + self._batch]]
             sent = RequestSize((query, *batch))
-            scores += await call_with_retries(partial(self._once, query, batch), sent, self._meter, self._pace)
+            scores += await call_with_retries(
+                partial(self._send_batch, query, batch), sent, self._meter, self._retry_policy
+            )
         return scale_scores(scores)
 
-    async def _once(self, question: str, batch: Sequence[str]) -> tuple[list[float | None], int | None]:
+    async def _send_batch(self, question: str, batch: Sequence[str]) -> tuple[list[float | None], int | None]:
         body = {**self._fields, "model": self._spec.name, "query": question, self._ranking.texts: list(batch)}
         if self._ranking.limit:
             body[self._ranking.limit] = len(batch)
-        answer = read_answer(await send_request(self._spec, self._url, body, self._limits, observe_headers=self._meter.hear))
+        answer = read_answer(
+            await send_request(self._spec, self._url, body, self._limits, observe_headers=self._meter.observe_headers)
+        )
         return scores_in(answer, len(batch)), tokens_in(answer)
 
 

@@ -25,7 +25,7 @@ async def call_with_retries(
     spec = meter.spec
     for repeats in count():
         try:
-            return await meter.passed(send, size)
+            return await meter.call(send, size)
         except ProviderError as failed:
             wait = retry_policy.wait_before_next(failed, repeats, model=spec.id)
             if wait is None:
@@ -38,7 +38,7 @@ def _model_error(failed: ProviderError, spec: ModelSpec) -> ModelError:
     detail = redact(clean(failed.detail), *spec.secrets)
     return ModelError(
         f"Model {spec.id}: {failed.code} - {detail}",
-        retryable=failed.may_be_repeated,
+        retryable=failed.is_retryable,
         kind=str(failed.code),
         provider=spec.factory,
         model=spec.name,

@@ -20,9 +20,9 @@ from typing import Any, Protocol, cast
 
 from providers.errors import ErrorCode, ProviderError, retry_after
 from providers.http.redirects import parse_url
-from providers.interfaces import HttpCall, Http, HttpResponse
-from providers.models.limits.gated_wire import Permit
+from providers.interfaces import Http, HttpCall, HttpResponse
 from providers.models.limits.pausable_timeout import pause_timeouts
+from providers.models.limits.rate_limited_wire import Permit
 from providers.models.types.chat import ChatModel, ChatRequest, Completion, Delta, ErrorDelta, ModelSpec, RateLimitWait
 from providers.models.types.rate_limits import RateLimitKey
 
@@ -35,7 +35,7 @@ RATE_LIMIT_STATUSES = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVIC
 class VendorLimits(Protocol):
     """The rate limits of vendors, for the requests of one activation."""
 
-    async def take(self, paced: RateLimitKey, ticket: str) -> Permit:
+    async def acquire(self, paced: RateLimitKey, ticket: str) -> Permit:
         """Wait until a request may be sent; the wait may cancel the attempt, which later asks with the same ticket."""
         ...
 
@@ -52,17 +52,17 @@ class KeyedRequest:
 class IdempotencyKeys:
     """Generates the keys for the requests of an activation, or of a part of it. For one event loop."""
 
-    space: str
-    _taken: dict[str, set[int]] = field(default_factory=dict[str, set[int]])  # digest -> numbers in use
+    namespace: str
+    _used: dict[str, set[int]] = field(default_factory=dict[str, set[int]])  # digest -> numbers in use
 
     @contextmanager
-    def of(self, *content: Any) -> Generator[KeyedRequest]:
+    def key_for(self, *content: Any) -> Generator[KeyedRequest]:
         """Return the key for a request with this content; JSON values count by value, everything else by its repr."""
         digest = sha256(json.dumps(content, sort_keys=True, default=repr).encode()).hexdigest()
-        used = self._taken.setdefault(digest, set())
+        used = self._used.setdefault(digest, set())
         number = next(number for number in range(len(used) + 1) if number not in used)
         used.add(number)
-        keyed = KeyedRequest(sha256(f"{self.space}\n{digest}\n{number}".encode()).hexdigest())
+        keyed = KeyedRequest(sha256(f"{self.namespace}\n{digest}\n{number}".encode()).hexdigest())
         try:
             yield keyed
         finally:
@@ -71,7 +71,7 @@ class IdempotencyKeys:
 
     def within(self, place: str) -> "IdempotencyKeys":
         """Return the keys of a part of the activation; they differ from those of equal requests elsewhere."""
-        return IdempotencyKeys(f"{self.space}/{place}")
+        return IdempotencyKeys(f"{self.namespace}/{place}")
 
 
 class IdempotentHttp:
@@ -79,38 +79,40 @@ class IdempotentHttp:
 
     def __init__(self, http: Http, keys: IdempotencyKeys, vendor_limits: VendorLimits | None = None) -> None:
         self._http = http
-        self._repeats = keys
-        self._turns = vendor_limits
+        self._keys = keys
+        self._vendor_limits = vendor_limits
 
     async def send(self, call: HttpCall) -> HttpResponse:
         """Send a request and return the response.
 
         Raises AddressRefused, and HttpFailed if no complete response came; its `retryable` says whether to try again.
         """
-        if call.pace is None or self._turns is None:
+        if call.rate_limit is None or self._vendor_limits is None:
             return await self._send(call)
         url = parse_url(call.url)
-        with self._repeats.of("turn", *_call_content(call)) as keyed:
+        with self._keys.key_for("turn", *_call_content(call)) as keyed:
             with pause_timeouts():
-                permit = await self._turns.take(call.pace.at(url.netloc.decode("ascii")), keyed.key)
+                permit = await self._vendor_limits.acquire(
+                    call.rate_limit.for_host(url.netloc.decode("ascii")), keyed.key
+                )
             reply = await self._send(call)
             keyed.is_answered = reply.is_success
             refusal = _rate_limit_error(reply)
             if refusal is not None:
-                permit.leave(None, refusal)
+                permit.release(None, refusal)
             return reply
 
     async def _send(self, call: HttpCall) -> HttpResponse:
         if call.method.upper() in SAFE_METHODS or any(name.strip().lower() == HEADER.lower() for name in call.headers):
             return await self._http.send(call)
-        with self._repeats.of(*_call_content(call)) as keyed:
+        with self._keys.key_for(*_call_content(call)) as keyed:
             reply = await self._http.send(replace(call, headers={**call.headers, HEADER: keyed.key}))
             keyed.is_answered = reply.is_success
             return reply
 
     def within(self, place: str) -> "IdempotentHttp":
         """Return the HTTP client of a part of the activation."""
-        return IdempotentHttp(self._http, self._repeats.within(place), self._turns)
+        return IdempotentHttp(self._http, self._keys.within(place), self._vendor_limits)
 
 
 class IdempotentModel:
@@ -118,8 +120,8 @@ class IdempotentModel:
 
     def __init__(self, model: ChatModel, keys: IdempotencyKeys, rate_limit_wait: RateLimitWait | None = None) -> None:
         self._model = model
-        self._repeats = keys
-        self._patience = rate_limit_wait
+        self._keys = keys
+        self._rate_limit_wait = rate_limit_wait
 
     @property
     def spec(self) -> ModelSpec:
@@ -127,31 +129,31 @@ class IdempotentModel:
 
     async def stream(self, request: ChatRequest) -> AsyncGenerator[Delta, None]:
         """Yield deltas as they arrive, one UsageDelta at the end. Closing the generator closes the connection."""
-        with self._repeats.of(*_request_content(request)) as keyed:
+        with self._keys.key_for(*_request_content(request)) as keyed:
             has_failed = False
-            deltas = cast("AsyncGenerator[Delta, None]", self._model.stream(self._signed(request, keyed)))
+            deltas = cast("AsyncGenerator[Delta, None]", self._model.stream(self._add_key(request, keyed)))
             async with aclosing(deltas):
                 async for delta in deltas:
                     has_failed = has_failed or isinstance(delta, ErrorDelta)
-                    self._has_heard()
+                    self._mark_answered()
                     yield delta
             keyed.is_answered = not has_failed
 
     async def complete(self, request: ChatRequest) -> Completion:
         """Return the whole answer without streaming."""
-        with self._repeats.of(*_request_content(request)) as keyed:
-            answer = await self._model.complete(self._signed(request, keyed))
-            self._has_heard()
+        with self._keys.key_for(*_request_content(request)) as keyed:
+            answer = await self._model.complete(self._add_key(request, keyed))
+            self._mark_answered()
             keyed.is_answered = answer.error is None
             return answer
 
-    def _has_heard(self) -> None:
+    def _mark_answered(self) -> None:
         """Note that restarting the attempt would lose an answer, also if there are no rate limits."""
-        if self._patience is not None:
-            self._patience.sends()
+        if self._rate_limit_wait is not None:
+            self._rate_limit_wait.mark_sent()
 
-    def _signed(self, request: ChatRequest, keyed: KeyedRequest) -> ChatRequest:
-        return replace(request, key=keyed.key, patience=self._patience)
+    def _add_key(self, request: ChatRequest, keyed: KeyedRequest) -> ChatRequest:
+        return replace(request, key=keyed.key, patience=self._rate_limit_wait)
 
 
 def within(http: Http, place: str) -> Http:

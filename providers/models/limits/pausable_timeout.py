@@ -19,10 +19,10 @@ class PausableTimeout:
 
     def __init__(self, seconds: float | None) -> None:
         self._timeout = asyncio.timeout(seconds)
-        self._stood_still = 0.0  # seconds of pauses that are over
+        self._paused_seconds = 0.0  # seconds of pauses that are over
         self._waiting = 0  # number of concurrent waits
-        self._since = 0.0  # on the loop's clock: start of the first of them
-        self._left: float | None = None  # seconds of work that were left at that time
+        self._paused_at = 0.0  # on the loop's clock: start of the first of them
+        self._remaining: float | None = None  # seconds of work that were left at that time
         self._entered: Token[tuple[PausableTimeout, ...]] | None = None
 
     async def __aenter__(self) -> "PausableTimeout":
@@ -38,32 +38,32 @@ class PausableTimeout:
         return await self._timeout.__aexit__(kind, error, trace)
 
     @property
-    def stood_still(self) -> float:
+    def paused_seconds(self) -> float:
         """Return the seconds that did not count."""
-        return self._stood_still + (_now() - self._since if self._waiting else 0.0)
+        return self._paused_seconds + (_now() - self._paused_at if self._waiting else 0.0)
 
-    def expired(self) -> bool:
+    def has_expired(self) -> bool:
         """Return whether this timeout ended the work."""
         return self._timeout.expired()
 
-    def stop(self) -> None:
+    def pause(self) -> None:
         """Pause the timeout; call it at the start of each wait."""
         self._waiting += 1
         if self._waiting == 1:
-            self._since, ends_at = _now(), self._timeout.when()
-            self._left = ends_at - self._since if ends_at is not None else None
-            self._set(None)
+            self._paused_at, ends_at = _now(), self._timeout.when()
+            self._remaining = ends_at - self._paused_at if ends_at is not None else None
+            self._reschedule(None)
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         """Continue the timeout after the last concurrent wait; call it at the end of each wait."""
         self._waiting -= 1
         if self._waiting == 0:
             now = _now()
-            self._stood_still += now - self._since
-            self._set(now + self._left if self._left is not None else None)
+            self._paused_seconds += now - self._paused_at
+            self._reschedule(now + self._remaining if self._remaining is not None else None)
 
-    def _set(self, ends_at: float | None) -> None:
-        if not self.expired():
+    def _reschedule(self, ends_at: float | None) -> None:
+        if not self.has_expired():
             self._timeout.reschedule(ends_at)
 
 
@@ -75,12 +75,12 @@ def pause_timeouts() -> Generator[None]:
     """Pause all timeouts of the current task during a wait that is not work."""
     limits = _limits.get()
     for limit in limits:
-        limit.stop()
+        limit.pause()
     try:
         yield
     finally:
         for limit in limits:
-            limit.go_on()
+            limit.resume()
 
 
 def _now() -> float:

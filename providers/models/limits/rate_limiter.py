@@ -23,7 +23,7 @@ import structlog
 
 from providers.errors import ErrorCode, ProviderError
 from providers.isolation.untrusted_threads import in_untrusted_thread
-from providers.models.limits.gated_wire import PermitRequest
+from providers.models.limits.rate_limited_wire import PermitRequest
 from providers.models.types.chat import RateLimitWait
 from providers.models.types.rate_limits import MINUTE, RateLimitKey, reset_delay
 
@@ -45,21 +45,21 @@ _KEYS = ("state", "queue", "due", "log", "cost", "slots", "tags")
 class RedisBreaker(Protocol):
     """The circuit breaker of a Redis server (implemented in scheduler/messaging/circuit_breaker.py)."""
 
-    def holds(self) -> bool: ...
+    def is_open(self) -> bool: ...
 
-    def begins(self) -> None: ...
+    def record_failure(self) -> None: ...
 
-    def ends(self) -> None: ...
+    def record_success(self) -> None: ...
 
 
 class RateLimiterMetrics(Protocol):
     """The metrics of rate-limited requests (implemented in scheduler/metrics.py)."""
 
     @property
-    def waited(self) -> Callable[[], None]: ...
+    def count_rate_limit_wait(self) -> Callable[[], None]: ...
 
     @property
-    def refused(self) -> Callable[[], None]: ...
+    def count_rate_limit_refusal(self) -> Callable[[], None]: ...
 
 
 class RateLimiter:
@@ -78,54 +78,54 @@ class RateLimiter:
         self._clock = clock
         self._redis = client
         self._script: Any = self._redis.register_script(_SCRIPT.read_text(encoding="utf-8"))
-        self._silence = breaker
-        self._telling: set[asyncio.Task[Any]] = set()
-        self._alone_at: dict[str, float] = {}  # by key: time of the next request while Redis does not answer
-        self.counters = metrics
+        self._breaker = breaker
+        self._background: set[asyncio.Task[Any]] = set()
+        self._local_next: dict[str, float] = {}  # by key: time of the next request while Redis does not answer
+        self.metrics = metrics
 
-    def gate(self, limit: RateLimitKey, tenant: str) -> "AccountLimiter":
+    def account_limiter(self, limit: RateLimitKey, tenant: str) -> "AccountLimiter":
         """Return the limiter of a credential for the requests of a tenant."""
         return AccountLimiter(self, limit, tenant)
 
-    async def call(self, limit: RateLimitKey, verb: str, *arguments: Any) -> float | None:
+    async def run_script(self, limit: RateLimitKey, verb: str, *arguments: Any) -> float | None:
         """Run the script and return its result; None if Redis does not answer."""
-        if self._silence.holds():
+        if self._breaker.is_open():
             return None
         keys = [f"easel:pace:{{{limit.key}}}:{name}" for name in _KEYS]
         now = self._clock() * 1000 if self._clock is not None else 0
         try:
-            result = cast(int, await self._script(keys, [verb, now, self.span(limit) * 1000, *arguments]))
+            result = cast(int, await self._script(keys, [verb, now, self.window_of(limit) * 1000, *arguments]))
         except redis.RedisError as error:
-            self._silence.begins()
+            self._breaker.record_failure()
             log.warning("rate_limiter_unavailable", account=limit.title, error=str(error))
             return None
-        self._silence.ends()
+        self._breaker.record_success()
         return float(result)
 
-    def span(self, limit: RateLimitKey) -> float:
+    def window_of(self, limit: RateLimitKey) -> float:
         """Return the seconds in which these limits may be used up."""
-        return self.window * limit.minute / MINUTE
+        return self.window * limit.window / MINUTE
 
-    def alone(self, limit: RateLimitKey) -> float:
+    def local_delay(self, limit: RateLimitKey) -> float:
         """Return the seconds to wait while Redis does not answer; each process then limits only its own requests."""
-        now, requests = time.monotonic(), limit.rates.requests_per_minute
-        wait = self._alone_at.get(limit.key, now) - now
+        now, requests = time.monotonic(), limit.limits.requests_per_minute
+        wait = self._local_next.get(limit.key, now) - now
         if requests and wait <= 0:
-            if len(self._alone_at) >= MAX_LOCAL_LIMITS:
-                self._alone_at = {key: at for key, at in self._alone_at.items() if at > now}
-            self._alone_at[limit.key] = now + self.span(limit) / requests
+            if len(self._local_next) >= MAX_LOCAL_LIMITS:
+                self._local_next = {key: at for key, at in self._local_next.items() if at > now}
+            self._local_next[limit.key] = now + self.window_of(limit) / requests
         return max(0.0, wait)
 
-    def tell(self, call: Awaitable[Any]) -> "asyncio.Task[Any]":
+    def run_in_background(self, call: Awaitable[Any]) -> "asyncio.Task[Any]":
         """Run a call in the background; `close` waits for it."""
         task = asyncio.ensure_future(call)
-        self._telling.add(task)
-        task.add_done_callback(self._telling.discard)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
         return task
 
     async def close(self) -> None:
         """Wait for background calls, at most CLOSE_TIMEOUT, and close the connections."""
-        running = [task for task in self._telling if not task.done()]
+        running = [task for task in self._background if not task.done()]
         if running:
             _, late = await asyncio.wait(running, timeout=CLOSE_TIMEOUT)
             for task in late:  # slots that these do not release end with their leases
@@ -137,18 +137,18 @@ class RateLimiter:
 class AccountLimiter:
     """The limiter of one credential, for the requests of one tenant."""
 
-    governor: RateLimiter
-    paced: RateLimitKey
+    limiter: RateLimiter
+    limit: RateLimitKey
     tenant: str
     _pause: float = 0.0  # seconds that the vendor asks all callers to wait, not yet reported to the script
 
-    async def enter(self, request: PermitRequest) -> "AccountPermit":
+    async def acquire(self, request: PermitRequest) -> "AccountPermit":
         """Wait until the request may be sent; `request.patience` waits or cancels the attempt."""
-        prompt = await _count_prompt(request) if self.paced.rates.tokens_per_minute else 0
-        most = NO_COMPLETION if request.answer is None else request.answer
-        return await self.admit(request.key or uuid4().hex, request.patience, prompt, most)
+        prompt = await _count_prompt(request) if self.limit.limits.tokens_per_minute else 0
+        most = NO_COMPLETION if request.max_answer_tokens is None else request.max_answer_tokens
+        return await self.acquire_ticket(request.key or uuid4().hex, request.rate_limit_wait, prompt, most)
 
-    async def admit(
+    async def acquire_ticket(
         self, ticket: str, rate_limit_wait: RateLimitWait | None, prompt: int = 0, most: int = 0
     ) -> "AccountPermit":
         """Do the same for any request; another attempt with the same ticket keeps its place in the queue."""
@@ -157,37 +157,37 @@ class AccountLimiter:
         has_waited = False
         try:
             while True:
-                delay_ms = await self.governor.call(self.paced, "ask", *arguments)
-                wait = self.governor.alone(self.paced) if delay_ms is None else delay_ms / 1000
+                delay_ms = await self.limiter.run_script(self.limit, "ask", *arguments)
+                wait = self.limiter.local_delay(self.limit) if delay_ms is None else delay_ms / 1000
                 if wait <= 0:
                     break
                 if not has_waited:
                     has_waited = True
-                    self.governor.counters.waited()
+                    self.limiter.metrics.count_rate_limit_wait()
                 if rate_limit_wait is not None:
-                    await rate_limit_wait.wait(wait, self.paced.title)
+                    await rate_limit_wait.wait(wait, self.limit.title)
                 else:
                     await asyncio.sleep(min(wait, 1.0))
         except asyncio.CancelledError:
-            if rate_limit_wait is None or not rate_limit_wait.comes_back:
-                self.governor.tell(self.governor.call(self.paced, "forget", ticket, permit_id))
+            if rate_limit_wait is None or not rate_limit_wait.is_postponed:
+                self.limiter.run_in_background(self.limiter.run_script(self.limit, "forget", ticket, permit_id))
             raise
         if rate_limit_wait is not None:
-            rate_limit_wait.sends()
+            rate_limit_wait.mark_sent()
         return AccountPermit(self, permit_id, NO_COMPLETION if most == NO_COMPLETION else prompt)
 
-    def hear(self, headers: Mapping[str, str]) -> None:
+    def observe_headers(self, headers: Mapping[str, str]) -> None:
         """Remember that the vendor reports an exhausted limit; the script learns it when the next request ends."""
         self._pause = max(self._pause, reset_delay(headers) or 0.0)
 
-    def pause(self) -> float:
+    def take_pause(self) -> float:
         """Return the remembered seconds and reset them."""
         seconds, self._pause = self._pause, 0.0
         return seconds
 
     @property
     def _limits(self) -> tuple[int, int, int]:
-        rates = self.paced.rates
+        rates = self.limit.limits
         return rates.requests_per_minute or 0, rates.tokens_per_minute or 0, rates.concurrency or 0
 
 
@@ -195,53 +195,57 @@ class AccountLimiter:
 class AccountPermit:
     """The permit of one request that was sent."""
 
-    gate: AccountLimiter
+    limiter: AccountLimiter
     id: str
     prompt: int
-    began: float = field(default_factory=time.monotonic)
-    _renewing: "asyncio.Task[Any] | None" = None
+    started_at: float = field(default_factory=time.monotonic)
+    _renewal: "asyncio.Task[Any] | None" = None
 
     def __post_init__(self) -> None:
-        if self.gate.paced.rates.concurrency:
-            self._renewing = self.gate.governor.tell(self._renew())
+        if self.limiter.limit.limits.concurrency:
+            self._renewal = self.limiter.limiter.run_in_background(self._renew())
 
-    def leave(self, tokens: int | None, failed: ProviderError | None) -> None:
+    def release(self, tokens: int | None, failed: ProviderError | None) -> None:
         """Report the end of the request to the script, in the background."""
-        if self._renewing is not None:
-            self._renewing.cancel()
+        if self._renewal is not None:
+            self._renewal.cancel()
         is_refused = failed is not None and failed.code is ErrorCode.RATE_LIMIT_EXCEEDED
-        governor, pause = self.gate.governor, self.gate.pause()
+        governor, pause = self.limiter.limiter, self.limiter.take_pause()
         if is_refused and failed is not None:
-            governor.counters.refused()
+            governor.metrics.count_rate_limit_refusal()
             tokens, pause = 0, failed.retry_after or 0.0
-            log.warning("request_refused", account=self.gate.paced.title, retry_after=failed.retry_after)
+            log.warning("request_refused", account=self.limiter.limit.title, retry_after=failed.retry_after)
         total = -1 if tokens is None else tokens
-        took = (time.monotonic() - self.began) * 1000
-        limit = self.gate.paced.rates.tokens_per_minute or 0
+        took = (time.monotonic() - self.started_at) * 1000
+        limit = self.limiter.limit.limits.tokens_per_minute or 0
         longest = MAX_PAUSE * governor.window / MINUTE
         arguments = [self.id, limit, total, self.prompt, took, int(is_refused), pause * 1000, longest * 1000]
-        governor.tell(governor.call(self.gate.paced, "settle", *arguments))
+        governor.run_in_background(governor.run_script(self.limiter.limit, "settle", *arguments))
 
     async def _renew(self) -> None:
         """Renew the lease of the slot until the request ends."""
         while True:
             await asyncio.sleep(RENEW_INTERVAL)
-            await self.gate.governor.call(self.gate.paced, "renew", self.id, LEASE * 1000)
+            await self.limiter.limiter.run_script(self.limiter.limit, "renew", self.id, LEASE * 1000)
 
 
 @dataclass(frozen=True, slots=True)
 class VendorLimiter:
     """The rate limits of tools' vendors, for the requests of one attempt; implements `VendorLimits`."""
 
-    governor: RateLimiter
+    limiter: RateLimiter
     tenant: str
-    patience: RateLimitWait
+    rate_limit_wait: RateLimitWait
 
-    async def take(self, paced: RateLimitKey, ticket: str) -> AccountPermit:
+    async def acquire(self, paced: RateLimitKey, ticket: str) -> AccountPermit:
         """Wait until a request may be sent; `patience` waits or cancels the attempt."""
-        return await self.governor.gate(paced, self.tenant).admit(ticket, self.patience)
+        return await self.limiter.account_limiter(paced, self.tenant).acquire_ticket(ticket, self.rate_limit_wait)
 
 
 async def _count_prompt(request: PermitRequest) -> int:
     """Count the tokens of a prompt; a long prompt is counted in a thread."""
-    return request.count() if request.letters <= COUNTED_INLINE else await in_untrusted_thread(request.count)
+    return (
+        request.count_tokens()
+        if request.characters <= COUNTED_INLINE
+        else await in_untrusted_thread(request.count_tokens)
+    )

@@ -4,10 +4,12 @@ Both classes work on streams that may be split anywhere: what is held back at th
 next part, or by `rest()`. The joined output does not depend on how the input was split.
 """
 
-from providers.models.types.chat import ReasoningDelta, ContentDelta
+from providers.models.types.chat import ContentDelta, ReasoningDelta
 
 _OPEN, _CLOSE = "<think>", "</think>"
-_REMOVED_CHARACTERS = dict.fromkeys(map(ord, "\0\ufdd0\ufdd1\ufdd2\ufdd3"))  # NUL (cannot be stored), and our speech markers
+_REMOVED_CHARACTERS = dict.fromkeys(
+    map(ord, "\0\ufdd0\ufdd1\ufdd2\ufdd3")
+)  # NUL (cannot be stored), and our speech markers
 
 SpokenDelta = ContentDelta | ReasoningDelta
 
@@ -28,7 +30,7 @@ class TextCleaner:
             text, self._held = text[:-1], text[-1]
         return _remove_invalid(text)
 
-    def rest(self) -> str:
+    def flush(self) -> str:
         """Return what is held back."""
         text, self._held = self._held, ""
         return _remove_invalid(text)
@@ -58,15 +60,15 @@ class ReasoningSplitter:
                 return []  # the text may still become the opening tag
             else:
                 self._is_over = True
-                return self.rest()
-        return self._thinking()
+                return self.flush()
+        return self._split_reasoning()
 
-    def rest(self) -> list[SpokenDelta]:
+    def flush(self) -> list[SpokenDelta]:
         """Return what is held back."""
         text, self._held = self._held, ""
         return _reasoning_deltas(text) if self._is_open and not self._is_over else _text_deltas(text)
 
-    def _thinking(self) -> list[SpokenDelta]:
+    def _split_reasoning(self) -> list[SpokenDelta]:
         thought, tag, answer = self._held.partition(_CLOSE)
         if tag:
             self._is_over, self._held = True, ""

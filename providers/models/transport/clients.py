@@ -48,7 +48,9 @@ class _PooledClient:
 class _ClientPool:
     """The clients of one event loop, the most recently used last."""
 
-    clients: "OrderedDict[ClientKey, _PooledClient]" = field(default_factory=lambda: OrderedDict[ClientKey, _PooledClient]())
+    clients: "OrderedDict[ClientKey, _PooledClient]" = field(
+        default_factory=lambda: OrderedDict[ClientKey, _PooledClient]()
+    )
 
     def borrow(self, place: ClientKey, new: Callable[[], _PooledClient]) -> _PooledClient:
         """Return the client of a key, created on first use, and count the borrower."""
@@ -59,7 +61,7 @@ class _ClientPool:
         entry.borrowers += 1
         return entry
 
-    def surplus(self) -> list[_PooledClient]:
+    def pop_surplus(self) -> list[_PooledClient]:
         """Remove idle clients above the limit and return them."""
         surplus = len(self.clients) - _MAX_CLIENTS
         if surplus <= 0:
@@ -118,7 +120,7 @@ async def _borrow(place: ClientKey, new: Callable[[], _PooledClient]) -> AsyncGe
         yield entry.client
     finally:
         entry.borrowers -= 1
-        for each in pool.surplus():
+        for each in pool.pop_surplus():
             await each.close()
 
 

@@ -8,7 +8,7 @@ import ssl
 
 import httpx2
 
-from providers.http.address_policy import resolve_checked, is_address, is_metadata_host
+from providers.http.address_policy import is_address, is_metadata_host, resolve_checked
 from providers.models.transport.connect import ModelAddressPolicy, resolve_model_host
 
 MAX_IDLE_CONNECTIONS = 100  # idle connections of one client
@@ -19,7 +19,7 @@ class ProxyTransport(httpx2.AsyncBaseTransport):
 
     def __init__(self, proxy: str, tls: ssl.SSLContext, hosts: ModelAddressPolicy) -> None:
         limits = httpx2.Limits(max_connections=None, max_keepalive_connections=MAX_IDLE_CONNECTIONS)
-        self._way = httpx2.AsyncHTTPTransport(verify=tls, trust_env=False, proxy=proxy, limits=limits)
+        self._transport = httpx2.AsyncHTTPTransport(verify=tls, trust_env=False, proxy=proxy, limits=limits)
         self._hosts = hosts
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
@@ -33,7 +33,7 @@ class ProxyTransport(httpx2.AsyncBaseTransport):
                 subject="The base URL",
                 resolve=resolve_model_host,
             )
-        return await self._way.handle_async_request(request)
+        return await self._transport.handle_async_request(request)
 
     async def aclose(self) -> None:
-        await self._way.aclose()
+        await self._transport.aclose()

@@ -19,8 +19,8 @@ import httpx2
 
 from canvas.errors import AddressRefused, ToolError
 from providers.http.address_policy import Resolve
-from providers.models.transport.connect import ModelAddressPolicy, resolve_model_host, open_checked_socket
-from providers.models.transport.http1 import ResponseParser, MalformedResponse, request_bytes
+from providers.models.transport.connect import ModelAddressPolicy, open_checked_socket, resolve_model_host
+from providers.models.transport.http1 import MalformedResponse, ResponseParser, request_bytes
 
 MAX_IDLE_CONNECTIONS = 100  # idle connections of one client
 IDLE_TIMEOUT = 4.0  # many servers close idle connections after 5 s; a close during a write fails the request
@@ -52,8 +52,8 @@ class PooledTransport(httpx2.AsyncBaseTransport):
             sent = request_bytes(request.method, url.raw_path, request.headers.raw, body)
         except ValueError as error:
             raise httpx2.LocalProtocolError(str(error)) from error
-        connection = self._free(place) or await self._dialled(place, limits.get("connect"))
-        answer = await connection.ask(sent, request.method, limits.get("read"))
+        connection = self._take_idle(place) or await self._connect(place, limits.get("connect"))
+        answer = await connection.send(sent, request.method, limits.get("read"))
         return httpx2.Response(
             answer.status,
             headers=answer.headers,
@@ -66,15 +66,15 @@ class PooledTransport(httpx2.AsyncBaseTransport):
         for connection in list(self._open):
             connection.close()
 
-    def keep(self, connection: "_Connection") -> None:
+    def reuse(self, connection: "_Connection") -> None:
         """Keep a connection whose response is complete for the next request, or close it."""
         if not connection.is_reusable or len(self._idle.get(connection.place, ())) >= MAX_IDLE_CONNECTIONS:
             connection.close()
             return
-        connection.rest(IDLE_TIMEOUT)
+        connection.stay_idle(IDLE_TIMEOUT)
         self._idle.setdefault(connection.place, {})[connection] = None
 
-    def forget(self, connection: "_Connection") -> None:
+    def remove(self, connection: "_Connection") -> None:
         """Remove a closed connection."""
         self._open.discard(connection)
         idle = self._idle.get(connection.place, {})
@@ -82,7 +82,7 @@ class PooledTransport(httpx2.AsyncBaseTransport):
         if not idle:
             self._idle.pop(connection.place, None)
 
-    def _free(self, place: _Place) -> "_Connection | None":
+    def _take_idle(self, place: _Place) -> "_Connection | None":
         """Return the idle connection that was used last, since the server is least likely to have closed it."""
         idle = self._idle.get(place)
         while idle:
@@ -92,10 +92,10 @@ class PooledTransport(httpx2.AsyncBaseTransport):
             connection.close()
         return None
 
-    async def _dialled(self, place: _Place, seconds: float | None) -> "_Connection":
+    async def _connect(self, place: _Place, seconds: float | None) -> "_Connection":
         try:
             async with asyncio.timeout(seconds):
-                connection = await self._opened(place)
+                connection = await self._open_connection(place)
         except TimeoutError as error:
             raise httpx2.ConnectTimeout(f"no connection within {seconds:g} s" if seconds else str(error)) from error
         except AddressRefused as error:
@@ -112,7 +112,7 @@ class PooledTransport(httpx2.AsyncBaseTransport):
         self._open.add(connection)
         return connection
 
-    async def _opened(self, place: _Place) -> "_Connection":
+    async def _open_connection(self, place: _Place) -> "_Connection":
         scheme, host, port = place
         is_tls = scheme == "https"
         opened = await open_checked_socket(host, port, self._hosts, self._resolve)
@@ -168,7 +168,7 @@ class _Connection(asyncio.Protocol):
         poll.register(self._transport.get_extra_info("socket").fileno(), select.POLLIN)
         return not poll.poll(0)
 
-    async def ask(self, sent: bytes, method: str, seconds: float | None) -> ResponseParser:
+    async def send(self, sent: bytes, method: str, seconds: float | None) -> ResponseParser:
         """Send a request, and return the response once its head is complete. Raises errors of httpx2."""
         self._stop_timer()
         self._answer = answer = ResponseParser(method)
@@ -183,7 +183,7 @@ class _Connection(asyncio.Protocol):
             raise
         return answer
 
-    async def part(self) -> bytes | None:
+    async def next_part(self) -> bytes | None:
         """Return the next part of the body; None at its end. Raises errors of httpx2."""
         while not self._parts:
             if self._answer is None or self._answer.is_over:
@@ -196,7 +196,7 @@ class _Connection(asyncio.Protocol):
             self._transport.resume_reading()
         return part
 
-    def rest(self, seconds: float) -> None:
+    def stay_idle(self, seconds: float) -> None:
         """Stay open for the next request, at most for `seconds`."""
         self._answer = None
         self._stop_timer()
@@ -208,7 +208,7 @@ class _Connection(asyncio.Protocol):
         if transport is not None:
             transport.abort()
         self._stop_timer()
-        self._owner.forget(self)
+        self._owner.remove(self)
 
     async def _wait_for_data(self) -> None:
         """Wait until data has arrived. Raises errors of httpx2."""
@@ -301,12 +301,12 @@ class _Body(httpx2.AsyncByteStream):
 
     async def __anext__(self) -> bytes:
         connection = self._connection
-        part = await connection.part() if connection is not None else None
+        part = await connection.next_part() if connection is not None else None
         if part is not None:
             return part
         if connection is not None:
             self._connection = None
-            self._owner.keep(connection)
+            self._owner.reuse(connection)
         raise StopAsyncIteration
 
     async def aclose(self) -> None:

@@ -108,9 +108,9 @@ Delta: TypeAlias = ContentDelta | ReasoningDelta | CallsDelta | UsageDelta | Err
 
 
 class RateLimitWait(Protocol):
-    """How the requests of one attempt wait for rate limits (providers/models/limits/gated_wire.py)."""
+    """How the requests of one attempt wait for rate limits (providers/models/limits/rate_limited_wire.py)."""
 
-    def sends(self) -> None:
+    def mark_sent(self) -> None:
         """Note that a request is being sent: from now on, restarting the attempt would lose its answer."""
         ...
 
@@ -122,7 +122,7 @@ class RateLimitWait(Protocol):
         ...
 
     @property
-    def comes_back(self) -> bool:
+    def is_postponed(self) -> bool:
         """Return whether the waiting attempt was cancelled in order to continue later."""
         ...
 
@@ -145,7 +145,7 @@ class ChatRequest:
     retries: int | None = 0  # None: the default (LLM_MAX_RETRIES)
     retry_delay: float = 2.0
     key: str | None = None  # idempotency key (providers/models/limits/idempotency_keys.py)
-    patience: "RateLimitWait | None" = None  # how the caller waits for rate limits; None: it blocks
+    rate_limit_wait: "RateLimitWait | None" = None  # how the caller waits for rate limits; None: it blocks
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,8 +160,8 @@ class ModelSpec:
     kinds: frozenset[str] = frozenset({"chat"})
     context_tokens: int = 8192
     is_tools: bool = False
-    paced: RateLimitKey | None = None  # the rate limits, if there are any
-    stand_in: bool = False  # True for the built-in models `scripted` and `echo`
+    rate_limit: RateLimitKey | None = None  # the rate limits, if there are any
+    is_builtin: bool = False  # True for the built-in models `scripted` and `echo`
     extra: Mapping[str, Any] = field(repr=False, default_factory=dict[str, Any])  # api_version, provider_order, ...
 
     @property

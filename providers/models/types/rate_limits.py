@@ -35,12 +35,12 @@ class RateLimits(BaseModel):
     concurrency: int | None = Field(default=None, gt=0)
 
     @classmethod
-    def among(cls, fields: Mapping[str, Any]) -> "RateLimits":
+    def from_fields(cls, fields: Mapping[str, Any]) -> "RateLimits":
         """Return the limits among the fields of an account."""
         return cls.model_validate({name: fields[name] for name in LIMITS if name in fields})
 
     @property
-    def told(self) -> dict[str, int]:
+    def configured(self) -> dict[str, int]:
         """Return the limits that are set, by name."""
         limits = ((name, getattr(self, name)) for name in LIMITS)
         return {name: limit for name, limit in limits if limit is not None}
@@ -53,10 +53,10 @@ class RateLimitKey:
     `minute` is the window of the limits in seconds: 60, unless a vendor uses another window.
     """
 
-    rates: RateLimits
+    limits: RateLimits
     key: str
     title: str
-    minute: float = MINUTE
+    window: float = MINUTE
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +71,15 @@ class VendorRateLimit:
     with_key: int | None = None
     account: str = ""  # a digest of the key
 
-    def of(self, key: str) -> "VendorRateLimit":
+    def for_key(self, key: str) -> "VendorRateLimit":
         """Return the limit for requests with this API key; "" for requests without a key."""
         if not key or self.with_key is None:
             return self
-        return replace(self, requests=self.with_key, account=sha256(f"{_KEY_DIGEST_PREFIX}{key}".encode()).hexdigest()[:32])
+        return replace(
+            self, requests=self.with_key, account=sha256(f"{_KEY_DIGEST_PREFIX}{key}".encode()).hexdigest()[:32]
+        )
 
-    def at(self, host: str) -> RateLimitKey:
+    def for_host(self, host: str) -> RateLimitKey:
         """Return the limit at one host, which all tenants share. Requests with another limit are counted separately."""
         key = "/".join(("vendor", host, f"{self.requests} in {self.seconds:g}", self.account or "all"))
         return RateLimitKey(RateLimits(requests_per_minute=self.requests), key, host, self.seconds + SLACK)

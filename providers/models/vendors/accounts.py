@@ -35,7 +35,7 @@ class AccountModel(RateLimits):
 
     @field_validator("kinds", mode="before")
     @classmethod
-    def _by_their_names(cls, kinds: Any) -> Any:
+    def _parse_kinds(cls, kinds: Any) -> Any:
         return kinds_of(kinds) if isinstance(kinds, int | str | list) else kinds
 
 
@@ -50,7 +50,7 @@ class VendorAccount:
     models: Mapping[str, AccountModel] = field(default_factory=dict[str, AccountModel])
     status: str = "active"
     extra: Mapping[str, Any] = field(repr=False, default_factory=dict[str, Any])
-    rates: RateLimits = field(default_factory=RateLimits)  # shared by all its models
+    rate_limits: RateLimits = field(default_factory=RateLimits)  # shared by all its models
     owner: str = ""  # the tenant that owns the account; "": all tenants
 
 
@@ -109,7 +109,7 @@ def _account(block: Any, number: int, path: Path) -> VendorAccount:
         first = problem.errors(include_input=False)[0]
         where = ".".join(str(step) for step in first["loc"])
         raise ModelError(f"Account {number} in {path}, field {where}: {first['msg']}") from None
-    rates = RateLimits.among(read.told)
+    rates = RateLimits.from_fields(read.configured)
     return VendorAccount(
         read.factory, read.instance, read.base_url, read.api_key, read.models, read.status, read.extra, rates
     )

@@ -58,7 +58,7 @@ class ModelFamily(BaseModel):
             raise ValueError(f"{value!r} is not a valid regular expression: {problem}") from problem
         return value
 
-    def describes(self, model: str) -> bool:
+    def matches(self, model: str) -> bool:
         """Return whether the model belongs to this family."""
         return re.match(self.pattern, _plain_name(model)) is not None
 
@@ -71,7 +71,9 @@ class ParameterRules:
     """The rules of a vendor's endpoint, which apply to all its models."""
 
     limit_field: str = "max_completion_tokens"  # the parameter that limits the length of an answer
-    switches: frozenset[ThinkingSwitch] = frozenset()  # supported ways to turn thinking on and off; others may be refused
+    switches: frozenset[ThinkingSwitch] = (
+        frozenset()
+    )  # supported ways to turn thinking on and off; others may be refused
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +84,7 @@ class WireParams:
     extra: dict[str, Any]
 
 
-def wire_params(
-    model: str, params: Mapping[str, Any], rules: ParameterRules, account: Mapping[str, Any]
-) -> WireParams:
+def wire_params(model: str, params: Mapping[str, Any], rules: ParameterRules, account: Mapping[str, Any]) -> WireParams:
     """Return the parameters of a request to `model`, renamed, dropped and set as its family and vendor require.
 
     `account` may contain `drop_params` (a list) and `set_params` (a table), which are applied last.
@@ -127,13 +127,13 @@ def own_families(account: Mapping[str, Any]) -> tuple[ModelFamily, ...]:
 
 
 def _family(model: str, account: Mapping[str, Any]) -> ModelFamily:
-    own = next((family for family in own_families(account) if family.describes(model)), None)
+    own = next((family for family in own_families(account) if family.matches(model)), None)
     return own or _builtin_family(model)
 
 
 @lru_cache(maxsize=256)
 def _builtin_family(model: str) -> ModelFamily:
-    return next((family for family in families() if family.describes(model)), ModelFamily())
+    return next((family for family in families() if family.matches(model)), ModelFamily())
 
 
 def _thinking(model: str, family: ModelFamily, chosen: Any, manners: ParameterRules) -> dict[str, Any]:

@@ -72,7 +72,7 @@ class Vendor(BaseModel):
         return model.removesuffix(self.suffix) or model
 
     @property
-    def manners(self) -> ParameterRules:
+    def parameter_rules(self) -> ParameterRules:
         """Return the parameter rules of the vendor's endpoint."""
         return ParameterRules(self.limit_field, self.switches)
 
@@ -82,7 +82,9 @@ class Vendor(BaseModel):
 
     def answer_of(self, model: str) -> int:
         """Return the tokens that an answer may have, for wires that require a limit."""
-        return next((tokens for pattern, tokens in self.answers.items() if fnmatchcase(model, pattern)), DEFAULT_ANSWER_TOKENS)
+        return next(
+            (tokens for pattern, tokens in self.answers.items() if fnmatchcase(model, pattern)), DEFAULT_ANSWER_TOKENS
+        )
 
     def kinds_of(self, model: str) -> frozenset[str] | None:
         """Return the kinds of a model; None if they are not known."""

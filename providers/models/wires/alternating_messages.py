@@ -70,7 +70,7 @@ class AlternatingMessages:
     """A conversation of alternating messages. `system` is "" if there is no system message."""
 
     system: str
-    turns: Sequence[SpeakerMessage]
+    messages: Sequence[SpeakerMessage]
 
 
 def alternate_messages(request: ChatRequest) -> AlternatingMessages:
@@ -107,7 +107,7 @@ def parameters_of(tool: Mapping[str, Any]) -> dict[str, Any]:
 
 def tools_called(dialogue: AlternatingMessages) -> list[dict[str, Any]]:
     """Return the functions that a conversation has called, since some vendors refuse calls of undeclared functions."""
-    names = {part.name: None for turn in dialogue.turns for part in turn.parts if isinstance(part, ToolCallPart)}
+    names = {part.name: None for turn in dialogue.messages for part in turn.parts if isinstance(part, ToolCallPart)}
     return [{"function": {"name": name}} for name in names]
 
 

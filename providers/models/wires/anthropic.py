@@ -17,10 +17,10 @@ from providers.models.limits.idempotency_keys import HEADER
 from providers.models.text.context_window import count_tokens, max_tokens_of
 from providers.models.types.chat import (
     ChatRequest,
+    ContentDelta,
     Delta,
     ModelSpec,
     ReasoningDelta,
-    ContentDelta,
     ToolCall,
     Usage,
     UsageDelta,
@@ -28,11 +28,11 @@ from providers.models.types.chat import (
 from providers.models.vendors.families import ParameterRules, wire_params
 from providers.models.wires.alternating_messages import (
     AlternatingMessages,
-    Part,
     ImagePart,
-    ToolResultPart,
+    Part,
     TextPart,
     ToolCallPart,
+    ToolResultPart,
     alternate_messages,
     parameters_of,
     tools_called,
@@ -54,7 +54,9 @@ _THOUGHTS = ("thinking", "redacted_thinking")
 _MIN_ANSWER_TOKENS = 1024  # tokens
 _MIN_THINKING_TOKENS = 1024  # tokens; the vendor's minimum
 _THINKING_SHARE = 0.5  # share of the answer for thinking, if no budget is set
-_ADAPTIVE_MODELS = re.compile(r"(?:.*[./])?claude-[a-z]+-(?:4[-.][6-9](?!\d)|[5-9])")  # models that choose how much to think
+_ADAPTIVE_MODELS = re.compile(
+    r"(?:.*[./])?claude-[a-z]+-(?:4[-.][6-9](?!\d)|[5-9])"
+)  # models that choose how much to think
 _FINISHES = {"max_tokens": "length", "model_context_window_exceeded": "length", "refusal": "content_filter"}
 
 log = structlog.get_logger()
@@ -73,17 +75,19 @@ class AnthropicWire:
         observe_headers: HeaderObserver | None = None,
     ) -> None:
         self._spec = spec
-        self._manners = rules
+        self._rules = rules
         self._limits = limits
-        self._answers = default_answer
-        self._hears = observe_headers
+        self._default_answer = default_answer
+        self._observe_headers = observe_headers
 
     async def send(self, request: ChatRequest, *, streamed: bool) -> AsyncGenerator[Delta, None]:
-        body = body_of(request, self._spec, self._manners, self._answers)
+        body = body_of(request, self._spec, self._rules, self._default_answer)
         url = f"{(self._spec.base_url or '').rstrip('/')}/messages"
         sent = encode_body({**body, "stream": True} if streamed else body)
         headers = self._headers(request)
-        async with post_json(self._spec, url, headers, sent, self._limits, observe_headers=self._hears) as response:
+        async with post_json(
+            self._spec, url, headers, sent, self._limits, observe_headers=self._observe_headers
+        ) as response:
             if streamed:
                 async with aclosing(deltas_of_stream(Chunks(response))) as deltas:
                     async for delta in deltas:
@@ -112,7 +116,7 @@ def body_of(request: ChatRequest, spec: ModelSpec, manners: ParameterRules, answ
         "max_tokens": limit,
         "messages": [
             {"role": "assistant" if turn.is_assistant else "user", "content": _blocks(turn.parts)}
-            for turn in dialogue.turns
+            for turn in dialogue.messages
         ],
     }
     if dialogue.system:
@@ -181,7 +185,11 @@ def deltas_of_message(message: Any) -> list[Delta]:
     if not isinstance(content, list):
         error = field_of(message, "error")
         detail = message_in(error) or NO_ANSWER
-        raise provider_error(detail, names=[field_of(error, "type")]) if error else ProviderError(ErrorCode.MODEL_ERROR, detail)
+        raise (
+            provider_error(detail, names=[field_of(error, "type")])
+            if error
+            else ProviderError(ErrorCode.MODEL_ERROR, detail)
+        )
     blocks = [dict(block) for block in content if isinstance(block, dict)]
     texts = [delta for block in blocks if (delta := _delta_of(block)) is not None]
     figures = _integers(field_of(message, "usage"))
@@ -257,7 +265,7 @@ def _thinking(chosen: Any, spec: ModelSpec, limit: int) -> dict[str, Any]:
 def _answer_limit(dialogue: AlternatingMessages, spec: ModelSpec, answers: int) -> int:
     """Return the tokens that an answer may have: the model's limit, or what the question leaves of the context."""
     texts = [dialogue.system]
-    for turn in dialogue.turns:
+    for turn in dialogue.messages:
         texts += [part.text for part in turn.parts if isinstance(part, TextPart | ToolResultPart)]
     if sum(map(max_tokens_of, texts)) + answers <= spec.context_tokens:
         return answers

@@ -54,27 +54,27 @@ class AwsSigner:
         self._limits = limits
         _require_botocore(spec)
 
-    async def signed(self, url: str, body: bytes, *, service: str, kind: str = "application/json") -> dict[str, str]:
+    async def sign(self, url: str, body: bytes, *, service: str, kind: str = "application/json") -> dict[str, str]:
         """Return the headers of a POST, including its signature. Raises ProviderError."""
         headers = {"content-type": kind}
         if self._spec.api_key:
             return {**headers, "authorization": f"Bearer {self._spec.api_key}"}
-        return _sign_request(url, body, headers, await self._keys(), service, region_of(self._spec.extra))
+        return _sign_request(url, body, headers, await self._credentials(), service, region_of(self._spec.extra))
 
-    async def _keys(self) -> AwsCredentials:
+    async def _credentials(self) -> AwsCredentials:
         own = _account_credentials(self._spec) or await asyncio.to_thread(_machine_credentials)
         role = str(self._spec.extra.get("aws_role_arn") or "")
         if not role:
             return own
         keys, until = _roles.get((role, own), (own, 0.0))
         if time.monotonic() >= until:
-            keys = await self._taken_on(role, own)
+            keys = await self._assume_role(role, own)
             _roles[role, own] = keys, time.monotonic() + _ROLE_SECONDS - _RENEW_BEFORE
             while len(_roles) > _MAX_ROLES:
                 _roles.popitem(last=False)
         return keys
 
-    async def _taken_on(self, role: str, own: AwsCredentials) -> AwsCredentials:
+    async def _assume_role(self, role: str, own: AwsCredentials) -> AwsCredentials:
         """Assume a role and return its credentials, which are valid for an hour."""
         region = region_of(self._spec.extra)
         url = str(self._spec.extra.get("sts_url") or f"https://sts.{region}.amazonaws.com/")
@@ -107,7 +107,9 @@ async def frames_of(response: "httpx2.Response") -> AsyncGenerator[tuple[Mapping
             for frame in buffer:
                 yield frame.headers, parse_json(frame.payload) if frame.payload else {}
     except ParserError as problem:
-        raise ProviderError(ErrorCode.SERVER_ERROR, "The provider sent a reply that is not an event stream.") from problem
+        raise ProviderError(
+            ErrorCode.SERVER_ERROR, "The provider sent a reply that is not an event stream."
+        ) from problem
 
 
 def _require_botocore(spec: ModelSpec) -> None:
@@ -141,7 +143,8 @@ def find_machine_credentials() -> Any:
     credentials = Session().get_credentials()
     if credentials is None:
         raise ProviderError(
-            ErrorCode.AUTH_ERROR, "The account has no AWS keys, and this machine has no AWS credentials. Set either of them."
+            ErrorCode.AUTH_ERROR,
+            "The account has no AWS keys, and this machine has no AWS credentials. Set either of them.",
         )
     return credentials
 

@@ -15,21 +15,21 @@ import structlog
 from providers.errors import ErrorCode, ProviderError, provider_error
 from providers.models.types.chat import (
     ChatRequest,
+    ContentDelta,
     Delta,
     ModelSpec,
     ReasoningDelta,
-    ContentDelta,
     ToolCall,
     Usage,
     UsageDelta,
 )
 from providers.models.vendors.families import ParameterRules, wire_params
 from providers.models.wires.alternating_messages import (
-    Part,
     ImagePart,
-    ToolResultPart,
+    Part,
     TextPart,
     ToolCallPart,
+    ToolResultPart,
     alternate_messages,
     parameters_of,
     tools_called,
@@ -72,21 +72,26 @@ class BedrockWire:
     """Requests to one model of one account."""
 
     def __init__(
-        self, spec: ModelSpec, rules: ParameterRules, limits: RequestLimits, *, observe_headers: HeaderObserver | None = None
+        self,
+        spec: ModelSpec,
+        rules: ParameterRules,
+        limits: RequestLimits,
+        *,
+        observe_headers: HeaderObserver | None = None,
     ) -> None:
         self._spec = spec
-        self._manners = rules
+        self._rules = rules
         self._limits = limits
-        self._hears = observe_headers
-        self._aws = AwsSigner(spec, limits)
+        self._observe_headers = observe_headers
+        self._signer = AwsSigner(spec, limits)
 
     async def send(self, request: ChatRequest, *, streamed: bool) -> AsyncGenerator[Delta, None]:
         spec = self._spec
-        sent = encode_body(body_of(request, spec, self._manners))
+        sent = encode_body(body_of(request, spec, self._rules))
         how = "converse-stream" if streamed else "converse"
         url = f"{(spec.base_url or '').rstrip('/')}/model/{quote(spec.name, safe='')}/{how}"
-        headers = await self._aws.signed(url, sent, service="bedrock")
-        async with post_json(spec, url, headers, sent, self._limits, observe_headers=self._hears) as response:
+        headers = await self._signer.sign(url, sent, service="bedrock")
+        async with post_json(spec, url, headers, sent, self._limits, observe_headers=self._observe_headers) as response:
             if streamed:
                 async with aclosing(deltas_of_stream(BedrockEvents(response))) as deltas:
                     async for delta in deltas:
@@ -127,7 +132,7 @@ def body_of(request: ChatRequest, spec: ModelSpec, manners: ParameterRules) -> d
     body: dict[str, Any] = {
         "messages": [
             {"role": "assistant" if turn.is_assistant else "user", "content": _blocks(turn.parts)}
-            for turn in dialogue.turns
+            for turn in dialogue.messages
         ]
     }
     if dialogue.system:

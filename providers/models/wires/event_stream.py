@@ -45,9 +45,9 @@ class SseParser:
             self._line.clear()
         if last:
             self._line.append(last)
-        return [data for line in lines if (data := self._take(line))]
+        return [data for line in lines if (data := self._process_line(line))]
 
-    def _take(self, line: bytes) -> bytes:
+    def _process_line(self, line: bytes) -> bytes:
         """Process a line; return the data of the event if the line ends one."""
         if not line:
             data = b"\n".join(self._data)

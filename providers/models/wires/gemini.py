@@ -17,21 +17,21 @@ from providers.errors import ErrorCode, ProviderError, provider_error
 from providers.models.limits.idempotency_keys import HEADER
 from providers.models.types.chat import (
     ChatRequest,
+    ContentDelta,
     Delta,
     ModelSpec,
     ReasoningDelta,
-    ContentDelta,
     ToolCall,
     Usage,
     UsageDelta,
 )
 from providers.models.vendors.families import ParameterRules, wire_params
 from providers.models.wires.alternating_messages import (
-    Part,
     ImagePart,
-    ToolResultPart,
+    Part,
     TextPart,
     ToolCallPart,
+    ToolResultPart,
     alternate_messages,
     parameters_of,
 )
@@ -81,30 +81,35 @@ class GeminiWire:
     """Requests to one model of one account."""
 
     def __init__(
-        self, spec: ModelSpec, rules: ParameterRules, limits: RequestLimits, *, observe_headers: HeaderObserver | None = None
+        self,
+        spec: ModelSpec,
+        rules: ParameterRules,
+        limits: RequestLimits,
+        *,
+        observe_headers: HeaderObserver | None = None,
     ) -> None:
         self._spec = spec
-        self._manners = rules
+        self._rules = rules
         self._limits = limits
-        self._hears = observe_headers
+        self._observe_headers = observe_headers
 
     async def send(self, request: ChatRequest, *, streamed: bool) -> AsyncGenerator[Delta, None]:
         spec = self._spec
-        sent = encode_body(body_of(request, spec, self._manners))
+        sent = encode_body(body_of(request, spec, self._rules))
         how = "streamGenerateContent?alt=sse" if streamed else "generateContent"
         name = spec.name if spec.name.startswith(("models/", "tunedModels/")) else f"models/{spec.name}"
         url = f"{(spec.base_url or '').rstrip('/')}/{quote(name)}:{how}"
         headers = ({"x-goog-api-key": spec.api_key} if spec.api_key else {}) | (
             {HEADER: request.key} if request.key else {}
         )
-        async with post_json(spec, url, headers, sent, self._limits, observe_headers=self._hears) as response:
+        async with post_json(spec, url, headers, sent, self._limits, observe_headers=self._observe_headers) as response:
             if streamed:
                 async with aclosing(deltas_of_stream(Chunks(response))) as deltas:
                     async for delta in deltas:
                         yield delta
             else:
                 answer = _AnswerReader()
-                for delta in (*answer.of(await read_json(response)), *answer.end(is_whole=True)):
+                for delta in (*answer.deltas_of(await read_json(response)), *answer.final_deltas(is_whole=True)):
                     yield delta
 
 
@@ -115,7 +120,7 @@ def body_of(request: ChatRequest, spec: ModelSpec, manners: ParameterRules) -> d
     body: dict[str, Any] = {
         "contents": [
             {"role": "model" if turn.is_assistant else "user", "parts": [_part(part) for part in turn.parts]}
-            for turn in dialogue.turns
+            for turn in dialogue.messages
         ]
     }
     if dialogue.system:
@@ -135,9 +140,9 @@ async def deltas_of_stream(stream: Chunks) -> AsyncGenerator[Delta, None]:
     answer = _AnswerReader()
     async with close_with_task(stream):
         async for chunk in stream:
-            for delta in answer.of(chunk):
+            for delta in answer.deltas_of(chunk):
                 yield delta
-    for delta in answer.end():
+    for delta in answer.final_deltas():
         yield delta
 
 
@@ -151,7 +156,7 @@ class _AnswerReader:
         self._finish: str | None = None
         self._usage: Usage | None = None
 
-    def of(self, chunk: Any) -> list[Delta]:
+    def deltas_of(self, chunk: Any) -> list[Delta]:
         """Return the deltas of a chunk. Raises ProviderError for an error or an invalid chunk."""
         if error := field_of(chunk, "error"):
             detail = message_in(error) or "The provider sent an error instead of an answer."
@@ -164,9 +169,9 @@ class _AnswerReader:
         candidate = next(iter(chunk.get("candidates") or ()), None)
         self._finish = field_of(candidate, "finishReason") or self._finish
         parts = field_of(field_of(candidate, "content"), "parts")
-        return [delta for part in parts or () if (delta := self._said(part)) is not None]
+        return [delta for part in parts or () if (delta := self._delta_of(part)) is not None]
 
-    def end(self, *, is_whole: bool = False) -> list[Delta]:
+    def final_deltas(self, *, is_whole: bool = False) -> list[Delta]:
         """Return the deltas after the last chunk. `is_whole`: the reply was not streamed and may lack a finish reason.
 
         Raises ProviderError if there is no answer.
@@ -182,7 +187,7 @@ class _AnswerReader:
         deltas = final_deltas(answer, tuple(self._calls), reason, has_reasoned=self._has_thought)
         return deltas if self._usage is None else [*deltas, UsageDelta(self._usage)]
 
-    def _said(self, part: Any) -> Delta | None:
+    def _delta_of(self, part: Any) -> Delta | None:
         call, text = field_of(part, "functionCall"), field_of(part, "text")
         if field_of(call, "name"):
             signature = field_of(part, "thoughtSignature")

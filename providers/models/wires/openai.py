@@ -19,9 +19,16 @@ from providers.models.types.chat import ChatRequest, Delta, ModelSpec
 from providers.models.vendors.families import ParameterRules, wire_params
 from providers.models.wires.event_stream import Chunks
 from providers.models.wires.openai_responses import deltas_of_answer, deltas_of_stream
-from providers.models.wires.openai_sdk import HeaderObserver, RequestLimits, read_answer, convert_error, request_errors, timeout_of
+from providers.models.wires.openai_sdk import (
+    HeaderObserver,
+    RequestLimits,
+    convert_error,
+    read_answer,
+    request_errors,
+    timeout_of,
+)
 
-__all__ = ["Limits", "OpenAIWire", "with_images"]
+__all__ = ["OpenAIWire", "RequestLimits", "with_images"]
 
 _PATH = "/chat/completions"
 
@@ -41,9 +48,9 @@ class OpenAIWire:
         observe_headers: HeaderObserver | None = None,  # called with the headers of each response
     ) -> None:
         self._spec = spec
-        self._hears = observe_headers
+        self._observe_headers = observe_headers
         self._is_prepared = False
-        self._manners = rules
+        self._rules = rules
         self._limits = limits
         self._is_azure = is_azure
 
@@ -59,8 +66,8 @@ class OpenAIWire:
                     options=self._options(request),
                     stream=streamed,
                 )
-                if self._hears is not None:
-                    self._hears(reply.headers)
+                if self._observe_headers is not None:
+                    self._observe_headers(reply.headers)
                 if streamed:
                     async with aclosing(deltas_of_stream(Chunks(reply))) as deltas:
                         async for delta in deltas:
@@ -80,7 +87,7 @@ class OpenAIWire:
 
     def _body(self, request: ChatRequest, *, streamed: bool) -> dict[str, Any]:
         spec = self._spec
-        params = wire_params(spec.name, request.params, self._manners, spec.extra)
+        params = wire_params(spec.name, request.params, self._rules, spec.extra)
         body: dict[str, Any] = {
             **params.body,
             "model": spec.name,

@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from providers.errors import ErrorCode, ProviderError, provider_error
-from providers.models.types.chat import CallsDelta, Delta, ReasoningDelta, ContentDelta, ToolCall, Usage, UsageDelta
+from providers.models.types.chat import CallsDelta, ContentDelta, Delta, ReasoningDelta, ToolCall, Usage, UsageDelta
 
 NO_ANSWER = "The provider's reply contains no answer. Check the base URL."
 
@@ -34,12 +34,14 @@ async def deltas_of_stream(stream: Any) -> AsyncGenerator[Delta, None]:
         async for chunk in stream:
             if error := field_of(chunk, "error"):
                 names = [field_of(error, "code"), field_of(error, "type")]
-                raise provider_error(message_in(error) or "The provider sent an error instead of an answer.", names=names)
+                raise provider_error(
+                    message_in(error) or "The provider sent an error instead of an answer.", names=names
+                )
             choice = next(iter(field_of(chunk, "choices") or ()), None)
             usage = _usage(field_of(chunk, "usage")) or _usage(field_of(choice, "usage")) or usage
             finish = field_of(choice, "finish_reason") or finish
             message = field_of(choice, "delta")
-            for delta in text.of(message):
+            for delta in text.deltas_of(message):
                 yield delta
             if fragments := field_of(message, "tool_calls"):
                 calls.add(fragments)
@@ -58,7 +60,7 @@ def deltas_of_answer(answer: Any) -> list[Delta]:
     if message is None:
         detail = message_in(field_of(answer, "error")) or NO_ANSWER
         raise provider_error(detail) if field_of(answer, "error") else ProviderError(ErrorCode.MODEL_ERROR, detail)
-    deltas = [*text.of(message)]
+    deltas = [*text.deltas_of(message)]
     calls.add(field_of(message, "tool_calls"))
     finish = field_of(choice, "finish_reason")
     deltas += final_deltas("".join(text.answer), calls.all(), finish, has_reasoned=text.has_reasoned)
@@ -66,9 +68,7 @@ def deltas_of_answer(answer: Any) -> list[Delta]:
     return deltas if usage is None else [*deltas, UsageDelta(usage)]
 
 
-def final_deltas(
-    answer: str, calls: tuple[ToolCall, ...], finish: str | None, *, has_reasoned: bool
-) -> list[Delta]:
+def final_deltas(answer: str, calls: tuple[ToolCall, ...], finish: str | None, *, has_reasoned: bool) -> list[Delta]:
     """Return the deltas after the last text: a notice if the answer was truncated, and the tool calls.
 
     Raises ProviderError if there is no answer at all.
@@ -133,7 +133,7 @@ class _TextReader:
         self.answer: list[str] = []
         self.has_reasoned = False
 
-    def of(self, message: Any) -> list[Delta]:
+    def deltas_of(self, message: Any) -> list[Delta]:
         deltas: list[Delta] = []
         reasoning = field_of(message, "reasoning_content") or field_of(message, "reasoning")
         if isinstance(reasoning, str) and reasoning:
@@ -154,7 +154,7 @@ class _CallAssembler:
 
     def __init__(self) -> None:
         self._calls: list[dict[str, Any]] = []
-        self._at: dict[int, int] = {}
+        self._position_by_index: dict[int, int] = {}
 
     def add(self, fragments: Any) -> None:
         for position, fragment in enumerate(fragments or ()):
@@ -176,9 +176,9 @@ class _CallAssembler:
         )
 
     def _call(self, index: int, call_id: str) -> dict[str, Any]:
-        known = self._at.get(index)
+        known = self._position_by_index.get(index)
         if known is None or (call_id and self._calls[known]["id"] not in ("", call_id)):
-            self._at[index] = known = len(self._calls)
+            self._position_by_index[index] = known = len(self._calls)
             self._calls.append({"id": "", "name": "", "arguments": "", "extra": None})
         call = self._calls[known]
         call["id"] = call["id"] or call_id

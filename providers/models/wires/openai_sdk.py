@@ -111,7 +111,9 @@ def convert_error(problem: Exception, base_url: str | None) -> ProviderError:
             return ProviderError(ErrorCode.MODEL_ERROR, f"{host_of(base_url)}: {problem.message}")
         case APIConnectionError() | httpx2.RequestError() | ssl.SSLError():
             cause = problem.__cause__ or problem
-            return ProviderError(ErrorCode.CONNECTION_ERROR, f"{host_of(base_url)}: {str(cause) or type(cause).__name__}")
+            return ProviderError(
+                ErrorCode.CONNECTION_ERROR, f"{host_of(base_url)}: {str(cause) or type(cause).__name__}"
+            )
         case APIStatusError() if problem.response.is_redirect:
             detail = (
                 f"{host_of(base_url)} redirects, and redirects are not followed. Set the base URL that it redirects to."

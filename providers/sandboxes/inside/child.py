@@ -123,7 +123,9 @@ def _fork_and_watch(job: Mapping[str, Any], is_isolated: bool) -> None:
     """
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    processes = _open_folder("/proc")  # before the first process of the namespace replaces the root of this process, too
+    processes = _open_folder(
+        "/proc"
+    )  # before the first process of the namespace replaces the root of this process, too
     if (first := os.fork()) != 0:
         os.close(job["result"])
         os.close(job["files"])
@@ -189,7 +191,9 @@ def _watch_memory(first: int, processes: int, most: int, is_isolated: bool) -> N
             if inside is not None:
                 used = _measure_memory(inside, [process for process in _list_processes(inside) if process != 1], most)
             else:
-                used = _measure_memory(processes, list(_descendants(processes, first if is_isolated else os.getpid())), most)
+                used = _measure_memory(
+                    processes, list(_descendants(processes, first if is_isolated else os.getpid())), most
+                )
             if used > most:
                 os.write(2, f"The program and its processes used more than {most} bytes of memory together.\n".encode())
                 _kill_all(first, processes, is_isolated)

@@ -18,7 +18,7 @@ from pydantic import SecretStr
 import local_engine
 from api.app import ApiConfig, create_app
 from api.http.http1_protocol import GuardedProtocol
-from embedded import Services
+from embedded import EmbeddedServers
 from settings import Settings
 from store.db.database import Database
 from store.primitives.ids import new_id
@@ -99,7 +99,7 @@ def serving(config: ApiConfig) -> Iterator[str]:
 
 
 @pytest.fixture(scope="package")
-def config(services: Services, template: str, home: Path) -> Iterator[ApiConfig]:
+def config(services: EmbeddedServers, template: str, home: Path) -> Iterator[ApiConfig]:
     """A database and a Redis for all of these tests: what is in them belongs to tenants of single tests."""
     redis_url = test_services.emptied_redis(services.redis_url, "api")
     with test_services.fresh_database(services.database_url, template) as database_url:
@@ -111,7 +111,7 @@ def config(services: Services, template: str, home: Path) -> Iterator[ApiConfig]
             max_canvas_bytes=200_000,
             secret_key=SecretStr(SECRET),
         )
-        yield ApiConfig(settings, poll_interval=0.5, ping_interval=0.3)
+        yield ApiConfig(settings, poll_interval=0.5, keepalive_interval=0.3)
 
 
 @pytest.fixture(scope="package")
@@ -136,7 +136,7 @@ def server(config: ApiConfig, engine: local_engine.Engine) -> Iterator[Server]:
 
 
 @pytest.fixture(scope="package")
-def lonely_server(services: Services, template: str, config: ApiConfig) -> Iterator[Server]:
+def lonely_server(services: EmbeddedServers, template: str, config: ApiConfig) -> Iterator[Server]:
     """The application alone: runs are accepted, and nobody carries them out."""
     with (
         test_services.fresh_database(services.database_url, template) as database_url,

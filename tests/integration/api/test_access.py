@@ -102,8 +102,10 @@ def test_ids_of_others_are_answered_like_ids_of_nobody(
     (version,) = owner.http.get(f"/api/v1/agents/{agent}/versions").json()["data"]
     with lonely_server.database.transaction() as tx:
         fields = ServerFields("theirs", "http://127.0.0.1:1/mcp", "sse")
-        server = servers.add(tx, owner.tenant_id, fields, EncryptionKey.of(SECRET))
-        file = uploads.register(tx, owner.tenant_id, uploads.store_content(LocalBlobs(tmp_path), "a.txt", "text/plain", b"a"))
+        server = servers.add(tx, owner.tenant_id, fields, EncryptionKey.from_secret(SECRET))
+        file = uploads.register(
+            tx, owner.tenant_id, uploads.store_content(LocalBlobs(tmp_path), "a.txt", "text/plain", b"a")
+        )
         base = bases.create(tx, owner.tenant_id, "x", embedding_model="echo", parser={})
         document, _ = documents.add(tx, owner.tenant_id, base, "a.txt", "text/plain", 1, b"a" * 32)
         memory = memories.create(

@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 
 from api.runs.event_reader import EventReader
-from api.runs.event_stream import EventStreams, StreamEnd, Envelope
+from api.runs.event_stream import Envelope, EventStreams, StreamEnd
 from canvas.events.run_events import Event
 from canvas.events.stream_sequencer import AUDIO_END, AUDIO_START, Position
 from scheduler.coordinator.version_cache import VersionCache
@@ -44,7 +44,7 @@ class Answer:
     async def _followed(self, with_audio: bool) -> list[Envelope]:
         await self.streams.start()
         found: list[Envelope] = []
-        async with self.streams.listen(self.run_id) as subscription:
+        async with self.streams.subscribe(self.run_id) as subscription:
             frames = self.streams.follow(
                 self.client.tenant_id, subscription, Position(), StreamEnd.TURN, token_id=None, with_audio=with_audio
             )
@@ -63,15 +63,19 @@ def answer(lonely: Client, lonely_server: Server, tmp_path: Path) -> Iterator[An
     database, blobs = lonely_server.database, LocalBlobs(tmp_path)
     run_id, turn = UUID(lonely.start(lonely.agent(ECHO))["run_id"]), new_id()
     with database.transaction() as tx:
-        audio = uploads.register(tx, lonely.tenant_id, uploads.store_content(blobs, "speech-2.mp3", "audio/mpeg", b"\x01\x02"))
-        text = uploads.register(tx, lonely.tenant_id, uploads.store_content(blobs, "secret.txt", "text/plain", b"no audio"))
+        audio = uploads.register(
+            tx, lonely.tenant_id, uploads.store_content(blobs, "speech-2.mp3", "audio/mpeg", b"\x01\x02")
+        )
+        text = uploads.register(
+            tx, lonely.tenant_id, uploads.store_content(blobs, "secret.txt", "text/plain", b"no audio")
+        )
         said = "One. Two." + "".join(f"{AUDIO_START}{name.hex}{AUDIO_END}" for name in (new_id(), text.id, audio.id))
         of = {"run_id": run_id, "turn": turn}
         told = [Event("node_started", {}, turn, NODE), Event("message_end", {}, turn, NODE)]
         events.append(tx, run_id, 3, told)
-        tx.run(message_streams.OPEN, node_id=NODE, number=3, **of)
-        tx.run(message_streams.PUT_TEXT, node_id=NODE, said=said, **of)
-        tx.run(message_streams.CLOSE, number=4, **of)
+        tx.execute(message_streams.OPEN, node_id=NODE, number=3, **of)
+        tx.execute(message_streams.PUT_TEXT, node_id=NODE, said=said, **of)
+        tx.execute(message_streams.CLOSE, number=4, **of)
     own = Database(lonely_server.database_url, pool_size=2)
     yield Answer(
         lonely,

@@ -64,8 +64,8 @@ def stored_key(server: Server, client: Client, agent: str, node: str = "TavilySe
 
 
 def opened(server: Server, client: Client, agent: str, document: Any) -> dict[str, Any]:
-    key = EncryptionKey.of(server.config.settings.sealing_secret())
-    return CanvasSecrets.of(key, client.tenant_id, UUID(agent), registry.secret_fields).opened(document)
+    key = EncryptionKey.from_secret(server.config.settings.encryption_secret())
+    return CanvasSecrets.for_canvas(key, client.tenant_id, UUID(agent), registry.secret_fields).open_document(document)
 
 
 def test_a_key_of_a_tool_is_in_no_row_and_in_no_reply(server: Server, client: Client) -> None:

@@ -299,7 +299,7 @@ def test_error_of_a_run_names_its_node_in_the_chat_and_in_the_run_and_is_bare_wh
 def test_failed_model_is_marked_on_the_run_and_is_an_error_for_openai_clients(server: Server, client: Client) -> None:
     gone = AccountRow("VLLM", base_url="http://127.0.0.1:1", models={"m": {"kinds": ["chat"], "is_tools": False}})
     with server.database.transaction() as tx:
-        model_accounts.put_account(tx, client.tenant_id, gone, EncryptionKey.of(SECRET))
+        model_accounts.put_account(tx, client.tenant_id, gone, EncryptionKey.from_secret(SECRET))
     tool = {"component_name": "TavilySearch", "params": {"api_key": "k"}}
     agent = client.agent(
         canvas(
@@ -364,7 +364,7 @@ def test_a_second_turn_in_a_busy_session_is_refused(client: Client, server: Serv
     agent = client.agent(ECHO)
     session = client.http.post(f"/api/v1/agents/{agent}/sessions", json={}).json()["data"]["id"]
     with server.database.transaction() as tx:
-        tx.run(text("update conversations set active_run = :run where id = :id"), run=new_id(), id=session)
+        tx.execute(text("update conversations set active_run = :run where id = :id"), run=new_id(), id=session)
 
     reply = client.http.post(
         "/api/v1/agents/chat/completions", json={"agent_id": agent, "query": "x", "session_id": session}

@@ -39,14 +39,14 @@ class Stage:
             events.append(tx, self.run_id, self.number, [Event(name, {}, self.turn, NODE)])
             of = {"run_id": self.run_id, "turn": self.turn, "number": self.number}
             if opens:
-                tx.run(message_streams.OPEN, node_id=NODE, **of)
+                tx.execute(message_streams.OPEN, node_id=NODE, **of)
             if name == "message_reset":
-                tx.run(message_streams.TRUNCATE, **of)
+                tx.execute(message_streams.TRUNCATE, **of)
                 self.epoch, self.said = self.epoch + 1, ""
             if ends:
-                tx.run(message_streams.PUT_TEXT, run_id=self.run_id, turn=self.turn, node_id=NODE, said=self.said)
-                tx.run(message_streams.CLOSE, **of)
-            tx.run(
+                tx.execute(message_streams.PUT_TEXT, run_id=self.run_id, turn=self.turn, node_id=NODE, said=self.said)
+                tx.execute(message_streams.CLOSE, **of)
+            tx.execute(
                 text("update runs set last_event = :number, turn = :turn where id = :run_id"),
                 **{**of, "turn": None if ends else self.turn},
             )
@@ -58,7 +58,7 @@ class Stage:
         self.said += part
         if stored:
             with self.database.transaction() as tx:
-                tx.run(message_streams.PUT_TEXT, run_id=self.run_id, turn=self.turn, node_id=NODE, said=self.said)
+                tx.execute(message_streams.PUT_TEXT, run_id=self.run_id, turn=self.turn, node_id=NODE, said=self.said)
         if sent:
             self.publish(piece)
 

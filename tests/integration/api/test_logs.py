@@ -44,7 +44,7 @@ def test_a_share_link_sees_the_tool_calls_of_its_agent(lonely: Client, lonely_se
         token_id, token = tenants.create_token(tx, lonely.tenant_id, "share", "beta", canvas_id=UUID(agent))
         attempt_records.add_tool_call(tx, UUID(started["run_id"]), UUID(started["message_id"]), "Agent:0", FIRST)
         of_the_link = {"id": UUID(started["session_id"]), "token_id": token_id}
-        tx.run(text("update conversations set token_id = :token_id where id = :id"), **of_the_link)
+        tx.execute(text("update conversations set token_id = :token_id where id = :id"), **of_the_link)
     guest = lonely_server.client_of(lonely.tenant_id, token)
 
     shared = guest.http.get(f"/api/v1/agentbots/{agent}/logs/{started['message_id']}")

@@ -196,10 +196,10 @@ def test_a_callers_headers_are_sealed_in_their_run(api: Server, client: Client):
         row = run_rows.read(tx, client.tenant_id, UUID(run["run_id"]))
     assert row is not None
     assert TOKEN not in str(row)
-    opened = sealed_headers.unseal_headers(EncryptionKey.of(SECRET), client.tenant_id, row["request"])
+    opened = sealed_headers.unseal_headers(EncryptionKey.from_secret(SECRET), client.tenant_id, row["request"])
     assert opened == {"Authorization": f"Bearer {TOKEN}"}
     with pytest.raises(CannotUnseal):
-        sealed_headers.unseal_headers(EncryptionKey.of(SECRET), UUID(int=7), row["request"])
+        sealed_headers.unseal_headers(EncryptionKey.from_secret(SECRET), UUID(int=7), row["request"])
 
 
 # -- in other words --------------------------------------------------------------------------------------------------

@@ -383,7 +383,7 @@ def test_files_at_addresses_are_fetched_and_stored_one_after_the_other(
     client: Client, httpserver: HTTPServer, home: Path, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     steps: list[str] = []
-    put = LocalBlobs.put
+    put = LocalBlobs.store
 
     def noted(blobs: LocalBlobs, data: bytes) -> bytes:
         steps.append("stored")

@@ -396,7 +396,7 @@ def headers_of(server: Server, client: Client, run_id: str) -> dict[str, str]:
     with server.database.transaction() as tx:
         row = run_rows.read(tx, client.tenant_id, UUID(run_id))
     assert row is not None
-    return sealed_headers.unseal_headers(EncryptionKey.of(SECRET), client.tenant_id, row["request"])
+    return sealed_headers.unseal_headers(EncryptionKey.from_secret(SECRET), client.tenant_id, row["request"])
 
 
 # -- honest replies --------------------------------------------------------------------------------------------------

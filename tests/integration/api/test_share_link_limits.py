@@ -269,7 +269,7 @@ def test_what_a_run_has_produced_stays_with_the_link_after_the_run_was_dropped(
     made = produced(sharing, owner, run_id)
 
     with sharing.database.transaction() as tx:
-        tx.run(text("delete from runs where id = :run_id"), run_id=run_id)
+        tx.execute(text("delete from runs where id = :run_id"), run_id=run_id)
 
     assert shared.guest.http.get(f"/api/v1/agents/attachments/{made}/download").content == b"bytes"
 
@@ -340,7 +340,7 @@ def test_a_share_link_that_names_no_agent_opens_nothing_until_one_is_named(
     shared: Shared, owner: Client, sharing: Server
 ) -> None:
     with sharing.database.transaction() as tx:
-        tx.run(text("update tokens set canvas_id = null where id = :id"), id=shared.token_id)
+        tx.execute(text("update tokens set canvas_id = null where id = :id"), id=shared.token_id)
     unnamed = [
         shared.chat(),
         upload(shared.guest, shared.agent),
@@ -383,7 +383,7 @@ def test_a_token_is_refused_once_it_has_expired(owner: Client, sharing: Server) 
     before = guest.http.get("/api/v1/agents").status_code
 
     with sharing.database.transaction() as tx:
-        tx.run(text("update tokens set expires_at = now() where id = :id"), id=token_id)
+        tx.execute(text("update tokens set expires_at = now() where id = :id"), id=token_id)
 
     assert (before, guest.http.get("/api/v1/agents").status_code) == (200, 401)
     guest.http.close()

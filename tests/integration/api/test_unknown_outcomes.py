@@ -31,8 +31,8 @@ def posting(monkeypatch: pytest.MonkeyPatch) -> None:
     """A component that may not be done twice, whose first worker never comes back; the sweeper believes it at once."""
 
     async def post(params: Params, ctx: NodeContext) -> Finished:
-        if await ctx.recall("lost") is None:
-            await ctx.record("lost", True)
+        if await ctx.journal_get("lost") is None:
+            await ctx.journal_put("lost", True)
             await asyncio.sleep(3600)
         return Finished(outputs={"id": "once more"})
 
@@ -49,7 +49,7 @@ def lost(server: Server, client: Client) -> str:
         shown = client.run(run)
         if shown["activations"][-1]["node_id"] == "Post:0":
             with server.database.transaction() as tx:
-                tx.run(FORGET, run=UUID(run))
+                tx.execute(FORGET, run=UUID(run))
         return shown
 
     eventually(asks, lambda shown: shown["status"] == "waiting")

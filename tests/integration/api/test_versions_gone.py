@@ -17,7 +17,7 @@ def deleted_by_force(client: Client, agent: str, version: str) -> None:
 def gone(client: Client, server: Server, version: str) -> None:
     """As releases before this one have left it."""
     with server.database.transaction() as tx:
-        tx.run(text("delete from versions where id = :id"), id=UUID(version))
+        tx.execute(text("delete from versions where id = :id"), id=UUID(version))
 
 
 @pytest.mark.parametrize("by", ["force", "an earlier release"])

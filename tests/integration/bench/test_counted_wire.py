@@ -8,7 +8,7 @@ import psycopg
 import pytest
 import redis
 
-from bench.measuring.counted_wire import CountingProxies, run_proxies
+from bench.measuring.counting_proxy import CountingProxies, run_proxies
 from bench.measuring.postgres_protocol import PostgresObserver
 from bench.measuring.redis_protocol import RedisObserver
 
@@ -26,8 +26,8 @@ def plain(url: str) -> str:
 
 
 def test_single_and_pipelined_statements_are_distinguished(laid: CountingProxies, module_database_url: str):
-    wire = laid.to(module_database_url, PostgresObserver)
-    with psycopg.connect(plain(wire.through(module_database_url)), autocommit=True) as connection:
+    wire = laid.open(module_database_url, PostgresObserver)
+    with psycopg.connect(plain(wire.proxied_url(module_database_url)), autocommit=True) as connection:
         before = laid.read(wire)
         for sql in STEP:
             connection.execute(sql)
@@ -45,8 +45,8 @@ def test_single_and_pipelined_statements_are_distinguished(laid: CountingProxies
 
 
 def test_commands_are_counted_as_the_server_counts_them(laid: CountingProxies, redis_url: str):
-    wire = laid.to(redis_url, RedisObserver)
-    with redis.Redis.from_url(wire.through(redis_url)) as client:
+    wire = laid.open(redis_url, RedisObserver)
+    with redis.Redis.from_url(wire.proxied_url(redis_url)) as client:
         client.ping()
         before = laid.read(wire)
         with client.pipeline(transaction=True) as pipeline:
@@ -63,14 +63,14 @@ def test_commands_are_counted_as_the_server_counts_them(laid: CountingProxies, r
     assert passed.round_trips == 1
     assert long == b"b" * 300_000
     assert larger.statements == Counter({"set": 1, "get": 1})
-    assert larger.bytes_answered > 300_000
+    assert larger.bytes_received > 300_000
 
 
 def test_delayed_proxy_adds_its_delay_to_each_round_trip(laid: CountingProxies, redis_url: str):
-    wire = laid.to(redis_url, RedisObserver)
-    with redis.Redis.from_url(wire.through(redis_url)) as client:
+    wire = laid.open(redis_url, RedisObserver)
+    with redis.Redis.from_url(wire.proxied_url(redis_url)) as client:
         client.ping()
-        wire.each_way = 0.02
+        wire.delay = 0.02
         began = time.monotonic()
         client.ping()
         client.ping()
@@ -80,12 +80,12 @@ def test_delayed_proxy_adds_its_delay_to_each_round_trip(laid: CountingProxies, 
 
 
 def test_delayed_data_arrive_in_order_when_the_delay_ends(laid: CountingProxies, redis_url: str):
-    wire = laid.to(redis_url, RedisObserver)
-    wire.each_way = 0.01
-    with redis.Redis.from_url(wire.through(redis_url)) as client, client.pipeline(transaction=False) as pipeline:
+    wire = laid.open(redis_url, RedisObserver)
+    wire.delay = 0.01
+    with redis.Redis.from_url(wire.proxied_url(redis_url)) as client, client.pipeline(transaction=False) as pipeline:
         for number in range(2000):
             pipeline.rpush("numbers", f"{number:0200}")
-        wire.each_way = 0.0
+        wire.delay = 0.0
         pipeline.execute()
         kept = client.lrange("numbers", 0, -1)
 
@@ -94,8 +94,8 @@ def test_delayed_data_arrive_in_order_when_the_delay_ends(laid: CountingProxies,
 
 def test_closing_the_proxies_closes_their_connections(redis_url: str):
     with run_proxies() as laid:
-        wire = laid.to(redis_url, RedisObserver)
-        client = redis.Redis.from_url(wire.through(redis_url), retry=None)
+        wire = laid.open(redis_url, RedisObserver)
+        client = redis.Redis.from_url(wire.proxied_url(redis_url), retry=None)
         client.ping()
 
     with pytest.raises(redis.RedisError):

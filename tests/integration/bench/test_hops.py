@@ -12,7 +12,7 @@ def test_requests_of_a_hop_are_counted(tmp_path: Path):
     with run_hop_bench(tmp_path) as stand:
         stand.start_workers(1, idle=1.0)
 
-        passed = stand.chains(1, 1)
+        passed = stand.measure_chains(1, 1)
 
     postgres, redis = passed.tally("worker", "PostgreSQL"), passed.tally("worker", "Redis")
     assert passed.hops == HOPS

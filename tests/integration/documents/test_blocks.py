@@ -78,7 +78,9 @@ def test_lists_keep_their_numbers_their_nesting_and_how_close_they_lie():
 
 
 def test_quotes_hold_blocks():
-    assert parse_blocks("> a\n>\n> > b") == (QuoteBlock((ParagraphBlock((Span("a"),)), QuoteBlock((ParagraphBlock((Span("b"),)),)))),)
+    assert parse_blocks("> a\n>\n> > b") == (
+        QuoteBlock((ParagraphBlock((Span("a"),)), QuoteBlock((ParagraphBlock((Span("b"),)),)))),
+    )
 
 
 def test_rows_of_a_table_are_as_long_as_its_header():

@@ -7,7 +7,7 @@ from pypdf import PageObject, PdfReader
 
 from canvas.errors import NodeFailure
 from components.documents import Layout, render
-from components.documents.page import paper
+from components.documents.page import pdf_pages
 from tests.integration.documents.test_blocks import picture_uri
 
 RICH = f"""# Quarterly 季度报告
@@ -138,7 +138,7 @@ def test_what_is_too_wide_still_finds_its_place():
 
 
 def test_a_document_of_too_many_pages_is_refused(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(paper, "MAX_PAGES", 2)
+    monkeypatch.setattr(pdf_pages, "MAX_PAGES", 2)
 
     with pytest.raises(NodeFailure, match="more than 2 pages"):
         render("a\n\n" * 200, "pdf")

@@ -47,7 +47,7 @@ def test_a_missing_library_is_named_with_the_extra_that_brings_it(
     monkeypatch.setitem(sys.modules, library, None)
     from components.documents import blocks
 
-    blocks.markdown.cache_clear()
+    blocks.markdown_parser.cache_clear()
 
     with pytest.raises(NodeFailure, match=r"pip install easel\[docs\]"):
         render("a", output_format)

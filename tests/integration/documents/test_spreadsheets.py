@@ -12,7 +12,7 @@ from openpyxl import Workbook, load_workbook
 from canvas.errors import NodeFailure
 from components.text.extraction import spreadsheets
 from components.text.extraction.file_kinds import FileTooLarge, FileUnreadable
-from components.text.extraction.spreadsheets import write_csv, parse_tables, write_xlsx
+from components.text.extraction.spreadsheets import parse_tables, write_csv, write_xlsx
 from components.text.extraction.tables import Table, from_rows
 
 CELLS = st.none() | st.booleans() | st.integers(-(10**14), 10**14) | st.text(
@@ -166,7 +166,10 @@ def test_a_text_is_never_written_as_a_formula(text: str):
 
 
 def test_a_text_that_is_a_number_stays_one_in_a_csv_file():
-    assert write_csv(from_rows([{"a": "-5", "b": -5, "c": None, "d": [1], "e": "x,y"}])) == b'a,b,c,d,e\n-5,-5,,[1],"x,y"\n'
+    assert (
+        write_csv(from_rows([{"a": "-5", "b": -5, "c": None, "d": [1], "e": "x,y"}]))
+        == b'a,b,c,d,e\n-5,-5,,[1],"x,y"\n'
+    )
 
 
 @pytest.mark.parametrize(

@@ -4,11 +4,11 @@ import asyncio
 from dataclasses import replace
 from typing import Any
 
-from providers.models.chat.catalogue import Limits, open_chat, resolve
+from providers.models.chat.catalogue import RequestLimits, open_chat, resolve
 from providers.models.chat.retrying_model import RetryPolicy
 from providers.models.transport.clients import close_connections
 from providers.models.types.chat import ChatRequest, Completion, Delta, UsageDelta
-from providers.models.vendors.accounts import VendorAccount, AccountModel
+from providers.models.vendors.accounts import AccountModel, VendorAccount
 from tests.vendor_server import Play, VendorServer, vendor_server
 
 ASK = [{"role": "system", "content": "S"}, {"role": "user", "content": "Q"}]
@@ -93,7 +93,7 @@ class Asked:
         if "sts_url" in account.extra:
             account = replace(account, extra={**account.extra, "sts_url": f"{server.url}/sts"})
         spec = resolve(f"{self._model}@{account.factory}", [account])
-        return open_chat(spec, Limits(), retry_policy=RetryPolicy(self.waits, lambda: 1.0))
+        return open_chat(spec, RequestLimits(), retry_policy=RetryPolicy(self.waits, lambda: 1.0))
 
     def _run(self, plays: tuple[Play, ...], read: Any) -> Any:
         async def run() -> Any:

@@ -4,7 +4,15 @@ from typing import Any
 
 import pytest
 
-from providers.models.types.chat import CallsDelta, ErrorDelta, ReasoningDelta, ContentDelta, ToolCall, Usage, UsageDelta
+from providers.models.types.chat import (
+    CallsDelta,
+    ContentDelta,
+    ErrorDelta,
+    ReasoningDelta,
+    ToolCall,
+    Usage,
+    UsageDelta,
+)
 from tests.integration.providers.asked import ASK, PIXEL, WEATHER, Asked, conversation, without_usage
 from tests.vendor_server import Play, events, streamed, whole
 

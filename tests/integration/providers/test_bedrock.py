@@ -7,7 +7,15 @@ from typing import Any
 
 import pytest
 
-from providers.models.types.chat import CallsDelta, ErrorDelta, ReasoningDelta, ContentDelta, ToolCall, Usage, UsageDelta
+from providers.models.types.chat import (
+    CallsDelta,
+    ContentDelta,
+    ErrorDelta,
+    ReasoningDelta,
+    ToolCall,
+    Usage,
+    UsageDelta,
+)
 from providers.models.wires.aws import find_machine_credentials
 from tests.integration.providers.asked import PIXEL, WEATHER, Asked, conversation, without_usage
 from tests.vendor_server import Play, streamed, whole

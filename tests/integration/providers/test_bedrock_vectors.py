@@ -16,7 +16,7 @@ from providers.models.chat.catalogue import resolve
 from providers.models.chat.retrying_model import RetryPolicy
 from providers.models.embeddings.factory import EMBEDDING, EmbeddingResult, open_embedder
 from providers.models.transport.clients import close_connections
-from providers.models.vendors.accounts import VendorAccount, AccountModel
+from providers.models.vendors.accounts import AccountModel, VendorAccount
 from providers.models.wires.openai_sdk import RequestLimits
 from tests.vendor_server import Asked, Play, VendorServer, vendor_server, whole
 
@@ -33,7 +33,7 @@ class Hearing:
     def __init__(self) -> None:
         self.heard: list[Mapping[str, str]] = []
 
-    async def enter(self, request: Any) -> "Hearing":
+    async def acquire(self, request: Any) -> "Hearing":
         return self
 
     def leave(self, tokens: int | None, failed: Any) -> None:
@@ -53,7 +53,9 @@ def embed(
             spec = resolve(f"{model}@Bedrock", [given], kind=EMBEDDING)
             pace = RetryPolicy(lambda seconds: asyncio.sleep(0), lambda: 1.0, retries=1)
             try:
-                return await open_embedder(spec, RequestLimits(), pace, Meter(spec, EMBEDDING, gate=gate)).embed(texts), server
+                return await open_embedder(spec, RequestLimits(), pace, Meter(spec, EMBEDDING, limiter=gate)).embed(
+                    texts
+                ), server
             finally:
                 await close_connections()
 

@@ -20,7 +20,7 @@ from providers.models.embeddings.factory import (
     open_reranker,
 )
 from providers.models.transport.clients import close_connections
-from providers.models.vendors.accounts import VendorAccount, AccountModel
+from providers.models.vendors.accounts import AccountModel, VendorAccount
 from providers.models.wires.openai_sdk import RequestLimits
 from tests.vendor_server import Play, VendorServer, streamed, vendor_server, whole
 

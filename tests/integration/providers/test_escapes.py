@@ -19,7 +19,7 @@ import pytest
 from canvas.errors import ToolError
 from components.tools.code.output_contract import to_json_value
 from providers.interfaces import Program, ProgramResult
-from providers.sandboxes.local import ProgramLimits, LocalSandbox
+from providers.sandboxes.local import LocalSandbox, ProgramLimits
 
 AS_ROOT = os.geteuid() == 0
 PATIENCE = 20.0

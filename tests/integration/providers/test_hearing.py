@@ -10,7 +10,7 @@ import pytest
 from providers.models.chat.catalogue import open_chat, resolve
 from providers.models.transport.clients import close_connections
 from providers.models.types.chat import ChatRequest
-from providers.models.vendors.accounts import VendorAccount, AccountModel
+from providers.models.vendors.accounts import AccountModel, VendorAccount
 from tests.vendor_server import vendor_server, whole
 
 ANTHROPIC = {"content": [{"type": "text", "text": "hi"}], "stop_reason": "end_turn", "type": "message"}
@@ -26,7 +26,7 @@ class Gate:
     def __init__(self) -> None:
         self.heard: list[Mapping[str, str]] = []
 
-    async def enter(self, request: Any) -> "Gate":
+    async def acquire(self, request: Any) -> "Gate":
         return self
 
     def leave(self, tokens: int | None, failed: Any) -> None:

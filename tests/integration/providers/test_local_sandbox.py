@@ -15,7 +15,7 @@ import pytest
 
 from canvas.errors import ToolError
 from providers.interfaces import Program, ProgramResult
-from providers.sandboxes.local import WORK, ProgramLimits, LocalSandbox
+from providers.sandboxes.local import WORK, LocalSandbox, ProgramLimits
 from providers.sandboxes.produced_files import NOT_REGULAR, UNSUPPORTED_TYPE
 
 AS_ROOT = os.geteuid() == 0
@@ -119,7 +119,10 @@ def test_files_below_artifacts_are_collected(sandbox: LocalSandbox):
     result = run(sandbox, script)
 
     assert [(file.name, file.data) for file in result.files] == [("d/a.csv", b"1")]
-    assert [(file.name, file.reason) for file in result.skipped] == [("b.exe", UNSUPPORTED_TYPE), ("c.csv", NOT_REGULAR)]
+    assert [(file.name, file.reason) for file in result.skipped] == [
+        ("b.exe", UNSUPPORTED_TYPE),
+        ("c.csv", NOT_REGULAR),
+    ]
 
 
 def test_the_environment_of_the_worker_does_not_reach_the_code(sandbox: LocalSandbox, monkeypatch: pytest.MonkeyPatch):

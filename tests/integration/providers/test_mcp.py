@@ -10,7 +10,7 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 from providers.http.address_policy import Guard
 from providers.http.client import HttpClient
 from providers.mcp import session as mcp_session
-from providers.mcp.session import SSE, STREAMABLE, McpServer, McpUnreachable, McpSession
+from providers.mcp.session import SSE, STREAMABLE, McpServer, McpSession, McpUnreachable
 from tests.mcp_servers import ADD, Serving, mcp_server, of_the_handshake_era
 
 BOTH = pytest.mark.parametrize("transport", [STREAMABLE, SSE])

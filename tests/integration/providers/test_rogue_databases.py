@@ -235,7 +235,9 @@ def memory_within(most: int) -> Iterator[None]:
 
 
 async def ask(db_type: str, port: int, sql: str = "SELECT x FROM t", most_rows: int = 1000, **more: Any) -> Rows:
-    async with DatabaseServers(Guard(allow_any=True)).connect({**PARAMS, "db_type": db_type, "port": port, **more}) as session:
+    async with DatabaseServers(Guard(allow_any=True)).connect(
+        {**PARAMS, "db_type": db_type, "port": port, **more}
+    ) as session:
         return await session.execute(sql, most_rows)
 
 

@@ -10,7 +10,7 @@ from providers.models.audio.transcription import KIND, MAX_AUDIO_BYTES, Recordin
 from providers.models.chat.catalogue import resolve
 from providers.models.chat.retrying_model import RetryPolicy
 from providers.models.transport.clients import close_connections
-from providers.models.vendors.accounts import VendorAccount, AccountModel
+from providers.models.vendors.accounts import AccountModel, VendorAccount
 from providers.models.wires.openai_sdk import RequestLimits
 from tests.integration.providers.asked import Waits
 from tests.vendor_server import Play, VendorServer, vendor_server, whole

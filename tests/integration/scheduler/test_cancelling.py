@@ -38,7 +38,7 @@ def spoil(bench: Bench, run: Run, what: str = "state") -> None:
         "scopes": text("update scopes set state = cast('{}' as json) where run_id = :run_id"),
     }
     with bench.database.transaction() as tx:
-        tx.run(rubbish[what], run_id=run.id)
+        tx.execute(rubbish[what], run_id=run.id)
 
 
 def called(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> list[UUID]:
@@ -256,7 +256,7 @@ def test_a_broken_run_frees_its_conversation_when_it_is_cancelled(bench: Bench):
 def test_a_run_whose_canvas_cannot_be_read_any_more_can_be_cancelled(bench: Bench):
     run = bench.start("begin -> work")
     with bench.database.transaction() as tx:
-        tx.run(
+        tx.execute(
             text("update versions set dsl = cast(:dsl as json) where id = :id"),
             dsl=json.dumps({"components": 7}),
             id=run.row["version_id"],

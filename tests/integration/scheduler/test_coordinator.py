@@ -78,7 +78,7 @@ def test_report_stored_while_the_run_is_locked_is_found_by_the_re_check(bench: B
         assert advance(bench, tx, run) is not None
         reporting(bench.coordinator, two).report(Finished(), None, {})  # it finds the run taken, twice
         while_held = run.activation("two").status
-    bench.coordinator.look(run.id)
+    bench.coordinator.recheck(run.id)
 
     assert while_held == "reported"
     assert run.statuses == {"begin": "done", "one": "done", "two": "done"}
@@ -97,7 +97,7 @@ def test_report_committed_after_the_re_check_is_applied_by_its_reporter(bench: B
             advance(bench, tx, run)
             reported = pool.submit(hesitant.report, Finished(), None, {})
             assert has_tried.wait(10)
-        bench.coordinator.look(run.id)
+        bench.coordinator.recheck(run.id)
         after_the_look = run.activation("two").status
         may_commit.set()
         reported.result()
@@ -287,4 +287,4 @@ def failing(decides: Callable[..., Any], *, times: int = 10**6, run_id: UUID | N
 
 def change(bench: Bench, run: Run, **values: Any) -> None:
     with bench.database.transaction() as tx:
-        tx.run(runs.update().where(runs.c.id == run.id).values(**values))
+        tx.execute(runs.update().where(runs.c.id == run.id).values(**values))

@@ -40,7 +40,7 @@ def dispatch(redis_url: str, request: pytest.FixtureRequest) -> Iterator[Dispatc
 def test_task_message_has_ids_only_and_shows_its_component(dispatch: Dispatch, server: redis.Redis):
     hint = TaskMessage(new_id(), new_id(), "Categorize")
 
-    dispatch.hint([hint])
+    dispatch.enqueue_nodes([hint])
 
     (message,) = queued(server, NODES)
     ids = [str(hint.run_id), str(hint.activation_id)]
@@ -51,7 +51,7 @@ def test_task_message_has_ids_only_and_shows_its_component(dispatch: Dispatch, s
 
 
 def test_node_and_advance_messages_go_to_separate_queues(dispatch: Dispatch, server: redis.Redis):
-    dispatch.hint([TaskMessage(new_id(), new_id(), "Begin"), TaskMessage(new_id(), new_id(), "LLM")])
+    dispatch.enqueue_nodes([TaskMessage(new_id(), new_id(), "Begin"), TaskMessage(new_id(), new_id(), "LLM")])
     dispatch.advance(run_id := new_id())
 
     assert [message["headers"]["task"] for message in queued(server, NODES)] == ["worker.execute"] * 2
@@ -61,7 +61,7 @@ def test_node_and_advance_messages_go_to_separate_queues(dispatch: Dispatch, ser
 
 
 def test_queue_probe_expires_but_not_because_clocks_differ(dispatch: Dispatch, server: redis.Redis):
-    dispatch.canary(datetime.now(UTC))
+    dispatch.send_probe(datetime.now(UTC))
 
     (message,) = queued(server, NODES)
     expires = datetime.fromisoformat(message["headers"]["expires"])
@@ -74,7 +74,7 @@ def test_applied_decision_is_sent_to_workers_and_readers(dispatch: Dispatch, ser
     with server.pubsub(ignore_subscribe_messages=True) as heard:
         subscribed(heard, run_id)
 
-        dispatch.flush(applied)
+        dispatch.publish(applied)
 
         assert next_message(heard) == {"n": 5, "over": False}
     assert len(queued(server, NODES)) == 1
@@ -96,7 +96,7 @@ def test_task_messages_and_notification_of_a_decision_are_one_round_trip(
     monkeypatch.setattr(redis.Connection, "send_packed_command", counted)
     run_id = new_id()
 
-    dispatch.flush(Notifications(run_id, [TaskMessage(run_id, new_id(), "LLM") for _ in range(20)], last_event=1))
+    dispatch.publish(Notifications(run_id, [TaskMessage(run_id, new_id(), "LLM") for _ in range(20)], last_event=1))
 
     assert trips == 1
     dispatch.bus.close()
@@ -106,7 +106,7 @@ def test_thousands_of_task_messages_arrive_in_order(redis_url: str, server: redi
     hints = [TaskMessage(new_id(), new_id(), "LLM") for _ in range(3000)]
 
     with closing(Bus(redis_url)) as bus:
-        Dispatch(make_app(redis_url), bus, is_straight=True).hint(hints)
+        Dispatch(make_app(redis_url), bus, is_straight=True).enqueue_nodes(hints)
 
     assert [body(message)[0][1] for message in queued(server, NODES)] == [str(hint.activation_id) for hint in hints]
 
@@ -119,7 +119,7 @@ def test_celery_publish_signals_see_every_task_message(redis_url: str, server: r
 
     before_task_publish.connect(add_trace)
     try:
-        dispatch.hint([TaskMessage(new_id(), new_id(), "LLM")])
+        dispatch.enqueue_nodes([TaskMessage(new_id(), new_id(), "LLM")])
     finally:
         before_task_publish.disconnect(add_trace)
 
@@ -134,7 +134,7 @@ def test_readers_are_notified_although_the_queue_accepts_nothing(dispatch: Dispa
     with server.pubsub(ignore_subscribe_messages=True) as heard:
         subscribed(heard, run_id)
 
-        dispatch.flush(Notifications(run_id, [TaskMessage(run_id, new_id(), "LLM")], last_event=4))
+        dispatch.publish(Notifications(run_id, [TaskMessage(run_id, new_id(), "LLM")], last_event=4))
 
         assert next_message(heard) == {"n": 4, "over": False}
     server.delete(NODES)
@@ -145,17 +145,17 @@ def test_the_end_of_a_run_forgets_its_cancel_keys_and_wakes_the_next_one(dispatc
     for name in (f"{run_id}-cancel", f"{conversation_id.hex}-cancel"):
         server.set(name, "x")
 
-    dispatch.flush(Notifications(run_id, status=RunStatus.SUCCEEDED, end=RunEnd(conversation_id, next_run)))
+    dispatch.publish(Notifications(run_id, status=RunStatus.SUCCEEDED, end=RunEnd(conversation_id, next_run)))
 
     assert server.keys("*-cancel") == []
     assert [body(message)[0] for message in queued(server, RUNS)] == [[str(next_run)]]
 
 
 def test_messages_arrive_after_redis_has_forgotten_everything(dispatch: Dispatch, server: redis.Redis):
-    dispatch.hint([TaskMessage(new_id(), new_id(), "Begin")])
+    dispatch.enqueue_nodes([TaskMessage(new_id(), new_id(), "Begin")])
     server.flushdb()
 
-    dispatch.hint([TaskMessage(new_id(), new_id(), "LLM")])
+    dispatch.enqueue_nodes([TaskMessage(new_id(), new_id(), "LLM")])
 
     assert [message["headers"]["shadow"] for message in queued(server, NODES)] == ["node:LLM"]
 
@@ -163,19 +163,19 @@ def test_messages_arrive_after_redis_has_forgotten_everything(dispatch: Dispatch
 def test_a_redis_that_was_emptied_is_noticed_once(dispatch: Dispatch, server: redis.Redis):
     bus = dispatch.bus
 
-    at_first = [bus.has_forgotten(), bus.has_forgotten()]
+    at_first = [bus.was_flushed(), bus.was_flushed()]
     server.flushdb()
-    then = [bus.has_forgotten(), bus.has_forgotten()]
+    then = [bus.was_flushed(), bus.was_flushed()]
 
     assert at_first == [False, False]  # what it was before, nobody knows
     assert then == [True, False]
 
 
 def test_bus_does_not_report_a_flush_of_another_broker(dispatch: Dispatch, server: redis.Redis):
-    dispatch.has_forgotten()
+    dispatch.was_flushed()
     server.flushdb()
 
-    assert not dispatch.has_forgotten()
+    assert not dispatch.was_flushed()
 
 
 @pytest.mark.parametrize("is_straight", [True, False])
@@ -183,7 +183,7 @@ def test_nothing_raises_or_lingers_while_redis_is_away(is_straight: bool, pauses
     dispatch = Dispatch(make_app(REDIS_AWAY), Bus(REDIS_AWAY), is_straight=is_straight)
     run_id = new_id()
 
-    dispatch.flush(
+    dispatch.publish(
         Notifications(
             run_id,
             [TaskMessage(run_id, new_id(), "LLM")],
@@ -192,9 +192,9 @@ def test_nothing_raises_or_lingers_while_redis_is_away(is_straight: bool, pauses
             end=RunEnd(new_id(), new_id()),
         )
     )
-    dispatch.canary(datetime.now(UTC))
+    dispatch.send_probe(datetime.now(UTC))
 
-    assert dispatch.bus.cancelled({run_id: new_id()}) == set()
+    assert dispatch.bus.find_cancelled({run_id: new_id()}) == set()
     assert sum(pauses) == 0
 
 
@@ -205,17 +205,17 @@ def test_a_key_cancels_a_run_however_it_is_spelled_and_whatever_it_holds(
     run, session, other = new_id(), new_id(), new_id()
     server.set(spelling.format(run=run, session=session), "")
 
-    assert dispatch.bus.cancelled({run: session, other: new_id()}) == {run}
+    assert dispatch.bus.find_cancelled({run: session, other: new_id()}) == {run}
 
 
 def test_cancel_subscription_ignores_messages_of_other_programs(dispatch: Dispatch, server: redis.Redis):
     run_id = new_id()
-    calls = dispatch.bus.calls_to_stop()
+    calls = dispatch.bus.cancel_requests()
     assert next(calls) is None  # subscribed
 
     for said in ("no JSON", "[]", "{}", '{"run": "no id"}', '{"run": 7}', "null"):
         server.publish("easel:call-off", said)
-    dispatch.bus.call_off(run_id)
+    dispatch.bus.publish_cancel(run_id)
 
     assert until(lambda: next(calls)) == run_id
 

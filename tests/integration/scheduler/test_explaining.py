@@ -42,7 +42,7 @@ def waits_for(bench: Bench, run: Run) -> tuple[str, str | None]:
 
 def change(bench: Bench, run: Run, **values: Any) -> None:
     with bench.database.transaction() as tx:
-        tx.run(activations.update().where(activations.c.run_id == run.id).values(**values))
+        tx.execute(activations.update().where(activations.c.run_id == run.id).values(**values))
 
 
 def test_a_run_is_followed_from_its_first_message_to_its_end(bench: Bench):
@@ -139,8 +139,8 @@ def test_a_run_of_a_busy_session_names_the_one_before_it(bench: Bench):
     owners = [explained(bench, run).wait.owner for run in (second, third)]
     bench.play(until=lambda: first.status == "succeeded")
     with bench.database.transaction() as tx:
-        tx.run(text("update conversations set active_run = null"))
-        tx.run(text("update runs set status = 'queued' where id = :id"), id=second.id)
+        tx.execute(text("update conversations set active_run = null"))
+        tx.execute(text("update runs set status = 'queued' where id = :id"), id=second.id)
     its_turn = explained(bench, second).wait
 
     assert owners == [f"run {first.id.hex}", f"run {first.id.hex}"]
@@ -159,7 +159,7 @@ def test_run_that_waits_for_nothing_is_explained_as_a_bug(bench: Bench):
     run = bench.start("begin -> work")
     bench.play()
     with bench.database.transaction() as tx:
-        tx.run(text("update runs set status = 'running' where id = :id"), id=run.id)
+        tx.execute(text("update runs set status = 'running' where id = :id"), id=run.id)
 
     assert waits_for(bench, run) == ("nobody", None)
 

@@ -28,7 +28,7 @@ def left(run: Run) -> timedelta:
 def later(bench: Bench, run: Run) -> None:
     """The time that the run waits is over, and somebody looks."""
     with bench.database.transaction() as tx:
-        tx.run(runs.update().where(runs.c.id == run.id).values(expires_at=datetime.now(UTC) - timedelta(seconds=1)))
+        tx.execute(runs.update().where(runs.c.id == run.id).values(expires_at=datetime.now(UTC) - timedelta(seconds=1)))
     Sweeper(bench.coordinator).tick()
 
 
@@ -64,7 +64,7 @@ def test_a_form_may_wait_longer_than_the_deployment_lets_others_wait(bench: Benc
 def test_the_time_counts_from_when_the_form_was_shown_last(bench: Bench):
     run = asking(bench, "begin -> form -> say", form="2d")
     with bench.database.transaction() as tx:
-        tx.run(runs.update().where(runs.c.id == run.id).values(expires_at=datetime.now(UTC) + timedelta(hours=1)))
+        tx.execute(runs.update().where(runs.c.id == run.id).values(expires_at=datetime.now(UTC) + timedelta(hours=1)))
 
     bench.lifecycle.resume_run(bench.tenant_id, run.id, RunRequest(query=""))
 

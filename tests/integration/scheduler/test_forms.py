@@ -253,7 +253,7 @@ def a_while_ago(bench: Bench, run: Run, ago: timedelta) -> None:
         moved = ", ".join(f"{column} = {column} - :ago" for column in columns)
         key = "id" if table == "runs" else "run_id"
         with bench.database.transaction() as tx:
-            tx.run(text(f"update {table} set {moved} where {key} = :run_id"), ago=ago, run_id=run.id)
+            tx.execute(text(f"update {table} set {moved} where {key} = :run_id"), ago=ago, run_id=run.id)
 
 
 def test_an_answer_may_come_a_week_later(bench: Bench):

@@ -29,7 +29,7 @@ LEFT = text("select count(*) from idempotency_keys")
 
 def test_keys_past_their_day_are_forgotten_however_many_there_are(database: Database):
     with database.transaction() as tx:
-        tx.run(OFFER, hours=25, many=MANY)
+        tx.execute(OFFER, hours=25, many=MANY)
 
     run_maintenance(database, datetime.now(UTC))
 
@@ -39,7 +39,7 @@ def test_keys_past_their_day_are_forgotten_however_many_there_are(database: Data
 
 def test_keys_of_today_are_kept(database: Database):
     with database.transaction() as tx:
-        tx.run(OFFER, hours=23, many=3)
+        tx.execute(OFFER, hours=23, many=3)
 
     run_maintenance(database, datetime.now(UTC))
 
@@ -74,7 +74,7 @@ def test_maintenance_is_skipped_while_another_sweeper_runs_it(database: Database
 def test_maintenance_claimed_before_a_clock_jump_back_is_run_by_another(database: Database):
     with database.transaction() as tx:
         queue_probes.claim_maintenance(tx)
-        tx.run(MAKE_LATER)
+        tx.execute(MAKE_LATER)
 
     assert run_exclusive_maintenance(database, datetime.now(UTC))
 
@@ -82,7 +82,7 @@ def test_maintenance_claimed_before_a_clock_jump_back_is_run_by_another(database
 def test_maintenance_claimed_by_a_killed_sweeper_is_run_by_another(database: Database):
     with database.transaction() as tx:
         queue_probes.claim_maintenance(tx)
-        tx.run(MAKE_OLD)
+        tx.execute(MAKE_OLD)
 
     assert run_exclusive_maintenance(database, datetime.now(UTC))
     assert run_exclusive_maintenance(database, datetime.now(UTC))

@@ -348,7 +348,7 @@ def test_a_run_that_ends_while_it_is_cancelled_leaves_no_marker(bench: Bench, mo
     run = bench.start("begin -> work")
     claimed = bench.claim(run, "begin")
     bus = bench.coordinator.dispatch.bus
-    call_off = bus.call_off
+    call_off = bus.publish_cancel
 
     def ends_first(run_id: object) -> None:
         call_off(run.id)
@@ -451,7 +451,7 @@ def mark(bench: Bench, name: str) -> None:
 def forget_hints(bench: Bench) -> None:
     """As if the canaries had come back since."""
     with bench.database.transaction() as tx:
-        tx.run(activations.update().values(hinted_at=None))
+        tx.execute(activations.update().values(hinted_at=None))
 
 
 @contextmanager

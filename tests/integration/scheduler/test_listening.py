@@ -46,7 +46,7 @@ def test_nothing_is_missed_after_a_subscription_is_handed_out(redis_url: str) ->
         async with listening(redis_url) as ear:
             for _ in range(20):
                 run_id = new_id()
-                async with ear.to(run_id) as subscription:
+                async with ear.subscribe(run_id) as subscription:
                     with redis.Redis.from_url(redis_url) as bus:
                         bus.publish(channel(run_id), json.dumps({"n": 1}))
                     heard.append(await first(subscription))
@@ -58,7 +58,12 @@ def test_nothing_is_missed_after_a_subscription_is_handed_out(redis_url: str) ->
 def test_message_reaches_all_subscriptions_of_its_run_only(redis_url: str) -> None:
     async def listen() -> tuple[object, ...]:
         mine, other = new_id(), new_id()
-        async with listening(redis_url) as ear, ear.to(mine) as a, ear.to(mine) as b, ear.to(other) as c:
+        async with (
+            listening(redis_url) as ear,
+            ear.subscribe(mine) as a,
+            ear.subscribe(mine) as b,
+            ear.subscribe(other) as c,
+        ):
             with redis.Redis.from_url(redis_url) as bus:
                 bus.publish(channel(mine), '{"n": 2}')
             return await first(a), await first(b), await first(c, 0.05)
@@ -68,9 +73,9 @@ def test_message_reaches_all_subscriptions_of_its_run_only(redis_url: str) -> No
 
 def test_slow_subscription_gets_an_empty_message(redis_url: str) -> None:
     async def listen() -> list[object]:
-        async with listening(redis_url) as ear, ear.to(new_id()) as subscription:
+        async with listening(redis_url) as ear, ear.subscribe(new_id()) as subscription:
             for number in range(QUEUE_SIZE + 5):
-                subscription.hand({"n": number})
+                subscription.deliver({"n": number})
             return [await subscription.get(0.05) for _ in range(QUEUE_SIZE + 2)]
 
     heard = run(listen)
@@ -80,7 +85,7 @@ def test_slow_subscription_gets_an_empty_message(redis_url: str) -> None:
 
 def test_without_redis_a_listener_waits_in_vain_but_not_for_long() -> None:
     async def listen() -> object:
-        async with listening("redis://127.0.0.1:1/0") as ear, ear.to(new_id()) as subscription:
+        async with listening("redis://127.0.0.1:1/0") as ear, ear.subscribe(new_id()) as subscription:
             return await subscription.get(0.05)
 
     assert run(listen) is None
@@ -89,7 +94,7 @@ def test_without_redis_a_listener_waits_in_vain_but_not_for_long() -> None:
 def test_subscription_gets_an_empty_message_after_a_reconnect(redis_url: str) -> None:
     async def listen() -> object:
         run_id = new_id()
-        async with listening(redis_url) as ear, ear.to(run_id) as subscription:
+        async with listening(redis_url) as ear, ear.subscribe(run_id) as subscription:
             assert await subscription.get(5) == {}
             with redis.Redis.from_url(redis_url) as bus:
                 for client in bus.client_list(_type="pubsub"):
@@ -105,7 +110,7 @@ def test_subscription_gets_an_empty_message_after_a_reconnect(redis_url: str) ->
 def test_closed_subscription_is_removed(redis_url: str) -> None:
     async def listen() -> tuple[int, int]:
         async with listening(redis_url) as ear:
-            async with ear.to(new_id()) as first, ear.to(first.run_id):
+            async with ear.subscribe(new_id()) as first, ear.subscribe(first.run_id):
                 there = len(ear.subscriptions)
             return there, len(ear.subscriptions)
 

@@ -23,7 +23,7 @@ from tests.integration.engine import Bench
 @pytest.fixture
 def app(bench: Bench) -> Iterator[Celery]:
     app = make_app(bench.redis_url)
-    Dispatch(app, bench.coordinator.dispatch.bus).hint([TaskMessage(new_id(), new_id(), "LLM")])
+    Dispatch(app, bench.coordinator.dispatch.bus).enqueue_nodes([TaskMessage(new_id(), new_id(), "LLM")])
     yield app
     app.close()
 
@@ -83,7 +83,7 @@ def test_what_was_not_begun_goes_back_when_a_process_ends_in_good_order(app: Cel
 
 def test_requeued_task_messages_keep_their_order_and_come_first(bench: Bench, app: Celery, server: redis.Redis):
     dispatch = Dispatch(app, bench.coordinator.dispatch.bus)
-    dispatch.hint([TaskMessage(new_id(), new_id(), "LLM") for _ in range(3)])
+    dispatch.enqueue_nodes([TaskMessage(new_id(), new_id(), "LLM") for _ in range(3)])
     before = in_line(server, NODES)
     channel, _ = taken(app)
     channel.basic_get(NODES)
@@ -117,7 +117,7 @@ def test_a_start_of_another_service_is_kept_until_it_is_done(bench: Bench, app: 
 
 
 def test_rejected_task_message_is_requeued_as_the_last(bench: Bench, app: Celery, server: redis.Redis):
-    Dispatch(app, bench.coordinator.dispatch.bus).hint([TaskMessage(new_id(), new_id(), "LLM")])
+    Dispatch(app, bench.coordinator.dispatch.bus).enqueue_nodes([TaskMessage(new_id(), new_id(), "LLM")])
     first, second = in_line(server, NODES)
     channel, message = taken(app)
 
@@ -192,7 +192,7 @@ def commands(server: redis.Redis, name: str) -> int:
 
 def hinted(bench: Bench, app: Celery, server: redis.Redis, number: int) -> list[str]:
     """So many hints in line, the one that the app has sent already among them; their ids, the next one first."""
-    Dispatch(app, bench.coordinator.dispatch.bus).hint(
+    Dispatch(app, bench.coordinator.dispatch.bus).enqueue_nodes(
         [TaskMessage(new_id(), new_id(), "LLM") for _ in range(number - 1)]
     )
     return in_line(server, NODES)
@@ -253,7 +253,9 @@ def test_no_more_is_taken_than_the_threads_have_room_for(
         assert consumer.take(5) == expected[:5]
         assert consumer.finds_nothing_more()
         assert server.llen(NODES) == 25
-        assert [delay for delay, _ in loop.later] == [CAPACITY_CHECK_INTERVAL]  # it looks again by itself, and one time is enough
+        assert [delay for delay, _ in loop.later] == [
+            CAPACITY_CHECK_INTERVAL
+        ]  # it looks again by itself, and one time is enough
 
         told[-1]()
         assert len(loop.soon) == 1  # and at once, when it is told

@@ -117,7 +117,7 @@ def test_a_conversation_that_goes_on_keeps_what_was_said(database: Database):
     with database.transaction() as tx:
         conversation, run_id = _conversation(tx, "Hello", {"content": "Hi"}, at=OLD)
         latest = add_run(tx, TENANT, conversation_id=conversation)
-        tx.run(TOUCHED, id=conversation, at=NOW, last=latest)
+        tx.execute(TOUCHED, id=conversation, at=NOW, last=latest)
         before = conversations.load_history(tx, conversation, 2, 2)
 
     _let_go(database)
@@ -132,7 +132,7 @@ def test_a_conversation_that_goes_on_keeps_what_was_said(database: Database):
 def test_a_run_that_the_next_turn_begins_from_keeps_its_week(database: Database):
     with database.transaction() as tx:
         conversation, run_id = _conversation(tx, "Hello", {"content": "Hi"}, at=OLD)
-        tx.run(TOUCHED, id=conversation, at=NOW, last=run_id)  # its form was answered just now, say
+        tx.execute(TOUCHED, id=conversation, at=NOW, last=run_id)  # its form was answered just now, say
 
     _let_go(database)
 
@@ -158,7 +158,7 @@ def test_runs_that_no_week_covers_go_by_the_same_rules(database: Database):
     with database.transaction() as tx:
         _, gone = _conversation(tx, "Hello", {"content": "Hi"}, at=ages_ago)
         going_on, needed = _conversation(tx, "Hello", {"content": "Hi"}, at=ages_ago)
-        tx.run(TOUCHED, id=going_on, at=NOW, last=needed)
+        tx.execute(TOUCHED, id=going_on, at=NOW, last=needed)
 
     _let_go(database)
 
@@ -188,7 +188,7 @@ def test_files_of_runs_go_with_them_unless_others_have_the_same_content(database
 def test_a_file_stays_as_long_as_its_conversation(database: Database, blobs: LocalBlobs):
     with database.transaction() as tx:
         conversation, run_id = _conversation(tx, "Hello", {"content": "Hi"}, at=OLD)
-        tx.run(TOUCHED, id=conversation, at=NOW, last=None)
+        tx.execute(TOUCHED, id=conversation, at=NOW, last=None)
         made = uploads.register(
             tx, TENANT, uploads.store_content(blobs, "report.pdf", "application/pdf", b"made"), run_id=run_id
         )
@@ -202,9 +202,9 @@ def test_a_file_stays_as_long_as_its_conversation(database: Database, blobs: Loc
 
 
 def test_bytes_that_were_put_again_a_moment_ago_are_not_deleted(blobs: LocalBlobs):
-    sha256 = blobs.put(b"content")
+    sha256 = blobs.store(b"content")
     _age(blobs, sha256)
-    blobs.put(b"content")  # its row is still to come
+    blobs.store(b"content")  # its row is still to come
 
     assert not blobs.discard(sha256)
 
@@ -215,7 +215,10 @@ def test_rows_of_files_remain_if_the_storage_is_unreachable(database: Database, 
     with database.transaction() as tx:
         _, run_id = _conversation(tx, "Hello", {"content": "Hi"}, at=OLD)
         uploads.register(
-            tx, TENANT, uploads.store_content(LocalBlobs(tmp_path), "report.pdf", "application/pdf", b"made"), run_id=run_id
+            tx,
+            TENANT,
+            uploads.store_content(LocalBlobs(tmp_path), "report.pdf", "application/pdf", b"made"),
+            run_id=run_id,
         )
 
     _let_go(database, LocalBlobs(tmp_path / "elsewhere"))
@@ -227,7 +230,7 @@ def test_rows_of_files_remain_if_the_storage_is_unreachable(database: Database, 
 def test_a_conversation_that_was_never_used_goes_in_its_time(database: Database):
     with database.transaction() as tx:
         old, young = (conversations.create(tx, TENANT, CANVAS, VERSION) for _ in range(2))
-        tx.run(TOUCHED, id=old, at=OLD, last=None)
+        tx.execute(TOUCHED, id=old, at=OLD, last=None)
 
     _let_go(database)
 
@@ -253,12 +256,12 @@ def _conversation(tx: Transaction, query: str, answer: dict[str, str], *, at: da
     conversation = conversations.create(tx, TENANT, CANVAS, VERSION)
     run_id = add_run(tx, TENANT, run_id=_id_at(at), conversation_id=conversation)
     activation = add_outputs(tx, run_id, "Message:0", answer)
-    tx.run(SAID, id=conversation, number=1, run_id=run_id, role="user", content=query, activation=None, node=None)
-    tx.run(
+    tx.execute(SAID, id=conversation, number=1, run_id=run_id, role="user", content=query, activation=None, node=None)
+    tx.execute(
         SAID, id=conversation, number=2, run_id=run_id, role="assistant", content=None, activation=activation,
         node="Message:0",
     )  # fmt: skip
-    tx.run(TOUCHED, id=conversation, at=at, last=run_id)
+    tx.execute(TOUCHED, id=conversation, at=at, last=run_id)
     return conversation, run_id
 
 

@@ -84,8 +84,8 @@ def test_files_go_although_each_call_of_the_bucket_takes_longer_than_a_transacti
     apply_retention(database, NOW - KEPT, bucket)
 
     assert (named(database), lying(folder)) == (set(), set())
-    assert bucket.record.calls.count("discard") == 2
-    assert bucket.record.open == []
+    assert bucket.journal_put.calls.count("discard") == 2
+    assert bucket.journal_put.open == []
 
 
 @pytest.mark.parametrize("answered", [1, 2, 3])
@@ -155,7 +155,7 @@ def test_a_row_stays_that_alone_names_its_bytes_since_another_was_deleted_meanwh
         upload = uploads.register(tx, TENANT, uploads.store_content(folder, "a.txt", "text/plain", b"same"))
         found = retention.find_unneeded_files(tx, (UUID(int=0), UUID(int=0)), first_id_at(NOW), NOW + KEPT)
         assert found.shared == {sha256}
-        tx.run(text("delete from files where id = :id"), id=upload.id)
+        tx.execute(text("delete from files where id = :id"), id=upload.id)
 
         assert retention.delete_files(tx, found, []) == 0
 
@@ -163,7 +163,7 @@ def test_a_row_stays_that_alone_names_its_bytes_since_another_was_deleted_meanwh
 
 
 def test_bytes_that_a_process_has_taken_aside_before_it_died_go_or_come_back(folder: LocalBlobs):
-    old, young = folder.put(b"old"), folder.put(b"young")
+    old, young = folder.store(b"old"), folder.store(b"young")
     aged(folder, old)
     for sha256 in (old, young):
         place = folder.folder / sha256.hex()[:2] / sha256.hex()

@@ -30,9 +30,9 @@ TOUCHED = text("update conversations set updated_at = :at, last_run = :last, act
 @pytest.fixture
 def database(database_url: str, tmp_path: Path) -> Iterator[Database]:
     """A database for one test alone, with a storage beside it."""
-    database = Database(database_url, large=LargeValues(LocalBlobs(tmp_path), keeps=True))
+    database = Database(database_url, large=LargeValues(LocalBlobs(tmp_path), stores_new=True))
     with database.transaction() as tx:
-        tx.run(insert(tenants), id=TENANT, name="ours")
+        tx.execute(insert(tenants), id=TENANT, name="ours")
         partitions.ensure(tx, OLD, weeks=0)
     yield database
     database.close()
@@ -52,8 +52,8 @@ def a_run(database: Database, *, status: str = "succeeded", touched: datetime = 
     with database.transaction() as tx:
         made = conversations.create(tx, TENANT, CANVAS, VERSION)
         add_run(tx, TENANT, run_id=run_id, conversation_id=made, status=status)
-        tx.run(insert(node_values), **database.large.values_row(TENANT, row))
-        tx.run(
+        tx.execute(insert(node_values), **database.large.values_row(TENANT, row))
+        tx.execute(
             insert(conversation_messages),
             conversation_id=made,
             number=1,
@@ -62,7 +62,7 @@ def a_run(database: Database, *, status: str = "succeeded", touched: datetime = 
             activation_id=row["activation_id"],
             node_id="Message:0",
         )
-        tx.run(TOUCHED, id=made, at=touched, last=None)
+        tx.execute(TOUCHED, id=made, at=touched, last=None)
     return run_id, made
 
 
@@ -112,27 +112,29 @@ def test_a_conversation_that_goes_on_keeps_its_long_answers_when_their_files_go(
     assert files_in(tmp_path) == []
     with database.transaction() as tx:
         assert not tx.rows(select(node_values.c.run_id).where(node_values.c.run_id == run_id))
-        assert conversations.load_history(tx, conversation, 1, 1) == [{"role": "assistant", "content": {"content": TEXT}}]
+        assert conversations.load_history(tx, conversation, 1, 1) == [
+            {"role": "assistant", "content": {"content": TEXT}}
+        ]
 
 
 def test_long_answers_are_moved_while_no_transaction_is_open(database_url: str, database: Database, tmp_path: Path):
     _, conversation = a_run(database, touched=NOW)
     a_run(database)  # of a conversation that goes: nobody reads its answer
     bucket = SlowStorage(LocalBlobs(tmp_path), database_url)
-    slow = Database(database_url, large=LargeValues(bucket, keeps=True))
+    slow = Database(database_url, large=LargeValues(bucket, stores_new=True))
 
     run_maintenance(slow, NOW, Retention(KEPT, bucket))
 
     slow.close()
     assert files_in(tmp_path) == []
-    assert (bucket.record.calls.count("get"), bucket.record.open) == (1, [])
+    assert (bucket.journal_put.calls.count("get"), bucket.journal_put.open) == (1, [])
     with database.transaction() as tx:
         assert conversations.load_history(tx, conversation, 1, 1)[0]["content"] == {"content": TEXT}
 
 
 def test_a_sweeper_that_does_not_see_the_storage_lets_no_long_answer_go(database: Database, tmp_path: Path):
     _, conversation = a_run(database, touched=NOW)
-    blind = Database(database.url, large=LargeValues(LocalBlobs(tmp_path / "elsewhere"), keeps=True))
+    blind = Database(database.url, large=LargeValues(LocalBlobs(tmp_path / "elsewhere"), stores_new=True))
 
     run_maintenance(blind, NOW, Retention(KEPT, blind.large.blobs))
 

@@ -101,7 +101,7 @@ def test_run_that_a_previous_release_has_queued_begins_at_the_sweepers_next_look
     first = bench.begun(turn(bench, session, drawn))
     queued = bench.begun(turn(bench, session, drawn, on_busy="enqueue"))
     with bench.database.transaction() as tx:
-        tx.run(text("update conversations set has_queue = false where id = :id"), id=session)
+        tx.execute(text("update conversations set has_queue = false where id = :id"), id=session)
     bench.play()
     assert (first.status, queued.status) == ("succeeded", "queued")
 

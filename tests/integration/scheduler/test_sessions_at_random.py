@@ -169,4 +169,4 @@ def is_active(run: Run, session: UUID) -> bool:
 def forget_hints(bench: Bench) -> None:
     """As if the canaries had come back since."""
     with bench.database.transaction() as tx:
-        tx.run(activations.update().values(hinted_at=None))
+        tx.execute(activations.update().values(hinted_at=None))

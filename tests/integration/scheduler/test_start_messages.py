@@ -76,7 +76,7 @@ def test_a_run_of_any_id_lies_in_this_week_and_is_found_under_that_id(bench: Ben
 
     run = there(bench, written)
     assert (run.status, run.external_id, run.request["query"]) == ("running", written, "Hello")
-    assert abs(Week.of_run(run.id).begins - Week.of(datetime.now(UTC)).begins) <= timedelta(weeks=1)
+    assert abs(Week.of_run(run.id).begins_at - Week.of(datetime.now(UTC)).begins_at) <= timedelta(weeks=1)
     assert there(bench, str(run.id)) == run
 
 

@@ -18,7 +18,7 @@ from structlog.testing import capture_logs
 from canvas.errors import StateError
 from scheduler.coordinator.coordinator import Coordinator
 from scheduler.coordinator.version_cache import VersionCache
-from scheduler.messaging.celery_app import QUEUE_PROBE, EXECUTE, make_app
+from scheduler.messaging.celery_app import EXECUTE, QUEUE_PROBE, make_app
 from scheduler.messaging.dispatch import Dispatch
 from scheduler.messaging.redis_bus import Bus
 from scheduler.sweeper import sweeper as sweeping
@@ -82,7 +82,7 @@ def test_queue_probe_from_the_future_causes_no_second_message(bench: Bench):
     runs = [bench.start("begin -> work") for _ in range(5)]
     with bench.database.transaction() as tx:
         queue_probes.record_return(tx, "nodes", datetime(9999, 12, 31, tzinfo=UTC))
-        tx.run(text("insert into canaries (queue, sent_at) values ('nodes', now() + interval '1 h')"))  # of before
+        tx.execute(text("insert into canaries (queue, sent_at) values ('nodes', now() + interval '1 h')"))  # of before
     sweeper = Sweeper(bench.coordinator)
 
     for _ in range(5):
@@ -126,7 +126,7 @@ IN_AN_HOUR = text("""
 
 def in_an_hour(bench: Bench, run: Run) -> None:
     with bench.database.transaction() as tx:
-        tx.run(IN_AN_HOUR, run_id=run.id)
+        tx.execute(IN_AN_HOUR, run_id=run.id)
 
 
 def test_queue_probes_do_not_pile_up_without_a_worker(bench: Bench):
@@ -364,7 +364,7 @@ def test_a_queued_run_of_a_free_conversation_begins(bench: Bench, lost: str):
     bench.play(until=lambda: first.status == "succeeded")
     if lost == "the handing over":
         with bench.database.transaction() as tx:
-            tx.run(conversations.update().values(active_run=None))
+            tx.execute(conversations.update().values(active_run=None))
     bench.outbox.lose()
 
     Sweeper(bench.coordinator).tick()
@@ -376,7 +376,7 @@ def test_run_with_an_expired_form_fails_with_that_reason(bench: Bench):
     run = bench.start("begin -> form -> say", form=FORM, say=says("never"))
     bench.play()
     with bench.database.transaction() as tx:
-        tx.run(runs.update().where(runs.c.id == run.id).values(expires_at=datetime.now(UTC) - timedelta(seconds=1)))
+        tx.execute(runs.update().where(runs.c.id == run.id).values(expires_at=datetime.now(UTC) - timedelta(seconds=1)))
 
     Sweeper(bench.coordinator).tick()
 
@@ -425,7 +425,7 @@ def test_an_open_run_in_which_nothing_moves_is_an_alarm_with_its_id(bench: Bench
     bench.play()
     again = bench.start("begin -> work")
     with bench.database.transaction() as tx:
-        tx.run(runs.update().where(runs.c.id == lost.id).values(status="running"))
+        tx.execute(runs.update().where(runs.c.id == lost.id).values(status="running"))
 
     with capture_logs() as logs:
         for _ in range(sweeping.SLOW_CHECK_TICKS + 1):
@@ -610,13 +610,13 @@ def canary_sent(bench: Bench, ahead: timedelta) -> None:
     """A canary came back that was sent so long after what was hinted just now."""
     with bench.database.transaction() as tx:
         if ahead > timedelta(0):
-            tx.run(activations.update().values(hinted_at=activations.c.hinted_at - ahead))
+            tx.execute(activations.update().values(hinted_at=activations.c.hinted_at - ahead))
         queue_probes.record_return(tx, "nodes", tx.scalar(text("select now()")) + min(ahead, timedelta(0)))
 
 
 def change(bench: Bench, run: Run, **values: Any) -> None:
     with bench.database.transaction() as tx:
-        tx.run(activations.update().where(activations.c.run_id == run.id).values(**values))
+        tx.execute(activations.update().where(activations.c.run_id == run.id).values(**values))
 
 
 def once() -> Callable[[], bool]:

@@ -24,7 +24,7 @@ REASON = "not there any more"
 def lose_version(bench: Bench, run: Run) -> None:
     """The row is gone, as an earlier release left it, and no process has the version in its cache."""
     with bench.database.transaction() as tx:
-        tx.run(text("delete from versions where id = :id"), id=run.row["version_id"])
+        tx.execute(text("delete from versions where id = :id"), id=run.row["version_id"])
     forget_versions(bench)
 
 
@@ -106,10 +106,10 @@ def test_a_waiting_run_whose_version_is_gone_ends_in_time(bench: Bench, why: str
     lose_version(bench, run)
 
     if why == "its time is up":
-        bench.lifecycle.end_in_time(run.id, 1000)
+        bench.lifecycle.fail_on_time_budget(run.id, 1000)
     else:
         with bench.database.transaction() as tx:
-            tx.run(text("update runs set expires_at = now() - interval '1 s' where id = :id"), id=run.id)
+            tx.execute(text("update runs set expires_at = now() - interval '1 s' where id = :id"), id=run.id)
         bench.lifecycle.expire_form(run.id, "nobody")
 
     assert run.status == "failed"
@@ -122,7 +122,7 @@ def test_a_session_goes_on_with_its_next_run_when_the_version_of_one_is_gone(ben
     second = bench.begun(bench.a_start(drawn=drawn, conversation_id=first.conversation_id, on_busy="enqueue"))
     with bench.database.transaction() as tx:
         gone = new_id()
-        tx.run(text("update runs set version_id = :gone where id = :id"), gone=gone, id=first.id)
+        tx.execute(text("update runs set version_id = :gone where id = :id"), gone=gone, id=first.id)
 
     bench.play()
 
@@ -139,7 +139,7 @@ def test_a_start_is_refused_when_its_version_was_deleted_after_it_was_chosen(ben
     start = bench.a_start("begin -> work")
     bench.start(drawn=(start.canvas_id, start.version_id))  # the process has compiled it
     with bench.database.transaction() as tx:
-        tx.run(text("delete from versions where id = :id"), id=start.version_id)
+        tx.execute(text("delete from versions where id = :id"), id=start.version_id)
 
     with pytest.raises(NotFound, match=REASON):
         bench.lifecycle.start_run(start)

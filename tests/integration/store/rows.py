@@ -28,7 +28,7 @@ def add_run(
     """A run of some version, over unless said otherwise, accepted when its id says so; of an id without a time: now."""
     made = run_id or new_id()
     by_id = created_at_of(made) if made.version != 4 else datetime.now(UTC)
-    tx.run(
+    tx.execute(
         insert(runs).values(
             id=made,
             tenant_id=tenant_id,
@@ -51,7 +51,7 @@ def add_run(
 def add_outputs(tx: Transaction, run_id: UUID, node_id: str, outputs: dict[str, Any]) -> UUID:
     """What a node left; the activation that wrote it."""
     activation_id = new_id()
-    tx.run(
+    tx.execute(
         insert(node_values).values(
             run_id=run_id,
             activation_id=activation_id,
@@ -69,7 +69,7 @@ def add_outputs(tx: Transaction, run_id: UUID, node_id: str, outputs: dict[str, 
 
 def say(tx: Transaction, conversation_id: UUID, number: int, content: Any) -> None:
     """A user's message."""
-    tx.run(
+    tx.execute(
         insert(conversation_messages).values(
             conversation_id=conversation_id, number=number, run_id=new_id(), role="user", content=content
         )
@@ -80,7 +80,7 @@ def answer(tx: Transaction, conversation_id: UUID, number: int, outputs: dict[st
     """An assistant's message, which shows a node's outputs."""
     run_id = new_id()
     activation_id = add_outputs(tx, run_id, "Message:0", outputs)
-    tx.run(
+    tx.execute(
         insert(conversation_messages).values(
             conversation_id=conversation_id,
             number=number,

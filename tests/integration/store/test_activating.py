@@ -107,7 +107,7 @@ def test_stopping_run_has_no_continuation(bench: Bench):
     with bench.database.transaction() as tx:
         state = run_rows.state_of(tx, row, [], whole=True)
         state.status = RunStatus.STOPPING
-        made = new_activations.activate(tx, row, 2, Decision(state, promote=1), [an_own(claimed)])
+        made = new_activations.activate(tx, row, 2, Decision(state, promote_count=1), [an_own(claimed)])
 
     assert (made.claims, made.promoted and made.promoted.result()) == ({}, [])
 

@@ -47,7 +47,9 @@ def test_claim_repeated_after_a_lost_answer_is_the_same_attempt(bench: Bench):
     def claim(lease_id: UUID) -> Claim | None:
         with bench.database.transaction() as tx:
             begin = run.activation("begin").id
-            return activations.claim(tx, run.id, begin, lease_id=lease_id, lease=LEASE, worker="deaf", max_crash_count=0)
+            return activations.claim(
+                tx, run.id, begin, lease_id=lease_id, lease=LEASE, worker="deaf", max_crash_count=0
+            )
 
     first, again, stranger = claim(lease_id), claim(lease_id), claim(uuid4())
     change(bench, run, called_off=True)
@@ -131,7 +133,7 @@ def test_renewal_skips_locked_rows_and_reports_their_leases_as_valid(bench: Benc
     one, two = bench.claim(run, "one"), bench.claim(run, "two")
 
     with bench.database.transaction() as tx:
-        tx.run(update(rows).where(rows.c.run_id == run.id, rows.c.id == one.id).values(worker="busy"))
+        tx.execute(update(rows).where(rows.c.run_id == run.id, rows.c.id == one.id).values(worker="busy"))
         kept = renewed(bench, one, two)
 
     assert kept == {one.lease_id, two.lease_id}
@@ -209,7 +211,7 @@ def test_lost_worker_raises_the_crash_count_and_the_attempt_number(bench: Bench)
 
     again = bench.claim(run, "begin")
 
-    assert (again.attempt, again.strikes) == (2, 1)
+    assert (again.attempt, again.crash_count) == (2, 1)
 
 
 def test_unapplied_report_has_what_routing_needs_and_no_values(bench: Bench):
@@ -237,7 +239,7 @@ def swept(bench: Bench) -> list[object]:
 
 def change(bench: Bench, run: Run, **values: object) -> None:
     with bench.database.transaction() as tx:
-        tx.run(update(rows).where(rows.c.run_id == run.id).values(**values))
+        tx.execute(update(rows).where(rows.c.run_id == run.id).values(**values))
 
 
 def count(bench: Bench, run: Run, table: object) -> int:
@@ -294,7 +296,7 @@ def test_claims_of_a_batch_equal_single_claims(bench: Bench):
     assert run.activation("c").lease_id == taken.lease_id
     (together,) = (claim for claim in claimed.values() if claim.run_id == run.id)
     alone = bench.claim(run, "b")
-    assert replace(together, id=alone.id, node_id="b", lease_id=alone.lease_id, place=alone.place) == alone
+    assert replace(together, id=alone.id, node_id="b", lease_id=alone.lease_id, place=alone.order_key) == alone
 
 
 def test_claim_of_a_batch_skips_locked_rows(bench: Bench):
@@ -304,7 +306,7 @@ def test_claim_of_a_batch_skips_locked_rows(bench: Bench):
     wanted = [(run.id, run.activation(node).id, uuid4()) for node in ("a", "b")]
 
     with bench.database.transaction() as holder:
-        holder.run(text("select 1 from activations where id = :id for update"), id=wanted[0][1])
+        holder.execute(text("select 1 from activations where id = :id for update"), id=wanted[0][1])
         with bench.database.statements() as tx:
             claimed = activations.claim_batch(tx, wanted, lease=LEASE, worker="somebody", max_crash_count=0)
 
@@ -316,7 +318,7 @@ def test_claim_of_a_batch_skips_poison_tasks(bench: Bench):
     bench.report(bench.claim(run, "begin"))
     bench.coordinator.advance_run(run.id)
     with bench.database.transaction() as tx:
-        tx.run(text("update activations set strikes = 2 where id = :id"), id=run.activation("a").id)
+        tx.execute(text("update activations set strikes = 2 where id = :id"), id=run.activation("a").id)
     wanted = [(run.id, run.activation(node).id, uuid4()) for node in ("a", "b")]
 
     with bench.database.statements() as tx:

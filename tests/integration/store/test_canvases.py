@@ -237,7 +237,7 @@ def test_a_draft_runs_as_the_version_that_equals_it_even_if_that_one_is_old(data
     (one,) = all_versions(database, tenant_id, canvas_id)
     update(database, tenant_id, canvas_id, dsl=dsl("two"))
     with database.transaction() as tx:
-        tx.run(text("update canvases set draft = (select dsl from versions where id = :one)"), one=one.id)
+        tx.execute(text("update canvases set draft = (select dsl from versions where id = :one)"), one=one.id)
 
     with database.transaction() as tx:
         snapshot = versions.lock_draft_version(tx, tenant_id, canvas_id)
@@ -317,7 +317,7 @@ def test_a_canvas_that_a_run_is_being_started_on_is_deleted_afterwards(database:
     with database.transaction() as starting:
         versions.lock_draft_version(starting, tenant_id, canvas_id)
         with database.transaction() as deleting:
-            deleting.run(text("set local lock_timeout = '50ms'"))
+            deleting.execute(text("set local lock_timeout = '50ms'"))
             with pytest.raises(OperationalError, match="lock timeout"), deleting.savepoint():
                 canvases.delete(deleting, tenant_id, canvas_id)
 
@@ -355,7 +355,7 @@ def test_versions_of_a_deleted_canvas_go_with_their_last_run(database: Database,
     with database.transaction() as tx:
         versions.delete_orphans(tx)
         assert versions.get(tx, version.id)
-        tx.run(text("delete from runs where id = :id"), id=run_id)
+        tx.execute(text("delete from runs where id = :id"), id=run_id)
         assert versions.delete_orphans(tx) == 1
 
     with pytest.raises(NotFound), database.transaction() as tx:
@@ -404,8 +404,8 @@ def test_a_version_that_is_deleted_by_force_stays_for_those_who_refer_to_it(
         fresh = versions.lock_draft_version(tx, tenant_id, canvas_id)
         assert fresh.id != version.id
     with database.transaction() as tx:
-        tx.run(text("delete from runs where id = :id"), id=user_id)
-        tx.run(text("delete from conversations where id = :id"), id=user_id)
+        tx.execute(text("delete from runs where id = :id"), id=user_id)
+        tx.execute(text("delete from conversations where id = :id"), id=user_id)
         assert versions.delete_orphans(tx) == 1
         assert [version.id for version in versions.list_versions(tx, tenant_id, canvas_id)] == [fresh.id]
 

@@ -99,7 +99,7 @@ def test_an_answer_whose_run_retention_has_dropped_has_no_content(database: Data
     made = create(database, tenant_id)
     with database.transaction() as tx:
         answer(tx, made, 1, {"content": "gone"})
-        tx.run(text("delete from node_values"))
+        tx.execute(text("delete from node_values"))
 
         (message,) = conversations.list_messages(tx, tenant_id, made)
 
@@ -126,7 +126,7 @@ def test_the_conversation_that_moved_last_comes_first_unless_asked_otherwise(dat
     create(database, tenant_id, name="second")
     create(database, tenant_id, new_id(), name="elsewhere")
     with database.transaction() as tx:
-        tx.run(text("update conversations set updated_at = now() where id = :id"), id=first)
+        tx.execute(text("update conversations set updated_at = now() where id = :id"), id=first)
 
     assert names(database, tenant_id) == ["first", "second"]
     assert names(database, tenant_id, descending=False) == ["second", "first"]
@@ -157,7 +157,7 @@ def test_ids_users_and_times_narrow_the_list_both_ends_included(database: Databa
     create(database, tenant_id, name="new", user_id="bob")
     noon = datetime(2026, 3, 3, 12, tzinfo=UTC)
     with database.transaction() as tx:
-        tx.run(text("update conversations set created_at = :at where id = :id"), at=noon, id=old)
+        tx.execute(text("update conversations set created_at = :at where id = :id"), at=noon, id=old)
 
     assert names(database, tenant_id, ConversationFilter(ids=[old])) == ["old"]
     assert names(database, tenant_id, ConversationFilter(user_id="bob")) == ["new"]

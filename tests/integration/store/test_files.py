@@ -35,7 +35,9 @@ def test_a_file_comes_back_with_its_bytes_and_what_is_known_of_it(database: Data
 def test_the_same_bytes_uploaded_twice_are_two_files(database: Database, tenant_id: UUID, tmp_path: Path):
     with database.transaction() as tx:
         one, other = (
-            uploads.register(tx, tenant_id, uploads.store_content(LocalBlobs(tmp_path), "logo.png", "image/png", b"png"))
+            uploads.register(
+                tx, tenant_id, uploads.store_content(LocalBlobs(tmp_path), "logo.png", "image/png", b"png")
+            )
             for _ in range(2)
         )
 
@@ -57,7 +59,9 @@ def test_another_tenants_file_is_not_found(database: Database, tenant_id: UUID, 
 
 def test_a_file_whose_upload_was_rolled_back_is_not_found(database: Database, tenant_id: UUID, tmp_path: Path):
     with suppress(RuntimeError), database.transaction() as tx:
-        added = uploads.register(tx, tenant_id, uploads.store_content(LocalBlobs(tmp_path), "half.txt", "text/plain", b"half"))
+        added = uploads.register(
+            tx, tenant_id, uploads.store_content(LocalBlobs(tmp_path), "half.txt", "text/plain", b"half")
+        )
         raise RuntimeError
 
     with pytest.raises(NotFound), database.transaction() as tx:

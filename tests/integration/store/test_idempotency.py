@@ -115,7 +115,7 @@ def test_idempotency_keys_are_deleted_after_a_day(database: Database, tenant_id:
 
 def _age(database: Database, tenant_id: UUID, by: str) -> None:
     with database.transaction() as tx:
-        tx.run(
+        tx.execute(
             text("update idempotency_keys set created_at = created_at - cast(:by as interval) where tenant_id = :id"),
             by=by,
             id=tenant_id,

@@ -18,7 +18,7 @@ import store.tables.knowledge
 import store.tables.mcp
 import store.tables.memory
 import store.tables.tenants  # noqa: F401 (their tables belong to the metadata)
-from embedded import Services
+from embedded import EmbeddedServers
 from store.db.database import Database
 from store.db.guards import RowGuard, expect_rows
 from store.maintenance import migrate
@@ -30,7 +30,7 @@ REVISIONS = [f"{number:04}" for number in range(1, 19)]
 
 
 @pytest.fixture
-def empty_url(services: Services) -> Iterator[str]:
+def empty_url(services: EmbeddedServers) -> Iterator[str]:
     """A database without a single table."""
     with test_services.fresh_database(services.database_url) as url:
         yield url
@@ -87,8 +87,8 @@ def test_the_tables_of_a_run_are_partitioned_as_the_code_expects(empty: Database
 
 def test_the_function_of_guards_is_in_the_schema_of_the_tables(empty: Database, empty_url: str):
     with empty.transaction() as tx:
-        tx.run(text("create schema of_easel"))
-        tx.run(text(f'alter database "{empty_url.rpartition("/")[2]}" set search_path to of_easel'))
+        tx.execute(text("create schema of_easel"))
+        tx.execute(text(f'alter database "{empty_url.rpartition("/")[2]}" set search_path to of_easel'))
     migrate.upgrade(empty_url)
     database = Database(empty_url)
 
@@ -125,7 +125,7 @@ def test_of_two_upgrades_at_once_one_does_the_work_and_both_succeed(empty: Datab
 def test_a_database_that_is_ahead_of_this_release_lacks_nothing(empty: Database, empty_url: str):
     migrate.upgrade(empty_url)
     with empty.transaction() as tx:
-        tx.run(text("update alembic_version set version_num = '9999'"))
+        tx.execute(text("update alembic_version set version_num = '9999'"))
 
     assert migrate.missing_revisions(empty) == []
     assert migrate.upgrade(empty_url) == []

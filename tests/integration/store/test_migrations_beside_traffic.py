@@ -13,7 +13,7 @@ from sqlalchemy import text
 from sqlalchemy.exc import OperationalError
 
 from canvas.errors import ExecutorError
-from embedded import Services
+from embedded import EmbeddedServers
 from store.db.database import Database
 from store.maintenance import migrate
 from store.primitives.ids import new_id
@@ -42,7 +42,7 @@ INDEXES_TWICE = """
 
 
 @pytest.fixture
-def old_url(services: Services) -> Iterator[str]:
+def old_url(services: EmbeddedServers) -> Iterator[str]:
     """A database with the tables of an earlier release, and a partition for a week."""
     with test_services.fresh_database(services.database_url) as url:
         make_tables(url, OLD)
@@ -199,7 +199,7 @@ def test_writers_of_runs_lose_nothing_beside_a_migration(old_url: str):
 
     def write(at: int) -> None:
         while not ending.is_set():
-            database.carry_out(lambda tx: tx.run(insert, run_id=new_id(), activation_id=new_id()))
+            database.run_with_retry(lambda tx: tx.execute(insert, run_id=new_id(), activation_id=new_id()))
             written[at] += 1
 
     with ThreadPoolExecutor(2) as writers:

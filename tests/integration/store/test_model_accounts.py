@@ -13,7 +13,7 @@ from store.tables.tenants import model_accounts as rows
 from store.tenants import model_accounts
 from store.tenants.model_accounts import AccountRow
 
-KEY = EncryptionKey.of("correct horse battery staple")
+KEY = EncryptionKey.from_secret("correct horse battery staple")
 OPENAI = AccountRow(
     "OpenAI",
     base_url="https://api.openai.com/v1",
@@ -73,7 +73,7 @@ def test_a_key_sealed_by_another_deployment_names_the_account_it_belongs_to(data
     put(database, tenant_id, OPENAI)
 
     with pytest.raises(CannotUnseal, match=r'"OpenAI" \(default\)') as refusal, database.transaction() as tx:
-        model_accounts.list_accounts(tx, tenant_id, EncryptionKey.of("some other deployment's key"))
+        model_accounts.list_accounts(tx, tenant_id, EncryptionKey.from_secret("some other deployment's key"))
 
     assert "sk-secret" not in str(refusal.value)
 
@@ -84,7 +84,7 @@ def test_a_sealed_key_moved_into_another_tenants_row_does_not_open(
     put(database, tenant_id, OPENAI)
     put(database, other_tenant_id, replace(OPENAI, api_key="theirs"))
     with database.transaction() as tx:
-        tx.run(
+        tx.execute(
             text(
                 "update model_accounts set sealed_key = (select sealed_key from model_accounts where tenant_id = :mine)"
                 " where tenant_id = :theirs"

@@ -30,19 +30,19 @@ ONE, SOME = expect_rows(RowGuard.LEASE_HELD), expect_rows(RowGuard.CACHE_FRESH)
 @pytest.fixture
 def numbers(database: Database) -> Iterator[Database]:
     with database.transaction() as tx:
-        tx.run(MAKE)
+        tx.execute(MAKE)
     yield database
     with database.transaction() as tx:
-        tx.run(text("drop table numbers"))
+        tx.execute(text("drop table numbers"))
 
 
 def fail(numbers: Database, asked: list[AfterCommitQuery] | None = None) -> None:
     """A transaction whose second statement fails; there is another behind it, and one behind the commit."""
     with numbers.transaction() as tx:
-        tx.later(PUT, n=98, said="before")
-        tx.later(HALVE, n=0)
-        tx.later(PUT, n=99, said="behind")
-        (asked if asked is not None else []).append(tx.behind_commit(COUNT))
+        tx.send(PUT, n=98, said="before")
+        tx.send(HALVE, n=0)
+        tx.send(PUT, n=99, said="behind")
+        (asked if asked is not None else []).append(tx.query_after_commit(COUNT))
 
 
 def of(statement: Executable, n: int, check: str = "") -> Write:
@@ -55,7 +55,7 @@ def write(numbers: Database, *writes: Write, behind: int | None = None) -> None:
         for one in writes:
             tx.write(one.statement, one.check, **one.values)
         if behind is not None:
-            tx.later(PUT, n=behind, said="behind")
+            tx.send(PUT, n=behind, said="behind")
 
 
 def said(database: Database) -> list[tuple[int, str]]:
@@ -67,15 +67,15 @@ def test_each_statement_sees_those_before_it(numbers: Database):
     with numbers.transaction() as tx:
         counts: list[Any] = []
         for n in range(5):
-            tx.later(PUT, n=n, said=str(n))
-            counts.append(tx.later(COUNT))
+            tx.send(PUT, n=n, said=str(n))
+            counts.append(tx.send(COUNT))
 
         assert [count.scalar() for count in counts] == [1, 2, 3, 4, 5]
 
 
 def test_rows_have_named_columns_and_a_write_returns_its_number_of_rows(numbers: Database):
     with numbers.transaction() as tx:
-        stored = tx.later(PUT, n=1, said="one")
+        stored = tx.send(PUT, n=1, said="one")
         (row,) = tx.rows(ALL)
         one = tx.one_or_none(text("select * from numbers where n = :n"), n=1)
         none = tx.one_or_none(text("select * from numbers where n = :n"), n=2)
@@ -96,32 +96,32 @@ def test_statements_behind_a_failed_one_are_skipped_and_its_error_is_raised(numb
 def test_statement_whose_preparation_was_skipped_is_prepared_at_its_next_use(numbers: Database, uses: int):
     for n in range(1, uses):
         with numbers.transaction() as tx:
-            tx.run(PUT, n=n, said="before")
+            tx.execute(PUT, n=n, said="before")
     with pytest.raises(DataError):
         fail(numbers)
 
     for n in range(uses, uses + 4):
         with numbers.transaction() as tx:
-            tx.run(PUT, n=n, said="after")
+            tx.execute(PUT, n=n, said="after")
 
     assert [n for n, _ in said(numbers)] == list(range(1, uses + 4))
 
 
 def test_failed_savepoint_is_rolled_back_and_the_transaction_continues(numbers: Database):
     with numbers.transaction() as tx:
-        tx.run(PUT, n=1, said="kept")
+        tx.execute(PUT, n=1, said="kept")
         with suppress(IntegrityError), tx.savepoint():
-            tx.run(PUT, n=2, said="undone")
-            tx.run(PUT, n=1, said="twice")
-        tx.run(PUT, n=3, said="kept")
+            tx.execute(PUT, n=2, said="undone")
+            tx.execute(PUT, n=1, said="twice")
+        tx.execute(PUT, n=3, said="kept")
 
     assert said(numbers) == [(1, "kept"), (3, "kept")]
 
 
 def test_query_after_commit_sees_the_commit_and_is_not_sent_without_one(numbers: Database):
     with numbers.transaction() as tx:
-        tx.later(PUT, n=1, said="one")
-        behind = tx.behind_commit(COUNT)
+        tx.send(PUT, n=1, said="one")
+        behind = tx.query_after_commit(COUNT)
     never: list[AfterCommitQuery] = []
     with pytest.raises(DataError):
         fail(numbers, never)
@@ -154,7 +154,7 @@ def test_writes_are_seen_by_what_is_sent_behind_them(numbers: Database, sent: li
 def test_query_after_commit_sees_queued_writes(numbers: Database):
     with numbers.transaction() as tx:
         tx.write(PUT, n=1, content="one")
-        behind = tx.behind_commit(COUNT)
+        behind = tx.query_after_commit(COUNT)
 
     assert behind.scalar() == 1
 
@@ -220,7 +220,7 @@ def test_failed_check_is_raised_before_any_other_write_waits_for_a_lock(numbers:
         tx.write(PUT, n=1, content="is there")
     waits, is_refused = of(PUT_OR_SAY, 1), of(PUT, 1)
     with numbers.transaction() as holder:
-        holder.run(SAY, n=1, said="held")
+        holder.execute(SAY, n=1, said="held")
         for check, guard in ((ONE, RowGuard.LEASE_HELD), (SOME, RowGuard.CACHE_FRESH)):
             with pytest.raises(DatabaseError, match=guard.problem):
                 write(numbers, waits, is_refused, of(SAY, 7, check))
@@ -233,7 +233,7 @@ def test_failed_check_is_raised_before_any_other_write_waits_for_a_lock(numbers:
 def test_pipeline_larger_than_any_buffer_does_not_block(numbers: Database):
     long = "x" * 10_000
     with numbers.transaction() as tx:
-        echoes = [tx.later(text("select cast(:said as text)"), said=long) for _ in range(2_000)]
+        echoes = [tx.send(text("select cast(:said as text)"), said=long) for _ in range(2_000)]
         tx.write_many(PUT, [{"n": n, "said": long} for n in range(500)])
 
         assert tx.scalar(COUNT) == 500

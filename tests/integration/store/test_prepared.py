@@ -34,17 +34,17 @@ def prepared(database: Database) -> int:
 
 def test_writes_that_a_read_only_database_refuses_leave_one_prepared_statement(one_connection: Database):
     with one_connection.statements() as tx:
-        tx.run(READ_ONLY)
+        tx.execute(READ_ONLY)
 
     for _ in range(TRIES):
         with pytest.raises(DBAPIError, match="read-only"), one_connection.transaction() as tx:
-            tx.run(MARK, asked="cancel")
+            tx.execute(MARK, asked="cancel")
 
     assert prepared(one_connection) <= 1
     with one_connection.statements() as tx:
-        tx.run(WRITABLE)
+        tx.execute(WRITABLE)
     with one_connection.transaction() as tx:
-        assert tx.run(MARK, asked="cancel") == 0
+        assert tx.execute(MARK, asked="cancel") == 0
     assert prepared(one_connection) <= 1
 
 
@@ -54,10 +54,10 @@ def test_statements_before_and_behind_one_that_fails_leave_one_prepared_statemen
     for _ in range(TRIES):
         with suppress(DBAPIError), one_connection.transaction() as tx:
             for kind in kinds[:3]:
-                tx.later(kind, n=1)
-            tx.later(DIVIDE, n=0)
+                tx.send(kind, n=1)
+            tx.send(DIVIDE, n=0)
             for kind in kinds[3:]:
-                tx.later(kind, n=1)
+                tx.send(kind, n=1)
 
     assert prepared(one_connection) <= len(kinds) + 1
     with one_connection.transaction() as tx:
@@ -68,17 +68,17 @@ def test_statement_whose_preparation_failed_is_prepared_once_its_table_exists(on
     put = text("insert into later_table (n) values (:n)")
     for n in range(4):
         with suppress(DBAPIError), one_connection.transaction() as tx:
-            tx.run(put, n=n)
+            tx.execute(put, n=n)
 
     with one_connection.transaction() as tx:
-        tx.run(text("create table later_table (n int)"))
+        tx.execute(text("create table later_table (n int)"))
     for n in range(4):
         with one_connection.transaction() as tx:
-            tx.run(put, n=n)
+            tx.execute(put, n=n)
 
     with one_connection.transaction() as tx:
         assert tx.scalar(text("select count(*) from later_table")) == 4
-        tx.run(text("drop table later_table"))
+        tx.execute(text("drop table later_table"))
     assert prepared(one_connection) <= 1
 
 
@@ -92,8 +92,8 @@ def test_least_recently_used_statement_is_deallocated_for_a_new_one(
     for kind in kinds:
         for _ in range(3):
             with one_connection.statements() as tx:
-                tx.run(kind, n=1)
-                tx.run(used_always, n=1)
+                tx.execute(kind, n=1)
+                tx.execute(used_always, n=1)
 
     assert prepared(one_connection) <= 4
     with one_connection.statements() as tx:
@@ -111,10 +111,10 @@ def test_deallocated_statements_of_a_failed_pipeline_do_not_leak(
     for attempt in range(TRIES):
         with suppress(DBAPIError), one_connection.transaction() as tx:
             for kind in kinds[: attempt % 10]:
-                tx.later(kind, n=1)
-            tx.later(DIVIDE, n=0)
+                tx.send(kind, n=1)
+            tx.send(DIVIDE, n=0)
             for kind in kinds[attempt % 10 :]:
-                tx.later(kind, n=1)
+                tx.send(kind, n=1)
     with one_connection.transaction() as tx:
         assert [tx.scalar(kind, n=10) for kind in kinds] == list(range(10, 0, -1))
 

@@ -69,7 +69,7 @@ def make_weeks(database: Database, moment: datetime, weeks: int = 0) -> None:
         for week in range(weeks + 1):
             with database.transaction() as tx:
                 partitions.ensure(tx, moment + timedelta(weeks=week), weeks=0, tables=[table])
-    database.pruning.forget()
+    database.pruning.invalidate()
 
 
 # -- every statement of the product ----------------------------------------------------------------------------------
@@ -87,7 +87,10 @@ def statements_about_a_run() -> dict[str, Executable]:
 
 def is_about_a_run(statement: Executable) -> bool:
     given = names_given_to(statement)
-    return any(name in pruning.RUN_ID_NAMES for name in given) and compile_statement(statement, given).is_about_runs
+    return (
+        any(name in pruning.RUN_ID_NAMES for name in given)
+        and compile_statement(statement, given).names_partitioned_table
+    )
 
 
 def names_given_to(statement: Executable) -> dict[str, None]:
@@ -159,12 +162,12 @@ def locks_counted(monkeypatch: pytest.MonkeyPatch) -> Generator[list[int]]:
     commit = Transaction.commit
 
     def counting(self: Transaction) -> None:
-        if self._begins and self._writes:  # pyright: ignore[reportPrivateUsage]
+        if self._must_begin and self._writes:  # pyright: ignore[reportPrivateUsage]
             writes, self._writes = self._writes, []  # pyright: ignore[reportPrivateUsage]
-            self._open()  # pyright: ignore[reportPrivateUsage]
+            self._send_begin()  # pyright: ignore[reportPrivateUsage]
             different = {write.statement for write in writes}
             for some in [writes] if len(different) == len(writes) else [[write] for write in writes]:
-                self._put_together(some)  # pyright: ignore[reportPrivateUsage]
+                self._send_combined(some)  # pyright: ignore[reportPrivateUsage]
         counted.append(self.scalar(LOCKS))
         commit(self)
 
@@ -304,7 +307,7 @@ def test_work_that_named_a_dropped_week_is_repeated(database: Database):
         with database.transaction() as tx:
             assert partitions.drop(tx, table, Week.of(LONG_AGO))
 
-    made = database.carry_out(lambda tx: run_store.read(tx, TENANT, run_id))
+    made = database.run_with_retry(lambda tx: run_store.read(tx, TENANT, run_id))
 
     assert made is None
 
@@ -327,7 +330,7 @@ def test_a_run_that_begins_in_a_week_while_it_is_dropped_keeps_it(database: Data
 
 def test_missing_table_that_is_not_a_week_is_not_an_outage(database: Database):
     with pytest.raises(DBAPIError) as told, database.transaction() as tx:
-        tx.run(text("select from runs_of_somebody"))
+        tx.execute(text("select from runs_of_somebody"))
 
     assert not db_errors.is_outage(told.value)
     assert not db_errors.is_retryable(told.value)

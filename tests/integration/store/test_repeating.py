@@ -21,8 +21,8 @@ WAITS = text("select wait_event_type = 'Lock' from pg_stat_activity where pid = 
 def database(database_url: str) -> Iterator[Database]:
     database = Database(database_url)
     with database.transaction() as tx:
-        tx.run(text("create table counts (id int primary key, number int not null)"))
-        tx.run(text("insert into counts values (1, 0), (2, 0)"))
+        tx.execute(text("create table counts (id int primary key, number int not null)"))
+        tx.execute(text("insert into counts values (1, 0), (2, 0)"))
     yield database
     database.close()
 
@@ -36,26 +36,26 @@ def test_a_deadlock_that_shows_at_the_commit_is_repeated(database: Database):
     tries: list[int] = []
 
     def work(tx: Transaction) -> None:
-        tx.run(text("set local deadlock_timeout = '50ms'"))  # it is this one that finds the deadlock
+        tx.execute(text("set local deadlock_timeout = '50ms'"))  # it is this one that finds the deadlock
         tries.append(tx.scalar(PID))
         if len(tries) > 1:
             other.join()  # who comes first is not what this is about
-        tx.run(ADD, id=1)
+        tx.execute(ADD, id=1)
         if len(tries) == 1:
             other.start()
             until(lambda: waits(database, pids[0]) if pids else False)
-        tx.later(ADD, id=2)  # waited for by the commit only
+        tx.send(ADD, id=2)  # waited for by the commit only
 
     pids: list[int] = []
 
     def hold() -> None:
         with database.transaction() as tx:
-            tx.run(LOCK, id=2)
+            tx.execute(LOCK, id=2)
             pids.append(tx.scalar(PID))
-            tx.run(LOCK, id=1)
+            tx.execute(LOCK, id=1)
 
     other = Thread(target=hold)
-    database.carry_out(work)
+    database.run_with_retry(work)
     other.join()
 
     assert len(tries) == 2
@@ -72,12 +72,12 @@ def test_a_commit_whose_connection_breaks_is_not_repeated(database: Database):
 
     def work(tx: Transaction) -> None:
         tries.append(tx.scalar(PID))
-        tx.run(ADD, id=1)
+        tx.execute(ADD, id=1)
         with database.transaction() as other:
             other.scalar(text("select pg_terminate_backend(:pid)"), pid=tries[-1])
 
     with pytest.raises(DBAPIError):
-        database.carry_out(work)
+        database.run_with_retry(work)
 
     assert len(tries) == 1
     assert numbers(database) == [0, 0]

@@ -12,7 +12,7 @@ from sqlalchemy.exc import DatabaseError, OperationalError
 
 from canvas.events.run_events import Event
 from canvas.routing.decision import Decision
-from canvas.state.run_state import RULES_VERSION, RunStatus, ActivationStatus
+from canvas.state.run_state import RULES_VERSION, ActivationStatus, RunStatus
 from scheduler.messaging.notifications import Notifications, RunEnd
 from store.db.transaction import Transaction
 from store.primitives.ids import new_id
@@ -193,7 +193,7 @@ def test_lock_with_timeout_returns_the_row_as_the_lock_holder_has_committed_it(b
             run_rows.try_lock(holder, run.id)()
             waited = threads.submit(locked_soon, bench, run, timedelta(seconds=20))
             until(lambda: somebody_waits_for_a_lock(bench))
-            holder.run(update(rows).where(rows.c.id == run.id).values(revision=before + 1))
+            holder.execute(update(rows).where(rows.c.id == run.id).values(revision=before + 1))
         found = waited.result(timeout=20)
 
     assert found is not None
@@ -243,7 +243,7 @@ def decided(bench: Bench, before: RunRow, **decision: object) -> None:
 def step(tx: Transaction, left: RunRow) -> None:
     """What follows a step that has left a run so: events, scopes and the row."""
     state = run_rows.state_of(tx, left, [], whole=True)
-    told = Decision(state, error="written by a step", events=[Event("message")], scopes=set(state.scopes))
+    told = Decision(state, error="written by a step", events=[Event("message")], changed_scopes=set(state.scopes))
     decisions.apply(tx, left, told, DecisionInput({}, is_locked=False), timedelta(days=1))
 
 
@@ -254,7 +254,7 @@ def stepped(bench: Bench, left: RunRow) -> None:
 
 def change(bench: Bench, run: Run, **values: object) -> None:
     with bench.database.transaction() as tx:
-        tx.run(update(rows).where(rows.c.id == run.id).values(**values))
+        tx.execute(update(rows).where(rows.c.id == run.id).values(**values))
 
 
 def count_scopes(bench: Bench, run: Run) -> int:
@@ -278,7 +278,7 @@ def write_behind(bench: Bench, run: Run, look: Callable[[Transaction], object]) 
     """Write a run's row right behind a look at it, without waiting for what the look has found."""
     with bench.database.transaction() as tx:
         look(tx)
-        tx.later(update(rows).where(rows.c.id == run.id).values(error="written blindly"))
+        tx.send(update(rows).where(rows.c.id == run.id).values(error="written blindly"))
 
 
 def test_row_of_a_new_run_has_every_column_of_a_locked_one_but_what_the_database_sets(

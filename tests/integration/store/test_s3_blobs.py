@@ -35,11 +35,11 @@ def bucket(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Bucket]:
 
 @pytest.fixture
 def blobs(bucket: Bucket) -> S3Blobs:
-    return S3Blobs.at(f"s3://{BUCKET}/prod", bucket.url)
+    return S3Blobs.from_url(f"s3://{BUCKET}/prod", bucket.url)
 
 
 def test_bytes_are_read_by_the_hash_of_their_content_below_the_prefix(blobs: S3Blobs, bucket: Bucket):
-    sha256 = blobs.put(b"quarterly report")
+    sha256 = blobs.store(b"quarterly report")
 
     name = hashlib.sha256(b"quarterly report").hexdigest()
     assert sha256.hex() == name
@@ -50,7 +50,7 @@ def test_bytes_are_read_by_the_hash_of_their_content_below_the_prefix(blobs: S3B
 def test_a_file_is_uploaded_under_the_hash_of_what_it_holds(blobs: S3Blobs):
     data = b"x" * 3_000_000
 
-    sha256, size = blobs.put_file(io.BytesIO(data))
+    sha256, size = blobs.store_file(io.BytesIO(data))
 
     assert (sha256, size) == (hashlib.sha256(data).digest(), len(data))
     assert blobs.get(sha256) == data
@@ -58,17 +58,17 @@ def test_a_file_is_uploaded_under_the_hash_of_what_it_holds(blobs: S3Blobs):
 
 def test_the_same_content_is_uploaded_once_and_again_when_it_has_grown_old(blobs: S3Blobs, bucket: Bucket):
     for _ in range(3):
-        blobs.put(b"logo")
+        blobs.store(b"logo")
     assert bucket.puts == 1
 
     bucket.age(next(iter(bucket.objects)), TWO_HOURS)
-    blobs.put(b"logo")
+    blobs.store(b"logo")
 
     assert bucket.puts == 2
 
 
 def test_bytes_that_were_put_a_moment_ago_stay_and_old_ones_go(blobs: S3Blobs, bucket: Bucket):
-    young, old = blobs.put(b"young"), blobs.put(b"old")
+    young, old = blobs.store(b"young"), blobs.store(b"old")
     bucket.age(f"prod/{old.hex()[:2]}/{old.hex()}", TWO_HOURS)
 
     assert (blobs.discard(young), blobs.discard(old), blobs.discard(bytes(32))) == (False, True, True)
@@ -79,7 +79,7 @@ def test_bytes_that_were_put_a_moment_ago_stay_and_old_ones_go(blobs: S3Blobs, b
 
 
 def test_changed_content_is_refused(blobs: S3Blobs, bucket: Bucket):
-    sha256 = blobs.put(b"invoice over 10")
+    sha256 = blobs.store(b"invoice over 10")
     key = next(iter(bucket.objects))
     bucket.objects[key] = (b"invoice over 99", bucket.objects[key][1])
 
@@ -90,8 +90,8 @@ def test_changed_content_is_refused(blobs: S3Blobs, bucket: Bucket):
 def test_parts_go_whole_however_many_pages_they_have_and_leave_others_alone(blobs: S3Blobs, bucket: Bucket):
     one, other = blobs.part("one"), blobs.part("other")
     for number in range(8):
-        one.part("inner").put(b"%d" % number)
-    kept = other.put(b"kept")
+        one.part("inner").store(b"%d" % number)
+    kept = other.store(b"kept")
 
     assert blobs.parts() == ["one", "other"]
     assert one.clear() == 8
@@ -102,25 +102,25 @@ def test_parts_go_whole_however_many_pages_they_have_and_leave_others_alone(blob
 
 def test_wrong_credentials_are_refused_with_a_reason(bucket: Bucket, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "another secret")
-    stranger = S3Blobs.at(f"s3://{BUCKET}", bucket.url)
+    stranger = S3Blobs.from_url(f"s3://{BUCKET}", bucket.url)
 
     with pytest.raises(StorageUnavailable, match="SignatureDoesNotMatch"):
         stranger.get(bytes(32))
 
-    assert not stranger.is_there()
+    assert not stranger.is_reachable()
     assert bucket.refused > 0
 
 
 def test_missing_bucket_is_not_an_empty_bucket(bucket: Bucket, blobs: S3Blobs):
-    missing = S3Blobs.at("s3://missing", bucket.url)
+    missing = S3Blobs.from_url("s3://missing", bucket.url)
 
-    assert (blobs.is_there(), missing.is_there()) == (True, False)
+    assert (blobs.is_reachable(), missing.is_reachable()) == (True, False)
     with pytest.raises(StorageUnavailable, match="NoSuchBucket"):
-        missing.put(b"lost")
+        missing.store(b"lost")
 
 
 def test_large_values_are_stored_in_a_bucket_as_in_a_folder(bucket: Bucket, tmp_path: Path):
-    large = LargeValues(build_storage(tmp_path, f"s3://{BUCKET}", bucket.url), keeps=True, from_bytes=64)
+    large = LargeValues(build_storage(tmp_path, f"s3://{BUCKET}", bucket.url), stores_new=True, min_bytes=64)
     row = large.values_row(new_id(), {"run_id": new_id(), "outputs": {"text": "x" * 1000}, "inputs": {}})
 
     assert large.outputs("work", row["outputs"], row["large"]) == {"text": "x" * 1000}
@@ -131,7 +131,7 @@ def test_large_values_are_stored_in_a_bucket_as_in_a_folder(bucket: Bucket, tmp_
 
 
 def test_values_stay_in_their_rows_if_the_bucket_is_unreachable(bucket: Bucket, tmp_path: Path):
-    large = LargeValues(build_storage(tmp_path, f"s3://{BUCKET}", bucket.url), keeps=True, from_bytes=64)
+    large = LargeValues(build_storage(tmp_path, f"s3://{BUCKET}", bucket.url), stores_new=True, min_bytes=64)
     row = {"run_id": new_id(), "outputs": {"text": "x" * 1000}, "inputs": {}}
     bucket.is_away = True
 
@@ -145,4 +145,4 @@ def test_bucket_setting_without_boto3_names_the_missing_extra(monkeypatch: pytes
     monkeypatch.setattr("store.files.s3_blobs.import_module", fails)
 
     with pytest.raises(ExecutorError, match=r"EASEL_FILES_URL needs boto3: pip install"):
-        S3Blobs.at("s3://easel")
+        S3Blobs.from_url("s3://easel")

@@ -112,7 +112,7 @@ def test_use_of_a_token_is_recorded_once_a_minute(database: Database, tenant_id:
 
     first, at_once = _use(database, tenant_id, plain), _use(database, tenant_id, plain)
     with database.transaction() as tx:
-        tx.run(text("update tokens set last_used_at = last_used_at - interval '61 seconds'"))
+        tx.execute(text("update tokens set last_used_at = last_used_at - interval '61 seconds'"))
     a_minute_on = _use(database, tenant_id, plain)
 
     assert at_once == first
@@ -126,7 +126,7 @@ def test_requests_with_one_token_do_not_wait_for_each_other(database: Database, 
     with database.transaction() as slow:
         tenants.find_principal(slow, plain)
         with database.transaction() as quick:
-            quick.run(text("set local lock_timeout = '100ms'"))
+            quick.execute(text("set local lock_timeout = '100ms'"))
             principal = tenants.find_principal(quick, plain)
 
     assert principal is not None

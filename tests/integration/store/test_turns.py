@@ -65,7 +65,7 @@ def test_truncating_a_stream_keeps_the_text_of_finished_attempts(turn: "OneTurn"
     turn.take_back(number=7)
 
     shown = turn.opened_at(3)
-    assert (shown.text, shown.keep, shown.epoch) == ("Finished.", 9, 1)
+    assert (shown.text, shown.retained_length, shown.epoch) == ("Finished.", 9, 1)
 
 
 def test_streams_are_listed_once_they_are_open_in_the_order_of_opening(database: Database):
@@ -112,8 +112,8 @@ class OneTurn:
 
     def keep(self, length: int) -> None:
         with self._database.transaction() as tx:
-            tx.run(update(rows).where(rows.c.id == self.id).values(keep=length))
+            tx.execute(update(rows).where(rows.c.id == self.id).values(keep=length))
 
     def _run(self, statement: object, **values: object) -> None:
         with self._database.transaction() as tx:
-            tx.run(statement, run_id=self.run_id, turn=self.id, **values)
+            tx.execute(statement, run_id=self.run_id, turn=self.id, **values)

@@ -93,8 +93,8 @@ def _put_plays(database: Database) -> None:
     """Rows for the versions that are there without any in the simulator."""
     named: Mapping[str, Any] = {"tenant_id": TENANT, "canvas_id": CANVAS, "title": "play", "digest": b""}
     with database.transaction() as tx:
-        tx.run(insert(tenants), id=TENANT, name="players")
-        tx.run(insert(canvases), id=CANVAS, tenant_id=TENANT, title="plays", draft={})
+        tx.execute(insert(tenants), id=TENANT, name="players")
+        tx.execute(insert(canvases), id=CANVAS, tenant_id=TENANT, title="plays", draft={})
         tx.write_many(insert(versions), [{"id": UUID(int=n), "dsl": {}, **named} for n in range(len(plays()))])
 
 
@@ -307,7 +307,7 @@ class Author:
             claim = side.claims[activation_id]
             outcome = self._outcome(side, claim) if dice < 0.9 else Failed("gone", "released", retryable=True)
             if dice > 0.98:
-                outcome = Failed("waits", POSTPONED, retryable=True, again_in=3600.0)
+                outcome = Failed("waits", POSTPONED, retryable=True, retry_in=3600.0)
             advance, stored = None, 0
             coordinator, told = side.lifecycle.coordinator, written(claim, outcome)
             with rolled_back_if_refused(side.database) as tx:
@@ -327,7 +327,7 @@ class Author:
                 was_stored = reports.was_stored(tx, run_id, activation_id, claim.lease_id)
             if advance is None or not was_stored:
                 return stored, was_stored
-            side.lifecycle.coordinator.dispatch.flush(advance.notifications)
+            side.lifecycle.coordinator.dispatch.publish(advance.notifications)
             continuations = advance.continuations
             taken = {reported: pending.result() for reported, pending in continuations.claims.items()}
             for claimed in taken.values():
@@ -370,7 +370,7 @@ class Author:
 
         def renew(side: Side) -> Any:
             with side.database.transaction() as tx:
-                tx.commit_without_waiting()
+                tx.commit_asynchronously()
                 kept = activations.renew(tx, sorted(ids), timedelta(hours=1))
                 return kept, activations.find_cancelled(tx, ids)
 
@@ -400,13 +400,13 @@ class Author:
 
         def speak(side: Side) -> Any:
             claim = side.claims[activation_id]
-            if claim.turn is None:
+            if claim.stream_id is None:
                 return None
             with side.database.transaction() as tx:
-                taken = message_streams.claim_stream(tx, claim.run_id, claim.turn, claim.node_id, claim.lease_id)
+                taken = message_streams.claim_stream(tx, claim.run_id, claim.stream_id, claim.node_id, claim.lease_id)
                 said = f"{taken.text}more"
                 stored = [
-                    message_streams.write(tx, claim.run_id, claim.turn, lease_id, epoch, said)
+                    message_streams.write(tx, claim.run_id, claim.stream_id, lease_id, epoch, said)
                     for lease_id, epoch in ((claim.lease_id, taken.epoch), (UUID(int=3), 0), (claim.lease_id, 99))
                 ]
             return taken, stored
@@ -435,7 +435,7 @@ class Author:
             with ExitStack() as both:
                 first = both.enter_context(side.database.transaction())
                 mine = run_rows.try_lock(first, run_id)()
-                first.run(run_rows.REQUEST_CANCEL, run_id=run_id)
+                first.execute(run_rows.REQUEST_CANCEL, run_id=run_id)
                 second = both.enter_context(side.database.transaction())
                 theirs = run_rows.try_lock(second, run_id)()
                 seen = sweep_queries.expire_leases(second)
@@ -477,16 +477,16 @@ def written(claim: Claim, outcome: Outcome) -> ReportPayload:
     """What a worker stores: outputs, a variable, and its turn's text if it has one."""
     outputs = {"result": claim.node_id, "nothing": None}
     turn: dict[str, Any] | None = None
-    if claim.turn is not None:
-        turn = {"run_id": claim.run_id, "id": claim.turn, "node_id": claim.node_id, "speaker": claim.lease_id}
+    if claim.stream_id is not None:
+        turn = {"run_id": claim.run_id, "id": claim.stream_id, "node_id": claim.node_id, "speaker": claim.lease_id}
         turn |= {"epoch": None if claim.attempt > 1 else 0, "keep": 4, "text": "said by all"}
-    leaves_nothing = isinstance(outcome, Failed) and outcome.leaves_nothing
+    leaves_nothing = isinstance(outcome, Failed) and outcome.stores_no_values
     return ReportPayload(
         outcome=outcome_codec.encode_outcome(outcome, error=None, restarts_text=False, has_written=False),
         usage={"calls": 1, "total_tokens": 3},
         values=[] if leaves_nothing else [values_of(claim, outputs)],
         variables=[] if leaves_nothing else [variable_of(claim, "env.count", claim.ordinal)],
-        turn=turn,
+        stream=turn,
     )
 
 

@@ -71,7 +71,7 @@ def test_a_retry_reads_what_the_first_attempt_read(bench: Bench, noted: dict[str
     run = bench.start("begin -> before -> slow; begin -> quick -> next", variables=COUNTS, slow=NOTES)
     bench.play(until=lambda: "slow" in run.statuses)
     claimed = bench.claim(run, "slow", lease=timedelta(0))
-    first = seen(bench, claimed.run_id, ReadView(run.id, claimed.place, claimed.limits))
+    first = seen(bench, claimed.run_id, ReadView(run.id, claimed.order_key, claimed.limits))
     bench.play()
     with bench.database.transaction() as tx:
         sweep_queries.expire_leases(tx)
@@ -81,14 +81,14 @@ def test_a_retry_reads_what_the_first_attempt_read(bench: Bench, noted: dict[str
 
     assert again.attempt == 2
     assert again.limits == claimed.limits
-    assert seen(bench, run.id, ReadView(run.id, again.place, again.limits)) == first
+    assert seen(bench, run.id, ReadView(run.id, again.order_key, again.limits)) == first
 
 
 def test_outputs_that_no_advance_has_applied_are_not_read(bench: Bench, noted: dict[str, list[Any]]):
     run = bench.start("begin -> one, two -> three", variables=COUNTS, three=NOTES)
     bench.play(until=lambda: "one" in run.statuses)
     one = bench.claim(run, "one")
-    everything = ReadView(run.id, one.place.step(0).step(0), [(b"", 10**6)])
+    everything = ReadView(run.id, one.order_key.child(0).child(0), [(b"", 10**6)])
 
     bench.report(one, values=[values_of(one, {"result": 1})])
     before = values_seen(bench, everything)

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from providers.models.vendors.accounts import VendorAccount, AccountModel
+from providers.models.vendors.accounts import AccountModel, VendorAccount
 
 MODEL = "m@OpenAI-API-Compatible"
 VOICE = "tts@OpenAI-API-Compatible"

@@ -15,4 +15,4 @@ def nothing_has_left_of_late(bench: Bench, run: Run) -> None:
             client.delete(key)
     with bench.database.transaction() as tx:
         due = activations.update().where(activations.c.run_id == run.id, activations.c.status == "ready")
-        tx.run(due.values(not_before=datetime.now(UTC)))
+        tx.execute(due.values(not_before=datetime.now(UTC)))

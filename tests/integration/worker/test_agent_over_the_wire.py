@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from components.context import THINK_END, THINK_START
-from providers.models.vendors.accounts import VendorAccount, AccountModel
+from providers.models.vendors.accounts import AccountModel, VendorAccount
 from store.runs import attempt_records
 from tests.builders import says
 from tests.integration.engine import Bench, Run, at_work

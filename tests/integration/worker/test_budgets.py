@@ -185,7 +185,7 @@ def test_what_a_killed_worker_has_reserved_is_free_again_when_its_lease_is_gone(
     async def lose(seconds: float) -> None:  # whoever waits for the rest sees the worker die
         lost.set()
         with bench.database.transaction() as tx:
-            tx.run(LOSE, id=dead.id)
+            tx.execute(LOSE, id=dead.id)
 
     bench.play(bench.a_worker(costs=CostModel(sleep=lose)))
 
@@ -200,7 +200,7 @@ def test_reservation_of_a_lost_attempt_is_freed_while_the_next_attempt_works(ben
     lost = bench.claim(run, "one")
     reserved(bench, lost, 400)
     with bench.database.transaction() as tx:
-        tx.run(EXPIRE, id=lost.id)
+        tx.execute(EXPIRE, id=lost.id)
         sweep_queries.expire_leases(tx)
     bench.coordinator.advance_run(run.id)  # the activation is ready again
     reserved(bench, bench.claim(run, "one"), 300)
@@ -223,9 +223,9 @@ def test_calls_of_a_lost_attempt_count_once_beside_those_of_an_attempt_that_told
     once = Usage(prompt_tokens=1, total_tokens=1, calls=1)
 
     async def calls(ctx: NodeContext, key: str) -> None:
-        if await ctx.recall(key) is None:
-            await ctx.record(key, {"usage": [1, 0, 1, 1]})
-        ctx.spent(once)
+        if await ctx.journal_get(key) is None:
+            await ctx.journal_put(key, {"usage": [1, 0, 1, 1]})
+        ctx.add_usage(once)
 
     async def work(ctx: NodeContext) -> Finished:
         attempt = run.activation("work").attempt
@@ -235,7 +235,7 @@ def test_calls_of_a_lost_attempt_count_once_beside_those_of_an_attempt_that_told
         await calls(ctx, "second")
         if attempt == 2:
             with bench.database.transaction() as tx:
-                tx.run(EXPIRE, id=run.activation("work").id)
+                tx.execute(EXPIRE, id=run.activation("work").id)
                 sweep_queries.expire_leases(tx)
         return Finished(outputs={"result": "done"})
 
@@ -253,9 +253,9 @@ def test_calls_of_a_lost_attempt_count_once_beside_those_of_an_attempt_that_told
 
 def test_recorded_call_counts_once_however_often_its_node_stops_for_a_budget(bench: Bench):
     async def work(ctx: NodeContext) -> Finished:
-        if await ctx.recall("first") is None:
-            await ctx.record("first", {"usage": [1, 0, 1, 1]})
-        ctx.spent(Usage(prompt_tokens=1, total_tokens=1, calls=1))
+        if await ctx.journal_get("first") is None:
+            await ctx.journal_put("first", {"usage": [1, 0, 1, 1]})
+        ctx.add_usage(Usage(prompt_tokens=1, total_tokens=1, calls=1))
         if run.activation("work").attempt < 3:
             raise BudgetExceeded("No call is left.")
         return Finished(outputs={"result": "done"})

@@ -18,7 +18,7 @@ from store.primitives.ids import new_id
 from tests.integration.engine import Bench, Run
 from worker.services.factory import ServiceConfig
 
-KEY = EncryptionKey.of("a secret that is long")
+KEY = EncryptionKey.from_secret("a secret that is long")
 SECRET = "of-invoke-1234567890"
 PASSWORD = "of-the-proxy-1234567890"
 HELD = text("""
@@ -50,7 +50,7 @@ def drawn(bench: Bench, server: HTTPServer, **further: Any) -> tuple[UUID, UUID]
         "graph": {"nodes": [{"id": "Invoke:0", "data": {"label": "Invoke", "name": "Asks", "form": params}}]},
     }
     canvas_id = new_id()
-    sealed = CanvasSecrets.of(KEY, bench.tenant_id, canvas_id, registry.secret_fields).sealed(document)
+    sealed = CanvasSecrets.for_canvas(KEY, bench.tenant_id, canvas_id, registry.secret_fields).seal_document(document)
     with bench.database.transaction() as tx:
         canvases.create(tx, bench.tenant_id, f"canvas {canvas_id}", sealed, canvas_id=canvas_id)
         return canvas_id, versions.lock_draft_version(tx, bench.tenant_id, canvas_id).id
@@ -88,7 +88,7 @@ def test_a_node_goes_by_the_proxy_whose_password_its_canvas_holds_sealed(bench: 
     assert PASSWORD not in held
 
 
-@pytest.mark.parametrize("key", [EncryptionKey.of("another secret that is long"), None])
+@pytest.mark.parametrize("key", [EncryptionKey.from_secret("another secret that is long"), None])
 def test_a_node_whose_secret_does_not_open_fails_and_is_named(
     bench: Bench, asked: HTTPServer, key: EncryptionKey | None
 ):

@@ -328,7 +328,7 @@ def test_a_report_whose_answer_got_lost_is_not_stored_twice_and_its_run_goes_on(
 def test_a_report_under_a_lease_that_somebody_else_has_now_leaves_nothing(bench: Bench):
     def lose_the_lease(ctx: NodeContext) -> Finished:
         with bench.database.transaction() as tx:
-            tx.run(rows.update().where(rows.c.run_id == run.id, rows.c.node_id == "work").values(lease_id=uuid4()))
+            tx.execute(rows.update().where(rows.c.run_id == run.id, rows.c.node_id == "work").values(lease_id=uuid4()))
         return Finished(outputs={"result": "mine"}, assign={"env.count": 1})
 
     run = bench.start("begin -> work", variables={"count": 0})
@@ -349,7 +349,9 @@ def test_a_model_error_that_is_the_answer_is_counted_when_its_report_is_stored(
     async def answer_with_an_error(params: Any, ctx: NodeContext) -> Finished:
         if not is_stored:
             with bench.database.transaction() as tx:
-                tx.run(rows.update().where(rows.c.run_id == run.id, rows.c.node_id == "model").values(lease_id=uuid4()))
+                tx.execute(
+                    rows.update().where(rows.c.run_id == run.id, rows.c.node_id == "model").values(lease_id=uuid4())
+                )
         return Finished(outputs={"content": "**ERROR**: away", "_ERROR": "away"})
 
     run = bench.start("begin -> model")
@@ -371,7 +373,7 @@ def test_a_worker_that_wakes_up_long_after_its_lease_is_refused_and_no_step_is_s
     bench.play(until=lambda: run.statuses.get("work") == "ready")
     asleep = bench.claim(run, "work")
     with bench.database.transaction() as tx:
-        tx.run(rows.update().where(rows.c.id == asleep.id).values(status="ready", lease_id=None))
+        tx.execute(rows.update().where(rows.c.id == asleep.id).values(status="ready", lease_id=None))
     bench.play(until=lambda: run.statuses.get("after") == "ready")  # and the item that it was in is over
 
     reporting(bench.coordinator, asleep).report(Finished(outputs={"result": "late"}), None, {})
@@ -493,4 +495,4 @@ def error_of(run: Run, node: str) -> str | None:
 
 def struck(bench: Bench, run: Run, *, strikes: int) -> None:
     with bench.database.transaction() as tx:
-        tx.run(rows.update().where(rows.c.run_id == run.id).values(strikes=strikes))
+        tx.execute(rows.update().where(rows.c.run_id == run.id).values(strikes=strikes))

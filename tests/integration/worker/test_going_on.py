@@ -100,7 +100,7 @@ def test_thread_continues_with_one_branch_and_the_others_are_enqueued(bench: Ben
 
 def test_thread_whose_time_is_up_enqueues_the_next_activation(bench: Bench):
     run = bench.start(CHAIN)
-    eager = bench.worker.execution.eager()
+    eager = bench.worker.execution.new_continuation()
 
     def last_one(ctx: NodeContext) -> Finished:
         eager.until = time.monotonic()
@@ -112,7 +112,7 @@ def test_thread_whose_time_is_up_enqueues_the_next_activation(bench: Bench):
     two = run.activation("two")
     assert run.statuses == {"begin": "done", "one": "done", "two": "ready"}
     assert bench.outbox.of(EXECUTE)[-1:] == [(str(run.id), str(two.id))]
-    assert bench.worker.leases.held() == []
+    assert bench.worker.leases.attempts() == []
 
 
 def test_every_activation_is_enqueued_if_local_continuation_is_off(bench: Bench):
@@ -139,14 +139,14 @@ def test_process_that_shuts_down_reserves_no_continuation(bench: Bench):
     work = run.activation("work")
     assert (work.status, eager.next) == ("ready", None)
     assert bench.outbox.of(EXECUTE) == [(str(run.id), str(work.id))]
-    assert bench.worker.leases.held() == []
+    assert bench.worker.leases.attempts() == []
 
 
 def test_continuation_of_a_failed_advance_is_released(bench: Bench):
     class Unlucky(Coordinator):
         def apply_reports(self, tx: Transaction, *given: Any, **more: Any) -> Any:
             advance = super().apply_reports(tx, *given, **more)
-            tx.later(text("select cast('no number' as int)"))
+            tx.send(text("select cast('no number' as int)"))
             return advance
 
     run, claimed, eager = about_to_report(bench)
@@ -156,7 +156,7 @@ def test_continuation_of_a_failed_advance_is_released(bench: Bench):
 
     assert [line["event"] for line in logs] == ["advance_failed"]
     assert (run.statuses, eager.next) == ({"begin": "reported"}, None)
-    assert bench.worker.leases.held() == []
+    assert bench.worker.leases.attempts() == []
     bench.play()
     assert run.status == "succeeded"
 
@@ -166,23 +166,23 @@ def test_continuation_of_a_refused_report_is_released(bench: Bench, monkeypatch:
     monkeypatch.setattr("worker.reporter.log", logged)  # whatever level another test has set
     run, claimed, eager = about_to_report(bench)
     with bench.database.transaction() as tx:
-        tx.run(text("update activations set lease_id = gen_random_uuid() where run_id = :run_id"), run_id=run.id)
+        tx.execute(text("update activations set lease_id = gen_random_uuid() where run_id = :run_id"), run_id=run.id)
 
     report(bench, claimed, eager)
 
     assert [line.args[0] for line in logged.calls] == ["report_refused"]
     assert (run.statuses, eager.next) == ({"begin": "running"}, None)
-    assert bench.worker.leases.held() == []
+    assert bench.worker.leases.attempts() == []
 
 
 def test_continuation_that_its_thread_does_not_execute_is_released(bench: Bench):
     run, claimed, eager = about_to_report(bench)
     report(bench, claimed, eager)
-    assert [attempt.activation_id for attempt in bench.worker.leases.held()] == [run.activation("work").id]
+    assert [attempt.activation_id for attempt in bench.worker.leases.attempts()] == [run.activation("work").id]
 
-    eager.let_go()
+    eager.release()
 
-    assert (eager.next, bench.worker.leases.held()) == (None, [])
+    assert (eager.next, bench.worker.leases.attempts()) == (None, [])
     assert run.activation("work").status == "running"  # until its lease expires
 
 
@@ -197,7 +197,7 @@ def test_continuation_of_a_commit_without_an_answer_stays_registered_when_its_re
 
     continuation.release_unless_stored()
 
-    assert [attempt.lease_id for attempt in bench.worker.leases.held()] == [lease_id] * may_be_stored
+    assert [attempt.lease_id for attempt in bench.worker.leases.attempts()] == [lease_id] * may_be_stored
 
 
 def test_continuation_of_a_commit_whose_answer_was_lost_is_executed_at_once(
@@ -211,7 +211,7 @@ def test_continuation_of_a_commit_whose_answer_was_lost_is_executed_at_once(
     assert run.status == "succeeded"
     assert [(row.node_id, row.attempt, row.strikes) for row in run.activations][1:3] == [("one", 1, 0), ("two", 1, 0)]
     assert bench.outbox.of(EXECUTE) == []
-    assert bench.worker.leases.held() == []
+    assert bench.worker.leases.attempts() == []
 
 
 def test_promoted_continuation_of_a_commit_whose_answer_was_lost_is_executed_at_once(
@@ -227,7 +227,7 @@ def test_promoted_continuation_of_a_commit_whose_answer_was_lost_is_executed_at_
     assert run.status == "succeeded"
     assert [(row.node_id, row.attempt, row.strikes) for row in run.activations][1:] == [("one", 1, 0), ("two", 1, 0)]
     assert bench.outbox.of(EXECUTE) == []
-    assert bench.worker.leases.held() == []
+    assert bench.worker.leases.attempts() == []
 
 
 def test_run_that_was_changed_since_it_was_cached_is_read_again(bench: Bench):
@@ -236,7 +236,7 @@ def test_run_that_was_changed_since_it_was_cached_is_read_again(bench: Bench):
     def somebody_decides(ctx: NodeContext) -> Finished:
         with bench.database.transaction() as tx:
             moved = {"revision": run_rows.c.revision + 1, "error": "told meanwhile"}
-            tx.run(update(run_rows).where(run_rows.c.id == run.id).values(**moved))
+            tx.execute(update(run_rows).where(run_rows.c.id == run.id).values(**moved))
         return Finished()
 
     bench.does(two=somebody_decides)
@@ -260,7 +260,7 @@ def test_report_to_a_locked_run_is_stored_and_applied_by_the_next_advance(bench:
         bench.does(compute=somebody_takes_it)
         began_with_one_hint(bench, run)
         assert run.statuses == {"begin": "done", "one": "done", "compute": "reported"}
-        assert bench.worker.leases.held() == []
+        assert bench.worker.leases.attempts() == []
 
     bench.coordinator.advance_run(run.id)
     bench.play()

@@ -14,7 +14,7 @@ import redis
 from bench.servers.limited_server import RateLimitedServer
 from canvas.events.explain import explain
 from providers.models.types.rate_limits import RateLimits
-from providers.models.vendors.accounts import VendorAccount, AccountModel
+from providers.models.vendors.accounts import AccountModel, VendorAccount
 from scheduler.metrics import Metrics
 from scheduler.sweeper.sweeper import Sweeper
 from store.monitoring import wait_facts
@@ -172,7 +172,9 @@ def test_waits_and_refusals_are_counted(bench: Bench):
         return lambda: counted.append(what)
 
     bench.coordinator.dispatch.counters = Metrics(
-        waited=counts("waited"), postponed=counts("postponed"), refused=counts("refused")
+        count_rate_limit_wait=counts("waited"),
+        postponed=counts("postponed"),
+        count_rate_limit_refusal=counts("refused"),
     )
     with limited(requests=1) as served:
         bench.accounts = [served.account(RateLimits(requests_per_minute=100))]
@@ -210,13 +212,17 @@ class Served:
     def account(self, rates: RateLimits) -> VendorAccount:
         address = f"http://127.0.0.1:{self.port}/v1"
         models = {"m": AccountModel()}
-        return VendorAccount("OpenAI-API-Compatible", base_url=address, api_key="key", models=models, rates=rates)
+        return VendorAccount("OpenAI-API-Compatible", base_url=address, api_key="key", models=models, rate_limits=rates)
 
 
 @contextmanager
 def limited(*, requests: int = MUCH, tokens: int = MUCH, window: float = 60.0, delay: float = 0.0) -> Generator[Served]:
     """A provider with limits of its own, for as long as the block takes."""
-    server, loop, started = RateLimitedServer(requests, tokens, window=window, delay=delay), asyncio.new_event_loop(), []
+    server, loop, started = (
+        RateLimitedServer(requests, tokens, window=window, delay=delay),
+        asyncio.new_event_loop(),
+        [],
+    )
 
     async def begin() -> None:
         started.append(await asyncio.start_server(server.serve, "127.0.0.1", 0, backlog=200))

@@ -37,9 +37,9 @@ def database(database_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Dat
     monkeypatch.setitem(database_module._SERVER_LIMITS, "statement_timeout", milliseconds)
     admin = Database(database_url, pool_size=1)
     with admin.transaction() as tx:
-        tx.run(text("set local statement_timeout = 0"))
-        tx.run(SLOW)
-        tx.run(WHEN_LARGE)
+        tx.execute(text("set local statement_timeout = 0"))
+        tx.execute(SLOW)
+        tx.execute(WHEN_LARGE)
     admin.close()
     database = Database(database_url)
     yield database

@@ -26,7 +26,7 @@ TEXT = "It was a dark and stormy night; " * 40_000  # 1.28 MB
 @pytest.fixture
 def folder(database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The storage of large values, which the processes of this test share."""
-    monkeypatch.setattr(database, "large", LargeValues(LocalBlobs(tmp_path), keeps=True))
+    monkeypatch.setattr(database, "large", LargeValues(LocalBlobs(tmp_path), stores_new=True))
     return tmp_path
 
 
@@ -137,7 +137,7 @@ def test_what_was_stored_before_there_was_a_storage_is_read_as_ever(
     bench.play(until=lambda: run.statuses.get("count") == "ready")
     assert column(run, "work").outputs["result"] == TEXT
 
-    monkeypatch.setattr(bench.database, "large", LargeValues(LocalBlobs(tmp_path), keeps=True))
+    monkeypatch.setattr(bench.database, "large", LargeValues(LocalBlobs(tmp_path), stores_new=True))
     bench.play()
 
     assert run.said == str(len(TEXT))
@@ -206,7 +206,7 @@ def test_a_failed_pass_shows_what_the_pass_before_it_has_left_also_if_that_lies_
     of = {"of_run": run.id, "of_activation": failed, "of_node": "work"}
 
     with bench.database.transaction() as tx:
-        tx.run(values.PUT_OUTPUTS, **of, new_outputs={"_ERROR": "bad"}, new_names=["_ERROR"], new_large=None)
+        tx.execute(values.PUT_OUTPUTS, **of, new_outputs={"_ERROR": "bad"}, new_names=["_ERROR"], new_large=None)
         values.copy_previous_outputs(tx, run.id, failed)
 
     with bench.database.transaction() as tx:

@@ -119,7 +119,7 @@ def test_task_set_aside_by_a_lost_worker_is_sent_again(bench: Bench, two_on_thei
     bench.outbox.lose()
 
     with bench.database.transaction() as tx:
-        tx.run(update(rows).where(rows.c.run_id == run.id).values(hinted_at=None))  # long ago, and a canary is back
+        tx.execute(update(rows).where(rows.c.run_id == run.id).values(hinted_at=None))  # long ago, and a canary is back
     Sweeper(bench.coordinator).tick()
     bench.play(other, until=lambda: not bench.outbox.of(EXECUTE))
 
@@ -159,7 +159,7 @@ def two_on_their_last_chance(bench: Bench) -> Run:
     bench.play(until=lambda: "one" in run.statuses)
     bench.outbox.lose()
     with bench.database.transaction() as tx:
-        tx.run(update(rows).where(rows.c.run_id == run.id).values(strikes=2))
+        tx.execute(update(rows).where(rows.c.run_id == run.id).values(strikes=2))
     return run
 
 
@@ -191,7 +191,7 @@ def a_life(bench: Bench, *, threads: int) -> Generator[Worker]:
 def dies(bench: Bench, worker: Worker) -> None:
     """What is seen of a process's death: its leases run out, are swept, and nothing more is heard of it."""
     with bench.database.transaction() as tx:
-        tx.run(SILENT)
+        tx.execute(SILENT)
         sweep_queries.expire_leases(tx)
     worker.leases.release_all()
 

@@ -126,7 +126,7 @@ def test_cancel_key_of_another_program_stops_the_attempt(bench: Bench, patient: 
 def test_a_key_of_another_run_stops_nothing(bench: Bench, patient: Patient):
     run = patient.start("begin -> work")
     looked = threading.Event()
-    cancelled = bench.coordinator.dispatch.bus.cancelled
+    cancelled = bench.coordinator.dispatch.bus.find_cancelled
     looks = [0]
 
     def counted(known: Any) -> Any:
@@ -135,7 +135,7 @@ def test_a_key_of_another_run_stops_nothing(bench: Bench, patient: Patient):
             looked.set()
         return cancelled(known)
 
-    bench.coordinator.dispatch.bus.cancelled = counted  # type: ignore[method-assign]
+    bench.coordinator.dispatch.bus.find_cancelled = counted  # type: ignore[method-assign]
     with at_work(bench, bench.a_worker(**QUICK)), redis.Redis.from_url(bench.redis_url) as client:
         patient.wait_for("work")
         client.set(f"{uuid4()}-cancel", "x")
@@ -216,12 +216,12 @@ def test_only_the_first_reason_to_stop_counts_and_only_one_reports(bench: Bench)
 
     assert attempt.stopped is not None
     assert attempt.stopped.reason == "deadline"
-    assert [attempt.claim_report() for _ in range(2)] == [True, False]
+    assert [attempt.acquire_report_right() for _ in range(2)] == [True, False]
 
 
 def test_reported_attempt_is_not_stopped(bench: Bench):
     attempt = Attempt(uuid4(), uuid4(), uuid4())
-    attempt.claim_report()
+    attempt.acquire_report_right()
 
     attempt.stop("user", bench.worker.loop)
 
@@ -231,7 +231,7 @@ def test_reported_attempt_is_not_stopped(bench: Bench):
 # -- in other words --------------------------------------------------------------------------------------------------
 def change(bench: Bench, run: Run, **values: Any) -> None:
     with bench.database.transaction() as tx:
-        tx.run(rows.update().where(rows.c.run_id == run.id, rows.c.status == "running").values(**values))
+        tx.execute(rows.update().where(rows.c.run_id == run.id, rows.c.status == "running").values(**values))
 
 
 # -- threads that nobody may miss ------------------------------------------------------------------------------------
@@ -266,7 +266,7 @@ def test_lease_is_renewed_after_an_unexpected_error_of_a_thread(
         assert failed.wait(10)
         first = run.activation("work").lease_until
         until(lambda: run.activation("work").lease_until > first + timedelta(milliseconds=600))
-        assert worker.leases.look(1.0) is None
+        assert worker.leases.check(1.0) is None
         bench.lifecycle.cancel_run(bench.tenant_id, run.id)
         until(lambda: run.status == "cancelled")
 
@@ -282,6 +282,6 @@ def test_process_exits_after_a_lease_thread_has_ended(bench: Bench, monkeypatch:
     monkeypatch.setattr(leases.LeaseKeeper, "_renew", renew)
     worker = bench.a_worker(**QUICK)
 
-    until(lambda: worker.leases.look(1.0) == "its thread easel-leases has ended")
+    until(lambda: worker.leases.check(1.0) == "its thread easel-leases has ended")
     worker.close()
-    assert worker.leases.look(1.0) is None
+    assert worker.leases.check(1.0) is None

@@ -10,7 +10,7 @@ from typing import Any
 
 from canvas.outcome import Finished, WaitingForInput
 from components.context import NodeContext
-from providers.models.vendors.accounts import VendorAccount, AccountModel
+from providers.models.vendors.accounts import AccountModel, VendorAccount
 from scheduler.lifecycle.lifecycle import Lifecycle
 from tests.builders import says
 from tests.integration.engine import Bench, at_work, until

@@ -37,12 +37,12 @@ LET_PASS = text("drop trigger refuse on node_values"), text("drop function refus
 def refusing(bench: Bench) -> Iterator[Bench]:
     """No row of values of the node `work` can be stored, whatever is in it."""
     with bench.database.transaction() as tx:
-        tx.run(REFUSE)
-        tx.run(REFUSE_OUTPUTS)
+        tx.execute(REFUSE)
+        tx.execute(REFUSE_OUTPUTS)
     yield bench
     with bench.database.transaction() as tx:
         for statement in LET_PASS:
-            tx.run(statement)
+            tx.execute(statement)
 
 
 def test_run_of_a_node_whose_failure_cannot_be_stored_either_fails_at_once(refusing: Bench):

@@ -25,7 +25,7 @@ from tests.integration.worker.test_side_effects import lose
 from tests.mcp_servers import ADD, Serving, mcp_server, of_the_handshake_era
 from worker.services.factory import ServiceConfig
 
-KEY = EncryptionKey.of("a secret that is long")
+KEY = EncryptionKey.from_secret("a secret that is long")
 OFFER = {"add": {"description": "Adds two numbers.", "inputSchema": ADD}}
 ADDS = {"tool_calls": [{"name": "add_0", "arguments": {"a": 1, "b": 2}}]}
 TWICE = {"tool_calls": [{"name": "add_0", "arguments": {"a": number, "b": 2}} for number in (1, 2)]}

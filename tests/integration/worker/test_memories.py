@@ -150,7 +150,7 @@ def test_what_a_server_refuses_is_told_by_the_message(bench: Bench, httpserver: 
 
 def test_the_sweeper_asks_again_for_what_nobody_looks_through(bench: Bench):
     book = Notebook(bench.database, bench.tenant_id)
-    book.say(book.memory(types=ALL, model=""), "Hello")
+    book.write(book.memory(types=ALL, model=""), "Hello")
 
     Sweeper(bench.coordinator).tick()
 

@@ -66,7 +66,7 @@ def test_text_of_a_released_attempt_is_replaced(bench: Bench):
 @pytest.mark.parametrize("node", ["work", "compute"])  # on the loop, on the thread
 def test_claimed_attempt_that_has_not_begun_is_released(bench: Bench, node: str, monkeypatch: pytest.MonkeyPatch):
     claimed, may_go_on = threading.Event(), threading.Event()
-    prepared = AttemptRunner._prepared
+    prepared = AttemptRunner._prepare_context
     began: list[str] = []
 
     def slowly(self: AttemptRunner) -> WorkerContext:
@@ -104,7 +104,7 @@ def test_reserved_continuation_is_released_on_shutdown(bench: Bench):
 
     bench.does(work=begins)
     run, leaving, other = bench.start("begin -> work"), bench.a_worker(), bench.a_worker()
-    eager = leaving.execution.eager()
+    eager = leaving.execution.new_continuation()
     leaving.execute(run.id, run.activation("begin").id, eager)
     taken = eager.next
     assert taken is not None
@@ -116,7 +116,7 @@ def test_reserved_continuation_is_released_on_shutdown(bench: Bench):
     bench.play(other)
 
     assert (given_back.status, given_back.attempt, given_back.strikes) == ("ready", 1, 0)
-    assert (eager.next, leaving.leases.held()) == (None, [])
+    assert (eager.next, leaving.leases.attempts()) == (None, [])
     assert (too_late, began) == ([], ["work"])
     assert run.status == "succeeded"
 

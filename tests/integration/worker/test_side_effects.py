@@ -15,7 +15,7 @@ from components import tools
 from components.base import Effect
 from components.context import NodeContext
 from components.tools.framework.base import Argument, Tool, ToolParams, ToolResult
-from providers.interfaces import HttpCall, MailAccount, HttpResponse, Services
+from providers.interfaces import HttpCall, HttpResponse, MailAccount, Services
 from providers.models.chat.scripted import Script
 from scheduler.coordinator.run_start import RunRequest
 from scheduler.sweeper import sweeper
@@ -106,7 +106,7 @@ def test_what_may_have_happened_is_not_done_again_when_a_sweeper_of_an_earlier_r
     lost = {"is": "Failed", "error": "The worker was lost.", "code": "worker_lost", "retryable": True}
     with bench.database.transaction() as tx:
         mine = (rows.c.run_id == run.id, rows.c.node_id == "send")
-        tx.run(update(rows).where(*mine).values(status="reported", strikes=1, outcome=lost))
+        tx.execute(update(rows).where(*mine).values(status="reported", strikes=1, outcome=lost))
 
     bench.coordinator.advance_run(run.id)
     bench.play()
@@ -412,7 +412,7 @@ def lose(bench: Bench, run: Run) -> None:
 
     def are_lost() -> bool:
         with bench.database.transaction() as tx:
-            tx.run(EXPIRE, run_id=run.id, leases=working)
+            tx.execute(EXPIRE, run_id=run.id, leases=working)
         Sweeper(bench.coordinator).tick()
         return not any(row.status == "running" and row.lease_id in working for row in run.activations)
 

@@ -176,18 +176,18 @@ def test_abandoned_threads_are_counted_until_they_return(bench: Bench, monkeypat
     monkeypatch.setattr(leases, "ADMISSION", counted)
 
     def carry_out() -> None:
-        counted.begins()
+        counted.task_started()
         worker.execute(run.id, run.activation("compute").id)
 
     threading.Thread(target=carry_out, daemon=True).start()
 
-    until(lambda: worker.leases.left_behind() == 1)
-    assert Admission(counted, 2).room(lambda: None) == 2  # it takes nobody's place
-    held = worker.leases.held()
+    until(lambda: worker.leases.abandoned_threads() == 1)
+    assert Admission(counted, 2).capacity(lambda: None) == 2  # it takes nobody's place
+    held = worker.leases.attempts()
     may_end.set()
 
     assert held == []
-    until(lambda: worker.leases.left_behind() == 0)
+    until(lambda: worker.leases.abandoned_threads() == 0)
 
 
 def test_sweeper_that_hangs_in_a_tick_exits(programs: Programs):
@@ -220,7 +220,7 @@ def test_worker_that_is_full_or_without_broker_does_not_exit(programs: Programs,
 
 
 def test_worker_survives_a_redis_that_is_a_replica_for_a_while(programs: Programs):
-    with embedded.services(programs.folder, need_database=False) as servers:
+    with embedded.run_servers(programs.folder, need_database=False) as servers:
         worker = programs.start("worker", "-c", "2", redis_url=servers.redis_url)
         first = programs.send("begin -> work", redis_url=servers.redis_url)
         worker.wait_for(lambda: first.status == "succeeded")

@@ -168,7 +168,7 @@ def test_cancelled_attempt_cancels_its_statement_on_the_server(bench: Bench):
 def test_claimed_attempt_of_a_cancelled_run_does_not_begin(bench: Bench, node: str, monkeypatch: pytest.MonkeyPatch):
     claimed, may_go_on = threading.Event(), threading.Event()
     began: list[str] = []
-    prepared = AttemptRunner._prepared
+    prepared = AttemptRunner._prepare_context
 
     def slowly(self: AttemptRunner) -> Any:
         if self._claim.node_id == node:
@@ -187,9 +187,9 @@ def test_claimed_attempt_of_a_cancelled_run_does_not_begin(bench: Bench, node: s
 
     with at_work(bench, worker):
         assert claimed.wait(20)
-        until(lambda: worker.leases.hears)
+        until(lambda: worker.leases.is_subscribed)
         cancel(bench, run)
-        until(lambda: [a.stopped for a in worker.leases.held() if a.run_id == run.id and a.stopped])
+        until(lambda: [a.stopped for a in worker.leases.attempts() if a.run_id == run.id and a.stopped])
         may_go_on.set()
         until(lambda: run.status == "cancelled")
 
@@ -210,7 +210,7 @@ def test_cancel_key_of_a_run_between_two_nodes_is_found(bench: Bench, monkeypatc
     worker = bench.a_worker(renew_every=NEVER, cancel_poll=NEVER)
     looked = threading.Event()
     bus = bench.coordinator.dispatch.bus
-    cancelled = bus.cancelled
+    cancelled = bus.find_cancelled
 
     def afterwards(runs: Any) -> Any:
         looked.wait(20)  # by then nothing of the run is at work

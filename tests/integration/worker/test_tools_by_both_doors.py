@@ -382,7 +382,7 @@ def lose_first_attempt(bench: Bench, run: Run, node: str) -> None:
     def is_lost() -> bool:
         with bench.database.transaction() as tx:
             first = (rows.c.run_id == run.id, rows.c.node_id == node, rows.c.status == "running", rows.c.attempt == 1)
-            tx.run(update(rows).where(*first).values(lease_until=rows.c.lease_until - timedelta(hours=1)))
+            tx.execute(update(rows).where(*first).values(lease_until=rows.c.lease_until - timedelta(hours=1)))
         Sweeper(bench.coordinator).tick()
         return run.activation(node).strikes > 0
 

@@ -166,7 +166,7 @@ def test_nobody_takes_the_lease_of_a_speaker_who_is_about_to_take_a_turn(
 
     def slowly(tx: Transaction, run_id: UUID, *given: Any) -> message_streams.StreamLease:
         with bench.database.transaction() as other:  # it stands still here, for longer than its lease
-            other.run(RUN_OUT, run_id=run_id)
+            other.execute(RUN_OUT, run_id=run_id)
             swept.extend(sweep_queries.expire_leases(other))
         return take(tx, run_id, *given)
 
@@ -193,7 +193,7 @@ def test_a_speaker_goes_on_while_redis_is_away(bench: Bench, heard: "Heard", mon
     async def away(*_: Any) -> Any:
         raise redis.ConnectionError("away")
 
-    monkeypatch.setattr(bench.worker.execution.pieces._connection, "send_packed_command", away)
+    monkeypatch.setattr(bench.worker.execution.text_deltas._connection, "send_packed_command", away)
     run = answering(bench, heard)
 
     assert (run.status, run.said) == ("succeeded", f"So: {ANSWER} Bye.")
@@ -280,7 +280,7 @@ def test_what_an_earlier_attempt_still_says_is_of_another_epoch(bench: Bench):
     run_id, turn, first, second = new_id(), new_id(), new_id(), new_id()
     with bench.database.transaction() as tx:
         message_streams.claim_stream(tx, run_id, turn, "say", first)
-        tx.run(message_streams.TRUNCATE, run_id=run_id, turn=turn, number=4)
+        tx.execute(message_streams.TRUNCATE, run_id=run_id, turn=turn, number=4)
         message_streams.claim_stream(tx, run_id, turn, "say", second)
 
         assert not message_streams.write(tx, run_id, turn, first, 0, "late")
@@ -343,6 +343,6 @@ def sweep_away(bench: Bench, run: Run) -> None:
     """The worker of whatever runs was silent for too long."""
     past = datetime.now(UTC) - timedelta(seconds=1)
     with bench.database.transaction() as tx:
-        tx.run(rows.update().where(rows.c.run_id == run.id, rows.c.status == "running").values(lease_until=past))
+        tx.execute(rows.update().where(rows.c.run_id == run.id, rows.c.status == "running").values(lease_until=past))
         assert sweep_queries.expire_leases(tx) == [run.id]
     bench.coordinator.advance_run(run.id)

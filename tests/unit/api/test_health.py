@@ -31,10 +31,10 @@ def test_hanging_check_is_shared_with_the_next_request(hanging: threading.Event)
     readiness = ReadinessChecks({"database": database, "broker": lambda _: "ok"})
     before = threading.active_count()
 
-    found = [readiness.found(EDGE, 0.01) for _ in range(20)]
+    found = [readiness.run(EDGE, 0.01) for _ in range(20)]
     threads = threading.active_count() - before
     hanging.set()
-    after = readiness.found(EDGE, 30)
+    after = readiness.run(EDGE, 30)
     readiness.close()
 
     assert all(each["database"] != "ok" for each in found)
@@ -53,7 +53,7 @@ def test_failing_check_is_reported_and_repeated() -> None:
         return "ok"
 
     readiness = ReadinessChecks({"broker": broker})
-    first, second = readiness.found(EDGE, 30), readiness.found(EDGE, 30)
+    first, second = readiness.run(EDGE, 30), readiness.run(EDGE, 30)
     readiness.close()
 
     assert first["broker"] != "ok"

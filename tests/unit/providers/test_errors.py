@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from providers.errors import ErrorCode, classify, provider_error, redact, is_tools_refusal, retry_after
+from providers.errors import ErrorCode, classify, is_tools_refusal, provider_error, redact, retry_after
 
 NOON = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
@@ -90,7 +90,7 @@ def test_only_temporary_failures_are_repeated(code: ErrorCode, repeated: bool):
     failed = provider_error(message)
     failed.code = code
 
-    assert failed.may_be_repeated is repeated
+    assert failed.is_retryable is repeated
 
 
 def test_a_proxys_page_of_html_is_cut():

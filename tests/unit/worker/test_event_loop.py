@@ -86,7 +86,7 @@ def test_stopping_loop_runs_the_closing_coroutine_first():
 
 def test_loop_reports_its_first_and_its_last_coroutine() -> None:
     loop, told = WorkerLoop(), list[bool]()
-    loop.tells = told.append
+    loop.on_busy_change = told.append
 
     async def until(event: asyncio.Event) -> None:
         await event.wait()

@@ -16,7 +16,11 @@ from canvas.document import json_checks
 
 Reads = Callable[[Request, ApiContext], Coroutine[Any, Any, dict[str, Any]]]
 EDGE = cast(
-    "ApiContext", SimpleNamespace(max_canvas_bytes=8 * request_bodies.PARSE_IN_THREAD_ABOVE, max_body_bytes=8 * request_bodies.PARSE_IN_THREAD_ABOVE)
+    "ApiContext",
+    SimpleNamespace(
+        max_canvas_bytes=8 * request_bodies.PARSE_IN_THREAD_ABOVE,
+        max_body_bytes=8 * request_bodies.PARSE_IN_THREAD_ABOVE,
+    ),
 )
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from api.agents.files import _is_page, _disposition_name, _reply_type  # pyright: ignore[reportPrivateUsage] (rules without a row to read)
+from api.agents.files import _disposition_name, _is_page, _reply_type  # pyright: ignore[reportPrivateUsage] (rules without a row to read)
 from api.http.errors import RequestRefused
-from api.http.uploads import MAX_UPLOAD_BYTES, MAX_NAME_CHARS, IncomingFile, fetch_file, file_name, mime_type_of
+from api.http.uploads import MAX_NAME_CHARS, MAX_UPLOAD_BYTES, IncomingFile, fetch_file, file_name, mime_type_of
 from canvas.errors import AddressRefused
 from providers.interfaces import HttpCall, HttpResponse
 
@@ -114,7 +114,9 @@ class Web:
         return self.reply
 
 
-def reply(status: int = 200, headers: Mapping[str, str] | None = None, url: str = "https://a.example/x") -> HttpResponse:
+def reply(
+    status: int = 200, headers: Mapping[str, str] | None = None, url: str = "https://a.example/x"
+) -> HttpResponse:
     return HttpResponse(status, headers or {}, b"bytes", url)
 
 
@@ -134,7 +136,7 @@ def test_a_file_at_an_address_is_named_after_it(url: str, content_type: str, exp
     found = asyncio.run(fetch_file(web, "https://a.example/first"))
 
     assert found == IncomingFile(*expected, b"bytes")
-    assert (web.calls[0].url, web.calls[0].most_bytes, web.calls[0].trusted) == (
+    assert (web.calls[0].url, web.calls[0].max_bytes, web.calls[0].trusted) == (
         "https://a.example/first",
         MAX_UPLOAD_BYTES,
         False,

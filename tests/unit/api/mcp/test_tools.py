@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from api.mcp.tools import make_answer, build_options, build_schema
+from api.mcp.tools import build_options, build_schema, make_answer
 from api.runs.turn import TurnResult
 from store.mcp.agents import ExposedAgent
 

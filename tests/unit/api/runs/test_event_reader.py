@@ -36,7 +36,9 @@ def test_simultaneous_streams_share_one_read():
     async def listen() -> list[Any]:
         rows = Rows()
         rows.may_go_on.set()
-        read = await asyncio.gather(*(rows.after(TENANT, RUN, 7) for _ in range(25)), rows.after(TENANT, RUN, 8))
+        read = await asyncio.gather(
+            *(rows.read_after(TENANT, RUN, 7) for _ in range(25)), rows.read_after(TENANT, RUN, 8)
+        )
         rows.close()
         return [*sorted(rows.asked), *read]
 
@@ -46,10 +48,10 @@ def test_simultaneous_streams_share_one_read():
 def test_read_that_has_begun_is_not_shared():
     async def listen() -> list[Any]:
         rows = Rows()
-        first = asyncio.create_task(rows.after(TENANT, RUN, 7))
+        first = asyncio.create_task(rows.read_after(TENANT, RUN, 7))
         while not rows.asked:
             await asyncio.sleep(0)
-        second = asyncio.create_task(rows.after(TENANT, RUN, 7))
+        second = asyncio.create_task(rows.read_after(TENANT, RUN, 7))
         await asyncio.sleep(0)
         rows.may_go_on.set()
         read = [await first, await second]
@@ -62,7 +64,7 @@ def test_read_that_has_begun_is_not_shared():
 def test_cancelled_stream_does_not_cancel_a_shared_read():
     async def listen() -> Any:
         rows = Rows()
-        leaving, staying = (asyncio.create_task(rows.after(TENANT, RUN, 7)) for _ in range(2))
+        leaving, staying = (asyncio.create_task(rows.read_after(TENANT, RUN, 7)) for _ in range(2))
         while not rows.asked:
             await asyncio.sleep(0)
         leaving.cancel()
@@ -78,7 +80,7 @@ def test_error_of_a_shared_read_is_raised_in_every_stream():
     async def listen() -> list[Any]:
         rows = Rows()
         rows.may_go_on.set()
-        read = await asyncio.gather(*(rows.after(TENANT, RUN, -1) for _ in range(3)), return_exceptions=True)
+        read = await asyncio.gather(*(rows.read_after(TENANT, RUN, -1) for _ in range(3)), return_exceptions=True)
         rows.close()
         return read
 

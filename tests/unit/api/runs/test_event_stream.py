@@ -29,6 +29,8 @@ def test_consecutive_texts_are_joined_without_loss(parts: list[tuple[int, str]])
     joined = [frame for frame in _join_deltas([*frames]) if isinstance(frame, TextDelta)]
 
     for turn in TURNS:
-        assert "".join(f.text for f in joined if f.turn == turn) == "".join(f.text for f in frames if f.turn == turn)
-    assert all(a.turn != b.turn for a, b in pairwise(joined))
+        assert "".join(f.text for f in joined if f.stream_id == turn) == "".join(
+            f.text for f in frames if f.stream_id == turn
+        )
+    assert all(a.stream_id != b.stream_id for a, b in pairwise(joined))
     assert [frame.position for frame in joined[-1:]] == [frame.position for frame in frames[-1:]]

@@ -21,7 +21,7 @@ def said(text: str, offset: int, turn: str = "t") -> Envelope:
 def told(*envelopes: Envelope) -> TurnResult:
     whole = TurnResult()
     for envelope in envelopes:
-        whole.take(envelope)
+        whole.add(envelope)
     return whole
 
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from api.webhooks import payload as webhook_payload
-from api.webhooks.payload import MAX_FILES, WebhookRequest, parse_body, check_content_type, build_payload
+from api.webhooks.payload import MAX_FILES, WebhookRequest, build_payload, check_content_type, parse_body
 from canvas.errors import InvalidRequest
 from components.text.extraction.file_texts import UnparsedFile
 

@@ -23,7 +23,7 @@ def at_once(**response: Any) -> Any:
 
 
 def told(text: str = "", name: str = "workflow_finished", **last: Any) -> TurnResult:
-    return TurnResult(last={"data": {}, **last}, name=name, said={"t": [(0, text)]})
+    return TurnResult(last={"data": {}, **last}, name=name, texts={"t": [(0, text)]})
 
 
 @pytest.mark.parametrize(

@@ -82,7 +82,8 @@ def test_anonymous_callers_are_refused_unless_the_author_says_so(said: Any) -> N
 
 
 @pytest.mark.parametrize(
-    ("setting", "expected"), [(None, MAX_BODY_BYTES), ("", MAX_BODY_BYTES), ("10MB", MAX_BODY_BYTES), ("2kb", 2048), (" 1mb ", 1048576)]
+    ("setting", "expected"),
+    [(None, MAX_BODY_BYTES), ("", MAX_BODY_BYTES), ("10MB", MAX_BODY_BYTES), ("2kb", 2048), (" 1mb ", 1048576)],
 )
 def test_sizes_are_counted_in_units_of_1024(setting: Any, expected: int) -> None:
     assert let_in({**OPEN, "max_body_size": setting}) == expected

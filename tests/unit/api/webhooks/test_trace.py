@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from api.runs.event_stream import Envelope
-from api.webhooks.trace import find_test, trace_page, start_of, find_start_after, build_trace, webhook_id
+from api.webhooks.trace import build_trace, find_start_after, find_test, start_of, trace_page, webhook_id
 from canvas.events.stream_sequencer import Position
 from store.agents.webhook_runs import WebhookTest
 from store.primitives.ids import new_id

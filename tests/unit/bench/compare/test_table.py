@@ -5,13 +5,15 @@ import json
 import pytest
 
 from bench.compare.side import CONTROL, EASEL
-from bench.compare.table import results_markdown, results_json
-from bench.compare.workloads import QUICK, WorkloadResult, FigureTarget, build_workloads
+from bench.compare.table import results_json, results_markdown
+from bench.compare.workloads import QUICK, FigureTarget, WorkloadResult, build_workloads
 
 COSTS = {"cpu_ms": 2.0, "transactions": 1.0, "wal": 1000.0, "commands": 10.0}
 
 
-def played(name: str, control: list[dict[str, float]], easel: list[dict[str, float]], problem: str = "") -> WorkloadResult:
+def played(
+    name: str, control: list[dict[str, float]], easel: list[dict[str, float]], problem: str = ""
+) -> WorkloadResult:
     return WorkloadResult(
         build_workloads(QUICK)[name],
         {CONTROL: [{**COSTS, **each} for each in control], EASEL: [{**COSTS, **each} for each in easel]},
@@ -65,5 +67,5 @@ def test_incomplete_workload_shows_its_problem_and_no_figures():
 
 
 def test_a_limit_says_what_it_limits():
-    assert str(FigureTarget(0.85, is_least=True)) == "≥ 0.85 ×"
+    assert str(FigureTarget(0.85, is_minimum=True)) == "≥ 0.85 ×"
     assert str(FigureTarget(2560, is_ratio=False)) == "≤ 2560"

@@ -9,20 +9,20 @@ from hypothesis import strategies as st
 from bench.hops.capacity import HopCost, Machine, capacity_of
 
 COST = HopCost(worker_ms=2.0, postgres_ms=0.7, redis_ms=0.1, wal_bytes=2000, commits=1.0, round_trips=4.0)
-MACHINE = Machine(cores=10, disk_mb=1000, sync_ms=1.0, scales=1.0)
+MACHINE = Machine(cores=10, disk_mb=1000, sync_ms=1.0, last_core_share=1.0)
 
 
 def test_processors_are_saturated_at_seven_tenths():
     found = capacity_of(COST, MACHINE, redis_servers=10)
 
-    assert found.stops_at == "PostgreSQL's processors"
+    assert found.limited_by == "PostgreSQL's processors"
     assert found.hops == pytest.approx(10 * 1000 * 0.7 / 0.7)
 
 
 def test_one_redis_is_saturated_before_a_large_database():
     found = capacity_of(COST, MACHINE)
 
-    assert found.stops_at == "Redis' one core"
+    assert found.limited_by == "Redis' one core"
     assert found.hops == pytest.approx(7000)
     assert capacity_of(COST, MACHINE, redis_servers=2).hops == pytest.approx(10_000)
 
@@ -30,7 +30,7 @@ def test_one_redis_is_saturated_before_a_large_database():
 def test_large_outputs_saturate_the_disk_first():
     found = capacity_of(replace(COST, wal_bytes=1_000_000), MACHINE)
 
-    assert found.stops_at == "PostgreSQL's disk"
+    assert found.limited_by == "PostgreSQL's disk"
     assert found.hops == pytest.approx(500)
     assert found.wal_gb_a_day == pytest.approx(500 * 86_400 / 1000)
 

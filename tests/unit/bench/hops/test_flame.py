@@ -41,7 +41,9 @@ def test_share_of_a_function_includes_its_callees():
 
 
 def test_a_function_that_calls_itself_is_counted_once():
-    stacks = flame.parse_stacks(["walk (/srv/easel/canvas/graph/canvas.py);walk (/srv/easel/canvas/graph/canvas.py) 4"], ROOT)
+    stacks = flame.parse_stacks(
+        ["walk (/srv/easel/canvas/graph/canvas.py);walk (/srv/easel/canvas/graph/canvas.py) 4"], ROOT
+    )
 
     assert flame.shares_by_function(stacks) == [("walk (canvas/graph/canvas.py)", 1.0)]
 

@@ -41,11 +41,11 @@ def heard(*turns: tuple[str, bytes]) -> Tally:
     """What a connection's talk adds up to: (who, what) in order, after it has been opened."""
     tally = Tally()
     talk = PostgresObserver(tally)
-    talk.asked(START)
-    talk.answered(READY)
+    talk.on_request(START)
+    talk.on_response(READY)
     before = tally.copy()
     for who, data in turns:
-        (talk.asked if who == "client" else talk.answered)(data)
+        (talk.on_request if who == "client" else talk.on_response)(data)
     return tally - before
 
 
@@ -106,10 +106,10 @@ def test_refused_tls_request_is_not_counted_as_a_message():
     tally = Tally()
     talk = PostgresObserver(tally)
 
-    talk.asked(first(TLS_REQUEST))
-    talk.answered(b"N")
-    talk.asked(START + message(b"Q", b"select 1\0"))
-    talk.answered(done("SELECT 1") + READY)
+    talk.on_request(first(TLS_REQUEST))
+    talk.on_response(b"N")
+    talk.on_request(START + message(b"Q", b"select 1\0"))
+    talk.on_response(done("SELECT 1") + READY)
 
     assert tally.statements == Counter({"select": 1})
     assert tally.transactions == 1
@@ -119,12 +119,12 @@ def test_tls_traffic_is_counted_in_bytes_and_round_trips_only():
     tally = Tally()
     talk = PostgresObserver(tally)
 
-    talk.asked(first(TLS_REQUEST))
-    talk.answered(b"S")
-    talk.asked(b"secret")
-    talk.answered(b"secrets")
+    talk.on_request(first(TLS_REQUEST))
+    talk.on_response(b"S")
+    talk.on_request(b"secret")
+    talk.on_response(b"secrets")
 
-    assert (tally.round_trips, tally.bytes_asked, tally.bytes_answered) == (2, 14, 8)
+    assert (tally.round_trips, tally.bytes_sent, tally.bytes_received) == (2, 14, 8)
     assert tally.statements == Counter()
 
 
@@ -136,7 +136,7 @@ def test_counts_do_not_depend_on_how_data_are_split(sizes: list[int]):
     tally = Tally()
     talk = PostgresObserver(tally)
 
-    for data, hear in ((asked, talk.asked), (answered, talk.answered)):
+    for data, hear in ((asked, talk.on_request), (answered, talk.on_response)):
         rest = data
         for size in sizes:
             hear(rest[:size])
@@ -145,7 +145,7 @@ def test_counts_do_not_depend_on_how_data_are_split(sizes: list[int]):
 
     assert tally.statements == Counter({"begin": 1, "delete scopes": 1, "commit": 1})
     assert tally.transactions == 1
-    assert tally.bytes_asked == len(asked)
+    assert tally.bytes_sent == len(asked)
 
 
 @pytest.mark.parametrize(

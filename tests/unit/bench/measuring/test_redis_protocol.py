@@ -17,9 +17,9 @@ def test_commands_of_a_pipeline_are_one_round_trip():
     tally = Tally()
     talk = RedisObserver(tally)
 
-    talk.asked(command(b"MULTI") + command(b"ZADD", b"unacked", b"1", b"x\r\n$9") + command(b"EXEC"))
-    talk.answered(b"+OK\r\n+QUEUED\r\n*1\r\n:1\r\n")
-    talk.asked(command(b"brpop", b"nodes", b"1"))
+    talk.on_request(command(b"MULTI") + command(b"ZADD", b"unacked", b"1", b"x\r\n$9") + command(b"EXEC"))
+    talk.on_response(b"+OK\r\n+QUEUED\r\n*1\r\n:1\r\n")
+    talk.on_request(command(b"brpop", b"nodes", b"1"))
 
     assert tally.statements == Counter({"multi": 1, "zadd": 1, "exec": 1, "brpop": 1})
     assert tally.round_trips == 2
@@ -29,9 +29,9 @@ def test_unsolicited_server_data_are_not_a_round_trip():
     tally = Tally()
     talk = RedisObserver(tally)
 
-    talk.asked(command(b"subscribe", b"here"))
+    talk.on_request(command(b"subscribe", b"here"))
     for _ in range(3):
-        talk.answered(b"*3\r\n$7\r\nmessage\r\n$4\r\nhere\r\n$1\r\nx\r\n")
+        talk.on_response(b"*3\r\n$7\r\nmessage\r\n$4\r\nhere\r\n$1\r\nx\r\n")
 
     assert tally.round_trips == 1
 
@@ -39,7 +39,7 @@ def test_unsolicited_server_data_are_not_a_round_trip():
 def test_a_command_that_a_person_typed_is_understood():
     tally = Tally()
 
-    RedisObserver(tally).asked(b"PING\r\n")
+    RedisObserver(tally).on_request(b"PING\r\n")
 
     assert tally.statements == Counter({"ping": 1})
 
@@ -53,9 +53,9 @@ def test_counts_do_not_depend_on_how_data_are_split(words: list[bytes], sizes: l
 
     rest = asked
     for size in sizes:
-        talk.asked(rest[:size])
+        talk.on_request(rest[:size])
         rest = rest[size:]
-    talk.asked(rest)
+    talk.on_request(rest)
 
     assert tally.statements == Counter({"set": 1, "ping": 1})
-    assert tally.bytes_asked == len(asked)
+    assert tally.bytes_sent == len(asked)

@@ -7,11 +7,11 @@ from bench.measuring.tally import Tally
 
 def test_difference_of_tallies_is_the_traffic_in_between():
     before = Tally(round_trips=2, statements=Counter(select=3))
-    after = Tally(round_trips=7, bytes_asked=10, statements=Counter(select=5, begin=1))
+    after = Tally(round_trips=7, bytes_sent=10, statements=Counter(select=5, begin=1))
 
     between = after - before
 
-    assert between == Tally(round_trips=5, bytes_asked=10, statements=Counter(select=2, begin=1))
+    assert between == Tally(round_trips=5, bytes_sent=10, statements=Counter(select=2, begin=1))
     assert before + between == after
 
 

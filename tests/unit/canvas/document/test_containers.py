@@ -23,7 +23,7 @@ def test_items_run_one_after_another_and_a_last_visit_ends_the_iteration():
     player = Player(EACH, script_of(each=items(3))).play()
 
     assert player.path == ["begin", "each", *["item", "a"] * 3, "item", "end"]
-    assert [row.place.wave for row in player.ordered] == list(range(10))
+    assert [row.place.level for row in player.ordered] == list(range(10))
     check_events(player)
 
 
@@ -61,7 +61,7 @@ def test_a_pass_with_several_leaves_ends_when_all_are_done():
     player.report("d")
 
     assert player.live == ["item"]
-    assert player.row("item", (("each", 0, 1),)).place.wave == 6
+    assert player.row("item", (("each", 0, 1),)).place.level == 6
 
 
 def test_a_router_in_a_body_that_chooses_nothing_ends_the_pass():
@@ -88,7 +88,7 @@ def test_what_follows_a_container_stands_below_its_last_visit():
     canvas = canvas_of("begin -> loop, other; loop -> after; other -> b", "loop: visit -> a")
     player = Player(canvas, script_of(visit=rounds(1))).play()
 
-    assert [(row.node, row.place.wave) for row in player.ordered][-2:] == [("visit", 4), ("after", 5)]
+    assert [(row.node, row.place.level) for row in player.ordered][-2:] == [("visit", 4), ("after", 5)]
 
 
 def test_a_container_that_is_entered_again_starts_to_count_anew():
@@ -132,7 +132,7 @@ def test_an_exit_beside_other_branches_lets_the_pass_end_first(seed: int):
     player = Player(canvas, script_of(visit=rounds(9)), seeded(seed)).play()
 
     assert player.path == ["begin", "loop", "visit", "exit", "a", "b", "exitb", "end"]
-    assert player.row("end").place.wave == 6  # below the later exit
+    assert player.row("end").place.level == 6  # below the later exit
 
 
 def test_an_exit_in_an_iteration_does_nothing():

@@ -14,7 +14,9 @@ def test_a_chunk_gets_the_number_that_follows_from_its_id():
 def test_the_first_chunk_keeps_a_number_that_another_one_wants():
     first, second = _twins()
 
-    assert assign_numbers([second], {first: preferred_number(first)}) == {second: (preferred_number(first) + 1) % NUMBERS}
+    assert assign_numbers([second], {first: preferred_number(first)}) == {
+        second: (preferred_number(first) + 1) % NUMBERS
+    }
 
 
 def test_the_number_after_the_last_is_the_first_until_there_is_a_crowd():

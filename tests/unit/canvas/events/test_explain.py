@@ -11,8 +11,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from canvas.events.explain import BlockingRun, Explanation, WaitFacts, OpenActivation, WaitsFor, explain, explanation_json
-from canvas.state.run_state import RULES_VERSION, RunStatus, ActivationStatus
+from canvas.events.explain import (
+    BlockingRun,
+    Explanation,
+    OpenActivation,
+    WaitFacts,
+    WaitsFor,
+    explain,
+    explanation_json,
+)
+from canvas.state.run_state import RULES_VERSION, ActivationStatus, RunStatus
 from tests.builders import RUN_ID, canvas_of
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -41,7 +49,7 @@ def run(*alive: OpenActivation, status: RunStatus = RunStatus.RUNNING, **more: A
         "expires_at": None, "canary": ago(1), "swept_since": ago(900), "swept_at": ago(0.5),
     }  # fmt: skip
     given["counts"] = Counter(activation.status for activation in alive)
-    return WaitFacts(RUN_ID, status, now=NOON, alive=alive, **{**given, **more})
+    return WaitFacts(RUN_ID, status, now=NOON, open_activations=alive, **{**given, **more})
 
 
 def explained(facts: WaitFacts, limit: float = 600) -> Explanation:
@@ -173,17 +181,22 @@ def test_each_thing_that_a_run_may_wait_for_has_its_sentence(facts: WaitFacts, k
 
 def test_what_works_comes_before_what_waits_and_the_rest_is_told_besides():
     facts = run(
-        one(ActivationStatus.WAITING, "form"), one(ActivationStatus.QUEUED), one(ActivationStatus.READY, hinted_at=ago(1)), one(ActivationStatus.RUNNING)
+        one(ActivationStatus.WAITING, "form"),
+        one(ActivationStatus.QUEUED),
+        one(ActivationStatus.READY, hinted_at=ago(1)),
+        one(ActivationStatus.RUNNING),
     )
 
     found = explained(facts)
 
     assert found.wait.kind is WaitsFor.WORK
-    assert [wait.kind for wait in found.also] == [WaitsFor.WORKER, WaitsFor.PLACE, WaitsFor.PERSON]
+    assert [wait.kind for wait in found.also] == [WaitsFor.WORKER, WaitsFor.RUN_SLOT, WaitsFor.PERSON]
 
 
 def test_of_two_at_work_the_one_that_works_longest_is_named():
-    facts = run(one(ActivationStatus.RUNNING, started_at=ago(5)), one(ActivationStatus.RUNNING, "say", started_at=ago(40)))
+    facts = run(
+        one(ActivationStatus.RUNNING, started_at=ago(5)), one(ActivationStatus.RUNNING, "say", started_at=ago(40))
+    )
 
     assert explained(facts).wait.sentence.startswith("say has been running for 40 s")
 
@@ -202,12 +215,14 @@ def test_a_node_is_named_as_its_author_named_it_with_its_scope():
 def test_a_run_that_waits_while_no_form_is_open_is_a_bug():
     found = explained(run(status=RunStatus.WAITING))
 
-    assert found.wait.kind is WaitsFor.NOBODY
+    assert found.wait.kind is WaitsFor.NOTHING
     assert "its open activations are: none" in found.wait.sentence
 
 
 def test_machines_get_the_same_with_ids_and_times():
-    found = explanation_json(explained(run(one(ActivationStatus.RUNNING), one(ActivationStatus.REPORTED, "say"))), CANVAS)
+    found = explanation_json(
+        explained(run(one(ActivationStatus.RUNNING), one(ActivationStatus.REPORTED, "say"))), CANVAS
+    )
 
     assert {name: value for name, value in found.items() if name not in ("sentence", "also")} == {
         "run_id": RUN_ID.hex,
@@ -232,7 +247,15 @@ activations = st.builds(
     node_id=st.sampled_from(["search", "form", "gone"]),
     component=st.sampled_from(["LLM", "Begin"]),
     scope=st.sampled_from(["", "Iteration:A#0.3"]),
-    status=st.sampled_from([ActivationStatus.RUNNING, ActivationStatus.REPORTED, ActivationStatus.READY, ActivationStatus.QUEUED, ActivationStatus.WAITING]),
+    status=st.sampled_from(
+        [
+            ActivationStatus.RUNNING,
+            ActivationStatus.REPORTED,
+            ActivationStatus.READY,
+            ActivationStatus.QUEUED,
+            ActivationStatus.WAITING,
+        ]
+    ),
     attempt=st.integers(0, 3),
     strikes=st.integers(0, 3),
     worker=st.none() | st.just("host:1"),
@@ -272,6 +295,6 @@ def test_every_state_of_a_run_gives_one_sentence_and_leaves_nothing_out(facts: W
     assert "\n" not in sentence
     if not facts.status.is_over and facts.status is not RunStatus.QUEUED:
         of = [wait.of for wait in (found.wait, *found.also) if wait.of is not None]
-        assert Counter(of) == Counter(facts.alive)
+        assert Counter(of) == Counter(facts.open_activations)
     assert (found.wait.kind is WaitsFor.OVER) == facts.status.is_over
     assert explanation_json(found, CANVAS)["sentence"] == sentence

@@ -15,8 +15,8 @@ from canvas.events.stream_sequencer import (
     AUDIO_START,
     THINK_END,
     THINK_START,
-    SequencedEvent,
     Position,
+    SequencedEvent,
     StreamSequencer,
     TextDelta,
     markers_to_tags,
@@ -134,24 +134,24 @@ class Listener:
     def show(self, frames: list[Any]) -> None:
         for frame in frames:
             match frame:
-                case TextDelta(turn=turn, text=text):
+                case TextDelta(stream_id=turn, text=text):
                     assert turn not in self.ended
                     self.screen[turn] = self.screen.get(turn, "") + text
                 case SequencedEvent(stored=stored):
                     assert stored.number == len(self.numbers) + 1
                     self.numbers.append(stored.number)
                     if stored.name == "message_reset" and stored.activation in self.screen:
-                        self.screen[stored.activation] = self.screen[stored.activation][: frame.keep]
+                        self.screen[stored.activation] = self.screen[stored.activation][: frame.retained_length]
                     if stored.name == "message_end" and stored.activation is not None:
                         self.ended.add(stored.activation)
                 case _:
                     raise AssertionError(frame)
 
     def read(self, run: Run, most: int = 500) -> None:
-        self.show(self.transcript.rows(*run.rows(self.transcript.after, most)))
+        self.show(self.transcript.on_rows(*run.rows(self.transcript.after, most)))
 
     def hear(self, piece: Piece) -> None:
-        self.show(self.transcript.piece(piece.turn, piece.epoch, piece.offset, piece.text))
+        self.show(self.transcript.on_text_delta(piece.turn, piece.epoch, piece.offset, piece.text))
 
     def leave_and_return(self) -> None:
         self.transcript = StreamSequencer(Position.parse(str(self.transcript.position)))
@@ -213,7 +213,7 @@ def listen(listener: Listener, run: Run, step: str, number: int) -> None:
         case "old" if run.pieces:
             listener.hear(run.pieces[number % len(run.pieces)])
         case "echo":
-            listener.transcript.echo(len(run.events))
+            listener.transcript.on_event_notification(len(run.events))
         case "read":
             listener.read(run)
         case "page":
@@ -298,7 +298,7 @@ def test_text_is_said_between_the_events_that_open_and_end_its_turn() -> None:
     run.end_turn(turn)
     transcript = StreamSequencer[Row]()
 
-    frames = transcript.rows(*run.rows(0))
+    frames = transcript.on_rows(*run.rows(0))
 
     assert [frame.text if isinstance(frame, TextDelta) else frame.stored.name for frame in frames] == [
         "node_started",
@@ -313,7 +313,7 @@ def test_a_position_inside_a_turn_names_event_and_offset() -> None:
     run.write(turn)
     transcript = StreamSequencer[Row]()
 
-    frames = transcript.rows(*run.rows(0))
+    frames = transcript.on_rows(*run.rows(0))
 
     assert [str(frame.position) for frame in frames] == ["1.0", "1.5"]
     assert str(StreamSequencer[Row](Position(3)).position) == "3"
@@ -368,7 +368,7 @@ def test_an_echo_of_a_later_event_asks_for_rows() -> None:
     listener.read(run)
     assert not listener.transcript.needs_rows
 
-    listener.transcript.echo(2)
+    listener.transcript.on_event_notification(2)
 
     assert listener.transcript.needs_rows
 
@@ -405,7 +405,7 @@ def test_a_default_that_is_spoken_without_a_start_of_its_own_comes_before_its_en
     listener.read(run)
 
     tell(run, "default", 0, "sorry", False)
-    frames = listener.transcript.rows(*run.rows(1))
+    frames = listener.transcript.on_rows(*run.rows(1))
 
     assert [frame.text if isinstance(frame, TextDelta) else frame.stored.name for frame in frames] == [
         "sorry",
@@ -484,7 +484,10 @@ def test_audio_is_passed_on_whole_however_its_pieces_are_cut(cut: int) -> None:
 
     for part in ("one", SOUND[:cut], SOUND[cut:], "two"):
         run.speak(turn, part)
-    shown = [[frame.text for frame in listener.transcript.piece(p.turn, p.epoch, p.offset, p.text)] for p in run.pieces]
+    shown = [
+        [frame.text for frame in listener.transcript.on_text_delta(p.turn, p.epoch, p.offset, p.text)]
+        for p in run.pieces
+    ]
 
     assert shown == [["one"], [], [SOUND], ["two"]]
 

@@ -9,7 +9,7 @@ from tests.builders import canvas_of, default, document_of, goto, says
 
 
 def turns(canvas: Canvas) -> dict[str, str]:
-    return {canvas.nodes[model].id: canvas.nodes[turn.message].id for model, turn in canvas.turns.items()}
+    return {canvas.nodes[model].id: canvas.nodes[turn.message].id for model, turn in canvas.stream_targets.items()}
 
 
 def test_an_edge_drawn_twice_or_to_nowhere_counts_once_or_not():
@@ -74,8 +74,8 @@ def test_a_model_speaks_in_the_first_message_below_it_that_mentions_it():
 def test_what_a_message_mentions_first_is_known():
     canvas = canvas_of("begin -> modela, modelb -> say", say=says("{modelb@content} {modela@content}"))
 
-    assert canvas.turns[canvas.numbers["modela"]].mentioned_before == canvas.node("modelb").bit
-    assert canvas.turns[canvas.numbers["modelb"]].mentioned_before == 0
+    assert canvas.stream_targets[canvas.numbers["modela"]].mentioned_before == canvas.node("modelb").bit
+    assert canvas.stream_targets[canvas.numbers["modelb"]].mentioned_before == 0
 
 
 def test_a_model_with_a_goto_or_structured_output_does_not_speak():
@@ -83,7 +83,7 @@ def test_a_model_with_a_goto_or_structured_output_does_not_speak():
     canvas = canvas_of("begin -> modela, modelb -> say", "rescue", modela=goto("rescue"), modelb=schema)
 
     assert turns(canvas) == {}
-    assert canvas.speaking == 0
+    assert canvas.streaming_models == 0
 
 
 def test_a_goto_that_no_method_switches_on_does_not_silence_a_model():
@@ -95,16 +95,16 @@ def test_a_goto_that_no_method_switches_on_does_not_silence_a_model():
 def test_a_model_that_streams_into_a_message_that_ignores_it_is_unheard():
     canvas = canvas_of("begin -> model -> say", say=says("nothing"))
 
-    assert canvas.unheard == canvas.node("model").bit
+    assert canvas.uncalled_models == canvas.node("model").bit
     assert turns(canvas) == {}
 
 
 def test_order_of_speech_matters_where_two_texts_can_meet():
-    assert not canvas_of("begin -> model -> say").orders_speech
-    assert canvas_of("begin -> saya, sayb").orders_speech
-    assert canvas_of("begin -> each", "each: item -> say").orders_speech
-    assert canvas_of("begin -> a -> say", a=default("sorry")).orders_speech
-    assert not canvas_of("begin -> a -> say", "b", a={**default("sorry"), **goto("b")}).orders_speech
+    assert not canvas_of("begin -> model -> say").needs_stream_order
+    assert canvas_of("begin -> saya, sayb").needs_stream_order
+    assert canvas_of("begin -> each", "each: item -> say").needs_stream_order
+    assert canvas_of("begin -> a -> say", a=default("sorry")).needs_stream_order
+    assert not canvas_of("begin -> a -> say", "b", a={**default("sorry"), **goto("b")}).needs_stream_order
 
 
 def test_voices_are_known_by_level():
@@ -114,7 +114,7 @@ def test_voices_are_known_by_level():
         canvas.nodes[level].id if level is not None else "": sorted(
             node.id for node in canvas.nodes if node.bit & voices
         )
-        for level, voices in canvas.voices.items()
+        for level, voices in canvas.streaming_nodes.items()
     }
     assert found == {"": ["a", "each", "say"], "each": ["loop"], "loop": ["sayb"]}
 
@@ -122,7 +122,7 @@ def test_voices_are_known_by_level():
 def test_a_container_whose_body_has_an_edge_out_is_known():
     canvas = canvas_of("begin -> each, loop -> end", "each: item -> a -> end", "loop: visit -> b")
 
-    assert canvas.leaky == canvas.node("each").bit
+    assert canvas.containers_with_escaping_edges == canvas.node("each").bit
 
 
 def test_the_builder_draws_what_it_is_told():

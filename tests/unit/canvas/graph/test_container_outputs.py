@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from canvas.graph.container_outputs import collected_children, collect, outputs_per_item, output_refs
+from canvas.graph.container_outputs import collect, collected_children, output_refs, outputs_per_item
 
 ALL = {"all": ("work", "result")}
 

@@ -11,7 +11,7 @@ from tests.builders import canvas_of, goto, reads
 
 
 def above(canvas: Canvas, node: str, *, forward: bool = False) -> set[str]:
-    reach = canvas.reach.above_forward if forward else canvas.reach.above
+    reach = canvas.reachability.above_forward if forward else canvas.reachability.above
     return {canvas.nodes[number].id for number in bits(reach[canvas.numbers[node]])}
 
 
@@ -54,7 +54,7 @@ def test_a_node_on_two_circles_is_above_itself_once_and_never_forward():
 def test_a_node_beside_a_circle_is_entangled_with_its_head_where_both_lead_to_one_end():
     canvas = canvas_of("begin -> a -> pick -> a; begin -> apart; pick -> end; begin -> side -> end")
 
-    entangled = canvas.reach.entangled
+    entangled = canvas.reachability.descendant_sharers
 
     assert {canvas.nodes[number].id for number in bits(entangled[canvas.numbers["a"]])} == {
         "begin",
@@ -123,9 +123,11 @@ def test_a_canvas_of_thousands_of_circles_compiles_in_a_time_that_grows_as_its_s
     def circles(count: int) -> float:
         ways = [*([number + 1, max(0, number - 1)] for number in range(count - 1)), [count - 2]]
         began = time.process_time()
-        reach = compute_reachability(parents=[None] * count, targets=ways, roots=[0], items=frozenset(), mentions=[()] * count)
+        reach = compute_reachability(
+            parents=[None] * count, targets=ways, roots=[0], items=frozenset(), mentions=[()] * count
+        )
         took = time.process_time() - began
-        assert reach.above[0] == reach.entangled[0] == 2**count - 1
+        assert reach.above[0] == reach.descendant_sharers[0] == 2**count - 1
         return took
 
     small, large = (min(circles(count) for _ in range(3)) for count in (1500, 6000))
@@ -142,7 +144,7 @@ def test_tens_of_thousands_of_references_between_siblings_compile_in_a_moment():
         parents=[None] * siblings, targets=[()] * siblings, roots=[0], items=frozenset(), mentions=mentions
     )
 
-    assert sum(1 for waits in reach.waited_for if waits) > siblings // 2
+    assert sum(1 for waits in reach.soft_dependencies if waits) > siblings // 2
     assert time.process_time() - began < 1.5
 
 
@@ -157,7 +159,7 @@ def test_a_node_is_above_another_just_if_edges_and_references_lead_to_it(
 
     reach = compute_reachability(parents=[None] * 10, targets=targets, roots=[0], items=frozenset(), mentions=mentions)
 
-    ways = [*edges, *((writer, reader) for reader in range(10) for writer in bits(reach.waited_for[reader]))]
+    ways = [*edges, *((writer, reader) for reader in range(10) for writer in bits(reach.soft_dependencies[reader]))]
     for node in range(10):
         assert set(bits(reach.above[node])) == _leading_to(node, ways)
         assert not reach.above_forward[node] >> node & 1

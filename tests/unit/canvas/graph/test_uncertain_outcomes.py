@@ -14,7 +14,7 @@ from canvas.events.run_events import MESSAGE_RESET, RUN_FAILED
 from canvas.graph.canvas import Canvas, Node, compile_canvas
 from canvas.graph.parallel_items import pipelined_levels
 from canvas.outcome import UNKNOWN_OUTCOME, UNKNOWN_TEXT, Failed, Outcome
-from canvas.state.run_state import RunStatus, ActivationStatus
+from canvas.state.run_state import ActivationStatus, RunStatus
 from canvas.validation.check import check
 from tests.builders import At, Script, canvas_of, default, document_of, goto, items, rounds, script_of, seeded, usual
 from tests.canvases_at_random import Story, stories

@@ -10,7 +10,7 @@ from canvas.document import parsing
 from canvas.graph.canvas import Canvas, compile_canvas
 from canvas.outcome import Finished, Outcome, WaitingForInput
 from canvas.state.checkpoint import fill_run, run_to_json
-from canvas.state.run_state import RunState, RunStatus, ActivationStatus
+from canvas.state.run_state import ActivationStatus, RunState, RunStatus
 from canvas.validation import check
 from tests.builders import RUN_ID, At, chose, document_of, failed, script_of, seeded
 from tests.listener import check_events
@@ -164,7 +164,7 @@ def test_runs_that_wait_since_before_forms_kept_their_start_can_be_read():
 
     (form,) = fill_run(RunState(RUN_ID, RunStatus.WAITING), before).forms.values()
 
-    assert not form.started
+    assert not form.has_started
     assert run_to_json(player.load())["forms"] == stored["forms"]
 
 
@@ -220,4 +220,4 @@ def test_a_model_that_only_an_answer_listens_to_is_called():
         }
     )
 
-    assert not compile_canvas(document).unheard
+    assert not compile_canvas(document).uncalled_models

@@ -11,7 +11,7 @@ from canvas.errors import StateError
 from canvas.graph.canvas import Canvas, NodeKind, compile_canvas
 from canvas.outcome import ContainerExited, ContainerOpened, Failed, Finished, NextIteration, Outcome, Routed
 from canvas.routing.decide import begin, decide, finish_stopping
-from canvas.state.run_state import RunState, RunStatus, ActivationStatus
+from canvas.state.run_state import ActivationStatus, RunState, RunStatus
 from tests.builders import RUN_ID, TOP, At, Script, canvas_of, failed, report, running, script_of, seeded
 from tests.listener import check_events
 from tests.player import Player
@@ -30,7 +30,7 @@ def test_a_run_begins_with_begin_and_what_a_listener_sees_at_once():
         ("node_started", "begin"),
     ]
     assert decision.events[0].body == {"inputs": {"query": "hi"}}
-    assert decision.run.live == 1
+    assert decision.run.in_flight == 1
 
 
 def test_a_chain_is_activated_step_by_step():
@@ -88,7 +88,7 @@ def test_report_from_a_scope_that_is_not_open_is_a_state_error():
 def test_an_idle_run_without_an_open_form_is_a_state_error():
     canvas = canvas_of("begin -> a, form -> end")
     state = running(canvas, live=["form", "a"])
-    state.scopes[TOP].still = canvas.node("form").bit
+    state.scopes[TOP].idle = canvas.node("form").bit
 
     with pytest.raises(StateError, match="no active work and no open form"):
         decide(canvas, state, [report("a", Finished())])
@@ -148,7 +148,7 @@ def test_a_cancelled_run_does_not_try_again():
 def test_a_stopping_run_does_not_end_while_something_works_for_it():
     canvas = canvas_of("begin -> a")
     state = running(canvas, live=["a"])
-    state.status, state.asked = RunStatus.STOPPING, "cancel"
+    state.status, state.cancel_request = RunStatus.STOPPING, "cancel"
 
     assert not finish_stopping(canvas, state, busy=1).is_over
     assert finish_stopping(canvas, state, busy=0).is_over
@@ -189,7 +189,7 @@ def as_recorded(canvas: Canvas, run: Any) -> Script:
         if node.kind.is_item:
             return NextIteration() if at.item < run["path"].count(at.node) - 1 else ContainerExited()
         data = finished[at.node].pop(0)
-        if data["error"] and (node.kind is not NodeKind.MODEL or node.failure.leads_elsewhere):
+        if data["error"] and (node.kind is not NodeKind.MODEL or node.failure.has_goto):
             return Failed(data["error"])
         return Routed(tuple(data["outputs"]["_next"])) if "_next" in data["outputs"] else Finished()
 

@@ -6,7 +6,7 @@ import pytest
 
 from canvas.outcome import POSTPONED, UNKNOWN_OUTCOME, Failed
 from canvas.routing.failure_routing import MAX_CRASHES
-from canvas.state.run_state import RunStatus, ActivationStatus
+from canvas.state.run_state import ActivationStatus, RunStatus
 from tests.builders import canvas_of, default, failed, goto, items, lost_once, rounds, script_of, seeded, usual
 from tests.listener import check_events
 from tests.player import Player
@@ -39,7 +39,7 @@ def test_a_join_waits_for_a_retry():
 
 def test_an_attempt_that_was_put_off_comes_again_later_and_takes_nothing_back():
     canvas = canvas_of("begin -> model -> say")
-    put_off = Failed("waits for its turn", POSTPONED, retryable=True, again_in=7.0)
+    put_off = Failed("waits for its turn", POSTPONED, retryable=True, retry_in=7.0)
     player = Player(canvas, lambda at: put_off if at.node == "model" and at.attempt == 1 else usual(at))
 
     player.play()

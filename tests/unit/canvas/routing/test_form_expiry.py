@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from canvas.routing.form_expiry import expires_after, format_time, expiry_error
+from canvas.routing.form_expiry import expires_after, expiry_error, format_time
 from tests.builders import canvas_of
 from tests.player import Player
 

@@ -35,7 +35,7 @@ def test_a_join_reached_by_paths_of_unequal_length_runs_once_after_the_longer():
     player.report("b").report("c").report("d")
 
     assert player.live == ["end"]
-    assert player.row("end").place.wave == 4
+    assert player.row("end").place.level == 4
 
 
 def test_dead_path_of_any_length_delays_no_node():
@@ -150,7 +150,7 @@ def test_a_node_on_a_circle_runs_again_as_a_new_ordinal():
 
     assert player.path == ["begin", "a", "pick", "a", "pick", "a", "pick", "end"]
     assert [row.ordinal for row in player.ordered if row.node == "a"] == [0, 1, 2]
-    assert player.row("end").place.wave == 7
+    assert player.row("end").place.level == 7
 
 
 def test_what_a_circle_leads_to_may_run_again_too():

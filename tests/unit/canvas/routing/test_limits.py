@@ -90,7 +90,7 @@ def test_a_run_that_was_begun_before_there_was_a_limit_has_none():
 
     old = fill_run(RunState(RUN_ID, RunStatus.RUNNING), stored)
 
-    assert (old.max_activations, old.activated) == (0, 0)
+    assert (old.max_activations, old.activation_count) == (0, 0)
 
 
 @given(stories(), st.integers(1, 25), st.integers(0, 9999))

@@ -23,4 +23,4 @@ def test_message_end_data_is_stored_until_its_stream_opens():
 
     player.begin().report("begin").report("b").report("sayb")
 
-    assert [speech.end for speech in player.load().speeches if speech.said] == [{"reference": REFERENCE}]
+    assert [speech.end for speech in player.load().streams if speech.is_complete] == [{"reference": REFERENCE}]

@@ -3,7 +3,7 @@
 import pytest
 
 from canvas.outcome import Finished, MessageEnd
-from canvas.state.run_state import RunStatus, ActivationStatus
+from canvas.state.run_state import ActivationStatus, RunStatus
 from tests.builders import canvas_of, chose, default, failed, items, lost_once, says, script_of, seeded
 from tests.listener import check_events
 from tests.player import Player
@@ -150,7 +150,7 @@ def test_two_messages_are_streamed_in_canonical_order_whichever_is_faster():
     player = Player(canvas_of("begin -> saya, sayb -> end")).begin().report("begin")
 
     player.report("sayb")
-    assert player.row("sayb").status is ActivationStatus.SAYING
+    assert player.row("sayb").status is ActivationStatus.AWAITING_STREAM
     assert "+sayb" not in player.story
     player.report("saya")
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from canvas.graph import parallel_items
 from canvas.graph.canvas import Canvas
 from canvas.outcome import ContainerExited, ContainerOpened, Outcome
-from canvas.state.run_state import RunStatus, ScopeKey, ActivationStatus
+from canvas.state.run_state import ActivationStatus, RunStatus, ScopeKey
 from tests.builders import At, Script, canvas_of, failed, items, lost_once, reads, script_of, seeded, usual
 from tests.canvases_at_random import Dice
 from tests.listener import check_events
@@ -51,7 +51,7 @@ def test_several_items_begin_at_once_and_stand_where_they_would_stand_in_order()
     player = begun()
 
     assert player.live == ["item"] * 3
-    assert [player.row("item", nth(item)).place.wave for item in range(3)] == [2, 5, 8]
+    assert [player.row("item", nth(item)).place.level for item in range(3)] == [2, 5, 8]
 
 
 def test_events_of_a_later_item_are_deferred_until_earlier_items_end():
@@ -92,7 +92,7 @@ def test_the_last_visit_comes_after_every_item_and_where_it_would_come_in_order(
     done(player, 1, 0)
 
     assert player.live == ["item"]
-    assert player.row("item", nth(2)).place.wave == 8
+    assert player.row("item", nth(2)).place.level == 8
     assert player.play().status is RunStatus.SUCCEEDED
     assert player.story[-6:] == ["+item", "-item", "-each", "+end", "-end", "workflow_finished"]
     check_events(player)

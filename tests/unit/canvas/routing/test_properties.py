@@ -30,7 +30,7 @@ def told(player: Player) -> Counter[str]:
 def made(player: Player, *, up_to: int | None = None) -> dict[Any, Any]:
     """All activations with their places, of a failed run those up to a wave."""
     rows = player.rows.values()
-    return {row.id: (row.node, row.place) for row in rows if up_to is None or row.place.wave <= up_to}
+    return {row.id: (row.node, row.place) for row in rows if up_to is None or row.place.level <= up_to}
 
 
 @quick
@@ -64,7 +64,7 @@ def test_failing_run_is_deterministic_up_to_the_failing_level(story: Story, seed
 
     wave = one.failing[0] if one.failing else None
     heard = [
-        [turn for turn in player.spoken_turns if wave is None or player.rows[turn].place.wave <= wave]
+        [turn for turn in player.spoken_turns if wave is None or player.rows[turn].place.level <= wave]
         for player in (one, other)
     ]
     assert one.failing == other.failing

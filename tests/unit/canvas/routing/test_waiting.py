@@ -7,7 +7,7 @@ import pytest
 
 from canvas.outcome import Finished, Outcome, WaitingForInput
 from canvas.routing.decide import show_forms_again
-from canvas.state.run_state import RunStatus, ActivationStatus
+from canvas.state.run_state import ActivationStatus, RunStatus
 from tests.builders import At, canvas_of, failed, items, rounds, script_of, seeded, usual
 from tests.listener import check_events
 from tests.player import Player
@@ -151,7 +151,7 @@ def test_an_unanswered_question_is_shown_again_and_the_run_goes_on_waiting():
 
     assert [event.body for event in decision.events] == [asked(player)]
     assert decision.run.status is RunStatus.WAITING
-    assert decision.moved == {}
+    assert decision.new_statuses == {}
 
 
 def test_finished_streams_open_before_a_form_is_shown():

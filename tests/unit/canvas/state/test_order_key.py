@@ -6,14 +6,14 @@ from hypothesis import strategies as st
 from canvas.state.order_key import OrderKey, from_json, merge, to_json
 
 walks = st.lists(st.integers(0, 3), max_size=6)
-regions = st.sampled_from((b"", OrderKey(2).inside(0), OrderKey(2).inside(1)))
+regions = st.sampled_from((b"", OrderKey(2).item_region(0), OrderKey(2).item_region(1)))
 
 
 def walked(steps: list[int], region: bytes = b"") -> OrderKey:
     """The place that taking the n-th target at each step leads to."""
     place = OrderKey(0, (), region)
     for step in steps:
-        place = place.step(step)
+        place = place.child(step)
     return place
 
 
@@ -62,7 +62,7 @@ def test_a_join_stands_below_its_last_wave_and_in_it_below_the_first_node():
 
 def test_side_by_side_items_follow_their_container_in_item_order_whatever_their_waves():
     container = walked([0, 1])
-    first, second = (OrderKey(9, (), container.inside(0)), OrderKey(0, (), container.inside(1)))
+    first, second = (OrderKey(9, (), container.item_region(0)), OrderKey(0, (), container.item_region(1)))
 
     assert container < first < second < walked([0, 2]) < walked([0, 0, 0])
 
@@ -74,5 +74,5 @@ def test_a_place_survives_json(place: OrderKey):
 
 @given(places)
 def test_keys_of_a_level_are_at_or_after_its_level_key(place: OrderKey):
-    assert place.wave_key <= place.key
-    assert place.key < OrderKey(place.wave + 1, (), place.region).wave_key
+    assert place.level_key <= place.key
+    assert place.key < OrderKey(place.level + 1, (), place.region).level_key

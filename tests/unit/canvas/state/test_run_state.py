@@ -14,6 +14,7 @@ from canvas.state.order_key import OrderKey
 from canvas.state.run_state import (
     ACTIVATION_MOVES,
     RUN_MOVES,
+    ActivationStatus,
     Container,
     DeferredNodeFinished,
     MessageStreamState,
@@ -23,7 +24,6 @@ from canvas.state.run_state import (
     RunStatus,
     Scope,
     ScopeKey,
-    ActivationStatus,
     activation_id,
     container_entry,
     scope_key,
@@ -124,7 +124,10 @@ def test_the_moves_that_are_documented_and_drawn_are_those_that_are_legal(title:
 
 def test_a_status_that_is_final_leads_nowhere_and_every_other_leads_to_one():
     assert {status for status, following in RUN_MOVES.items() if not following} == {s for s in RunStatus if s.is_over}
-    assert {status for status, following in ACTIVATION_MOVES.items() if not following} == {ActivationStatus.DONE, ActivationStatus.CLOSED}
+    assert {status for status, following in ACTIVATION_MOVES.items() if not following} == {
+        ActivationStatus.DONE,
+        ActivationStatus.CLOSED,
+    }
 
 
 @given(keys)

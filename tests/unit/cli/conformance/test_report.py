@@ -4,7 +4,15 @@ import json
 
 from cli.conformance.compare.agreement import NOTHING
 from cli.conformance.compare.compare import Difference
-from cli.conformance.report import FailedCase, PassedCase, SkippedCase, failure_line, has_failures, report_json, totals_line
+from cli.conformance.report import (
+    FailedCase,
+    PassedCase,
+    SkippedCase,
+    failure_line,
+    has_failures,
+    report_json,
+    totals_line,
+)
 
 
 def test_a_failing_case_is_one_line_with_its_first_difference():

@@ -7,11 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from canvas.errors import InvalidRequest
-from cli.runs.inputs import parse_id, parse_inputs, build_options, parse_outcomes
+from cli.runs.inputs import build_options, parse_id, parse_inputs, parse_outcomes
 
 
 def test_a_pair_is_a_field_with_its_text():
-    assert parse_inputs(["order=77", "reason=a=b", " name =Ada"], None) == {"order": "77", "reason": "a=b", "name": "Ada"}
+    assert parse_inputs(["order=77", "reason=a=b", " name =Ada"], None) == {
+        "order": "77",
+        "reason": "a=b",
+        "name": "Ada",
+    }
 
 
 def test_a_pair_wins_over_the_same_field_of_the_json():

@@ -11,11 +11,19 @@ import pytest
 
 from canvas.document import parsing
 from canvas.events import run_events
-from canvas.events.stream_sequencer import AUDIO_END, AUDIO_START, THINK_END, THINK_START, SequencedEvent, Position, TextDelta
+from canvas.events.stream_sequencer import (
+    AUDIO_END,
+    AUDIO_START,
+    THINK_END,
+    THINK_START,
+    Position,
+    SequencedEvent,
+    TextDelta,
+)
 from canvas.graph.canvas import Canvas, compile_canvas
 from canvas.graph.uncertain_outcomes import question
-from cli.runs.printer import JsonPrinter, AnswerPrinter, form_lines
-from cli.runs.stand_ins import find_builtin_models
+from cli.runs.builtin_models import find_builtin_models
+from cli.runs.printer import AnswerPrinter, JsonPrinter, form_lines
 from store.primitives.ids import new_id
 from store.runs.events import EventRow
 from store.runs.run_queries import RunSummary
@@ -73,7 +81,9 @@ def said(text: str) -> TextDelta:
 def event(
     name: str, node_id: str | None = None, body: Mapping[str, Any] | None = None, outputs: Any = None
 ) -> SequencedEvent[EventRow]:
-    return SequencedEvent(Position(4), EventRow(4, name, TURN, node_id, body or {}, NOW, None, outputs), keep=2, epoch=1)
+    return SequencedEvent(
+        Position(4), EventRow(4, name, TURN, node_id, body or {}, NOW, None, outputs), retained_length=2, epoch=1
+    )
 
 
 def test_the_answer_goes_to_stdout_and_news_of_nodes_to_stderr(

@@ -37,7 +37,10 @@ def test_every_component_has_a_time_limit_of_its_own():
 
 
 def test_time_limit_for_all_components_counts_where_there_are_plugins():
-    assert list(checks.find_unread_variables({"COMPONENT_EXEC_TIMEOUT": "77"}, Settings(sandbox="none", plugins="*"))) == []
+    assert (
+        list(checks.find_unread_variables({"COMPONENT_EXEC_TIMEOUT": "77"}, Settings(sandbox="none", plugins="*")))
+        == []
+    )
 
 
 def test_doctor_reports_a_time_limit_of_an_unknown_component():

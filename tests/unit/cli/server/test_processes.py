@@ -139,12 +139,14 @@ def tend_until(child: ChildProcess, starts: int) -> None:
     give_up = time.monotonic() + PATIENCE
     while child.starts < starts or child.is_running:
         assert time.monotonic() < give_up
-        child.tend()
+        child.ensure_running()
         time.sleep(0.005)
 
 
 def test_child_that_ends_is_restarted_and_has_its_own_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    child = ChildProcess("worker", [sys.executable, "-c", "print('here')"], os.environ, tmp_path / "logs" / "worker.log")
+    child = ChildProcess(
+        "worker", [sys.executable, "-c", "print('here')"], os.environ, tmp_path / "logs" / "worker.log"
+    )
 
     tend_until(child, 2)
 
@@ -157,14 +159,14 @@ def pauses(child: ChildProcess, count: int, *, lasting: float, monkeypatch: pyte
     """How long a child is away each time, if each of its lives lasts so long; on a clock of our own."""
     now, away = 1000.0, list[float]()
     monkeypatch.setattr(supervisor.time, "monotonic", lambda: now)
-    child.tend()
+    child.ensure_running()
     for _ in range(count):
         assert child._process is not None
         child._process.wait(PATIENCE)
         now += lasting
         ended, starts = now, child.starts
         while child.starts == starts:
-            child.tend()
+            child.ensure_running()
             now += 0.05
         away.append(round(now - 0.05 - ended, 2))
     return away
@@ -179,7 +181,7 @@ def test_repeatedly_killed_child_is_restarted_at_once(
 
     assert max(away) <= 0.3
     assert "the worker was killed by signal 9" in capsys.readouterr().err
-    killed.must_come_up()
+    killed.raise_if_failing()
 
 
 def test_child_that_ends_after_it_came_up_is_restarted_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -204,27 +206,29 @@ def test_child_that_fails_to_start_is_retried_at_growing_intervals(tmp_path: Pat
     assert 4.9 < away[-1] < 5.2
     failing._process = None
     with pytest.raises(ExecutorError, match="does not start"):
-        failing.must_come_up()
+        failing.raise_if_failing()
 
 
 def test_a_child_that_never_comes_up_is_reported_with_the_end_of_its_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(supervisor, "MIN_PAUSE", 0.01)
-    child = ChildProcess("api", [sys.executable, "-c", "raise SystemExit('no such port')"], os.environ, tmp_path / "api.log")
+    child = ChildProcess(
+        "api", [sys.executable, "-c", "raise SystemExit('no such port')"], os.environ, tmp_path / "api.log"
+    )
 
-    child.must_come_up()
+    child.raise_if_failing()
     tend_until(child, 3)
-    child.tend()  # its third end is seen
+    child.ensure_running()  # its third end is seen
 
     with pytest.raises(ExecutorError, match="no such port"):
-        child.must_come_up()
+        child.raise_if_failing()
 
 
 def test_child_stops_on_request(tmp_path: Path):
     waiting = "import sys, time; print('up', flush=True); time.sleep(60)"
     child = ChildProcess("worker", [sys.executable, "-c", waiting], os.environ, tmp_path / "worker.log")
-    child.tend()
+    child.ensure_running()
 
     child.stop()
 
@@ -255,7 +259,7 @@ def test_a_port_that_the_api_of_a_killed_up_still_holds_is_waited_for():
 
 def test_up_knows_whether_the_previous_one_was_killed(tmp_path: Path):
     with home.lock_home(tmp_path) as first:
-        first.announce(home.Up("http://here", 1, "token", "postgresql://h/d", "redis://h/0"))
+        first.write(home.Up("http://here", 1, "token", "postgresql://h/d", "redis://h/0"))
         left = (tmp_path / home.STATE_FILE).read_bytes()
     with home.lock_home(tmp_path) as after_an_end_in_order:
         pass
@@ -263,7 +267,7 @@ def test_up_knows_whether_the_previous_one_was_killed(tmp_path: Path):
     with home.lock_home(tmp_path) as after_a_kill:
         pass
 
-    assert [it.follows_killed for it in (first, after_an_end_in_order, after_a_kill)] == [False, False, True]
+    assert [it.was_killed for it in (first, after_an_end_in_order, after_a_kill)] == [False, False, True]
 
 
 def test_the_doctor_counts_connections_before_the_database_refuses_them(named: Settings):

@@ -14,7 +14,7 @@ def test_a_running_up_is_found_once_it_is_ready(tmp_path: Path):
     with home.lock_home(tmp_path) as announcement:
         assert home.find_running_up(tmp_path) is None
 
-        announcement.announce(UP)
+        announcement.write(UP)
 
         assert home.find_running_up(tmp_path) == UP
     assert home.find_running_up(tmp_path) is None
@@ -30,7 +30,7 @@ def test_state_file_of_a_killed_up_is_ignored(tmp_path: Path):
 
 def test_second_up_of_a_home_is_refused(tmp_path: Path):
     with home.lock_home(tmp_path) as announcement:
-        announcement.announce(UP)
+        announcement.write(UP)
 
         with pytest.raises(Conflict, match=r"http://127\.0\.0\.1:1 \(process 42\)"), home.lock_home(tmp_path):
             pass
@@ -39,7 +39,7 @@ def test_second_up_of_a_home_is_refused(tmp_path: Path):
 def test_secrets_are_for_this_user_alone_and_show_in_no_repr(tmp_path: Path):
     home.write_token(tmp_path, "easel_secret")
     with home.lock_home(tmp_path) as announcement:
-        announcement.announce(UP)
+        announcement.write(UP)
         modes = {name: (tmp_path / name).stat().st_mode & 0o777 for name in (home.STATE_FILE, home.TOKEN_FILE)}
 
     assert modes == {home.STATE_FILE: 0o600, home.TOKEN_FILE: 0o600}

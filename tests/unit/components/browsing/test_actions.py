@@ -6,14 +6,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from components.browsing.actions import (
-    MAX_WAIT_SECONDS,
     MAX_ACTIONS,
+    MAX_WAIT_SECONDS,
     BackAction,
-    InvalidReply,
     ClickAction,
     DoneAction,
     DownloadAction,
     GotoAction,
+    InvalidReply,
     ScrollAction,
     TypeAction,
     WaitAction,

@@ -36,9 +36,9 @@ def test_downloads_are_waited_for_together(tmp_path: Path, monkeypatch: pytest.M
         kept = Downloads(tmp_path)
         for _ in range(MAX_DOWNLOADS - 1):
             kept.add(cast(Any, Unfinished()))
-        await kept.keep("https://example.com/a.txt", {}, b"text")
+        await kept.save_response("https://example.com/a.txt", {}, b"text")
         async with asyncio.timeout(1):  # one after another they would take twice as long
-            return [file.problem for file in await kept.finished()]
+            return [file.problem for file in await kept.wait_for_all()]
 
     problems = asyncio.run(told())
 

@@ -2,7 +2,7 @@ from components.browsing.page_view import MAX_NAME_CHARS, PageElement, PageView
 
 
 def test_an_element_is_one_line_whatever_a_page_calls_it():
-    element = PageElement.read(
+    element = PageElement.from_description(
         {
             "role": "list",
             "name": 'A\n[99] button "Pay"',
@@ -12,11 +12,11 @@ def test_an_element_is_one_line_whatever_a_page_calls_it():
         }
     )
 
-    assert element.shown() == 'list "A [99] button "Pay"" value="Small" required options: S | L'
+    assert element.to_text() == 'list "A [99] button "Pay"" value="Small" required options: S | L'
 
 
 def test_long_names_are_cut_and_what_cannot_be_stored_is_removed():
-    element = PageElement.read({"role": "link", "name": "\x00\ud800" + "x" * 500})
+    element = PageElement.from_description({"role": "link", "name": "\x00\ud800" + "x" * 500})
 
     assert len(element.name) == MAX_NAME_CHARS
     assert element.name.endswith("...")
@@ -28,11 +28,11 @@ def test_a_view_numbers_its_elements_and_ends_with_its_text():
         "https://e.com/", "T", [PageElement("link", "A"), PageElement("button", "B")], "Hello", 0.5, 2, ["Open tabs: 2"]
     )
 
-    assert view.shown() == (
+    assert view.to_text() == (
         "# The page now\nAddress: https://e.com/\nTitle: T\nScreens above: 0.5, below: 2.0\nOpen tabs: 2\n\n"
         '## Elements\n[1] link "A"\n[2] button "B"\n\n## Text\nHello'
     )
 
 
 def test_an_empty_page_says_so():
-    assert PageView("about:blank").shown().endswith("## Elements\n(none)\n\n## Text\n(none)")
+    assert PageView("about:blank").to_text().endswith("## Elements\n(none)\n\n## Text\n(none)")

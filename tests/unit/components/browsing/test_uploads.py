@@ -98,7 +98,15 @@ def fetch(folder: Path, *sources: UploadSource, **stored: bytes) -> tuple[list[t
 
 
 def test_files_are_written_to_the_folder_under_distinct_names(tmp_path: Path):
-    files, _ = fetch(tmp_path, UploadSource("f1", "a.txt"), UploadSource("f2", "../a.txt"), UploadSource("f3"), f1=b"1", f2=b"2", f3=b"3")
+    files, _ = fetch(
+        tmp_path,
+        UploadSource("f1", "a.txt"),
+        UploadSource("f2", "../a.txt"),
+        UploadSource("f3"),
+        f1=b"1",
+        f2=b"2",
+        f3=b"3",
+    )
 
     assert files == [("f1", "a.txt", b"1"), ("f2", "a_1.txt", b"2"), ("f3", "f3", b"3")]
     assert {path.name for path in tmp_path.iterdir()} == {"a.txt", "a_1.txt", "f3"}
@@ -109,7 +117,7 @@ def test_a_file_from_an_address_goes_through_the_guarded_client(tmp_path: Path):
 
     assert files == [("https://e.com/x", "remote.txt", b"R")]
     assert isinstance(ctx.services.http, FakeHttp)
-    assert ctx.services.http.calls == [HttpCall("GET", "https://e.com/x", timeout=30.0, redirects=5, most_bytes=1000)]
+    assert ctx.services.http.calls == [HttpCall("GET", "https://e.com/x", timeout=30.0, redirects=5, max_bytes=1000)]
 
 
 def test_file_that_cannot_be_fetched_is_skipped_with_a_warning(tmp_path: Path):

@@ -4,7 +4,7 @@ from typing import Any
 
 from canvas.document.document import Document, Entry
 from components.checks import missing_models
-from providers.models.vendors.accounts import VendorAccount, AccountModel
+from providers.models.vendors.accounts import AccountModel, VendorAccount
 
 
 def told(params: dict[str, Any], *accounts: VendorAccount) -> list[tuple[str | None, str]]:

@@ -24,7 +24,9 @@ def test_sources_named_inside_tools_are_found():
 
 
 def test_missing_source_is_a_warning_at_its_field():
-    found = list(missing_sources.find_missing(drawn(EVERYTHING), Sources(frozenset({"policies"})), may_be_external=False))
+    found = list(
+        missing_sources.find_missing(drawn(EVERYTHING), Sources(frozenset({"policies"})), may_be_external=False)
+    )
 
     assert [(each.field, each.code) for each in found] == [
         ("dataset_ids[2]", "unknown_dataset"),

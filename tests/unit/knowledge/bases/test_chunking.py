@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from knowledge.bases.chunking import split_text, chunk_sizes
+from knowledge.bases.chunking import chunk_sizes, split_text
 from providers.models.text.context_window import count_tokens
 
 WORDS = st.text(alphabet="ab Z.?!\n\n#退款。，;-\t1", max_size=400)
@@ -32,8 +32,8 @@ def test_a_chunk_begins_with_the_end_of_the_one_before() -> None:
 
     first, second, *_ = split_text(text, 60, 12)
 
-    assert second.repeated
-    assert first.text.endswith(second.repeated)
+    assert second.overlap
+    assert first.text.endswith(second.overlap)
 
 
 def test_text_without_blanks_is_split() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from canvas.errors import ToolError
-from knowledge.bases.metadata_filters import parse_conditions, matching_documents
+from knowledge.bases.metadata_filters import matching_documents, parse_conditions
 
 DOCUMENTS: dict[str, dict[str, Any]] = {
     "old": {"year": 2019, "author": "Ann Lee", "signed": "2019-05-01", "tags": ["law", "tax"]},

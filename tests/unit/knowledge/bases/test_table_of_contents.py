@@ -20,7 +20,9 @@ from knowledge.bases.table_of_contents import SectionHeading
     ],
 )
 def test_headings_are_found_by_marks_numbers_and_names(line: str, level: int, title: str) -> None:
-    assert table_of_contents.find_headings([(7, f"Before it.\n{line}\nAnd after it.")]) == [SectionHeading(7, level, title)]
+    assert table_of_contents.find_headings([(7, f"Before it.\n{line}\nAnd after it.")]) == [
+        SectionHeading(7, level, title)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -45,12 +47,16 @@ def test_heading_repeated_in_the_overlap_counts_once() -> None:
     found = table_of_contents.find_headings(chunks)
 
     assert [(each.position, each.title) for each in found] == [(0, "A"), (0, "B"), (1, "C"), (5, "C")]
-    assert [each.begins for each in found] == [True, False, False, True]
+    assert [each.begins_chunk for each in found] == [True, False, False, True]
 
 
 def test_section_ends_at_the_next_heading_of_its_level() -> None:
-    first, inner, second = headings = [SectionHeading(0, 1, "A"), SectionHeading(2, 2, "A.a"), SectionHeading(5, 1, "B")]
-    last = SectionHeading(7, 1, "C", begins=True)
+    first, inner, second = headings = [
+        SectionHeading(0, 1, "A"),
+        SectionHeading(2, 2, "A.a"),
+        SectionHeading(5, 1, "B"),
+    ]
+    last = SectionHeading(7, 1, "C", begins_chunk=True)
 
     assert list(table_of_contents.section_chunks(headings, first, 8)) == [0, 1, 2, 3, 4, 5]
     assert list(table_of_contents.section_chunks(headings, inner, 8)) == [2, 3, 4, 5]

@@ -35,7 +35,9 @@ def near(*parts: Segment, words: list[int], vector: list[float] | None = None, *
     question = IndexQuery(words, chunk_index.normalize(vector) if vector else None)
     found = [chunk_index.score_segment(part, question) for part in parts]
     figures = {"by_vector": 0.5 if vector else 0.0, "threshold": 0.01, "most": 10, **given}
-    return chunk_index.best_matches(found, [len(words)], figures["by_vector"], figures["threshold"], int(figures["most"]))
+    return chunk_index.best_matches(
+        found, [len(words)], figures["by_vector"], figures["threshold"], int(figures["most"])
+    )
 
 
 def test_similarity_combines_words_and_vectors_by_weight() -> None:
@@ -98,11 +100,15 @@ def test_merged_segments_find_chunks_of_live_documents(
     alive = {(UUID(int=document + 10 * at), 0) for document in living for at in range(len(drawn))}
     apart = [chunk_index.score_segment(part, IndexQuery([1, 3]), alive) for part in parts]
 
-    joined = [chunk_index.score_segment(chunk_index.merge_segments(parts, alive), IndexQuery([1, 3]), alive)] if parts else []
+    joined = (
+        [chunk_index.score_segment(chunk_index.merge_segments(parts, alive), IndexQuery([1, 3]), alive)]
+        if parts
+        else []
+    )
 
     def told(found: list[chunk_index.SegmentScores]) -> list[tuple[int, int, int]]:
         return sorted(
-            (part.places[code][0].int, int(position), int(hits))
+            (part.documents[code][0].int, int(position), int(hits))
             for part in found
             for code, position, hits in zip(part.codes, part.positions, part.hits, strict=True)
         )
@@ -125,7 +131,7 @@ def test_index_does_not_depend_on_the_size_of_blocks(
         growing.add(vector_codec.build_block(left[:size]))
         left = left[size:]
 
-    grown, whole = growing.segment(), chunk_index.build_segment(vector_codec.build_block(rows), generations)
+    grown, whole = growing.build(), chunk_index.build_segment(vector_codec.build_block(rows), generations)
 
     assert grown.documents == whole.documents
     for name in ("codes", "positions", "words", "rows"):

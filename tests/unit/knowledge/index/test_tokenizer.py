@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from knowledge.index.tokenizer import MAX_QUERY_WORDS, query_hashes, highlight, word_hashes
+from knowledge.index.tokenizer import MAX_QUERY_WORDS, highlight, query_hashes, word_hashes
 
 
 @pytest.mark.parametrize(

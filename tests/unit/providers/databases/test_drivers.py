@@ -70,7 +70,7 @@ def test_a_mysql_session_reads_only_for_a_limited_time(monkeypatch: pytest.Monke
     installed(monkeypatch, "pymysql.cursors", SSCursor=object)
 
     connection = DRIVERS[db_type].connect(TARGET)
-    DRIVERS[db_type].ask(connection, "SELECT 1", (), 7)
+    DRIVERS[db_type].execute(connection, "SELECT 1", (), 7)
 
     assert (listener.settings["host"], listener.settings["port"], listener.settings["charset"]) == (
         "8.8.8.8",
@@ -195,8 +195,8 @@ def test_a_trino_database_is_a_catalog_and_a_schema(
     ],
 )
 def test_values_stand_where_each_driver_looks_for_them(db_type: str, text: str):
-    assert DRIVERS[db_type].marked(("SELECT '50%' LIKE ", ", ", "")) == text
-    assert DRIVERS[db_type].marked(("SELECT '50%'",)) == "SELECT '50%'"
+    assert DRIVERS[db_type].insert_placeholders(("SELECT '50%' LIKE ", ", ", "")) == text
+    assert DRIVERS[db_type].insert_placeholders(("SELECT '50%'",)) == "SELECT '50%'"
 
 
 def test_a_trino_session_reaches_its_server_and_nothing_else(httpserver: HTTPServer):

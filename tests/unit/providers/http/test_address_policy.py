@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from canvas.errors import AddressRefused, ToolError
-from providers.http.address_policy import Guard, resolve_checked, is_address, is_off_limits, is_public
+from providers.http.address_policy import Guard, is_address, is_off_limits, is_public, resolve_checked
 from tests.attacks import hosts
 
 CLOSED = Guard()

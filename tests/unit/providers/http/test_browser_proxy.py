@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from providers.http.browser_proxy import InvalidHttp, ProxyRequest, parse_response, parse_request
+from providers.http.browser_proxy import InvalidHttp, ProxyRequest, parse_request, parse_response
 
 
 def head(*lines: str) -> bytes:

@@ -128,7 +128,7 @@ def test_a_password_in_an_address_becomes_a_header_and_shows_nowhere():
     assert sent.headers["authorization"] == "Basic YW5uOnBAc3M="
     assert str(sent.url) == "https://a.example:444/x"
     assert "YW5u" not in repr(sent)
-    assert sent.place == "https://a.example:444"
+    assert sent.origin == "https://a.example:444"
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from canvas.errors import HttpFailed, ToolError
-from providers.interfaces import HttpCall, Program, ProgramResult, HttpResponse
+from providers.interfaces import HttpCall, HttpResponse, Program, ProgramResult
 from providers.sandboxes.aliyun import AliyunSandbox, AliyunSettings, sign_headers
 from tests.fakes import FakeHttp
 
@@ -47,7 +47,9 @@ class Vendor:
 
 
 def reply(body: Any, status: int = 200) -> HttpResponse:
-    return HttpResponse(status, {}, body if isinstance(body, bytes) else json.dumps(body).encode(), "http://vendor.test/")
+    return HttpResponse(
+        status, {}, body if isinstance(body, bytes) else json.dumps(body).encode(), "http://vendor.test/"
+    )
 
 
 def run(vendor: Vendor, script: str = "def main(): return 1", language: str = "python", **more: Any) -> ProgramResult:

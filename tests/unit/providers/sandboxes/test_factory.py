@@ -52,7 +52,7 @@ def test_each_provider_is_made_of_its_settings(provider: str, config: Any, kind:
     sandbox = made(provider, config)
 
     assert isinstance(sandbox, kind)
-    assert sandbox.repeatable is repeatable
+    assert sandbox.is_repeatable is repeatable
 
 
 def test_without_a_provider_there_is_no_sandbox():
@@ -60,8 +60,8 @@ def test_without_a_provider_there_is_no_sandbox():
 
 
 def test_the_object_wins_over_the_settings_of_their_own():
-    assert made("local", {"must_isolate": False}, must_isolate=True).repeatable is False  # pyright: ignore[reportOptionalMemberAccess]
-    assert made("local", {}, must_isolate=True).repeatable is True  # pyright: ignore[reportOptionalMemberAccess]
+    assert made("local", {"must_isolate": False}, must_isolate=True).is_repeatable is False  # pyright: ignore[reportOptionalMemberAccess]
+    assert made("local", {}, must_isolate=True).is_repeatable is True  # pyright: ignore[reportOptionalMemberAccess]
 
 
 def test_a_library_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch):

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from canvas.errors import HttpFailed, ToolError
-from providers.interfaces import HttpCall, ProducedFile, Program, ProgramResult, HttpResponse
+from providers.interfaces import HttpCall, HttpResponse, ProducedFile, Program, ProgramResult
 from providers.sandboxes.managed import ManagedSandbox
 from tests.fakes import FakeHttp
 
@@ -20,7 +20,9 @@ BUSY = {"status": "program_runner_error", "stdout": "", "stderr": "Container poo
 
 
 def reply(body: Any, status: int = 200) -> HttpResponse:
-    return HttpResponse(status, {}, body if isinstance(body, bytes) else json.dumps(body).encode(), "http://manager.test/run")
+    return HttpResponse(
+        status, {}, body if isinstance(body, bytes) else json.dumps(body).encode(), "http://manager.test/run"
+    )
 
 
 def manager(*answers: HttpResponse | Exception, **settings: Any) -> tuple[ManagedSandbox, FakeHttp]:

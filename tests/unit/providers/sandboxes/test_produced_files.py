@@ -9,12 +9,12 @@ from providers.sandboxes.produced_files import (
     BAD_NAME,
     MAX_FILE_BYTES,
     MAX_SKIPPED,
-    TOO_LARGE,
     NOT_REGULAR,
+    TOO_LARGE,
     UNSUPPORTED_TYPE,
     FileSelection,
-    collect_files,
     check_files,
+    collect_files,
     select_files,
 )
 

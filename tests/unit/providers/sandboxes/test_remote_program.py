@@ -30,7 +30,7 @@ def test_it_does_not_matter_where_the_pieces_are_cut(before: bytes, after: bytes
     said = RemoteOutput(MARK)
 
     for begin in range(0, len(stream), size):
-        said.hear(stdout=stream[begin : begin + size])
+        said.add(stdout=stream[begin : begin + size])
 
     result = said.result(0)
     assert (result.has_value, result.value) == (True, value)
@@ -43,7 +43,7 @@ def test_it_does_not_matter_where_the_pieces_are_cut(before: bytes, after: bytes
 def test_only_a_whole_line_behind_the_runs_own_mark_is_the_result(forged: bytes):
     said = RemoteOutput(MARK)
 
-    said.hear(stdout=forged + line(MARK, 1) + b"rest")
+    said.add(stdout=forged + line(MARK, 1) + b"rest")
 
     result = said.result(0)
     assert (result.value, result.stdout) == (1, forged.decode() + "rest")
@@ -52,7 +52,7 @@ def test_only_a_whole_line_behind_the_runs_own_mark_is_the_result(forged: bytes)
 def test_the_last_result_counts():
     said = RemoteOutput(MARK)
 
-    said.hear(stdout=line(MARK, 1) + line(MARK, 2))
+    said.add(stdout=line(MARK, 1) + line(MARK, 2))
 
     assert (said.result(0).value, said.result(0).stdout) == (2, "")
 
@@ -60,17 +60,17 @@ def test_the_last_result_counts():
 def test_without_a_result_there_is_none():
     said = RemoteOutput(MARK)
 
-    said.hear(stdout=b"x", stderr=b"\xff")
+    said.add(stdout=b"x", stderr=b"\xff")
 
     assert (said.result(3).has_value, said.result(3).exit_code, said.result(3).stderr) == (False, 3, "\ufffd")
 
 
 def test_output_and_result_have_limits_of_their_own():
     said = RemoteOutput(MARK, output=10, result=10)
-    said.hear(stdout=b"12345" + line(MARK, "x" * 100), stderr=b"67890")
+    said.add(stdout=b"12345" + line(MARK, "x" * 100), stderr=b"67890")
 
     with pytest.raises(ToolError, match=r"^The program's output exceeded 10 bytes\.$"):
-        said.hear(stderr=b"1")
+        said.add(stderr=b"1")
 
 
 def test_files_from_elsewhere_are_named_and_limited_here():
@@ -80,7 +80,7 @@ def test_files_from_elsewhere_are_named_and_limited_here():
     ]  # fmt: skip
     said = RemoteOutput(MARK)
 
-    said.hear(stdout=line(MARK, None, files=files, skipped=[{"name": "e.csv", "reason": "r"}, 8]))
+    said.add(stdout=line(MARK, None, files=files, skipped=[{"name": "e.csv", "reason": "r"}, 8]))
 
     result = said.result(0)
     assert [(file.name, file.data) for file in result.files] == [("a.csv", b"1")]
@@ -103,6 +103,6 @@ def test_arguments_arrive_as_they_are(tmp_path_factory: pytest.TempPathFactory, 
     done = subprocess.run([sys.executable, "-S", "program.py"], cwd=folder, capture_output=True, check=True)
 
     said = RemoteOutput(wrapped.mark)
-    said.hear(done.stdout, done.stderr)
+    said.add(done.stdout, done.stderr)
     assert said.result(0).value == arguments
     assert Path(folder / "artifacts").is_dir()

@@ -43,7 +43,7 @@ class Surroundings:
         reasons: list[str] = []
         for _ in range(times):
             meanwhile()
-            reason = self.ear.look(EVERY)
+            reason = self.ear.check(EVERY)
             if reason is not None:
                 reasons.append(reason)
         return reasons
@@ -66,7 +66,7 @@ def test_process_that_receives_none_of_its_messages_fails_its_check_after_a_whil
 def test_process_that_receives_now_and_then_passes_the_check(process: Surroundings) -> None:
     turn = iter(range(1000))
 
-    reasons = process.looks(100, meanwhile=lambda: next(turn) % 5 or process.ear.hear())
+    reasons = process.looks(100, meanwhile=lambda: next(turn) % 5 or process.ear.mark_received())
 
     assert reasons == []
 
@@ -97,9 +97,9 @@ def test_only_uninterrupted_missing_time_counts(happens: list[str]) -> None:
     for what in happens:
         process.is_full, process.broker_is_there = what == "full", what != "away"
         if what == "heard":
-            process.ear.hear()
+            process.ear.mark_received()
 
-        is_deaf = process.ear.look(EVERY) is not None
+        is_deaf = process.ear.check(EVERY) is not None
 
         silent = silent + EVERY if is_expecting and what in ("silence", "away") else 0.0
         is_expecting = what in ("silence", "heard")  # something was sent at this look
@@ -109,11 +109,11 @@ def test_only_uninterrupted_missing_time_counts(happens: list[str]) -> None:
 
 
 def test_loop_without_progress_fails_its_check() -> None:
-    beat = Heartbeat("the sweeper", at_most=3.0)
+    beat = Heartbeat("the sweeper", max_interval=3.0)
 
-    first = [beat.look(1.0) for _ in range(3)]
+    first = [beat.check(1.0) for _ in range(3)]
     beat.beat()
-    second = [beat.look(1.0) for _ in range(4)]
+    second = [beat.check(1.0) for _ in range(4)]
 
     assert first == [None, None, None]
     assert second == [None, None, None, "the sweeper has made no progress for 4 s"]
@@ -136,7 +136,12 @@ def test_a_process_is_full_while_any_of_its_threads_has_work(
 ) -> None:
     app = make_app("redis://nowhere")
     hearing = BrokerProbe(
-        app, every=5, unresponsive_after=30, ends=lambda _: None, in_flight=lambda: in_hand, abandoned=lambda: left_behind
+        app,
+        every=5,
+        unresponsive_after=30,
+        ends=lambda _: None,
+        in_flight=lambda: in_hand,
+        abandoned=lambda: left_behind,
     )
     monkeypatch.setattr(state, "reserved_requests", range(reserved))
 
@@ -200,12 +205,12 @@ def test_a_message_whose_sending_raises_is_not_waited_for() -> None:
         raise RuntimeError("the broker answers nonsense")
 
     ear = BrokerHealthCheck(lambda: True, lambda: False, DEAF_AFTER)
-    ear.look(EVERY)
+    ear.check(EVERY)
     ear.send = send
 
     for _ in range(100):
         with pytest.raises(RuntimeError):
-            ear.look(EVERY)
+            ear.check(EVERY)
 
 
 def test_time_while_the_process_was_stopped_does_not_count() -> None:

@@ -3,7 +3,7 @@
 import pytest
 from celery import Celery
 
-from scheduler.messaging.celery_app import ADVANCE, QUEUE_PROBE, EXECUTE, NODES, RUNS, START, make_app
+from scheduler.messaging.celery_app import ADVANCE, EXECUTE, NODES, QUEUE_PROBE, RUNS, START, make_app
 
 REDIS, RABBIT = "redis://localhost:6379/0", "amqp://localhost//"
 

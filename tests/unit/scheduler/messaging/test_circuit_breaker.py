@@ -24,45 +24,45 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def test_closed_breaker_lets_calls_through():
-    assert not CircuitBreaker().holds()
+    assert not CircuitBreaker().is_open()
 
 
 def test_open_breaker_blocks_calls_for_a_moment(clock: Clock):
     silent = CircuitBreaker()
-    silent.begins()
+    silent.record_failure()
 
     clock.now += RETRY_AFTER / 2
 
-    assert silent.holds()
+    assert silent.is_open()
 
 
 def test_one_caller_tries_again_while_the_others_are_blocked(clock: Clock):
     silent = CircuitBreaker()
-    silent.begins()
+    silent.record_failure()
     clock.now += RETRY_AFTER
 
     with ThreadPoolExecutor(8) as pool:
-        goes_on = list(pool.map(lambda _: silent.holds(), range(50)))
+        goes_on = list(pool.map(lambda _: silent.is_open(), range(50)))
 
     assert goes_on.count(False) == 1
 
 
 def test_caller_that_never_returns_does_not_block_later_tries(clock: Clock):
     silent = CircuitBreaker()
-    silent.begins()
+    silent.record_failure()
 
     asked = 0
     for _ in range(3):
         clock.now += RETRY_AFTER
-        asked += not silent.holds()
+        asked += not silent.is_open()
 
     assert asked == 3
 
 
 def test_success_closes_the_breaker_for_all_callers(clock: Clock):
     silent = CircuitBreaker()
-    silent.begins()
+    silent.record_failure()
 
-    silent.ends()
+    silent.record_success()
 
-    assert not any(silent.holds() for _ in range(5))
+    assert not any(silent.is_open() for _ in range(5))

@@ -66,12 +66,12 @@ Make = Callable[[Callable[[Sequence[EventNotification]], object]], EventNotifier
 
 def test_last_number_of_a_run_replaces_earlier_ones(a_sender: Make, heard: Heard):
     sender = a_sender(heard)
-    sender.put(EventNotification(ONE, 1))
+    sender.add(EventNotification(ONE, 1))
     heard.waited_for(1)
 
     for number in (2, 3, 4):
-        sender.put(EventNotification(ONE, number))
-    sender.put(EventNotification(TWO, 7))
+        sender.add(EventNotification(ONE, number))
+    sender.add(EventNotification(TWO, 7))
     heard.let_go()
 
     assert heard.waited_for(2) == [[EventNotification(ONE, 1)], [EventNotification(ONE, 4), EventNotification(TWO, 7)]]
@@ -81,7 +81,7 @@ def test_last_number_of_a_run_replaces_earlier_ones(a_sender: Make, heard: Heard
 def test_an_end_and_the_highest_number_are_never_lost_in_what_order_they_come(told: list[tuple[int, bool]]):
     whole: EventNotification | None = None
     for number, is_over in told:
-        whole = EventNotification(ONE, number, is_over).after(whole)
+        whole = EventNotification(ONE, number, is_over).merge(whole)
 
     assert whole == EventNotification(ONE, max(number for number, _ in told), any(is_over for _, is_over in told))
 
@@ -92,12 +92,12 @@ def test_what_comes_right_behind_a_sending_waits_and_the_end_of_a_run_takes_it_a
     monkeypatch.setattr(event_notifier, "BATCH_INTERVAL", FOR_EVER)
     sender = a_sender(heard)
     heard.let_go()
-    sender.put(EventNotification(ONE, 1))
+    sender.add(EventNotification(ONE, 1))
     heard.waited_for(1)
 
-    sender.put(EventNotification(ONE, 2))
-    sender.put(EventNotification(ONE, 3))
-    sender.put(EventNotification(TWO, 9, is_over=True))
+    sender.add(EventNotification(ONE, 2))
+    sender.add(EventNotification(ONE, 3))
+    sender.add(EventNotification(TWO, 9, is_over=True))
 
     assert heard.waited_for(2) == [
         [EventNotification(ONE, 1)],
@@ -108,10 +108,10 @@ def test_what_comes_right_behind_a_sending_waits_and_the_end_of_a_run_takes_it_a
 def test_what_waits_leaves_after_a_moment_although_nothing_more_happens(a_sender: Make, heard: Heard):
     sender = a_sender(heard)
     heard.let_go()
-    sender.put(EventNotification(ONE, 1))
+    sender.add(EventNotification(ONE, 1))
     heard.waited_for(1)
 
-    sender.put(EventNotification(ONE, 2))
+    sender.add(EventNotification(ONE, 2))
 
     assert heard.waited_for(2)[1] == [EventNotification(ONE, 2)]
 
@@ -122,11 +122,11 @@ def test_many_notifications_within_a_moment_are_one_batch(
     monkeypatch.setattr(event_notifier, "BATCH_INTERVAL", FOR_EVER)
     sender = a_sender(heard)
     heard.let_go()
-    sender.put(EventNotification(ONE, 1))
+    sender.add(EventNotification(ONE, 1))
     heard.waited_for(1)
 
     for number in range(2, 1000):
-        sender.put(EventNotification(ONE, number))
+        sender.add(EventNotification(ONE, number))
     sender.close()
 
     assert heard.sendings == [[EventNotification(ONE, 1)], [EventNotification(ONE, 999)]]
@@ -138,9 +138,9 @@ def test_close_sends_pending_notifications_and_ends_the_thread(
     monkeypatch.setattr(event_notifier, "BATCH_INTERVAL", FOR_EVER)
     sender = a_sender(heard)
     heard.let_go()
-    sender.put(EventNotification(ONE, 1))
+    sender.add(EventNotification(ONE, 1))
     heard.waited_for(1)
-    sender.put(EventNotification(ONE, 2))
+    sender.add(EventNotification(ONE, 2))
 
     sender.close()
     sender.close()
@@ -152,7 +152,7 @@ def test_close_without_pending_notifications_ends_at_once(a_sender: Make, heard:
     sender = a_sender(heard)
 
     sender.close()
-    sender.put(EventNotification(ONE, 1))
+    sender.add(EventNotification(ONE, 1))
 
     assert heard.sendings == []
 
@@ -167,9 +167,9 @@ def test_failed_batch_is_logged_and_the_next_one_is_sent(a_sender: Make, heard: 
 
     sender = a_sender(send)
     with capture_logs() as logs:
-        sender.put(EventNotification(ONE, 1))
+        sender.add(EventNotification(ONE, 1))
         heard.waited_for(1)
-        sender.put(EventNotification(ONE, 2))
+        sender.add(EventNotification(ONE, 2))
         heard.waited_for(2)
 
     assert heard.sendings == [[EventNotification(ONE, 1)], [EventNotification(ONE, 2)]]

@@ -26,7 +26,7 @@ json = st.recursive(
 
 
 def kept_in(folder: Path, **more: Any) -> LargeValues:
-    return LargeValues(LocalBlobs(folder), keeps=True, **{"from_bytes": SMALL, **more})
+    return LargeValues(LocalBlobs(folder), stores_new=True, **{"from_bytes": SMALL, **more})
 
 
 def row_of(outputs: dict[str, Any], inputs: dict[str, Any] | None = None, run_id: UUID = RUN) -> dict[str, Any]:
@@ -122,7 +122,7 @@ def test_process_without_file_storage_stores_large_values_in_rows(tmp_path: Path
     row = row_of({"text": "x" * 1000})
 
     assert LargeValues().values_row(TENANT, row) is row
-    assert LargeValues(LocalBlobs(tmp_path), keeps=False, from_bytes=SMALL).values_row(TENANT, row) is row
+    assert LargeValues(LocalBlobs(tmp_path), stores_new=False, min_bytes=SMALL).values_row(TENANT, row) is row
 
 
 def test_value_stays_in_its_row_if_the_file_storage_fails(tmp_path: Path):
@@ -135,7 +135,7 @@ def test_value_stays_in_its_row_if_the_file_storage_fails(tmp_path: Path):
 
     row = row_of({"text": "x" * 1000})
 
-    assert LargeValues(Full(tmp_path), keeps=True, from_bytes=SMALL).values_row(TENANT, row) == row
+    assert LargeValues(Full(tmp_path), stores_new=True, min_bytes=SMALL).values_row(TENANT, row) == row
 
 
 def test_error_of_a_missing_file_names_node_and_output_and_what_to_do(tmp_path: Path):

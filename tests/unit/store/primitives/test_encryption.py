@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from canvas.errors import InvalidRequest
 from store.primitives.encryption import CannotUnseal, EncryptionKey, seal, unseal
 
-KEY = EncryptionKey.of("correct horse battery staple")
+KEY = EncryptionKey.from_secret("correct horse battery staple")
 PLACE = "model_accounts/tenant/OpenAI/default"
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
 
@@ -28,7 +28,7 @@ def test_sealed_secret_cannot_be_opened_with_another_key():
     sealed = seal(KEY, "sk-secret", PLACE)
 
     with pytest.raises(CannotUnseal, match="EASEL_SECRET_KEY"):
-        unseal(EncryptionKey.of("some other deployment's key"), sealed, PLACE)
+        unseal(EncryptionKey.from_secret("some other deployment's key"), sealed, PLACE)
 
 
 def test_a_sealed_secret_copied_to_another_row_does_not_open():
@@ -56,7 +56,7 @@ def test_bytes_that_were_not_sealed_cannot_be_opened(noise: bytes):
 
 def test_a_secret_that_can_be_guessed_is_refused():
     with pytest.raises(InvalidRequest, match="16"):
-        EncryptionKey.of("hunter2")
+        EncryptionKey.from_secret("hunter2")
 
 
 def test_a_key_never_shows_in_its_repr():

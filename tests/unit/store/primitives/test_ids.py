@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store.primitives.ids import first_id_at, created_at_of, new_id
+from store.primitives.ids import created_at_of, first_id_at, new_id
 
 MOMENTS = st.datetimes(datetime(1970, 1, 1), datetime(3000, 1, 1), timezones=st.just(UTC))
 

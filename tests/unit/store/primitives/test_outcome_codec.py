@@ -21,14 +21,16 @@ def test_message_end_is_decoded_completely():
 
 
 def test_empty_message_end_is_decoded_as_a_message_end():
-    column = outcome_codec.encode_outcome(Finished(end=MessageEnd()), error=None, restarts_text=False, has_written=False)
+    column = outcome_codec.encode_outcome(
+        Finished(end=MessageEnd()), error=None, restarts_text=False, has_written=False
+    )
 
     assert column == {"is": "Finished", "ends": True}
     assert outcome_codec.decode_outcome(column).outcome == Finished(end=MessageEnd())
 
 
 def test_postponed_failure_keeps_its_delay():
-    postponed = Failed("waits for the allowance of Acme", POSTPONED, retryable=True, again_in=12.5)
+    postponed = Failed("waits for the allowance of Acme", POSTPONED, retryable=True, retry_in=12.5)
 
     column = outcome_codec.encode_outcome(postponed, error=None, restarts_text=False, has_written=False)
 

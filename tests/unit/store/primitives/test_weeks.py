@@ -15,11 +15,11 @@ from store.primitives.weeks import Week
 def test_week_is_found_by_its_name_and_by_an_id_of_its_runs(moment: datetime):
     week = Week.of(moment)
 
-    assert Week.named(week.name) == week
+    assert Week.from_name(week.name) == week
     assert Week.of_run(first_id_at(moment)) == week
-    assert week.begins <= moment < week.ends
+    assert week.begins_at <= moment < week.ends_at
 
 
 @pytest.mark.parametrize("name", ["", "ab", "2026w60", "2026w00", "2026-47", "2026w470", "0000w10"])
 def test_name_that_is_not_a_week_gives_none(name: str):
-    assert Week.named(name) is None
+    assert Week.from_name(name) is None

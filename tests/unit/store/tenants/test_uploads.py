@@ -13,7 +13,7 @@ from store.files.blobs import READ_BYTES, LocalBlobs
 def test_bytes_are_read_by_the_hash_of_their_content(tmp_path: Path):
     blobs = LocalBlobs(tmp_path / "files")
 
-    sha256 = blobs.put(b"quarterly report")
+    sha256 = blobs.store(b"quarterly report")
 
     assert sha256 == hashlib.sha256(b"quarterly report").digest()
     assert blobs.get(sha256) == b"quarterly report"
@@ -22,7 +22,7 @@ def test_bytes_are_read_by_the_hash_of_their_content(tmp_path: Path):
 def test_the_same_content_is_stored_once_and_nothing_else_lies_beside_it(tmp_path: Path):
     blobs = LocalBlobs(tmp_path)
 
-    first, second = blobs.put(b"logo"), blobs.put(b"logo")
+    first, second = blobs.store(b"logo"), blobs.store(b"logo")
 
     assert first == second
     assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == [first.hex()]
@@ -41,8 +41,8 @@ def test_a_file_is_stored_under_the_hash_of_what_it_holds_without_being_read_at_
     file = Parts(data)
     file.seek(5)  # somebody has looked at it
 
-    sha256, size = LocalBlobs(tmp_path).put_file(file)
-    again, _ = LocalBlobs(tmp_path).put_file(Parts(data))
+    sha256, size = LocalBlobs(tmp_path).store_file(file)
+    again, _ = LocalBlobs(tmp_path).store_file(Parts(data))
 
     assert (sha256, size) == (hashlib.sha256(data).digest(), len(data))
     assert again == sha256
@@ -53,7 +53,7 @@ def test_a_file_is_stored_under_the_hash_of_what_it_holds_without_being_read_at_
 def test_stored_files_are_readable_only_by_their_owner(tmp_path: Path):
     blobs = LocalBlobs(tmp_path)
 
-    name = blobs.put(b"private").hex()
+    name = blobs.store(b"private").hex()
 
     assert (tmp_path / name[:2] / name).stat().st_mode & 0o077 == 0
 
@@ -65,7 +65,7 @@ def test_missing_content_is_not_found(tmp_path: Path):
 
 def test_changed_content_is_refused(tmp_path: Path):
     blobs = LocalBlobs(tmp_path)
-    sha256 = blobs.put(b"invoice over 10")
+    sha256 = blobs.store(b"invoice over 10")
     (tmp_path / sha256.hex()[:2] / sha256.hex()).write_bytes(b"invoice over 99")
 
     with pytest.raises(StateError, match="changed"):
@@ -75,8 +75,8 @@ def test_changed_content_is_refused(tmp_path: Path):
 def test_parts_of_a_storage_have_separate_contents_and_are_removed_as_a_whole(tmp_path: Path):
     blobs = LocalBlobs(tmp_path / "files")
     one, other = blobs.part("one"), blobs.part("other")
-    sha256 = one.put(b"logo")
-    other.put(b"logo")
+    sha256 = one.store(b"logo")
+    other.store(b"logo")
 
     assert blobs.parts() == ["one", "other"]
     assert one.clear() == 1

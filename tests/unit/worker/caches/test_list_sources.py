@@ -20,47 +20,47 @@ def written(value: Any) -> StoredValue:
 def test_list_is_cached_after_the_first_read():
     lists, long = ListCache(), written(LONG)
 
-    lists.keep(RUN, "list", long)
+    lists.put_list(RUN, "list", long)
 
-    assert lists.known(RUN, ["list", "other"]) == {"list": long}
-    assert lists.known(uuid4(), ["list"]) == {}
+    assert lists.get_lists(RUN, ["list", "other"]) == {"list": long}
+    assert lists.get_lists(uuid4(), ["list"]) == {}
 
 
 def test_a_newer_list_of_the_same_source_takes_its_place():
     lists, newer = ListCache(), written(LONG * 2)
 
-    lists.keep(RUN, "list", written(LONG))
-    lists.keep(RUN, "list", newer)
+    lists.put_list(RUN, "list", written(LONG))
+    lists.put_list(RUN, "list", newer)
 
-    assert lists.known(RUN, ["list"]) == {"list": newer}
+    assert lists.get_lists(RUN, ["list"]) == {"list": newer}
 
 
 def test_short_and_very_large_lists_are_not_cached():
     lists = ListCache(max_size=3 * MIN_CACHED_SIZE)
 
-    lists.keep(RUN, "short", written(["x"]))
-    lists.keep(RUN, "huge", written(LONG * 4))
+    lists.put_list(RUN, "short", written(["x"]))
+    lists.put_list(RUN, "huge", written(LONG * 4))
 
-    assert lists.known(RUN, ["short", "huge"]) == {}
+    assert lists.get_lists(RUN, ["short", "huge"]) == {}
 
 
 def test_a_cache_of_size_0_caches_nothing():
     lists = ListCache(0)
 
-    lists.keep(RUN, "list", written(LONG))
+    lists.put_list(RUN, "list", written(LONG))
 
-    assert lists.known(RUN, ["list"]) == {}
+    assert lists.get_lists(RUN, ["list"]) == {}
 
 
 def test_the_least_recently_used_go_first():
     lists = ListCache(max_size=5 * MIN_CACHED_SIZE // 2)
     for name in ("one", "two"):
-        lists.keep(RUN, name, written(LONG))
-    lists.known(RUN, ["one"])
+        lists.put_list(RUN, name, written(LONG))
+    lists.get_lists(RUN, ["one"])
 
-    lists.keep(RUN, "three", written(LONG))
+    lists.put_list(RUN, "three", written(LONG))
 
-    assert sorted(lists.known(RUN, ["one", "two", "three"])) == ["one", "three"]
+    assert sorted(lists.get_lists(RUN, ["one", "two", "three"])) == ["one", "three"]
 
 
 @pytest.mark.parametrize(("value", "weight"), [(None, 8), ("abc", 11), (["abc", 1], 27), ({"key": ["ab"]}, 29)])

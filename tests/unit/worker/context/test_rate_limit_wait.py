@@ -26,7 +26,7 @@ def test_long_wait_reschedules_the_activation():
     with pytest.raises(asyncio.CancelledError):
         asyncio.run(waiting(made, LONG))
 
-    assert made.comes_back
+    assert made.is_postponed
     assert made.attempt.postponed is not None
     assert made.attempt.postponed[1] == "Acme (default)"
     assert LONG - RESCHEDULE_EARLY - 1 < reschedule_delay(made.attempt) <= LONG - RESCHEDULE_EARLY
@@ -38,7 +38,7 @@ def test_short_wait_happens_in_place_and_extends_the_deadline():
 
     asyncio.run(waiting(made, MAX_WAIT_IN_PLACE))
 
-    assert not made.comes_back
+    assert not made.is_postponed
     assert made.attempt.deadline >= before + 0.01
 
 
@@ -62,21 +62,21 @@ def test_deadline_is_extended_by_the_time_that_was_waited(monkeypatch: pytest.Mo
 
 def test_unrecorded_request_keeps_the_wait_in_place():
     made = an_attempts()
-    made.sends()
+    made.mark_sent()
 
     asyncio.run(waiting(made, LONG))
-    made.has_recorded()
+    made.mark_recorded()
     with pytest.raises(asyncio.CancelledError):
         asyncio.run(waiting(made, LONG))
 
 
 def test_unrepeatable_work_keeps_the_wait_in_place():
     made = an_attempts()
-    made.acting.begins("unsafe")
+    made.side_effects.declare_effect("unsafe")
 
     asyncio.run(waiting(made, LONG))
 
-    assert not made.comes_back
+    assert not made.is_postponed
 
 
 def test_attempt_that_was_stopped_is_not_rescheduled():
@@ -85,14 +85,14 @@ def test_attempt_that_was_stopped_is_not_rescheduled():
 
     asyncio.run(waiting(made, LONG))
 
-    assert not made.comes_back
+    assert not made.is_postponed
 
 
 def test_wait_during_a_shutdown_keeps_its_place():
     made = an_attempts()
     made.attempt.stopped = AttemptStopped("shutdown")
 
-    assert made.comes_back
+    assert made.is_postponed
 
 
 async def waiting(made: AttemptRateLimitWait, seconds: float) -> None:

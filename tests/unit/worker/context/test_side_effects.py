@@ -12,7 +12,7 @@ from worker.context.side_effects import SideEffectGuard
 def test_only_keyed_and_unsafe_effects_are_recorded():
     written: list[str] = []
     for effect in ("pure", "idempotent", "keyed", "unsafe"):
-        SideEffectGuard(written.append).begins(effect)
+        SideEffectGuard(written.append).declare_effect(effect)
 
     assert written == ["keyed", "unsafe"]
 
@@ -22,12 +22,12 @@ def test_overlapping_unrepeatable_work_is_unsafe_until_the_last_record():
     acting = SideEffectGuard(written.append)
 
     async def work(pause: float) -> None:
-        async with acting.unrepeatable():
+        async with acting.non_repeatable():
             assert acting.is_unsafe
             await asyncio.sleep(pause)
 
     async def all_of_it() -> None:
-        acting.begins("keyed")
+        acting.declare_effect("keyed")
         await asyncio.gather(work(0.01), work(0.02), work(0))
         assert not acting.is_unsafe
         await work(0)
@@ -44,7 +44,7 @@ def test_work_without_a_record_stays_unsafe(end: BaseException):
 
     async def work() -> None:
         with suppress(type(end)):
-            async with acting.unrepeatable():
+            async with acting.non_repeatable():
                 raise end
 
     asyncio.run(work())
@@ -59,7 +59,7 @@ def test_work_that_never_began_is_not_unsafe():
     acting = SideEffectGuard(refused)
 
     with pytest.raises(AttemptStopped):
-        acting.begins("unsafe")
+        acting.declare_effect("unsafe")
 
     assert not acting.is_unsafe
 
@@ -69,8 +69,8 @@ def test_unrepeatable_work_in_an_unsafe_node_records_nothing():
     acting = SideEffectGuard(written.append)
 
     async def work() -> None:
-        acting.begins("unsafe")
-        async with acting.unrepeatable():
+        acting.declare_effect("unsafe")
+        async with acting.non_repeatable():
             pass
 
     asyncio.run(work())

@@ -27,7 +27,7 @@ def speaking(heard: Heard, stopped: list[bool]) -> MessageStreamWriter:
     voice = MessageStreamWriter(
         claim, cast("Any", None), cast("Any", heard), lambda tx: True, False, is_stopped=lambda: bool(stopped)
     )
-    voice._take_row = lambda turn: StreamLease(0, "", 0)  # type: ignore[method-assign]
+    voice._claim_row = lambda turn: StreamLease(0, "", 0)  # type: ignore[method-assign]
     return voice
 
 
@@ -36,16 +36,16 @@ def test_text_after_the_stop_is_neither_sent_nor_stored():
 
     async def talk() -> MessageStreamWriter:
         voice = speaking(heard, stopped)
-        await voice.say("Before. ")
+        await voice.write("Before. ")
         stopped.append(True)
-        await voice.say("After.")
+        await voice.write("After.")
         await voice.finish()
         return voice
 
     voice = asyncio.run(talk())
 
     assert heard.text == "Before. "
-    assert voice.said == ["Before. "]
+    assert voice.parts == ["Before. "]
 
 
 def test_text_that_waits_when_the_attempt_stops_is_not_sent():
@@ -53,8 +53,8 @@ def test_text_that_waits_when_the_attempt_stops_is_not_sent():
 
     async def talk() -> None:
         voice = speaking(heard, stopped)
-        await voice.say("Left. ")
-        await voice.say("Waiting.")
+        await voice.write("Left. ")
+        await voice.write("Waiting.")
         stopped.append(True)
         await voice.finish()
 

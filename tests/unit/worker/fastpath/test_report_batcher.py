@@ -28,7 +28,7 @@ class Comer(PendingReport):
 
     def wait(self) -> None:
         self.waits.set()
-        assert self._called.wait(PATIENCE), "nobody has called it"
+        assert self._woken.wait(PATIENCE), "nobody has called it"
 
 
 @pytest.fixture
@@ -41,12 +41,12 @@ def report(
     joint: ReportBatcher, part: Comer, *, fails: bool = False, stored: list[Sequence[PendingReport]] | None = None
 ) -> bool:
     """Report as a worker does; whether it had to go alone."""
-    with joint.turn(part) as turn:
-        if len(turn.batch) > 1 and not fails:
-            for each in turn.batch:
+    with joint.join(part) as turn:
+        if len(turn.reports) > 1 and not fails:
+            for each in turn.reports:
                 each.is_stored = True
-        if turn.batch and stored is not None:
-            stored.append(turn.batch)
+        if turn.reports and stored is not None:
+            stored.append(turn.reports)
     return not part.is_stored
 
 
@@ -62,8 +62,8 @@ def come(joint: ReportBatcher, threads: ThreadPoolExecutor, *parts: Comer, **how
 def test_first_report_is_stored_alone_and_at_once():
     joint, first = ReportBatcher(), Comer()
 
-    with joint.turn(first) as turn:
-        batch = turn.batch
+    with joint.join(first) as turn:
+        batch = turn.reports
 
     assert batch == (first,)
     assert not first.waits.is_set()
@@ -72,7 +72,7 @@ def test_first_report_is_stored_alone_and_at_once():
 def test_reports_that_arrive_meanwhile_are_stored_by_one_of_them(threads: ThreadPoolExecutor):
     joint, parts, stored = ReportBatcher(), [Comer(), Comer(), Comer()], list[Sequence[PendingReport]]()
 
-    with joint.turn(Comer()):
+    with joint.join(Comer()):
         came = come(joint, threads, *parts, stored=stored)
         assert not any(part.is_stored for part in parts)
 
@@ -84,7 +84,7 @@ def test_large_report_is_stored_alone(threads: ThreadPoolExecutor):
     joint, stored = ReportBatcher(), list[Sequence[PendingReport]]()
     first, second, large, last = parts = [Comer(), Comer(), Comer(size=10_000_000), Comer()]
 
-    with joint.turn(Comer()):
+    with joint.join(Comer()):
         came = come(joint, threads, *parts, stored=stored)
 
     for each in came:
@@ -95,7 +95,7 @@ def test_large_report_is_stored_alone(threads: ThreadPoolExecutor):
 def test_next_reporter_begins_right_after_the_commit(threads: ThreadPoolExecutor):
     joint, part = ReportBatcher(), Comer()
 
-    with joint.turn(Comer()) as turn:
+    with joint.join(Comer()) as turn:
         (came,) = come(joint, threads, part)
         turn.end()
         is_alone = came.result(PATIENCE)
@@ -106,7 +106,7 @@ def test_next_reporter_begins_right_after_the_commit(threads: ThreadPoolExecutor
 def test_each_report_of_a_failed_batch_is_stored_alone(threads: ThreadPoolExecutor):
     joint, parts = ReportBatcher(), [Comer(), Comer(), Comer()]
 
-    with joint.turn(Comer()):
+    with joint.join(Comer()):
         came = come(joint, threads, *parts, fails=True)
 
     assert [each.result(PATIENCE) for each in came] == [True, True, True]
@@ -117,10 +117,10 @@ def test_reporter_that_fails_with_a_batch_wakes_the_others(threads: ThreadPoolEx
     joint, breaks, others = ReportBatcher(), Comer(), [Comer(), Comer()]
 
     def break_off() -> None:
-        with joint.turn(breaks):
+        with joint.join(breaks):
             raise KeyboardInterrupt
 
-    with joint.turn(Comer()):
+    with joint.join(Comer()):
         broken = threads.submit(break_off)
         assert breaks.waits.wait(PATIENCE)
         came = come(joint, threads, *others)
@@ -133,7 +133,7 @@ def test_reporter_that_fails_with_a_batch_wakes_the_others(threads: ThreadPoolEx
 def test_batch_is_limited_in_size(threads: ThreadPoolExecutor):
     joint, parts, stored = ReportBatcher(), [Comer() for _ in range(MAX_BATCH + 3)], list[Sequence[PendingReport]]()
 
-    with joint.turn(Comer()):
+    with joint.join(Comer()):
         came = come(joint, threads, *parts, stored=stored)
 
     assert [each.result(PATIENCE) for each in came] == [False] * len(parts)
@@ -143,8 +143,8 @@ def test_batch_is_limited_in_size(threads: ThreadPoolExecutor):
 def test_reports_of_different_runs_do_not_wait_for_each_other():
     joint, other = ReportBatcher(), Comer(TWO)
 
-    with joint.turn(Comer(ONE)), joint.turn(other) as turn:
-        batch = turn.batch
+    with joint.join(Comer(ONE)), joint.join(other) as turn:
+        batch = turn.reports
 
     assert batch == (other,)
     assert not other.waits.is_set()

@@ -46,12 +46,14 @@ def test_working_loop_is_never_reported(loop: WorkerLoop) -> None:
     waiting = loop.submit(asyncio.sleep(3600))
 
     for _ in range(10):
-        assert turning.look(10.0) is None
+        assert turning.check(10.0) is None
         loop.submit(asyncio.sleep(0)).result(timeout=5)
     waiting.cancel()
 
 
-def test_attempt_that_blocks_the_loop_is_logged_and_not_released(loop: WorkerLoop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_attempt_that_blocks_the_loop_is_logged_and_not_released(
+    loop: WorkerLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
     everything = structlog.make_filtering_bound_logger(0)  # whatever level somebody has configured
     monkeypatch.setattr(
         turning_module, "log", structlog.wrap_logger(structlog.ReturnLogger(), wrapper_class=everything)
@@ -59,15 +61,15 @@ def test_attempt_that_blocks_the_loop_is_logged_and_not_released(loop: WorkerLoo
     guilty, innocent = (Attempt(uuid4(), uuid4(), uuid4()) for _ in range(2))
     leases, goes_on = Held(guilty, innocent), list[bool]()
     turning = turning_of(loop, leases)
-    turning.look(1.0)
+    turning.check(1.0)
 
     with structlog.contextvars.bound_contextvars(activation_id=str(guilty.activation_id), node="Agent:0"):
         blocked = loop.submit(block(goes_on))
     until_in(loop, "block_deep_down")
     with capture_logs() as logs:
-        turning.look(1.0)
-        early = [turning.look(6.0), turning.look(6.0)]
-        late = turning.look(30.0)
+        turning.check(1.0)
+        early = [turning.check(6.0), turning.check(6.0)]
+        late = turning.check(30.0)
     goes_on.append(True)
     blocked.result(timeout=5)
 

@@ -20,47 +20,47 @@ def hint_of(attempt: Attempt) -> TaskRef:
 def test_second_poison_task_is_set_aside_until_the_first_leaves():
     place = PoisonTaskSlot()
     first, second = an_attempt(), an_attempt()
-    assert place.take(first)
+    assert place.acquire(first)
 
-    is_taken = place.take(second)
+    is_taken = place.acquire(second)
 
     assert not is_taken
-    assert place.leave(first) == hint_of(second)
-    assert place.take(an_attempt())
+    assert place.release(first) == hint_of(second)
+    assert place.acquire(an_attempt())
 
 
 def test_attempt_without_the_slot_frees_nothing():
     place = PoisonTaskSlot()
     holder, stranger = an_attempt(), an_attempt()
-    place.take(holder)
+    place.acquire(holder)
 
-    assert place.leave(stranger) is None
-    assert not place.take(an_attempt())
+    assert place.release(stranger) is None
+    assert not place.acquire(an_attempt())
 
 
 def test_task_that_comes_twice_is_set_aside_once():
     place = PoisonTaskSlot()
     first, second = an_attempt(), an_attempt()
-    place.take(first)
-    place.take(second)
-    place.take(an_attempt(hint_of(second)))
+    place.acquire(first)
+    place.acquire(second)
+    place.acquire(an_attempt(hint_of(second)))
 
-    assert place.leave(first) == hint_of(second)
-    place.take(second)
-    assert place.leave(second) is None
+    assert place.release(first) == hint_of(second)
+    place.acquire(second)
+    assert place.release(second) is None
 
 
 def test_abandoned_attempt_does_not_keep_the_slot():
     place = PoisonTaskSlot()
     stuck, other = an_attempt(), an_attempt()
-    place.take(stuck)
-    place.take(other)
-    stuck.is_left_behind = True
+    place.acquire(stuck)
+    place.acquire(other)
+    stuck.is_abandoned = True
 
     again = an_attempt(hint_of(other))
-    assert place.take(again)
-    assert place.leave(stuck) is None
-    assert not place.take(an_attempt())
+    assert place.acquire(again)
+    assert place.release(stuck) is None
+    assert not place.acquire(an_attempt())
 
 
 @given(st.lists(st.integers(0, 5), max_size=40))
@@ -72,15 +72,15 @@ def test_at_most_one_attempt_has_the_slot_and_every_task_is_executed(comers: lis
 
     for comer in comers:
         attempt = an_attempt(hints[comer])
-        if place.take(attempt):
+        if place.acquire(attempt):
             assert holder is None
             holder = attempt
         else:
             assert holder is not None
             aside.add(hints[comer])
     while holder is not None:
-        following = place.leave(holder)
+        following = place.release(holder)
         assert (following is None) == (not aside)
         aside.discard(following or hints[0])
         holder = an_attempt(following) if following else None
-        assert holder is None or place.take(holder)
+        assert holder is None or place.acquire(holder)

@@ -9,9 +9,9 @@ from uuid import UUID, uuid4
 import pytest
 
 from canvas.errors import ModelError
-from providers.models.chat.catalogue import Limits
+from providers.models.chat.catalogue import RequestLimits
 from providers.models.chat.scripted import Script
-from providers.models.vendors.accounts import VendorAccount, AccountModel
+from providers.models.vendors.accounts import AccountModel, VendorAccount
 from store.db.database import Database
 from store.tenants import budgets, model_accounts
 from worker.services import models
@@ -37,7 +37,7 @@ class Rows:
         yield
 
     def models(self, script: Script | None = None) -> CachedTenantModels:
-        return CachedTenantModels(cast(Database, self), [SHARED], Limits(), None, script=lambda _: script)
+        return CachedTenantModels(cast(Database, self), [SHARED], RequestLimits(), None, script=lambda _: script)
 
     def _no_budgets(self, *_: Any) -> list[Any]:
         return []
@@ -91,7 +91,7 @@ def test_model_is_opened_once_while_its_account_is_cached(monkeypatch: pytest.Mo
 
     async def opened() -> tuple[object, ...]:
         asked = [(tenant_id, "m"), (tenant_id, "m"), (other, "m"), (tenant_id, "m@OpenAI-API-Compatible")]
-        return tuple([await found.unpaid(*each) for each in asked])
+        return tuple([await found.open_unmetered(*each) for each in asked])
 
     first, again, of_another_tenant, by_another_name = asyncio.run(opened())
 
@@ -122,7 +122,7 @@ def test_expired_accounts_are_removed_from_the_cache(monkeypatch: pytest.MonkeyP
         found.accounts(uuid4())
 
     assert len(rows.read) == 5
-    assert found.kept <= 2
+    assert found.cached_tenants <= 2
 
 
 def test_embedding_and_reranking_models_are_found_by_id(monkeypatch: pytest.MonkeyPatch):

@@ -10,7 +10,7 @@ import pytest
 
 from cli.conformance.cases import Case, load_case
 from cli.conformance.compare.agreement import NOTHING
-from cli.conformance.compare.compare import Difference, ObservedRun, ObservedCase, Refusal, compare
+from cli.conformance.compare.compare import Difference, ObservedCase, ObservedRun, Refusal, compare
 from cli.conformance.compare.normalise import normalise
 
 RECORDINGS = Path(__file__).parents[4] / "recordings"

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from components.documents.blocks import Span
 from components.documents.page.fonts import Face, Glyph
-from components.documents.page.lines import break_lines, to_cells, natural_width, cut_to_width
+from components.documents.page.lines import break_lines, cut_to_width, natural_width, to_cells
 
 PLAIN = Face("text")
 

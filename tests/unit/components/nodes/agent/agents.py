@@ -76,7 +76,9 @@ def echo_tool(
         "query": Argument("string", "what to echo", required=True, default="{sys.query}"),
         "times": Argument("integer", "how often", default=1),
     }
-    return Tool(name, name.lower(), EchoParams, "Echoes.", arguments, call, effect=effect, empty=None, **settings)
+    return Tool(
+        name, name.lower(), EchoParams, "Echoes.", arguments, call, effect=effect, empty_outputs=None, **settings
+    )
 
 
 @contextmanager

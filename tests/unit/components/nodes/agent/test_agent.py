@@ -17,7 +17,7 @@ RUNNING = f"{THINK_START}Running the echo_0 tool...{THINK_END}"
 
 
 def aloud(**told: Any) -> FakeContext:
-    return FakeContext(globals={"sys.query": "Q"}, speaks=True, **told)
+    return FakeContext(globals={"sys.query": "Q"}, is_streaming=True, **told)
 
 
 def loaded(**params: Any) -> AgentParams:
@@ -42,7 +42,7 @@ def test_agent_whose_output_is_unused_does_not_call_its_model():
     script = Script([{"reply": "hello"}])
 
     with known(echo_tool(Calls())):
-        outcome, _ = ask(script, FakeContext(heard=False), tools=[ECHO])
+        outcome, _ = ask(script, FakeContext(has_reader=False), tools=[ECHO])
 
     assert outcome == Finished()
     assert script.requests == ()

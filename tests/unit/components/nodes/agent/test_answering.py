@@ -26,7 +26,7 @@ def conversation(turns: int) -> list[dict[str, Any]]:
 def aloud(turns: int = 0, sources: bool = False, **more: Any) -> FakeContext:
     store = {"chunks": {"417": CHUNK} if sources else {}, "doc_aggs": {}}
     return FakeContext(
-        globals={"sys.query": "Q", **more}, speaks=True, entries=conversation(turns), reference_store=store
+        globals={"sys.query": "Q", **more}, is_streaming=True, entries=conversation(turns), reference_store=store
     )
 
 
@@ -70,7 +70,7 @@ def test_a_question_that_could_not_be_completed_is_asked_as_it_is(answer: dict[s
 def test_agent_that_does_not_stream_neither_completes_questions_nor_cites():
     script = Script([{"reply": "a"}])
     ctx = aloud(3, sources=True)
-    ctx.speaks = False
+    ctx.is_streaming = False
 
     with known(echo_tool(Calls())):
         ask(script, ctx, tools=[ECHO], sys_prompt="S")
@@ -248,9 +248,9 @@ class Crashing(FakeContext):
 
     left = -1
 
-    async def record(self, key: str, value: Any) -> bool:
+    async def journal_put(self, key: str, value: Any) -> bool:
         assert key not in self.journal
-        is_new = await super().record(key, value)
+        is_new = await super().journal_put(key, value)
         self.left -= 1
         if self.left == 0:
             raise Crash

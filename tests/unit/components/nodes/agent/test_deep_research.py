@@ -18,9 +18,9 @@ from components.nodes.agent.agent import AgentParams
 from components.nodes.agent.deep_research import DeepResearchParams, deep_research
 from components.nodes.agent.research_prompts import FollowUp, Verdict, parse_follow_ups, parse_verdict
 from components.nodes.agent.tool_set import tool_function
-from components.tools.framework import evidence
+from components.tools.framework import citations
 from components.tools.framework.base import Argument, Tool, ToolParams, ToolResult
-from components.tools.framework.evidence import Hit
+from components.tools.framework.citations import Hit
 from providers.models.chat.scripted import Script
 from tests.fakes import FakeContext, run
 from tests.unit.components.nodes.agent.agents import Calls, Log, ask, calls, echo_tool, known, scripted
@@ -66,7 +66,7 @@ class Finder:
         if self._fails:
             raise ToolError("The search is away.")
         pages = self._found.get(query, [f"About {query}."])
-        text = await evidence.cite_hits([Hit(page, f"https://x.test/{page}", page) for page in pages], ctx)
+        text = await citations.cite_hits([Hit(page, f"https://x.test/{page}", page) for page in pages], ctx)
         return ToolResult({"formalized_content": text})
 
 
@@ -248,7 +248,7 @@ def test_empty_question_is_not_searched():
 
 # -- how it is told --------------------------------------------------------------------------------------------------
 def test_progress_is_streamed_as_reasoning_before_the_answer():
-    ctx = FakeContext(globals={"sys.query": "Prices?"}, speaks=True)
+    ctx = FakeContext(globals={"sys.query": "Prices?"}, is_streaming=True)
 
     outcome, *_ = researched(Finder(), ENOUGH, ANSWER, ctx=ctx)
 
@@ -260,7 +260,7 @@ def test_progress_is_streamed_as_reasoning_before_the_answer():
 
 
 def test_failure_of_a_streaming_research_is_written():
-    ctx = FakeContext(globals={"sys.query": "Prices?"}, speaks=True)
+    ctx = FakeContext(globals={"sys.query": "Prices?"}, is_streaming=True)
 
     outcome, *_ = researched(Finder(fails=True), ENOUGH, ctx=ctx)
 
@@ -279,7 +279,7 @@ def test_research_without_an_answer_asks_for_none():
 
 
 def test_research_without_an_answer_streams_nothing():
-    ctx = FakeContext(globals={"sys.query": "Prices?"}, speaks=True)
+    ctx = FakeContext(globals={"sys.query": "Prices?"}, is_streaming=True)
 
     outcome, *_ = researched(Finder(), ENOUGH, ctx=ctx, answers=False)
 
@@ -444,4 +444,4 @@ def _carried_out(
     with known(finder.tool):
         params = DeepResearchParams.model_validate({"llm_id": "m", "tools": [SEARCH]})
     sources = [tool_function(entry, 0) for entry in params.tools]
-    return asyncio.run(research.Research(ctx, scripted(script), sources, tell, bounds).carry_out("Q"))
+    return asyncio.run(research.Research(ctx, scripted(script), sources, tell, bounds).run("Q"))

@@ -7,10 +7,10 @@ import pytest
 from components.nodes.agent.rounds import ToolRounds
 from components.nodes.agent.tool_calls import ToolCalls
 from components.nodes.agent.tool_set import ToolEntry, index_by_name, tool_function
-from components.nodes.llm.answer_stream import StreamedAnswer, BufferedAnswer
+from components.nodes.llm.answer_stream import BufferedAnswer, StreamedAnswer
 from providers.models.chat.retrying_model import RetryingModel
 from providers.models.chat.scripted import Script
-from providers.models.types.chat import CallsDelta, ChatRequest, Completion, Delta, ContentDelta, ToolCall, Wire
+from providers.models.types.chat import CallsDelta, ChatRequest, Completion, ContentDelta, Delta, ToolCall, Wire
 from tests.fakes import FakeContext
 from tests.unit.components.nodes.agent.agents import Calls, EchoParams, calls, echo_tool, scripted, texts
 

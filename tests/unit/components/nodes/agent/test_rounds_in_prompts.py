@@ -90,7 +90,7 @@ def test_a_long_history_keeps_its_beginning_and_its_end():
 
 
 def test_answer_is_streamed_after_the_tools_that_ran():
-    ctx = FakeContext(globals={"sys.query": "Q"}, speaks=True)
+    ctx = FakeContext(globals={"sys.query": "Q"}, is_streaming=True)
     rules = [ANALYSE, REFLECT, complete(last="goes well"), step(("echo_0", {"query": "1"}))]
 
     outcome, ctx, _, _ = in_prompts(rules, ctx)
@@ -117,7 +117,7 @@ def test_failed_analysis_or_reflection_is_skipped():
 def test_an_error_between_the_steps_is_the_answer():
     quiet, _, _, _ = in_prompts([ANALYSE, {"error": "invalid"}])
     spoken, ctx, _, _ = in_prompts(
-        [ANALYSE, {"error": "invalid"}], FakeContext(globals={"sys.query": "Q"}, speaks=True)
+        [ANALYSE, {"error": "invalid"}], FakeContext(globals={"sys.query": "Q"}, is_streaming=True)
     )
 
     error = "**ERROR**: INVALID_REQUEST - invalid"

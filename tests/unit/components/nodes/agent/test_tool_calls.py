@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from canvas.errors import NodeFailure
-from components.nodes.agent.tool_calls import MAX_RESULT_BYTES, ToolCalls, FinishedCall
-from components.nodes.agent.tool_set import ToolEntry, Function, index_by_name, tool_function
+from components.nodes.agent.tool_calls import MAX_RESULT_BYTES, FinishedCall, ToolCalls
+from components.nodes.agent.tool_set import Function, ToolEntry, index_by_name, tool_function
 from components.tools.framework.base import ToolResult, ToolRun
 from providers.models.types.chat import ToolCall, Usage
 from tests.fakes import FakeContext
@@ -30,7 +30,7 @@ def carried_out(
     async def all_of_them() -> ToolCalls:
         ends_at = asyncio.get_running_loop().time() + seconds
         rounds = ToolCalls(ctx, index_by_name(functions), ends_at, at_once)
-        await rounds.carry_out([ToolCall(f"id{i}", name, text) for i, (name, text) in enumerate(calls)], "0")
+        await rounds.run([ToolCall(f"id{i}", name, text) for i, (name, text) in enumerate(calls)], "0")
         return rounds
 
     return asyncio.run(all_of_them())
@@ -53,7 +53,7 @@ def test_unsafe_call_has_an_unknown_outcome_until_its_result_is_recorded():
 
 
 def results(done: ToolCalls) -> list[Any]:
-    return [used.result for used in done.used]
+    return [used.result for used in done.finished]
 
 
 def test_error_of_a_call_is_its_result():
@@ -123,7 +123,7 @@ def test_calls_of_a_round_run_side_by_side_and_results_keep_their_order():
     done = carried_out(FakeContext(), functions, ("echo_0", "{}"), ("fast_1", "{}"))
 
     assert results(done) == ["first", "second"]
-    assert [used.name for used in done.used] == ["echo_0", "fast_1"]
+    assert [used.name for used in done.finished] == ["echo_0", "fast_1"]
 
 
 @pytest.mark.parametrize(("at_once", "most"), [(8, 8), (5, 5), (1, 1)])
@@ -175,7 +175,7 @@ def test_results_are_sent_as_text_or_json(answer: Any, text: str):
 
     done = carried_out(FakeContext(), [function(call)], ("f_0", "{}"))
 
-    assert done.used[0].text == text
+    assert done.finished[0].text == text
 
 
 @pytest.mark.parametrize("letter", ["x", "é", "字"])
@@ -184,7 +184,7 @@ def test_a_long_result_is_cut_with_a_note(letter: str, wrap: Any):
     async def call(arguments: Any, ctx: Any) -> ToolRun:
         return ToolRun({}, wrap(letter * (MAX_RESULT_BYTES + 1)))
 
-    (used,) = carried_out(FakeContext(), [function(call)], ("f_0", "{}")).used
+    (used,) = carried_out(FakeContext(), [function(call)], ("f_0", "{}")).finished
 
     assert len(used.text.encode()) <= MAX_RESULT_BYTES
     assert used.text.endswith(f"{letter}\n[The result was too long and ends here.]")
@@ -216,7 +216,7 @@ def test_what_a_tool_spends_and_makes_is_counted_also_in_another_attempt():
 
     assert first.usage == second.usage == Usage(1, 2, 3, 1)
     assert done.artifacts == [files[0]]
-    assert done.used == [FinishedCall("f_0", {"a": 1}, "made")]
+    assert done.finished == [FinishedCall("f_0", {"a": 1}, "made")]
     assert [trace["tool_name"] for trace in first.traces] == ["f_0"]
     assert second.traces == []
     assert json.loads(json.dumps(first.journal)) == first.journal
@@ -232,7 +232,7 @@ def test_tool_shares_its_agents_values_but_has_its_own_journal_keys():
         await ctx.record("k", 1)
         return ToolRun({}, "")
 
-    ctx = FakeContext(node_id="Agent:A", name="Lead", globals={"sys.query": "Q"}, speaks=True)
+    ctx = FakeContext(node_id="Agent:A", name="Lead", globals={"sys.query": "Q"}, is_streaming=True)
     carried_out(ctx, [function(call)], ("f_0", "{}"), ("f_0", "{}"))
 
     assert sorted(seen) == [
@@ -249,7 +249,7 @@ def test_lost_lease_in_a_round_is_raised_unchanged():
         pass
 
     class Losing(FakeContext):
-        async def record(self, key: str, value: Any) -> bool:
+        async def journal_put(self, key: str, value: Any) -> bool:
             raise Lost
 
     with pytest.raises(Lost):
@@ -262,7 +262,7 @@ def test_a_result_of_none_falls_back_to_the_content_or_to_all_outputs():
 
     done = carried_out(FakeContext(), [echo(Calls(), nothing)], ("echo_0", "{}"))
 
-    assert done.used[0].text == '{"content": "", "json": [1]}'
+    assert done.finished[0].text == '{"content": "", "json": [1]}'
 
 
 @settings(max_examples=15)
@@ -270,7 +270,7 @@ def test_a_result_of_none_falls_back_to_the_content_or_to_all_outputs():
 def test_no_arguments_break_a_call(text: str):
     done = carried_out(FakeContext(), [echo(Calls())], ("echo_0", text))
 
-    assert isinstance(done.used[0].text, str)
+    assert isinstance(done.finished[0].text, str)
 
 
 @pytest.mark.parametrize(("name", "path"), [("Ask", "Ask"), ("", "Agent:0")])

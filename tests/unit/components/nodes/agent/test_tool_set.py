@@ -20,7 +20,9 @@ def no_agent(_: Any) -> Any:
 
 
 def tool(name: str, **params: Any) -> Function:
-    return tool_function(parse_entry({"component_name": name, "params": {"api_key": "key-1234", **params}}, no_agent), 0)
+    return tool_function(
+        parse_entry({"component_name": name, "params": {"api_key": "key-1234", **params}}, no_agent), 0
+    )
 
 
 def called(

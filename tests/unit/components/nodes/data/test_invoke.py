@@ -22,7 +22,9 @@ GLOBALS = {
 }  # fmt: skip
 
 
-def replying(content: bytes | str = b"", content_type: str = "text/plain; charset=utf-8") -> Callable[[HttpCall], HttpResponse]:
+def replying(
+    content: bytes | str = b"", content_type: str = "text/plain; charset=utf-8"
+) -> Callable[[HttpCall], HttpResponse]:
     data = content.encode() if isinstance(content, str) else content
     return lambda call: HttpResponse(200, {"content-type": content_type}, data, call.url)
 
@@ -428,7 +430,7 @@ def test_an_url_is_needed():
 )
 def test_the_time_limit_has_room_for_all_tries(params: dict[str, Any], seconds: float):
     assert time_limit(InvokeParams.model_validate({"url": "http://x", **params})) == seconds
-    assert invoke.asks_for is time_limit
+    assert invoke.needed_seconds is time_limit
 
 
 @settings(max_examples=40, deadline=None)

@@ -108,7 +108,7 @@ def test_a_row_that_cannot_be_carried_out_fails_the_node_and_keeps_what_was_writ
     with pytest.raises(AssignmentFailed) as failure:
         assigned(ctx, row("env.v", "set", "first"), bad, row("env.v", "set", "last"))
 
-    assert failure.value.assigned == {"env.v": "first"}
+    assert failure.value.assignments == {"env.v": "first"}
 
 
 def test_numbers_do_not_grow_without_bound():

@@ -12,7 +12,7 @@ from canvas.document.references import Ref
 from canvas.errors import NodeFailure, ToolError, UnresolvedReference
 from canvas.outcome import Finished, MessageEnd
 from components.context import AUDIO_END, AUDIO_START, THINK_END, THINK_START
-from components.nodes.flow.message import MessageParams, message, leading_text
+from components.nodes.flow.message import MessageParams, leading_text, message
 from tests.fakes import FakeContext, run
 from tests.unit.components.nodes.llm.test_read_aloud import Log
 
@@ -304,7 +304,7 @@ def opened(ctx: FakeContext, text: str, **params: Any) -> str | None:
         return ref.node not in ctx.not_run
 
     definition = {"content": [text], **params}
-    return leading_text(definition, "LLM:A", ctx.lookup, known, ctx.listens_to)
+    return leading_text(definition, "LLM:A", ctx.lookup, known, ctx.streams_from)
 
 
 def test_leading_text_is_the_text_before_a_nodes_content():
@@ -353,7 +353,7 @@ def test_message_begins_with_its_leading_text(before: str, value: str, thought: 
         listened={"LLM:A"},
     )
 
-    ahead = leading_text({"content": [text]}, "LLM:A", ctx.lookup, lambda ref: ref.node is None, ctx.listens_to)
+    ahead = leading_text({"content": [text]}, "LLM:A", ctx.lookup, lambda ref: ref.node is None, ctx.streams_from)
     content(ctx, text)
 
     assert ahead is not None

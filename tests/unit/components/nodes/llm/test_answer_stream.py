@@ -1,7 +1,7 @@
 import asyncio
 
 from components.context import THINK_END, THINK_START
-from components.nodes.llm.answer_stream import StreamedAnswer, BufferedAnswer, optional_output
+from components.nodes.llm.answer_stream import BufferedAnswer, StreamedAnswer, optional_output
 from providers.models.chat.scripted import Script
 from providers.models.types.chat import ChatRequest, Completion
 from tests.fakes import FakeContext
@@ -15,9 +15,9 @@ def test_reasoning_over_several_answers_is_one_section_until_a_text_is_written()
     speech = StreamedAnswer(ctx, scripted(Script([])))
 
     async def speak() -> None:
-        await speech.retell(Completion("", "first "))
-        await speech.running("echo_0")
-        await speech.retell(Completion("Hello", " second"))
+        await speech.replay(Completion("", "first "))
+        await speech.announce_tool("echo_0")
+        await speech.replay(Completion("Hello", " second"))
 
     asyncio.run(speak())
 

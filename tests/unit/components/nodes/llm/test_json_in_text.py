@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from components.nodes.llm.json_in_text import to_storable_json, read_json
+from components.nodes.llm.json_in_text import read_json, to_storable_json
 
 
 @pytest.mark.parametrize(

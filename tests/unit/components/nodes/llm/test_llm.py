@@ -13,11 +13,11 @@ from providers.models.chat.echo import echo_answer
 from providers.models.types.chat import (
     ChatRequest,
     Completion,
+    ContentDelta,
     Delta,
     ErrorDelta,
     ModelSpec,
     ReasoningDelta,
-    ContentDelta,
     Usage,
     UsageDelta,
 )
@@ -71,7 +71,7 @@ def ask(model: Model, ctx: FakeContext | None = None, **params: Any) -> tuple[Ou
 
 
 def aloud() -> FakeContext:
-    return FakeContext(globals={"sys.query": "Q"}, speaks=True)
+    return FakeContext(globals={"sys.query": "Q"}, is_streaming=True)
 
 
 def test_a_question_is_asked_and_the_answer_becomes_the_content():
@@ -90,7 +90,7 @@ def test_a_question_is_asked_and_the_answer_becomes_the_content():
 def test_node_whose_output_is_unused_does_not_call_its_model():
     model = Model("hello")
 
-    outcome, _ = ask(model, FakeContext(globals={"sys.query": "Q"}, heard=False))
+    outcome, _ = ask(model, FakeContext(globals={"sys.query": "Q"}, has_reader=False))
 
     assert outcome == Finished(outputs={})
     assert model.requests == []
@@ -327,7 +327,7 @@ def test_delta_with_the_error_mark_ends_the_stream():
 def test_empty_question_writes_the_error_to_the_stream():
     model = Model([ContentDelta("x")])
 
-    outcome, ctx = ask(model, FakeContext(globals={"sys.query": ""}, speaks=True))
+    outcome, ctx = ask(model, FakeContext(globals={"sys.query": ""}, is_streaming=True))
 
     assert model.requests == []
     assert isinstance(outcome, Finished)
@@ -341,7 +341,7 @@ def test_error_while_writing_ends_the_call():
     async def gone(text: str) -> None:
         raise ConnectionError(text)
 
-    ctx.say = gone
+    ctx.write = gone
     with pytest.raises(ConnectionError):
         ask(model, ctx)
 

@@ -13,11 +13,11 @@ from components.nodes.llm.model_call import (
     PromptParams,
     assemble_prompt,
     base_delay,
+    build_request,
     continue_history,
     generation_params,
-    to_number,
     retry_wait,
-    build_request,
+    to_number,
 )
 from components.nodes.llm.prompts import citation_guide, cut_guides
 from providers.models.types.chat import ChatRequest, ModelSpec

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from canvas.errors import NodeFailure
 from components.text.extraction import tables
-from components.text.extraction.tables import Table, join, to_markdown, from_grid, from_rows, from_value, stack
+from components.text.extraction.tables import Table, from_grid, from_rows, from_value, join, stack, to_markdown
 
 NAMES = from_grid([["id", "name"], [1, "a"], [2, "b"]])
 VALUES = from_grid([["id", "v"], [2, 20], [3, 30]])

@@ -25,7 +25,7 @@ class Sandbox:
 
     def __init__(self, result: ProgramResult | ToolError, *, repeatable: bool = True) -> None:
         self._result = result
-        self.repeatable = repeatable
+        self.is_repeatable = repeatable
         self.programs: list[Program] = []
 
     async def run(self, program: Program) -> ProgramResult:

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from canvas.errors import ToolError
-from components.tools.code.output_contract import content_text, contract_of, to_json_value, parse_printed, type_of
+from components.tools.code.output_contract import content_text, contract_of, parse_printed, to_json_value, type_of
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -16,7 +16,7 @@ JSON = st.recursive(
 
 
 def mismatch(of: Any, value: Any) -> str | None:
-    return contract_of({"result": {"type": of, "value": ""}}).mismatch(value)
+    return contract_of({"result": {"type": of, "value": ""}}).find_mismatch(value)
 
 
 @pytest.mark.parametrize(

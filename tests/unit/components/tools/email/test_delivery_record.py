@@ -26,9 +26,9 @@ def test_message_begun_by_another_attempt_meanwhile_is_not_delivered():
     deliveries = DeliveryRecord(ctx)
 
     async def deliver() -> Any:
-        assert await deliveries.look() is None
-        await ctx.record("mail:begun:0", True)
-        await deliveries.carry_out(cast("MailSession", server), b"letter", {})
+        assert await deliveries.check_previous() is None
+        await ctx.journal_put("mail:begun:0", True)
+        await deliveries.deliver(cast("MailSession", server), b"letter", {})
 
     with pytest.raises(ToolError, match="delivery state unknown"):
         asyncio.run(deliver())

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from canvas.errors import ToolError
-from components.tools.email.message import OutgoingEmail, parse_address, parse_addresses, parse_names, encode_message
+from components.tools.email.message import OutgoingEmail, encode_message, parse_address, parse_addresses, parse_names
 
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
 LETTER = OutgoingEmail("me@example.com", "Ann", ["a@x.test"], ["c@x.test"], "Hello", "<p>Hi</p>", "activation-1")
@@ -69,7 +69,9 @@ def test_recipients_are_addressed_by_their_names():
     given = ['"Lee, Ann" <ann@x.test>; Jörg <joerg@x.test>', "bob@x.test, Robert <bob@x.test>"]
     names = parse_names(given)
 
-    addressed = replace(LETTER, to=parse_addresses(given), cc=["cy@x.test"], names=names | {"cy@x.test": "Cy\r\nBcc: x"})
+    addressed = replace(
+        LETTER, to=parse_addresses(given), cc=["cy@x.test"], names=names | {"cy@x.test": "Cy\r\nBcc: x"}
+    )
     message = message_from_bytes(encode_message(addressed, NOON), policy=policy.default)
 
     assert names == {"ann@x.test": "Lee, Ann", "joerg@x.test": "Jörg", "bob@x.test": "Robert"}
@@ -83,7 +85,9 @@ def test_recipients_are_addressed_by_their_names():
 
 
 def test_message_without_subject_and_content_has_placeholders():
-    message = message_from_bytes(encode_message(replace(LETTER, subject=" \r\n", html="", cc=[]), NOON), policy=policy.default)
+    message = message_from_bytes(
+        encode_message(replace(LETTER, subject=" \r\n", html="", cc=[]), NOON), policy=policy.default
+    )
 
     assert (message["Subject"], message["Cc"]) == ("No Subject", None)
     [part] = message.iter_parts()

@@ -198,7 +198,7 @@ def test_every_tool_tells_a_model_what_it_is_for_and_what_each_argument_means(li
     assert found.description.endswith(".")
     assert all(argument.description.endswith(".") for argument in found.arguments.values())
     assert found.main_output in found.outputs
-    assert set(found.empty or ()) <= set(found.outputs)
+    assert set(found.empty_outputs or ()) <= set(found.outputs)
 
 
 @pytest.mark.parametrize("asked", [5.0, 3600.0])

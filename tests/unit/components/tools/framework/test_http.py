@@ -114,7 +114,9 @@ def test_json_that_is_not_unicode_is_decoded_as_declared():
 
 def test_list_in_an_error_reply_is_not_a_result():
     with pytest.raises(HttpFailed, match="broken"):
-        tool_http.list_in_reply(json_reply({"items": [], "message": "broken"}, 500), "items", error_key="message", default_error="-")
+        tool_http.list_in_reply(
+            json_reply({"items": [], "message": "broken"}, 500), "items", error_key="message", default_error="-"
+        )
 
 
 @pytest.mark.parametrize("body", ["<html>", "", "[" * 100_000, '"text"', "[1]", "null"])

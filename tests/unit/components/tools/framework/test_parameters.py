@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from components.tools import find
 from components.tools.framework.base import ToolParams
-from components.tools.framework.parameters import not_empty, flag, one_of, positive, text_list
+from components.tools.framework.parameters import flag, not_empty, one_of, positive, text_list
 
 
 class SomeParams(ToolParams):

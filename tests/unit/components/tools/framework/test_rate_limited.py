@@ -24,7 +24,7 @@ def test_a_preprint_server_is_asked_every_three_seconds():
 
     on_node(ARXIV, {"query": "q"}, http)
 
-    assert [call.pace for call in http.calls] == [VendorRateLimit(1, 3.0)]
+    assert [call.rate_limit for call in http.calls] == [VendorRateLimit(1, 3.0)]
 
 
 def test_another_try_keeps_the_pace_as_well():
@@ -32,7 +32,7 @@ def test_another_try_keeps_the_pace_as_well():
 
     on_node(ARXIV, {"query": "q", "max_retries": 1, "delay_after_error": 0}, http)
 
-    assert [call.pace for call in http.calls] == [VendorRateLimit(1, 3.0)] * 2
+    assert [call.rate_limit for call in http.calls] == [VendorRateLimit(1, 3.0)] * 2
 
 
 @pytest.mark.parametrize(("params", "requests"), [({}, 3), ({"api_key": "key-1234"}, 10), ({"api_key": " "}, 3)])
@@ -41,14 +41,16 @@ def test_both_requests_of_a_search_for_articles_keep_the_pace_of_who_asks(params
 
     on_node(PUBMED, {"query": "q", **params}, http)
 
-    assert [(call.pace.requests, call.pace.seconds) for call in http.calls if call.pace] == [(requests, 1.0)] * 2
+    assert [(call.rate_limit.requests, call.rate_limit.seconds) for call in http.calls if call.rate_limit] == [
+        (requests, 1.0)
+    ] * 2
 
 
 def test_other_vendors_have_no_rate_limit():
-    paced = {tool.name for tool in tools.TOOLS.values() if tool.pace is not None}
+    paced = {tool.name for tool in tools.TOOLS.values() if tool.rate_limit is not None}
     http = FakeHttp(lambda _: reply('{"items": []}'))
 
     on_node(tools.TOOLS["github"], {"query": "q"}, http)
 
     assert paced == {"ArXiv", "PubMed"}
-    assert [call.pace for call in http.calls] == [None]
+    assert [call.rate_limit for call in http.calls] == [None]

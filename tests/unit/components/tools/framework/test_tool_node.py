@@ -72,7 +72,9 @@ def test_a_whole_reference_keeps_its_type_and_only_what_resolves_is_put_into_a_t
 def test_a_stored_list_may_hold_references_and_takes_in_the_items_of_others():
     tool, calls = search()
 
-    run(tool_component(tool), {"query": "q", "domains": ["{begin@who}", "{Loop:A@names}", "of {begin@who}", 7]}, world())
+    run(
+        tool_component(tool), {"query": "q", "domains": ["{begin@who}", "{Loop:A@names}", "of {begin@who}", 7]}, world()
+    )
 
     assert calls[0]["domains"] == ["Ann", "a", "b", "of Ann", 7]
 

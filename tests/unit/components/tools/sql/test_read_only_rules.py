@@ -187,7 +187,10 @@ def test_a_write_that_calls_a_refused_function_is_refused_as_a_write():
 
 def test_text_that_does_not_begin_like_a_statement_is_a_syntax_error():
     assert refusal_reason("SELEC 1", "mysql") == 'SQL Execution Failed: SELEC 1\nnear "SELEC": syntax error'
-    assert refusal_reason("SELECT 'open", "mysql") == "SQL Execution Failed: SELECT 'open\nA quote or a comment is left open."
+    assert (
+        refusal_reason("SELECT 'open", "mysql")
+        == "SQL Execution Failed: SELECT 'open\nA quote or a comment is left open."
+    )
 
 
 @pytest.mark.parametrize("blank", ["\x00", "\x01", "\x1a", "\u200b", "\ufeff"])

@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from components.tools.sql.result_table import ELLIPSIS, MAX_DEPTH, MAX_CELL_LENGTH, json_rows, text_table
+from components.tools.sql.result_table import ELLIPSIS, MAX_CELL_LENGTH, MAX_DEPTH, json_rows, text_table
 from providers.interfaces import Rows
 
 TABLE = """\

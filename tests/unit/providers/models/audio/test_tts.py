@@ -10,7 +10,7 @@ import pytest
 
 from canvas.errors import HttpFailed, ModelError
 from providers.interfaces import HttpCall, HttpResponse
-from providers.models.audio.tts import OpenAISpeech, MemoryAudioCache, Voicing, speech_settings_of
+from providers.models.audio.tts import MemoryAudioCache, OpenAISpeech, Voicing, speech_settings_of
 from providers.models.types.chat import ModelSpec
 from tests.fakes import FakeHttp
 

@@ -13,7 +13,7 @@ from providers.models.billing.budgeted_model import BudgetedModel
 from providers.models.billing.cost_estimates import CostModel, estimate_chat
 from providers.models.billing.prices import Price
 from providers.models.text.context_window import count_tokens
-from providers.models.types.chat import ChatRequest, Completion, Delta, ModelSpec, ContentDelta, Usage
+from providers.models.types.chat import ChatRequest, Completion, ContentDelta, Delta, ModelSpec, Usage
 
 SPEC = ModelSpec("m@Vendor", "m", "Vendor", None)
 ASKED = ChatRequest([{"role": "user", "content": "How are you today?"}])
@@ -22,7 +22,7 @@ ASKED = ChatRequest([{"role": "user", "content": "How are you today?"}])
 class Purse:
     """Pays for everything, and remembers what was used."""
 
-    spending = CostModel()
+    cost_model = CostModel()
 
     def __init__(self) -> None:
         self.settled: list[Usage] = []
@@ -40,12 +40,12 @@ class Purse:
 class Patience:
     """Waits until it is called off."""
 
-    comes_back = True
+    is_postponed = True
 
     def __init__(self) -> None:
         self.waits = asyncio.Event()
 
-    def sends(self) -> None:
+    def mark_sent(self) -> None:
         pass
 
     async def wait(self, seconds: float, title: str) -> None:
@@ -62,10 +62,10 @@ class Model:
         self._is_kept = is_kept
 
     async def stream(self, request: ChatRequest) -> AsyncGenerator[Delta, None]:
-        assert request.patience is not None
+        assert request.rate_limit_wait is not None
         if self._is_kept:
-            await request.patience.wait(40, "Vendor (default)")
-        request.patience.sends()
+            await request.rate_limit_wait.wait(40, "Vendor (default)")
+        request.rate_limit_wait.mark_sent()
         yield ContentDelta("Fine")
         await asyncio.Event().wait()
 
@@ -106,7 +106,7 @@ def test_request_that_offers_tools_reserves_tokens_for_their_schemas():
 async def called_off(purse: Purse, *, streamed: bool, is_kept: bool) -> None:
     patience, said = Patience(), asyncio.Event()
     model = BudgetedModel(Model(is_kept=is_kept), purse)
-    request = ChatRequest(ASKED.messages, patience=patience)
+    request = ChatRequest(ASKED.messages, rate_limit_wait=patience)
 
     async def read() -> None:
         async for _ in model.stream(request):

@@ -24,8 +24,8 @@ from providers.models.billing.metering import (
     set_billing_context,
 )
 from providers.models.billing.prices import Price
-from providers.models.limits.gated_wire import PermitRequest
 from providers.models.limits.idempotency_keys import IdempotencyKeys
+from providers.models.limits.rate_limited_wire import PermitRequest
 from providers.models.types.chat import ChatRequest, Completion, ModelSpec, Usage
 
 SPEC = ModelSpec("m@Vendor", "m", "Vendor", None)
@@ -41,7 +41,7 @@ class Gate:
     entered: list[PermitRequest] = field(default_factory=list[PermitRequest])
     told: list[tuple[int | None, ProviderError | None]] = field(default_factory=list[Any])
 
-    async def enter(self, request: PermitRequest) -> "Gate":
+    async def acquire(self, request: PermitRequest) -> "Gate":
         self.entered.append(request)
         if self.closed:
             await asyncio.Event().wait()
@@ -59,7 +59,7 @@ class Purse:
     """Pays for everything, unless it is `empty`."""
 
     empty: bool = False
-    spending: CostModel = field(default_factory=CostModel)
+    cost_model: CostModel = field(default_factory=CostModel)
     asked: list[Mapping[str, CostEstimate]] = field(default_factory=list[Any])
     settled: list[Usage] = field(default_factory=list[Usage])
 
@@ -82,9 +82,9 @@ class Patience:
     """Notes that a request has left."""
 
     sent: int = 0
-    comes_back: bool = False
+    is_postponed: bool = False
 
-    def sends(self) -> None:
+    def mark_sent(self) -> None:
         self.sent += 1
 
     async def wait(self, seconds: float, title: str) -> None:
@@ -102,17 +102,19 @@ class World:
     price: Price | None = None
 
     @property
-    def payer(self) -> BillingContext:
-        return BillingContext(self.patience, self.purse, self.counted.append, repeats=IdempotencyKeys("activation"))
+    def billing_context(self) -> BillingContext:
+        return BillingContext(
+            self.patience, self.purse, self.counted.append, idempotency_keys=IdempotencyKeys("activation")
+        )
 
     @property
     def meter(self) -> Meter:
         return Meter(SPEC, "embedding", self.price, self.gate)
 
-    def passed(self, ask: Any, sent: RequestSize = RequestSize(("some text",)), **more: Any) -> Any:  # noqa: B008 (it is frozen)
+    def call(self, ask: Any, sent: RequestSize = RequestSize(("some text",)), **more: Any) -> Any:  # noqa: B008 (it is frozen)
         async def asked() -> Any:
-            set_billing_context(self.payer)
-            return await self.meter.passed(ask, sent, **more)
+            set_billing_context(self.billing_context)
+            return await self.meter.call(ask, sent, **more)
 
         return asyncio.run(asked())
 
@@ -132,7 +134,7 @@ async def refused() -> tuple[str, int | None]:
 def test_a_request_passes_the_gate_is_paid_for_and_counted_by_its_kind():
     world = World(price=PRICE)
 
-    assert world.passed(seven) == "vectors"
+    assert world.call(seven) == "vectors"
 
     used = Usage(7, 0, 7, 1, costs={"USD": 7 * 2_000 + 1_000_000}, kinds={"embedding_calls": 1, "embedding_tokens": 7})
     assert world.counted == world.purse.settled == [used]
@@ -146,7 +148,7 @@ def test_a_request_passes_the_gate_is_paid_for_and_counted_by_its_kind():
 def test_tokens_without_a_vendor_count_are_estimated():
     world = World()
 
-    world.passed(nothing_counted, RequestSize(("one two three",)))
+    world.call(nothing_counted, RequestSize(("one two three",)))
 
     ((tokens, _),) = world.gate.told
     assert tokens == world.counted[0].total_tokens == 3
@@ -156,7 +158,7 @@ def test_tokens_without_a_vendor_count_are_estimated():
 def test_characters_are_counted_where_there_are_no_tokens():
     world = World(price=PRICE)
 
-    world.passed(nothing_counted, RequestSize(characters=1000))
+    world.call(nothing_counted, RequestSize(characters=1000))
 
     (used,) = world.counted
     assert (used.total_tokens, used.calls, used.characters) == (0, 1, 1000)
@@ -168,7 +170,7 @@ def test_a_refused_request_costs_a_call_and_no_token():
     world = World()
 
     with pytest.raises(ProviderError):
-        world.passed(refused)
+        world.call(refused)
 
     assert world.gate.told == [(None, REFUSED)]
     assert [(used.calls, used.total_tokens) for used in world.counted] == [(1, 0)]
@@ -179,8 +181,8 @@ def test_a_request_that_is_called_off_at_the_gate_has_used_nothing():
     world = World(Gate(closed=True))
 
     async def called_off() -> None:
-        set_billing_context(world.payer)
-        asking = asyncio.ensure_future(world.meter.passed(seven, RequestSize(("text",))))
+        set_billing_context(world.billing_context)
+        asking = asyncio.ensure_future(world.meter.call(seven, RequestSize(("text",))))
         while not world.gate.entered:
             await asyncio.sleep(0)
         asking.cancel()
@@ -198,7 +200,7 @@ def test_request_beyond_the_budget_is_not_sent():
     world = World(purse=Purse(empty=True))
 
     with pytest.raises(BudgetExceeded):
-        world.passed(seven)
+        world.call(seven)
 
     assert world.gate.entered == []
 
@@ -207,7 +209,7 @@ def test_the_ticket_of_a_request_is_the_same_in_every_attempt_and_another_for_an
     keys: list[str | None] = []
     for text in ("a", "a", "b"):
         world = World()
-        world.passed(seven, RequestSize((text,)))
+        world.call(seven, RequestSize((text,)))
         keys.append(world.gate.entered[0].key)
 
     assert keys[0] == keys[1] != keys[2]
@@ -216,19 +218,19 @@ def test_the_ticket_of_a_request_is_the_same_in_every_attempt_and_another_for_an
 def test_blocking_request_waits_even_if_its_attempt_could_be_postponed():
     world = World()
 
-    world.passed(seven, is_blocking=True)
+    world.call(seven, is_blocking=True)
 
-    assert isinstance(world.gate.entered[0].patience, BlockingWait)
+    assert isinstance(world.gate.entered[0].rate_limit_wait, BlockingWait)
 
 
 def test_what_a_tool_uses_is_counted_by_the_tool():
     world, by_tool = World(), list[Usage]()
 
     async def asked() -> None:
-        set_billing_context(world.payer)
+        set_billing_context(world.billing_context)
         with count_usage(by_tool.append):
-            await world.meter.passed(seven, RequestSize(("text",)))
-        await world.meter.passed(seven, RequestSize(("text",)))
+            await world.meter.call(seven, RequestSize(("text",)))
+        await world.meter.call(seven, RequestSize(("text",)))
 
     asyncio.run(asked())
 
@@ -237,9 +239,9 @@ def test_what_a_tool_uses_is_counted_by_the_tool():
 
 def test_what_no_attempt_asks_for_is_paid_by_the_other_one():
     purse = Purse()
-    meter = Meter(SPEC, "rerank", None, otherwise=BillingContext(purse=purse))
+    meter = Meter(SPEC, "rerank", None, default_payer=BillingContext(budget=purse))
 
-    asyncio.run(meter.passed(seven, RequestSize(("text",))))
+    asyncio.run(meter.call(seven, RequestSize(("text",))))
 
     assert [used.kinds for used in purse.settled] == [{"rerank_calls": 1, "rerank_tokens": 7}]
 
@@ -267,7 +269,7 @@ def test_chat_below_a_component_is_charged_to_the_current_payer():
 
     async def asked() -> None:
         set_billing_context(
-            BillingContext(spent=world.counted.append, chat=lambda model: wrapped.append(model) or model)
+            BillingContext(record_usage=world.counted.append, wrap_model=lambda model: wrapped.append(model) or model)
         )
         await MeteredModel(Chat()).complete(ChatRequest([]))  # pyright: ignore[reportArgumentType] (only asked for a whole answer)
 

@@ -18,12 +18,12 @@ def test_a_call_costs_its_tokens_by_kind_in_billionths():
     price = Price(input=Decimal("0.15"), cached=Decimal("0.075"), output=Decimal("0.6"), currency="USD")
     used = Usage(1000, 100, 1100, 1, cached_tokens=400)
 
-    assert price.of(used) == 600 * 150 + 400 * 75 + 100 * 600
+    assert price.cost_of(used) == 600 * 150 + 400 * 75 + 100 * 600
     assert add_cost(used, price).costs == {"USD": 180_000}
 
 
 def test_total_without_its_split_costs_the_higher_price():
-    assert Price(input=Decimal(1), output=Decimal(3)).of(Usage(total_tokens=10)) == 30_000
+    assert Price(input=Decimal(1), output=Decimal(3)).cost_of(Usage(total_tokens=10)) == 30_000
 
 
 def test_price_comes_from_the_account_then_the_file_then_the_built_in_table(tmp_path: Path):
@@ -32,20 +32,20 @@ def test_price_comes_from_the_account_then_the_file_then_the_built_in_table(tmp_
     prices = read_prices(file)
     own = spec(extra={"prices": {"gpt-*": {"input": 1, "output": 2, "currency": "CNY"}}})
 
-    assert Prices().of(spec()) == Price(input=Decimal("0.15"), cached="0.075", output="0.6", currency="USD")  # pyright: ignore[reportArgumentType]
-    assert prices.of(spec()) == Price(input=Decimal(7), output=Decimal(8), currency="EUR")
-    assert prices.of(own) == Price(input=Decimal(1), output=Decimal(2), currency="CNY")
+    assert Prices().price_of(spec()) == Price(input=Decimal("0.15"), cached="0.075", output="0.6", currency="USD")  # pyright: ignore[reportArgumentType]
+    assert prices.price_of(spec()) == Price(input=Decimal(7), output=Decimal(8), currency="EUR")
+    assert prices.price_of(own) == Price(input=Decimal(1), output=Decimal(2), currency="CNY")
 
 
 def test_price_of_an_unlisted_model_is_unknown():
-    price = Prices().of(spec("my-model", "VLLM"))
+    price = Prices().price_of(spec("my-model", "VLLM"))
 
     assert price is None
     assert add_cost(Usage(1, 1, 2, calls=1), price).unpriced_calls == 1
 
 
 def test_the_stand_ins_are_free():
-    assert Prices().of(spec("echo", "Easel", stand_in=True)) is FREE
+    assert Prices().price_of(spec("echo", "Easel", stand_in=True)) is FREE
     assert add_cost(Usage(1, 1, 2, calls=1), FREE) == Usage(1, 1, 2, calls=1)
 
 
@@ -60,4 +60,4 @@ def test_a_file_that_holds_no_prices_is_refused_by_name(tmp_path: Path, text: st
 
 def test_account_with_invalid_prices_is_refused():
     with pytest.raises(ModelError, match="has invalid prices"):
-        Prices().of(spec(extra={"prices": {"*": {"input": "much"}}}))
+        Prices().price_of(spec(extra={"prices": {"*": {"input": "much"}}}))

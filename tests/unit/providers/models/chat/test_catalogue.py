@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from canvas.errors import ModelError
-from providers.models.chat.catalogue import Account, AccountModel, open_chat, resolve, vendors, with_version
+from providers.models.chat.catalogue import AccountModel, VendorAccount, open_chat, resolve, vendors, with_version
 from providers.models.chat.dialects import Dialect, dialect_of_spec
 from providers.models.chat.scripted import Script, scripted_spec
 from providers.models.types.chat import ChatRequest, ModelSpec
@@ -16,17 +16,17 @@ from providers.models.wires import aws
 ASK = ChatRequest([{"role": "user", "content": "hi"}])
 
 
-def account(factory: str = "OpenAI", *names: str, **fields: Any) -> Account:
+def account(factory: str = "OpenAI", *names: str, **fields: Any) -> VendorAccount:
     models = {name: AccountModel() for name in names}
-    return Account(factory, **{"models": models, "api_key": "sk-secret", **fields})
+    return VendorAccount(factory, **{"models": models, "api_key": "sk-secret", **fields})
 
 
-def found(llm_id: str, *accounts: Account) -> tuple[str, str]:
+def found(llm_id: str, *accounts: VendorAccount) -> tuple[str, str]:
     spec = resolve(llm_id, accounts)
     return spec.name, spec.factory
 
 
-def refusal(llm_id: str, *accounts: Account, kind: str = "chat") -> str:
+def refusal(llm_id: str, *accounts: VendorAccount, kind: str = "chat") -> str:
     with pytest.raises(ModelError) as raised:
         resolve(llm_id, accounts, kind=kind)
     return raised.value.message
@@ -36,7 +36,7 @@ def test_a_model_is_named_with_its_factory():
     spec = resolve("gpt-5@OpenAI", [account("OpenAI", "gpt-5")])
 
     assert (spec.id, spec.name, spec.factory) == ("gpt-5@OpenAI", "gpt-5", "OpenAI")
-    assert (spec.base_url, spec.api_key, spec.stand_in) == ("https://api.openai.com/v1", "sk-secret", False)
+    assert (spec.base_url, spec.api_key, spec.is_builtin) == ("https://api.openai.com/v1", "sk-secret", False)
     assert spec.context_tokens == 400_000
     assert spec.is_tools
 
@@ -125,14 +125,14 @@ def test_a_bare_name_is_searched_in_all_accounts():
 
 
 def test_a_bare_name_is_searched_where_it_can_be_used():
-    disabled = Account("OpenAI", models={"m": AccountModel(status="inactive")})
+    disabled = VendorAccount("OpenAI", models={"m": AccountModel(status="inactive")})
 
     assert found("m", disabled, account("Groq", "m")) == ("m", "Groq")
     assert "disabled" in refusal("m", disabled)
 
 
 def test_a_stored_id_names_its_model():
-    stored = Account("OpenAI", models={"gpt-5": AccountModel(id="0123456789abcdef0123456789abcdef")})
+    stored = VendorAccount("OpenAI", models={"gpt-5": AccountModel(id="0123456789abcdef0123456789abcdef")})
 
     assert found("0123456789abcdef0123456789abcdef", stored) == ("gpt-5", "OpenAI")
 
@@ -166,7 +166,7 @@ def test_a_model_that_may_not_be_used_is_named_with_the_reason():
         "odd": AccountModel(status="unsupported"),
         "embed": AccountModel(kinds=frozenset({"embedding"})),
     }
-    openai = Account("OpenAI", models=models)
+    openai = VendorAccount("OpenAI", models=models)
 
     assert "off of provider OpenAI is disabled" in refusal("off@OpenAI", openai)
     assert "odd of provider OpenAI cannot be used as chat" in refusal("odd@OpenAI", openai)
@@ -179,7 +179,7 @@ def test_a_model_that_sees_can_chat_and_other_kinds_are_asked_for_by_name():
         "eye": AccountModel(kinds=frozenset({"vision"})),
         "embed": AccountModel(kinds=frozenset({"embedding"})),
     }
-    openai = Account("OpenAI", models=models)
+    openai = VendorAccount("OpenAI", models=models)
 
     assert resolve("eye@OpenAI", [openai]).kinds == {"vision"}
     assert resolve("embed@OpenAI", [openai], kind="embedding").name == "embed"
@@ -236,12 +236,12 @@ def test_tool_support_comes_from_the_model_then_the_key_then_the_vendor():
     assert resolve("m@VLLM", [account("VLLM", "m", **vllm)]).is_tools
     assert not resolve("m@VLLM", [account("VLLM", "m", api_key=wrapped, **vllm)]).is_tools
     assert not resolve("m@VLLM", [account("VLLM", "m", extra={"is_tools": False}, **vllm)]).is_tools
-    told = Account("VLLM", models={"m": AccountModel(is_tools=True)}, api_key=wrapped, **vllm)
+    told = VendorAccount("VLLM", models={"m": AccountModel(is_tools=True)}, api_key=wrapped, **vllm)
     assert resolve("m@VLLM", [told]).is_tools
 
 
 def test_context_comes_from_the_account_then_the_vendor_then_8192():
-    told = Account("OpenAI", models={"gpt-5": AccountModel(context_tokens=5), "gpt-4o": AccountModel()})
+    told = VendorAccount("OpenAI", models={"gpt-5": AccountModel(context_tokens=5), "gpt-4o": AccountModel()})
 
     assert resolve("gpt-5@OpenAI", [told]).context_tokens == 5
     assert resolve("gpt-4o@OpenAI", [told]).context_tokens == 128_000
@@ -261,7 +261,7 @@ def test_what_is_stored_beside_a_key_stays_available_but_unseen():
 def test_a_stand_in_is_chosen_by_its_name_and_labelled(llm_id: str):
     spec = resolve(llm_id, [])
 
-    assert (spec.id, spec.factory, spec.stand_in) == (llm_id, "Easel", True)
+    assert (spec.id, spec.factory, spec.is_builtin) == (llm_id, "Easel", True)
 
 
 def test_no_failure_leads_to_a_stand_in():
@@ -278,7 +278,7 @@ def test_the_echo_needs_nothing():
 def test_the_scripted_model_replays_the_rules_of_its_account(tmp_path: Path):
     rules = tmp_path / "rules.json"
     rules.write_text('[{"user": "hi", "reply": "hello"}]')
-    spec = resolve("scripted", [Account("Easel", extra={"rules": str(rules)})])
+    spec = resolve("scripted", [VendorAccount("Easel", extra={"rules": str(rules)})])
 
     assert asyncio.run(open_chat(spec).complete(ASK)).text == "hello"
 
@@ -295,7 +295,7 @@ def test_a_script_that_is_handed_in_answers_for_any_model():
 
     for model in (scripted, in_place_of):
         assert asyncio.run(model.complete(ASK)).text == "scripted"
-        assert model.spec.stand_in
+        assert model.spec.is_builtin
 
 
 @pytest.mark.parametrize(
@@ -331,7 +331,7 @@ def test_a_script_that_is_handed_in_answers_for_any_model():
 def test_a_model_is_asked_in_its_vendors_words_or_those_its_account_names(
     factory: str, extra: dict[str, str], base_url: str | None, dialect: Dialect, used: str
 ):
-    spec = resolve(f"m@{factory}", [Account(factory, base_url=base_url, extra=extra)])
+    spec = resolve(f"m@{factory}", [VendorAccount(factory, base_url=base_url, extra=extra)])
 
     assert (dialect_of_spec(spec), spec.base_url) == (dialect, used)
     assert open_chat(spec).spec == spec
@@ -341,14 +341,14 @@ def test_unknown_dialect_is_refused():
     with pytest.raises(
         ModelError, match=r'The dialect "latin" in the account of .* is not known\. Use one of: openai, azure'
     ):
-        resolve("m@OpenAI", [Account("OpenAI", extra={"dialect": "latin"})])
+        resolve("m@OpenAI", [VendorAccount("OpenAI", extra={"dialect": "latin"})])
 
 
 def test_bedrock_without_its_package_names_the_package_to_install(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(aws, "find_spec", lambda name: None)
 
     with pytest.raises(ModelError, match=r"Install easel\[bedrock\]"):
-        open_chat(resolve("claude@Bedrock", [Account("Bedrock")]))
+        open_chat(resolve("claude@Bedrock", [VendorAccount("Bedrock")]))
 
 
 def test_kinds_of_a_model_come_from_the_vendor_if_the_account_has_none():

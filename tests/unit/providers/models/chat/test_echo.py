@@ -46,7 +46,7 @@ def test_the_echo_is_streamed_in_small_pieces():
 
 
 def test_the_echo_is_labelled_as_a_stand_in():
-    assert echo_spec().stand_in
+    assert echo_spec().is_builtin
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,11 @@ from providers.models.types.chat import (
     CallsDelta,
     ChatRequest,
     Completion,
+    ContentDelta,
     Delta,
     ErrorDelta,
     ModelSpec,
     ReasoningDelta,
-    ContentDelta,
     ToolCall,
     Usage,
     UsageDelta,
@@ -163,7 +163,11 @@ def test_waits_are_shortened_by_chance():
 
 def test_wait_that_a_provider_asks_for_is_respected():
     waits = Waits()
-    streamed(Wire([ProviderError(ErrorCode.RATE_LIMIT_EXCEEDED, "", retry_after=7.5)], [ContentDelta("hi")]), waits, retries=1)
+    streamed(
+        Wire([ProviderError(ErrorCode.RATE_LIMIT_EXCEEDED, "", retry_after=7.5)], [ContentDelta("hi")]),
+        waits,
+        retries=1,
+    )
 
     assert waits == [7.5]
 

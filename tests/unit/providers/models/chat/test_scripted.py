@@ -12,10 +12,10 @@ from providers.models.chat.scripted import Script, ScriptedWire, is_match, load_
 from providers.models.types.chat import (
     CallsDelta,
     ChatRequest,
+    ContentDelta,
     Delta,
     ErrorDelta,
     ReasoningDelta,
-    ContentDelta,
     ToolCall,
     UsageDelta,
 )

@@ -13,7 +13,7 @@ from canvas.errors import HttpFailed
 from providers.errors import ErrorCode, ProviderError
 from providers.interfaces import HttpCall, HttpResponse
 from providers.models.limits.idempotency_keys import HEADER, IdempotencyKeys, IdempotentHttp, IdempotentModel, within
-from providers.models.types.chat import ChatRequest, Completion, Delta, ErrorDelta, ModelSpec, ContentDelta
+from providers.models.types.chat import ChatRequest, Completion, ContentDelta, Delta, ErrorDelta, ModelSpec
 from providers.models.types.rate_limits import RateLimitKey, VendorRateLimit
 from tests.fakes import FakeHttp
 
@@ -167,7 +167,7 @@ def test_a_model_that_has_failed_is_asked_again_under_the_same_key():
 
 # -- at a vendor's pace ----------------------------------------------------------------------------------------------
 SLOWLY = VendorRateLimit(requests=1, seconds=3.0)
-QUESTION = HttpCall("GET", "http://Preprints.test:8080/api", params={"q": "a"}, pace=SLOWLY)
+QUESTION = HttpCall("GET", "http://Preprints.test:8080/api", params={"q": "a"}, rate_limit=SLOWLY)
 
 
 @dataclass
@@ -188,7 +188,9 @@ class Line:
 
 
 def answering(status: int, **headers: str) -> Callable[[HttpCall], HttpResponse]:
-    return lambda call: HttpResponse(status, {name.replace("_", "-"): value for name, value in headers.items()}, b"", call.url)
+    return lambda call: HttpResponse(
+        status, {name.replace("_", "-"): value for name, value in headers.items()}, b"", call.url
+    )
 
 
 def lined_up(*calls: HttpCall, answer: Any = fine) -> Line:
@@ -198,13 +200,13 @@ def lined_up(*calls: HttpCall, answer: Any = fine) -> Line:
 
 
 def test_a_request_waits_for_its_vendors_pace_under_the_same_ticket_in_every_attempt():
-    again = HttpCall("GET", "http://preprints.test:8080/api", params={"q": "b"}, pace=SLOWLY)
+    again = HttpCall("GET", "http://preprints.test:8080/api", params={"q": "b"}, rate_limit=SLOWLY)
 
     line = lined_up(QUESTION, again, QUESTION)
 
     assert line.tickets == lined_up(QUESTION, again, QUESTION).tickets
     assert len({*line.tickets}) == 3
-    assert {paced.key for paced in line.paces} == {SLOWLY.at("preprints.test:8080").key}
+    assert {paced.key for paced in line.paces} == {SLOWLY.for_host("preprints.test:8080").key}
     assert line.refused == []
 
 

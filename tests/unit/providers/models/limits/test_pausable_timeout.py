@@ -20,7 +20,7 @@ def test_work_that_takes_too_long_is_ended():
                 await asyncio.sleep(10)
         return time
 
-    assert asyncio.run(work()).expired()
+    assert asyncio.run(work()).has_expired()
 
 
 def test_a_wait_does_not_count_and_work_after_it_does():
@@ -30,7 +30,7 @@ def test_a_wait_does_not_count_and_work_after_it_does():
         async with PausableTimeout(LONG), PausableTimeout(SHORT) as time:
             with pause_timeouts():
                 await asyncio.sleep(2 * LONG)
-            waited.append(time.stood_still)
+            waited.append(time.paused_seconds)
             await asyncio.sleep(10)
 
     with pytest.raises(TimeoutError):
@@ -47,7 +47,7 @@ def test_waits_side_by_side_count_once():
         async with PausableTimeout(SHORT) as time:
             began = monotonic()
             await asyncio.gather(wait(LONG), wait(LONG / 2))
-            return time.stood_still, monotonic() - began
+            return time.paused_seconds, monotonic() - began
 
     stood_still, passed = asyncio.run(work())
 
@@ -88,7 +88,7 @@ def test_without_a_limit_it_measures():
                 await asyncio.sleep(SHORT)
             passed = monotonic() - began
             await asyncio.sleep(SHORT)
-            return time.stood_still, passed
+            return time.paused_seconds, passed
 
     stood_still, passed = asyncio.run(work())
 

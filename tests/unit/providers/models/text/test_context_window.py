@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from providers.models.text.context_window import (
     count_tokens,
     fit_messages,
+    max_tokens_of,
     message_budget,
     message_tokens,
-    max_tokens_of,
     text_of,
     truncate_to_tokens,
 )

@@ -3,8 +3,8 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from providers.models.text.sanitizer import TextCleaner, ReasoningSplitter, SpokenDelta, clean, without_reasoning
-from providers.models.types.chat import ReasoningDelta, ContentDelta
+from providers.models.text.sanitizer import ReasoningSplitter, SpokenDelta, TextCleaner, clean, without_reasoning
+from providers.models.types.chat import ContentDelta, ReasoningDelta
 
 AWKWARD = st.text(alphabet=st.sampled_from("ab\0\ud83d\ude00\ufdd0\ufdd1é"))
 TAGGED = st.lists(st.sampled_from(["<think>", "</think>", "<", "think>", "a", "b ", " ", "/"])).map("".join)
@@ -18,7 +18,7 @@ def cut_at(text: str, cuts: list[int]) -> list[str]:
 def told_apart(pieces: list[str]) -> tuple[str, str]:
     thoughts = ReasoningSplitter()
     deltas: list[SpokenDelta] = [delta for piece in pieces for delta in thoughts.feed(piece)]
-    deltas += thoughts.rest()
+    deltas += thoughts.flush()
     reasoning = "".join(delta.text for delta in deltas if isinstance(delta, ReasoningDelta))
     return reasoning, "".join(delta.text for delta in deltas if isinstance(delta, ContentDelta))
 
@@ -31,7 +31,7 @@ def test_what_cannot_be_stored_or_spoken_is_taken_out():
 def test_a_character_that_arrives_in_two_halves_is_whole_again():
     cleaner = TextCleaner()
 
-    pieces = [cleaner.feed("smile \ud83d"), cleaner.feed("\ude00!"), cleaner.rest()]
+    pieces = [cleaner.feed("smile \ud83d"), cleaner.feed("\ude00!"), cleaner.flush()]
 
     assert pieces == ["smile ", "😀!", ""]
 
@@ -42,7 +42,7 @@ def test_however_a_text_is_cut_it_is_cleaned_alike(text: str, cuts: list[int]):
 
     pieces = [cleaner.feed(piece) for piece in cut_at(text, cuts)]
 
-    assert "".join(pieces) + cleaner.rest() == clean(text)
+    assert "".join(pieces) + cleaner.flush() == clean(text)
 
 
 @given(AWKWARD)

@@ -14,7 +14,12 @@ from hypothesis import strategies as st
 from canvas.errors import AddressRefused, ToolError
 from providers.http.address_policy import Guard
 from providers.models.transport import connect
-from providers.models.transport.connect import ModelAddressPolicy, connect_first, interleave_families, open_checked_socket
+from providers.models.transport.connect import (
+    ModelAddressPolicy,
+    connect_first,
+    interleave_families,
+    open_checked_socket,
+)
 
 T = TypeVar("T")
 HERE = "127.0.0.1"

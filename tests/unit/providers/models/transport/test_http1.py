@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from providers.models.transport.http1 import MAX_HEAD_BYTES, ResponseParser, MalformedResponse, request_bytes
+from providers.models.transport.http1 import MAX_HEAD_BYTES, MalformedResponse, ResponseParser, request_bytes
 
 COUNTED = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 11\r\n\r\nhello world"
 CHUNKED = (

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from providers.models.chat.catalogue import resolve
 from providers.models.types.rate_limits import RateLimits, VendorRateLimit, reset_delay
-from providers.models.vendors.accounts import VendorAccount, AccountModel, accounts_from_toml
+from providers.models.vendors.accounts import AccountModel, VendorAccount, accounts_from_toml
 
 LIMITED = """
 [[account]]
@@ -27,37 +27,41 @@ def test_limits_stand_in_an_account_or_in_a_model_of_it(tmp_path: Path):
 
     (account,) = accounts_from_toml(tmp_path / "models.toml")
 
-    assert account.rates == RateLimits(requests_per_minute=60, concurrency=4)
-    assert account.models["large"].told == {"tokens_per_minute": 30000}
+    assert account.rate_limits == RateLimits(requests_per_minute=60, concurrency=4)
+    assert account.models["large"].configured == {"tokens_per_minute": 30000}
 
 
 def test_models_share_their_accounts_limits_and_one_with_its_own_shares_none(tmp_path: Path):
     (tmp_path / "models.toml").write_text(LIMITED)
     accounts = accounts_from_toml(tmp_path / "models.toml")
 
-    large, small = (resolve(f"{name}@OpenAI", accounts).paced for name in ("large", "small"))
+    large, small = (resolve(f"{name}@OpenAI", accounts).rate_limit for name in ("large", "small"))
 
     assert large is not None
     assert small is not None
-    assert (small.key, small.title, small.rates.told) == (
+    assert (small.key, small.title, small.limits.configured) == (
         "all/OpenAI/default",
         "OpenAI (default)",
         {"requests_per_minute": 60, "concurrency": 4},
     )
-    assert (large.key, large.rates.told) == ("all/OpenAI/default/large", {"tokens_per_minute": 30000})
+    assert (large.key, large.limits.configured) == ("all/OpenAI/default/large", {"tokens_per_minute": 30000})
 
 
 def test_accounts_of_two_tenants_have_a_pace_each():
     models, rates = {"m": AccountModel()}, RateLimits(concurrency=1)
-    one, other = (VendorAccount("OpenAI", models=models, rates=rates, owner=tenant) for tenant in ("one", "other"))
+    one, other = (
+        VendorAccount("OpenAI", models=models, rate_limits=rates, owner=tenant) for tenant in ("one", "other")
+    )
 
-    keys = {spec.paced.key for spec in (resolve("m@OpenAI", [one]), resolve("m@OpenAI", [other])) if spec.paced}
+    keys = {
+        spec.rate_limit.key for spec in (resolve("m@OpenAI", [one]), resolve("m@OpenAI", [other])) if spec.rate_limit
+    }
 
     assert keys == {"one/OpenAI/default", "other/OpenAI/default"}
 
 
 def test_an_account_without_limits_has_no_pace():
-    assert resolve("m@OpenAI", [VendorAccount("OpenAI", models={"m": AccountModel()})]).paced is None
+    assert resolve("m@OpenAI", [VendorAccount("OpenAI", models={"m": AccountModel()})]).rate_limit is None
 
 
 @pytest.mark.parametrize("limit", [0, -1])
@@ -124,17 +128,17 @@ def test_a_vendor_may_name_the_moment_at_which_it_answers_again(headers: dict[st
 def test_a_vendors_pace_is_one_for_all_at_each_of_its_hosts():
     pace = VendorRateLimit(requests=1, seconds=3.0)
 
-    assert pace.at("a.test") == pace.of("any key").at("a.test")
-    assert pace.at("a.test").key != pace.at("b.test").key
-    assert pace.at("a.test").key != VendorRateLimit(requests=3, seconds=1.0).at("a.test").key
-    assert (pace.at("a.test").rates.requests_per_minute, pace.at("a.test").minute) == (1, 3.1)
+    assert pace.for_host("a.test") == pace.for_key("any key").for_host("a.test")
+    assert pace.for_host("a.test").key != pace.for_host("b.test").key
+    assert pace.for_host("a.test").key != VendorRateLimit(requests=3, seconds=1.0).for_host("a.test").key
+    assert (pace.for_host("a.test").limits.requests_per_minute, pace.for_host("a.test").window) == (1, 3.1)
 
 
 def test_a_vendor_that_counts_by_key_is_asked_faster_with_one_which_does_not_show():
     pace = VendorRateLimit(requests=3, seconds=1.0, with_key=10)
-    one, other = pace.of("key-of-one").at("a.test"), pace.of("key-of-another").at("a.test")
+    one, other = pace.for_key("key-of-one").for_host("a.test"), pace.for_key("key-of-another").for_host("a.test")
 
-    assert len({one.key, other.key, pace.of("").at("a.test").key}) == 3
-    assert one.rates.requests_per_minute == 10
-    assert pace.of("").at("a.test").rates.requests_per_minute == 3
-    assert "key-of-one" not in f"{pace.of('key-of-one')} {one}"
+    assert len({one.key, other.key, pace.for_key("").for_host("a.test").key}) == 3
+    assert one.limits.requests_per_minute == 10
+    assert pace.for_key("").for_host("a.test").limits.requests_per_minute == 3
+    assert "key-of-one" not in f"{pace.for_key('key-of-one')} {one}"

@@ -10,9 +10,9 @@ from providers.models.types.chat import ChatRequest
 from providers.models.wires.alternating_messages import (
     AlternatingMessages,
     ImagePart,
-    ToolResultPart,
     TextPart,
     ToolCallPart,
+    ToolResultPart,
     alternate_messages,
     image_of,
 )
@@ -35,7 +35,7 @@ def dialogue(*given_messages: dict[str, Any], images: tuple[str, ...] = ()) -> A
 
 @given(messages)
 def test_messages_alternate_begin_with_the_user_and_are_never_empty(said: list[dict[str, Any]]):
-    turns = dialogue(*said).turns
+    turns = dialogue(*said).messages
 
     assert [turn.is_assistant for turn in turns] == [bool(at % 2) for at in range(len(turns))]
     assert turns
@@ -47,7 +47,7 @@ def test_messages_alternate_begin_with_the_user_and_are_never_empty(said: list[d
 @given(messages)
 def test_no_text_and_no_result_is_lost(said: list[dict[str, Any]]):
     found = dialogue(*said)
-    parts = [part for turn in found.turns for part in turn.parts]
+    parts = [part for turn in found.messages for part in turn.parts]
 
     spoken = [m["content"] for m in said if m["role"] in ("user", "assistant") and (m["content"] or "").strip()]
     assert [part.text for part in parts if isinstance(part, TextPart) and part.text != "..."] == spoken
@@ -59,7 +59,7 @@ def test_system_messages_are_separated_wherever_they_are():
         {"role": "system", "content": "A"}, {"role": "user", "content": "Q"}, {"role": "developer", "content": "B"}
     )
 
-    assert (found.system, len(found.turns)) == ("A\n\nB", 1)
+    assert (found.system, len(found.messages)) == ("A\n\nB", 1)
 
 
 def test_a_result_knows_the_name_of_its_call_also_where_ids_are_used_again():
@@ -73,16 +73,16 @@ def test_a_result_knows_the_name_of_its_call_also_where_ids_are_used_again():
     result = {"role": "tool", "tool_call_id": "call_0", "content": "r"}
     found = dialogue({"role": "user", "content": "Q"}, call("first"), result, call("second"), result)
 
-    results = [part for turn in found.turns for part in turn.parts if isinstance(part, ToolResultPart)]
+    results = [part for turn in found.messages for part in turn.parts if isinstance(part, ToolResultPart)]
     assert [result.name for result in results] == ["first", "second"]
-    assert found.turns[1].parts == [ToolCallPart("call_0", "first", {"a": 1})]
+    assert found.messages[1].parts == [ToolCallPart("call_0", "first", {"a": 1})]
 
 
 @pytest.mark.parametrize("arguments", ["{oops", "[1]", "", None, "1", "[" * 100_000])
 def test_arguments_that_are_no_object_are_none(arguments: Any):
     call = {"id": "c", "function": {"name": "f", "arguments": arguments}}
 
-    (_, turn) = dialogue({"role": "user", "content": "Q"}, {"role": "assistant", "tool_calls": [call]}).turns
+    (_, turn) = dialogue({"role": "user", "content": "Q"}, {"role": "assistant", "tool_calls": [call]}).messages
 
     assert turn.parts == [ToolCallPart("c", "f", {})]
 
@@ -103,4 +103,4 @@ def test_an_image_is_its_bytes_or_where_it_is(url: str, picture: ImagePart):
 def test_images_belong_to_the_last_question():
     found = dialogue({"role": "user", "content": "Q"}, images=("data:image/png;base64,AAAA",))
 
-    assert found.turns[-1].parts == [TextPart("Q"), ImagePart("image/png", "AAAA")]
+    assert found.messages[-1].parts == [TextPart("Q"), ImagePart("image/png", "AAAA")]

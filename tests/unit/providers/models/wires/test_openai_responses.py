@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from providers.errors import ErrorCode, ProviderError
-from providers.models.types.chat import CallsDelta, Delta, ReasoningDelta, ContentDelta, ToolCall, Usage, UsageDelta
+from providers.models.types.chat import CallsDelta, ContentDelta, Delta, ReasoningDelta, ToolCall, Usage, UsageDelta
 from providers.models.wires.openai_responses import deltas_of_answer, deltas_of_stream, message_in
 
 

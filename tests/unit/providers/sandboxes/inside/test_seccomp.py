@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from providers.sandboxes.inside import seccomp
-from providers.sandboxes.inside.seccomp import REFUSED_CALLS, NUMBERS
+from providers.sandboxes.inside.seccomp import NUMBERS, REFUSED_CALLS
 
 HEADERS = {
     "x86_64": ("/usr/include/x86_64-linux-gnu/asm/unistd_64.h", "/usr/include/asm/unistd_64.h"),

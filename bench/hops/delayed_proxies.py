@@ -25,7 +25,7 @@ def trips_table(stand: HopBench, runs: int) -> Iterator[str]:
     for _ in range(max(2, runs // 2)):
         for which, servers in slower.items():
             _delay_proxies(stand, servers)
-            hops[which] += stand.chains(1, 1).hop_ms
+            hops[which] += stand.measure_chains(1, 1).hop_ms
     added = _measure_added_delay(stand)
     _delay_proxies(stand, ())
     found = {which: statistics.quantiles(each, n=4) for which, each in hops.items()}
@@ -41,14 +41,14 @@ def trips_table(stand: HopBench, runs: int) -> Iterator[str]:
 
 
 def _delay_proxies(stand: HopBench, servers: Sequence[str]) -> None:
-    for (_, server), wire in stand.wires.items():
-        wire.each_way = DELAY if server in servers else 0.0
+    for (_, server), wire in stand.proxy_by_route.items():
+        wire.delay = DELAY if server in servers else 0.0
 
 
 def _measure_added_delay(stand: HopBench) -> Mapping[str, float]:
     """Return the milliseconds that a delayed proxy adds to a round trip, measured through it."""
-    database_url = stand.wires["worker", "PostgreSQL"].through(stand.servers.database_url)
-    redis_url = stand.wires["worker", "Redis"].through(stand.servers.redis_url)
+    database_url = stand.proxy_by_route["worker", "PostgreSQL"].proxied_url(stand.servers.database_url)
+    redis_url = stand.proxy_by_route["worker", "Redis"].proxied_url(stand.servers.redis_url)
     with (
         psycopg.connect(database_url.replace("+psycopg", ""), autocommit=True) as connection,
         redis.Redis.from_url(redis_url) as client,

@@ -83,7 +83,8 @@ async def cite_chunks(
 def reference_chunk(chunk: Mapping[str, Any]) -> dict[str, Any]:
     """Return a chunk with the fields that the run's references store; missing fields are null."""
     return {
-        name: next((chunk[source] for source in sources if source in chunk), None) for name, sources in _CHUNK_FIELDS.items()
+        name: next((chunk[source] for source in sources if source in chunk), None)
+        for name, sources in _CHUNK_FIELDS.items()
     }
 
 

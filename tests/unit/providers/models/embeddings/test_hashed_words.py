@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from canvas.errors import ModelError
 from providers.models.chat.catalogue import resolve
 from providers.models.embeddings.factory import EMBEDDING, RERANK, open_embedder, open_reranker
-from providers.models.embeddings.stand_in import VECTOR_LENGTH, vector_of
+from providers.models.embeddings.hashed_words import VECTOR_LENGTH, vector_of
 from providers.models.vendors.accounts import VendorAccount
 
 

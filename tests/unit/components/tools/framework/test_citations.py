@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from components.tools.framework import evidence
-from components.tools.framework.evidence import Hit
+from components.tools.framework import citations
+from components.tools.framework.citations import Hit
 from tests.fakes import FakeContext
 from tests.unit.components.tools.vendors import FC, W1, W2
 
@@ -18,7 +18,7 @@ PNG = "![chart](data:image/png;base64,iVBORw0KGgo=)"
 
 
 def cited(hits: Iterable[Hit], ctx: FakeContext | None = None) -> str:
-    return asyncio.run(evidence.cite_hits(hits, ctx or FakeContext()))
+    return asyncio.run(citations.cite_hits(hits, ctx or FakeContext()))
 
 
 def hit(row: Mapping[str, Any], score: Any = None) -> Hit:
@@ -126,7 +126,7 @@ def test_a_chunk_of_a_dataset_shows_its_documents_metadata():
     }
     ctx = FakeContext()
 
-    text = asyncio.run(evidence.cite_chunks([chunk], [{"doc_name": "policy.md", "doc_id": "d1", "count": 1}], ctx))
+    text = asyncio.run(citations.cite_chunks([chunk], [{"doc_name": "policy.md", "doc_id": "d1", "count": 1}], ctx))
 
     assert text == (
         "\nID: 417\n├── Title: policy.md\n├── author: Ann Lee\n├── year: 2024\n└── Content:\nRefunds take 5 days."
@@ -137,7 +137,7 @@ def test_a_chunk_of_a_dataset_shows_its_documents_metadata():
 
 
 def test_content_that_exceeds_the_budget_is_shown_and_later_ones_are_not(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(evidence, "TOKEN_BUDGET", 4)
+    monkeypatch.setattr(citations, "TOKEN_BUDGET", 4)
     ctx = FakeContext()
 
     text = cited([Hit("a", "", "one two three"), Hit("b", "", "four five six"), Hit("c", "", "seven")], ctx)

@@ -28,28 +28,28 @@ class CountingProxy:
 
     host: str
     target: int
-    talk: Callable[[Tally], ConnectionObserver]
-    each_way: float = 0.0  # seconds of delay in each direction; may be changed at any time
+    observer: Callable[[Tally], ConnectionObserver]
+    delay: float = 0.0  # seconds of delay in each direction; may be changed at any time
     port: int = 0
     tally: Tally = field(default_factory=Tally)
 
-    def through(self, url: str) -> str:
+    def proxied_url(self, url: str) -> str:
         """Return a URL of the server with the address of this proxy."""
         parts = urlsplit(url)
         user, at, _ = parts.netloc.rpartition("@")
         return urlunsplit(parts._replace(netloc=f"{user}{at}127.0.0.1:{self.port}"))
 
-    async def carry(self, from_client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
+    async def forward(self, from_client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
         """Forward between a client and the server until one of them disconnects."""
         try:
             from_server, to_server = await asyncio.open_connection(self.host, self.target)
         except OSError:
             to_client.close()
             return
-        talk = self.talk(self.tally)
+        talk = self.observer(self.tally)
         ways = {
-            asyncio.create_task(_Direction(self, to_server, talk.asked).carry(from_client)),
-            asyncio.create_task(_Direction(self, to_client, talk.answered).carry(from_server)),
+            asyncio.create_task(_Direction(self, to_server, talk.on_request).forward(from_client)),
+            asyncio.create_task(_Direction(self, to_client, talk.on_response).forward(from_server)),
         }
         try:
             await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
@@ -66,15 +66,15 @@ class CountingProxies:
     """Opens proxies on an event loop in its own thread."""
 
     loop: asyncio.AbstractEventLoop
-    listening: list[asyncio.Server] = field(default_factory=list[asyncio.Server])
+    servers: list[asyncio.Server] = field(default_factory=list[asyncio.Server])
 
-    def to(self, url: str, talk: Callable[[Tally], ConnectionObserver]) -> CountingProxy:
+    def open(self, url: str, talk: Callable[[Tally], ConnectionObserver]) -> CountingProxy:
         """Open a proxy to the server of a URL."""
         parts = urlsplit(url)
         wire = CountingProxy(parts.hostname or "127.0.0.1", parts.port or 0, talk)
-        opening = asyncio.run_coroutine_threadsafe(asyncio.start_server(wire.carry, "127.0.0.1", 0), self.loop)
-        self.listening.append(opening.result())
-        wire.port = self.listening[-1].sockets[0].getsockname()[1]
+        opening = asyncio.run_coroutine_threadsafe(asyncio.start_server(wire.forward, "127.0.0.1", 0), self.loop)
+        self.servers.append(opening.result())
+        wire.port = self.servers[-1].sockets[0].getsockname()[1]
         return wire
 
     def read(self, wire: CountingProxy) -> Tally:
@@ -98,7 +98,7 @@ def run_proxies() -> Generator[CountingProxies]:
     try:
         yield laid
     finally:
-        asyncio.run_coroutine_threadsafe(_close_all(laid.listening), loop).result()
+        asyncio.run_coroutine_threadsafe(_close_all(laid.servers), loop).result()
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()
@@ -120,31 +120,31 @@ class _Direction:
 
     wire: CountingProxy
     writer: asyncio.StreamWriter
-    hear: Callable[[bytes], None]
-    under_way: int = 0
+    observe: Callable[[bytes], None]
+    in_flight: int = 0
     delayed: "asyncio.Queue[tuple[float, bytes]]" = field(default_factory=asyncio.Queue[tuple[float, bytes]])
 
-    async def carry(self, reader: asyncio.StreamReader) -> None:
+    async def forward(self, reader: asyncio.StreamReader) -> None:
         """Forward data until the reader ends."""
-        arriving = asyncio.create_task(self._arrive())
+        arriving = asyncio.create_task(self._write_delayed())
         try:
             with suppress(OSError):
                 while data := await reader.read(READ_SIZE):
-                    self.hear(data)
-                    if self.wire.each_way or self.under_way:
-                        self.under_way += 1
-                        self.delayed.put_nowait((asyncio.get_running_loop().time() + self.wire.each_way, data))
+                    self.observe(data)
+                    if self.wire.delay or self.in_flight:
+                        self.in_flight += 1
+                        self.delayed.put_nowait((asyncio.get_running_loop().time() + self.wire.delay, data))
                     else:
                         self.writer.write(data)
                         await self.writer.drain()
         finally:
             arriving.cancel()
 
-    async def _arrive(self) -> None:
+    async def _write_delayed(self) -> None:
         with suppress(OSError):
             while True:
                 due, data = await self.delayed.get()
                 await asyncio.sleep(due - asyncio.get_running_loop().time())
                 self.writer.write(data)
-                self.under_way -= 1
+                self.in_flight -= 1
                 await self.writer.drain()

@@ -9,8 +9,8 @@ import pytest
 
 from providers.errors import ErrorCode, ProviderError
 from providers.models.chat.retrying_model import RetryingModel, RetryPolicy
-from providers.models.limits.gated_wire import RateLimitedWire, PermitRequest
-from providers.models.types.chat import ChatRequest, Delta, ModelSpec, ContentDelta, Usage, UsageDelta
+from providers.models.limits.rate_limited_wire import PermitRequest, RateLimitedWire
+from providers.models.types.chat import ChatRequest, ContentDelta, Delta, ModelSpec, Usage, UsageDelta
 
 ASKED = ChatRequest([{"role": "user", "content": "How are you today?"}])
 REFUSED = ProviderError(ErrorCode.RATE_LIMIT_EXCEEDED, "slow down", 3.0)
@@ -36,7 +36,7 @@ class Gate:
     entered: int = 0
     told: list[tuple[int | None, ProviderError | None]] = field(default_factory=list)
 
-    async def enter(self, request: PermitRequest) -> "Gate":
+    async def acquire(self, request: PermitRequest) -> "Gate":
         self.entered += 1
         return self
 

@@ -16,10 +16,10 @@ from providers.errors import ProviderError
 from providers.models.text.context_window import count_tokens, message_tokens
 from providers.models.types.chat import (
     ChatRequest,
+    ContentDelta,
     Delta,
     RateLimitWait,
     ReasoningDelta,
-    ContentDelta,
     Usage,
     UsageDelta,
     Wire,
@@ -35,17 +35,17 @@ class PermitRequest:
     `key` is the same for every attempt at the same request.
     """
 
-    letters: int
-    count: Callable[[], int]
-    answer: int | None = 0
+    characters: int
+    count_tokens: Callable[[], int]
+    max_answer_tokens: int | None = 0
     key: str | None = None
-    patience: RateLimitWait | None = None
+    rate_limit_wait: RateLimitWait | None = None
 
 
 class Permit(Protocol):
     """The permission to send one request."""
 
-    def leave(self, tokens: int | None, failed: ProviderError | None) -> None:
+    def release(self, tokens: int | None, failed: ProviderError | None) -> None:
         """Report the end of the request and the tokens it used; None: not known. Does not wait."""
         ...
 
@@ -53,11 +53,11 @@ class Permit(Protocol):
 class RequestLimiter(Protocol):
     """The limits of one credential."""
 
-    async def enter(self, request: PermitRequest) -> Permit:
+    async def acquire(self, request: PermitRequest) -> Permit:
         """Wait until the request may be sent."""
         ...
 
-    def hear(self, headers: Mapping[str, str]) -> None:
+    def observe_headers(self, headers: Mapping[str, str]) -> None:
         """Read the rate limit headers of a response."""
         ...
 
@@ -65,16 +65,18 @@ class RequestLimiter(Protocol):
 class RateLimitedWire:
     """A wire whose requests wait for a permit. `prepare` does slow preparations before the wait."""
 
-    def __init__(self, wire: Wire, limiter: RequestLimiter, prepare: Callable[[], Awaitable[None]] | None = None) -> None:
+    def __init__(
+        self, wire: Wire, limiter: RequestLimiter, prepare: Callable[[], Awaitable[None]] | None = None
+    ) -> None:
         self._wire = wire
-        self._gate = limiter
+        self._limiter = limiter
         self._prepare = prepare
 
     async def send(self, request: ChatRequest, *, streamed: bool) -> AsyncGenerator[Delta, None]:
         """Wait for a permit, and send one request, once."""
         if self._prepare is not None:
             await self._prepare()
-        permit = await self._gate.enter(_permit_request(request))
+        permit = await self._limiter.acquire(_permit_request(request))
         usage: Usage | None = None
         failed: ProviderError | None = None
         texts: list[str] = []
@@ -92,7 +94,7 @@ class RateLimitedWire:
             failed = problem
             raise
         finally:
-            permit.leave(_used_tokens(request, usage, texts) if usage or is_whole else None, failed)
+            permit.release(_used_tokens(request, usage, texts) if usage or is_whole else None, failed)
 
 
 def _permit_request(request: ChatRequest) -> PermitRequest:
@@ -102,7 +104,7 @@ def _permit_request(request: ChatRequest) -> PermitRequest:
         lambda: prompt_tokens(request),
         max_tokens if isinstance(max_tokens, int) else 0,
         request.key,
-        request.patience,
+        request.rate_limit_wait,
     )
 
 

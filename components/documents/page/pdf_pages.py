@@ -13,7 +13,7 @@ from components.documents.blocks import Span
 from components.documents.cleaning import one_line
 from components.documents.page.fonts import Fonts
 from components.documents.page.layout import Layout
-from components.documents.page.lines import Cell, TextRun, to_cells, natural_width, cut_to_width
+from components.documents.page.lines import Cell, TextRun, cut_to_width, natural_width, to_cells
 from components.documents.page.pictures import EmbeddedImage
 
 MARGIN = 20.0
@@ -44,7 +44,7 @@ class PdfPages:
         self._layout = layout
         self._fonts = Fonts(self._pdf)
         self.y = TOP
-        self.turn()
+        self.begin_page()
 
     def output(self) -> bytes:
         return bytes(self._pdf.output())
@@ -52,23 +52,23 @@ class PdfPages:
     def cells(self, spans: Sequence[Span]) -> list[Cell]:
         return to_cells(spans, self._fonts.glyph)
 
-    def turn(self) -> None:
+    def begin_page(self) -> None:
         """Begin a new page, and move to its top."""
         if self._pdf.page_no() >= MAX_PAGES:
             raise NodeFailure(f"The document would have more than {MAX_PAGES} pages. Split it into several documents.")
         self._pdf.add_page()
         self.y = TOP
         self._watermark()
-        self._rim()
+        self._draw_margins()
 
-    def make_room(self, height: float) -> bool:
+    def ensure_space(self, height: float) -> bool:
         """Begin a new page if `height` does not fit on this one; return whether a new page was begun."""
         if self.y + height <= BOTTOM or self.y <= TOP:
             return False
-        self.turn()
+        self.begin_page()
         return True
 
-    def write(self, runs: Sequence[TextRun], x: float, size: float, *, grey: bool = False) -> None:
+    def draw_text(self, runs: Sequence[TextRun], x: float, size: float, *, grey: bool = False) -> None:
         """Draw a line of text at the current position, which does not change. Links are blue and clickable."""
         baseline = self.y + size * _MILLIMETRES
         for run in runs:
@@ -84,12 +84,12 @@ class PdfPages:
                 self._pdf.link(x, self.y, width, size * _MILLIMETRES * 1.2, run.span.link)
             x += width
 
-    def shade(self, x: float, width: float, height: float, grey: int) -> None:
+    def fill_rectangle(self, x: float, width: float, height: float, grey: int) -> None:
         """Fill a rectangle whose top is the current position."""
         self._pdf.set_fill_color(grey)
         self._pdf.rect(x, self.y, width, height, style="F")
 
-    def place(self, picture: EmbeddedImage, x: float, width: float, height: float) -> None:
+    def draw_image(self, picture: EmbeddedImage, x: float, width: float, height: float) -> None:
         self._pdf.image(io.BytesIO(picture.data), x, self.y, width, height)
 
     def _run(self, run: TextRun, x: float, baseline: float, size: float) -> None:
@@ -102,21 +102,21 @@ class PdfPages:
         else:
             self._pdf.text(x, baseline, run.text)
 
-    def _rim(self) -> None:
+    def _draw_margins(self) -> None:
         layout = self._layout
         page = f"Page {self._pdf.page_no()}" if layout.page_numbers else ""
-        self._note(layout.header, _HEADER_LINE, WIDTH, 0.0)
-        self._note(layout.footer, _FOOTER_LINE, WIDTH * 0.33 if layout.timestamp else WIDTH * 0.8, 0.0)
-        self._note(layout.timestamp or "", _FOOTER_LINE, WIDTH * 0.33, 0.5)
-        self._note(page, _FOOTER_LINE, WIDTH * 0.2, 1.0)
+        self._draw_margin_line(layout.header, _HEADER_LINE, WIDTH, 0.0)
+        self._draw_margin_line(layout.footer, _FOOTER_LINE, WIDTH * 0.33 if layout.timestamp else WIDTH * 0.8, 0.0)
+        self._draw_margin_line(layout.timestamp or "", _FOOTER_LINE, WIDTH * 0.33, 0.5)
+        self._draw_margin_line(page, _FOOTER_LINE, WIDTH * 0.2, 1.0)
 
-    def _note(self, text: str, y: float, width: float, shift: float) -> None:
+    def _draw_margin_line(self, text: str, y: float, width: float, shift: float) -> None:
         """Draw a grey line in a margin, cut to `width`: left (shift 0), centred (0.5) or right (1)."""
         cells = self.cells([Span(one_line(text))])
         runs = cut_to_width(cells, width / to_millimetres(1, _SMALL_SIZE), self._fonts.glyph)
         drawn_width = sum(to_millimetres(run.width, _SMALL_SIZE) for run in runs)
         before, self.y = self.y, y
-        self.write(runs, MARGIN + (WIDTH - drawn_width) * shift, _SMALL_SIZE, grey=True)
+        self.draw_text(runs, MARGIN + (WIDTH - drawn_width) * shift, _SMALL_SIZE, grey=True)
         self.y = before
 
     def _watermark(self) -> None:

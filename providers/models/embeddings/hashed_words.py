@@ -35,7 +35,7 @@ class HashedWordModel:
             return EmbeddingResult([vector_of(text) for text in texts], tokens), tokens
 
         sent = RequestSize(tuple(texts))
-        return await self._meter.passed(compute, sent)
+        return await self._meter.call(compute, sent)
 
     async def rank(self, question: str, texts: Sequence[str]) -> Sequence[float]:
         async def compare() -> tuple[Sequence[float], int | None]:
@@ -43,7 +43,7 @@ class HashedWordModel:
             products = (sum(a * b for a, b in zip(query, vector_of(text), strict=True)) for text in texts)
             return [min(1.0, product) for product in products], None
 
-        return await self._meter.passed(compare, RequestSize((question, *texts)))
+        return await self._meter.call(compare, RequestSize((question, *texts)))
 
 
 def vector_of(text: str) -> list[float]:
