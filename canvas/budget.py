@@ -210,12 +210,14 @@ def denial_message(denied: Denied, model: str, then: str = "resume the run") -> 
     limit = format_amount(account.measure, account.limit)
     if denied.needed is None:
         return (
-            f"{_BUDGET_NAMES[account.scope]} is {limit}, and what a call of {model} costs in {account.measure} is not known. "
+            f"{_BUDGET_NAMES[account.scope]} is {limit}, "
+            f"and what a call of {model} costs in {account.measure} is not known. "
             "Give its price in the file that EASEL_PRICES_FILE names or in the account of its vendor, "
             "or limit tokens instead."
         )
     return (
-        f"{_BUDGET_NAMES[account.scope]} of {limit} is used up. Spent: {format_amount(account.measure, account.spent)}; "
+        f"{_BUDGET_NAMES[account.scope]} of {limit} is used up. "
+            f"Spent: {format_amount(account.measure, account.spent)}; "
         f"needed for the next call of {model}: {format_amount(account.measure, denied.needed)}. "
         f"Raise the budget, and {then}."
     )

@@ -36,7 +36,8 @@ def _results_table(played: Sequence[WorkloadResult]) -> str:
             verdict = {True: "met", False: "missed", None: ""}[facts["holds"]]
             lines.append(
                 f"| {name} | {title}{row.title} | {_format_spread(one, CONTROL, row.figure)} | "
-                f"{_format_spread(one, EASEL, row.figure)} | {_format_ratio(facts['ratio'])} | {row.target or ''} | {verdict} |"
+                f"{_format_spread(one, EASEL, row.figure)} | {_format_ratio(facts['ratio'])} | {row.target or ''} "
+                f"| {verdict} |"
             )
     return "\n".join(lines)
 

@@ -34,7 +34,8 @@ def capacity_table(stand: HopBench, runs: int) -> Iterator[str]:
     yield (
         f"A hop costs {cost.worker_ms:.2f} ms of a worker's processor, {cost.postgres_ms:.2f} ms of PostgreSQL's, "
         f"{cost.redis_ms:.2f} ms of Redis', {cost.wal_bytes:,.0f} bytes of log and {cost.round_trips:.1f} round trips "
-        f"to PostgreSQL. A processor is saturated at {MAX_UTILISATION:.0%}; a round trip takes {ROUND_TRIP * 1000:g} ms."
+        f"to PostgreSQL. A processor is saturated at {MAX_UTILISATION:.0%}; "
+        f"a round trip takes {ROUND_TRIP * 1000:g} ms."
     )
     yield ""
     reaches = [capacity_of(cost, machine) for machine in MACHINES]

@@ -79,7 +79,10 @@ class RateLimitedServer:
         await asyncio.sleep(self.delay)
         usage = {"prompt_tokens": prompt, "completion_tokens": self.words, "total_tokens": prompt + self.words}
         message = {"role": "assistant", "content": "word " * self.words}
-        headers = f"x-ratelimit-limit-requests: {self.requests}\r\nx-ratelimit-remaining-requests: {self.remaining_requests}\r\n"
+        headers = (
+            f"x-ratelimit-limit-requests: {self.requests}\r\n"
+            f"x-ratelimit-remaining-requests: {self.remaining_requests}\r\n"
+        )
         if not request.get("stream"):
             await _reply(writer, "200 OK", {"choices": [{"index": 0, "message": message}], "usage": usage}, headers)
             return

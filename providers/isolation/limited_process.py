@@ -236,7 +236,10 @@ class _Child:
             # linear algebra libraries reserve address space for each of their threads
             environment |= {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
             self._process = subprocess.Popen(  # noqa: S603
-                [sys.executable, "-I", "-c", _START, wire.to_argument([path or os.getcwd() for path in sys.path]), options],
+                [
+                    *(sys.executable, "-I", "-c", _START),
+                    *(wire.to_argument([path or os.getcwd() for path in sys.path]), options),
+                ],
                 stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                 pass_fds=(theirs.fileno(),), env=environment, start_new_session=True,
             )  # fmt: skip

@@ -159,7 +159,10 @@ class BrokerHealthCheck:
             self._missing_seconds += passed
         self._has_received.clear()
         if self._missing_seconds > self.unresponsive_after:
-            return f"it has received none of its own messages for {self._missing_seconds:.0f} s, while the broker accepts them"
+            return (
+                f"it has received none of its own messages for {self._missing_seconds:.0f} s, "
+                "while the broker accepts them"
+            )
         self._is_expecting = False  # also if sending raises: an unsent message cannot return
         self._is_expecting = not self.is_full() and self.send()
         return None

@@ -4,7 +4,7 @@ Unacknowledged task messages: kombu records in Redis which messages each process
 task ends. These two transactions per message cost more than everything else that Celery does for it. Task messages
 that may be lost ("droppable": those of `droppable_queues` and `own_queues`) need no record: the activation of a lost
 worker is a ready row, and the sweeper sends its task message again within seconds, long before the visibility timeout
-would (docs/decisions/0015-hints-are-not-acknowledged.md). They are recorded in memory only.
+would (docs/decisions/0015-task-messages-are-not-acknowledged.md). They are recorded in memory only.
 
 Broken connections: kombu requeues unacknowledged messages when a channel closes, and acknowledges messages when tasks
 end. On a broken connection both raise, which ends the worker with everything in flight (kombu 5.7). Here such messages

@@ -150,7 +150,8 @@ class LargeValues:
             state = "is not" if isinstance(error, NotFound) else "has been changed"
             trouble = f"cannot be read ({error})" if isinstance(error, OSError) else state
             raise ValueGone(
-                f"{what} ({size:,} bytes) {trouble} in the file storage, at {PART_NAME}/{week}/{tenant}/{name[:2]}/{name}. "
+                f"{what} ({size:,} bytes) {trouble} in the file storage, "
+                f"at {PART_NAME}/{week}/{tenant}/{name[:2]}/{name}. "
                 "Let this process see the folder or bucket that the workers write to, "
                 "restore it from a backup, or run the canvas again."
             ) from error

@@ -201,7 +201,8 @@ def _explain_errors(engine: Engine, revision: str) -> Generator[None]:
         if sqlstate(error) in (LOCK_NOT_AVAILABLE, DEADLOCK):
             tries = f"{1 + len(PAUSES)} tries of {LOCK_TIMEOUT:g} s"
             raise ExecutorError(
-                f"Revision {revision} did not get a lock in {tries}: {reason}, at `{statement}`. {_describe_open_transactions(engine)}"
+                f"Revision {revision} did not get a lock in {tries}: {reason}, at `{statement}`. "
+                f"{_describe_open_transactions(engine)}"
                 f" {ROLLED_BACK} Run `easel migrate` again when the transaction in its way has ended."
             ) from error
         if is_outage(error):

@@ -101,7 +101,8 @@ CLAIM_BATCH = text(f"""
     ) m join runs r on r.id = m.run_id
     where a.run_id = m.run_id and a.id = m.id
       and (select set_config('synchronous_commit', 'off', true)) = 'off'
-    returning {", ".join(f"a.{name}" for name in CLAIM_COLUMNS)}, r.tenant_id, r.canvas_id, r.version_id, r.conversation_id,
+    returning {", ".join(f"a.{name}" for name in CLAIM_COLUMNS)},
+        r.tenant_id, r.canvas_id, r.version_id, r.conversation_id,
         r.message_id, r.first_event, r.history_upto, r.budgeted, r.created_at as run_created_at
 """).bindparams(bindparam("lease", type_=Interval))  # noqa: S608 (constants only)
 

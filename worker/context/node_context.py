@@ -175,7 +175,7 @@ class WorkerContext(ReadableContext):
             "user_input": self.variables.globals.get("sys.query", ""),
             "agent_response": answer,
         }
-        self.rate_limit_wait.mark_sent()  # what is saved stays: a wait for an embedding model must not postpone the attempt
+        self.rate_limit_wait.mark_sent()  # waiting for an embedding model must not postpone the attempt
         await self.services.memories.save(memory_ids, record, str(self.claim.id))
         await self.journal_put(MEMORY_SAVED, True)
 

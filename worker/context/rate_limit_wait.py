@@ -1,7 +1,7 @@
 """How an attempt waits for a rate limit: in place for a short wait; for a longer one the activation is rescheduled.
 
 For a long wait the attempt ends without counting as a crash, and the activation is executed again when the wait is
-over, so that it holds neither a thread nor a lease meanwhile (docs/decisions/0027-one-pace-for-all-workers.md). It does
+over, so that it holds neither a thread nor a lease meanwhile (docs/decisions/0027-shared-rate-limits.md). It does
 so only while nothing is lost by starting again: not after a request whose answer was not recorded, and not during work
 that must not be repeated. Then it waits in place. No wait counts towards the node's time limit.
 """

@@ -52,7 +52,7 @@ NO_FAST_PATH = FastPath(
     batch_reports=False,
     admission_control=False,
 )
-"""Every part off: a hop is what docs/tour.md tells, and nothing else."""
+"""Every part off: every node goes through the queue (docs/tour.md, sections 1 to 6)."""
 
 
 def fast_path_of(settings: FastPathSettings) -> FastPath:

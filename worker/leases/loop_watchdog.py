@@ -2,7 +2,7 @@
 
 Leases are renewed on a thread of their own, so such a process would keep its leases for ever and do nothing. It exits
 after a while and releases its attempts, except the one that blocks the loop, which would block the next worker as well:
-its lease expires, and that counts as a crash (docs/decisions/0013-processes-that-stand-still-end-themselves.md).
+its lease expires, and that counts as a crash (docs/decisions/0013-unresponsive-processes-exit.md).
 """
 
 import asyncio

@@ -3,7 +3,7 @@
 A crash counts for every activation that the dead worker held, so one of them may be the cause and the others only its
 neighbours. The next crash fails an activation that has crashed twice. So a process claims only one of them at a time,
 and the others wait without a lease, where a crash does not count for them. Nothing is lost with this memory: the rows
-are ready, and the sweeper sends their task messages again (docs/decisions/0009-the-last-chance-is-taken-alone.md).
+are ready, and the sweeper sends their task messages again (docs/decisions/0009-poison-tasks-run-alone.md).
 """
 
 from threading import Lock

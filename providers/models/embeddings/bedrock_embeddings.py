@@ -27,7 +27,7 @@ from providers.models.wires.openai_sdk import RequestLimits
 _TITAN, _COHERE = "titan-embed", "cohere.embed"
 _MAX_BATCH = 96  # texts per request of Cohere's models
 _MAX_CHARACTERS = 2048  # characters per text of Cohere's models before version 4
-_TOKEN_COUNT_HEADER = "x-amzn-bedrock-input-token-count"  # header with the counted tokens
+_INPUT_COUNT_HEADER = "x-amzn-bedrock-input-token-count"  # header with the counted tokens
 
 
 class BedrockEmbedder:
@@ -79,7 +79,7 @@ class BedrockEmbedder:
             self._spec, url, headers, sent, self._limits, observe_headers=self._meter.observe_headers
         ) as response:
             answer = await read_json(response)
-            counted = response.headers.get(_TOKEN_COUNT_HEADER, "")
+            counted = response.headers.get(_INPUT_COUNT_HEADER, "")
         raw = _vectors_of_cohere(answer) if self._is_cohere else [field_of(answer, "embedding")]
         if raw == [None] or raw is None:
             detail = (
