@@ -217,7 +217,7 @@ def denial_message(denied: Denied, model: str, then: str = "resume the run") -> 
         )
     return (
         f"{_BUDGET_NAMES[account.scope]} of {limit} is used up. "
-            f"Spent: {format_amount(account.measure, account.spent)}; "
+        f"Spent: {format_amount(account.measure, account.spent)}; "
         f"needed for the next call of {model}: {format_amount(account.measure, denied.needed)}. "
         f"Raise the budget, and {then}."
     )

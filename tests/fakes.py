@@ -182,7 +182,7 @@ class FakeContext:
     def warn(self, code: str, message: str) -> None:
         self.warnings.append((code, message))
 
-    def spent(self, usage: Usage) -> None:
+    def add_usage(self, usage: Usage) -> None:
         self.usage += usage
 
     async def history(self, window: int) -> Sequence[Mapping[str, Any]]:

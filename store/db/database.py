@@ -188,7 +188,7 @@ class Database:
         ahead: dict[str, Any] = {}
         while True:
             try:
-                return work(replace(self.large, ahead=ahead))
+                return work(replace(self.large, prefetched=ahead))
             except ReadFirst as needed:
                 ahead[needed.key] = self.large.read(needed)
 

@@ -258,7 +258,7 @@ class Servers:
         self.seen.append(call.tool)
         return "3"
 
-    async def pinned(self, server: str, tool: str) -> McpToolDescription | None:
+    async def load_pinned_description(self, server: str, tool: str) -> McpToolDescription | None:
         return None
 
     async def close(self) -> None:

@@ -161,7 +161,7 @@ class Office:
     async def connect(self, account: MailAccount) -> AsyncGenerator["Office"]:
         yield self
 
-    async def address(self, sender: str, recipients: Sequence[str]) -> Mapping[str, str]:
+    async def set_envelope(self, sender: str, recipients: Sequence[str]) -> Mapping[str, str]:
         self.recipients += recipients
         return {}
 

@@ -189,7 +189,7 @@ def _at_hints(passing: _Passing) -> None:
         if hints:
             passing("after a hint")
 
-    setattr(Dispatch, "hint", hint)  # noqa: B010 (a method of production code, from outside)
+    setattr(Dispatch, "enqueue_nodes", hint)  # noqa: B010 (a method of production code, from outside)
 
 
 def _at_requests(passing: _Passing) -> None:

@@ -131,7 +131,7 @@ def see_again_after(seconds: float) -> None:
     def is_hint(channel: RedisChannel, message: object) -> bool:
         return False
 
-    setattr(RedisChannel, "is_hint", is_hint)  # noqa: B010 (a method of ours, from outside)
+    setattr(RedisChannel, "is_droppable", is_hint)  # noqa: B010 (a method of ours, from outside)
 
     setattr(celery_app, "VISIBILITY_TIMEOUT", seconds)  # noqa: B010 (a constant, from outside)
     original: Any = redis.QoS.restore_visible

@@ -57,7 +57,7 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[CircuitBreaker]:
         begins(silence)
 
     monkeypatch.setattr("scheduler.messaging.circuit_breaker.time", SimpleNamespace(monotonic=lambda: 0.0))
-    monkeypatch.setattr(CircuitBreaker, "begins", noted)
+    monkeypatch.setattr(CircuitBreaker, "record_failure", noted)
     return seen
 
 

@@ -31,4 +31,4 @@ class _PacedHttp:
         self._pace = pace
 
     async def send(self, call: HttpCall) -> HttpResponse:
-        return await self._http.send(replace(call, pace=self._pace))
+        return await self._http.send(replace(call, rate_limit=self._pace))

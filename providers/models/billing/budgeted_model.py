@@ -111,7 +111,7 @@ class _ObservedWait:
 
 def _observe_wait(request: ChatRequest) -> tuple[ChatRequest, _ObservedWait]:
     at_gate = _ObservedWait(request.rate_limit_wait)
-    return replace(request, patience=at_gate), at_gate
+    return replace(request, rate_limit_wait=at_gate), at_gate
 
 
 def _texts_of(delta: Delta) -> Sequence[str]:

@@ -238,7 +238,11 @@ class MeteredModel:
 
 def _with_wait(request: ChatRequest, payer: BillingContext) -> ChatRequest:
     """Return the request with a blocking wait for rate limits if it has no other."""
-    return request if request.rate_limit_wait is not None else replace(request, patience=BlockingWait(payer.max_wait))
+    return (
+        request
+        if request.rate_limit_wait is not None
+        else replace(request, rate_limit_wait=BlockingWait(payer.max_wait))
+    )
 
 
 def _key_for(payer: BillingContext, *content: str) -> AbstractContextManager[KeyedRequest | None]:

@@ -74,7 +74,7 @@ def open_chat(
     Raises ModelError if a package for the vendor is missing, or the scripted model has no rules.
     """
     if scripted is not None:
-        return RetryingModel(replace(spec, stand_in=True), ScriptedWire(scripted, spec.id), retry_policy)
+        return RetryingModel(replace(spec, is_builtin=True), ScriptedWire(scripted, spec.id), retry_policy)
     if spec.is_builtin:
         return RetryingModel(spec, EchoWire() if spec.name == "echo" else _scripted_wire(spec), retry_policy)
     wire = open_wire(

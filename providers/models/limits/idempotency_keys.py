@@ -153,7 +153,7 @@ class IdempotentModel:
             self._rate_limit_wait.mark_sent()
 
     def _add_key(self, request: ChatRequest, keyed: KeyedRequest) -> ChatRequest:
-        return replace(request, key=keyed.key, patience=self._rate_limit_wait)
+        return replace(request, key=keyed.key, rate_limit_wait=self._rate_limit_wait)
 
 
 def within(http: Http, place: str) -> Http:

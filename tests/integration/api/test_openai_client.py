@@ -393,7 +393,7 @@ def test_files_at_addresses_are_fetched_and_stored_one_after_the_other(
         steps.append("fetched")
         return Response(PIXEL, content_type="image/png")
 
-    monkeypatch.setattr(LocalBlobs, "put", noted)
+    monkeypatch.setattr(LocalBlobs, "store", noted)
     httpserver.expect_request("/dot.png").respond_with_handler(answer)
     asked: Any = [{"type": "image_url", "image_url": {"url": httpserver.url_for("/dot.png")}}] * 2
     config = with_settings(server.config, files_dir=home / "files", allow_any_host=True)

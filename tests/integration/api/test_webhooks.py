@@ -292,7 +292,7 @@ def test_a_call_that_fails_here_is_not_told_to_be_delivered(
         raise ZeroDivisionError
 
     for fails in (sealed_by_another, broken):
-        monkeypatch.setattr(CanvasSecrets, "opened_params", fails)
+        monkeypatch.setattr(CanvasSecrets, "open_params", fails)
         with capture_logs():  # a traceback with all locals takes longer to draw than a client waits
             reply = stranger.post(f"/agents/{agent}/webhook")
         assert reply.status_code == 500

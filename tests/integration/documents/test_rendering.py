@@ -43,7 +43,7 @@ def test_whatever_a_library_says_is_a_failure_of_the_node(monkeypatch: pytest.Mo
 def test_a_missing_library_is_named_with_the_extra_that_brings_it(
     output_format: str, library: str, monkeypatch: pytest.MonkeyPatch
 ):
-    rendering.blocks_of("forget")
+    rendering.parse_blocks("forget")
     monkeypatch.setitem(sys.modules, library, None)
     from components.documents import blocks
 

@@ -36,10 +36,10 @@ class Hearing:
     async def acquire(self, request: Any) -> "Hearing":
         return self
 
-    def leave(self, tokens: int | None, failed: Any) -> None:
+    def release(self, tokens: int | None, failed: Any) -> None:
         pass
 
-    def hear(self, headers: Mapping[str, str]) -> None:
+    def observe_headers(self, headers: Mapping[str, str]) -> None:
         self.heard.append(headers)
 
 

@@ -29,10 +29,10 @@ class Gate:
     async def acquire(self, request: Any) -> "Gate":
         return self
 
-    def leave(self, tokens: int | None, failed: Any) -> None:
+    def release(self, tokens: int | None, failed: Any) -> None:
         pass
 
-    def hear(self, headers: Mapping[str, str]) -> None:
+    def observe_headers(self, headers: Mapping[str, str]) -> None:
         self.heard.append(headers)
 
 

@@ -44,7 +44,7 @@ def spoil(bench: Bench, run: Run, what: str = "state") -> None:
 def called(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> list[UUID]:
     """The runs that workers are told to stop, as it happens."""
     told: list[UUID] = []
-    monkeypatch.setattr(bench.coordinator.dispatch.bus, "call_off", told.append)
+    monkeypatch.setattr(bench.coordinator.dispatch.bus, "publish_cancel", told.append)
     return told
 
 

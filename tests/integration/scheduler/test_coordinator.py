@@ -196,7 +196,7 @@ def test_advance_of_a_run_with_endless_reports_is_handed_to_the_scheduler(bench:
 @pytest.mark.parametrize("ends", ["fails", "succeeds"])
 def test_a_run_costs_what_all_its_nodes_have_cost_however_it_ends(bench: Bench, ends: str):
     async def spend(ctx: Any) -> Any:
-        ctx.spent(Usage(1, 2, 3, calls=1))
+        ctx.add_usage(Usage(1, 2, 3, calls=1))
         if ctx.node_id == "two" and ends == "fails":
             return Failed("broken")
         return Finished()

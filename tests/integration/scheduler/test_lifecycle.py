@@ -354,7 +354,7 @@ def test_a_run_that_ends_while_it_is_cancelled_leaves_no_marker(bench: Bench, mo
         call_off(run.id)
         reporting(bench.coordinator, claimed).report(Finished(), None, {})
 
-    monkeypatch.setattr(bus, "call_off", ends_first)
+    monkeypatch.setattr(bus, "publish_cancel", ends_first)
     bench.lifecycle.cancel_run(bench.tenant_id, run.id)
 
     assert (run.status, markers(bench, run)) == ("cancelled", 0)

@@ -84,8 +84,8 @@ def test_files_go_although_each_call_of_the_bucket_takes_longer_than_a_transacti
     apply_retention(database, NOW - KEPT, bucket)
 
     assert (named(database), lying(folder)) == (set(), set())
-    assert bucket.journal_put.calls.count("discard") == 2
-    assert bucket.journal_put.open == []
+    assert bucket.record.calls.count("discard") == 2
+    assert bucket.record.open == []
 
 
 @pytest.mark.parametrize("answered", [1, 2, 3])

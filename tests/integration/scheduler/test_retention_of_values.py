@@ -127,7 +127,7 @@ def test_long_answers_are_moved_while_no_transaction_is_open(database_url: str, 
 
     slow.close()
     assert files_in(tmp_path) == []
-    assert (bucket.journal_put.calls.count("get"), bucket.journal_put.open) == (1, [])
+    assert (bucket.record.calls.count("get"), bucket.record.open) == (1, [])
     with database.transaction() as tx:
         assert conversations.load_history(tx, conversation, 1, 1)[0]["content"] == {"content": TEXT}
 

@@ -267,7 +267,7 @@ def test_the_end_of_a_run_forgets_the_cancel_keys_of_its_external_id(
     bench: Bench, agent: UUID, written: str, keys: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ):
     send(bench, str(bench.tenant_id), written, str(agent))
-    monkeypatch.setattr(Bus, "cancelled", lambda *_: [])  # the key is set after the last look at cancel keys
+    monkeypatch.setattr(Bus, "find_cancelled", lambda *_: [])  # the key is set after the last look at cancel keys
     keys.set(f"{written}-cancel", "x")
 
     bench.play()

@@ -34,9 +34,9 @@ class SlowStorage:
     database_url: str
     slowness: float = 0.0
     breaks_at: int | None = None
-    journal_put: Record = field(default_factory=Record)
+    record: Record = field(default_factory=Record)
 
-    def put(self, data: bytes) -> bytes:
+    def store(self, data: bytes) -> bytes:
         return self._call("put", lambda: self.inner.store(data))
 
     def store_file(self, file: BinaryIO) -> tuple[bytes, int]:
@@ -48,11 +48,11 @@ class SlowStorage:
     def discard(self, sha256: bytes) -> bool:
         return self._call("discard", lambda: self.inner.discard(sha256))
 
-    def is_there(self) -> bool:
+    def is_reachable(self) -> bool:
         return self._call("is_there", self.inner.is_reachable)
 
     def part(self, name: str) -> "SlowStorage":
-        return SlowStorage(self.inner.part(name), self.database_url, self.slowness, self.breaks_at, self.journal_put)
+        return SlowStorage(self.inner.part(name), self.database_url, self.slowness, self.breaks_at, self.record)
 
     def parts(self) -> list[str]:
         return self._call("parts", self.inner.parts)
@@ -62,9 +62,9 @@ class SlowStorage:
 
     def _call(self, name: str, work: Callable[[], T]) -> T:
         with psycopg.connect(_plain(self.database_url), autocommit=True) as connection:
-            self.journal_put.open += [query for (query,) in connection.execute(OPEN)]
-        self.journal_put.calls.append(name)
-        if self.breaks_at is not None and len(self.journal_put.calls) > self.breaks_at:
+            self.record.open += [query for (query,) in connection.execute(OPEN)]
+        self.record.calls.append(name)
+        if self.breaks_at is not None and len(self.record.calls) > self.breaks_at:
             raise StorageUnavailable("The file storage: out of service")
         time.sleep(self.slowness)
         return work()

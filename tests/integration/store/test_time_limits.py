@@ -25,7 +25,7 @@ def impatient(database_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Da
     impatient = Database(database_url)
     with impatient.transaction() as tx:
         version = tx.scalar(text("show server_version_num"))
-    if int(version) < database.KNOWS_TRANSACTION_TIMEOUT:
+    if int(version) < database.TRANSACTION_TIMEOUT_SINCE:
         pytest.skip("this server has no transaction_timeout")
     yield impatient
     impatient.close()

@@ -73,7 +73,7 @@ def test_whoever_asks_is_told_what_a_run_waits_for(bench: Bench):
 
 def test_an_agent_goes_on_from_the_rounds_it_has_recorded(bench: Bench):
     with agents.vendors(agents.calling(*agents.CALLS), agents.saying("They rose by 4%.")) as served:
-        bench.accounts = [replace(served.account, rates=ONE_A_MINUTE)]
+        bench.accounts = [replace(served.account, rate_limits=ONE_A_MINUTE)]
         run, worker = agents.started(bench), bench.a_worker(services=served.reach)
         bench.play(worker)
 

@@ -48,7 +48,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
         return call
 
     monkeypatch.setattr(values, "load_iteration_outputs", counting("of_passes", values.load_iteration_outputs))
-    monkeypatch.setattr(ListCache, "keep", counting("keep", ListCache.put_list))
+    monkeypatch.setattr(ListCache, "put_list", counting("keep", ListCache.put_list))
     return counted
 
 

@@ -161,7 +161,7 @@ def test_documents_are_paid_from_the_tenants_budgets(bench: Bench, served: Vendo
 def test_a_document_that_waits_for_vectors_too_long_is_put_back_without_a_strike(
     bench: Bench, served: Vendor, tmp_path: Path
 ):
-    accounts = [replace(served.account, rates=ONE_A_MINUTE)]
+    accounts = [replace(served.account, rate_limits=ONE_A_MINUTE)]
     shop = Shop(bench.database, bench.tenant_id, tmp_path, accounts)
     base = shop.base(model=EMBEDDING)
     documents = [shop.add(base, f"{name}.txt", f"{ANSWER} {name}") for name in ("first", "second")]

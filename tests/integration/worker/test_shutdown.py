@@ -79,7 +79,7 @@ def test_claimed_attempt_that_has_not_begun_is_released(bench: Bench, node: str,
         began.append(ctx.node_id)
         return Finished(outputs={"result": "done"})
 
-    monkeypatch.setattr(AttemptRunner, "_prepared", slowly)
+    monkeypatch.setattr(AttemptRunner, "_prepare_context", slowly)
     bench.does(**{node: begins})
     run, leaving, other = bench.start(f"begin -> {node}"), bench.a_worker(), bench.a_worker()
     with at_work(bench, leaving, threads=1):

@@ -291,7 +291,7 @@ class Office:
     async def connect(self, account: MailAccount) -> AsyncGenerator["Office"]:
         yield self
 
-    async def address(self, sender: str, recipients: Sequence[str]) -> Mapping[str, str]:
+    async def set_envelope(self, sender: str, recipients: Sequence[str]) -> Mapping[str, str]:
         return {}
 
     async def deliver(self, message: bytes) -> None:

@@ -31,7 +31,7 @@ def test_an_upload_is_read_while_no_transaction_is_open(bench: Bench, database: 
     read = UploadedFiles(database, bucket).read(bench.tenant_id, run.id, {"id": str(upload.id), "name": "a.txt"}, "")
 
     assert read.data == b"Hello"
-    assert (bucket.journal_put.calls, bucket.journal_put.open) == (["get"], [])
+    assert (bucket.record.calls, bucket.record.open) == (["get"], [])
 
 
 def test_a_component_saves_and_reads_a_file_while_no_transaction_is_open(
@@ -45,7 +45,7 @@ def test_a_component_saves_and_reads_a_file_while_no_transaction_is_open(
         return await keeping.read(saved)
 
     assert asyncio.run(save_and_read()) == b"made"
-    assert (bucket.journal_put.calls, bucket.journal_put.open) == (["put", "get"], [])
+    assert (bucket.record.calls, bucket.record.open) == (["put", "get"], [])
 
 
 @pytest.mark.parametrize("is_queued", [False, True])
@@ -67,5 +67,5 @@ def test_a_turn_takes_large_inputs_of_the_turn_before_while_no_transaction_is_op
 
     assert (first.status, second.status) == ("succeeded", "succeeded")
     assert second.row["base"]["inputs"]["name"] == TEXT
-    assert "get" in bucket.journal_put.calls
-    assert bucket.journal_put.open == []
+    assert "get" in bucket.record.calls
+    assert bucket.record.open == []

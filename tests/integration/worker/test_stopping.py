@@ -180,7 +180,7 @@ def test_claimed_attempt_of_a_cancelled_run_does_not_begin(bench: Bench, node: s
         began.append(ctx.node_id)
         return Finished()
 
-    monkeypatch.setattr(AttemptRunner, "_prepared", slowly)
+    monkeypatch.setattr(AttemptRunner, "_prepare_context", slowly)
     bench.does(**{node: begins})
     run = bench.start(f"begin -> {node}")
     worker = bench.a_worker()
@@ -216,7 +216,7 @@ def test_cancel_key_of_a_run_between_two_nodes_is_found(bench: Bench, monkeypatc
         looked.wait(20)  # by then nothing of the run is at work
         return cancelled(runs)
 
-    monkeypatch.setattr(bus, "cancelled", afterwards)
+    monkeypatch.setattr(bus, "find_cancelled", afterwards)
     bench.play(worker, until=lambda: run.statuses.get("work") == "ready")
     with redis.Redis.from_url(bench.redis_url) as client:
         client.set(f"{run.id}-cancel", "x")

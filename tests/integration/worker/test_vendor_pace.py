@@ -178,7 +178,9 @@ def test_a_cancelled_run_stops_waiting_at_once_and_asks_nobody(vendor: Vendor, m
     )  # so that the second waits at its place until it is due
     counted: list[str] = []
     counters = vendor.bench.coordinator.dispatch.counters
-    vendor.bench.coordinator.dispatch.counters = replace(counters, waited=lambda: counted.append("waited"))
+    vendor.bench.coordinator.dispatch.counters = replace(
+        counters, count_rate_limit_wait=lambda: counted.append("waited")
+    )
     first, second = vendor.searched(), vendor.searched()
 
     with at_work(vendor.bench, vendor.worker(), threads=2):

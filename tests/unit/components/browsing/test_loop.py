@@ -24,7 +24,7 @@ class FakePage:
         self.acted: list[PageAction] = []
         self.looks = 0
 
-    async def look(self) -> PageView:
+    async def view(self) -> PageView:
         self.looks += 1
         return PageView("https://e.com/", "Title", [PageElement("button", "Send")], f"look {self.looks}")
 

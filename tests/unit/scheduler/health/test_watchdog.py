@@ -165,7 +165,7 @@ class Seen:
         self.passed: list[float] = []
         self._pause = pause
 
-    def look(self, passed: float) -> str | None:
+    def check(self, passed: float) -> str | None:
         self.passed.append(passed)
         time.sleep(self._pause)
         return "it stands still" if len(self.passed) == 3 else None
@@ -188,7 +188,7 @@ def test_watchdog_continues_after_a_check_that_raises() -> None:
     ended, looks = Event(), list[float]()
 
     class Raising:
-        def look(self, passed: float) -> str | None:
+        def check(self, passed: float) -> str | None:
             looks.append(passed)
             if len(looks) < 3:
                 raise RuntimeError("the broker answers nonsense")

@@ -269,7 +269,7 @@ RULES = [
 
 
 def attempt(script: Script, given: Calls, journal: dict[str, Any], left: int, turns: int) -> tuple[Any, Crashing]:
-    ctx = Crashing(globals={"sys.query": "Q"}, speaks=True, entries=conversation(turns), journal=journal)
+    ctx = Crashing(globals={"sys.query": "Q"}, is_streaming=True, entries=conversation(turns), journal=journal)
     ctx.reference_store["chunks"]["417"] = CHUNK
     ctx.name, ctx.left = "Lead", left
     ctx.models = {"m": scripted(script), "sub": scripted(script, "sub")}

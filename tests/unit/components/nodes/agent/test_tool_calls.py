@@ -206,7 +206,7 @@ def test_what_a_tool_spends_and_makes_is_counted_also_in_another_attempt():
     files = [{"name": "d.csv", "url": "/d.csv", "mime_type": "text/csv"}, "rubbish"]
 
     async def call(arguments: Any, ctx: Any) -> ToolRun:
-        ctx.spent(Usage(1, 2, 3, 1))
+        ctx.add_usage(Usage(1, 2, 3, 1))
         return ToolRun({"_ARTIFACTS": files}, "made")
 
     first = FakeContext(name="Lead")

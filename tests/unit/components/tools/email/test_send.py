@@ -36,7 +36,7 @@ class Office:
         self.accounts.append(account)
         yield self
 
-    async def address(self, sender: str, recipients: Sequence[str]) -> Mapping[str, str]:
+    async def set_envelope(self, sender: str, recipients: Sequence[str]) -> Mapping[str, str]:
         self.recipients = list(recipients)
         return self.refused
 

@@ -10,7 +10,7 @@ import pytest
 
 from canvas.errors import HttpFailed, ModelError
 from providers.interfaces import HttpCall, HttpResponse
-from providers.models.audio.tts import MemoryAudioCache, OpenAISpeech, Voicing, speech_settings_of
+from providers.models.audio.tts import MemoryAudioCache, OpenAISpeech, SpeechSettings, speech_settings_of
 from providers.models.types.chat import ModelSpec
 from tests.fakes import FakeHttp
 
@@ -145,9 +145,9 @@ def test_tenants_voices_and_formats_do_not_share_audio():
     voices = [
         OpenAISpeech(model(), http, "t1", cache=cache),
         OpenAISpeech(model(), http, "t2", cache=cache),
-        OpenAISpeech(model(), http, "t1", cache=cache, speech_settings=Voicing(voice="nova")),
-        OpenAISpeech(model(), http, "t1", cache=cache, speech_settings=Voicing(format="wav")),
-        OpenAISpeech(model("StepFun"), http, "t1", cache=cache, speech_settings=Voicing()),
+        OpenAISpeech(model(), http, "t1", cache=cache, speech_settings=SpeechSettings(voice="nova")),
+        OpenAISpeech(model(), http, "t1", cache=cache, speech_settings=SpeechSettings(format="wav")),
+        OpenAISpeech(model("StepFun"), http, "t1", cache=cache, speech_settings=SpeechSettings()),
     ]
 
     for voice in voices:

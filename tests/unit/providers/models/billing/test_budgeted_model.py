@@ -30,7 +30,7 @@ class Purse:
     async def is_limited(self) -> bool:
         return True
 
-    async def reserve(self, spec: ModelSpec, asks: Mapping[str, CostEstimate], price: Price | None) -> Any:
+    async def reserve(self, spec: ModelSpec, estimates: Mapping[str, CostEstimate], price: Price | None) -> Any:
         return "reservation"
 
     async def settle(self, reservation: Any, usage: Usage) -> None:

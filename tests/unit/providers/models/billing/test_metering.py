@@ -47,10 +47,10 @@ class Gate:
             await asyncio.Event().wait()
         return self
 
-    def leave(self, tokens: int | None, failed: ProviderError | None) -> None:
+    def release(self, tokens: int | None, failed: ProviderError | None) -> None:
         self.told.append((tokens, failed))
 
-    def hear(self, headers: Mapping[str, str]) -> None:
+    def observe_headers(self, headers: Mapping[str, str]) -> None:
         raise AssertionError("nobody has said anything")
 
 
@@ -66,10 +66,10 @@ class Purse:
     async def is_limited(self) -> bool:
         return True
 
-    async def reserve(self, spec: ModelSpec, asks: Mapping[str, CostEstimate], price: Price | None) -> Any:
+    async def reserve(self, spec: ModelSpec, estimates: Mapping[str, CostEstimate], price: Price | None) -> Any:
         if self.empty:
             raise BudgetExceeded("There is nothing left.")
-        self.asked.append(asks)
+        self.asked.append(estimates)
         return "reservation"
 
     async def settle(self, reservation: Any, usage: Usage) -> None:

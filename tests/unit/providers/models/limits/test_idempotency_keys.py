@@ -178,12 +178,12 @@ class Line:
     paces: list[RateLimitKey] = field(default_factory=list)
     refused: list[ProviderError | None] = field(default_factory=list)
 
-    async def take(self, paced: RateLimitKey, ticket: str) -> "Line":
+    async def acquire(self, paced: RateLimitKey, ticket: str) -> "Line":
         self.paces.append(paced)
         self.tickets.append(ticket)
         return self
 
-    def leave(self, tokens: int | None, failed: ProviderError | None) -> None:
+    def release(self, tokens: int | None, failed: ProviderError | None) -> None:
         self.refused.append(failed)
 
 

@@ -40,10 +40,10 @@ class Gate:
         self.entered += 1
         return self
 
-    def leave(self, tokens: int | None, failed: ProviderError | None) -> None:
+    def release(self, tokens: int | None, failed: ProviderError | None) -> None:
         self.told.append((tokens, failed))
 
-    def hear(self, headers: Mapping[str, str]) -> None:
+    def observe_headers(self, headers: Mapping[str, str]) -> None:
         raise AssertionError("a wire hears headers")
 
 
