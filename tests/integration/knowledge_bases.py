@@ -37,7 +37,7 @@ class Vendor:
     """Gives vectors, ranks and answers over OpenAI's wire; `answers` are what the chat model says, in order."""
 
     url: str
-    embed: list[list[str]] = field(default_factory=list)
+    embedded: list[list[str]] = field(default_factory=list)
     ranked: list[Any] = field(default_factory=list)
     chatted: list[Any] = field(default_factory=list)
     answers: list[str] = field(default_factory=list)
@@ -54,7 +54,7 @@ class Vendor:
 
     def forget(self) -> None:
         """Begin anew for another test."""
-        for told in (self.embed, self.ranked, self.chatted, self.answers):
+        for told in (self.embedded, self.ranked, self.chatted, self.answers):
             told.clear()
         self.refusals = 0
 
@@ -63,7 +63,7 @@ class Vendor:
         if self.refusals:
             self.refusals -= 1
             return _json({"error": {"message": "this text is not welcome"}}, 400)
-        self.embed.append(texts)
+        self.embedded.append(texts)
         data = [{"index": at, "embedding": vector_of(text)} for at, text in enumerate(texts)]
         return _json({"data": data, "usage": {"prompt_tokens": 7, "total_tokens": 7}})
 

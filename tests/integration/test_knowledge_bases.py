@@ -92,7 +92,7 @@ def test_a_document_is_read_and_its_nearest_passage_is_found(shop: Shop, served:
     assert chunk["similarity"] == pytest.approx((chunk["vector_similarity"] + chunk["term_similarity"]) / 2, abs=1e-5)
     assert found["doc_aggs"] == [{"doc_name": "policy.md", "doc_id": added.id.hex, "count": 1}]
     assert shop.document(added).tokens == 7
-    assert served.embed[0] == [REFUNDS, HOLIDAYS]
+    assert served.embedded[0] == [REFUNDS, HOLIDAYS]
 
 
 def test_a_base_without_a_model_is_searched_by_words(shop: Shop) -> None:
@@ -127,7 +127,7 @@ def test_ingestion_after_a_lost_process_continues_from_the_stored_chunks(shop: S
             shop.ingestion(models=Dying(shop.models, 2), lease=timedelta(milliseconds=200)).next(shop.tenant_id)
         )
     left = shop.document(added)
-    paid = len(list(chain(*served.embed)))
+    paid = len(list(chain(*served.embedded)))
     until(lambda: shop.read() == 1)
 
     assert (left.status, shop.document(added).status) == ("pending", "done")
@@ -136,7 +136,7 @@ def test_ingestion_after_a_lost_process_continues_from_the_stored_chunks(shop: S
         stored = [row.text for row in chunks.list_of_document(tx, shop.tenant_id, added.id, most=999, skipped=0)]
     assert "".join("".join(stored).split()) == "".join(RULES.split())
     assert paid == left.chunks
-    assert list(chain(*served.embed)) == stored
+    assert list(chain(*served.embedded)) == stored
 
 
 def test_partly_stored_document_is_not_found(shop: Shop) -> None:
@@ -168,7 +168,7 @@ def test_cancelled_document_is_abandoned_by_its_reader(shop: Shop, served: Vendo
 
     async def read_and_stop() -> None:
         reading = asyncio.create_task(shop.ingestion().next(shop.tenant_id))
-        while not served.embed:
+        while not served.embedded:
             await asyncio.sleep(0.002)
         with shop.database.transaction() as tx:
             knowledge_documents.stop_processing(tx, shop.tenant_id, base, [added.id])
@@ -187,7 +187,7 @@ def test_cancelled_ingestion_releases_the_document_without_a_try(shop: Shop, ser
 
     async def read_and_cancel() -> None:
         reading = asyncio.create_task(shop.ingestion().next(shop.tenant_id))
-        while not served.embed:
+        while not served.embedded:
             await asyncio.sleep(0.002)
         reading.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -332,7 +332,7 @@ def test_query_contains_the_question_and_its_translations(library: Shop, served:
     served.answers = ["refunds ### remboursements"]
 
     assert len(library.names("Rückerstattungen", languages=["English", "French"], threshold=0.4)) == 3
-    assert served.embed[-1] == ["Rückerstattungen\nrefunds\nremboursements"]
+    assert served.embedded[-1] == ["Rückerstattungen\nrefunds\nremboursements"]
     assert library.names("Refunds", languages=["French"], most=1)  # the model has no answer left: without it
 
 
@@ -405,7 +405,7 @@ def test_key_words_of_a_model_are_added_to_the_query(library: Shop, served: Vend
     found = library.find("When do I get back what I paid?", key_words=True, by_words=1.0, threshold=0.3)
 
     assert len(found["chunks"]) == 3
-    assert served.embed[-1] == ["When do I get back what I paid?\nrefunds Refunds money"]
+    assert served.embedded[-1] == ["When do I get back what I paid?\nrefunds Refunds money"]
     assert library.names("refunds", key_words=True)  # the model has no answer left: without it
 
 

@@ -72,7 +72,7 @@ def test_saved_exchange_is_found_by_vector_and_words(book: Notebook, served: Ven
     found = book.find("Which tea does she like?", memory, most=1)
 
     assert found == [TEA]
-    assert served.embed[0] == [TEA]
+    assert served.embedded[0] == [TEA]
 
 
 def test_exchange_of_one_activation_is_saved_once_under_concurrency(book: Notebook) -> None:

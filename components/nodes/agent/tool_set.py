@@ -120,7 +120,7 @@ def tool_function(entry: ToolEntry, number: int) -> Function:
         component=tool.name,
         schema=tool.schema(params, name),
         call=call,
-        brings_sources=tool.brings_sources and params.finds_sources,
+        brings_sources=tool.brings_sources and params.can_find_sources,
         effect=tool.effect,
     )
 

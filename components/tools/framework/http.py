@@ -47,7 +47,7 @@ async def send(ctx: NodeContext, tool: str, call: HttpCall) -> HttpResponse:
             url=url,
             trusted=call.trusted or is_named,
             redirects=MAX_REDIRECTS,
-            most_bytes=min(call.max_bytes, MAX_BYTES),
+            max_bytes=min(call.max_bytes, MAX_BYTES),
             timeout=min(call.timeout, ctx.time_limit(tool)),
         )
     )

@@ -108,7 +108,7 @@ def count_usage(record_usage: Callable[[Usage], None]) -> Generator[None]:
     if payer is None:
         yield
         return
-    token = _payer.set(replace(payer, spent=record_usage))
+    token = _payer.set(replace(payer, record_usage=record_usage))
     try:
         yield
     finally:
@@ -238,11 +238,9 @@ class MeteredModel:
 
 def _with_wait(request: ChatRequest, payer: BillingContext) -> ChatRequest:
     """Return the request with a blocking wait for rate limits if it has no other."""
-    return (
-        request
-        if request.rate_limit_wait is not None
-        else replace(request, rate_limit_wait=BlockingWait(payer.max_wait))
-    )
+    if request.rate_limit_wait is not None:
+        return request
+    return replace(request, rate_limit_wait=BlockingWait(payer.max_wait))
 
 
 def _key_for(payer: BillingContext, *content: str) -> AbstractContextManager[KeyedRequest | None]:

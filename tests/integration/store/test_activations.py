@@ -296,7 +296,7 @@ def test_claims_of_a_batch_equal_single_claims(bench: Bench):
     assert run.activation("c").lease_id == taken.lease_id
     (together,) = (claim for claim in claimed.values() if claim.run_id == run.id)
     alone = bench.claim(run, "b")
-    assert replace(together, id=alone.id, node_id="b", lease_id=alone.lease_id, place=alone.order_key) == alone
+    assert replace(together, id=alone.id, node_id="b", lease_id=alone.lease_id, order_key=alone.order_key) == alone
 
 
 def test_claim_of_a_batch_skips_locked_rows(bench: Bench):

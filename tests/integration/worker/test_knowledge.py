@@ -53,7 +53,7 @@ def test_a_node_finds_what_a_document_says_and_cites_it(bench: Bench, tmp_path: 
     (end,) = [event.body for event in run.events if event.name == "message_end"]
     assert [chunk["content"] for chunk in end["reference"]["chunks"].values()] == [ANSWER]
     assert end["reference"]["doc_aggs"].keys() == {"refunds.txt"}
-    assert len(served.embed) == 3
+    assert len(served.embedded) == 3
 
 
 def test_a_base_is_found_by_its_id_and_by_a_name_that_another_node_gives(bench: Bench, tmp_path: Path):

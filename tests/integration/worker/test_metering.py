@@ -97,21 +97,21 @@ def test_the_chat_behind_a_search_is_counted_and_paid_for(bench: Bench, served: 
 
 def test_a_search_that_must_wait_for_vectors_gives_its_place_up(bench: Bench, served: Vendor, tmp_path: Path):
     worker = stocked(bench, served, tmp_path, rates=ONE_A_MINUTE)
-    embedded = len(served.embed)
+    embedded = len(served.embedded)
     first, second = asks(bench), asks(bench)
     bench.play(worker)
 
     done, waiting = sorted((first, second), key=lambda run: run.status != "succeeded")
     assert done.status == "succeeded"
     assert (waiting.activation("work").status, waiting.activation("work").strikes) == ("ready", 0)
-    assert len(served.embed) == embedded + 1
+    assert len(served.embedded) == embedded + 1
 
     nothing_has_left_of_late(bench, waiting)
     Sweeper(bench.coordinator).tick()
     bench.play(worker)
 
     assert waiting.status == "succeeded"
-    assert len(served.embed) == embedded + 2
+    assert len(served.embedded) == embedded + 2
     assert usage_of(waiting)["kinds"]["embedding"]["calls"] == 1
 
 
@@ -119,7 +119,7 @@ def test_a_search_that_its_budget_does_not_allow_waits_and_goes_on_with_more(
     bench: Bench, served: Vendor, tmp_path: Path
 ):
     worker = stocked(bench, served, tmp_path)
-    embedded = len(served.embed)
+    embedded = len(served.embedded)
     run = asks(bench, {"tokens": 2})
     bench.play(worker)
 
@@ -127,7 +127,7 @@ def test_a_search_that_its_budget_does_not_allow_waits_and_goes_on_with_more(
     (form,) = run.row["state"]["forms"].values()
     (asked,) = form[3].values()
     assert (asked["budget"]["code"], asked["budget"]["model"]) == (EXCEEDED, EMBEDDING)
-    assert len(served.embed) == embedded
+    assert len(served.embedded) == embedded
 
     bench.lifecycle.resume_run(bench.tenant_id, run.id, RunRequest(), budget=parse_limits({"tokens": 1000}))
     bench.play(worker)
@@ -154,7 +154,7 @@ def test_documents_are_paid_from_the_tenants_budgets(bench: Bench, served: Vendo
         spent = {each.account.scope: each.account.spent for each in budgets.list_budgets(tx, bench.tenant_id, today())}
     assert (shop.document(first).status, shop.document(second).status) == ("done", "failed")
     assert "The tenant's budget of the day (UTC) of 1 call is used up" in shop.document(second).error
-    assert len(served.embed) == 1
+    assert len(served.embedded) == 1
     assert spent == {"day": 1, "tenant": 7}
 
 
@@ -183,4 +183,4 @@ def test_a_document_that_waits_for_vectors_too_long_is_put_back_without_a_strike
         tries = tx.scalar(text("select tries from knowledge_documents where id = :id"), id=waiting.id)
     assert (done.status, waiting.status, tries) == ("done", "pending", 0)
     assert "The rate limits of OpenAI-API-Compatible (default) did not allow a request in time" in waiting.error
-    assert len(served.embed) == 1
+    assert len(served.embedded) == 1

@@ -86,7 +86,7 @@ class Opened:
 @pytest.fixture
 def browsers(monkeypatch: pytest.MonkeyPatch) -> Opened:
     browsers = Opened()
-    monkeypatch.setattr(module, "opened", browsers)
+    monkeypatch.setattr(module, "open_browser", browsers)
     return browsers
 
 

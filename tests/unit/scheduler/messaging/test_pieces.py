@@ -73,7 +73,7 @@ def test_a_connection_that_was_closed_while_it_lay_idle_is_tried_once_more_and_t
 
 
 def test_unresponsive_redis_delays_a_writer_for_a_moment_only(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(redis_bus, "ANSWERS_WITHIN", 0.01)
+    monkeypatch.setattr(redis_bus, "ANSWER_TIMEOUT", 0.01)
 
     async def speak() -> list[list[str]]:
         wire = Wire()

@@ -26,7 +26,7 @@ json = st.recursive(
 
 
 def kept_in(folder: Path, **more: Any) -> LargeValues:
-    return LargeValues(LocalBlobs(folder), stores_new=True, **{"from_bytes": SMALL, **more})
+    return LargeValues(LocalBlobs(folder), stores_new=True, **{"min_bytes": SMALL, **more})
 
 
 def row_of(outputs: dict[str, Any], inputs: dict[str, Any] | None = None, run_id: UUID = RUN) -> dict[str, Any]:

@@ -131,5 +131,5 @@ def test_a_cache_of_size_0_caches_nothing():
 
 
 def a_claim(run_id: UUID, **given: Any) -> Claim:
-    known = {"run_id": run_id, "place": PLACE, "limits": ((REGION, 5),), "ordinal": 0, "scope": (), **given}
+    known = {"run_id": run_id, "order_key": PLACE, "limits": ((REGION, 5),), "ordinal": 0, "scope": (), **given}
     return Claim(**{name: known.get(name) for name in Claim.__slots__})

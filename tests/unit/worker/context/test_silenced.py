@@ -23,7 +23,7 @@ class Heard:
 
 
 def speaking(heard: Heard, stopped: list[bool]) -> MessageStreamWriter:
-    claim: Any = SimpleNamespace(run_id=uuid4(), turn=uuid4(), node_id="model", lease_id=uuid4())
+    claim: Any = SimpleNamespace(run_id=uuid4(), stream_id=uuid4(), node_id="model", lease_id=uuid4())
     voice = MessageStreamWriter(
         claim, cast("Any", None), cast("Any", heard), lambda tx: True, False, is_stopped=lambda: bool(stopped)
     )

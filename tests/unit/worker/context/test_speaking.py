@@ -32,10 +32,10 @@ class Room:
 
 
 def speaker(room: Room, before: str = "") -> Any:
-    claim: Any = SimpleNamespace(run_id=uuid4(), turn=uuid4(), node_id="model", lease_id=uuid4())
+    claim: Any = SimpleNamespace(run_id=uuid4(), stream_id=uuid4(), node_id="model", lease_id=uuid4())
     speaking: Any = MessageStreamWriter(claim, cast("Any", None), cast("Any", room), lambda tx: True, False)
     taken = StreamLease(0, before, 0)
-    speaking._take_row = {claim.turn: taken}.get
+    speaking._claim_row = {claim.stream_id: taken}.get
     speaking._write_row = room.write
     return speaking
 
@@ -56,7 +56,7 @@ def said(room: Room, words: list[str], before: str = "") -> Any:
     async def talk() -> Any:
         speaking = speaker(room, before)
         for word in words:
-            await speaking.say(word)
+            await speaking.write(word)
             await pause(speaking)
         await speaking.finish()
         return speaking
@@ -97,7 +97,7 @@ def test_text_that_comes_fast_is_sent_in_one_delta(monkeypatch: pytest.MonkeyPat
     async def talk() -> None:
         speaking = speaker(room)
         for word in ("One, ", "two, ", "three."):
-            await speaking.say(word)
+            await speaking.write(word)
         await speaking.finish()
 
     asyncio.run(talk())

@@ -45,7 +45,7 @@ def test_price_of_an_unlisted_model_is_unknown():
 
 
 def test_the_stand_ins_are_free():
-    assert Prices().price_of(spec("echo", "Easel", stand_in=True)) is FREE
+    assert Prices().price_of(spec("echo", "Easel", is_builtin=True)) is FREE
     assert add_cost(Usage(1, 1, 2, calls=1), FREE) == Usage(1, 1, 2, calls=1)
 
 
