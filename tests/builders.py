@@ -135,7 +135,7 @@ def running(canvas: Canvas, *, live: Sequence[str] = (), reached: Sequence[str] 
 
 def report(node: str, outcome: Outcome, *, scope: ScopeKey = TOP, ordinal: int = 0, **more: Any) -> Report:
     """What a node of wave 1 reports."""
-    told = {"place": OrderKey(1), **more}
+    told = {"order_key": OrderKey(1), **more}
     return Report(activation_id(RUN_ID, node, scope, ordinal), node, scope, ordinal, outcome=outcome, **told)
 
 

@@ -40,7 +40,7 @@ class QoS(redis.QoS):
 
     def append(self, message: Any, delivery_tag: str) -> None:
         """Record an unacknowledged message."""
-        if self.channel.is_hint(message):
+        if self.channel.is_droppable(message):
             virtual.QoS.append(self, message, delivery_tag)
         else:
             super().append(message, delivery_tag)
@@ -59,15 +59,15 @@ class QoS(redis.QoS):
             super().reject(delivery_tag, requeue=requeue)
             return
         if requeue:
-            self.channel.put_back([message], last=True)
+            self.channel.requeue([message], last=True)
         virtual.QoS.ack(self, delivery_tag)
 
     def restore_unacked(self, client: Any = None) -> None:
         """Requeue all unacknowledged messages; droppable ones in one round trip, so that a shutdown is quick."""
         unacknowledged: Any = self._delivered
-        droppable = {tag: message for tag, message in unacknowledged.items() if self.channel.is_hint(message)}
+        droppable = {tag: message for tag, message in unacknowledged.items() if self.channel.is_droppable(message)}
         if droppable:
-            self.channel.put_back(list(droppable.values()))
+            self.channel.requeue(list(droppable.values()))
         for tag in droppable:
             del unacknowledged[tag]
         super().restore_unacked(client)
@@ -76,7 +76,7 @@ class QoS(redis.QoS):
         """Return an unacknowledged message if it is droppable, else None."""
         unacknowledged: Any = self._delivered
         message = unacknowledged.get(delivery_tag)
-        return message if message is not None and self.channel.is_hint(message) else None
+        return message if message is not None and self.channel.is_droppable(message) else None
 
 
 class RedisChannel(redis.Channel):

@@ -147,7 +147,7 @@ def _shift_placeholder(place: re.Match[bytes], by: int) -> bytes:
 def _compile_cached(statement: Executable, names: tuple[str, ...], partition: str) -> CompiledStatement:
     if partition:
         made = _compile_cached(statement, names, pruning.PARENT)
-        return replace(made, sql=pruning.name_partitions(made.sql, partition)) if made.is_about_runs else made
+        return replace(made, sql=pruning.name_partitions(made.sql, partition)) if made.names_partitioned_table else made
     assert isinstance(statement, ClauseElement)
     made: Any = statement.compile(dialect=_DIALECT, column_keys=list(names))
     assert not made.post_compile_params, "in_() is not supported: compare with any() and pass a list"

@@ -26,7 +26,7 @@ class ToolContext(DelegatingContext):
         self.activation_id = f"{ctx.activation_id}/{place}"
         self.name = f"{ctx.name}-->{function.label}"
         self.component = function.component
-        self.speaks, self.heard = False, True
+        self.is_streaming, self.has_reader = False, True
         self.services = replace(ctx.services, http=within(ctx.services.http, place))
         self.usage = Usage()
 

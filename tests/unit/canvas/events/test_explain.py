@@ -158,7 +158,7 @@ def explained(facts: WaitFacts, limit: float = 600) -> Explanation:
             "without an answer the run fails on 2026-11-21 at 12:00:00 UTC.",
         ),
         (
-            run(one(ActivationStatus.READY), engine=RULES_VERSION + 1),
+            run(one(ActivationStatus.READY), rules_version=RULES_VERSION + 1),
             "newer_rules",
             f"It was started under newer routing rules ({RULES_VERSION + 1}) than this release knows "
             f"({RULES_VERSION}): "
@@ -270,16 +270,16 @@ states = st.builds(
     WaitFacts,
     run_id=st.just(RUN_ID),
     status=st.sampled_from(RunStatus),
-    engine=st.integers(1, RULES_VERSION + 1),
-    asked=st.none() | st.just("cancel"),
+    rules_version=st.integers(1, RULES_VERSION + 1),
+    cancel_request=st.none() | st.just("cancel"),
     error=st.sampled_from(["", "No\nway."]),
     created_at=moments,
     finished_at=st.none() | moments,
     expires_at=st.none() | moments,
     now=st.just(NOON),
-    alive=st.lists(activations, max_size=6, unique_by=lambda activation: activation.id),
-    ahead=st.none() | st.builds(BlockingRun, run_id=st.uuids(), status=st.sampled_from(RunStatus)),
-    canary=st.none() | moments,
+    open_activations=st.lists(activations, max_size=6, unique_by=lambda activation: activation.id),
+    blocking_run=st.none() | st.builds(BlockingRun, run_id=st.uuids(), status=st.sampled_from(RunStatus)),
+    last_probe_at=st.none() | moments,
     swept_since=st.none() | moments,
     swept_at=st.none() | moments,
 )

@@ -217,7 +217,7 @@ def listen(listener: Listener, run: Run, step: str, number: int) -> None:
         case "read":
             listener.read(run)
         case "page":
-            listener.read(run, max_chars=number + 1)
+            listener.read(run, most=number + 1)
         case _:
             pass
 

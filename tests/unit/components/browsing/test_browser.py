@@ -54,7 +54,7 @@ class Model:
 
 
 class EmptyPage:
-    async def look(self) -> PageView:
+    async def view(self) -> PageView:
         return PageView("about:blank")
 
     async def act(self, action: PageAction) -> str:
@@ -65,7 +65,7 @@ class Downloads:
     def __init__(self, files: list[DownloadedFile]) -> None:
         self._files = files
 
-    async def finished(self) -> list[DownloadedFile]:
+    async def wait_for_all(self) -> list[DownloadedFile]:
         return self._files
 
 

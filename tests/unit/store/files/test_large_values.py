@@ -127,7 +127,7 @@ def test_process_without_file_storage_stores_large_values_in_rows(tmp_path: Path
 
 def test_value_stays_in_its_row_if_the_file_storage_fails(tmp_path: Path):
     class Full(LocalBlobs):
-        def put(self, data: bytes) -> bytes:
+        def store(self, data: bytes) -> bytes:
             raise OSError(28, "No space left on device")
 
         def part(self, name: str) -> Blobs:

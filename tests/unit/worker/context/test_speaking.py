@@ -42,7 +42,7 @@ def speaker(room: Room, before: str = "") -> Any:
 
 async def pause(speaking: Any) -> None:
     """Until a next word would be the first of a silence."""
-    while speaking._pacing is not None or (speaking._writing is not None and not speaking._writing.done()):
+    while speaking._pacing is not None or (speaking._write_task is not None and not speaking._write_task.done()):
         await asyncio.sleep(0)
 
 

@@ -21,13 +21,13 @@ class Held:
     """Stands where leases are."""
 
     def __init__(self, *attempts: Attempt) -> None:
-        self.attempts = list(attempts)
+        self._held = list(attempts)
 
-    def held(self) -> list[Attempt]:
-        return self.attempts
+    def attempts(self) -> list[Attempt]:
+        return self._held
 
     def forget(self, attempt: Attempt) -> None:
-        self.attempts.remove(attempt)
+        self._held.remove(attempt)
 
 
 @pytest.fixture

@@ -226,10 +226,10 @@ def test_tool_shares_its_agents_values_but_has_its_own_journal_keys():
     seen: list[Any] = []
 
     async def call(arguments: Any, ctx: Any) -> ToolRun:
-        seen.append((ctx.node_id, ctx.name, ctx.speaks, ctx.lookup("sys.query"), await ctx.recall("k")))
-        await ctx.say("nobody hears this")
+        seen.append((ctx.node_id, ctx.name, ctx.is_streaming, ctx.lookup("sys.query"), await ctx.journal_get("k")))
+        await ctx.write("nobody hears this")
         ctx.note_input("sys.query", "not noted")
-        await ctx.record("k", 1)
+        await ctx.journal_put("k", 1)
         return ToolRun({}, "")
 
     ctx = FakeContext(node_id="Agent:A", name="Lead", globals={"sys.query": "Q"}, is_streaming=True)

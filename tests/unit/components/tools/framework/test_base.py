@@ -211,7 +211,7 @@ def test_retry_delay_beyond_the_time_limit_is_not_waited_for(asked: float):
 
 
 def test_vendors_maximum_of_tries_overrides_the_nodes():
-    echo, calls = tool(HttpFailed("busy", retryable=True), most_tries=3)
+    echo, calls = tool(HttpFailed("busy", retryable=True), max_attempts=3)
 
     called(echo, {"query": "q"}, max_retries=9)
     called(echo, {"query": "q"}, max_retries=1)
