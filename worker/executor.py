@@ -139,7 +139,7 @@ class Executor(AttemptDependencies):
                 lease=self.leases.lease,
                 worker=self.worker_name,
             )
-            claim = take(most_strikes=ISOLATE_AFTER_CRASHES - 1)
+            claim = take(max_crash_count=ISOLATE_AFTER_CRASHES - 1)
             if claim is None and activations.is_ready(tx, *task) and self.poison_slot.acquire(attempt):
                 claim = take()
             return claim

@@ -91,7 +91,7 @@ class Ingestion:
         except DocumentLeaseLost:
             log.info("document_left", generation=document.generation)
         except asyncio.CancelledError:
-            self._release(document, "", 0.0, struck=False)
+            self._release(document, "", 0.0, counts=False)
             raise
         except NotFound as gone:
             await self._end(document, "failed", f"{gone.message} Upload it again.")
@@ -112,7 +112,7 @@ class Ingestion:
         if may_help and (is_early or document.tries < MAX_TRIES):
             log.warning("document_retried", error=message, tries=document.tries)
             pause = min(2.0**document.tries, MAX_PAUSE)
-            await asyncio.to_thread(self._release, document, message, pause, struck=not is_early)
+            await asyncio.to_thread(self._release, document, message, pause, counts=not is_early)
         else:
             log.warning("document_failed", error=message)
             await self._end(document, "failed", message)
@@ -124,9 +124,9 @@ class Ingestion:
 
         await asyncio.to_thread(end)
 
-    def _release(self, document: LeasedDocument, error: str, pause: float, *, struck: bool) -> None:
+    def _release(self, document: LeasedDocument, error: str, pause: float, *, counts: bool) -> None:
         with self._database.transaction() as tx:
-            documents.release(tx, document, error, timedelta(seconds=pause), counts=struck)
+            documents.release(tx, document, error, timedelta(seconds=pause), counts=counts)
 
     # -- reading and storing --------------------------------------------------------------------------------------
     async def _read(self, document: LeasedDocument) -> None:

@@ -72,7 +72,7 @@ class Extraction:
         try:
             count = await self._extract(extraction)
         except asyncio.CancelledError:
-            self._release(extraction, "", 0.0, struck=False)
+            self._release(extraction, "", 0.0, counts=False)
             raise
         except NotFound:
             log.info("memory_gone")
@@ -92,7 +92,7 @@ class Extraction:
         if may_help and (is_early or extraction.tries < MAX_TRIES):
             log.warning("memory_retried", error=failure.message, tries=extraction.tries)
             pause = min(2.0**extraction.tries, MAX_PAUSE)
-            await asyncio.to_thread(self._release, extraction, failure.message, pause, struck=not is_early)
+            await asyncio.to_thread(self._release, extraction, failure.message, pause, counts=not is_early)
         else:
             log.warning("memory_failed", error=failure.message)
             await asyncio.to_thread(self._fail, extraction, failure.message)
@@ -101,9 +101,9 @@ class Extraction:
         with self._database.transaction() as tx:
             memory_extractions.fail(tx, extraction, error)
 
-    def _release(self, extraction: LeasedExtraction, error: str, pause: float, *, struck: bool) -> None:
+    def _release(self, extraction: LeasedExtraction, error: str, pause: float, *, counts: bool) -> None:
         with self._database.transaction() as tx:
-            memory_extractions.release(tx, extraction, error, timedelta(seconds=pause), counts=struck)
+            memory_extractions.release(tx, extraction, error, timedelta(seconds=pause), counts=counts)
 
     # -- extraction -----------------------------------------------------------------------------------------------
     async def _extract(self, extraction: LeasedExtraction) -> int:

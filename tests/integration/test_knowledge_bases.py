@@ -402,11 +402,11 @@ def test_document_without_headings_needs_no_model_call(library: Shop, served: Ve
 def test_key_words_of_a_model_are_added_to_the_query(library: Shop, served: Vendor) -> None:
     served.answers = ["refunds, Refunds，money"]
 
-    found = library.find("When do I get back what I paid?", key_words=True, by_words=1.0, threshold=0.3)
+    found = library.find("When do I get back what I paid?", add_key_words=True, by_words=1.0, threshold=0.3)
 
     assert len(found["chunks"]) == 3
     assert served.embedded[-1] == ["When do I get back what I paid?\nrefunds Refunds money"]
-    assert library.names("refunds", key_words=True)  # the model has no answer left: without it
+    assert library.names("refunds", add_key_words=True)  # the model has no answer left: without it
 
 
 def test_passages_have_highlighted_query_words(library: Shop) -> None:

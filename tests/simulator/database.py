@@ -62,7 +62,7 @@ class Found(PendingResult):
         self._found = found
 
     @property
-    def is_there(self) -> bool:
+    def is_received(self) -> bool:
         return True
 
     def rows(self) -> Sequence[Any]:
@@ -90,9 +90,9 @@ class SimulatedTransaction(Transaction):
         self._alone = alone
         self._work: Work | None = None
         self._writes: list[Write] = []
-        self._behind: list[AfterCommitQuery] = []
+        self._after_commit: list[AfterCommitQuery] = []
 
-    def later(self, statement: Executable, **values: Any) -> PendingResult:
+    def send(self, statement: Executable, **values: Any) -> PendingResult:
         self._send_writes()
         return Found(self._carry_out(statement, values))
 
@@ -160,12 +160,12 @@ class SimulatedTransaction(Transaction):
 
     def commit(self) -> None:
         """Commit what was begun, then send what was to go behind."""
-        self._begins = self._work is None
+        self._must_begin = self._work is None
         self._send_writes(as_one=self._can_be_one_statement())
         self._commit()
-        for behind in self._behind:
+        for behind in self._after_commit:
             alone = SimulatedTransaction(self.server, alone=True)
-            behind.result = alone.later(behind.statement, **behind.values)
+            behind.result = alone.send(behind.statement, **behind.values)
 
     def _commit(self) -> None:
         if self._work is None:

@@ -146,10 +146,10 @@ class SimulatedBus(Bus):
         self.redis.world.step()
         return self.redis.is_up
 
-    def echo(self, run_id: UUID, number: int, *, is_over: bool = False) -> None:
+    def notify_event(self, run_id: UUID, number: int, *, is_over: bool = False) -> None:
         self._tried()
 
-    def call_off(self, run_id: UUID) -> None:
+    def publish_cancel(self, run_id: UUID) -> None:
         if not self._tried():
             return
         world = self.redis.world
@@ -174,7 +174,9 @@ class SimulatedBus(Bus):
     def publish_trace(self, task_id: UUID, message_id: UUID, calls: Sequence[Mapping[str, Any]]) -> None:
         self._tried()
 
-    def cancelled(self, runs: Mapping[UUID, UUID], names: Mapping[UUID, Collection[str]] | None = None) -> set[UUID]:
+    def find_cancelled(
+        self, runs: Mapping[UUID, UUID], names: Mapping[UUID, Collection[str]] | None = None
+    ) -> set[UUID]:
         if not runs or not self._tried() or not self.redis.keys:
             return set()
         found = {run: cancel_keys(run, of, (names or {}).get(run, ())) for run, of in runs.items()}

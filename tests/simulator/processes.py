@@ -383,14 +383,14 @@ class WorkerProcess:
             "leases": self.leases,
             "loop": loop,
             "models": shared,
-            "pieces": unused,
+            "text_deltas": unused,
             "time_limit": unused,
             "read_file": unused,
             "services": unused,
             "blobs": unused,
             "worker_name": self.name,
             "claims": ClaimBatcher(1),
-            "ride_along": shared.habits.rides_along,
+            "inline_advance": shared.habits.rides_along,
             "fast_path": FastPath(continue_locally_for=timedelta(seconds=shared.habits.eager_for)),
         }
         execution = Executor(**given)

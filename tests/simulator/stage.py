@@ -218,7 +218,7 @@ def _replacements() -> Generator[tuple[Any, str, Any]]:
     yield cancel_listener, "ThreadPoolExecutor", _of_this_thread(Pool, ThreadPoolExecutor)
     yield leases, "TICK", LOOKED_AFTER_EVERY
     yield cancel_listener, "MIN_POLL_INTERVAL", LOOKED_AFTER_EVERY
-    yield sweeper, "keep_house_alone", _keep_no_house
+    yield sweeper, "run_exclusive_maintenance", _keep_no_house
 
 
 @contextmanager

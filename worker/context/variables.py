@@ -103,13 +103,13 @@ class NodeVariables:
         """Request the latest values of nodes or variables. An item node's list is read once, not at each visit."""
         run_id = self._claim.run_id
         lists = names & reads.items
-        kept = self._lists.get_lists(run_id, lists)
-        asked = ask(tx, self._view, names, kept=kept)
+        cached = self._lists.get_lists(run_id, lists)
+        asked = ask(tx, self._view, names, cached=cached)
 
         def receive() -> dict[str, StoredValue]:
             values_found = asked()
             for name in lists & values_found.keys():
-                if values_found[name] is not kept.get(name):
+                if values_found[name] is not cached.get(name):
                     self._lists.put_list(run_id, name, values_found[name])
             return values_found
 

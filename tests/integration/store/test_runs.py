@@ -89,7 +89,7 @@ def test_decision_about_an_activation_in_another_status_writes_nothing(bench: Be
     before = row_of(run)
 
     with pytest.raises(DatabaseError, match="not in the status"):
-        decided(bench, before, moved={claimed.id: ActivationStatus.DONE})
+        decided(bench, before, new_statuses={claimed.id: ActivationStatus.DONE})
 
     assert run.row["revision"] == before.revision
     assert run.statuses == {"begin": "running"}

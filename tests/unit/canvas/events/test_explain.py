@@ -121,12 +121,12 @@ def explained(facts: WaitFacts, limit: float = 600) -> Explanation:
             "search is ready, and the sweeper sends its task message within a second.",
         ),
         (
-            run(one(ActivationStatus.READY), canary=ago(80)),
+            run(one(ActivationStatus.READY), last_probe_at=ago(80)),
             "worker",
             "search is ready, and no worker has received anything from the queue for 80 s.",
         ),
         (
-            run(one(ActivationStatus.READY), canary=None),
+            run(one(ActivationStatus.READY), last_probe_at=None),
             "worker",
             "search is ready, and no worker has ever received a task message: start one.",
         ),
