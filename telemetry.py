@@ -207,9 +207,9 @@ def metric_functions() -> dict[str, Callable[..., None]]:
         "advance": count_advance,
         "probe": count_probe,
         "refusal": count_refusal,
-        "waited": count_waited,
+        "count_rate_limit_wait": count_waited,
         "postponed": count_postponed,
-        "refused": count_refused,
+        "count_rate_limit_refusal": count_refused,
     }
 
 

@@ -168,13 +168,13 @@ class _ErrorMiddleware:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         has_begun = False
 
-        async def watched(message: Message) -> None:
+        async def note_begin_and_send(message: Message) -> None:
             nonlocal has_begun
             has_begun = True
             await send(message)
 
         try:
-            await self._app(scope, receive, watched)
+            await self._app(scope, receive, note_begin_and_send)
         except Exception as error:
             if has_begun or scope["type"] != "http":
                 raise

@@ -66,11 +66,11 @@ async def add(context: ApiContextDep, principal: ApiTokenCaller, body: SmallBody
     except NodeFailure as failure:
         raise RequestRefused(DATA, failure.message) from failure
 
-    def kept() -> Response:
+    def store_reply() -> Response:
         with once.transaction(context.database) as tx:
             return once.store_reply(tx, json_reply({"code": 0, "message": ADDED, "data": None}))
 
-    return await run_in_thread(kept)
+    return await run_in_thread(store_reply)
 
 
 @router.get("/messages/search")

@@ -268,11 +268,11 @@ async def _list_live_tools(mcp: McpContext, server_id: str) -> list[dict[str, ob
     row = await mcp.read_row(server_id)
     live = await mcp.list_live_tools(row.id.hex, row.fields)
 
-    def seen() -> list[dict[str, object]]:
+    def compare_with_pins() -> list[dict[str, object]]:
         with mcp.context.database.transaction() as tx:
             return live_tools_json(row.fields, live, pins.list_pins(tx, mcp.tenant_id, row.id))
 
-    return await run_in_thread(seen)
+    return await run_in_thread(compare_with_pins)
 
 
 async def _test_tool(mcp: McpContext, server_id: str, wanted: McpToolTestBody) -> Response:

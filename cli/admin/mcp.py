@@ -229,7 +229,7 @@ def _call_server(
         call_seconds=fields.call_seconds,
     )
 
-    async def asked() -> T:
+    async def ask_server() -> T:
         http = HttpClient(guard, user_agent=settings.http_user_agent, contact=settings.contact)
         session = McpSession(server, http)
         try:
@@ -239,7 +239,7 @@ def _call_server(
             await http.aclose()
 
     try:
-        return asyncio.run(asked())
+        return asyncio.run(ask_server())
     except NodeFailure as failure:
         output.print_message(failure.message, output.RED)
         raise typer.Exit(Exit.FAILED) from failure

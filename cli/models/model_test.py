@@ -147,14 +147,14 @@ async def _speech(it: ModelTest) -> ModelTestResult:
 
 
 async def _transcript(it: ModelTest) -> ModelTestResult:
-    recording = Recording("silence.wav", make_silent_recording(), "audio/wav")
+    recording = Recording("silence.wav", make_empty_recording(), "audio/wav")
     text = await open_transcriber(it.spec, it.limits, _ONCE, it.meter).transcribe(recording)
     return ModelTestResult(
         f"the transcript of {RECORDING_SECONDS:g} seconds of silence is {text!r}", {"transcript": text}
     )
 
 
-def make_silent_recording() -> bytes:
+def make_empty_recording() -> bytes:
     """Return a silent recording (WAV)."""
     file = io.BytesIO()
     with wave.open(file, "wb") as written:

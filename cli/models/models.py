@@ -103,7 +103,7 @@ def add(
         key,
         {name: {"kinds": choose_kinds(vendor, name, kind or ()), "status": "active"} for name in model or ()},
         {
-            **rates.configured,
+            **rates.limits_by_name,
             **({"rules": os.path.abspath(rules)} if rules else {}),
             **({"is_tools": tools} if tools is not None else {}),
         },
@@ -189,7 +189,7 @@ def _account_rows(account: VendorAccount, source: str, is_closed: bool = False) 
             "model": name,
             **place,
             "status": model.status if of_account == "active" else of_account,
-            "limits": _limits(model) if model.configured else _limits(account.rate_limits),
+            "limits": _limits(model) if model.limits_by_name else _limits(account.rate_limits),
         }
         for name, model in account.models.items()
     ]
@@ -202,7 +202,7 @@ def _limits(rates: RateLimits) -> str:
         "tokens_per_minute": "tokens a minute",
         "concurrency": "at once",
     }
-    return ", ".join(f"{limit:,} {words[name]}" for name, limit in rates.configured.items())
+    return ", ".join(f"{limit:,} {words[name]}" for name, limit in rates.limits_by_name.items())
 
 
 def _read_key(vendor: str, variable: str | None) -> str:

@@ -140,7 +140,7 @@ def read_reply(text: str) -> ActionReply:
     """Parse a model's reply. Raises BadReply if it contains no valid actions."""
     found = read_json(text)
     if found is None:
-        raise InvalidReply("The reply is no JSON. Reply with one JSON object and nothing else.")
+        raise InvalidReply("The reply is not valid JSON. Reply with one JSON object and nothing else.")
     thought = str(found.get("thought") or "") if isinstance(found, Mapping) else ""
     listed = _items_of(found)
     if not listed:

@@ -77,7 +77,7 @@ class _ForkServer:
                 elif not self._start_session():
                     self._poll.unregister(self._control)
                     has_worker = False
-            self._kill_overdue_children()
+            self._kill_late_children()
             self._reap()
 
     def _poll_timeout(self) -> int | None:
@@ -125,7 +125,7 @@ class _ForkServer:
         finally:
             os._exit(code)
 
-    def _kill_overdue_children(self) -> None:
+    def _kill_late_children(self) -> None:
         now = time.monotonic()
         for child in [child for child, end in self._kill_times.items() if end <= now]:
             with suppress(ProcessLookupError):

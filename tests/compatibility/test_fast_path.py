@@ -3,10 +3,10 @@
 from collections.abc import Callable, Mapping
 
 import pytest
-from local import Engine
 
 from cli.conformance.cases import Case, load_case
 from cli.conformance.report import PassedCase, Verdict
+from local_engine import Engine
 from tests.compatibility.conftest import RECORDINGS
 from tests.compatibility.test_recordings import undisputed
 from worker.fastpath.switches import NO_FAST_PATH, FastPath

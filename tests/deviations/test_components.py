@@ -206,7 +206,7 @@ SECRET = "s3cret-of-the-caller"
 def tables(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> set[str]:
     """The tables in whose rows a header stands that the caller of a run has sent along."""
     options = {"custom_header": {"Authorization": SECRET}}
-    monkeypatch.setattr(runner, "Request", partial(RunRequest, options=options))
+    monkeypatch.setattr(runner, "RunRequest", partial(RunRequest, options=options))
     stage.play(drawn("begin -> Message:Out", {"Message:Out": says("hi")}))
     with stage.engine.database.transaction() as tx:
         return {table.name for table in metadata.sorted_tables if SECRET in str(tx.rows(select(table)))}

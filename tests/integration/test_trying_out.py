@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from canvas.errors import InvalidRequest, ModelError
-from cli.models.model_test import RECORDING_SECONDS, ModelTest, ModelTestResult, make_silent_recording, resolve_model
+from cli.models.model_test import RECORDING_SECONDS, ModelTest, ModelTestResult, make_empty_recording, resolve_model
 from providers.http.address_policy import Guard
 from providers.http.client import HttpClient
 from providers.models.billing.metering import Meter
@@ -85,8 +85,8 @@ def test_a_model_of_transcripts_hears_silence():
     told, server = tried("asr", whole({"text": ""}))
 
     assert (told.error, told.figures) == (None, {"transcript": ""})
-    assert make_silent_recording() in server.requests[0].content
-    with wave.open(io.BytesIO(make_silent_recording())) as recording:
+    assert make_empty_recording() in server.requests[0].content
+    with wave.open(io.BytesIO(make_empty_recording())) as recording:
         assert recording.getnframes() / recording.getframerate() == RECORDING_SECONDS
 
 

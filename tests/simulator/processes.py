@@ -216,7 +216,7 @@ class HereAndNow:
 class Attempted(AttemptRunner):
     """One attempt whose work is a script's."""
 
-    def _outcome(self) -> Outcome | None:
+    def _execute(self) -> Outcome | None:
         installation = self._dependencies.models
         assert isinstance(installation, Installation)
         world, claim, play = installation.world, self._claim, stories.named(self._claim.version_id)
@@ -331,9 +331,9 @@ PLAYED: Any = SimpleNamespace(name="Played", owns_errors=True)
 class Context:
     """As much of a worker's context as a report looks at."""
 
-    def __init__(self, voice: Mouth, acting: SideEffectGuard) -> None:
-        self.voice = voice
-        self.acting = acting
+    def __init__(self, stream: Mouth, side_effects: SideEffectGuard) -> None:
+        self.stream = stream
+        self.side_effects = side_effects
         self.usage = self.recalled = Usage()
         self.warnings: list[Notice] = []
         self.node = SimpleNamespace(kind=NodeKind.PLAIN)

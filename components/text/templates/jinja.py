@@ -218,14 +218,14 @@ class _Environment(ImmutableSandboxedEnvironment):
         own = 1 if hasattr(call, "jinja_pass_arg") else 0  # Jinja may pass its environment as the first argument
 
         @wraps(call)
-        def guarded(*args: Any, **kwargs: Any) -> Any:
+        def call_with_budget(*args: Any, **kwargs: Any) -> Any:
             values = args[own:]
             self.spend(ITEM_COST)
             levels = self._pay(name, values, kwargs)
             each = cost_per_item(name, [*values, *kwargs.values()])
             return _wrap_series(call(*args[:own], *(self._meter(value, each) for value in values), **kwargs), levels)
 
-        return guarded
+        return call_with_budget
 
     def _meter(self, value: Any, each: int) -> Any:
         """Return the value; a lazy series is wrapped, so that each item pays when it is read."""

@@ -193,16 +193,16 @@ class Tool(Generic[P]):
             return ToolRun(dict(self.empty_outputs), self.empty_outputs.get(self.main_output, ""))
         arguments = self._with_defaults(arguments)
         hidden = redaction.secrets_in(params, params.secrets, ctx.services.vendor_keys.values())
-        discreet = redaction.kept_from(ctx, hidden)
+        redacting = redaction.redact_citations(ctx, hidden)
         if self.rate_limit is not None:
-            discreet = in_pace(discreet, self.rate_limit.for_key(params.rate_limit_key))
+            redacting = in_pace(redacting, self.rate_limit.for_key(params.rate_limit_key))
         attempts = self._max_attempts(params)
         clock = asyncio.get_running_loop()
         ends_at = clock.time() + ctx.time_limit(self.name)
         async with PausableTimeout(None) as time:
             for attempt in range(1, attempts + 1):
                 try:
-                    result = await self.call(params, arguments, discreet)
+                    result = await self.call(params, arguments, redacting)
                     return ToolRun(
                         redaction.redact(result.outputs, hidden), redaction.redact(_model_answer(result), hidden)
                     )

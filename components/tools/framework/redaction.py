@@ -47,7 +47,7 @@ def _redact_truncated_secret(text: str, secret: str) -> str:
     return text[:begins] + REDACTED if is_cut else text
 
 
-def kept_from(ctx: NodeContext, hidden: tuple[str, ...]) -> NodeContext:
+def redact_citations(ctx: NodeContext, hidden: tuple[str, ...]) -> NodeContext:
     """Return the context with secrets redacted in cited chunks, because references are shown like outputs."""
     return _RedactingContext(ctx, hidden) if hidden else ctx
 

@@ -73,7 +73,7 @@ def _ignore_usage(_: Usage) -> None:
     return None
 
 
-def _unchanged(model: ChatModel) -> ChatModel:
+def _same_model(model: ChatModel) -> ChatModel:
     return model
 
 
@@ -88,7 +88,7 @@ class BillingContext:
     rate_limit_wait: RateLimitWait | None = None
     budget: Budget | None = None
     record_usage: Callable[[Usage], None] = _ignore_usage
-    wrap_model: Callable[[ChatModel], ChatModel] = _unchanged
+    wrap_model: Callable[[ChatModel], ChatModel] = _same_model
     idempotency_keys: IdempotencyKeys | None = None
     max_wait: float = MAX_WAIT
 

@@ -225,9 +225,9 @@ def _rate_limit_key(account: VendorAccount, model: AccountModel, name: str) -> R
     """Return the rate limits of a model: its own, or those that all models of its account share."""
     place = f"{account.owner or 'all'}/{account.factory}/{account.instance}"
     title = f"{account.factory} ({account.instance})"
-    if model.configured:
-        return RateLimitKey(RateLimits.from_fields(model.configured), f"{place}/{name}", f"{name} of {title}")
-    return RateLimitKey(account.rate_limits, place, title) if account.rate_limits.configured else None
+    if model.limits_by_name:
+        return RateLimitKey(RateLimits.from_fields(model.limits_by_name), f"{place}/{name}", f"{name} of {title}")
+    return RateLimitKey(account.rate_limits, place, title) if account.rate_limits.limits_by_name else None
 
 
 def _check_status(account: VendorAccount, model: AccountModel, name: str, kind: str) -> None:

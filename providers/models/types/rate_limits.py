@@ -40,7 +40,7 @@ class RateLimits(BaseModel):
         return cls.model_validate({name: fields[name] for name in LIMITS if name in fields})
 
     @property
-    def configured(self) -> dict[str, int]:
+    def limits_by_name(self) -> dict[str, int]:
         """Return the limits that are set, by name."""
         limits = ((name, getattr(self, name)) for name in LIMITS)
         return {name: limit for name, limit in limits if limit is not None}

@@ -109,7 +109,7 @@ def _account(block: Any, number: int, path: Path) -> VendorAccount:
         first = problem.errors(include_input=False)[0]
         where = ".".join(str(step) for step in first["loc"])
         raise ModelError(f"Account {number} in {path}, field {where}: {first['msg']}") from None
-    rates = RateLimits.from_fields(read.configured)
+    rates = RateLimits.from_fields(read.limits_by_name)
     return VendorAccount(
         read.factory, read.instance, read.base_url, read.api_key, read.models, read.status, read.extra, rates
     )

@@ -127,7 +127,7 @@ def test_a_database_that_is_lost_after_the_start_is_no_reason_to_start_again(
     async def lost(*_: Any) -> None:
         raise PoolTimeout
 
-    monkeypatch.setattr("api.runs.openai_wire.gathered", lost)
+    monkeypatch.setattr("api.runs.openai_wire.gather", lost)
 
     with pytest.raises(openai.InternalServerError) as failure:
         api.chat.completions.create(model=agent, messages=USER)
@@ -357,7 +357,7 @@ def picture(data: bytes) -> Any:
 def test_files_at_addresses_that_are_too_large_together_are_refused(
     client: Client, httpserver: HTTPServer, home: Path, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(openai_files, "LARGEST", 5 * len(PIXEL) // 2)
+    monkeypatch.setattr(openai_files, "MAX_UPLOAD_BYTES", 5 * len(PIXEL) // 2)
     httpserver.expect_request("/dot.png").respond_with_data(PIXEL, content_type="image/png")
     at_address: Any = {"type": "image_url", "image_url": {"url": httpserver.url_for("/dot.png")}}
     config = with_settings(server.config, files_dir=home / "files", allow_any_host=True)

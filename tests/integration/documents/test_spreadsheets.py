@@ -134,7 +134,7 @@ def test_a_file_that_is_no_workbook_says_so(name: str, data: bytes):
 
 @pytest.mark.parametrize("name", ["a.csv", "a.xlsx"])
 def test_a_file_with_far_too_many_cells_is_refused(monkeypatch: pytest.MonkeyPatch, name: str):
-    monkeypatch.setattr(spreadsheets, "MOST_CELLS", 3)
+    monkeypatch.setattr(spreadsheets, "MAX_CELLS", 3)
 
     with pytest.raises(FileTooLarge, match="more than 3 cells"):
         parse_tables(name, b"a,b\n1,2" if name == "a.csv" else workbook(S=[["a", "b"], [1, 2]]))

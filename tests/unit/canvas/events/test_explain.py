@@ -45,8 +45,8 @@ def one(status: ActivationStatus, node: str = "search", **more: Any) -> OpenActi
 def run(*alive: OpenActivation, status: RunStatus = RunStatus.RUNNING, **more: Any) -> WaitFacts:
     """A run in a deployment that is well: sweeper and workers are there."""
     given: dict[str, Any] = {
-        "engine": RULES_VERSION, "asked": None, "error": "", "created_at": ago(120), "finished_at": None,
-        "expires_at": None, "canary": ago(1), "swept_since": ago(900), "swept_at": ago(0.5),
+        "rules_version": RULES_VERSION, "cancel_request": None, "error": "", "created_at": ago(120), "finished_at": None,
+        "expires_at": None, "last_probe_at": ago(1), "swept_since": ago(900), "swept_at": ago(0.5),
     }  # fmt: skip
     given["counts"] = Counter(activation.status for activation in alive)
     return WaitFacts(RUN_ID, status, now=NOON, open_activations=alive, **{**given, **more})
@@ -63,12 +63,12 @@ def explained(facts: WaitFacts, limit: float = 600) -> Explanation:
         (run(status=RunStatus.CANCELLED), "over", "The run was cancelled."),
         (run(status=RunStatus.FAILED, error="No\nway."), "over", "The run has failed: No way."),
         (
-            run(status=RunStatus.QUEUED, ahead=BlockingRun(OTHER, RunStatus.WAITING)),
+            run(status=RunStatus.QUEUED, blocking_run=BlockingRun(OTHER, RunStatus.WAITING)),
             "session",
             f"It is queued behind run {OTHER.hex} of its session, which is waiting.",
         ),
         (
-            run(status=RunStatus.QUEUED, ahead=BlockingRun(RUN_ID, RunStatus.QUEUED)),
+            run(status=RunStatus.QUEUED, blocking_run=BlockingRun(RUN_ID, RunStatus.QUEUED)),
             "session",
             "It is the next run of its session, and the sweeper starts it within 10 s.",
         ),
@@ -78,7 +78,7 @@ def explained(facts: WaitFacts, limit: float = 600) -> Explanation:
             "search has been running for 50 s, of the 600 s that it may take: attempt 2, worker host:12.",
         ),
         (
-            run(one(ActivationStatus.RUNNING), status=RunStatus.STOPPING, asked="cancel"),
+            run(one(ActivationStatus.RUNNING), status=RunStatus.STOPPING, cancel_request="cancel"),
             "letting_go",
             "The run is being cancelled, and search has not stopped yet in worker host:12.",
         ),

@@ -93,7 +93,7 @@ def test_an_unusable_reply_costs_a_step_and_is_answered_with_what_is_wrong():
     result, _, questions = drive("I would click", [DONE], max_steps=2)
 
     assert result == "bought"
-    assert "your reply could not be used) The reply is no JSON" in questions[1]
+    assert "your reply could not be used) The reply is not valid JSON" in questions[1]
 
 
 @pytest.mark.parametrize("reply", ["nonsense", [CLICK]])

@@ -78,7 +78,7 @@ def test_attempt_that_blocks_the_loop_is_logged_and_not_released(
     assert late.startswith("its event loop has been blocked for")
     assert [(line["event"], line["node"]) for line in logs] == [("loop_blocked", "Agent:0")]
     assert "block_deep_down" in logs[0]["at"]
-    assert leases.attempts == [innocent]
+    assert leases.attempts() == [innocent]
     assert guilty.is_reported, "nobody reports in its name: its lease runs out"
 
 

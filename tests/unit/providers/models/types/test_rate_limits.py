@@ -28,7 +28,7 @@ def test_limits_stand_in_an_account_or_in_a_model_of_it(tmp_path: Path):
     (account,) = accounts_from_toml(tmp_path / "models.toml")
 
     assert account.rate_limits == RateLimits(requests_per_minute=60, concurrency=4)
-    assert account.models["large"].configured == {"tokens_per_minute": 30000}
+    assert account.models["large"].limits_by_name == {"tokens_per_minute": 30000}
 
 
 def test_models_share_their_accounts_limits_and_one_with_its_own_shares_none(tmp_path: Path):
@@ -39,12 +39,12 @@ def test_models_share_their_accounts_limits_and_one_with_its_own_shares_none(tmp
 
     assert large is not None
     assert small is not None
-    assert (small.key, small.title, small.limits.configured) == (
+    assert (small.key, small.title, small.limits.limits_by_name) == (
         "all/OpenAI/default",
         "OpenAI (default)",
         {"requests_per_minute": 60, "concurrency": 4},
     )
-    assert (large.key, large.limits.configured) == ("all/OpenAI/default/large", {"tokens_per_minute": 30000})
+    assert (large.key, large.limits.limits_by_name) == ("all/OpenAI/default/large", {"tokens_per_minute": 30000})
 
 
 def test_accounts_of_two_tenants_have_a_pace_each():
