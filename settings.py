@@ -197,7 +197,7 @@ class Settings(BaseSettings):
     lease: Duration = timedelta(seconds=10)
     """How long a worker keeps an attempt without renewing its lease: the delay until others take over after a crash.
 
-    At most `LONGEST_LEASE`: sweepers, which may have other settings, treat a longer lease as a clock error.
+    At most `MAX_LEASE`: sweepers, which may have other settings, treat a longer lease as a clock error.
     """
     renew_every: Duration = timedelta(seconds=3)
     """How often a worker renews its leases. Two renewals may be lost before a lease expires."""

@@ -29,7 +29,7 @@ def account_for(data: Path | None = None) -> OsAccount:
 
 
 def server_files_dir(home: Path) -> Path:
-    """Return the folder of the servers' files: the home, or one below ROOTS_PLACE if only root can enter the home."""
+    """Return the folder of the servers' files: the home, or one below ROOT_FILES_DIR if only root can enter it."""
     if os.geteuid() != 0 or all(folder.stat().st_mode & 0o001 for folder in (home, *home.parents)):
         return home
     place = ROOT_FILES_DIR / hashlib.sha256(bytes(home)).hexdigest()[:12]

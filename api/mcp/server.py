@@ -114,7 +114,7 @@ def _new_manager(max_body_bytes: int) -> Any:
         return None
     logging.getLogger("mcp").setLevel(
         logging.CRITICAL + 1
-    )  # it would log messages of clients; `_unexpected` logs errors
+    )  # it would log messages of clients; `_log_unexpected` logs errors
     server: Any = Server("easel", title="Easel", version=_version(), on_list_tools=_list_tools, on_call_tool=_call_tool)
     return StreamableHTTPSessionManager(server, stateless=True, max_request_body_size=max_body_bytes)
 

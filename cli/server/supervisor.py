@@ -60,7 +60,7 @@ class ChildProcess:
             self._start(now)
 
     def raise_if_failing(self) -> None:
-        """Raise ExecutorError with the end of its log if it has failed to start `STARTS` times."""
+        """Raise ExecutorError with the end of its log if it has failed to start `MAX_FAILED_STARTS` times."""
         if self.failures >= MAX_FAILED_STARTS and not self.is_running:
             tail = "\n".join(self.log.read_text(errors="replace").splitlines()[-15:])
             raise ExecutorError(f"The {self.name} does not start. The end of {self.log}:\n{tail}")

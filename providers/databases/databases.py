@@ -23,7 +23,7 @@ MAX_ADDRESSES = 3  # addresses of one host that are tried
 
 
 class ClosableSession(DatabaseSession, Protocol):
-    """A session that `Servers` closes."""
+    """A session that `DatabaseServers` closes."""
 
     def close(self) -> None:
         """End the session without waiting."""
@@ -103,11 +103,11 @@ class DatabaseServers:
 
 
 def database_servers(guard: Guard, own: tuple[str, int, str] | None, *, trino_use_tls: bool) -> DatabaseServers:
-    """Return the `Servers` of a deployment."""
+    """Return the `DatabaseServers` of a deployment."""
     return DatabaseServers(guard, own=own, trino_use_tls=trino_use_tls)
 
 
 def database_location(database_url: str) -> tuple[str, int, str]:
-    """Return (host, port, name) of Easel's own database, for `Servers`."""
+    """Return (host, port, name) of Easel's own database, for `DatabaseServers`."""
     own = urlsplit(database_url)
     return (own.hostname or "").lower(), own.port or 5432, own.path.lstrip("/")

@@ -1,4 +1,4 @@
-"""The only HTTP client for requests of canvases; implements `providers.interfaces.Http` and `Streaming`.
+"""The only HTTP client for requests of canvases; implements `providers.interfaces.Http` and `StreamingHttp`.
 
     http = Outgoing(Guard.parse(allowed="searx.internal"))
     reply = await http.send(Call("GET", "https://example.com", redirects=5))

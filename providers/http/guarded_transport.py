@@ -1,4 +1,4 @@
-"""A transport for libraries that make their own requests over httpx2, with the address checks of `Outgoing`.
+"""A transport for libraries that make their own requests over httpx2, with the address checks of `HttpClient`.
 
     httpx2.AsyncClient(transport=outgoing.transport(), ...)
 

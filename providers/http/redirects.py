@@ -1,6 +1,6 @@
 """Outgoing requests as plain values, and the request that follows from a redirect. Nothing here does I/O.
 
-After a redirect to another origin a request has no body, and of its headers only those in `_CARRIED`.
+After a redirect to another origin a request has no body, and of its headers only those in `_CROSS_ORIGIN_HEADERS`.
 """
 
 import json
@@ -131,7 +131,7 @@ def mask_url(url: str) -> str:
 
 
 def secrets_of_url(url: str) -> Iterator[str]:
-    """Yield the values that `masked_url` masks, both as written and URL-decoded."""
+    """Yield the values that `mask_url` masks, both as written and URL-decoded."""
     before, _, query = url.partition("#")[0].partition("?")
     found = [value if equals else name for name, equals, value in _parts(query)]
     if userinfo := _USERINFO.search(before):

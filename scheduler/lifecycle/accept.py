@@ -95,7 +95,8 @@ def accept(
     """Start a run; return the accepted run, its notifications, and the runs that it interrupts.
 
     `is_new`: its id was generated just now, so there is no such run. Raises Conflict if its conversation is busy and
-    `on_busy` is "refuse", RunIsWaiting if this start answers a form. A deleted version shows as `versions.is_gone`.
+    `on_busy` is "refuse", RunIsWaiting if this start answers a form. A deleted version shows as
+    `versions.is_version_gone`.
     """
     assert start.run_id is not None  # chosen at the latest by `start_run`
     started = Started(start.run_id, start.conversation_id or new_id(), new_id(), 0)

@@ -168,7 +168,7 @@ class RunRow(NamedTuple):
         )
 
     def claim_columns(self) -> dict[str, Any]:
-        """Return the columns that a claim carries (`store.runs.activations.claim_of`)."""
+        """Return the columns that a claim carries (`store.runs.activations.claim_from_rows`)."""
         return {
             "tenant_id": self.tenant_id,
             "canvas_id": self.canvas_id,

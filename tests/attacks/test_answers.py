@@ -135,7 +135,7 @@ def bomb(encoding: str, size: int) -> bytes:
 def test_a_body_that_grows_when_it_is_unpacked_is_given_up(encoding: str):
     packed = bomb(encoding, 64 * MIB)
 
-    found, _ = answered(reply(packed, Content_Encoding=encoding), most_bytes=MIB)
+    found, _ = answered(reply(packed, Content_Encoding=encoding), max_bytes=MIB)
 
     assert isinstance(found, HttpFailed)
     assert len(packed) < MIB
@@ -197,7 +197,7 @@ async def silence(asked: Asked, writer: asyncio.StreamWriter) -> None:
     ids=lambda answer: answer.__name__,
 )
 def test_an_answer_without_an_end_is_left_in_time(answer: Answer):
-    found, _ = answered(answer, timeout=0.5, most_bytes=MIB)  # within PATIENCE, for as long as which the server goes on
+    found, _ = answered(answer, timeout=0.5, max_bytes=MIB)  # within PATIENCE, for as long as which the server goes on
 
     assert isinstance(found, HttpFailed)
 

@@ -49,7 +49,7 @@ class Shelf:
 
 
 class Oracle:
-    repeatable = True
+    is_repeatable = True
 
     async def run(self, program: Program) -> ProgramResult:
         doubled = 2 * int(program.arguments["x"]) if "x" in program.arguments else "drawn"

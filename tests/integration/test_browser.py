@@ -31,7 +31,7 @@ from tests.fakes import FakeContext, FakeHttp, no_network, run
 playwright = pytest.importorskip("playwright.async_api", reason="the extra `browser` is not installed")
 chromium = pytest.importorskip("components.browsing.chromium")
 
-pytestmark = pytest.mark.skipif(chromium.executable_of(None) is None, reason="there is no Chromium on this machine")
+pytestmark = pytest.mark.skipif(chromium.find_executable(None) is None, reason="there is no Chromium on this machine")
 
 PATIENCE = 20.0  # seconds
 
@@ -280,7 +280,7 @@ def scratch() -> Iterator[Path]:
 
 def test_a_browser_that_is_named_and_not_there_is_no_reason_to_take_another():
     with pytest.raises(NodeFailure, match="was not found"):
-        chromium.executable_of("/nowhere/chromium")
+        chromium.find_executable("/nowhere/chromium")
 
 
 needs_proc = pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="processes are looked up in /proc")
@@ -316,7 +316,7 @@ def test_a_browser_is_gone_when_the_attempt_is_called_off_even_if_playwright_han
             await until(lambda: not processes_of(scratch))
         finally:
             os.kill(driver, signal.SIGCONT)
-        await until(lambda: not chromium.ending)
+        await until(lambda: not chromium.stopping_drivers)
 
     asyncio.run(called_off())
 

@@ -31,7 +31,7 @@ OWNER = """
     import sys
     from pathlib import Path
     import embedded
-    with embedded.services(Path(sys.argv[1]), durable=False) as servers:
+    with embedded.run_servers(Path(sys.argv[1]), durable=False) as servers:
         print(servers.database_url, servers.redis_url, flush=True)
         sys.stdin.read()
 """
@@ -151,7 +151,7 @@ def test_what_a_killed_postgresql_leaves_behind_does_not_keep_it_from_starting_a
 
 def test_server_whose_port_is_taken_fails_with_its_log(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with embedded.run_servers(home, need_database=False) as servers, socket.socket() as thief:
-        monkeypatch.setattr(embedded.server, "PATIENCE_S", 1.0)
+        monkeypatch.setattr(embedded.server, "START_TIMEOUT_S", 1.0)
         thief.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         os.kill(servers.owned[0].pid, signal.SIGKILL)
         until(lambda: taken(thief, servers.redis_url))
@@ -261,7 +261,7 @@ def test_error_for_a_user_without_a_passwd_entry_names_the_settings(
 
 
 def test_error_of_a_server_that_cannot_start_contains_its_log(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embedded.postgres, "free_port", lambda: 99999)
+    monkeypatch.setattr(embedded.postgres, "find_free_port", lambda: 99999)
 
     with pytest.raises(ExecutorError, match="99999"), embedded.run_servers(home, durable=False, need_redis=False):
         pass
@@ -279,7 +279,7 @@ class TestAsRoot:
         if not closed.exists():
             pytest.skip("the programs here are not in wheels")
         for server in (embedded.postgres, embedded.valkey):
-            monkeypatch.setattr(server, "package", lambda name: closed / name)
+            monkeypatch.setattr(server, "find_package", lambda name: closed / name)
         monkeypatch.setenv("PATH", "/nowhere")
 
         with embedded.run_servers(home, durable=False) as servers:
@@ -291,7 +291,7 @@ class TestAsRoot:
     def test_a_home_that_only_root_can_enter_stays_closed(self, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         home.chmod(0o700)
         place = Path(mkdtemp(prefix="easel-roots-"))
-        monkeypatch.setattr(embedded.os_user, "ROOTS_PLACE", place)
+        monkeypatch.setattr(embedded.os_user, "ROOT_FILES_DIR", place)
 
         with embedded.run_servers(home, durable=False, need_redis=False) as servers:
             assert connected(servers.database_url).execute("select 1").fetchone() == (1,)

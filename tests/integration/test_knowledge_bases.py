@@ -84,7 +84,7 @@ def test_a_document_is_read_and_its_nearest_passage_is_found(shop: Shop, served:
 
     shop.read()
 
-    found = shop.find("How many days of holidays are there?", most=1)
+    found = shop.find("How many days of holidays are there?", limit=1)
     (chunk,) = found["chunks"]
     assert chunk["content_with_weight"] == HOLIDAYS
     assert (chunk["docnm_kwd"], chunk["kb_id"]) == ("policy.md", base.hex)
@@ -102,7 +102,7 @@ def test_a_base_without_a_model_is_searched_by_words(shop: Shop) -> None:
     shop.read()
 
     assert shop.names("退款") == ["zh.txt"]
-    assert shop.names("假期有多少天", most=1) == ["other.txt"]
+    assert shop.names("假期有多少天", limit=1) == ["other.txt"]
 
 
 def test_the_same_content_is_in_a_base_once_and_another_content_gets_a_number(shop: Shop) -> None:
@@ -148,7 +148,7 @@ def test_partly_stored_document_is_not_found(shop: Shop) -> None:
 
     assert shop.names("rule") == []
     shop.read()
-    assert shop.names("rule", most=1) == ["rules.txt"]
+    assert shop.names("rule", limit=1) == ["rules.txt"]
 
 
 def test_concurrent_ingestions_lease_different_documents(shop: Shop) -> None:
@@ -333,11 +333,11 @@ def test_query_contains_the_question_and_its_translations(library: Shop, served:
 
     assert len(library.names("Rückerstattungen", languages=["English", "French"], threshold=0.4)) == 3
     assert served.embedded[-1] == ["Rückerstattungen\nrefunds\nremboursements"]
-    assert library.names("Refunds", languages=["French"], most=1)  # the model has no answer left: without it
+    assert library.names("Refunds", languages=["French"], limit=1)  # the model has no answer left: without it
 
 
 def test_reranker_decides_the_order(library: Shop, served: Vendor) -> None:
-    found = library.find("refunds", rerank_id=RANKS, by_words=0.0, threshold=0.5)
+    found = library.find("refunds", rerank_id=RANKS, word_weight=0.0, threshold=0.5)
 
     (asked,) = served.ranked
     assert asked["query"] == "refunds"
@@ -376,8 +376,8 @@ def handbook(shop: Shop) -> Shop:
 def test_passages_of_a_picked_section_come_first(handbook: Shop, served: Vendor) -> None:
     served.answers = ["I would read [2, 77, true]"]
 
-    found = handbook.find("How many holidays are there?", contents=True, threshold=0.0, most=2)
-    without = handbook.find("How many holidays are there?", threshold=0.0, most=2)
+    found = handbook.find("How many holidays are there?", use_table_of_contents=True, threshold=0.0, limit=2)
+    without = handbook.find("How many holidays are there?", threshold=0.0, limit=2)
 
     (asked,) = served.chatted
     assert "0 Leave\n  1 1.1 Holidays\n  2 1.2 Illness\n3 Money" in asked["messages"][0]["content"]
@@ -389,20 +389,20 @@ def test_passages_of_a_picked_section_come_first(handbook: Shop, served: Vendor)
 def test_result_is_unchanged_if_the_model_picks_no_heading(handbook: Shop, served: Vendor, answers: list[str]) -> None:
     served.answers = answers
 
-    found = handbook.find("How many holidays are there?", contents=True)
+    found = handbook.find("How many holidays are there?", use_table_of_contents=True)
 
     assert found == handbook.find("How many holidays are there?")
 
 
 def test_document_without_headings_needs_no_model_call(library: Shop, served: Vendor) -> None:
-    assert library.names("refunds", contents=True) == library.names("refunds")
+    assert library.names("refunds", use_table_of_contents=True) == library.names("refunds")
     assert served.chatted == []
 
 
 def test_key_words_of_a_model_are_added_to_the_query(library: Shop, served: Vendor) -> None:
     served.answers = ["refunds, Refunds，money"]
 
-    found = library.find("When do I get back what I paid?", add_key_words=True, by_words=1.0, threshold=0.3)
+    found = library.find("When do I get back what I paid?", add_key_words=True, word_weight=1.0, threshold=0.3)
 
     assert len(found["chunks"]) == 3
     assert served.embedded[-1] == ["When do I get back what I paid?\nrefunds Refunds money"]
@@ -512,7 +512,7 @@ def test_bytes_of_documents_are_deleted_while_no_transaction_is_open(library: Sh
     _delete(edge, base, [document.id for document in found[:2]])
     delete_base(edge, base)
 
-    assert bucket.journal_put.calls == ["discard", "discard", "clear", "clear"]
-    assert bucket.journal_put.open == []
+    assert bucket.record.calls == ["discard", "discard", "clear", "clear"]
+    assert bucket.record.open == []
     with library.database.transaction() as tx:
         assert knowledge_bases.find_by_id_or_name(tx, library.tenant_id, [base.id], []) == []

@@ -69,7 +69,7 @@ def test_saved_exchange_is_found_by_vector_and_words(book: Notebook, served: Ven
     book.write(memory, "I like green tea.")
     book.write(memory, "I live in Rome.")
 
-    found = book.find("Which tea does she like?", memory, most=1)
+    found = book.find("Which tea does she like?", memory, limit=1)
 
     assert found == [TEA]
     assert served.embedded[0] == [TEA]
@@ -104,8 +104,8 @@ def test_word_weight_of_the_node_is_used(book: Notebook, served: Vendor) -> None
             text("update memory_messages set vector = :vector where memory_id = :id"), vector=ELSEWHERE, id=memory.id
         )
 
-    by_words = book.find("green tea", memory, by_words=1.0, threshold=0.5)
-    by_vector = book.find("green tea", memory, by_words=0.0, threshold=0.5)
+    by_words = book.find("green tea", memory, word_weight=1.0, threshold=0.5)
+    by_vector = book.find("green tea", memory, word_weight=0.0, threshold=0.5)
 
     assert (by_words, by_vector) == ([TEA], [])
 
@@ -115,7 +115,7 @@ def test_of_equally_near_messages_the_newest_comes_first(book: Notebook) -> None
     for when in ("Monday", "Tuesday", "Wednesday"):
         book.write(memory, "tea", when)
 
-    found = book.find("tea", memory, by_words=1.0)
+    found = book.find("tea", memory, word_weight=1.0)
 
     assert [text.rpartition(" ")[2] for text in found] == ["Wednesday", "Tuesday", "Monday"]
 
@@ -202,7 +202,7 @@ def test_model_extracts_facts_and_events_from_a_conversation(book: Notebook, ser
     assert made.keys() == {"Ann likes green tea.", "Ann moved to Rome."}
     fact = made["Ann likes green tea."]
     assert (fact.type, fact.source, fact.user_id, fact.session_id) == (TYPES["semantic"], 1, "ann", "s1")
-    assert book.find("green tea", memory, most=1) == ["Ann likes green tea."]
+    assert book.find("green tea", memory, limit=1) == ["Ann likes green tea."]
     (asked,) = served.chatted
     assert asked["temperature"] == 0.3
     assert [message["role"] for message in asked["messages"]] == ["system", "user"]

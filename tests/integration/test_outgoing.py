@@ -252,8 +252,8 @@ def test_a_body_that_unpacks_to_too_much_is_given_up():
     bomb = reply(gzip.compress(bytes(8 * 1024 * 1024)), Content_Encoding="gzip")
     nested = reply(b"x", Content_Encoding="gzip, gzip, gzip")
 
-    large = failure_of(answers({"/": bomb}), most_bytes=100_000)
-    declared = failure_of(answers({"/": reply(bytes(5000))}), most_bytes=4999)
+    large = failure_of(answers({"/": bomb}), max_bytes=100_000)
+    declared = failure_of(answers({"/": reply(bytes(5000))}), max_bytes=4999)
 
     assert "larger than 100,000 bytes" in large.message
     assert "larger than 4,999 bytes" in declared.message

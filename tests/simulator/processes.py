@@ -334,12 +334,12 @@ class Context:
     def __init__(self, stream: Mouth, side_effects: SideEffectGuard) -> None:
         self.stream = stream
         self.side_effects = side_effects
-        self.usage = self.recalled = Usage()
+        self.usage = self.recorded_usage = Usage()
         self.warnings: list[Notice] = []
         self.node = SimpleNamespace(kind=NodeKind.PLAIN)
         self.inputs: dict[str, Any] = {}
         self.opening = ""
-        self.slots = NoSlots()
+        self.variables = NoSlots()
 
 
 class NoSlots:

@@ -1,6 +1,7 @@
 """Compare a recorded case with its result here, and return the first difference.
 
-The runner executes a case and returns `Played`, with an `Observed` for each run, or a `Refusal` if the document was not
+The runner executes a case and returns `ObservedCase`, with an `ObservedRun` for each run, or a `Refusal` if the
+document was not
 accepted. These are raw observations; this module normalises them.
 """
 

@@ -26,7 +26,7 @@ _QUOTED_USER, _ARROW = 'USER: "', " →"
 
 
 class EchoWire:
-    """Answers requests with `echo_of`."""
+    """Answers requests with `echo_answer`."""
 
     async def send(self, request: ChatRequest, *, streamed: bool) -> AsyncGenerator[Delta, None]:
         text = echo_answer(request.messages)

@@ -79,7 +79,7 @@ class ReasoningSplitter:
 
 
 def clean(text: str) -> str:
-    """Return a whole text without the characters that `Cleaner` removes."""
+    """Return a whole text without the characters that `TextCleaner` removes."""
     return _remove_invalid(text)
 
 

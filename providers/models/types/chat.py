@@ -97,7 +97,7 @@ class UsageDelta:
 class ErrorDelta:
     """The call failed finally; the last delta except for usage. Text that was sent before remains valid."""
 
-    code: str  # a `Code` of providers/errors.py: RATE_LIMIT_EXCEEDED, AUTH_ERROR, INVALID_REQUEST, ...
+    code: str  # a `ErrorCode` of providers/errors.py: RATE_LIMIT_EXCEEDED, AUTH_ERROR, INVALID_REQUEST, ...
     detail: str
 
     def __str__(self) -> str:

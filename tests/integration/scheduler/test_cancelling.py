@@ -157,12 +157,12 @@ def test_cancel_requests_are_sent_before_event_notifications(bench: Bench, monke
     bench.play(until=lambda: "one" in run.statuses)
     bench.claim(run, "one")
     bus, order = bench.coordinator.dispatch.bus, list[str]()
-    for name in ("call_off", "echo", "set_cancel_key"):
+    for name in ("publish_cancel", "notify_event", "set_cancel_key"):
         monkeypatch.setattr(bus, name, lambda *_, name=name, **__: order.append(name))
 
     bench.lifecycle.cancel_run(bench.tenant_id, run.id)
 
-    assert order[0] == "call_off"
+    assert order[0] == "publish_cancel"
     assert order[-1] == "set_cancel_key"
 
 

@@ -90,7 +90,7 @@ def test_a_start_that_is_sent_twice_at_once_starts_one_run(bench: Bench):
 def test_a_run_id_that_another_tenant_has_is_taken(bench: Bench):
     mine = bench.start("begin -> work")
 
-    with pytest.raises(Conflict, match="taken"):
+    with pytest.raises(Conflict, match="already in use"):
         bench.start("begin -> work", tenant_id=bench.a_tenant(), run_id=mine.id)
 
 

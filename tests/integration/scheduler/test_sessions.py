@@ -333,7 +333,7 @@ def test_a_start_that_fails_leaves_no_session_with_the_past_it_came_with(bench: 
     taken = bench.start("begin -> work", tenant_id=bench.a_tenant())
     start = replace(bench.a_start("begin -> work"), said_before=(("user", "hi"), ("assistant", "hello")))
 
-    with pytest.raises(Conflict, match="taken"):
+    with pytest.raises(Conflict, match="already in use"):
         bench.lifecycle.start_run(replace(start, run_id=taken.id))
     left = sessions_of(bench, start.canvas_id)
     run = bench.begun(start)

@@ -163,7 +163,7 @@ def test_report_under_a_lost_lease_stores_nothing(bench: Bench):
         claimed,
         values=[values_of(claimed, {"result": "too late"})],
         variables=[variable_of(claimed, "env.count", 1)],
-        turn={
+        stream={
             "run_id": run.id,
             "id": claimed.id,
             "node_id": "begin",

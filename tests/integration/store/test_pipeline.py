@@ -132,8 +132,8 @@ def test_query_after_commit_sees_the_commit_and_is_not_sent_without_one(numbers:
 # -- writes that leave together --------------------------------------------------------------------------------------
 def test_a_transaction_of_nothing_but_writes_is_one_statement(numbers: Database, sent: list[bytes]):
     with numbers.transaction() as tx:
-        tx.write(PUT, n=1, content="one")
-        tx.write(PUT_OR_SAY, n=2, content="two")
+        tx.write(PUT, n=1, said="one")
+        tx.write(PUT_OR_SAY, n=2, said="two")
         assert sent == []
 
     assert [sql.split()[0] for sql in sent] == [b"with"]
@@ -144,7 +144,7 @@ def test_writes_are_seen_by_what_is_sent_behind_them(numbers: Database, sent: li
     with numbers.transaction() as tx:
         tx.write_many(PUT, [{"n": n, "said": "one of three"} for n in range(3)])
         count = tx.scalar(COUNT)
-        tx.write(PUT, n=3, content="the last")
+        tx.write(PUT, n=3, said="the last")
 
     assert count == 3
     assert [sql.split()[0] for sql in sent] == [b"begin", *[b"insert"] * 3, b"select", b"insert", b"commit"]
@@ -153,7 +153,7 @@ def test_writes_are_seen_by_what_is_sent_behind_them(numbers: Database, sent: li
 
 def test_query_after_commit_sees_queued_writes(numbers: Database):
     with numbers.transaction() as tx:
-        tx.write(PUT, n=1, content="one")
+        tx.write(PUT, n=1, said="one")
         behind = tx.query_after_commit(COUNT)
 
     assert behind.scalar() == 1
@@ -161,7 +161,7 @@ def test_query_after_commit_sees_queued_writes(numbers: Database):
 
 def test_queued_writes_of_a_rolled_back_transaction_are_never_sent(numbers: Database, sent: list[bytes]):
     with suppress(LookupError), numbers.transaction() as tx:
-        tx.write(PUT, n=1, content="one")
+        tx.write(PUT, n=1, said="one")
         raise LookupError
 
     assert sent == []
@@ -170,16 +170,16 @@ def test_queued_writes_of_a_rolled_back_transaction_are_never_sent(numbers: Data
 
 def test_writes_without_a_transaction_commit_on_their_own(numbers: Database):
     with numbers.statements() as tx:
-        tx.write(PUT, n=1, content="one")
+        tx.write(PUT, n=1, said="one")
 
     assert said(numbers) == [(1, "one")]
 
 
 def test_the_same_write_twice_is_two_statements_of_a_transaction(numbers: Database, sent: list[bytes]):
     with numbers.transaction() as tx:
-        tx.write(PUT, n=1, content="one")
-        tx.write(PUT_OR_SAY, n=2, content="two")
-        tx.write(PUT, n=3, content="three")
+        tx.write(PUT, n=1, said="one")
+        tx.write(PUT_OR_SAY, n=2, said="two")
+        tx.write(PUT, n=3, said="three")
 
     assert [sql.split()[0] for sql in sent] == [b"begin", *[b"insert"] * 3, b"commit"]
     assert len(said(numbers)) == 3
@@ -207,7 +207,7 @@ def test_an_arithmetic_error_beside_a_check_is_not_a_failed_guard(numbers: Datab
 
 def test_invalid_value_of_a_queued_write_raises_a_statement_error(numbers: Database):
     with pytest.raises(StatementError), numbers.transaction() as tx:
-        tx.write(KEEP, n=1, content=object())
+        tx.write(KEEP, n=1, said=object())
 
     assert said(numbers) == []
 
@@ -217,7 +217,7 @@ def test_failed_check_is_raised_before_any_other_write_waits_for_a_lock(numbers:
     from.
     """
     with numbers.transaction() as tx:
-        tx.write(PUT, n=1, content="is there")
+        tx.write(PUT, n=1, said="is there")
     waits, is_refused = of(PUT_OR_SAY, 1), of(PUT, 1)
     with numbers.transaction() as holder:
         holder.execute(SAY, n=1, said="held")

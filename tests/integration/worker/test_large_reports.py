@@ -33,7 +33,7 @@ def database(database_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Dat
     """A server that stores large values slowly, and allows transactions a moment only."""
     milliseconds = str(int(SHORT.total_seconds() * 1000))
     monkeypatch.setattr(database_module, "MAX_TRANSACTION_TIME", SHORT)
-    monkeypatch.setattr(reporter, "LONGEST_TRANSACTION", SHORT)
+    monkeypatch.setattr(reporter, "MAX_TRANSACTION_TIME", SHORT)
     monkeypatch.setitem(database_module._SERVER_LIMITS, "statement_timeout", milliseconds)
     admin = Database(database_url, pool_size=1)
     with admin.transaction() as tx:

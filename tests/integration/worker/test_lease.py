@@ -245,8 +245,8 @@ def test_lease_is_renewed_after_an_unexpected_error_of_a_thread(
     bus = bench.coordinator.dispatch.bus
     owner, name = {
         "easel-leases": (activations, "renew"),
-        "easel-keys": (bus, "cancelled"),
-        "easel-calls": (bus, "calls_to_stop"),
+        "easel-keys": (bus, "find_cancelled"),
+        "easel-calls": (bus, "cancel_requests"),
     }[thread]
     does = getattr(owner, name)
 

@@ -96,7 +96,7 @@ def test_the_chat_behind_a_search_is_counted_and_paid_for(bench: Bench, served: 
 
 
 def test_a_search_that_must_wait_for_vectors_gives_its_place_up(bench: Bench, served: Vendor, tmp_path: Path):
-    worker = stocked(bench, served, tmp_path, rates=ONE_A_MINUTE)
+    worker = stocked(bench, served, tmp_path, rate_limits=ONE_A_MINUTE)
     embedded = len(served.embedded)
     first, second = asks(bench), asks(bench)
     bench.play(worker)

@@ -173,7 +173,7 @@ def test_abandoned_threads_are_counted_until_they_return(bench: Bench, monkeypat
     worker = bench.a_worker(time_limit=no_time)
     bench.play(until=lambda: "compute" in run.statuses)
     counted = ComputingThreads()
-    monkeypatch.setattr(leases, "ADMISSION", counted)
+    monkeypatch.setattr(leases, "COMPUTING_THREADS", counted)
 
     def carry_out() -> None:
         counted.task_started()

@@ -296,8 +296,8 @@ def test_a_crowded_vendor_is_asked_once_more_by_every_tool_but_one(bench: Bench,
 
 EMPTY_PAGES = ("Crawler", "DuckDuckGo", "GoogleScholar")  # to them it is a page like any other
 MANNERS: Mapping[str, tuple[Callable[..., Response], str, tuple[str, ...]]] = {
-    "a page": (lambda: Response("<html><p>We are busy</p></html>", content_type="text/html"), "is no ", EMPTY_PAGES),
-    "a stump": (lambda: Response('{"results": [{"ti', content_type="application/json"), "is no ", EMPTY_PAGES),
+    "a page": (lambda: Response("<html><p>We are busy</p></html>", content_type="text/html"), "is not ", EMPTY_PAGES),
+    "a stump": (lambda: Response('{"results": [{"ti', content_type="application/json"), "is not ", EMPTY_PAGES),
     "a refusal": (lambda: Response(f"not with {KEY}", 403), r"HTTP 403: not with \[REDACTED\]|HTTP 403: not with ", ()),
     "a way in": (
         lambda: Response("", 302, {"Location": "http://127.0.0.1/"}),

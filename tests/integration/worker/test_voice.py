@@ -205,7 +205,7 @@ def test_postponed_node_takes_back_what_it_has_said_before_it_says_it_again(
     async def speak_and_wait(params: Any, ctx: Any) -> Finished:
         await ctx.say("One ")
         if run.activation("model").attempt == 1:
-            await ctx.patience.wait(60, "Vendor")
+            await ctx.rate_limit_wait.wait(60, "Vendor")
         await ctx.say("two.")
         return Finished(outputs={"content": "One two."})
 

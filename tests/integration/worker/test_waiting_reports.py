@@ -19,7 +19,7 @@ LEASE = timedelta(milliseconds=900)
 def test_waiting_report_keeps_its_lease(bench: Bench, monkeypatch: pytest.MonkeyPatch):
     is_full, tried = threading.Event(), threading.Event()
     is_full.set()
-    for way in ("report", "complete"):
+    for way in ("report", "report_inline"):
         store = getattr(reports, way)
 
         def refuse(*given: Any, store: Callable[..., Any] = store) -> Any:

@@ -45,7 +45,8 @@ def one(status: ActivationStatus, node: str = "search", **more: Any) -> OpenActi
 def run(*alive: OpenActivation, status: RunStatus = RunStatus.RUNNING, **more: Any) -> WaitFacts:
     """A run in a deployment that is well: sweeper and workers are there."""
     given: dict[str, Any] = {
-        "rules_version": RULES_VERSION, "cancel_request": None, "error": "", "created_at": ago(120), "finished_at": None,
+        "rules_version": RULES_VERSION, "cancel_request": None, "error": "", "created_at": ago(120),
+        "finished_at": None,
         "expires_at": None, "last_probe_at": ago(1), "swept_since": ago(900), "swept_at": ago(0.5),
     }  # fmt: skip
     given["counts"] = Counter(activation.status for activation in alive)
