@@ -122,7 +122,7 @@ def test_a_scan_is_read_page_by_page_and_blank_pages_have_no_chunk(seeing: Shop,
 
     document = seeing.document(added)
     assert (document.status, document.chunks, document.expected) == ("done", 2, 2)
-    assert served.embed == [["Refunds take five days."], ["Holidays are thirty days."]]
+    assert served.embedded == [["Refunds take five days."], ["Holidays are thirty days."]]
     assert seeing.names("How many holidays?", limit=1) == ["scan.pdf"]
 
 

@@ -203,10 +203,10 @@ def test_postponed_node_takes_back_what_it_has_said_before_it_says_it_again(
     bench: Bench, heard: "Heard", monkeypatch: pytest.MonkeyPatch
 ):
     async def speak_and_wait(params: Any, ctx: Any) -> Finished:
-        await ctx.say("One ")
+        await ctx.write("One ")
         if run.activation("model").attempt == 1:
             await ctx.rate_limit_wait.wait(60, "Vendor")
-        await ctx.say("two.")
+        await ctx.write("two.")
         return Finished(outputs={"content": "One two."})
 
     model = registry.find("LLM")

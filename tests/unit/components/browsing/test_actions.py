@@ -74,8 +74,8 @@ def test_what_may_be_left_out_has_a_default(action: dict[str, Any], expected: An
 @pytest.mark.parametrize(
     ("reply", "complaint"),
     [
-        ("I would click on it.", "no JSON"),
-        ("", "no JSON"),
+        ("I would click on it.", "not valid JSON"),
+        ("", "not valid JSON"),
         ("{}", "names no actions"),
         ('{"thought": "hm", "actions": []}', "names no actions"),
         ('{"actions": ["click"]}', "is a JSON object"),
