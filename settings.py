@@ -444,9 +444,8 @@ class Settings(BaseSettings):
     def with_servers(self, database_url: str, redis_url: str) -> "Settings":
         """Return these settings with these servers in place of those that are not set."""
         mine = {"database_url": self.database_url or database_url, "redis_url": self.redis_url or redis_url}
-        if (
-            self.database_url is None and self.large_values is None
-        ):  # every process that reaches the embedded database is on this machine
+        # every process that reaches the embedded database is on this machine
+        if self.database_url is None and self.large_values is None:
             mine["large_values"] = "files"
         return self.model_copy(update={**mine, "broker_url": self.broker_url or mine["redis_url"]})
 

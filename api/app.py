@@ -51,9 +51,8 @@ from store.db.database import Database
 from store.primitives.encryption import EncryptionKey
 
 PREFIX = "/api/v1"
-MAX_RATE_LIMIT_WAIT = (
-    30.0  # seconds that a search waits for the rate limits of a model's account, while its client waits too
-)
+# seconds that a search waits for the rate limits of a model's account, while its client waits too
+MAX_RATE_LIMIT_WAIT = 30.0
 SWITCH_INTERVAL = 0.001  # seconds that a thread of a route may compute while the event loop and all streams wait
 
 

@@ -29,9 +29,8 @@ class EmbeddedServers:
 
     database_url: str = field(default="", repr=False)
     redis_url: str = field(default="", repr=False)
-    owned: tuple[ServerProcess, ...] = field(
-        default=(), repr=False, compare=False
-    )  # servers that this process has started
+    # servers that this process has started
+    owned: tuple[ServerProcess, ...] = field(default=(), repr=False, compare=False)
 
     def restart_ended(self) -> list[str]:
         """Restart owned servers that have ended, without waiting until they answer; return their names.

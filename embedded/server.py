@@ -43,9 +43,8 @@ class ServerProcess:
     argv: Sequence[str | Path]
     account: OsAccount
     log: Path
-    stop_signals: Sequence[
-        signal.Signals
-    ]  # signals that end it, ever harsher; the kernel sends the first if the owner dies
+    # signals that end it, ever harsher; the kernel sends the first if the owner dies
+    stop_signals: Sequence[signal.Signals]
     is_ready: Callable[[int], bool]  # whether the process of this id answers
     prepare: Callable[[], None] = lambda: None
     stdin: str = field(default="", repr=False)  # passed on stdin

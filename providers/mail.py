@@ -90,9 +90,8 @@ class SmtpSession:
 
     def __init__(self, connection: socket.socket, ends_at: float) -> None:
         self._connection = connection
-        self._duplicate = (
-            connection.dup()
-        )  # TLS detaches the original socket; this one can still shut the connection down
+        # TLS detaches the original socket; this one can still shut the connection down
+        self._duplicate = connection.dup()
         self._ends_at = ends_at
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="mail")
         self._client: _SmtpClient | None = None

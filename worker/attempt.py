@@ -286,9 +286,8 @@ class AttemptRunner:
         self._reporter.scope_keys = (
             None if compiled.canvas.needs_stream_order else frozenset(scopes.scope_chain(claim.scope))
         )
-        has_turn = (
-            bool(compiled.canvas.stream_owners & node.bit) and claim.answers is None
-        )  # an answered Answer streams nothing
+        # an answered Answer streams nothing
+        has_turn = bool(compiled.canvas.stream_owners & node.bit) and claim.answers is None
         firm = partial(x.persist_claim, claim)
         voice = MessageStreamWriter(
             claim, x.coordinator.database, x.text_deltas, firm, has_turn, x.output_limits, self._attempt.is_stopped

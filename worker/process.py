@@ -27,9 +27,8 @@ from worker.worker import Worker
 WATCH_INTERVAL = 1.0  # seconds between two checks of the event loop, and of the lease threads
 SWITCH_INTERVAL = 0.005  # seconds a thread may compute while others wait; each switch costs what the CPU has cached
 SWITCH_INTERVAL_BUSY = 0.001  # while coroutines run: their text deltas, and cancel messages, wait for the loop's thread
-GC_THRESHOLD = (
-    10_000  # objects; with Python's own 700 most collections find little: what nodes allocate is freed without
-)
+# objects; with Python's own 700 most collections find little: what nodes allocate is freed without
+GC_THRESHOLD = 10_000
 
 
 class WorkerProcess:

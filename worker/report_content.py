@@ -61,9 +61,8 @@ class ReportBuilder:
         `context` is None if the attempt ended before it had one. Raises NodeFailure for values that no row can hold.
         """
         usage, new_usage = self._usage(context)
-        if (
-            isinstance(outcome, Failed) and outcome.stores_no_values
-        ):  # another attempt, or an advance, writes its values
+        # another attempt, or an advance, writes its values
+        if isinstance(outcome, Failed) and outcome.stores_no_values:
             may_have_streamed = outcome.is_unknown or outcome.is_over_budget or outcome.code == POSTPONED
             spoke = may_have_streamed and context is not None and context.stream.has_written
             column = outcome_codec.encode_outcome(

@@ -36,9 +36,8 @@ old_router = APIRouter(tags=["files"])  # paths of older clients, below `/v1`
 
 UNKNOWN = "document not found"
 
-_PAGES = re.compile(
-    r"html|xml|xsl|svg|mimearchive|script|^message/|^multipart/"
-)  # types that may contain scripts or are scripts
+# types that may contain scripts or are scripts
+_PAGES = re.compile(r"html|xml|xsl|svg|mimearchive|script|^message/|^multipart/")
 _PICTURES = frozenset({"image/png", "image/jpeg"})
 _PAGE_EXTENSIONS = frozenset(
     {"html", "htm", "shtml", "xhtml", "xht", "xml", "xsl", "xslt", "svg", "svgz", "mht", "mhtml", "js", "mjs", "cjs"}

@@ -84,9 +84,8 @@ def _link(found: tenants.Principal) -> ShareLink | None:
 
 
 def _find_principal(context: ApiContext, token: str) -> tenants.Principal | None:
-    with (
-        context.database.statements() as tx
-    ):  # one statement and one round trip, unless the use of the token must be recorded
+    # one statement and one round trip, unless the use of the token must be recorded
+    with context.database.statements() as tx:
         return tenants.find_principal(tx, token)
 
 

@@ -17,9 +17,8 @@ from api.http.schemas import Body
 from canvas.document import json_checks
 from canvas.errors import InvalidRequest
 
-PARSE_IN_THREAD_ABOVE = (
-    1024 * 1024
-)  # bytes of a body above which it is parsed in a thread, since every stream waits for the event loop
+# bytes of a body above which it is parsed in a thread, since every stream waits for the event loop
+PARSE_IN_THREAD_ABOVE = 1024 * 1024
 
 MAX_CHAT_BYTES = 20 * 1024 * 1024
 """Bytes of a body with pictures. Without its pictures, EASEL_MAX_BODY_BYTES is the limit."""

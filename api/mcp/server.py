@@ -112,9 +112,8 @@ def _new_manager(max_body_bytes: int) -> Any:
         from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
     except ImportError:
         return None
-    logging.getLogger("mcp").setLevel(
-        logging.CRITICAL + 1
-    )  # it would log messages of clients; `_log_unexpected` logs errors
+    # it would log messages of clients; `_log_unexpected` logs errors
+    logging.getLogger("mcp").setLevel(logging.CRITICAL + 1)
     server: Any = Server("easel", title="Easel", version=_version(), on_list_tools=_list_tools, on_call_tool=_call_tool)
     return StreamableHTTPSessionManager(server, stateless=True, max_request_body_size=max_body_bytes)
 

@@ -106,9 +106,8 @@ async def _start(
 ) -> TurnToStart:
     """Return the turn to start, or the one that started before with the same key. Store the files of a new turn."""
     heard = [(message.role, message.text) for message in wanted.messages[:asked] if message.role in _ROLES]
-    compared: dict[str, Any] = (
-        {} if wanted.session else {"heard": heard}
-    )  # these two distinguish requests with the same key
+    # these two distinguish requests with the same key
+    compared: dict[str, Any] = {} if wanted.session else {"heard": heard}
     if attached.parts:
         compared["attached"] = attached.digests
     options = {"query": wanted.messages[asked].text, **wanted.options()}

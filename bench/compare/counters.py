@@ -83,9 +83,8 @@ class CostCounters:
         """
         for (table,) in self._postgres.execute(FILLED_TABLES).fetchall():
             self._postgres.execute(sql.SQL("vacuum (full) {}").format(sql.Identifier(table)))
-            self._postgres.execute(
-                sql.SQL("vacuum {}").format(sql.Identifier(table))
-            )  # else autovacuum does it meanwhile
+            # else autovacuum does it meanwhile
+            self._postgres.execute(sql.SQL("vacuum {}").format(sql.Identifier(table)))
 
     def table_bytes(self) -> int:
         """Return the bytes of all tables of the database, with their indexes."""

@@ -89,9 +89,8 @@ class CountingProxies:
 @contextmanager
 def run_proxies() -> Generator[CountingProxies]:
     """Run an event loop for proxies; close them when the block ends."""
-    loop = asyncio.SelectorEventLoop(
-        selectors.SelectSelector()
-    )  # epoll rounds delays up to milliseconds, which is too coarse
+    # epoll rounds delays up to milliseconds, which is too coarse
+    loop = asyncio.SelectorEventLoop(selectors.SelectSelector())
     thread = threading.Thread(target=loop.run_forever, name="wires", daemon=True)
     thread.start()
     laid = CountingProxies(loop)

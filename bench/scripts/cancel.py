@@ -120,9 +120,8 @@ def main() -> None:
     folder.chmod(0o711)  # as root, PostgreSQL runs under another account and must get through
     try:
         with run_deployment(folder) as stage:
-            measure_cancels(
-                stage, cancel_by_http, options.at_once, options.at_once
-            )  # the first calls import the model's client
+            # the first calls import the model's client
+            measure_cancels(stage, cancel_by_http, options.at_once, options.at_once)
             for way in options.ways:
                 if way in ("silent", "gone"):
                     stops = measure_without_redis(stage, options.runs, options.at_once, is_killed=way == "gone")

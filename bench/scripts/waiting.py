@@ -133,9 +133,8 @@ def many_calls_canvas(branches: int) -> Mapping[str, Any]:
     """Return the canvas begin -> one LLM for each branch -> Message, which waits for all of them."""
     nodes = [f"LLM:{number}" for number in range(branches)]
     edges = {"begin": nodes, **{node: ["Message:A"] for node in nodes}, "Message:A": []}
-    return _components(
-        edges, " ".join(f"{{{node}@content}}" for node in nodes)
-    )  # an LLM without a reader is not called
+    # an LLM without a reader is not called
+    return _components(edges, " ".join(f"{{{node}@content}}" for node in nodes))
 
 
 def no_call_canvas() -> Mapping[str, Any]:
@@ -310,9 +309,8 @@ def main() -> None:
         with run_deployment(folder, server="bench.servers.holding_server", settings=settings) as stage:
             house = WaitingBench(stage, stage.child_pid("worker.tasks"))
             house.ask_provider("/release")
-            house.await_end(
-                house.start_run(house.create_agent(one_call_canvas()))
-            )  # the first call imports the model's client
+            # the first call imports the model's client
+            house.await_end(house.start_run(house.create_agent(one_call_canvas())))
             for way in options.ways:
                 results.append(measure_waiting(house, way, options.calls))
                 print(result_table(results[-1]), flush=True)  # noqa: T201 (what this is for)

@@ -17,9 +17,8 @@ from canvas.graph.canvas import Canvas
 from canvas.state.run_state import RULES_VERSION, ActivationStatus, RunStatus
 
 TICK = timedelta(seconds=1)  # the sweeper checks everything once per tick
-MAX_PROBE_AGE = timedelta(
-    seconds=15
-)  # a probe is sent every second; if the last returned one is older, no worker receives
+# a probe is sent every second; if the last returned one is older, no worker receives
+MAX_PROBE_AGE = timedelta(seconds=15)
 MIN_UNINTERRUPTED = timedelta(seconds=6)  # a sweeper must have seen the database for so long before it ends a lease
 MESSAGE_LOST_AFTER = timedelta(seconds=2)  # a task message is lost if a probe sent so much later has come back
 

@@ -103,9 +103,8 @@ def _body_precedes(builder: DecisionBuilder, scope: Scope, number: int, place: O
     item = builder.canvas.nodes[builder.canvas.items[number]]
     has_voices = number in builder.canvas.streaming_nodes
     if not container.is_parallel:
-        wave = _current_level(builder, scope, number, container) + (
-            1 if item.failure.streams_default else 2
-        )  # below the visit
+        # below the visit
+        wave = _current_level(builder, scope, number, container) + (1 if item.failure.streams_default else 2)
         return has_voices and OrderKey(wave, container.order_key.branch_path, scope.region) < place
     if container.order_key < place and (
         builder.canvas.nodes[number].failure.streams_default or item.failure.streams_default

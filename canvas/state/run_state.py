@@ -182,24 +182,21 @@ class Scope:
     key: ScopeKey
     region: bytes = b""
     limits: tuple[tuple[str, int], ...] = ()  # enclosing regions (hex) and the revision up to which they are read
-    container_key: OrderKey = field(
-        default_factory=lambda: OrderKey(0)
-    )  # of the container: a pass begins with its branch path
+    # of the container: a pass begins with its branch path
+    container_key: OrderKey = field(default_factory=lambda: OrderKey(0))
     last_level: int = 0  # the largest level of any activation in the scope
     active: int = 0  # active nodes
     idle: int = 0  # idle nodes, which are active and wait for something outside of the run's own work
     reached: dict[int, OrderKey] = field(default_factory=dict)
     loop_heads: dict[int, int] = field(default_factory=dict)  # loop heads whose next round is to begin -> from where
-    order_keys: dict[int, OrderKey] = field(
-        default_factory=dict[int, OrderKey]
-    )  # of active nodes, if streams must be ordered
+    # of active nodes, if streams must be ordered
+    order_keys: dict[int, OrderKey] = field(default_factory=dict[int, OrderKey])
     ordinals: dict[int, int] = field(default_factory=dict)  # next ordinal, above 0
     containers: dict[int, Container] = field(default_factory=dict)
     exit_key: OrderKey | None = None  # order key of the ExitLoop that has reported, of several the last
     exited_by: UUID | None = None  # its activation, which stored the container's outputs
-    has_escaped: bool = (
-        False  # an edge out of the body was followed: no further pass, and the container has no successors
-    )
+    # an edge out of the body was followed: no further pass, and the container has no successors
+    has_escaped: bool = False
     is_counted_idle: bool = False  # the container around it counts this scope as idle
 
     @property
@@ -280,9 +277,8 @@ class RunState:
     streams: list[MessageStreamState] = field(default_factory=list)
     forms: dict[UUID, OpenForm] = field(default_factory=dict)
     failure: RunFailure | None = None
-    last_node: tuple[str, UUID, str] | None = (
-        None  # (order key in hex, activation, node id) of the last in canonical order
-    )
+    # (order key in hex, activation, node id) of the last in canonical order
+    last_node: tuple[str, UUID, str] | None = None
     scopes: dict[ScopeKey, Scope] = field(default_factory=dict)
 
 

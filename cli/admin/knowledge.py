@@ -153,9 +153,8 @@ def rm(
         chosen = [_find_document(each, known) for each in documents] if documents else known
         blobs = connection.database.large.blobs
         storage = storage_of(blobs, found.id) if blobs is not None else None
-        for (
-            document
-        ) in chosen:  # the file first: if this process is stopped in between, the document can be deleted again
+        # the file first: if this process is stopped in between, the document can be deleted again
+        for document in chosen:
             if storage is not None:
                 storage.discard(document.sha256)
             with connection.database.transaction() as tx:

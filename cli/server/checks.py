@@ -36,9 +36,8 @@ from telemetry import METRICS_PORTS, VERSION
 
 TESTED_PYTHON = (3, 11), (3, 13)  # from, to
 OLDEST_REDIS = 6
-MAX_CLOCK_SKEW = timedelta(
-    seconds=2
-)  # between two clocks, beyond which leases and logs mislead people who compare them
+# between two clocks, beyond which leases and logs mislead people who compare them
+MAX_CLOCK_SKEW = timedelta(seconds=2)
 _TIMEOUT_OF = "COMPONENT_EXEC_TIMEOUT_"
 _SANDBOX = frozenset({"SANDBOX_PROVIDER_TYPE", "SANDBOX_EXECUTOR_MANAGER_URL"})
 _OPENSSH = frozenset(

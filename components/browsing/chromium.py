@@ -56,9 +56,8 @@ _CAUSES = (
     "No usable sandbox",
 )  # lines of its output that name a cause
 
-stopping_drivers: set[asyncio.Task[None]] = (
-    set()
-)  # references to background tasks, which asyncio itself holds only weakly
+# references to background tasks, which asyncio itself holds only weakly
+stopping_drivers: set[asyncio.Task[None]] = set()
 
 
 @dataclass(frozen=True, slots=True)

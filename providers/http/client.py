@@ -47,9 +47,8 @@ MAX_ADDRESSES = 4  # addresses of one host that are tried
 MAX_ENCODINGS = 2  # nested encodings of one body; ordinary servers use one
 YIELD_BYTES = 256 * 1024  # bytes decompressed at once after which the event loop may run other tasks
 
-_DEFAULT_TIMEOUT = HttpCall(
-    "GET", ""
-).timeout  # compared by identity: this object is the default, a caller's own 15.0 is not
+# compared by identity: this object is the default, a caller's own 15.0 is not
+_DEFAULT_TIMEOUT = HttpCall("GET", "").timeout
 _NETWORK_ERRORS = (
     httpcore2.TimeoutException, httpcore2.NetworkError, httpcore2.ProtocolError, httpcore2.ProxyError,
     httpx2.DecodingError, OSError,

@@ -20,9 +20,8 @@ SCHEMES = ("http", "https")
 REDIRECT_STATUSES = frozenset({301, 302, 303, 307, 308})
 MASK = "***"
 
-_CROSS_ORIGIN_HEADERS = frozenset(
-    {"accept", "accept-encoding", "accept-language", "user-agent"}
-)  # headers sent to any origin
+# headers sent to any origin
+_CROSS_ORIGIN_HEADERS = frozenset({"accept", "accept-encoding", "accept-language", "user-agent"})
 _CONNECTION_HEADERS = frozenset(
     {
         "connection", "content-length", "expect", "keep-alive", "proxy-connection", "te", "trailer",

@@ -179,9 +179,8 @@ class _RunningSandbox:
             .replace("{domain}", domain)
             .rstrip("/")
         )
-        self.is_trusted = (
-            domain == settings.domain
-        )  # a domain that only a response names is checked like any other host
+        # a domain that only a response names is checked like any other host
+        self.is_trusted = domain == settings.domain
         self.headers = {
             "Authorization": f"Basic {base64.b64encode(f'{USER}:'.encode()).decode()}",
             "E2b-Sandbox-Id": sandbox_id,

@@ -89,9 +89,8 @@ class LocalSandbox:
         node = shutil.which(self._node) if program.language == "nodejs" else ""
         if node is None:
             raise ToolError(f'Node.js ("{self._node}") was not found on the worker. Install it, or set its path.')
-        place = Path(
-            tempfile.mkdtemp(prefix="easel-code-", dir=self._work_dir)
-        ).resolve()  # accessible to its owner only
+        # accessible to its owner only
+        place = Path(tempfile.mkdtemp(prefix="easel-code-", dir=self._work_dir)).resolve()
         try:
             (place / ROOT).mkdir()
             folder = place / WORK

@@ -26,9 +26,8 @@ MAX_COUNTED_INTERVALS = 2.0  # check intervals; time beyond that between two che
 LOCK_HELD = 1
 """Exit code of a process that ends because one call in C has held the interpreter's lock for too long."""
 
-LOCK_WATCHDOG_DELAY = (
-    5.0  # seconds more than a `Watchdog` waits, which needs the lock and ends a process with less harm
-)
+# seconds more than a `Watchdog` waits, which needs the lock and ends a process with less harm
+LOCK_WATCHDOG_DELAY = 5.0
 STDERR = 2  # the descriptor; Celery replaces `sys.stderr`
 
 

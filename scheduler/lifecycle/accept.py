@@ -117,9 +117,8 @@ def accept(
     row = _create(coordinator, tx, start, started, is_interrupt=is_interrupt)
     bus = coordinator.dispatch.bus
     if start.external is not None:
-        external_cancel_keys.delete_keys_of(
-            tx, bus, [start.external.text], started.run_id
-        )  # before the commit: later ones count
+        # before the commit: later ones count
+        external_cancel_keys.delete_keys_of(tx, bus, [start.external.text], started.run_id)
     if busy is not None:
         conversation_runs.mark_queued(tx, conversation, started.conversation_id)
         return replace(started, queued=True), None, superseded

@@ -28,12 +28,10 @@ ADVANCE = "scheduler.advance"
 START = "scheduler.start"
 
 SPARE_CONNECTIONS = 16  # beside those of publishing threads: Flower's inspection takes a dozen, and waits without end
-PREFETCHED_STARTS = (
-    1000  # messages of RabbitMQ that a scheduler prefetches: it holds those with a countdown until it is over
-)
-TLS_OPTIONS = {
-    "ssl_cert_reqs": CERT_REQUIRED
-}  # kombu itself would verify nothing; scheduler/messaging/amqp_transport.py: amqps
+# messages of RabbitMQ that a scheduler prefetches: it holds those with a countdown until it is over
+PREFETCHED_STARTS = 1000
+# kombu itself would verify nothing; scheduler/messaging/amqp_transport.py: amqps
+TLS_OPTIONS = {"ssl_cert_reqs": CERT_REQUIRED}
 VISIBILITY_TIMEOUT = 6 * 3600  # seconds; a message that is delivered twice claims nothing
 PUBLISH_TIMEOUT = 0.5  # seconds, tried twice; a sender must not wait for the broker: the row is its own outbox
 RECONNECT_INTERVAL = 1.0  # seconds, without end; Celery by default increases the interval and gives up

@@ -56,9 +56,8 @@ RECENT_DRAFTS = (
     .limit(bindparam("most"))
     .subquery()
 )
-SEALED_DRAFT = (
-    select(RECENT_DRAFTS).where(sa.cast(RECENT_DRAFTS.c.draft, sa.Text).like(bindparam("sign"))).limit(1)
-)  # the inner limit bounds how many drafts are read; reading stops at the first one with a sealed secret
+# the inner limit bounds how many drafts are read; reading stops at the first one with a sealed secret
+SEALED_DRAFT = select(RECENT_DRAFTS).where(sa.cast(RECENT_DRAFTS.c.draft, sa.Text).like(bindparam("sign"))).limit(1)
 _this_canvas = (canvases.c.tenant_id == bindparam("of_tenant"), canvases.c.id == bindparam("of_canvas"))
 _its_versions = (versions.c.tenant_id == bindparam("of_tenant"), versions.c.canvas_id == bindparam("of_canvas"))
 DRAFT = select(canvases.c.draft).where(*_this_canvas).with_for_update()

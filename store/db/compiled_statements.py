@@ -21,9 +21,8 @@ from sqlalchemy.types import TypeEngine
 from store.db import pruning
 from store.primitives.json_codec import encode
 
-MAX_CACHED = (
-    1024  # statements; more than the product has, so only statements that were built for a single call are evicted
-)
+# statements; more than the product has, so only statements that were built for a single call are evicted
+MAX_CACHED = 1024
 
 _DIALECT = PGDialect_psycopg(paramstyle="numeric_dollar")
 _FROM_CALLER = object()

@@ -56,9 +56,8 @@ class PreparedStatements:
         self.names: dict[StatementKey, bytes] = {}  # the least recently used first
         self.uses: dict[StatementKey, int] = {}
         self.last_number = 0
-        self.to_deallocate: list[
-            bytes
-        ] = []  # names to deallocate: the server has them, and no statement uses them any more
+        # names to deallocate: the server has them, and no statement uses them any more
+        self.to_deallocate: list[bytes] = []
         self.missing: set[bytes] = set()  # names whose preparation failed although their deallocation was sent already
 
     def name_of(self, key: StatementKey) -> bytes | None:

@@ -188,9 +188,8 @@ def drop(tx: Transaction, table: str, week: Week) -> str | None:
     if name not in _partitions_of(tx, table):
         return None
     tx.execute(text(f"lock table only {table} in access exclusive mode"))
-    tx.execute(
-        text(f"lock table {name} in access exclusive mode")
-    )  # statements that know the week name only the partition
+    # statements that know the week name only the partition
+    tx.execute(text(f"lock table {name} in access exclusive mode"))
     if has_open_run(tx, week):
         return None
     tx.execute(text(f"drop table {name}"))

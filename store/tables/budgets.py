@@ -31,9 +31,8 @@ budget_limits = Table(
     "budget_limits",
     metadata,
     Column("tenant_id", Uuid, ForeignKey("tenants.id", ondelete="CASCADE"), primary_key=True),
-    Column(
-        "scope_id", Uuid, primary_key=True
-    ),  # of the run or session; DEFAULT_SCOPE_ID; the tenant's for tenant and day
+    # of the run or session; DEFAULT_SCOPE_ID; the tenant's for tenant and day
+    Column("scope_id", Uuid, primary_key=True),
     Column("scope", Text, primary_key=True),  # canvas/budget.py: run | session | tenant | day
     Column("measure", Text, primary_key=True),  # tokens | calls | seconds (in ms) | a currency (in billionths)
     Column("amount", BigInteger, nullable=False),

@@ -21,9 +21,8 @@ knowledge_bases = Table(
     Column("language", Text, nullable=False, server_default="English"),
     Column("embedding_model", Text, nullable=False, server_default=""),  # "": searched by words only
     Column("parser", JSONB, nullable=False),  # {chunk_token_num, overlapped_percent}
-    Column(
-        "revision", BigInteger, nullable=False, server_default="0"
-    ),  # incremented whenever a search may find other chunks
+    # incremented whenever a search may find other chunks
+    Column("revision", BigInteger, nullable=False, server_default="0"),
     created_timestamp("created_at"),
     created_timestamp("updated_at"),
     Index("uq_knowledge_bases_name", "tenant_id", func.lower(literal("name")), unique=True),
@@ -42,9 +41,8 @@ knowledge_documents = Table(
     Column("metadata", JSONB, nullable=False, server_default=literal("'{}'::jsonb")),
     Column("status", Text, nullable=False, server_default="uploaded"),  # uploaded | pending | done | failed
     Column("error", Text, nullable=False, server_default=""),
-    Column(
-        "generation", Integer, nullable=False, server_default="0"
-    ),  # incremented whenever its chunks are created anew
+    # incremented whenever its chunks are created anew
+    Column("generation", Integer, nullable=False, server_default="0"),
     Column("chunks", Integer, nullable=False, server_default="0"),  # stored so far
     Column("expected", Integer, nullable=False, server_default="0"),  # chunks in all; 0: not known yet
     Column("read_pages", Integer, nullable=False, server_default="0"),  # pages of an image or scan that a model read

@@ -90,17 +90,15 @@ runs = Table(
     Column("first_event", Integer, nullable=False, server_default="1"),  # of the current turn
     Column("asked", Text),  # what was requested of the run: "cancel" or null
     Column("turn", Uuid),  # the message stream that readers show now
-    Column(
-        "state", JSON, nullable=False
-    ),  # canvas/state/run_state.py: places in use, turns to come, open forms, the failure
+    # canvas/state/run_state.py: places in use, turns to come, open forms, the failure
+    Column("state", JSON, nullable=False),
     Column("request", JSON, nullable=False),  # query, inputs, files, user_id, webhook_payload of the current turn
     Column("base", JSON, nullable=False),  # baseline: globals and values that the run began with
     Column("history_upto", Integer, nullable=False, server_default="0"),  # messages of the conversation it may read
     Column("usage", JSON, nullable=False),
     Column("error", Text, nullable=False, server_default=""),
-    Column(
-        "budgeted", Boolean, nullable=False, server_default=text("false")
-    ),  # store/tenants/budgets.py has a limit for it
+    # store/tenants/budgets.py has a limit for it
+    Column("budgeted", Boolean, nullable=False, server_default=text("false")),
     Column("external_id", Text),  # the id that the sender chose; store/runs/external_ids.py finds it
     created_timestamp("created_at"),
     timestamp("started_at"),
@@ -141,9 +139,8 @@ activations = Table(
     Column("region", LargeBinary, nullable=False),
     Column("wave", Integer, nullable=False),
     Column("trail", JSON, nullable=False),
-    Column(
-        "limits", JSON
-    ),  # [[region, revision], ...] that it may read of enclosing regions; null: only its own region
+    # [[region, revision], ...] that it may read of enclosing regions; null: only its own region
+    Column("limits", JSON),
     Column("status", Text, nullable=False),  # canvas/state/run_state.py
     Column("attempt", Integer, nullable=False, server_default="0"),
     Column("strikes", Integer, nullable=False, server_default="0"),
@@ -254,9 +251,8 @@ cited_documents = Table(
     Column("run_id", Uuid, primary_key=True),
     Column("message_id", Uuid, primary_key=True),
     Column("activation_id", Uuid, primary_key=True),  # that found it
-    Column(
-        "finding", Text, primary_key=True
-    ),  # SHA-256 of the whole finding, so that a repeated finding is stored once
+    # SHA-256 of the whole finding, so that a repeated finding is stored once
+    Column("finding", Text, primary_key=True),
     Column("name", Text, primary_key=True),
     Column("document", JSON, nullable=False),
     postgresql_partition_by="RANGE (run_id)",

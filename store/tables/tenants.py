@@ -126,9 +126,8 @@ idempotency_keys = Table(
     Column("tenant_id", Uuid, primary_key=True),
     Column("route", Text, primary_key=True),
     Column("key", Text, primary_key=True),
-    Column(
-        "digest", LargeBinary, nullable=False
-    ),  # SHA-256 of the request; the same key with another request is refused
+    # SHA-256 of the request; the same key with another request is refused
+    Column("digest", LargeBinary, nullable=False),
     Column("run_id", Uuid),
     Column("reply", JSON),  # {status, body} of a request that started no run
     created_timestamp("created_at", index=True),

@@ -246,9 +246,8 @@ class Attempted(AttemptRunner):
             if habits.kills_its_process(node.id):
                 end_process(world)
             outcome = play.script(self._at(installation, play))
-            if acts and not (
-                isinstance(outcome, Failed) and outcome.retryable
-            ):  # one that it gives back it has not begun
+            # one that it gives back it has not begun
+            if acts and not (isinstance(outcome, Failed) and outcome.retryable):
                 self._act_outside(installation)
             if node.kind is NodeKind.MESSAGE or play.canvas.streaming_models & node.bit:
                 outcome = self._speak(installation, play, mouth, outcome, lets_go=lets_go)

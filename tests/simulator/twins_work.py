@@ -626,9 +626,8 @@ def remembered(work: Work) -> list[dict[str, Any]]:
 @twin(queue_probes.SAVE_OBSERVATION)
 def see(work: Work, since: datetime, now: datetime, queue: str) -> list[dict[str, Any]]:
     came = latest_canary(work, queue)
-    found = [
-        each for each in came if each["sent_at"] <= now
-    ]  # both parts of the statement see what was there when it began
+    # both parts of the statement see what was there when it began
+    found = [each for each in came if each["sent_at"] <= now]
     for name, moment in (("sweeper:since", since), ("sweeper:seen", now)):
         new = {"queue": name, "sent_at": moment}
         work.upsert(work.server["canaries"], name, None, new, lambda _, new=new: new)

@@ -24,9 +24,8 @@ from sqlalchemy import NullPool, create_engine
 MIGRATIONS = Path(__file__).parents[2] / "migrations"
 RELEASE, EXPECTED, ROWS = "release.json", "expected.json", ".copy.gz"
 NO_ROWS_OF_OURS = ("alembic_version",)
-LONG_AGO = timedelta(
-    minutes=10
-)  # since the recording was made, as a restored database sees it: no lease holds any more
+# since the recording was made, as a restored database sees it: no lease holds any more
+LONG_AGO = timedelta(minutes=10)
 
 TABLES = """
     select c.relname, array_agg(a.attname::text order by a.attnum)

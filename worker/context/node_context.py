@@ -53,9 +53,8 @@ class WorkerContext(ReadableContext):
     history_cache: HistoryCache = field(default_factory=HistoryCache)
     decrypt_headers: Callable[[Mapping[str, Any]], Mapping[str, str]] = lambda request: {}
     run_budget: RunBudget | None = None  # None: no budget counts
-    vendor_limits: VendorLimits | None = (
-        None  # where requests wait for their vendors' rate limits; None: they do not wait
-    )
+    # where requests wait for their vendors' rate limits; None: they do not wait
+    vendor_limits: VendorLimits | None = None
     usage: Usage = field(default_factory=Usage)
     recorded_usage: Usage = field(default_factory=Usage)  # the part of it that earlier attempts had recorded
     warnings: list[Notice] = field(default_factory=list[Notice])

@@ -97,9 +97,8 @@ class MessageStreamWriter:
 
     def _claim_row(self, turn: UUID) -> message_streams.StreamLease | None:
         try:
-            with (
-                self.database.transaction() as tx
-            ):  # one transaction, so that the lease holds until the stream is claimed
+            # one transaction, so that the lease holds until the stream is claimed
+            with self.database.transaction() as tx:
                 if not self.persist_claim(tx):
                     return None
                 return message_streams.claim_stream(

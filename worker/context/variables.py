@@ -195,9 +195,8 @@ def _read_uploads(of_the_turn: RunInputs, compiled: CompiledVersion, read_file: 
     begin = compiled.document.entries["begin"].params
     layout = begin.get("layout_recognize")
     texts: list[str] = []
-    for descriptor in of_the_turn.base.get(
-        "files", ()
-    ):  # one by one, so that they are not all in memory at the same time
+    # one by one, so that they are not all in memory at the same time
+    for descriptor in of_the_turn.base.get("files", ()):
         file = read_file(descriptor, layout if isinstance(layout, str) else "")
         with COMPUTING_THREADS.waiting():  # a child process reads it
             texts.append(file.text_blocking() if isinstance(file, UnparsedFile) else file)

@@ -78,9 +78,8 @@ def build_story(events: Sequence[NormalisedEvent]) -> Story:
         elif event.name == "node_started":
             running.setdefault(event.node_id, []).append(key)
         elif event.name == "node_finished" and running.get(event.node_id):
-            finish_of[running[event.node_id].pop()] = (
-                key  # the latest: a container that was left early may never finish
-            )
+            # the latest: a container that was left early may never finish
+            finish_of[running[event.node_id].pop()] = key
     return Story(
         tuple(steps),
         tuple(tuple(join_texts(deltas)) for deltas in turns),

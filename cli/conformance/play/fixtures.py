@@ -26,9 +26,8 @@ _POLL_SECONDS = 0.02  # how long `__exit__` may wait for the serving thread
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
-    request_queue_size = (
-        128  # wide fans call at the same time; with the default of 5, some calls wait a second for a retry
-    )
+    # wide fans call at the same time; with the default of 5, some calls wait a second for a retry
+    request_queue_size = 128
 
 
 class HttpFixture:

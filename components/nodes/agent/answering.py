@@ -39,9 +39,8 @@ from providers.models.text.sanitizer import without_reasoning
 from providers.models.types.chat import ChatModel, ChatRequest, Completion, ModelSpec
 
 _MIN_MESSAGES_TO_COMPLETE = 4  # messages; in a conversation of this length the last question is completed
-_MIN_MESSAGES_TO_CITE_AFTERWARDS = (
-    7  # messages with the system message; from this length on, a second request adds citations
-)
+# messages with the system message; from this length on, a second request adds citations
+_MIN_MESSAGES_TO_CITE_AFTERWARDS = 7
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,9 +85,8 @@ async def deep_research(params: DeepResearchParams, ctx: NodeContext) -> Outcome
     question = templates.format_text(value_text(params.query), ctx.lookup).strip()
     ctx.note_input("query", question)
     model = await ctx.model(params.llm_id)
-    is_aloud = (
-        params.answers and ctx.is_streaming and ctx.has_reader
-    )  # without an answer `content` stays empty, so no progress is streamed
+    # without an answer `content` stays empty, so no progress is streamed
+    is_aloud = params.answers and ctx.is_streaming and ctx.has_reader
     listener = StreamedAnswer(ctx, model) if is_aloud else BufferedAnswer(ctx, model)
     try:
         outputs = await _research_and_answer(question, params, ctx, model, listener)

@@ -110,9 +110,8 @@ async def invoke(params: InvokeParams, ctx: NodeContext) -> Finished:
     if reply.status in REDIRECT_STATUSES and reply.headers.get("location"):
         ctx.warn("redirect_not_followed", _redirect_warning(reply))
     kind = reply.headers.get("content-type", "")
-    size = (
-        len(reply.content) if params.clean_html else 0
-    )  # without HTML cleaning a text of any size is read quickly, so not in a child process
+    # without HTML cleaning a text of any size is read quickly, so not in a child process
+    size = len(reply.content) if params.clean_html else 0
     text = await read_page(size, extract_body_text, reply.content, kind, is_page=bool(params.clean_html))
     return Finished(outputs={"result": text, "status_code": reply.status})
 

@@ -13,9 +13,8 @@ from components.text.extraction.file_kinds import Kind, check_unpacked, library_
 MAX_XML_BYTES = 64 * 1024 * 1024  # bytes; a document's whole XML is held in memory, where it is several times as large
 _WORD = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
 _PARAGRAPH = f"{_WORD}p"
-_FALLBACK = (
-    "{http://schemas.openxmlformats.org/markup-compatibility/2006}Fallback"  # repeats the content for older programs
-)
+# repeats the content for older programs
+_FALLBACK = "{http://schemas.openxmlformats.org/markup-compatibility/2006}Fallback"
 _SIGNS = {f"{_WORD}tab": "\t", f"{_WORD}br": "\n", f"{_WORD}cr": "\n", f"{_WORD}noBreakHyphen": "-"}
 
 
@@ -64,6 +63,5 @@ def _text(element: Any) -> str:
         return _SIGNS[element.tag]
     if element.tag == _FALLBACK or element.tag == f"{_WORD}pPr":
         return ""
-    return "".join(
-        f"{_text(part)}\n" if part.tag == _PARAGRAPH else _text(part) for part in element
-    )  # a paragraph in a text box
+    # a paragraph in a text box
+    return "".join(f"{_text(part)}\n" if part.tag == _PARAGRAPH else _text(part) for part in element)

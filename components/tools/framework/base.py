@@ -159,9 +159,8 @@ class Tool(Generic[P]):
     max_attempts: int | None = None  # the most that the vendor accepts, whatever the node says
     rate_limit: VendorRateLimit | None = None  # the vendor's limit for all workers together
     outputs: tuple[str, ...] = ("formalized_content", "json")  # all that a call may return
-    unresolved_arguments: Callable[[P], Collection[str]] = (
-        lambda params: ()
-    )  # arguments that a canvas passes as TextWithReferences
+    # arguments that a canvas passes as TextWithReferences
+    unresolved_arguments: Callable[[P], Collection[str]] = lambda params: ()
     adapt_for_models: Callable[[P], P] = lambda params: params  # adapts the author's parameters to calls by a model
     schema_arguments: Callable[[P], Mapping[str, Argument]] | None = None  # replaces `arguments` in the schema
 

@@ -88,14 +88,12 @@ _ROW_FUNCTIONS = re.compile(
     r"(?:pg_|dblink|lo_(?:import|unlink|open|close|get|creat|create)$|http_(?:get|head|delete)$|nextval$)"
 )
 _CATALOGS = _words("pg_replication_slots pg_replication_origin pg_replication_origin_status")
-_FORBIDDEN_PACKAGES = _words(
-    "cron net aws_s3 aws_lambda azure_storage vault"
-)  # all of their functions have side effects
+# all of their functions have side effects
+_FORBIDDEN_PACKAGES = _words("cron net aws_s3 aws_lambda azure_storage vault")
 _FORBIDDEN_PACKAGE_PREFIXES = ("utl_", "dbms_")
 _TSQL_LOCKS = _words("UPDLOCK XLOCK TABLOCK TABLOCKX HOLDLOCK PAGLOCK SERIALIZABLE REPEATABLEREAD")
-_TRINO_PASSTHROUGH = _words(
-    "query raw_query native_query procedure execute"
-)  # their arguments are run by the database behind Trino
+# their arguments are run by the database behind Trino
+_TRINO_PASSTHROUGH = _words("query raw_query native_query procedure execute")
 _SEQUENCE_CALLS = (" NEXT VALUE FOR ", " NEXTVAL FOR ", " . NEXTVAL ")  # these advance a sequence
 
 _FENCE = re.compile(r"```(?:[ \t]*(?:sql|mysql|mariadb|postgresql|postgres|tsql|trino|db2)\b)?", re.IGNORECASE)

@@ -7,9 +7,8 @@ next part, or by `rest()`. The joined output does not depend on how the input wa
 from providers.models.types.chat import ContentDelta, ReasoningDelta
 
 _OPEN, _CLOSE = "<think>", "</think>"
-_REMOVED_CHARACTERS = dict.fromkeys(
-    map(ord, "\0\ufdd0\ufdd1\ufdd2\ufdd3")
-)  # NUL (cannot be stored), and our speech markers
+# NUL (cannot be stored), and our speech markers
+_REMOVED_CHARACTERS = dict.fromkeys(map(ord, "\0\ufdd0\ufdd1\ufdd2\ufdd3"))
 
 SpokenDelta = ContentDelta | ReasoningDelta
 

@@ -19,9 +19,8 @@ from providers.http.address_policy import Guard, Resolve, make_resolver, resolve
 NEXT_ADDRESS_DELAY = 0.25  # until the next address is tried in parallel to one that does not answer
 MAX_ADDRESSES = 8  # addresses of one host that are tried
 
-resolve_model_host = make_resolver(
-    "lookup-of-models"
-)  # separate from look-ups of tools: a canvas may use slow names on purpose
+# separate from look-ups of tools: a canvas may use slow names on purpose
+resolve_model_host = make_resolver("lookup-of-models")
 
 
 @dataclass(frozen=True, slots=True)

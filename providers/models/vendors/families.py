@@ -71,9 +71,8 @@ class ParameterRules:
     """The rules of a vendor's endpoint, which apply to all its models."""
 
     limit_field: str = "max_completion_tokens"  # the parameter that limits the length of an answer
-    switches: frozenset[ThinkingSwitch] = (
-        frozenset()
-    )  # supported ways to turn thinking on and off; others may be refused
+    # supported ways to turn thinking on and off; others may be refused
+    switches: frozenset[ThinkingSwitch] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,9 +54,8 @@ _THOUGHTS = ("thinking", "redacted_thinking")
 _MIN_ANSWER_TOKENS = 1024  # tokens
 _MIN_THINKING_TOKENS = 1024  # tokens; the vendor's minimum
 _THINKING_SHARE = 0.5  # share of the answer for thinking, if no budget is set
-_ADAPTIVE_MODELS = re.compile(
-    r"(?:.*[./])?claude-[a-z]+-(?:4[-.][6-9](?!\d)|[5-9])"
-)  # models that choose how much to think
+# models that choose how much to think
+_ADAPTIVE_MODELS = re.compile(r"(?:.*[./])?claude-[a-z]+-(?:4[-.][6-9](?!\d)|[5-9])")
 _FINISHES = {"max_tokens": "length", "model_context_window_exceeded": "length", "refusal": "content_filter"}
 
 log = structlog.get_logger()

@@ -123,9 +123,8 @@ def _fork_and_watch(job: Mapping[str, Any], is_isolated: bool) -> None:
     """
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    processes = _open_folder(
-        "/proc"
-    )  # before the first process of the namespace replaces the root of this process, too
+    # before the first process of the namespace replaces the root of this process, too
+    processes = _open_folder("/proc")
     if (first := os.fork()) != 0:
         os.close(job["result"])
         os.close(job["files"])

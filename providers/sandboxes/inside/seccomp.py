@@ -135,9 +135,8 @@ def filter_program(numbers: ArchitectureNumbers) -> bytes:
             [_instruction(_LOAD, _ARCH), _instruction(_IF_EQUAL, numbers.arch, 1, 0), _instruction(_RETURN, _KILL)],
             [_instruction(_LOAD, _NUMBER), _instruction(_IF_AT_LEAST, _X32, 0, 1), _refuse_with(errno.ENOSYS)],
             *(_if_called(number, _refuse_with(errno.EPERM)) for number in refused if number is not None),
-            _if_called(
-                numbers.clone3, _refuse_with(errno.ENOSYS)
-            ),  # a filter cannot read its flags; libc falls back to clone
+            # a filter cannot read its flags; libc falls back to clone
+            _if_called(numbers.clone3, _refuse_with(errno.ENOSYS)),
             _if_called(
                 numbers.clone,
                 _instruction(_LOAD, _FIRST_ARGUMENT),

@@ -253,9 +253,8 @@ def test_no_more_is_taken_than_the_threads_have_room_for(
         assert consumer.take(5) == expected[:5]
         assert consumer.finds_nothing_more()
         assert server.llen(NODES) == 25
-        assert [delay for delay, _ in loop.later] == [
-            CAPACITY_CHECK_INTERVAL
-        ]  # it looks again by itself, and one time is enough
+        # it looks again by itself, and one time is enough
+        assert [delay for delay, _ in loop.later] == [CAPACITY_CHECK_INTERVAL]
 
         told[-1]()
         assert len(loop.soon) == 1  # and at once, when it is told

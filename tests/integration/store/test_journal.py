@@ -32,9 +32,8 @@ def test_journal_entry_is_never_overwritten(bench: Bench):
 
     with bench.database.transaction() as tx:
         assert attempt_records.put_journal_entry(tx, claim, "call:0", "first") is True
-        assert (
-            attempt_records.put_journal_entry(tx, claim, "call:0", "second") is False
-        )  # the attempt holds its lease, and goes on
+        # the attempt holds its lease, and goes on
+        assert attempt_records.put_journal_entry(tx, claim, "call:0", "second") is False
 
     with bench.database.transaction() as tx:
         assert attempt_records.get_journal_entry(tx, claim, "call:0") == "first"

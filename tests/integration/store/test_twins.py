@@ -107,9 +107,8 @@ class Side:
     world: World = field(default_factory=lambda: World(1))
     outbox: Outbox = field(default_factory=Outbox)
     claims: dict[UUID, Claim] = field(default_factory=dict[UUID, Claim])
-    left: dict[UUID, CachedRun | None] = field(
-        default_factory=dict[UUID, CachedRun | None]
-    )  # by what was taken behind it
+    # by what was taken behind it
+    left: dict[UUID, CachedRun | None] = field(default_factory=dict[UUID, CachedRun | None])
     lifecycle: Lifecycle = field(init=False)
 
     def __post_init__(self) -> None:

@@ -173,9 +173,8 @@ def test_only_asking_counts_towards_a_tools_time(vendor: Vendor, monkeypatch: py
 
 def test_a_cancelled_run_stops_waiting_at_once_and_asks_nobody(vendor: Vendor, monkeypatch: pytest.MonkeyPatch):
     vendor.minute = MINUTE * 1000 / PREPRINTS.seconds
-    monkeypatch.setattr(
-        "worker.context.rate_limit_wait.MAX_WAIT_IN_PLACE", 2000.0
-    )  # so that the second waits at its place until it is due
+    # so that the second waits at its place until it is due
+    monkeypatch.setattr("worker.context.rate_limit_wait.MAX_WAIT_IN_PLACE", 2000.0)
     counted: list[str] = []
     counters = vendor.bench.coordinator.dispatch.counters
     vendor.bench.coordinator.dispatch.counters = replace(

@@ -287,9 +287,8 @@ def test_another_attempt_neither_asks_nor_acts_again_wherever_the_first_one_ende
     whole, undisturbed = attempt(script, given, {}, -1, turns)
     asked = len(script.requests)
     steps = len(undisturbed.journal)
-    assert steps == 1 + 2 + 2 + 2 + (
-        turns == 3
-    )  # the question, rounds, calls, the sub-agent's own, what is to be cited
+    # the question, rounds, calls, the sub-agent's own, what is to be cited
+    assert steps == 1 + 2 + 2 + 2 + (turns == 3)
 
     for left in range(1, steps + 1):
         script, given, journal = Script(RULES), Calls(), dict[str, Any]()
