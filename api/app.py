@@ -163,7 +163,7 @@ def _build_context(config: ApiConfig) -> ApiContext:
         database_url,
         redis_url,
         settings,
-        Role("easel-api", settings.api_pool, plans_once=False, writes_large_values=False),
+        Role("easel-api", settings.api_pool, generic_plans=False, writes_large_values=False),
     )
     database = coordinator.database
     reading = Database(database_url, pool_size=THREADS, application="easel-streams", large=database.large)

@@ -48,8 +48,8 @@ class Role:
     """Name of the database sessions, as `pg_stat_activity` shows it."""
     pool_size: int
     """Database connections."""
-    plans_once: bool = True
-    """Off: PostgreSQL plans each statement for its parameters, which the lists that people ask for need."""
+    generic_plans: bool = True
+    """Off: PostgreSQL plans each statement for its parameters; lists with varying filters need that."""
     writes_large_values: bool = True
     """Off: large values are read from the file storage, and new ones stay in their rows whatever the settings say."""
 
@@ -76,7 +76,7 @@ def build_coordinator(
             database_url,
             pool_size=role.pool_size,
             application=role.application,
-            generic_plans=role.plans_once,
+            generic_plans=role.generic_plans,
             large=large,
         ),
         Dispatch(app, Bus(redis_url), counters, is_broker=is_one_redis, is_straight=is_one_redis),

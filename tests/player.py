@@ -77,7 +77,7 @@ class Player:
     texts: dict[UUID, str] = field(default_factory=dict)
     error: str = ""
     revision: int = 0
-    asked: str | None = None
+    is_cancel_requested: bool = False
     turn: UUID | None = None
     run_json: str = ""
     scopes: dict[ScopeKey, str] = field(default_factory=dict)
@@ -164,7 +164,7 @@ class Player:
 
     def cancel(self) -> "Player":
         """Somebody cancels the run."""
-        self.asked = "cancel"
+        self.is_cancel_requested = True
         self._move_run(RunStatus.STOPPING)
         self._wind_down()
         return self
@@ -273,7 +273,7 @@ class Player:
             self.status,
             revision=self.revision,
             last_event=len(self.events),
-            cancel_request=self.asked,
+            is_cancel_requested=self.is_cancel_requested,
             open_stream_id=self.turn,
         )
         fill_run(state, json.loads(self.run_json))
@@ -340,7 +340,7 @@ class Player:
     def _wind_down(self) -> None:
         """Close what need not run, and end the run when nothing works for it."""
         state = self.load()
-        wave = -1 if self.asked or state.failure is None else state.failure.level
+        wave = -1 if self.is_cancel_requested or state.failure is None else state.failure.level
         for row in list(self.alive.values()):
             is_later = wave < 0 or row.place.level > wave or row.place.region
             if row.status is ActivationStatus.WAITING or (row.status in UNBEGUN and is_later):

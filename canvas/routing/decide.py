@@ -45,7 +45,7 @@ def decide(canvas: Canvas, state: RunState, reports: Sequence[Report]) -> Decisi
     _activate_all(builder)
     if builder.run.status is RunStatus.RUNNING:
         _resolve_idle_run(builder)
-    if builder.run.cancel_request != "cancel" and not builder.run.status.is_over:
+    if not builder.run.is_cancel_requested and not builder.run.status.is_over:
         builder.activations.assign_run_slots()
     return builder.decision
 
@@ -116,12 +116,12 @@ def finish_stopping(canvas: Canvas, state: RunState, busy: int) -> Decision:
     """
     builder = DecisionBuilder(canvas, state)
     if busy or state.status is not RunStatus.STOPPING:
-        if state.cancel_request != "cancel" and not state.status.is_over:
+        if not state.is_cancel_requested and not state.status.is_over:
             builder.activations.assign_run_slots()
         return builder.decision
     message_streams.flush_finished_streams(builder)
     failing = state.failure
-    if state.cancel_request == "cancel" or failing is None:
+    if state.is_cancel_requested or failing is None:
         builder.emit(Event(WORKFLOW_FINISHED, {"outputs": CANCELLED_TEXT}))
         state.status = RunStatus.CANCELLED
         builder.decision.error = CANCELLED_TEXT
@@ -137,7 +137,7 @@ def _apply_report(builder: DecisionBuilder, report: Report) -> None:
     node = builder.canvas.node(report.node_id)
     scope = builder.scopes.get(report.scope)
     outcome = container_routing.validated_outcome(builder, report)
-    if builder.run.cancel_request == "cancel":
+    if builder.run.is_cancel_requested:
         _apply_cancelled_report(builder, report)
         return
     match outcome:
@@ -229,7 +229,7 @@ def _activate_all(builder: DecisionBuilder) -> None:
             failure_routing.recover_container(builder, *builder.containers.failed.pop())
             changed = True
         builder.containers.update_idle_state()
-        if builder.run.cancel_request != "cancel":
+        if not builder.run.is_cancel_requested:
             changed = message_streams.open_next_stream(builder, at_rest=False) or changed
 
 

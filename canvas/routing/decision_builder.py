@@ -131,7 +131,7 @@ class DecisionBuilder:
 
     def run_ended_before(self, place: OrderKey) -> bool:
         """Whether the run is being cancelled, or has failed at an earlier level than that of an order key."""
-        if self.run.cancel_request == "cancel":
+        if self.run.is_cancel_requested:
             return True
         failing = self.run.failure
         return failing is not None and (bool(place.region) or place.level > failing.level)

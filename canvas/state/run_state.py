@@ -165,7 +165,7 @@ class Container:
 
     @property
     def is_pipelined(self) -> bool:
-        """Whether the items are pipelined: they run ahead of their order, unobservably (graph/parallel_items.py)."""
+        """Whether the items are pipelined: they run ahead of their order (canvas/graph/parallel_items.py)."""
         return self.levels_per_pass > 0
 
     def visit_key(self, item: int) -> OrderKey:
@@ -267,7 +267,7 @@ class RunState:
     status: RunStatus
     revision: int = 0
     last_event: int = 0
-    cancel_request: str | None = None
+    is_cancel_requested: bool = False
     open_stream_id: UUID | None = None
     max_running: int = 256
     max_activations: int = 0  # 0: unlimited, as for runs started by releases without this limit

@@ -76,7 +76,7 @@ def connect(found: CommandServers) -> Generator[CommandConnection]:
         database_url,
         redis_url,
         found.settings,
-        Role("easel-cli", POOL, plans_once=False),
+        Role("easel-cli", POOL, generic_plans=False),
     )
     try:
         yield CommandConnection(Lifecycle(coordinator), found)

@@ -69,20 +69,16 @@ class Coordinator:
             if advance is None:  # locked: one advance per run at a time, and the lock holder re-checks
                 return
             self.dispatch.publish(advance.notifications)  # after the commit: nothing may act on what rolls back
-            if not self.has_unapplied_reports(advance):  # the re-check: a report stored meanwhile is not overlooked
+            if not advance.has_unapplied_reports():  # the re-check: a report stored meanwhile is not overlooked
                 return
             if time.monotonic() - started > ADVANCE_TIME_BUDGET:
                 break
         self.dispatch.advance(run_id)
 
-    def has_unapplied_reports(self, advance: Advance) -> bool:
-        """Whether a report was stored that an advance did not see. Call it after the advance's commit."""
-        return advance.has_unapplied_reports()
-
     def publish(self, advance: Advance) -> bool:
         """Publish an advance after its commit, re-check, and advance again if need be; return whether that happened."""
         self.dispatch.publish(advance.notifications)
-        if not self.has_unapplied_reports(advance):
+        if not advance.has_unapplied_reports():
             return False
         self.advance_run(advance.run_id)
         return True
@@ -155,8 +151,8 @@ class Coordinator:
             return Advance(self.stopper.wind_down(tx, row, canvas, state))
         decision = decide.decide(canvas, state, reports)
         usage = _total_usage(row.usage, (report.usage for report in reports))
-        given = DecisionInput(usage, inline, is_locked=snapshot.is_locked)
-        applied, notifications = self.writer.write_with(tx, row, decision, given)
+        decision_input = DecisionInput(usage, inline, is_locked=snapshot.is_locked)
+        applied, notifications = self.writer.write_with(tx, row, decision, decision_input)
         if state.status is RunStatus.STOPPING:
             after = row.after(decision)._replace(usage=usage)
             notifications = notifications.followed_by(self.stopper.wind_down(tx, after, canvas, state))
@@ -177,8 +173,9 @@ class Coordinator:
             return self.stopper.cancel(tx, queued)
         except VersionGone as gone:
             return self.stopper.end_without_version(tx, queued, gone)
-        if ready is None or ready.request is None:
+        if ready is None:
             return Notifications(row.id)
+        assert ready.request is not None, "the whole row was read"
         return self._begin(tx, ready, ready.request.get("inputs"))
 
     def _begin(self, tx: Transaction, row: RunRow, inputs: Any) -> Notifications:
@@ -215,7 +212,7 @@ class Coordinator:
         snapshot = run_snapshots.of_locked_row(tx, run_rows.reload(tx, row.id))
         return notifications.followed_by(self.decide_and_write(tx, snapshot).notifications)
 
-    def ask_again(self, tx: Transaction, row: RunRow) -> Notifications:
+    def show_forms_again(self, tx: Transaction, row: RunRow) -> Notifications:
         """Show the open forms of a waiting run once more."""
         canvas = self.versions.canvas(tx, row.version_id)
         state = run_rows.state_of(tx, row, [], whole=True)

@@ -134,8 +134,7 @@ class RunStopper:
         else:
             status, error = RunStatus.FAILED, failure.error
             last = Event(RUN_FAILED, {"error": error, "code": failure.code}, node_id=failure.node_id or None)
-        asked = run_rows.CANCEL if row.is_cancel_requested else None
-        state = RunState(row.id, status, row.revision, row.last_event, asked)
+        state = RunState(row.id, status, row.revision, row.last_event, row.is_cancel_requested)
         closed = {row.open_stream: 1} if row.open_stream is not None else {}  # before the last event
         notifications = self.writer.write(tx, row, Decision(state, events=[last], closed_streams=closed, error=error))
         return notifications.followed_by(Notifications(row.id, cancel_requested=was_running))

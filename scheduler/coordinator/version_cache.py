@@ -12,7 +12,7 @@ from store.agents import versions
 from store.agents.versions import VersionGone
 from store.db.transaction import Transaction
 
-MAX_VERSIONS = 256  # versions
+MAX_VERSIONS = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class VersionCache:
     """Compiled versions by id, the most recently used ones. Threads may share it."""
 
     def __init__(self, max_versions: int = MAX_VERSIONS) -> None:
-        self._kept = max_versions
+        self._max_versions = max_versions
         self._compiled: OrderedDict[UUID, CompiledVersion] = OrderedDict()
         self._compiling: dict[UUID, Lock] = {}
         self._lock = Lock()
@@ -60,7 +60,7 @@ class VersionCache:
             compiled = CompiledVersion(document, compile_canvas(document))
             with self._lock:
                 self._compiled[version_id] = compiled
-                while len(self._compiled) > self._kept:
+                while len(self._compiled) > self._max_versions:
                     self._compiled.popitem(last=False)
             return compiled
         finally:

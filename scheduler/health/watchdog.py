@@ -168,14 +168,14 @@ class BrokerHealthCheck:
 
 
 def exit_for_restart(reason: str, release: Callable[[], None], within: float) -> None:
-    """End this process, after `give_back` has released its work, or after `within` seconds.
+    """End this process, after `release` has returned, or after `within` seconds.
 
     Nothing else is waited for: what has blocked the process might block its shutdown, too.
     """
     log.error("process_exiting_unresponsive", reason=reason)
-    giving = threading.Thread(target=release, name="easel-gives-up", daemon=True)
-    giving.start()
-    giving.join(within)
+    releasing = threading.Thread(target=release, name="easel-gives-up", daemon=True)
+    releasing.start()
+    releasing.join(within)
     logging.shutdown()
     sys.stdout.flush()
     sys.stderr.flush()

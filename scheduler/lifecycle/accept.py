@@ -235,7 +235,7 @@ def answer_forms(
     )
     _set_globals(tx, row, request, number)
     if answers is None and not answered.resolutions:
-        return coordinator.ask_again(tx, row)
+        return coordinator.show_forms_again(tx, row)
     return coordinator.resume(tx, row, answers, answered.resolutions)
 
 

@@ -192,8 +192,9 @@ class Lifecycle:
 
         def expire(tx: Transaction) -> tuple[None, Notifications | None]:
             row = run_rows.lock(tx, run_id)
-            if row is None or row.status is not RunStatus.WAITING or row.expires_at is None:
+            if row is None or row.status is not RunStatus.WAITING:
                 return None, None
+            assert row.expires_at is not None, "a waiting run expires"
             if row.expires_at > datetime.now(UTC):
                 return None, None  # it was answered meanwhile, and may wait again
             try:

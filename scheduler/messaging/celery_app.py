@@ -105,13 +105,13 @@ def _is_amqp(url: str) -> bool:
     return url.startswith(("amqp", "pyamqp"))
 
 
-def _transport(is_amqp: bool, room: Capacity | None) -> dict[str, Any]:
+def _transport(is_amqp: bool, capacity: Capacity | None) -> dict[str, Any]:
     if is_amqp:
         return {"confirm_publish": True}
     return {
         "droppable_queues": (NODES,),  # not RUNS: a start message of another service must not be lost
         "own_queues": (OWN_QUEUE,),
-        "capacity": room,
+        "capacity": capacity,
         "visibility_timeout": VISIBILITY_TIMEOUT,
         "socket_timeout": 30,  # longer than any blocking read of kombu
         "socket_connect_timeout": 2,

@@ -75,15 +75,15 @@ class Dispatch:
         if end.next_run is not None:
             self.advance(end.next_run)
 
-    def enqueue_nodes(self, hints: Sequence[TaskMessage], echo: EventNotification | None = None) -> None:
+    def enqueue_nodes(self, messages: Sequence[TaskMessage], notification: EventNotification | None = None) -> None:
         """Send task messages of ready activations, and an event notification."""
-        if hints and not self._breaker.is_open():
+        if messages and not self._breaker.is_open():
             if self._sends_directly():
-                self._push_directly(hints, echo)
+                self._push_directly(messages, notification)
                 return
-            self._send_each(hints)
-        if echo is not None:
-            self.bus.notify_event(echo.run_id, echo.number, is_over=echo.is_over)
+            self._send_each(messages)
+        if notification is not None:
+            self.bus.notify_event(notification.run_id, notification.number, is_over=notification.is_over)
 
     def advance(self, run_id: UUID) -> None:
         """Request a scheduler to advance a run."""
@@ -110,19 +110,19 @@ class Dispatch:
         """Whether to push task messages directly to the broker: not if a tracer receives Celery's publish signals."""
         return self._is_straight and not (before_task_publish.receivers or after_task_publish.receivers)
 
-    def _push_directly(self, hints: Sequence[TaskMessage], echo: EventNotification | None) -> None:
-        messages = [encode_message(EXECUTE, ids, NODES, shadow) for ids, shadow in map(_task_arguments, hints)]
+    def _push_directly(self, messages: Sequence[TaskMessage], notification: EventNotification | None) -> None:
+        encoded = [encode_message(EXECUTE, ids, NODES, shadow) for ids, shadow in map(_task_arguments, messages)]
         try:
-            self.bus.push_tasks(NODES, messages, echo)
+            self.bus.push_tasks(NODES, encoded, notification)
         except redis.RedisError as error:
-            self._on_send_error(hints, error)
+            self._on_send_error(messages, error)
         else:
             self._breaker.record_success()
 
-    def _send_each(self, hints: Sequence[TaskMessage]) -> None:
+    def _send_each(self, messages: Sequence[TaskMessage]) -> None:
         try:
             with self._app.producer_or_acquire() as producer:
-                for ids, shadow in map(_task_arguments, hints):
+                for ids, shadow in map(_task_arguments, messages):
                     self._app.send_task(
                         EXECUTE,
                         args=ids,
@@ -135,13 +135,13 @@ class Dispatch:
                         retry=False,
                     )
         except (OperationalError, KombuError, OSError) as error:
-            self._on_send_error(hints, error)
+            self._on_send_error(messages, error)
         else:
             self._breaker.record_success()
 
-    def _on_send_error(self, hints: Sequence[TaskMessage], error: Exception) -> None:
+    def _on_send_error(self, messages: Sequence[TaskMessage], error: Exception) -> None:
         self._breaker.record_failure()
-        log.warning("task_messages_not_sent", hints=len(hints), error=str(error))
+        log.warning("task_messages_not_sent", task_messages=len(messages), error=str(error))
 
     def _send(self, task: str, args: tuple[str, ...], queue: str, expires: int | None = None) -> None:
         if self._breaker.is_open():
@@ -152,9 +152,9 @@ class Dispatch:
             self._breaker.record_failure()
 
 
-def _task_arguments(hint: TaskMessage) -> tuple[tuple[str, str], str]:
+def _task_arguments(message: TaskMessage) -> tuple[tuple[str, str], str]:
     """Return the arguments of a task message, and the task name that Flower shows."""
-    return (str(hint.run_id), str(hint.activation_id)), flower_task_name(hint.component)
+    return (str(message.run_id), str(message.activation_id)), flower_task_name(message.component)
 
 
 def flower_task_name(component: str) -> str:

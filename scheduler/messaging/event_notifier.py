@@ -51,14 +51,14 @@ class EventNotifier:
         self._is_closed = False
         self._thread: threading.Thread | None = None
 
-    def add(self, echo: EventNotification) -> None:
+    def add(self, notification: EventNotification) -> None:
         """Add a notification, which is sent soon."""
         with self._lock:
-            self._pending[echo.run_id] = echo.merge(self._pending.get(echo.run_id))
+            self._pending[notification.run_id] = notification.merge(self._pending.get(notification.run_id))
             if self._thread is None and not self._is_closed:  # at the first notification, so after any fork
-                self._thread = threading.Thread(target=self._work, name="easel-echoes", daemon=True)
+                self._thread = threading.Thread(target=self._work, name="easel-notifications", daemon=True)
                 self._thread.start()
-        if echo.is_over:
+        if notification.is_over:
             self._hurry.set()
         if not self._has_pending.is_set():
             self._has_pending.set()
@@ -79,16 +79,16 @@ class EventNotifier:
             self._has_pending.clear()
             self._hurry.clear()
             with self._lock:
-                echoes, self._pending = list(self._pending.values()), {}
+                notifications, self._pending = list(self._pending.values()), {}
                 ends = self._is_closed
-            if echoes:
-                self._send_logged(echoes)
+            if notifications:
+                self._send_logged(notifications)
             if ends:
                 return
             self._hurry.wait(BATCH_INTERVAL - (time.monotonic() - began))
 
-    def _send_logged(self, echoes: Sequence[EventNotification]) -> None:
+    def _send_logged(self, notifications: Sequence[EventNotification]) -> None:
         try:
-            self._send(echoes)
+            self._send(notifications)
         except Exception:  # the only sending thread must not end
-            log.exception("event_notifications_not_sent", runs=len(echoes))
+            log.exception("event_notifications_not_sent", runs=len(notifications))

@@ -100,14 +100,14 @@ class Bus:
         )
         self._breaker = CircuitBreaker()
         self._is_marked = False
-        self._notifier = EventNotifier(lambda echoes: self._run_command(lambda: self._publish(echoes)))
+        self._notifier = EventNotifier(lambda notifications: self._run_command(lambda: self._publish(notifications)))
         self._notifier_connection = self._redis.connection_pool.make_connection()  # its thread's own
 
     def notify_event(self, run_id: UUID, number: int, *, is_over: bool = False) -> None:
         """Notify readers that events up to `number` are stored; soon, and without waiting for Redis."""
         self._notifier.add(EventNotification(run_id, number, is_over))
 
-    def push_tasks(self, queue: str, messages: Sequence[bytes], echo: EventNotification | None = None) -> None:
+    def push_tasks(self, queue: str, messages: Sequence[bytes], notification: EventNotification | None = None) -> None:
         """Push messages to a queue of this Redis, which must be the broker too, and publish an event notification.
 
         Takes one round trip. Raises redis.RedisError; the sender of messages has a circuit breaker of its own.
@@ -116,14 +116,14 @@ class Bus:
             for first in range(0, len(messages), MESSAGES_PER_PUSH):
                 with self._redis.pipeline(transaction=False) as pipe:
                     pipe.lpush(queue, *messages[first : first + MESSAGES_PER_PUSH])
-                    if echo is not None and first == 0:
-                        pipe.publish(channel(echo.run_id), echo.payload)
+                    if notification is not None and first == 0:
+                        pipe.publish(channel(notification.run_id), notification.payload)
                     pipe.execute()
         except redis.ResponseError:  # of the list, which may be full or read-only; the notification was published
             raise
         except redis.RedisError as error:
             self._breaker.record_failure()
-            if echo is not None:
+            if notification is not None:
                 log.warning("bus_unreachable", error=str(error))
             raise
 
@@ -224,9 +224,9 @@ class Bus:
         self._notifier_connection.disconnect()
         self._redis.close()
 
-    def _publish(self, echoes: Sequence[EventNotification]) -> None:
+    def _publish(self, notifications: Sequence[EventNotification]) -> None:
         """Publish in one round trip, on a bare connection: a command of redis-py's client costs more than the send."""
-        commands = [("PUBLISH", channel(echo.run_id), echo.payload) for echo in echoes]
+        commands = [("PUBLISH", channel(notification.run_id), notification.payload) for notification in notifications]
         try:
             self._publish_once(commands)
         except redis.ConnectionError:  # it was closed while idle

@@ -1,8 +1,8 @@
 """Subscriptions to runs: one Redis connection per process, whose messages are distributed to all readers.
 
-Redis confirms a subscription before `to` returns it, so a reader that reads the rows afterwards misses nothing. A
-subscription gets no messages while Redis is unreachable. When Redis is back, or when a reader was too slow, the reader
-gets an empty message and reads the rows.
+Redis confirms a subscription before `subscribe` returns it, so a reader that reads the rows afterwards misses nothing.
+A subscription gets no messages while Redis is unreachable. When Redis is back, or when a reader was too slow, the
+reader gets an empty message and reads the rows.
 """
 
 import asyncio

@@ -44,13 +44,13 @@ class Retention:
     blobs: Blobs | None = None
 
 
-def run_exclusive_maintenance(database: Database, now: datetime, keeping: Retention | None = None) -> bool:
+def run_exclusive_maintenance(database: Database, now: datetime, policy: Retention | None = None) -> bool:
     """Run the maintenance; return False if another sweeper is running it."""
     claimed_at = _run_logged(lambda: _in_transaction(database, queue_probes.claim_maintenance), None)
     if claimed_at is None:
         return False
     try:
-        run_maintenance(database, now, keeping)
+        run_maintenance(database, now, policy)
     finally:
         _run_logged(
             lambda: _in_transaction(database, lambda tx: queue_probes.release_maintenance(tx, claimed_at)), None
@@ -58,8 +58,8 @@ def run_exclusive_maintenance(database: Database, now: datetime, keeping: Retent
     return True
 
 
-def run_maintenance(database: Database, now: datetime, keeping: Retention | None = None) -> None:
-    """Run the maintenance. What fails is logged, and repeated next time. Without `keeping` runs are never deleted."""
+def run_maintenance(database: Database, now: datetime, policy: Retention | None = None) -> None:
+    """Run the maintenance. What fails is logged, and repeated next time. Without `policy` runs are never deleted."""
     made = [
         name
         for table in PARTITIONED
@@ -68,12 +68,11 @@ def run_maintenance(database: Database, now: datetime, keeping: Retention | None
     forgotten = _run_logged(
         lambda: _in_batches(database, idempotency.delete_expired, idempotency.BATCH, MAX_BATCHES), 0
     )
-    if keeping is not None:
-        counted = now - keeping.period
+    if policy is not None:
+        before, blobs = now - policy.period, policy.blobs
         _run_logged(
-            lambda: _in_batches(database, lambda tx: budgets.delete_old(tx, counted), budgets.BATCH, MAX_BATCHES), 0
+            lambda: _in_batches(database, lambda tx: budgets.delete_old(tx, before), budgets.BATCH, MAX_BATCHES), 0
         )
-        before, blobs = now - keeping.period, keeping.blobs
         _run_logged(lambda: apply_retention(database, before, blobs, now), None)
     if made or forgotten:
         log.info("maintenance_done", partitions=made, idempotency_keys=forgotten)

@@ -92,17 +92,17 @@ class Sweeper:
             if self._was_flushed:
                 self._was_flushed, self._flushed_at, most = False, now, RESEND_AFTER_FLUSH_LIMIT
             overtaken = came_back - explain.MESSAGE_LOST_AFTER if came_back else self._flushed_at
-            hints = sweep_queries.redispatch_unclaimed(tx, max(overtaken, self._flushed_at), most)
+            messages = sweep_queries.redispatch_unclaimed(tx, max(overtaken, self._flushed_at), most)
             unseen = sweep_queries.runs_with_unapplied_reports(tx)
         self.beat()
         ticks, self._ticks = self._ticks, self._ticks + 1
-        dispatch.enqueue_nodes(hints)
+        dispatch.enqueue_nodes(messages)
         if came_back is None or now - came_back < PROBE_FRESHNESS or self._ticks % PROBE_BACKOFF_TICKS == 0:
             dispatch.send_probe(now)
         if lost:
             dispatch.counters.lost(len(lost))
-        if hints or lost:
-            log.warning("repaired", hints=len(hints), lost_attempts=len(lost))
+        if messages or lost:
+            log.warning("repaired", task_messages=len(messages), lost_attempts=len(lost))
         self._advance([*lost, *(unseen & self._reported)])
         self._reported = unseen
         with database.statements() as tx:

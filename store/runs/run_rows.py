@@ -276,7 +276,7 @@ def state_of(
             status=row.status,
             revision=row.revision,
             last_event=row.last_event,
-            cancel_request=CANCEL if row.is_cancel_requested else None,
+            is_cancel_requested=row.is_cancel_requested,
             open_stream_id=row.open_stream,
         ),
         row.state,

@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 from sqlalchemy import Executable
 
-from scheduler.coordinator.coordinator import Coordinator
+from scheduler.coordinator.decision_writer import Advance
 from scheduler.sweeper.sweeper import Sweeper
 from store.monitoring import sweep_queries
 from store.runs import activations, decisions, reports, run_rows
@@ -31,7 +31,7 @@ def instead(monkeypatch: pytest.MonkeyPatch, statement: Executable, twin: Callab
 
 def nobody_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     """After a commit nobody looks for what was reported meanwhile."""
-    monkeypatch.setattr(Coordinator, "has_unapplied_reports", lambda self, advance: False)  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
+    monkeypatch.setattr(Advance, "has_unapplied_reports", lambda self: False)  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
 
 
 def a_report_needs_no_lease(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,10 +12,13 @@ from store.files.blobs import Blobs, StorageUnavailable
 T = TypeVar("T")
 
 OPEN = """
-    select query from pg_stat_activity
+    select pid, xact_start, query from pg_stat_activity
     where datname = current_database() and pid <> pg_backend_pid() and xact_start is not null
       and backend_type = 'client backend'
 """
+MAX_FOREIGN_TIME = 2.0
+"""Seconds that transactions of other threads may take. A transaction that waits for the storage lasts longer: it cannot
+end before the call returns."""
 
 
 @dataclass
@@ -61,13 +64,23 @@ class SlowStorage:
         return self._call("clear", self.inner.clear)
 
     def _call(self, name: str, work: Callable[[], T]) -> T:
-        with psycopg.connect(_plain(self.database_url), autocommit=True) as connection:
-            self.record.open += [query for (query,) in connection.execute(OPEN)]
+        self.record.open += self._waiting_transactions()
         self.record.calls.append(name)
         if self.breaks_at is not None and len(self.record.calls) > self.breaks_at:
             raise StorageUnavailable("The file storage: out of service")
         time.sleep(self.slowness)
         return work()
+
+    def _waiting_transactions(self) -> list[str]:
+        """Return the last statements of the transactions that are open now and stay open during this call."""
+        with psycopg.connect(_plain(self.database_url), autocommit=True) as connection:
+            opened = {(pid, since): query for pid, since, query in connection.execute(OPEN)}
+            deadline = time.monotonic() + MAX_FOREIGN_TIME
+            while opened and time.monotonic() < deadline:
+                time.sleep(0.01)
+                still = {(pid, since) for pid, since, _ in connection.execute(OPEN)}
+                opened = {key: query for key, query in opened.items() if key in still}
+        return list(opened.values())
 
 
 def _plain(url: str) -> str:

@@ -4,6 +4,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from sqlalchemy import text
 
 from store.db.database import Database
 from store.files.blobs import LocalBlobs
@@ -20,6 +21,14 @@ TEXT = "It was a dark and stormy night; " * 40_000  # 1.28 MB
 @pytest.fixture
 def bucket(database: Database, tmp_path: Path) -> SlowStorage:
     return SlowStorage(LocalBlobs(tmp_path), database.url)
+
+
+def test_a_transaction_that_is_open_during_a_call_is_recorded(database: Database, bucket: SlowStorage):
+    with database.transaction() as tx:
+        tx.scalar(text("select 'held'"))
+        bucket.store(b"Hello")
+
+    assert bucket.record.open == ["select 'held'"]
 
 
 def test_an_upload_is_read_while_no_transaction_is_open(bench: Bench, database: Database, bucket: SlowStorage):

@@ -148,7 +148,7 @@ def test_a_cancelled_run_does_not_try_again():
 def test_a_stopping_run_does_not_end_while_something_works_for_it():
     canvas = canvas_of("begin -> a")
     state = running(canvas, live=["a"])
-    state.status, state.cancel_request = RunStatus.STOPPING, "cancel"
+    state.status, state.is_cancel_requested = RunStatus.STOPPING, True
 
     assert not finish_stopping(canvas, state, busy=1).is_over
     assert finish_stopping(canvas, state, busy=0).is_over
